@@ -1,0 +1,40 @@
+//! Why a cache is refused.
+
+use super::{MAX_ENTRIES, MAX_SIZE, MAX_STRING};
+
+/// Why the bytes are not a cache that can be read, or a cache cannot be written.
+///
+/// The caller knows the file and names it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LdCacheError {
+    /// The file is, or would become, longer than [`MAX_SIZE`].
+    #[error("loader cache of {0} bytes is over the limit of {MAX_SIZE}")]
+    TooLarge(usize),
+    /// Neither of the format's two magic strings is there.
+    #[error("not a loader cache: the magic string is missing; rebuild it with ldconfig")]
+    NotACache,
+    /// Only the format of libc5 and glibc 2.0 is there.
+    #[error("loader cache has only the format of glibc before 2.2; rebuild it with ldconfig")]
+    OldFormat,
+    /// The header says big-endian.
+    #[error("loader cache was made for a big-endian machine; rebuild it with ldconfig on this one")]
+    ForeignByteOrder,
+    /// The header marks the file as not to be used.
+    #[error("loader cache is marked invalid; rebuild it with ldconfig")]
+    MarkedInvalid,
+    /// The file ends before the header or the table of entries does.
+    #[error("loader cache is cut off: its {0} runs past the end; rebuild it with ldconfig")]
+    CutOff(&'static str),
+    /// The header counts more than [`MAX_ENTRIES`].
+    #[error("loader cache of {0} entries is over the limit of {MAX_ENTRIES}")]
+    TooManyEntries(usize),
+    /// A string's offset points outside the file, or no NUL follows within [`MAX_STRING`].
+    #[error(
+        "loader cache has no string of at most {MAX_STRING} bytes at offset {0}; \
+         rebuild it with ldconfig"
+    )]
+    BadString(usize),
+    /// The extension directory, or a section that it names, is malformed.
+    #[error("loader cache has malformed extensions: {0}; rebuild it with ldconfig")]
+    BadExtension(&'static str),
+}

@@ -1,0 +1,145 @@
+//! The extension directory at a cache's end (glibc 2.33 and later).
+//!
+//! ```text
+//! directory   magic u32 | count u32                     at the header's offset, a multiple of 4
+//! section 16  tag u32 | flags u32, 0 | offset u32 | size u32     `count` times
+//! ```
+//!
+//! Offsets of sections count from the file's first byte. Two tags are known: 0, the generator's
+//! text; 1, the `glibc-hwcaps` subdirectories, an array of string offsets. Those offsets are
+//! resolved to names here and made anew on writing, because the strings move.
+//!
+//! A section with any other tag is dropped. Its bytes may hold offsets into the strings as well,
+//! and copied as they are these would point at something else. The loader skips tags that
+//! it doesn't know, so a file without them is what an older ldconfig would have written.
+
+use std::ffi::CString;
+
+use super::LdCacheError;
+use super::image::Image;
+
+/// `cache_extension_magic` in `sysdeps/generic/dl-cache.h`.
+const MAGIC: u32 = 0xeaa4_2174;
+const TAG_GENERATOR: u32 = 0;
+const TAG_GLIBC_HWCAPS: u32 = 1;
+const DIRECTORY_SIZE: usize = 8;
+const SECTION_SIZE: usize = 16;
+
+/// The most subdirectory names that are read. An architecture has a handful.
+const MAX_HWCAPS: usize = 1024;
+
+/// The known extensions.
+#[derive(Default)]
+pub(super) struct Extensions {
+    pub(super) generator: Option<Vec<u8>>,
+    pub(super) hwcaps: Vec<CString>,
+}
+
+/// Reads the extensions of `file`, whose header is the beginning of `image`.
+///
+/// What the loader refuses is an error, and what it ignores is ignored: a misaligned table of
+/// subdirectories, and the earlier one of two sections of a tag.
+pub(super) fn parse(file: &[u8], image: Image<'_>) -> Result<Extensions, LdCacheError> {
+    const OUTSIDE: LdCacheError = LdCacheError::BadExtension("the directory is outside the file");
+
+    let offset = image.u32(32).ok_or(OUTSIDE)? as usize;
+    let mut extensions = Extensions::default();
+    if offset == 0 {
+        return Ok(extensions);
+    }
+    if !offset.is_multiple_of(4) {
+        return Err(LdCacheError::BadExtension("the directory is misaligned"));
+    }
+    let directory = file.get(offset..).ok_or(OUTSIDE)?;
+    if Image(directory).u32(0).ok_or(OUTSIDE)? != MAGIC {
+        return Err(LdCacheError::BadExtension(
+            "the directory's magic number is wrong",
+        ));
+    }
+    let count = Image(directory).u32(4).ok_or(OUTSIDE)? as usize;
+    let sections = &directory[DIRECTORY_SIZE..];
+    if count > sections.len() / SECTION_SIZE {
+        return Err(OUTSIDE);
+    }
+    for section in sections.chunks_exact(SECTION_SIZE).take(count).map(Image) {
+        let tag = section.u32(0).ok_or(OUTSIDE)?;
+        let start = section.u32(8).ok_or(OUTSIDE)? as usize;
+        let size = section.u32(12).ok_or(OUTSIDE)? as usize;
+        let data = file
+            .get(start..start.saturating_add(size))
+            .ok_or(LdCacheError::BadExtension("a section is outside the file"))?;
+        match tag {
+            TAG_GENERATOR => extensions.generator = Some(data.into()),
+            TAG_GLIBC_HWCAPS if start.is_multiple_of(4) => {
+                extensions.hwcaps = parse_hwcaps(image, data)?;
+            }
+            TAG_GLIBC_HWCAPS => extensions.hwcaps.clear(),
+            _ => {}
+        }
+    }
+    Ok(extensions)
+}
+
+/// The names of subdirectories. Their offsets count from the header, like those of entries:
+/// so ldconfig writes them. (The loader counts from the file's first byte, which is another
+/// place only if the old format stands in front.)
+fn parse_hwcaps(image: Image<'_>, section: &[u8]) -> Result<Vec<CString>, LdCacheError> {
+    let (offsets, rest) = section.as_chunks();
+    if !rest.is_empty() {
+        return Ok(Vec::new());
+    }
+    if offsets.len() > MAX_HWCAPS {
+        return Err(LdCacheError::BadExtension(
+            "there are too many glibc-hwcaps names",
+        ));
+    }
+    offsets
+        .iter()
+        .map(|offset| Ok(image.string(u32::from_le_bytes(*offset))?.into()))
+        .collect()
+}
+
+/// The directory and its sections as they stand at `start`, a multiple of 4; `hwcaps` are the
+/// offsets of the names. No bytes where there is nothing to say.
+pub(super) fn to_bytes(
+    generator: Option<&[u8]>,
+    hwcaps: &[u32],
+    start: usize,
+) -> Result<Vec<u8>, LdCacheError> {
+    let hwcaps: Vec<u8> = hwcaps
+        .iter()
+        .flat_map(|offset| offset.to_le_bytes())
+        .collect();
+    // The array first: it has to be aligned, and follows the directory directly.
+    let sections: Vec<(u32, &[u8])> = [
+        (
+            TAG_GLIBC_HWCAPS,
+            Some(hwcaps.as_slice()).filter(|array| !array.is_empty()),
+        ),
+        (TAG_GENERATOR, generator),
+    ]
+    .into_iter()
+    .filter_map(|(tag, data)| Some((tag, data?)))
+    .collect();
+    if sections.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut directory = Vec::new();
+    push_words(&mut directory, [MAGIC, word(sections.len())?]);
+    let mut at = start + DIRECTORY_SIZE + sections.len() * SECTION_SIZE;
+    for (tag, data) in &sections {
+        push_words(&mut directory, [*tag, 0, word(at)?, word(data.len())?]);
+        at += data.len();
+    }
+    directory.extend(sections.iter().flat_map(|(_, data)| *data));
+    Ok(directory)
+}
+
+/// A size or offset as the format holds it.
+pub(super) fn word(value: usize) -> Result<u32, LdCacheError> {
+    u32::try_from(value).map_err(|_| LdCacheError::TooLarge(value))
+}
+
+fn push_words<const N: usize>(bytes: &mut Vec<u8>, words: [u32; N]) {
+    bytes.extend(words.into_iter().flat_map(u32::to_le_bytes));
+}

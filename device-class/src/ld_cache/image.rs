@@ -1,0 +1,29 @@
+//! Checked reads from a cache's bytes.
+
+use std::ffi::CStr;
+
+use super::{LdCacheError, MAX_STRING};
+
+/// The bytes that offsets count from. Every read says whether it was inside.
+#[derive(Clone, Copy)]
+pub(super) struct Image<'a>(pub(super) &'a [u8]);
+
+impl<'a> Image<'a> {
+    /// `N` bytes from `offset`, or `None` past the end.
+    pub(super) fn bytes<const N: usize>(self, offset: usize) -> Option<[u8; N]> {
+        self.0.get(offset..)?.first_chunk().copied()
+    }
+
+    /// A little-endian number of 32 bits.
+    pub(super) fn u32(self, offset: usize) -> Option<u32> {
+        self.bytes(offset).map(u32::from_le_bytes)
+    }
+
+    /// The NUL-terminated string at `offset`.
+    pub(super) fn string(self, offset: u32) -> Result<&'a CStr, LdCacheError> {
+        let offset = offset as usize;
+        let bad = LdCacheError::BadString(offset);
+        let tail = self.0.get(offset..).ok_or_else(|| bad.clone())?;
+        CStr::from_bytes_until_nul(&tail[..tail.len().min(MAX_STRING)]).map_err(|_| bad)
+    }
+}

@@ -1,0 +1,147 @@
+//! The dynamic loader's cache, `/etc/ld.so.cache`: read, searched, merged and written.
+//!
+//! glibc's loader finds most libraries in this file. A library that is put into a container
+//! is found by name only if the file knows it, and a stale entry for the same soname wins
+//! over any directory. So the hook merges its libraries into the container's cache, in its
+//! own process: running the image's `ldconfig` would be slow and would run the image's code.
+//!
+//! Bytes in, bytes out: nothing here opens a file. The bytes of a container's cache are an
+//! image's, so every count and offset is checked before use. A cache that is refused with an
+//! error is one that the loader would ignore or misread as well; merging into no cache at all
+//! (`None`) is then the right answer.
+//!
+//! The format is glibc's `glibc-ld.so.cache1.1` (glibc 2.2 and later; `sysdeps/generic/dl-cache.h`),
+//! little-endian, as on every architecture in [`Abi`]:
+//!
+//! ```text
+//! header 48   magic and version 20 | count u32 | string bytes u32 | flags u8, 3 unused
+//!             | extension directory's offset u32 | 12 unused
+//! entry 24    flags i32 | soname offset u32 | path offset u32 | OS version u32 | hwcap u64
+//! strings     NUL-terminated; offsets count from the header's first byte
+//! extensions  since 2.33, see `extension.rs`
+//! ```
+
+mod abi;
+mod error;
+mod extension;
+mod image;
+mod merge;
+mod order;
+mod parse;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use std::cmp::Ordering;
+use std::ffi::{CString, NulError, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+pub use abi::{Abi, Flags};
+pub use error::LdCacheError;
+pub use order::soname_cmp;
+
+/// The largest cache, in bytes, that is read or written: a thousand times a usual one.
+pub const MAX_SIZE: usize = 64 << 20;
+
+/// The most entries that are read or written; a full desktop distribution has a few thousand.
+pub const MAX_ENTRIES: usize = 1 << 16;
+
+/// The longest soname or path that is read, in bytes with its NUL: Linux's `PATH_MAX`.
+/// Entries may share one string, so without this limit a small file could ask for much memory.
+pub const MAX_STRING: usize = 4096;
+
+/// The first line of the format: magic `glibc-ld.so.cache`, version `1.1`.
+const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
+const HEADER_SIZE: usize = 48;
+const ENTRY_SIZE: usize = 24;
+
+/// A loader's cache: its entries in the order of the file, and the known extensions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LdCache {
+    /// The libraries, in the file's order: for the loader, descending by [`soname_cmp`].
+    pub entries: Vec<Entry>,
+    /// Who wrote the cache, as `ldconfig -p` prints it: a text without a terminator.
+    pub generator: Option<Vec<u8>>,
+    /// The `glibc-hwcaps` subdirectory names that entries' [`Entry::hwcap`] refers to by
+    /// index, ascending by bytes (the loader merges them with its own sorted list).
+    pub hwcaps: Vec<CString>,
+}
+
+/// One library of a cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Which library format and ABI this is.
+    pub flags: Flags,
+    /// The name that programs ask for.
+    pub soname: CString,
+    /// The file, an absolute path in the system that the cache belongs to.
+    pub path: CString,
+    /// The lowest kernel version needed (`major << 16 | minor << 8 | patch`); 0 for any.
+    pub os_version: u32,
+    /// 0 for a plain entry. With only bit 62 set above bit 41, the low 32 bits are an index
+    /// into [`LdCache::hwcaps`] and bits 32 to 41 an ISA level; older caches hold a mask of
+    /// CPU features.
+    pub hwcap: u64,
+}
+
+impl Entry {
+    /// The soname as the operating system's string.
+    pub fn soname(&self) -> &OsStr {
+        OsStr::from_bytes(self.soname.to_bytes())
+    }
+
+    /// The file's path.
+    pub fn path(&self) -> &Path {
+        Path::new(OsStr::from_bytes(self.path.to_bytes()))
+    }
+}
+
+/// A library to add to a cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewEntry {
+    /// The name that programs ask for.
+    pub soname: CString,
+    /// The file, an absolute path in the system that the cache belongs to.
+    pub path: CString,
+}
+
+impl NewEntry {
+    /// A library `soname` at `path`.
+    ///
+    /// # Errors
+    ///
+    /// If either holds a NUL byte, which a string of the cache cannot.
+    pub fn new(soname: impl AsRef<OsStr>, path: impl AsRef<Path>) -> Result<Self, NulError> {
+        Ok(Self {
+            soname: CString::new(soname.as_ref().as_bytes())?,
+            path: CString::new(path.as_ref().as_os_str().as_bytes())?,
+        })
+    }
+}
+
+impl LdCache {
+    /// The entries that the loader considers for `soname` and `abi`, in the file's order.
+    ///
+    /// A binary search, as the loader does it: in a file that is not sorted it finds what the
+    /// loader finds. Names that differ in leading zeros only (`libx.so.01`) are one to both.
+    pub fn lookup(&self, soname: impl AsRef<OsStr>, abi: Abi) -> impl Iterator<Item = &Entry> {
+        let order = |entry: &Entry| soname_cmp(entry.soname.to_bytes(), soname.as_ref().as_bytes());
+        let start = self
+            .entries
+            .partition_point(|entry| order(entry) == Ordering::Greater);
+        let length = self.entries[start..]
+            .iter()
+            .take_while(|entry| order(entry) == Ordering::Equal)
+            .count();
+        self.entries[start..start + length]
+            .iter()
+            .filter(move |entry| entry.flags == abi.into())
+    }
+
+    /// The entry that the loader takes for `soname` and `abi` on a machine without any of the
+    /// hardware capabilities that entries may ask for: the first plain one.
+    pub fn lookup_plain(&self, soname: impl AsRef<OsStr>, abi: Abi) -> Option<&Entry> {
+        self.lookup(soname, abi).find(|entry| entry.hwcap == 0)
+    }
+}

@@ -1,0 +1,115 @@
+//! The order of sonames in a cache.
+
+use std::cmp::Ordering;
+use std::ffi::c_char;
+use std::iter;
+
+/// Compares two sonames as glibc's `_dl_cache_libcmp` does; a cache is sorted *descending* by it.
+///
+/// A run of digits counts as one number, so that `libx.so.10` is after `libx.so.9`; a number is
+/// after any other character, and after the end. Other characters compare as C's `char`, which
+/// is signed on x86 and unsigned on ARM. Names equal here are one name to the loader.
+///
+/// Numbers wrap at 32 bits, as they do in the loader. It then subtracts them, which wraps too
+/// and is no order at all; here they are compared. The two differ only between numbers that
+/// are over 2³¹ apart, at the same place of names that are otherwise equal up to it.
+pub fn soname_cmp(a: &[u8], b: &[u8]) -> Ordering {
+    // Equal beginnings decide nothing, unless they cut a number in two.
+    let common = iter::zip(a, b).take_while(|(a, b)| a == b).count();
+    let digits = a[..common]
+        .iter()
+        .rev()
+        .take_while(|byte| byte.is_ascii_digit())
+        .count();
+    let start = common - digits;
+    Tokens(Some(&a[start..])).cmp(Tokens(Some(&b[start..])))
+}
+
+/// What is compared at once. The order of the variants is part of the order of names.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Token {
+    /// A character that is no digit, or 0 for the end of the name.
+    Char(c_char),
+    /// The value of a run of digits.
+    Number(i32),
+}
+
+/// The tokens of a name, with the end as the last; `None` when all were taken.
+struct Tokens<'a>(Option<&'a [u8]>);
+
+impl Iterator for Tokens<'_> {
+    type Item = Token;
+
+    fn next(&mut self) -> Option<Token> {
+        let rest = self.0?;
+        let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        if digits > 0 {
+            self.0 = Some(&rest[digits..]);
+            return Some(Token::Number(number(&rest[..digits])));
+        }
+        self.0 = rest.get(1..);
+        Some(Token::Char(rest.first().map_or(0, |byte| *byte as c_char)))
+    }
+}
+
+fn number(digits: &[u8]) -> i32 {
+    digits.iter().fold(0, |value: i32, digit| {
+        value.wrapping_mul(10).wrapping_add((digit - b'0').into())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sonames_compare_as_in_the_loader() {
+        use Ordering::{Equal, Greater, Less};
+        for (a, b, want) in [
+            ("", "", Equal),
+            ("libx.so.1", "libx.so.1", Equal),
+            ("liba.so.1", "libb.so.1", Less),
+            // A number, not its digits.
+            ("libx.so.9", "libx.so.10", Less),
+            ("libx.so.1.2.9", "libx.so.1.2.10", Less),
+            ("libx.so.01", "libx.so.1", Equal),
+            ("libx1.so", "libx01.so", Equal),
+            ("libx12.so", "libx1.so", Greater),
+            ("libx-2.9a", "libx-2.10", Less),
+            // A digit is after anything else, even after what is greater in ASCII.
+            ("libx.so.1", "libx.so.x", Greater),
+            ("libx2", "libxz", Greater),
+            ("libx", "libx2", Less),
+            // A prefix is before its extension.
+            ("libx.so", "libx.so.1", Less),
+            ("libx", "libx.so", Less),
+            // Other characters as in ASCII: '+' < '-' < '.' < 'A' < '_' < 'a'.
+            ("libstdc+", "libstdc-", Less),
+            ("libX.so", "lib_.so", Less),
+            ("lib_.so", "liba.so", Less),
+            // 4294967297 is 1 in 32 bits.
+            ("libx.so.4294967297", "libx.so.1", Equal),
+            ("libx.so.2147483648", "libx.so.1", Less),
+            // Date-like versions that still fit.
+            ("libx-20240131.so", "libx-20231231.so", Greater),
+        ] {
+            assert_eq!(soname_cmp(a.as_bytes(), b.as_bytes()), want, "{a} and {b}");
+            assert_eq!(
+                soname_cmp(b.as_bytes(), a.as_bytes()),
+                want.reverse(),
+                "{b} and {a}"
+            );
+        }
+    }
+
+    #[test]
+    fn bytes_over_127_are_signed_where_char_is() {
+        let want = if c_char::MIN == 0 {
+            Ordering::Greater
+        } else {
+            Ordering::Less
+        };
+        assert_eq!(soname_cmp(b"lib\xc3", b"liba"), want);
+        assert_eq!(soname_cmp(b"lib\xc3", b"lib"), want);
+    }
+}

@@ -1,0 +1,298 @@
+//! Files that are not what they say.
+
+use super::*;
+
+/// The file of [`rich_cache`] with a number written over, or cut.
+struct Damage(Vec<u8>);
+
+impl Damage {
+    fn new() -> Self {
+        Self(rich_cache().to_bytes().unwrap())
+    }
+
+    fn u32(mut self, offset: usize, value: u32) -> Self {
+        self.0[offset..offset + 4].copy_from_slice(&value.to_le_bytes());
+        self
+    }
+
+    fn u8(mut self, offset: usize, value: u8) -> Self {
+        self.0[offset] = value;
+        self
+    }
+
+    fn cut(mut self, length: usize) -> Self {
+        self.0.truncate(length);
+        self
+    }
+
+    fn len(&self) -> u32 {
+        self.0.len() as u32
+    }
+
+    /// The value of a header's field.
+    fn read(&self, offset: usize) -> usize {
+        u32::from_le_bytes(*self.0[offset..].first_chunk().unwrap()) as usize
+    }
+}
+
+/// Offsets of header fields and of the first entry's.
+const COUNT: usize = 20;
+const FLAGS: usize = 28;
+const EXTENSIONS: usize = 32;
+const SONAME: usize = HEADER_SIZE + 4;
+const PATH: usize = HEADER_SIZE + 8;
+
+#[test]
+fn damage_is_refused_by_name() {
+    use LdCacheError::*;
+    let len = Damage::new().len();
+    let directory = Damage::new().read(EXTENSIONS);
+    let first_section = directory + 8;
+    let outside = BadExtension("the directory is outside the file");
+    let section_outside = BadExtension("a section is outside the file");
+    for (name, damage, want) in [
+        ("empty", Damage::new().cut(0), NotACache),
+        ("other magic", Damage::new().u8(0, b'G'), NotACache),
+        ("other version", Damage::new().u8(19, b'2'), NotACache),
+        ("only magic", Damage::new().cut(20), CutOff("header")),
+        ("half a header", Damage::new().cut(47), CutOff("header")),
+        (
+            "half the entries",
+            Damage::new().cut(100),
+            CutOff("table of entries"),
+        ),
+        (
+            "count too high",
+            Damage::new().u32(COUNT, 1000),
+            CutOff("table of entries"),
+        ),
+        (
+            "count absurd",
+            Damage::new().u32(COUNT, u32::MAX),
+            CutOff("table of entries"),
+        ),
+        ("big-endian", Damage::new().u8(FLAGS, 3), ForeignByteOrder),
+        (
+            "big-endian and unknown bits",
+            Damage::new().u8(FLAGS, 0xff),
+            ForeignByteOrder,
+        ),
+        ("marked invalid", Damage::new().u8(FLAGS, 1), MarkedInvalid),
+        (
+            "soname at the end",
+            Damage::new().u32(SONAME, len),
+            BadString(len as usize),
+        ),
+        (
+            "path far outside",
+            Damage::new().u32(PATH, u32::MAX),
+            BadString(u32::MAX as usize),
+        ),
+        // The last byte of the file is the generator's, which has no terminator.
+        (
+            "unterminated",
+            Damage::new().u32(SONAME, len - 1),
+            BadString(len as usize - 1),
+        ),
+        (
+            "extensions outside",
+            Damage::new().u32(EXTENSIONS, 0xffff_fffc),
+            outside.clone(),
+        ),
+        (
+            "extensions at the end",
+            Damage::new().u32(EXTENSIONS, len & !3),
+            outside.clone(),
+        ),
+        (
+            "extensions misaligned",
+            Damage::new().u32(EXTENSIONS, directory as u32 + 1),
+            BadExtension("the directory is misaligned"),
+        ),
+        (
+            "extensions without magic",
+            Damage::new().u32(EXTENSIONS, 0x30),
+            BadExtension("the directory's magic number is wrong"),
+        ),
+        (
+            "too many sections",
+            Damage::new().u32(directory + 4, u32::MAX),
+            outside,
+        ),
+        (
+            "section's offset",
+            Damage::new().u32(first_section + 8, u32::MAX),
+            section_outside.clone(),
+        ),
+        (
+            "section's size",
+            Damage::new().u32(first_section + 12, u32::MAX),
+            section_outside,
+        ),
+        (
+            "hwcaps name outside",
+            {
+                let damage = Damage::new();
+                let array = damage.read(first_section + 8);
+                damage.u32(array, len)
+            },
+            BadString(len as usize),
+        ),
+    ] {
+        assert_eq!(LdCache::parse(&damage.0), Err(want), "{name}");
+    }
+}
+
+#[test]
+fn what_the_loader_ignores_is_ignored() {
+    let directory = Damage::new().read(EXTENSIONS);
+    let (hwcaps, generator) = (directory + 8, directory + 24);
+    let without_hwcaps = LdCache {
+        hwcaps: vec![],
+        ..rich_cache()
+    };
+    let without_generator = LdCache {
+        generator: None,
+        ..rich_cache()
+    };
+    for (name, damage, want) in [
+        (
+            "byte order not said",
+            Damage::new().u8(FLAGS, 0),
+            rich_cache(),
+        ),
+        (
+            "unknown flag bits",
+            Damage::new().u8(FLAGS, 0xfe),
+            rich_cache(),
+        ),
+        (
+            "length of strings",
+            Damage::new().u32(24, u32::MAX),
+            rich_cache(),
+        ),
+        (
+            "unknown section",
+            Damage::new().u32(generator, 77),
+            without_generator,
+        ),
+        (
+            "misaligned hwcaps",
+            {
+                let at = Damage::new().read(hwcaps + 8) as u32;
+                Damage::new().u32(hwcaps + 8, at + 1)
+            },
+            without_hwcaps.clone(),
+        ),
+        (
+            "odd hwcaps size",
+            Damage::new().u32(hwcaps + 12, 7),
+            without_hwcaps,
+        ),
+    ] {
+        assert_eq!(LdCache::parse(&damage.0), Ok(want), "{name}");
+    }
+}
+
+#[test]
+fn limits_hold() {
+    assert_eq!(
+        LdCache::parse(&vec![0; MAX_SIZE + 1]),
+        Err(LdCacheError::TooLarge(MAX_SIZE + 1))
+    );
+
+    let many = cache(vec![entry(Abi::X86_64, "a", "/a"); MAX_ENTRIES + 1]);
+    assert_eq!(
+        many.to_bytes(),
+        Err(LdCacheError::TooManyEntries(MAX_ENTRIES + 1))
+    );
+
+    let mut counted = cache([]).to_bytes().unwrap();
+    counted[COUNT..COUNT + 4].copy_from_slice(&(MAX_ENTRIES as u32 + 1).to_le_bytes());
+    counted.resize(HEADER_SIZE + (MAX_ENTRIES + 1) * ENTRY_SIZE, 0);
+    assert_eq!(
+        LdCache::parse(&counted),
+        Err(LdCacheError::TooManyEntries(MAX_ENTRIES + 1))
+    );
+}
+
+#[test]
+fn a_string_may_be_as_long_as_a_path() {
+    for (length, readable) in [(MAX_STRING - 1, true), (MAX_STRING, false)] {
+        let long = cache([entry(Abi::X86_64, "liba.so", &"a".repeat(length))]);
+        let parsed = LdCache::parse(&long.to_bytes().unwrap());
+        assert_eq!(parsed.is_ok(), readable, "{length} bytes: {parsed:?}");
+    }
+}
+
+#[test]
+fn a_small_file_cannot_ask_for_much_memory() {
+    // Every entry points at the same long string.
+    let long = "a".repeat(MAX_STRING - 1);
+    let mut file = cache(vec![entry(Abi::X86_64, "", ""); 10_000])
+        .to_bytes()
+        .unwrap();
+    let string = file.len() as u32;
+    file.extend(long.as_bytes());
+    file.push(0);
+    for entry in file[HEADER_SIZE..][..10_000 * ENTRY_SIZE].chunks_mut(ENTRY_SIZE) {
+        entry[4..8].copy_from_slice(&string.to_le_bytes());
+        entry[8..12].copy_from_slice(&string.to_le_bytes());
+    }
+    assert!(file.len() < 1 << 20);
+    assert!(matches!(
+        LdCache::parse(&file),
+        Err(LdCacheError::TooLarge(_))
+    ));
+}
+
+/// A file of the old format with `count` entries and the new format behind it.
+fn with_old_format(count: u32, pad: usize) -> Vec<u8> {
+    let mut file = b"ld.so-1.7.0\0".to_vec();
+    file.extend(count.to_le_bytes());
+    file.resize(16 + count as usize * 12 + pad, 0);
+    // The offsets of sections count from the file's first byte, all others from the header.
+    let mut new = rich_cache().to_bytes().unwrap();
+    let directory = u32::from_le_bytes(*new[EXTENSIONS..].first_chunk().unwrap()) as usize;
+    for offset in [EXTENSIONS, directory + 8 + 8, directory + 24 + 8] {
+        let value = u32::from_le_bytes(*new[offset..].first_chunk().unwrap()) + file.len() as u32;
+        new[offset..offset + 4].copy_from_slice(&value.to_le_bytes());
+    }
+    file.extend(new);
+    file
+}
+
+#[test]
+fn the_new_format_is_found_behind_the_old() {
+    use LdCacheError::*;
+    let mut absurd = with_old_format(2, 0);
+    absurd[12..16].copy_from_slice(&u32::MAX.to_le_bytes());
+    for (name, file, want) in [
+        ("no old entries", with_old_format(0, 0), Ok(rich_cache())),
+        ("even number", with_old_format(2, 0), Ok(rich_cache())),
+        (
+            "odd number, aligned to 8",
+            with_old_format(3, 4),
+            Ok(rich_cache()),
+        ),
+        (
+            "odd number, aligned to 4",
+            with_old_format(3, 0),
+            Ok(rich_cache()),
+        ),
+        ("misplaced", with_old_format(2, 4), Err(OldFormat)),
+        ("absurd count", absurd, Err(OldFormat)),
+        (
+            "old format alone",
+            with_old_format(2, 0)[..40].to_vec(),
+            Err(OldFormat),
+        ),
+        (
+            "half an old header",
+            b"ld.so-1.7.0\0\x02".to_vec(),
+            Err(CutOff("old header")),
+        ),
+    ] {
+        assert_eq!(LdCache::parse(&file), want, "{name}");
+    }
+}

@@ -1,0 +1,109 @@
+//! A cache to bytes.
+
+use super::extension::{self, word};
+use super::{ENTRY_SIZE, Entry, HEADER_SIZE, LdCache, LdCacheError, MAGIC, MAX_ENTRIES, MAX_SIZE};
+
+const BYTE_ORDER_LITTLE: u8 = 2;
+
+impl LdCache {
+    /// The file: in the new format only, which every glibc since 2.2 reads, with the entries
+    /// in the order in which they are.
+    ///
+    /// # Errors
+    ///
+    /// If there are more than [`MAX_ENTRIES`], or the file would be over [`MAX_SIZE`].
+    pub fn to_bytes(&self) -> Result<Vec<u8>, LdCacheError> {
+        if self.entries.len() > MAX_ENTRIES {
+            return Err(LdCacheError::TooManyEntries(self.entries.len()));
+        }
+        let strings_start = HEADER_SIZE + self.entries.len() * ENTRY_SIZE;
+        let mut table = Vec::with_capacity(strings_start - HEADER_SIZE);
+        let mut strings = Strings {
+            start: strings_start,
+            bytes: Vec::new(),
+        };
+        for entry in &self.entries {
+            push_entry(entry, &mut table, &mut strings)?;
+        }
+        let hwcaps: Vec<u32> = self
+            .hwcaps
+            .iter()
+            .map(|name| strings.push(name.to_bytes_with_nul()))
+            .collect::<Result<_, _>>()?;
+        let string_bytes = word(strings.bytes.len())?;
+
+        let extension_start = strings.end().next_multiple_of(4);
+        let extensions = extension::to_bytes(self.generator.as_deref(), &hwcaps, extension_start)?;
+        let size = extension_start + extensions.len();
+        if size > MAX_SIZE {
+            return Err(LdCacheError::TooLarge(size));
+        }
+
+        let mut file = Vec::with_capacity(size);
+        file.extend_from_slice(MAGIC);
+        file.extend(word(self.entries.len())?.to_le_bytes());
+        file.extend(string_bytes.to_le_bytes());
+        file.extend([BYTE_ORDER_LITTLE, 0, 0, 0]);
+        let extension_offset = if extensions.is_empty() {
+            0
+        } else {
+            extension_start
+        };
+        file.extend(word(extension_offset)?.to_le_bytes());
+        file.resize(HEADER_SIZE, 0);
+        file.append(&mut table);
+        file.append(&mut strings.bytes);
+        if !extensions.is_empty() {
+            file.resize(extension_start, 0);
+            file.extend(extensions);
+        }
+        Ok(file)
+    }
+}
+
+fn push_entry(
+    entry: &Entry,
+    table: &mut Vec<u8>,
+    strings: &mut Strings,
+) -> Result<(), LdCacheError> {
+    let (soname, path) = (
+        entry.soname.to_bytes_with_nul(),
+        entry.path.to_bytes_with_nul(),
+    );
+    let path_offset = strings.push(path)?;
+    // A path mostly ends in its soname: then one string serves both.
+    let soname_offset = if path.ends_with(soname) {
+        path_offset + word(path.len() - soname.len())?
+    } else {
+        strings.push(soname)?
+    };
+    table.extend(entry.flags.0.to_le_bytes());
+    table.extend(soname_offset.to_le_bytes());
+    table.extend(path_offset.to_le_bytes());
+    table.extend(entry.os_version.to_le_bytes());
+    table.extend(entry.hwcap.to_le_bytes());
+    Ok(())
+}
+
+/// The table of strings that grows as entries are written.
+struct Strings {
+    /// The file's offset of the first one.
+    start: usize,
+    bytes: Vec<u8>,
+}
+
+impl Strings {
+    fn end(&self) -> usize {
+        self.start + self.bytes.len()
+    }
+
+    /// Adds a string, NUL included, and returns its offset.
+    fn push(&mut self, string: &[u8]) -> Result<u32, LdCacheError> {
+        let offset = self.end();
+        if offset + string.len() > MAX_SIZE {
+            return Err(LdCacheError::TooLarge(offset + string.len()));
+        }
+        self.bytes.extend_from_slice(string);
+        word(offset)
+    }
+}
