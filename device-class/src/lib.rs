@@ -1,3 +1,26 @@
-//! Placeholder.
+//! Device classes: what a vendor's TOML file says ([`DeviceClass`]), what a
+//! host has of it ([`discover::Inventory`]), what a container asks for
+//! ([`request::Request`]), and the plan to give it ([`plan::InjectionPlan`]).
+//!
+//! The data goes one way, and nothing here changes the system:
+//!
+//! ```text
+//! classes/*.toml ─load─▶ DeviceClass ─discover(HostView)─▶ Inventory ─plan(Request)─▶ InjectionPlan
+//! ```
+#![forbid(unsafe_code)]
 
+pub mod class;
+pub mod config;
+pub mod discover;
+pub mod host;
 pub mod ld_cache;
+pub mod load;
+pub mod name;
+pub mod pattern;
+pub mod plan;
+pub mod request;
+pub mod strict_toml;
+pub mod template;
+
+pub use class::DeviceClass;
+pub use host::HostView;

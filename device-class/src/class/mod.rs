@@ -1,0 +1,172 @@
+//! The schema of a class file. Each type is one table of the file; what can be
+//! checked in one value is checked while it is read, so that the message names
+//! the line. `docs/device-classes.md` is the reference for those who write one.
+
+mod attribute;
+mod edits;
+mod health;
+mod validate;
+
+use serde::Deserialize;
+
+pub use attribute::{AttributeSource, Condition, Expectation, Origin};
+pub use edits::{
+    Access, Directory, Edits, File, Library, Node, PathTemplate, PathTemplateError, SoName,
+};
+pub use health::HealthCheck;
+pub use validate::ClassRuleError;
+
+use crate::name::{CapabilityName, ClassName, EnvName};
+use crate::pattern::PathPattern;
+use crate::template::Template;
+
+/// One class of devices: a whole class file, checked.
+#[derive(Debug, Clone)]
+pub struct DeviceClass {
+    /// The file's name without `.toml`.
+    pub name: ClassName,
+    /// What the file says.
+    pub spec: ClassSpec,
+}
+
+/// What a class file says.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClassSpec {
+    /// The schema's version; there is one so far.
+    pub version: Version,
+    /// One line for people.
+    #[serde(default)]
+    pub description: String,
+    /// The extended resource, fixed or by template per device.
+    pub resource: Template,
+    /// How a container asks.
+    pub request: RequestSpec,
+    /// Where the class's driver keeps its files, when that is not the host's
+    /// root: a directory on the host that holds a root of its own.
+    #[serde(default)]
+    pub driver_root: Option<PathTemplate>,
+    /// Attributes of the host as a whole, such as the driver's version.
+    #[serde(default)]
+    pub attributes: Vec<AttributeSource>,
+    /// Where devices are found: the first source that finds any is the one.
+    pub discover: Vec<Source>,
+    /// What one device is.
+    pub device: DeviceSpec,
+    /// What a container gets once, whatever the number of its devices.
+    #[serde(default)]
+    pub edits: Vec<Edits>,
+}
+
+/// The schema's version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "i64")]
+pub enum Version {
+    /// `version = 1`.
+    One,
+}
+
+impl TryFrom<i64> for Version {
+    type Error = String;
+
+    fn try_from(version: i64) -> Result<Self, String> {
+        match version {
+            1 => Ok(Version::One),
+            other => Err(format!(
+                "version {other} is not known to this program, which reads 1"
+            )),
+        }
+    }
+}
+
+/// `[request]`: how a container asks for devices of the class.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RequestSpec {
+    /// The variable that lists devices.
+    pub env: EnvName,
+    /// The variable that lists capabilities, where the class has any.
+    #[serde(default)]
+    pub capabilities_env: Option<EnvName>,
+    /// The capabilities of a container that names none.
+    #[serde(default)]
+    pub default_capabilities: Vec<CapabilityName>,
+}
+
+/// `[[discover]]`: one tree in which devices of the class may be found.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Source {
+    /// One match is one candidate. Captures become attributes.
+    #[serde(default)]
+    pub path: Option<PathPattern>,
+    /// Instead of a path: so many virtual devices, with the attribute `index`.
+    #[serde(default)]
+    pub count: Option<u16>,
+    /// Whether the match has to be a symbolic link, or must not be one.
+    #[serde(default)]
+    pub symlink: Option<SymlinkRule>,
+    /// What is read of each candidate, in this order.
+    #[serde(default)]
+    pub attributes: Vec<AttributeSource>,
+    /// What has to hold for a candidate to be a device.
+    #[serde(default)]
+    pub require: Vec<Condition>,
+}
+
+/// Whether a match may be a symbolic link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SymlinkRule {
+    /// Only a symbolic link is a match.
+    Required,
+    /// A symbolic link is no match.
+    Refused,
+}
+
+/// `[device]`: what one device is, by templates over its attributes.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceSpec {
+    /// The stable id, which should not change with a reboot.
+    pub id: Template,
+    /// The number that people use for it; devices are sorted by it.
+    #[serde(default)]
+    pub index: Option<Template>,
+    /// Other names that a request may use.
+    #[serde(default)]
+    pub aliases: Vec<Template>,
+    /// Where the walk up to the first `numa_node` begins.
+    #[serde(default)]
+    pub numa: Option<Template>,
+    /// Devices with the same value belong together.
+    #[serde(default)]
+    pub group: Option<Template>,
+    /// What has to hold for the device to be healthy.
+    #[serde(default)]
+    pub health: Vec<HealthCheck>,
+    /// The device's own nodes.
+    #[serde(default, deserialize_with = "edits::short_or_table")]
+    pub nodes: Vec<Node>,
+    /// Further variables that Allocate gives with the device.
+    #[serde(default)]
+    pub env: std::collections::BTreeMap<EnvName, Template>,
+}
+
+impl DeviceClass {
+    /// A class from its file's text.
+    ///
+    /// # Errors
+    /// The text is no class file: the error names the line, the key and, for
+    /// an unknown key, the nearest one that exists.
+    pub fn parse(
+        name: ClassName,
+        path: &std::path::Path,
+        text: &str,
+    ) -> Result<Self, crate::strict_toml::FileError> {
+        let spec: ClassSpec = crate::strict_toml::parse(path, text)?;
+        validate::check(&spec, text)
+            .map_err(|error| crate::strict_toml::FileError::rule(path, text, &error))?;
+        Ok(DeviceClass { name, spec })
+    }
+}

@@ -1,0 +1,196 @@
+//! Reading attributes from the host.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::search;
+use crate::class::{AttributeSource, Origin};
+use crate::host::{HostView, MAX_ATTRIBUTE};
+use crate::name::excerpt;
+use crate::template::{Attributes, Template};
+
+/// The longest value of an attribute, in bytes: ids and paths are made of it.
+const MAX_VALUE: usize = 256;
+
+/// Why an attribute has no value.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unread {
+    #[error("{} is not there", .0.display())]
+    Absent(PathBuf),
+    #[error("{} can't be read: {error}", path.display())]
+    Io { path: PathBuf, error: io::Error },
+    #[error("{} has no {wanted}", path.display())]
+    NoValue { path: PathBuf, wanted: String },
+    #[error("{} holds no plain text: {}", path.display(), excerpt(value))]
+    NotText { path: PathBuf, value: String },
+    #[error("nothing matches {0}")]
+    NoMatch(String),
+    #[error(transparent)]
+    Template(#[from] crate::template::TemplateError),
+}
+
+/// Adds what the sources say to what is known, one after the other.
+///
+/// # Errors
+/// A value is missing and has no default.
+pub(super) fn read(
+    sources: &[AttributeSource],
+    base: Option<&Path>,
+    mut known: Attributes,
+    host: &dyn HostView,
+) -> Result<Attributes, Unread> {
+    for source in sources {
+        match (
+            read_one(&source.origin, base, &known, host),
+            &source.default,
+        ) {
+            (Ok(values), _) => known.extend(values),
+            (Err(_), Some(default)) => {
+                known.extend(source.names().map(|name| (name.clone(), default.clone())));
+            }
+            (Err(unread), None) => return Err(unread),
+        }
+    }
+    Ok(known)
+}
+
+fn read_one(
+    origin: &Origin,
+    base: Option<&Path>,
+    known: &Attributes,
+    host: &dyn HostView,
+) -> Result<Attributes, Unread> {
+    match origin {
+        Origin::Path { path } => {
+            let mut found = search::matches(path, known, host, 1).unwrap_or_default();
+            found
+                .pop()
+                .map(|m| m.attributes)
+                .ok_or_else(|| Unread::NoMatch(path.to_string()))
+        }
+        Origin::Link { name, link } => {
+            let path = located(link, base, known)?;
+            let target = host
+                .read_link(&path)
+                .map_err(|error| unread(&path, error))?;
+            let last = target
+                .file_name()
+                .and_then(|name| name.to_str())
+                .unwrap_or_default();
+            Ok([(name.clone(), plain(&path, last)?)].into())
+        }
+        Origin::File {
+            name,
+            file,
+            key,
+            regex,
+        } => {
+            let path = located(file, base, known)?;
+            let bytes = host
+                .read(&path, MAX_ATTRIBUTE)
+                .map_err(|error| unread(&path, error))?;
+            let text = String::from_utf8_lossy(&bytes);
+            let text = match key {
+                None => &text,
+                Some(key) => keyed_values(&text, key)
+                    .next()
+                    .ok_or_else(|| Unread::NoValue {
+                        path: path.clone(),
+                        wanted: format!("line `{key}`"),
+                    })?,
+            };
+            let value = match regex {
+                None => text.lines().next().unwrap_or_default().trim(),
+                Some(regex) => regex
+                    .captures(text)
+                    .and_then(|groups| groups.get(1).or(groups.get(0)))
+                    .map(|group| group.as_str())
+                    .ok_or_else(|| Unread::NoValue {
+                        path: path.clone(),
+                        wanted: format!("match of `{regex}`"),
+                    })?,
+            };
+            Ok([(name.clone(), plain(&path, value)?)].into())
+        }
+    }
+}
+
+/// A path that may be relative to what the source matched.
+pub(super) fn located(
+    template: &Template,
+    base: Option<&Path>,
+    known: &Attributes,
+) -> Result<PathBuf, crate::template::TemplateError> {
+    let path = template.fill(known)?;
+    Ok(base.unwrap_or(Path::new("/")).join(path))
+}
+
+/// The values of the lines `key: value` or `key value`.
+pub(super) fn keyed_values<'a>(text: &'a str, key: &str) -> impl Iterator<Item = &'a str> {
+    text.lines().filter_map(move |line| {
+        let rest = line.trim_start().strip_prefix(key)?;
+        let value = rest
+            .trim_start()
+            .strip_prefix([':', '='])
+            .or_else(|| rest.starts_with(char::is_whitespace).then_some(rest))?;
+        Some(value.trim())
+    })
+}
+
+/// A value that is fit for ids and paths: one line of text, of bounded length.
+fn plain(path: &Path, value: &str) -> Result<String, Unread> {
+    if value.is_empty() {
+        return Err(Unread::NoValue {
+            path: path.into(),
+            wanted: "value".into(),
+        });
+    }
+    let odd = |c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER;
+    if value.len() > MAX_VALUE || value.contains(odd) {
+        return Err(Unread::NotText {
+            path: path.into(),
+            value: value.into(),
+        });
+    }
+    Ok(value.to_owned())
+}
+
+fn unread(path: &Path, error: io::Error) -> Unread {
+    match error.kind() {
+        io::ErrorKind::NotFound => Unread::Absent(path.into()),
+        _ => Unread::Io {
+            path: path.into(),
+            error,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keyed_values_are_found_in_the_shapes_that_proc_has() {
+        for (text, key, wanted) in [
+            (
+                "Model: \t X 100\nGPU UUID:\t GPU-1\n",
+                "GPU UUID",
+                vec!["GPU-1"],
+            ),
+            (
+                "drm_render_minor 128\nsimd_count 0\n",
+                "drm_render_minor",
+                vec!["128"],
+            ),
+            ("a = 1\na=2\n", "a", vec!["1", "2"]),
+            ("Device Minor: \t 10", "Device", vec!["Minor: \t 10"]),
+            ("Devices: 1", "Device", vec![]),
+        ] {
+            assert_eq!(
+                keyed_values(text, key).collect::<Vec<_>>(),
+                wanted,
+                "{key} in {text:?}"
+            );
+        }
+    }
+}

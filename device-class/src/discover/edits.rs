@@ -1,0 +1,308 @@
+//! Nodes, libraries, files and directories of a class, as a host has them.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::DeviceError;
+use crate::class::{self, Access, DeviceClass, PathTemplate};
+use crate::host::{DeviceNumber, Entry, HostView};
+use crate::name::CapabilityName;
+use crate::template::Attributes;
+
+/// What there is where a class expects something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Presence<T> {
+    /// It is there.
+    Found(T),
+    /// There is nothing, and the class does without.
+    Optional,
+    /// There is nothing, or something else: the reason, for people.
+    Unfit(String),
+}
+
+/// A device node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundNode {
+    /// Where the host has it.
+    pub host: PathBuf,
+    /// Where the container gets it.
+    pub container: PathBuf,
+    /// What the device rule allows.
+    pub access: Access,
+    /// What the node stands for.
+    pub number: Presence<DeviceNumber>,
+}
+
+/// A library.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundLibrary {
+    /// The name under which it was looked for.
+    pub soname: String,
+    /// All names under which the container finds it, its file's own apart.
+    pub links: BTreeSet<String>,
+    /// The file, without links in its path.
+    pub file: Presence<PathBuf>,
+}
+
+/// A single file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundFile {
+    /// Where the class expects it.
+    pub path: PathBuf,
+    /// Where the container gets it.
+    pub container: PathBuf,
+    /// Whether it is to be run.
+    pub binary: bool,
+    /// The file, without links in its path.
+    pub file: Presence<PathBuf>,
+}
+
+/// A directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundDirectory {
+    /// Where the class expects it.
+    pub path: PathBuf,
+    /// Where the container gets it.
+    pub container: PathBuf,
+    /// The libraries in it that the container's loader is to find.
+    pub libraries: Vec<String>,
+    /// The directory, without links in its path.
+    pub directory: Presence<PathBuf>,
+}
+
+/// What a host has for the `[[edits]]` that a container gets.
+#[derive(Debug, Clone, Default)]
+pub struct FoundEdits {
+    /// Control nodes.
+    pub nodes: Vec<FoundNode>,
+    /// Libraries.
+    pub libraries: Vec<FoundLibrary>,
+    /// Files and programs.
+    pub files: Vec<FoundFile>,
+    /// Directories.
+    pub directories: Vec<FoundDirectory>,
+}
+
+/// The root of a class's driver: most often the host's own.
+#[derive(Clone, Copy)]
+pub struct DriverRoot<'a> {
+    /// What is under it.
+    pub view: &'a dyn HostView,
+    /// Where it is on the host.
+    pub path: &'a Path,
+}
+
+impl DriverRoot<'_> {
+    /// The path on the host of something in the driver's root, without links.
+    fn canonical(&self, path: &Path) -> io::Result<PathBuf> {
+        let inside = self.view.canonical(path)?;
+        Ok(self.path.join(inside.strip_prefix("/").unwrap_or(&inside)))
+    }
+}
+
+/// Looks up everything that a container with these capabilities gets once.
+/// Nodes are the host's; libraries and files are those of the driver's root.
+///
+/// # Errors
+/// A template can't be filled in, or the loader's cache can't be used.
+pub fn edits(
+    class: &DeviceClass,
+    capabilities: &BTreeSet<CapabilityName>,
+    attributes: &Attributes,
+    host: &dyn HostView,
+    driver: DriverRoot<'_>,
+) -> Result<FoundEdits, EditsError> {
+    let mut found = FoundEdits::default();
+    let chosen = class.spec.edits.iter().filter(|edits| {
+        edits
+            .capability
+            .as_ref()
+            .is_none_or(|capability| capabilities.contains(capability))
+    });
+    for edits in chosen {
+        let optional = edits.optional;
+        for spec in &edits.nodes {
+            found.nodes.push(node(spec, attributes, optional, host)?);
+        }
+        for spec in &edits.libraries {
+            found.libraries.push(library(spec, optional, driver)?);
+        }
+        let files = edits.files.iter().map(|spec| (spec, false));
+        for (spec, binary) in edits.binaries.iter().map(|spec| (spec, true)).chain(files) {
+            found
+                .files
+                .push(file(spec, binary, attributes, optional, driver)?);
+        }
+        for spec in &edits.directories {
+            found
+                .directories
+                .push(directory(spec, attributes, optional, driver)?);
+        }
+    }
+    Ok(found)
+}
+
+/// Why the edits of a class can't be looked up.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct EditsError(#[from] DeviceError);
+
+/// Looks up one node.
+pub(super) fn node(
+    spec: &class::Node,
+    attributes: &Attributes,
+    optional: bool,
+    host: &dyn HostView,
+) -> Result<FoundNode, DeviceError> {
+    let (path, container) = both(&spec.path, spec.container_path.as_ref(), attributes)?;
+    let number = present(
+        &path,
+        optional || spec.optional,
+        "a device node",
+        host,
+        |entry| match entry {
+            Entry::Device(number) => Some(number),
+            _ => None,
+        },
+    );
+    Ok(FoundNode {
+        host: path,
+        container,
+        access: spec.access,
+        number,
+    })
+}
+
+fn library(
+    spec: &class::Library,
+    optional: bool,
+    driver: DriverRoot<'_>,
+) -> Result<FoundLibrary, DeviceError> {
+    let soname = spec.soname.as_str().to_owned();
+    let cached = driver
+        .view
+        .library(&soname)
+        .map_err(|error| DeviceError::Io {
+            path: "/etc/ld.so.cache".into(),
+            error,
+        })?;
+    let file = match cached.map(|path| driver.canonical(&path).map_err(|e| (path, e))) {
+        Some(Ok(file)) => Presence::Found(file),
+        _ if optional || spec.optional => Presence::Optional,
+        None => Presence::Unfit(format!(
+            "{soname} is not in the host's ld.so.cache; install the driver's libraries or run ldconfig"
+        )),
+        Some(Err((path, error))) => Presence::Unfit(format!(
+            "{soname} is in the host's ld.so.cache as {}, which can't be used: {error}; run ldconfig",
+            path.display()
+        )),
+    };
+    let mut links: BTreeSet<String> = spec
+        .links
+        .iter()
+        .map(|name| name.as_str().to_owned())
+        .collect();
+    links.insert(soname.clone());
+    if let Presence::Found(file) = &file {
+        let own_name = file
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned());
+        links.retain(|link| Some(link) != own_name.as_ref());
+    }
+    Ok(FoundLibrary {
+        soname,
+        links,
+        file,
+    })
+}
+
+fn file(
+    spec: &class::File,
+    binary: bool,
+    attributes: &Attributes,
+    optional: bool,
+    driver: DriverRoot<'_>,
+) -> Result<FoundFile, DeviceError> {
+    let (path, container) = both(&spec.path, spec.container_path.as_ref(), attributes)?;
+    let canonical = driver.canonical(&path).unwrap_or_else(|_| path.clone());
+    let file = present(
+        &path,
+        optional || spec.optional,
+        "a file",
+        driver.view,
+        |entry| {
+            // Sockets of a driver's daemons are given as files, too.
+            matches!(entry, Entry::File | Entry::Other).then_some(canonical)
+        },
+    );
+    Ok(FoundFile {
+        path,
+        container,
+        binary,
+        file,
+    })
+}
+
+fn directory(
+    spec: &class::Directory,
+    attributes: &Attributes,
+    optional: bool,
+    driver: DriverRoot<'_>,
+) -> Result<FoundDirectory, DeviceError> {
+    let (path, container) = both(&spec.path, spec.container_path.as_ref(), attributes)?;
+    let canonical = driver.canonical(&path).unwrap_or_else(|_| path.clone());
+    let directory = present(
+        &path,
+        optional || spec.optional,
+        "a directory",
+        driver.view,
+        |entry| (entry == Entry::Directory).then_some(canonical),
+    );
+    let mut libraries = Vec::new();
+    if spec.libraries && matches!(directory, Presence::Found(_)) {
+        libraries = driver.view.list(&path).map_err(|error| DeviceError::Io {
+            path: path.clone(),
+            error,
+        })?;
+        libraries.retain(|name| class::SoName::try_from(name.clone()).is_ok());
+        libraries.sort_unstable();
+    }
+    Ok(FoundDirectory {
+        path,
+        container,
+        libraries,
+        directory,
+    })
+}
+
+fn both(
+    host: &PathTemplate,
+    container: Option<&PathTemplate>,
+    attributes: &Attributes,
+) -> Result<(PathBuf, PathBuf), DeviceError> {
+    let path = host.fill(attributes)?;
+    let container = match container {
+        Some(container) => container.fill(attributes)?,
+        None => path.clone(),
+    };
+    Ok((path, container))
+}
+
+fn present<T>(
+    path: &Path,
+    optional: bool,
+    wanted: &str,
+    host: &dyn HostView,
+    fit: impl FnOnce(Entry) -> Option<T>,
+) -> Presence<T> {
+    match host.entry(path) {
+        Ok(None) if optional => Presence::Optional,
+        Ok(None) => Presence::Unfit(format!("{} is not there", path.display())),
+        Ok(Some(entry)) => match fit(entry) {
+            Some(found) => Presence::Found(found),
+            None => Presence::Unfit(format!("{} is {entry}, not {wanted}", path.display())),
+        },
+        Err(error) => Presence::Unfit(format!("{} can't be looked at: {error}", path.display())),
+    }
+}

@@ -1,0 +1,127 @@
+//! Candidates: what one `[[discover]]` table matches on a host.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use super::attributes::{self, Unread};
+use super::{MAX_DEVICES, search};
+use crate::class::{Condition, Source, SymlinkRule};
+use crate::host::{HostView, MAX_ATTRIBUTE};
+use crate::name::AttributeName;
+use crate::template::Attributes;
+
+/// Something that fits a source, with its attributes.
+#[derive(Debug, Clone)]
+pub(super) struct Candidate {
+    /// What matched; nothing for a virtual device.
+    pub(super) path: Option<PathBuf>,
+    pub(super) attributes: Attributes,
+}
+
+impl fmt::Display for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.path {
+            Some(path) => write!(f, "{}", path.display()),
+            None => f.write_str("a virtual device"),
+        }
+    }
+}
+
+/// All candidates of a source.
+pub(super) fn candidates(
+    source: &Source,
+    known: &Attributes,
+    host: &dyn HostView,
+    warnings: &mut Vec<String>,
+) -> Vec<Candidate> {
+    let mut candidates = match &source.path {
+        None => virtual_devices(source.count.unwrap_or(0), known),
+        Some(pattern) => match search::matches(pattern, known, host, MAX_DEVICES + 1) {
+            Ok(found) => found
+                .into_iter()
+                .filter(|m| match source.symlink {
+                    None => true,
+                    Some(SymlinkRule::Required) => host.is_link(&m.path),
+                    Some(SymlinkRule::Refused) => !host.is_link(&m.path),
+                })
+                .map(|m| Candidate {
+                    path: Some(m.path),
+                    attributes: m.attributes,
+                })
+                .collect(),
+            Err(error) => {
+                warnings.push(format!("{pattern}: {error}"));
+                Vec::new()
+            }
+        },
+    };
+    if candidates.len() > MAX_DEVICES {
+        candidates.truncate(MAX_DEVICES);
+        let pattern = source
+            .path
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default();
+        warnings.push(format!(
+            "{pattern} matches more than {MAX_DEVICES} paths; the rest is left out, so narrow the glob"
+        ));
+    }
+    candidates.retain_mut(|candidate| match complete(source, candidate, host) {
+        Ok(fits) => fits,
+        Err(unread) => {
+            warnings.push(format!("{candidate}: {unread}"));
+            false
+        }
+    });
+    candidates
+}
+
+fn virtual_devices(count: u16, known: &Attributes) -> Vec<Candidate> {
+    let Ok(name) = AttributeName::try_from("index".to_owned()) else {
+        return Vec::new();
+    };
+    let numbered = (0..count).map(|index| {
+        let mut attributes = known.clone();
+        attributes.insert(name.clone(), index.to_string());
+        Candidate {
+            path: None,
+            attributes,
+        }
+    });
+    numbered.collect()
+}
+
+fn complete(
+    source: &Source,
+    candidate: &mut Candidate,
+    host: &dyn HostView,
+) -> Result<bool, Unread> {
+    let known = std::mem::take(&mut candidate.attributes);
+    candidate.attributes =
+        attributes::read(&source.attributes, candidate.path.as_deref(), known, host)?;
+    Ok(source
+        .require
+        .iter()
+        .all(|condition| holds(condition, &candidate.attributes, host)))
+}
+
+fn holds(condition: &Condition, attributes: &Attributes, host: &dyn HostView) -> bool {
+    match condition {
+        Condition::Value { value, expected } => value
+            .fill(attributes)
+            .is_ok_and(|value| expected.holds(&value)),
+        Condition::Exists(pattern) => search::any(pattern, attributes, host),
+        Condition::Absent(pattern) => !search::any(pattern, attributes, host),
+        Condition::Listed { files, key, value } => {
+            let Ok(wanted) = value.fill(attributes) else {
+                return false;
+            };
+            let found = search::matches(files, attributes, host, MAX_DEVICES).unwrap_or_default();
+            found.iter().any(|file| {
+                let text = host.read(&file.path, MAX_ATTRIBUTE).unwrap_or_default();
+                let text = String::from_utf8_lossy(&text);
+                attributes::keyed_values(&text, key).any(|value| value == wanted)
+            })
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! What discovery sees of a host: the real one, or a recorded one.
+
+mod real;
+mod recorded;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub use real::RealHost;
+pub use recorded::{RecordError, RecordedHost};
+
+/// The largest attribute that is read, in bytes. sysfs gives at most one page;
+/// procfs files that classes read are smaller than this too.
+pub const MAX_ATTRIBUTE: usize = 64 * 1024;
+
+/// The largest ld.so.cache that is read, in bytes.
+pub const MAX_LD_CACHE: usize = 64 << 20;
+
+/// A host's file tree, for reading only. Paths are absolute, as the host's own
+/// programs would write them, whatever root they are looked up under.
+pub trait HostView {
+    /// What is at `path`, with symbolic links followed. `None`: nothing.
+    ///
+    /// # Errors
+    /// Anything but absence, such as a loop of links.
+    fn entry(&self, path: &Path) -> io::Result<Option<Entry>>;
+
+    /// Whether `path` itself is a symbolic link.
+    fn is_link(&self, path: &Path) -> bool;
+
+    /// The names in a directory, in no order. An absent one has none.
+    ///
+    /// # Errors
+    /// The directory can't be read.
+    fn list(&self, path: &Path) -> io::Result<Vec<String>>;
+
+    /// The first `limit` bytes of a file.
+    ///
+    /// # Errors
+    /// The file is not there, not a regular file, or can't be read.
+    fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>>;
+
+    /// Where the symbolic link at `path` points, as it is written.
+    ///
+    /// # Errors
+    /// There is no link.
+    fn read_link(&self, path: &Path) -> io::Result<PathBuf>;
+
+    /// The path without any symbolic link in it.
+    ///
+    /// # Errors
+    /// There is nothing at `path`.
+    fn canonical(&self, path: &Path) -> io::Result<PathBuf>;
+
+    /// Where the host's dynamic loader finds `soname`, for programs of this
+    /// program's own architecture. `None`: its cache does not have it.
+    ///
+    /// # Errors
+    /// The cache of the loader is there but can't be used.
+    fn library(&self, soname: &str) -> io::Result<Option<PathBuf>>;
+}
+
+/// What is at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entry {
+    /// A directory.
+    Directory,
+    /// A regular file.
+    File,
+    /// A device node.
+    Device(DeviceNumber),
+    /// Something else: a socket, a pipe.
+    Other,
+}
+
+/// What a device node stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DeviceNumber {
+    /// Character or block.
+    pub kind: DeviceKind,
+    /// The driver.
+    pub major: u32,
+    /// The device of that driver.
+    pub minor: u32,
+}
+
+/// The two sorts of device nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DeviceKind {
+    /// A stream of bytes, as most accelerators.
+    Character,
+    /// Blocks, as disks.
+    Block,
+}
+
+impl std::fmt::Display for DeviceNumber {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let kind = match self.kind {
+            DeviceKind::Character => 'c',
+            DeviceKind::Block => 'b',
+        };
+        write!(f, "{kind} {}:{}", self.major, self.minor)
+    }
+}
+
+impl std::fmt::Display for Entry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Entry::Directory => f.write_str("a directory"),
+            Entry::File => f.write_str("a regular file"),
+            Entry::Device(number) => write!(f, "the device {number}"),
+            Entry::Other => f.write_str("neither file, directory nor device"),
+        }
+    }
+}

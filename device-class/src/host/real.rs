@@ -1,0 +1,211 @@
+//! The running host, or a host's tree that is mounted somewhere.
+
+use std::cell::OnceCell;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Component, Path, PathBuf};
+
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+
+use super::{DeviceKind, DeviceNumber, Entry, HostView, MAX_LD_CACHE};
+use crate::ld_cache::{Abi, LdCache};
+
+/// The ABI of this program, and so of the libraries that it looks for.
+const NATIVE: Abi = if cfg!(target_arch = "aarch64") {
+    Abi::Aarch64
+} else {
+    Abi::X86_64
+};
+
+/// A [`HostView`] of the real file system under a root.
+///
+/// The host is trusted, so that its paths may be looked up more than once. A
+/// root other than `/` still is a root: absolute links stay inside it.
+#[derive(Debug)]
+pub struct RealHost {
+    root: PathBuf,
+    /// Only for a root other than `/`.
+    handle: Option<OwnedFd>,
+    ld_cache: OnceCell<Option<LdCache>>,
+}
+
+impl RealHost {
+    /// The host whose root directory is at `root`.
+    ///
+    /// # Errors
+    /// There is no such directory.
+    pub fn open(root: &Path) -> io::Result<Self> {
+        let root = fs::canonicalize(root)?;
+        let handle = if root == Path::new("/") {
+            None
+        } else {
+            let directory = OFlag::O_PATH | OFlag::O_DIRECTORY;
+            let file = File::options()
+                .read(true)
+                .custom_flags(directory.bits())
+                .open(&root)?;
+            Some(file.into())
+        };
+        Ok(RealHost {
+            root,
+            handle,
+            ld_cache: OnceCell::new(),
+        })
+    }
+
+    /// The same host, seen from the root of a driver on it.
+    ///
+    /// # Errors
+    /// There is no such directory.
+    pub fn driver_root(&self, path: &Path) -> io::Result<Self> {
+        RealHost::open(&real_path(
+            &self.open_at(path, OFlag::O_PATH | OFlag::O_DIRECTORY)?,
+        )?)
+    }
+
+    fn open_at(&self, path: &Path, flags: OFlag) -> io::Result<File> {
+        let flags = flags | OFlag::O_CLOEXEC;
+        let plain = |path: &Path| {
+            File::options()
+                .read(true)
+                .custom_flags(flags.bits())
+                .open(path)
+        };
+        let Some(handle) = &self.handle else {
+            return plain(path);
+        };
+        let how = OpenHow::new()
+            .flags(flags)
+            .resolve(ResolveFlag::RESOLVE_IN_ROOT);
+        match openat2(handle, path, how) {
+            Ok(file) => Ok(file.into()),
+            // Before Linux 5.6: links that are absolute lead out of the root.
+            Err(nix::Error::ENOSYS | nix::Error::EPERM) => plain(&self.joined(path)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn joined(&self, path: &Path) -> PathBuf {
+        let inside = path
+            .components()
+            .filter(|part| !matches!(part, Component::RootDir));
+        self.root.join(inside.collect::<PathBuf>())
+    }
+
+    fn ld_cache(&self) -> io::Result<Option<&LdCache>> {
+        if let Some(cache) = self.ld_cache.get() {
+            return Ok(cache.as_ref());
+        }
+        let cache = match self.read(Path::new("/etc/ld.so.cache"), MAX_LD_CACHE) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            bytes => Some(
+                LdCache::parse(&bytes?)
+                    .map_err(|e| io::Error::other(format!("/etc/ld.so.cache: {e}")))?,
+            ),
+        };
+        Ok(self.ld_cache.get_or_init(|| cache).as_ref())
+    }
+}
+
+fn real_path(file: &File) -> io::Result<PathBuf> {
+    fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+impl HostView for RealHost {
+    fn entry(&self, path: &Path) -> io::Result<Option<Entry>> {
+        let metadata = match self
+            .open_at(path, OFlag::O_PATH)
+            .and_then(|file| file.metadata())
+        {
+            Ok(metadata) => metadata,
+            Err(error) if absent(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let kind = metadata.file_type();
+        let device = |kind| {
+            let number = metadata.rdev();
+            Entry::Device(DeviceNumber {
+                kind,
+                major: nix::sys::stat::major(number) as u32,
+                minor: nix::sys::stat::minor(number) as u32,
+            })
+        };
+        Ok(Some(if kind.is_char_device() {
+            device(DeviceKind::Character)
+        } else if kind.is_block_device() {
+            device(DeviceKind::Block)
+        } else if kind.is_dir() {
+            Entry::Directory
+        } else if kind.is_file() {
+            Entry::File
+        } else {
+            Entry::Other
+        }))
+    }
+
+    fn is_link(&self, path: &Path) -> bool {
+        self.open_at(path, OFlag::O_PATH | OFlag::O_NOFOLLOW)
+            .and_then(|file| file.metadata())
+            .is_ok_and(|metadata| metadata.is_symlink())
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        let directory = match self.handle {
+            None => path.to_owned(),
+            Some(_) => match self.open_at(path, OFlag::O_PATH | OFlag::O_DIRECTORY) {
+                Ok(directory) => real_path(&directory)?,
+                Err(error) if absent(&error) => return Ok(Vec::new()),
+                Err(error) => return Err(error),
+            },
+        };
+        match fs::read_dir(directory) {
+            Ok(entries) => entries
+                // A name that is not UTF-8 is no device's.
+                .filter_map(|entry| entry.map(|e| e.file_name().into_string().ok()).transpose())
+                .collect(),
+            Err(error) if absent(&error) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
+        // Not blocking: what a glob matched may be a pipe.
+        let file = self.open_at(path, OFlag::O_RDONLY | OFlag::O_NONBLOCK)?;
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::other("not a regular file"));
+        }
+        let mut bytes = Vec::new();
+        file.take(limit as u64).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn read_link(&self, path: &Path) -> io::Result<PathBuf> {
+        let link = self.open_at(path, OFlag::O_PATH | OFlag::O_NOFOLLOW)?;
+        Ok(nix::fcntl::readlinkat(&link, "")?.into())
+    }
+
+    fn canonical(&self, path: &Path) -> io::Result<PathBuf> {
+        let real = real_path(&self.open_at(path, OFlag::O_PATH)?)?;
+        let inside = real.strip_prefix(&self.root).map_err(io::Error::other)?;
+        Ok(Path::new("/").join(inside))
+    }
+
+    fn library(&self, soname: &str) -> io::Result<Option<PathBuf>> {
+        let Some(cache) = self.ld_cache()? else {
+            return Ok(None);
+        };
+        Ok(cache
+            .lookup_plain(soname, NATIVE)
+            .map(|entry| entry.path().to_owned()))
+    }
+}
+
+/// Whether an error only says that there is nothing at the path.
+fn absent(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    ) || error.raw_os_error() == Some(nix::Error::ENXIO as i32)
+}

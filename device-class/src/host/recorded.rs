@@ -1,0 +1,287 @@
+//! A host written down as text, so that a class can be tried without its
+//! hardware and a bug report can carry the machine it happened on.
+//!
+//! ```text
+//! # one entry a line; directories need not be named
+//! char /dev/npu0 240:0
+//! link /sys/class/npu/npu0 ../../devices/pci0000:00/0000:00:01.0/npu/npu0
+//! file /sys/devices/pci0000:00/0000:00:01.0/npu/npu0/serial
+//! | 4711
+//! lib libnpu.so.1 /usr/lib/x86_64-linux-gnu/libnpu.so.1
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+use super::{DeviceKind, DeviceNumber, Entry, HostView};
+
+/// A [`HostView`] of a recorded host.
+#[derive(Debug, Clone, Default)]
+pub struct RecordedHost {
+    tree: BTreeMap<PathBuf, Recorded>,
+    children: BTreeMap<PathBuf, BTreeSet<String>>,
+    libraries: BTreeMap<String, PathBuf>,
+}
+
+#[derive(Debug, Clone)]
+enum Recorded {
+    Directory,
+    File(Vec<u8>),
+    Device(DeviceNumber),
+    Link(PathBuf),
+}
+
+/// Why a text is not a recorded host.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {problem}")]
+pub struct RecordError {
+    line: usize,
+    problem: &'static str,
+}
+
+/// As many links as Linux follows in one path (path_resolution(7)).
+const MAX_LINKS: usize = 40;
+
+impl RecordedHost {
+    /// Reads a recording.
+    ///
+    /// # Errors
+    /// A line is not of the format.
+    pub fn parse(text: &str) -> Result<Self, RecordError> {
+        let mut host = RecordedHost::default();
+        let mut open_file: Option<PathBuf> = None;
+        for (at, line) in text.lines().enumerate() {
+            let bad = |problem| RecordError {
+                line: at + 1,
+                problem,
+            };
+            if let Some(content) = line.strip_prefix('|') {
+                let path = open_file
+                    .as_ref()
+                    .ok_or(bad("content without a file before it"))?;
+                if let Some(Recorded::File(bytes)) = host.tree.get_mut(path) {
+                    bytes
+                        .extend_from_slice(content.strip_prefix(' ').unwrap_or(content).as_bytes());
+                    bytes.push(b'\n');
+                }
+                continue;
+            }
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let mut words = line.split_whitespace();
+            let (Some(kind), Some(path)) = (words.next(), words.next()) else {
+                return Err(bad("an entry is a kind and a path"));
+            };
+            let value = words.next();
+            let path = PathBuf::from(path);
+            open_file = None;
+            match (kind, value) {
+                ("dir", None) => host.insert(path, Recorded::Directory),
+                ("file", None) => {
+                    open_file = Some(path.clone());
+                    host.insert(path, Recorded::File(Vec::new()));
+                }
+                ("char" | "block", Some(number)) => {
+                    let number = device(kind, number).ok_or(bad("a device is MAJOR:MINOR"))?;
+                    host.insert(path, Recorded::Device(number));
+                }
+                ("link", Some(to)) => host.insert(path, Recorded::Link(to.into())),
+                ("lib", Some(to)) => {
+                    host.libraries
+                        .insert(path.to_string_lossy().into_owned(), to.into());
+                }
+                _ => return Err(bad("a kind is dir, file, char, block, link or lib")),
+            }
+        }
+        Ok(host)
+    }
+
+    /// Adds a file with any content.
+    pub fn add_file(&mut self, path: impl Into<PathBuf>, content: impl Into<Vec<u8>>) {
+        self.insert(path.into(), Recorded::File(content.into()));
+    }
+
+    /// Takes away what is at `path`, as when a device is unplugged.
+    pub fn remove(&mut self, path: &Path) {
+        self.tree.remove(path);
+        if let (Some(parent), Some(name)) =
+            (path.parent(), path.file_name().and_then(|n| n.to_str()))
+        {
+            self.children.entry(parent.into()).or_default().remove(name);
+        }
+    }
+
+    fn insert(&mut self, path: PathBuf, entry: Recorded) {
+        let mut child = path.as_path();
+        while let (Some(parent), Some(name)) = (child.parent(), child.file_name()) {
+            let name = name.to_string_lossy().into_owned();
+            self.children.entry(parent.into()).or_default().insert(name);
+            self.tree
+                .entry(parent.into())
+                .or_insert(Recorded::Directory);
+            child = parent;
+        }
+        self.tree.insert(path, entry);
+    }
+
+    /// The path without links, whether or not there is anything at its end.
+    fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
+        let mut links = 0;
+        let mut resolved = PathBuf::from("/");
+        let mut rest: Vec<PathBuf> = vec![path.into()];
+        while let Some(next) = rest.pop() {
+            let mut parts = next.components();
+            let Some(part) = parts.next() else { continue };
+            let after = parts.as_path().to_owned();
+            rest.push(after);
+            match part {
+                Component::RootDir => resolved = PathBuf::from("/"),
+                Component::ParentDir => {
+                    resolved.pop();
+                }
+                Component::CurDir | Component::Prefix(_) => {}
+                Component::Normal(name) => {
+                    resolved.push(name);
+                    if let Some(Recorded::Link(to)) = self.tree.get(&resolved) {
+                        links += 1;
+                        if links > MAX_LINKS {
+                            return Err(nix::Error::ELOOP.into());
+                        }
+                        resolved.pop();
+                        rest.push(to.clone());
+                    }
+                }
+            }
+        }
+        Ok(resolved)
+    }
+
+    fn unresolved_leaf(&self, path: &Path) -> io::Result<PathBuf> {
+        match (path.parent(), path.file_name()) {
+            (Some(parent), Some(name)) => Ok(self.resolve(parent)?.join(name)),
+            _ => self.resolve(path),
+        }
+    }
+}
+
+fn device(kind: &str, number: &str) -> Option<DeviceNumber> {
+    let (major, minor) = number.split_once(':')?;
+    let kind = if kind == "char" {
+        DeviceKind::Character
+    } else {
+        DeviceKind::Block
+    };
+    Some(DeviceNumber {
+        kind,
+        major: major.parse().ok()?,
+        minor: minor.parse().ok()?,
+    })
+}
+
+fn not_found() -> io::Error {
+    io::ErrorKind::NotFound.into()
+}
+
+impl HostView for RecordedHost {
+    fn entry(&self, path: &Path) -> io::Result<Option<Entry>> {
+        Ok(self
+            .tree
+            .get(&self.resolve(path)?)
+            .map(|entry| match entry {
+                Recorded::Directory => Entry::Directory,
+                Recorded::File(_) => Entry::File,
+                Recorded::Device(number) => Entry::Device(*number),
+                Recorded::Link(_) => Entry::Other,
+            }))
+    }
+
+    fn is_link(&self, path: &Path) -> bool {
+        self.unresolved_leaf(path)
+            .is_ok_and(|leaf| matches!(self.tree.get(&leaf), Some(Recorded::Link(_))))
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        let children = self.children.get(&self.resolve(path)?);
+        Ok(children.into_iter().flatten().cloned().collect())
+    }
+
+    fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
+        match self.tree.get(&self.resolve(path)?) {
+            Some(Recorded::File(bytes)) => Ok(bytes[..bytes.len().min(limit)].to_vec()),
+            Some(_) => Err(io::Error::other("not a regular file")),
+            None => Err(not_found()),
+        }
+    }
+
+    fn read_link(&self, path: &Path) -> io::Result<PathBuf> {
+        match self.tree.get(&self.unresolved_leaf(path)?) {
+            Some(Recorded::Link(to)) => Ok(to.clone()),
+            _ => Err(not_found()),
+        }
+    }
+
+    fn canonical(&self, path: &Path) -> io::Result<PathBuf> {
+        let resolved = self.resolve(path)?;
+        if self.tree.contains_key(&resolved) {
+            Ok(resolved)
+        } else {
+            Err(not_found())
+        }
+    }
+
+    fn library(&self, soname: &str) -> io::Result<Option<PathBuf>> {
+        Ok(self.libraries.get(soname).cloned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_lead_where_the_kernel_would_go() {
+        let host = RecordedHost::parse(
+            "link /sys/class/npu/npu0 ../../devices/npu0\n\
+             file /sys/devices/npu0/serial\n| 4711\n\
+             link /loop/a b\nlink /loop/b a\n\
+             link /abs /sys/class\n",
+        )
+        .unwrap();
+        for (path, wanted) in [
+            (
+                "/sys/class/npu/npu0/serial",
+                Some("/sys/devices/npu0/serial"),
+            ),
+            ("/abs/npu/npu0", Some("/sys/devices/npu0")),
+            ("/abs/..", Some("/sys")),
+            ("/loop/a", None),
+            ("/nothing", None),
+        ] {
+            assert_eq!(
+                host.canonical(Path::new(path)).ok(),
+                wanted.map(PathBuf::from),
+                "{path}"
+            );
+        }
+        assert_eq!(
+            host.read(Path::new("/abs/npu/npu0/serial"), 3).unwrap(),
+            b"471"
+        );
+        assert!(host.is_link(Path::new("/abs/npu/npu0")));
+    }
+
+    #[test]
+    fn a_bad_line_is_named() {
+        for (text, line) in [
+            ("chr /dev/x 1:2", 1),
+            ("\n| x", 2),
+            ("char /dev/x 1", 1),
+            ("dir", 1),
+        ] {
+            assert_eq!(RecordedHost::parse(text).unwrap_err().line, line, "{text}");
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! Names with rules: each type can only hold a name that is fit for its use.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Why a text is not a name of the wanted sort.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// The name is empty.
+    #[error("{what} is empty")]
+    Empty {
+        /// The sort of name that was wanted.
+        what: &'static str,
+    },
+    /// The name is longer than its use allows.
+    #[error("{what} `{name}` is longer than {max} characters")]
+    TooLong {
+        /// The sort of name that was wanted.
+        what: &'static str,
+        /// The offending text.
+        name: String,
+        /// The longest that is allowed, in characters.
+        max: usize,
+    },
+    /// The name has a character that its use forbids.
+    #[error("{what} `{name}` may not have the character {character:?}; allowed are {allowed}")]
+    Character {
+        /// The sort of name that was wanted.
+        what: &'static str,
+        /// The offending text.
+        name: String,
+        /// The first character that is not allowed.
+        character: char,
+        /// What would be allowed.
+        allowed: &'static str,
+    },
+    /// A resource name without the slash between its domain and its name.
+    #[error("resource `{0}` is not of the form domain/name")]
+    NoDomain(String),
+}
+
+fn check(
+    what: &'static str,
+    name: &str,
+    max: usize,
+    allowed: &'static str,
+    fits: impl Fn(char) -> bool,
+) -> Result<(), NameError> {
+    if name.is_empty() {
+        return Err(NameError::Empty { what });
+    }
+    if name.len() > max {
+        return Err(NameError::TooLong {
+            what,
+            name: excerpt(name),
+            max,
+        });
+    }
+    match name.chars().find(|c| !fits(*c)) {
+        Some(character) => Err(NameError::Character {
+            what,
+            name: excerpt(name),
+            character,
+            allowed,
+        }),
+        None => Ok(()),
+    }
+}
+
+/// The first characters of a text that may be hostile, for a message.
+pub fn excerpt(text: &str) -> String {
+    const SHOWN: usize = 64;
+    let mut shown: String = text
+        .chars()
+        .take(SHOWN)
+        .flat_map(char::escape_debug)
+        .collect();
+    if text.chars().nth(SHOWN).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+macro_rules! name {
+    ($(#[$doc:meta])* $type:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $type(String);
+
+        impl $type {
+            /// The name as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl From<$type> for String {
+            fn from(name: $type) -> String {
+                name.0
+            }
+        }
+    };
+}
+
+name! {
+    /// The name of a class: its file's name without `.toml`. It stands in
+    /// annotation keys and log lines.
+    ClassName
+}
+
+name! {
+    /// An extended resource as Kubernetes names it: `domain/name`, for
+    /// example `dummy.com/npu`. (Kubernetes, "Extended Resources": a domain
+    /// of DNS labels, a name of at most 63 characters.)
+    ResourceName
+}
+
+name! {
+    /// The id of one device: what the kubelet is told and what a request may
+    /// say. At most [`DeviceId::MAX`] characters, none of which means anything
+    /// to a shell, a path or a comma list.
+    DeviceId
+}
+
+name! {
+    /// The name of an environment variable.
+    EnvName
+}
+
+name! {
+    /// The name of an attribute of a device, as templates write it: `{name}`.
+    AttributeName
+}
+
+name! {
+    /// The name of a capability: a subset of a class's files and nodes.
+    CapabilityName
+}
+
+fn is_word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+fn is_label(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
+}
+
+impl TryFrom<String> for ClassName {
+    type Error = NameError;
+
+    fn try_from(name: String) -> Result<Self, NameError> {
+        // 63: the longest name part of a Kubernetes annotation key.
+        check("class name", &name, 63, "a-z A-Z 0-9 - _ .", is_label)?;
+        Ok(ClassName(name))
+    }
+}
+
+impl TryFrom<String> for ResourceName {
+    type Error = NameError;
+
+    fn try_from(name: String) -> Result<Self, NameError> {
+        let Some((domain, local)) = name.split_once('/') else {
+            return Err(NameError::NoDomain(excerpt(&name)));
+        };
+        check("domain of the resource", domain, 253, "a-z 0-9 - .", |c| {
+            c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.')
+        })?;
+        check(
+            "name of the resource",
+            local,
+            63,
+            "a-z A-Z 0-9 - _ .",
+            is_label,
+        )?;
+        Ok(ResourceName(name))
+    }
+}
+
+impl TryFrom<String> for EnvName {
+    type Error = NameError;
+
+    fn try_from(name: String) -> Result<Self, NameError> {
+        check("environment variable", &name, 128, "a-z A-Z 0-9 _", is_word)?;
+        Ok(EnvName(name))
+    }
+}
+
+impl TryFrom<String> for AttributeName {
+    type Error = NameError;
+
+    fn try_from(name: String) -> Result<Self, NameError> {
+        check("attribute name", &name, 63, "a-z A-Z 0-9 _", is_word)?;
+        Ok(AttributeName(name))
+    }
+}
+
+impl TryFrom<String> for CapabilityName {
+    type Error = NameError;
+
+    fn try_from(name: String) -> Result<Self, NameError> {
+        check("capability", &name, 63, "a-z A-Z 0-9 - _ .", is_label)?;
+        Ok(CapabilityName(name))
+    }
+}
+
+impl TryFrom<String> for DeviceId {
+    type Error = NameError;
+
+    fn try_from(name: String) -> Result<Self, NameError> {
+        check(
+            "device id",
+            &name,
+            Self::MAX,
+            "a-z A-Z 0-9 - _ . :",
+            Self::fits,
+        )?;
+        Ok(DeviceId(name))
+    }
+}
+
+impl DeviceId {
+    /// The longest id, in characters (kubelet device plugin API v1beta1:
+    /// `Device.ID` is at most 63 characters).
+    pub const MAX: usize = 63;
+
+    fn fits(c: char) -> bool {
+        is_label(c) || c == ':'
+    }
+
+    /// An id from what the hardware says of itself. A text that is too long,
+    /// or has characters that an id may not have, keeps its readable start and
+    /// gets a hash of the whole, so that it stays the same at every discovery
+    /// and apart from its neighbours'.
+    ///
+    /// # Errors
+    /// The text is empty.
+    pub fn from_hardware(text: &str) -> Result<Self, NameError> {
+        if text.is_empty() {
+            return Err(NameError::Empty { what: "device id" });
+        }
+        if text.len() <= Self::MAX && text.chars().all(Self::fits) {
+            return Ok(DeviceId(text.to_owned()));
+        }
+        let hash = format!("-{:016x}", fnv1a(text.as_bytes()));
+        let readable = text.chars().map(|c| if Self::fits(c) { c } else { '-' });
+        let start: String = readable.take(Self::MAX - hash.len()).collect();
+        Ok(DeviceId(start + &hash))
+    }
+}
+
+/// FNV-1a, 64 bits: a fixed and published hash, so that an id never changes
+/// with the compiler's version (Fowler, Noll, Vo; RFC 9923).
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_id_keeps_what_is_fit_and_hashes_what_is_not() {
+        let long = "x".repeat(200);
+        for (text, wanted) in [
+            ("npu-3", Some("npu-3".to_owned())),
+            ("GPU-5c4a:00", Some("GPU-5c4a:00".to_owned())),
+            ("a/b", Some(format!("a-b-{:016x}", fnv1a(b"a/b")))),
+            (
+                "../../sda",
+                Some(format!("..-..-sda-{:016x}", fnv1a(b"../../sda"))),
+            ),
+            (
+                &long,
+                Some(format!(
+                    "{}-{:016x}",
+                    "x".repeat(46),
+                    fnv1a(long.as_bytes())
+                )),
+            ),
+            ("", None),
+        ] {
+            let id = DeviceId::from_hardware(text).ok();
+            assert_eq!(
+                id.as_ref().map(|id| id.as_str().to_owned()),
+                wanted,
+                "{text}"
+            );
+            assert!(id.is_none_or(|id| id.as_str().len() <= DeviceId::MAX));
+        }
+    }
+
+    #[test]
+    fn a_resource_has_a_domain_and_a_name() {
+        for (text, fits) in [
+            ("dummy.com/npu", true),
+            ("fpga.example.com/af-ce48969398f05f33", true),
+            ("npu", false),
+            ("dummy.com/", false),
+            ("/npu", false),
+            ("Dummy.com/npu", false),
+            ("dummy.com/a/b", false),
+        ] {
+            assert_eq!(
+                ResourceName::try_from(text.to_owned()).is_ok(),
+                fits,
+                "{text}"
+            );
+        }
+    }
+}

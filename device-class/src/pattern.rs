@@ -1,0 +1,397 @@
+//! Path patterns: globs that also read attributes from the names they match.
+//!
+//! `/sys/class/apex/apex_{index:number}` matches `apex_0` and `apex_12`, and
+//! gives the attribute `index`. A capture whose attribute is known already
+//! only matches that value: this is how two trees are joined.
+
+use std::fmt;
+
+use serde::Deserialize;
+
+use crate::name::{AttributeName, NameError};
+use crate::template::Attributes;
+
+/// An absolute path whose components may be globs.
+///
+/// Within a component `*` is any run of characters, `?` any one, `[a-f]` one
+/// of a set, `{name}` a run that is kept as an attribute, `{name:number}` a
+/// run of digits that is. No pattern matches a slash, and `*` and `?` at the
+/// start match no dot (glob(7)).
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct PathPattern {
+    text: String,
+    components: Vec<Component>,
+}
+
+/// One name in a [`PathPattern`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Component(Vec<Token>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Token {
+    Literal(char),
+    AnyOne,
+    AnyRun,
+    Set {
+        ranges: Vec<(char, char)>,
+        negated: bool,
+    },
+    Capture {
+        name: AttributeName,
+        digits: bool,
+    },
+}
+
+/// Why a text is not a path pattern.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PatternError {
+    /// Patterns are absolute, so that a class means the same everywhere.
+    #[error("bad glob `{0}`: it must begin with a slash")]
+    Relative(String),
+    /// A component that would leave the tree, or match any depth.
+    #[error("bad glob `{pattern}`: the component `{component}` is not supported")]
+    Component {
+        /// The whole pattern.
+        pattern: String,
+        /// The offending component.
+        component: String,
+    },
+    /// A bracket or brace without its partner, or an empty set.
+    #[error("bad glob `{pattern}`: `{opener}` is not closed, or holds nothing")]
+    Open {
+        /// The whole pattern.
+        pattern: String,
+        /// `[` or `{`.
+        opener: char,
+    },
+    /// After the colon stands something else than `number`.
+    #[error("bad glob `{pattern}`: a capture may be of the kind `number`, not `{kind}`")]
+    Kind {
+        /// The whole pattern.
+        pattern: String,
+        /// What stood after the colon.
+        kind: String,
+    },
+    /// What stands in the braces is not an attribute's name.
+    #[error(transparent)]
+    Name(#[from] NameError),
+}
+
+impl PathPattern {
+    /// The components, from the root down.
+    pub fn components(&self) -> &[Component] {
+        &self.components
+    }
+
+    /// The attributes that a match gives or, where they are known, tests.
+    pub fn captures(&self) -> impl Iterator<Item = &AttributeName> {
+        self.components
+            .iter()
+            .flat_map(|component| &component.0)
+            .filter_map(|token| match token {
+                Token::Capture { name, .. } => Some(name),
+                _ => None,
+            })
+    }
+}
+
+impl Component {
+    /// The one name that can match, when there is just one: no directory has
+    /// to be listed for it.
+    pub fn fixed(&self, known: &Attributes) -> Option<String> {
+        let mut name = String::new();
+        for token in &self.0 {
+            match token {
+                Token::Literal(c) => name.push(*c),
+                Token::Capture {
+                    name: attribute, ..
+                } => name.push_str(known.get(attribute)?),
+                _ => return None,
+            }
+        }
+        // A value from the hardware must stay one component.
+        (!name.contains('/') && name != ".." && name != "." && !name.is_empty()).then_some(name)
+    }
+
+    /// The attributes that `name` gives, or nothing when it does not match.
+    pub fn matches(&self, name: &str, known: &Attributes) -> Option<Attributes> {
+        let hidden = name.starts_with('.');
+        if hidden && !matches!(self.0.first(), Some(Token::Literal('.'))) {
+            return None;
+        }
+        let mut found = Attributes::new();
+        matches_from(&self.0, name, known, &mut found).then_some(found)
+    }
+}
+
+fn matches_from(tokens: &[Token], name: &str, known: &Attributes, found: &mut Attributes) -> bool {
+    let Some((token, rest)) = tokens.split_first() else {
+        return name.is_empty();
+    };
+    let mut chars = name.chars();
+    match token {
+        Token::Literal(c) => {
+            chars.next() == Some(*c) && matches_from(rest, chars.as_str(), known, found)
+        }
+        Token::AnyOne => chars.next().is_some() && matches_from(rest, chars.as_str(), known, found),
+        Token::Set { ranges, negated } => {
+            chars.next().is_some_and(|c| {
+                ranges.iter().any(|(low, high)| (low..=high).contains(&&c)) != *negated
+            }) && matches_from(rest, chars.as_str(), known, found)
+        }
+        Token::AnyRun => (0..=name.len())
+            .filter(|end| name.is_char_boundary(*end))
+            .any(|end| matches_from(rest, &name[end..], known, found)),
+        Token::Capture {
+            name: attribute,
+            digits,
+        } => {
+            // The longest run first, so that `{index:number}` takes all digits.
+            let longest = if *digits {
+                name.bytes().take_while(u8::is_ascii_digit).count()
+            } else {
+                name.len()
+            };
+            let before = found.get(attribute).or(known.get(attribute)).cloned();
+            (1..=longest)
+                .rev()
+                .filter(|end| name.is_char_boundary(*end))
+                .any(|end| {
+                    let value = &name[..end];
+                    if before.as_deref().is_some_and(|before| before != value) {
+                        return false;
+                    }
+                    found.insert(attribute.clone(), value.to_owned());
+                    matches_from(rest, &name[end..], known, found) || {
+                        found.remove(attribute);
+                        false
+                    }
+                })
+        }
+    }
+}
+
+impl TryFrom<String> for PathPattern {
+    type Error = PatternError;
+
+    fn try_from(text: String) -> Result<Self, PatternError> {
+        let Some(relative) = text.strip_prefix('/') else {
+            return Err(PatternError::Relative(text));
+        };
+        let mut components = Vec::new();
+        for component in relative.split('/') {
+            if matches!(component, "" | "." | "..") || component.contains("**") {
+                let component = component.to_owned();
+                return Err(PatternError::Component {
+                    pattern: text,
+                    component,
+                });
+            }
+            components.push(Component(tokens(component, &text)?));
+        }
+        Ok(PathPattern { text, components })
+    }
+}
+
+fn tokens(component: &str, pattern: &str) -> Result<Vec<Token>, PatternError> {
+    let mut tokens = Vec::new();
+    let mut rest = component;
+    while let Some(c) = rest.chars().next() {
+        rest = &rest[c.len_utf8()..];
+        tokens.push(match c {
+            '*' => Token::AnyRun,
+            '?' => Token::AnyOne,
+            '[' => set(enclosed(&mut rest, '[', ']', pattern)?),
+            '{' => capture(enclosed(&mut rest, '{', '}', pattern)?, pattern)?,
+            ']' | '}' => {
+                return Err(PatternError::Open {
+                    pattern: pattern.to_owned(),
+                    opener: c,
+                });
+            }
+            c => Token::Literal(c),
+        });
+    }
+    Ok(tokens)
+}
+
+fn enclosed<'a>(
+    rest: &mut &'a str,
+    opener: char,
+    closer: char,
+    pattern: &str,
+) -> Result<&'a str, PatternError> {
+    match rest.split_once(closer) {
+        Some((inner, after)) if !inner.trim_start_matches('!').is_empty() => {
+            *rest = after;
+            Ok(inner)
+        }
+        _ => Err(PatternError::Open {
+            pattern: pattern.to_owned(),
+            opener,
+        }),
+    }
+}
+
+fn set(inner: &str) -> Token {
+    let (inner, negated) = match inner.strip_prefix('!') {
+        Some(inner) => (inner, true),
+        None => (inner, false),
+    };
+    let chars: Vec<char> = inner.chars().collect();
+    let mut ranges = Vec::new();
+    let mut at = 0;
+    while at < chars.len() {
+        match chars[at..] {
+            [low, '-', high, ..] => {
+                ranges.push((low, high));
+                at += 3;
+            }
+            _ => {
+                ranges.push((chars[at], chars[at]));
+                at += 1;
+            }
+        }
+    }
+    Token::Set { ranges, negated }
+}
+
+fn capture(inner: &str, pattern: &str) -> Result<Token, PatternError> {
+    let (name, digits) = match inner.split_once(':') {
+        None => (inner, false),
+        Some((name, "number")) => (name, true),
+        Some((_, kind)) => {
+            return Err(PatternError::Kind {
+                pattern: pattern.into(),
+                kind: kind.into(),
+            });
+        }
+    };
+    Ok(Token::Capture {
+        name: AttributeName::try_from(name.to_owned())?,
+        digits,
+    })
+}
+
+impl fmt::Display for PathPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attributes(pairs: &[(&str, &str)]) -> Attributes {
+        pairs
+            .iter()
+            .map(|(n, v)| {
+                (
+                    AttributeName::try_from((*n).to_owned()).unwrap(),
+                    (*v).to_owned(),
+                )
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_component_matches_names_and_reads_attributes() {
+        type Pairs = &'static [(&'static str, &'static str)];
+        let table: &[(&str, Pairs, &str, Option<Pairs>)] = &[
+            ("/npu{index:number}", &[], "npu12", Some(&[("index", "12")])),
+            ("/npu{index:number}", &[], "npu", None),
+            ("/npu{index:number}", &[], "npu12x", None),
+            ("/npu{index:number}", &[("index", "1")], "npu12", None),
+            (
+                "/npu{index:number}",
+                &[("index", "12")],
+                "npu12",
+                Some(&[("index", "12")]),
+            ),
+            ("/npu[0-9]", &[], "npu12", None),
+            ("/npu[0-9]*", &[], "npu12", Some(&[])),
+            ("/npu[!0-9]", &[], "npux", Some(&[])),
+            ("/card?", &[], "card1", Some(&[])),
+            (
+                "/{a}-{b:number}",
+                &[],
+                "x-y-3",
+                Some(&[("a", "x-y"), ("b", "3")]),
+            ),
+            ("/{a}{a}", &[], "xyxy", Some(&[("a", "xy")])),
+            ("/*", &[], ".hidden", None),
+            ("/{any}", &[], ".hidden", None),
+            ("/.*", &[], ".hidden", Some(&[])),
+        ];
+        for (pattern, known, name, wanted) in table {
+            let parsed = PathPattern::try_from((*pattern).to_owned()).unwrap();
+            let found = parsed.components()[0].matches(name, &attributes(known));
+            assert_eq!(found, wanted.map(attributes), "{pattern} on {name}");
+        }
+    }
+
+    #[test]
+    fn a_component_is_fixed_when_one_name_can_match() {
+        let parsed = PathPattern::try_from("/{bdf}".to_owned()).unwrap();
+        let component = &parsed.components()[0];
+        assert_eq!(component.fixed(&attributes(&[])), None);
+        assert_eq!(
+            component.fixed(&attributes(&[("bdf", "0:1")])),
+            Some("0:1".to_owned())
+        );
+        for hostile in ["..", "a/b", ".", ""] {
+            assert_eq!(
+                component.fixed(&attributes(&[("bdf", hostile)])),
+                None,
+                "{hostile}"
+            );
+        }
+    }
+
+    #[test]
+    fn bad_globs_are_named() {
+        for (pattern, message) in [
+            (
+                "dev/npu*",
+                "bad glob `dev/npu*`: it must begin with a slash",
+            ),
+            (
+                "/dev/../x",
+                "bad glob `/dev/../x`: the component `..` is not supported",
+            ),
+            (
+                "/dev/**",
+                "bad glob `/dev/**`: the component `**` is not supported",
+            ),
+            (
+                "/dev//x",
+                "bad glob `/dev//x`: the component `` is not supported",
+            ),
+            (
+                "/dev/npu[0-9",
+                "bad glob `/dev/npu[0-9`: `[` is not closed, or holds nothing",
+            ),
+            (
+                "/dev/npu[]",
+                "bad glob `/dev/npu[]`: `[` is not closed, or holds nothing",
+            ),
+            (
+                "/dev/{x",
+                "bad glob `/dev/{x`: `{` is not closed, or holds nothing",
+            ),
+            (
+                "/dev/x}",
+                "bad glob `/dev/x}`: `}` is not closed, or holds nothing",
+            ),
+            (
+                "/dev/{x:hex}",
+                "bad glob `/dev/{x:hex}`: a capture may be of the kind `number`, not `hex`",
+            ),
+        ] {
+            let error = PathPattern::try_from(pattern.to_owned()).unwrap_err();
+            assert_eq!(error.to_string(), message);
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Our own TOML files, read strictly: an error names the file, the line, the
+//! key and, for an unknown key, the nearest one that exists.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+
+/// Why a file of ours can't be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct FileError {
+    path: PathBuf,
+    line: Option<usize>,
+    key: Option<String>,
+    message: String,
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.path.display())?;
+        if let Some(line) = self.line {
+            write!(f, ":{line}")?;
+        }
+        f.write_str(": ")?;
+        if let Some(key) = &self.key {
+            write!(f, "{key}: ")?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+/// A rule that a file breaks although each value alone is right.
+pub trait BrokenRule: fmt::Display {
+    /// The text that is to be found in the file to name its line.
+    fn culprit(&self) -> Option<&str>;
+}
+
+impl FileError {
+    /// An error about a file as a whole.
+    pub fn whole(path: &Path, message: impl Into<String>) -> Self {
+        FileError {
+            path: path.into(),
+            line: None,
+            key: None,
+            message: message.into(),
+        }
+    }
+
+    /// A rule of the format that the file's values break together.
+    pub fn rule(path: &Path, text: &str, rule: &dyn BrokenRule) -> Self {
+        let at = rule.culprit().and_then(|culprit| text.find(culprit));
+        FileError {
+            path: path.into(),
+            line: at.map(|at| line_of(text, at)),
+            key: None,
+            message: rule.to_string(),
+        }
+    }
+}
+
+/// Reads a whole file.
+///
+/// # Errors
+/// The text is not TOML, or not of the shape of `T`.
+pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, FileError> {
+    toml::from_str(text).map_err(|error| {
+        let at = error.span().map(|span| span.start.min(text.len()));
+        let message = first_line(error.message());
+        let unknown = message.starts_with("unknown field");
+        FileError {
+            path: path.into(),
+            line: at.map(|at| line_of(text, at)),
+            key: at.filter(|_| !unknown).and_then(|at| key_before(text, at)),
+            message: if unknown {
+                unknown_key(&message)
+            } else {
+                message
+            },
+        }
+    })
+}
+
+fn line_of(text: &str, at: usize) -> usize {
+    text[..at].matches('\n').count() + 1
+}
+
+fn first_line(message: &str) -> String {
+    message
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .trim_end_matches('.')
+        .to_owned()
+}
+
+/// The key whose value begins at `at`, for example `path` in `path = "x"`.
+fn key_before(text: &str, at: usize) -> Option<String> {
+    let line = text[..at].rsplit('\n').next()?;
+    let (before, _) = line.rsplit_once('=')?;
+    let key = before.trim_end();
+    let start = key.rfind(|c: char| !(c.is_ascii_alphanumeric() || "_-.".contains(c)));
+    let key = &key[start.map_or(0, |at| at + 1)..];
+    (!key.is_empty()).then(|| key.to_owned())
+}
+
+/// Turns serde's list of expected keys into the nearest one.
+fn unknown_key(message: &str) -> String {
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    let Some(unknown) = quoted.next() else {
+        return message.to_owned();
+    };
+    let known: Vec<&str> = quoted.collect();
+    let near = known
+        .iter()
+        .map(|key| (strsim::damerau_levenshtein(unknown, key), key))
+        .filter(|(distance, key)| *distance <= key.len().max(3) / 2)
+        .min();
+    match near {
+        Some((_, key)) => format!("unknown key `{unknown}`, did you mean `{key}`?"),
+        None => format!(
+            "unknown key `{unknown}`; known here are {}",
+            known.join(", ")
+        ),
+    }
+}

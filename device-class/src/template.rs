@@ -1,0 +1,173 @@
+//! Texts with attributes in braces: `/dev/npu{index}`, `{busnum:03}`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Deserialize;
+
+use crate::name::{AttributeName, NameError};
+
+/// The attributes of one device, by name.
+pub type Attributes = BTreeMap<AttributeName, String>;
+
+/// A text in which `{name}` stands for an attribute, and `{name:03}` for a
+/// number padded with zeros to that width.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Template {
+    text: String,
+    parts: Vec<Part>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    Text(String),
+    Attribute { name: AttributeName, width: usize },
+}
+
+/// Why a text is not a template, or can't be filled in.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TemplateError {
+    /// A brace without its partner.
+    #[error("`{0}` has a brace without its partner")]
+    Brace(String),
+    /// The width after the colon is not a small number.
+    #[error("`{0}` has a width that is not a number from 1 to 16")]
+    Width(String),
+    /// What stands in the braces is not an attribute's name.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// The device has no such attribute.
+    #[error("`{template}` needs the attribute `{name}`, which this device does not have")]
+    Missing {
+        /// The template that was to be filled in.
+        template: String,
+        /// The attribute that is missing.
+        name: AttributeName,
+    },
+}
+
+impl Template {
+    /// The names of the attributes that the template needs.
+    pub fn attributes(&self) -> impl Iterator<Item = &AttributeName> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Attribute { name, .. } => Some(name),
+            Part::Text(_) => None,
+        })
+    }
+
+    /// The text with every attribute in its place.
+    ///
+    /// # Errors
+    /// [`TemplateError::Missing`] when the device lacks one of them.
+    pub fn fill(&self, attributes: &Attributes) -> Result<String, TemplateError> {
+        let mut filled = String::with_capacity(self.text.len());
+        for part in &self.parts {
+            match part {
+                Part::Text(text) => filled.push_str(text),
+                Part::Attribute { name, width } => {
+                    let value = attributes.get(name).ok_or_else(|| TemplateError::Missing {
+                        template: self.text.clone(),
+                        name: name.clone(),
+                    })?;
+                    filled.extend(std::iter::repeat_n('0', width.saturating_sub(value.len())));
+                    filled.push_str(value);
+                }
+            }
+        }
+        Ok(filled)
+    }
+}
+
+impl TryFrom<String> for Template {
+    type Error = TemplateError;
+
+    fn try_from(text: String) -> Result<Self, TemplateError> {
+        let mut parts = Vec::new();
+        let mut rest = text.as_str();
+        while let Some(at) = rest.find(['{', '}']) {
+            let (before, brace) = rest.split_at(at);
+            if !before.is_empty() {
+                parts.push(Part::Text(before.to_owned()));
+            }
+            let end = match brace
+                .strip_prefix('{')
+                .and_then(|inner| inner.find(['{', '}']))
+            {
+                Some(end) if brace[1 + end..].starts_with('}') => 1 + end,
+                _ => return Err(TemplateError::Brace(text)),
+            };
+            parts.push(attribute(&brace[1..end], &text)?);
+            rest = &brace[end + 1..];
+        }
+        if !rest.is_empty() {
+            parts.push(Part::Text(rest.to_owned()));
+        }
+        Ok(Template { text, parts })
+    }
+}
+
+fn attribute(inner: &str, text: &str) -> Result<Part, TemplateError> {
+    let (name, width) = match inner.split_once(':') {
+        None => (inner, 0),
+        Some((name, width)) => match width.parse() {
+            Ok(width @ 1..=16) => (name, width),
+            _ => return Err(TemplateError::Width(text.to_owned())),
+        },
+    };
+    Ok(Part::Attribute {
+        name: AttributeName::try_from(name.to_owned())?,
+        width,
+    })
+}
+
+impl fmt::Display for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_take_their_places() {
+        let attributes: Attributes = [("bus", "3"), ("index", "12")]
+            .map(|(name, value)| {
+                (
+                    AttributeName::try_from(name.to_owned()).unwrap(),
+                    value.into(),
+                )
+            })
+            .into();
+        for (template, wanted) in [
+            ("/dev/null", Ok("/dev/null")),
+            ("/dev/npu{index}", Ok("/dev/npu12")),
+            ("/dev/bus/{bus:03}/{index:03}", Ok("/dev/bus/003/012")),
+            ("{index}{bus}", Ok("123")),
+            (
+                "{uuid}",
+                Err("`{uuid}` needs the attribute `uuid`, which this device does not have"),
+            ),
+            (
+                "/dev/{index",
+                Err("`/dev/{index` has a brace without its partner"),
+            ),
+            ("/dev/}{", Err("`/dev/}{` has a brace without its partner")),
+            ("{a{b}}", Err("`{a{b}}` has a brace without its partner")),
+            (
+                "{index:wide}",
+                Err("`{index:wide}` has a width that is not a number from 1 to 16"),
+            ),
+            ("{}", Err("attribute name is empty")),
+        ] {
+            let filled = Template::try_from(template.to_owned()).and_then(|t| t.fill(&attributes));
+            assert_eq!(
+                filled.as_deref().map_err(ToString::to_string),
+                wanted.map_err(str::to_owned),
+                "{template}"
+            );
+        }
+    }
+}
