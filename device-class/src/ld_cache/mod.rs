@@ -51,7 +51,7 @@ pub const MAX_ENTRIES: usize = 1 << 16;
 /// Entries may share one string, so without this limit a small file could ask for much memory.
 pub const MAX_STRING: usize = 4096;
 
-/// The first line of the format: magic `glibc-ld.so.cache`, version `1.1`.
+/// What a file of the format begins with: magic `glibc-ld.so.cache`, version `1.1`.
 const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
 const HEADER_SIZE: usize = 48;
 const ENTRY_SIZE: usize = 24;

@@ -1,0 +1,53 @@
+//! A directory that a loader's configuration can name.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// A directory of libraries, in the container's terms, that can be written into the
+/// configuration of every loader: neither glibc's nor musl's has any quoting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LibraryDir(PathBuf);
+
+/// Why a path is not a [`LibraryDir`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LibraryDirError {
+    /// A relative path would mean another directory to every program.
+    #[error("library directory {} is not an absolute path; give one that starts with /", .0.display())]
+    Relative(PathBuf),
+    /// The path holds a byte that would end it, or mean something else, in a configuration.
+    #[error(
+        "library directory {} holds a blank, a control character or one of # = :, which no \
+         loader's configuration can express; choose another name", .0.display()
+    )]
+    Inexpressible(PathBuf),
+}
+
+impl LibraryDir {
+    /// Checks `path`.
+    ///
+    /// # Errors
+    ///
+    /// If it is relative, or has a blank, a control character, `#` (a comment in `ld.so.conf`),
+    /// `=` (there, a library type) or `:` (a separator for musl).
+    pub fn new(path: impl Into<PathBuf>) -> Result<Self, LibraryDirError> {
+        let path = path.into();
+        if !path.is_absolute() {
+            return Err(LibraryDirError::Relative(path));
+        }
+        let speaks = |byte: &u8| *byte <= b' ' || matches!(byte, b'#' | b'=' | b':' | 0x7f);
+        if path.as_os_str().as_bytes().iter().any(speaks) {
+            return Err(LibraryDirError::Inexpressible(path));
+        }
+        Ok(Self(path))
+    }
+
+    /// The path.
+    pub fn as_path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The path's bytes, as they stand in a configuration.
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        self.0.as_os_str().as_bytes()
+    }
+}

@@ -1,0 +1,68 @@
+//! Which dynamic loaders a container has, and the texts that they are configured with.
+//!
+//! The hook puts its libraries into a directory of its own and into glibc's cache (see
+//! `device_class::ld_cache`). That is enough until somebody runs `ldconfig` in the container,
+//! which makes the cache anew from the directories that its configuration names. musl has
+//! no cache: there the configuration is all.
+//!
+//! Everything here is pure: names and bytes in, bytes out.
+//!
+//! In both, **our directory comes first**. It holds only what a device class lists, the user
+//! space part of the host's driver, and that has to be the host's version: an image's copy of
+//! the same soname is a leftover that doesn't fit the kernel's part.
+
+mod directory;
+pub mod glibc;
+pub mod musl;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+
+pub use directory::{LibraryDir, LibraryDirError};
+
+/// A dynamic loader of a container.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Loader {
+    /// glibc's: cache and `ld.so.conf`.
+    Glibc,
+    /// musl's: one `ld-musl-ARCH.path` for each architecture.
+    Musl {
+        /// musl's name of the architecture, such as `x86_64`: letters, digits, `-`, `_`.
+        arch: String,
+    },
+}
+
+impl Loader {
+    /// The loader that a program's interpreter of this file name is, or `None` for any other
+    /// file.
+    fn from_file_name(name: &OsStr) -> Option<Self> {
+        let (stem, version) = name.to_str()?.rsplit_once(".so.")?;
+        if version.is_empty() || !version.bytes().all(|byte| byte.is_ascii_digit()) {
+            return None;
+        }
+        if let Some(arch) = stem.strip_prefix("ld-musl-") {
+            let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+            let valid = !arch.is_empty() && arch.bytes().all(is_name);
+            return valid.then(|| Self::Musl { arch: arch.into() });
+        }
+        // `ld-linux.so.2` (i386), `ld-linux-x86-64.so.2`, `ld-linux-aarch64.so.1` and so on;
+        // `ld64.so.1` and `ld64.so.2` on 64-bit s390 and POWER.
+        let is_glibc = stem == "ld64" || stem == "ld-linux" || stem.starts_with("ld-linux-");
+        is_glibc.then_some(Self::Glibc)
+    }
+}
+
+/// The loaders among the names of files in `/lib`, `/lib64` and `/usr/lib*`, each once, glibc's
+/// first. A container may have both, and musl for more than one architecture.
+///
+/// A stand-in for glibc's loader on a musl system (gcompat's) has its name, and counts as it;
+/// it reads none of glibc's files, so they do no harm.
+pub fn loaders(names: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Vec<Loader> {
+    let found: BTreeSet<Loader> = names
+        .into_iter()
+        .filter_map(|name| Loader::from_file_name(name.as_ref()))
+        .collect();
+    found.into_iter().collect()
+}

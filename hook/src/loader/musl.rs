@@ -1,0 +1,38 @@
+//! The configuration of musl's loader.
+//!
+//! `/etc/ld-musl-ARCH.path` lists directories, separated by newlines or colons, that are
+//! searched after RPATH. If the file exists it *replaces* the built-in list, even when it is
+//! empty; so a new one has to repeat that list, or the container loses its own libraries.
+
+use super::LibraryDir;
+
+/// The list that is built into musl (`ldso/dynlink.c`), in its order.
+const BUILT_IN: &[u8] = b"/lib\n/usr/local/lib\n/usr/lib\n";
+
+/// The path of the configuration for an architecture in musl's terms.
+pub fn path_file(arch: &str) -> String {
+    format!("/etc/ld-musl-{arch}.path")
+}
+
+/// The text that the file must have for `directories` to be searched, or `None` if it lists
+/// them all already, in whatever place.
+///
+/// Those that are missing come first, in their order; the rest stays byte for byte. A file that
+/// is empty on purpose gets our directories only.
+pub fn path(existing: Option<&[u8]>, directories: &[LibraryDir]) -> Option<Vec<u8>> {
+    let rest = existing.unwrap_or(BUILT_IN);
+    // The loader reads the file as one C string.
+    let read = rest.split(|byte| *byte == 0).next().unwrap_or_default();
+    let listed: Vec<&[u8]> = read.split(|byte| matches!(byte, b'\n' | b':')).collect();
+    let missing: Vec<&LibraryDir> = directories
+        .iter()
+        .filter(|directory| !listed.contains(&directory.as_bytes()))
+        .collect();
+    if missing.is_empty() {
+        return None;
+    }
+    let ours = missing
+        .iter()
+        .flat_map(|directory| [directory.as_bytes(), b"\n"]);
+    Some(ours.chain([rest]).flatten().copied().collect())
+}

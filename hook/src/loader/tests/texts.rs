@@ -1,0 +1,213 @@
+//! Tables.
+
+use std::path::PathBuf;
+
+use super::*;
+
+const OURS: &str = "/opt/boathook/lib";
+
+fn show(bytes: Option<Vec<u8>>) -> Option<String> {
+    bytes.map(|bytes| String::from_utf8(bytes).unwrap())
+}
+
+#[test]
+fn loaders_are_known_by_their_interpreters_names() {
+    let musl = |arch: &str| Loader::Musl { arch: arch.into() };
+    for (names, want) in [
+        (&[][..], vec![]),
+        (&["ld-linux-x86-64.so.2", "libc.so.6"], vec![Loader::Glibc]),
+        (&["ld-linux-aarch64.so.1"], vec![Loader::Glibc]),
+        (
+            &["ld-linux.so.2", "ld-linux-x86-64.so.2"],
+            vec![Loader::Glibc],
+        ),
+        (&["ld-linux-armhf.so.3"], vec![Loader::Glibc]),
+        (&["ld64.so.2"], vec![Loader::Glibc]),
+        (
+            &["ld-musl-x86_64.so.1", "libc.musl-x86_64.so.1"],
+            vec![musl("x86_64")],
+        ),
+        (&["ld-musl-mips-sf.so.1"], vec![musl("mips-sf")]),
+        (
+            &[
+                "ld-musl-x86_64.so.1",
+                "ld-musl-aarch64.so.1",
+                "ld-linux-x86-64.so.2",
+            ],
+            vec![Loader::Glibc, musl("aarch64"), musl("x86_64")],
+        ),
+        (
+            &["ld-linux-x86-64.so.2", "ld-linux-x86-64.so.2"],
+            vec![Loader::Glibc],
+        ),
+        // Not interpreters, or not names that may become part of a path.
+        (
+            &[
+                "ld-linux-x86-64.so",
+                "ld-linux-x86-64.so.2.bak",
+                "ld-linux-x86-64.so.",
+            ],
+            vec![],
+        ),
+        (&["ld-linuxx.so.2", "xld-linux.so.2", "ld-2.31.so"], vec![]),
+        (
+            &[
+                "ld-musl-.so.1",
+                "ld-musl-../x.so.1",
+                "ld-musl-a b.so.1",
+                "ld-musl-x86_64",
+            ],
+            vec![],
+        ),
+    ] {
+        assert_eq!(loaders(names), want, "{names:?}");
+    }
+}
+
+#[test]
+fn a_directory_must_be_expressible() {
+    for path in [
+        "/opt/boathook/lib",
+        "/usr/lib/x86_64-linux-gnu",
+        "/opt/gerät",
+        "/",
+    ] {
+        assert_eq!(LibraryDir::new(path).unwrap().as_path(), Path::new(path));
+    }
+    for path in ["", "lib", "./lib"] {
+        assert_eq!(
+            LibraryDir::new(path),
+            Err(LibraryDirError::Relative(PathBuf::from(path)))
+        );
+    }
+    for path in [
+        "/a b", "/a\tb", "/a\nb", "/a\0b", "/a:b", "/a#b", "/a=libc6", "/a\x7f",
+    ] {
+        assert_eq!(
+            LibraryDir::new(path),
+            Err(LibraryDirError::Inexpressible(path.into()))
+        );
+    }
+}
+
+#[test]
+fn the_drop_in_lists_our_directories() {
+    assert_eq!(
+        glibc::drop_in(&[directory(OURS), directory("/opt/boathook/lib32")]),
+        b"# Libraries of the devices that boathook gave to this container.\n\
+          /opt/boathook/lib\n\
+          /opt/boathook/lib32\n"
+    );
+}
+
+#[test]
+fn ld_so_conf_reads_our_drop_in_first() {
+    for unchanged in [
+        "include /etc/ld.so.conf.d/*.conf\n",
+        "include /etc/ld.so.conf.d/*.conf",
+        "include ld.so.conf.d/*.conf\n",
+        "include /etc/ld.so.conf.d/*\n/opt/lib\n",
+        "include /etc/ld.so.conf.d/*.conf /etc/other/*.conf\n",
+        "include\t  /etc/ld.so.conf.d/*.conf # all of them\n",
+        "\n# A comment\n  \t# another\nhwcap 1 nosegneg\n  include ld.so.conf.d/*.conf\n/opt/lib\n",
+        "include /etc/ld.so.conf.d/00-boathook.conf\n/opt/lib\n",
+    ] {
+        assert_eq!(
+            glibc::conf(Some(unchanged.as_bytes())),
+            None,
+            "{unchanged:?}"
+        );
+    }
+    for preceded in [
+        "",
+        "\n",
+        "# include /etc/ld.so.conf.d/*.conf\n",
+        "/usr/local/lib\n",
+        "/opt/lib\ninclude /etc/ld.so.conf.d/*.conf\n",
+        "include /etc/other/*.conf\ninclude /etc/ld.so.conf.d/*.conf\n",
+        "include /etc/other/*.conf /etc/ld.so.conf.d/*.conf\n",
+        "include /etc/ld.so.conf.d/*.conf\r\n",
+        "include/etc/ld.so.conf.d/*.conf\n",
+        "Include /etc/ld.so.conf.d/*.conf\n",
+        "include",
+        "include \n",
+        "/no/newline/at/the/end",
+    ] {
+        let want = format!("include /etc/ld.so.conf.d/00-boathook.conf\n{preceded}");
+        assert_eq!(show(glibc::conf(Some(preceded.as_bytes()))), Some(want));
+    }
+    let absent = show(glibc::conf(None));
+    assert_eq!(
+        absent.as_deref(),
+        Some("include /etc/ld.so.conf.d/*.conf\n")
+    );
+}
+
+#[test]
+fn what_was_written_needs_no_more() {
+    for existing in [
+        None,
+        Some(&b""[..]),
+        Some(b"/opt/lib\n"),
+        Some(b"\xff\0\xfe"),
+    ] {
+        let written = glibc::conf(existing).unwrap();
+        assert_eq!(glibc::conf(Some(&written)), None, "{existing:?}");
+        let written = musl::path(existing, &[directory(OURS)]).unwrap();
+        assert_eq!(
+            musl::path(Some(&written), &[directory(OURS)]),
+            None,
+            "{existing:?}"
+        );
+    }
+}
+
+#[test]
+fn musls_path_has_our_directory_first_and_once() {
+    for (existing, want) in [
+        // What is built in has to be repeated.
+        (
+            None,
+            Some("/opt/boathook/lib\n/lib\n/usr/local/lib\n/usr/lib\n"),
+        ),
+        (
+            Some("/lib:/usr/lib\n"),
+            Some("/opt/boathook/lib\n/lib:/usr/lib\n"),
+        ),
+        (
+            Some("/lib\n/usr/lib"),
+            Some("/opt/boathook/lib\n/lib\n/usr/lib"),
+        ),
+        (Some(""), Some("/opt/boathook/lib\n")),
+        (Some("/opt/boathook/lib\n/lib\n"), None),
+        (Some("/lib:/opt/boathook/lib:/usr/lib"), None),
+        (Some("/lib\n/opt/boathook/lib"), None),
+        (
+            Some("/opt/boathook/lib64\n"),
+            Some("/opt/boathook/lib\n/opt/boathook/lib64\n"),
+        ),
+        // Behind a NUL nothing is read.
+        (
+            Some("/lib\0\n/opt/boathook/lib\n"),
+            Some("/opt/boathook/lib\n/lib\0\n/opt/boathook/lib\n"),
+        ),
+    ] {
+        let text = musl::path(existing.map(str::as_bytes), &[directory(OURS)]);
+        assert_eq!(show(text).as_deref(), want, "{existing:?}");
+    }
+}
+
+#[test]
+fn musls_path_takes_several_directories() {
+    let both = [directory("/a"), directory("/b")];
+    for (existing, want) in [
+        (Some("/lib\n"), Some("/a\n/b\n/lib\n")),
+        (Some("/a:/lib\n"), Some("/b\n/a:/lib\n")),
+        (Some("/b:/a\n"), None),
+    ] {
+        let text = musl::path(existing.map(str::as_bytes), &both);
+        assert_eq!(show(text).as_deref(), want, "{existing:?}");
+    }
+    assert_eq!(musl::path(None, &[]), None);
+    assert_eq!(musl::path_file("x86_64"), "/etc/ld-musl-x86_64.path");
+}
