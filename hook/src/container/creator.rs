@@ -1,0 +1,102 @@
+//! Creating files as the container's root.
+//!
+//! In a container with a user namespace a file made by the host's root belongs
+//! to nobody, or cannot be made at all (`EOVERFLOW`). The file system ids of
+//! setfsuid(2) decide who a new file belongs to, and nothing else does: the
+//! process stays what it is, and joins no user namespace.
+
+use std::collections::HashSet;
+
+use caps::{CapSet, Capability};
+use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
+
+use super::{Error, IdMap, IdMapError, Result};
+
+/// The container's root user and group, as seen from the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    uid: u32,
+    gid: u32,
+}
+
+impl Owner {
+    /// The host's own root: a container without a user namespace.
+    pub const HOST_ROOT: Self = Self { uid: 0, gid: 0 };
+
+    /// The owner of what is created in a container with these maps.
+    ///
+    /// # Errors
+    /// [`IdMapError::NoRoot`], with the file's name, if a map has no root.
+    pub fn of(uids: &IdMap, gids: &IdMap) -> std::result::Result<Self, (&'static str, IdMapError)> {
+        Ok(Self {
+            uid: uids.root().map_err(|error| ("uid_map", error))?,
+            gid: gids.root().map_err(|error| ("gid_map", error))?,
+        })
+    }
+
+    /// The user id on the host.
+    #[must_use]
+    pub fn uid(self) -> u32 {
+        self.uid
+    }
+
+    /// The group id on the host.
+    #[must_use]
+    pub fn gid(self) -> u32 {
+        self.gid
+    }
+
+    /// Makes this thread create files as this owner, as long as the guard
+    /// lives. The host's root needs none.
+    pub(super) fn assume(self) -> Result<Option<Creator>> {
+        if self == Self::HOST_ROOT {
+            return Ok(None);
+        }
+        let failed = |reason: String| Error::Creator {
+            uid: self.uid,
+            gid: self.gid,
+            reason,
+        };
+        let effective =
+            caps::read(None, CapSet::Effective).map_err(|error| failed(error.to_string()))?;
+        // From here on, dropping the guard puts things back.
+        let creator = Creator {
+            gid: setfsgid(Gid::from_raw(self.gid)),
+            uid: setfsuid(Uid::from_raw(self.uid)),
+            effective,
+        };
+        // The calls report no error: ask again with an id that cannot be set.
+        let now = (
+            setfsuid(Uid::from_raw(u32::MAX)).as_raw(),
+            setfsgid(Gid::from_raw(u32::MAX)).as_raw(),
+        );
+        if now != (self.uid, self.gid) {
+            return Err(failed(
+                "setfsuid or setfsgid had no effect; this needs CAP_SETUID and CAP_SETGID".into(),
+            ));
+        }
+        // Leaving uid 0 took the capabilities over files away. They are still
+        // needed for directories that the container's root may not write to.
+        caps::set(None, CapSet::Effective, &creator.effective)
+            .map_err(|error| failed(error.to_string()))?;
+        Ok(Some(creator))
+    }
+}
+
+/// Puts back who the thread was before [`Owner::assume`].
+#[derive(Debug)]
+pub(super) struct Creator {
+    uid: Uid,
+    gid: Gid,
+    effective: HashSet<Capability>,
+}
+
+impl Drop for Creator {
+    fn drop(&mut self) {
+        setfsuid(self.uid);
+        setfsgid(self.gid);
+        // Going back to uid 0 may have raised more than there was. Nothing
+        // can be done if this fails, and it has no cause to.
+        let _ = caps::set(None, CapSet::Effective, &self.effective);
+    }
+}

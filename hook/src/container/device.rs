@@ -1,0 +1,100 @@
+//! Device nodes made inside a root.
+
+use std::fmt;
+
+use nix::errno::Errno;
+use nix::fcntl::AtFlags;
+use nix::sys::stat::{Mode, SFlag, makedev, mknodat};
+use nix::unistd::{Gid, Uid, fchownat};
+
+use super::{Directory, FileKind, Handle, Name, Result};
+
+/// What a device node stands for: its kind and its two numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DeviceNumber {
+    /// A block device, and not a character device.
+    pub block: bool,
+    /// The driver's number.
+    pub major: u32,
+    /// The number the driver gives to the device.
+    pub minor: u32,
+}
+
+impl DeviceNumber {
+    /// What `handle` stands for. None if it is no device node.
+    #[must_use]
+    pub fn of(handle: &Handle) -> Option<Self> {
+        let rdev = handle.stat().st_rdev;
+        handle.kind().is_device().then(|| Self {
+            block: handle.kind() == FileKind::BlockDevice,
+            // The kernel's own numbers have 12 and 20 bits.
+            major: nix::sys::stat::major(rdev) as u32,
+            minor: nix::sys::stat::minor(rdev) as u32,
+        })
+    }
+
+    fn dev(self) -> u64 {
+        makedev(self.major.into(), self.minor.into())
+    }
+}
+
+impl fmt::Display for DeviceNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.block { "block" } else { "character" };
+        write!(f, "{kind} device {}:{}", self.major, self.minor)
+    }
+}
+
+/// Who may use a device node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceAccess {
+    /// Permission bits.
+    pub mode: Mode,
+    /// The owner, as seen from the host.
+    pub uid: Uid,
+    /// The group, as seen from the host.
+    pub gid: Gid,
+}
+
+impl Directory {
+    /// Makes the device node `name`. Nothing happens if a node for that very
+    /// device has the name: its owner and mode are left as they are.
+    ///
+    /// The mode is as wanted only with an empty umask, which
+    /// [`super::ContainerNamespace::enter`] sees to.
+    ///
+    /// # Errors
+    /// [`super::Error::Occupied`] if something else has the name.
+    pub fn make_device(
+        &self,
+        name: Name<'_>,
+        device: DeviceNumber,
+        access: DeviceAccess,
+    ) -> Result<()> {
+        let kind = if device.block {
+            SFlag::S_IFBLK
+        } else {
+            SFlag::S_IFCHR
+        };
+        let made = match mknodat(self, name.as_os_str(), kind, access.mode, device.dev()) {
+            Ok(()) => true,
+            Err(Errno::EEXIST) => false,
+            Err(errno) => {
+                let path = self.path_of(name);
+                return Err(super::Error::creating("create device node", path, errno));
+            }
+        };
+        // Whatever has the name now is checked, and then changed by handle.
+        let handle = self.existing(name)?;
+        if DeviceNumber::of(&handle) != Some(device) {
+            return Err(self.occupied(name, handle.kind()));
+        }
+        let owner = (handle.stat().st_uid, handle.stat().st_gid);
+        if made && owner != (access.uid.as_raw(), access.gid.as_raw()) {
+            let (uid, gid) = (Some(access.uid), Some(access.gid));
+            fchownat(&handle, "", uid, gid, AtFlags::AT_EMPTY_PATH)
+                .map_err(|errno| self.system("change the owner of", name, errno))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,157 @@
+//! What can go wrong inside a root.
+
+use std::path::PathBuf;
+
+use nix::errno::Errno;
+
+use super::{FileKind, IdMapError};
+
+/// Why an operation on a root, or the way into it, failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kernel refused a call.
+    #[error("cannot {action} {}: {errno}", path.display())]
+    System {
+        /// What was tried, in words that go before a path.
+        action: &'static str,
+        /// The path it was tried on.
+        path: PathBuf,
+        /// The kernel's reason.
+        errno: Errno,
+    },
+    /// The path cannot name a file, whatever the root holds.
+    #[error("{} is no usable path: {reason}", path.display())]
+    Path {
+        /// The path as it was given.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A symbolic link of `/proc` that leads out of any root, or more links
+    /// than the kernel follows (40).
+    #[error(
+        "{} leads through too many symbolic links, or through one of /proc that is never followed",
+        path.display()
+    )]
+    Links {
+        /// The path that was being resolved.
+        path: PathBuf,
+    },
+    /// A link in the way of something to be created has no target.
+    #[error(
+        "{} leads through a symbolic link to {}, which does not exist: nothing is created through \
+         it; remove the link from the image",
+        path.display(),
+        missing.display()
+    )]
+    Dangling {
+        /// The path that was being created.
+        path: PathBuf,
+        /// The name that is missing behind the link.
+        missing: PathBuf,
+    },
+    /// The place of a mount is a symbolic link.
+    #[error(
+        "{} is a symbolic link: nothing is mounted through a link (CVE-2024-0132); remove it from \
+         the image",
+        path.display()
+    )]
+    LinkAtLeaf {
+        /// The path of the mount point.
+        path: PathBuf,
+    },
+    /// Something of another kind than is needed.
+    #[error("{} is {found}, and not {wanted}", path.display())]
+    WrongKind {
+        /// The path of what was found.
+        path: PathBuf,
+        /// What it is.
+        found: FileKind,
+        /// What it has to be.
+        wanted: FileKind,
+    },
+    /// The name of something to be created is taken by something else. The
+    /// caller may choose to live with it.
+    #[error("{} exists already: it is {found}", path.display())]
+    Occupied {
+        /// The path of what was found.
+        path: PathBuf,
+        /// What it is.
+        found: FileKind,
+    },
+    /// The file system is mounted read-only.
+    #[error(
+        "cannot create {}: the file system is read-only; use a writable root, or mount a tmpfs \
+         at the directory",
+        path.display()
+    )]
+    ReadOnly {
+        /// The path that was to be created.
+        path: PathBuf,
+    },
+    /// A file is larger than what would be read of it.
+    #[error("{} is larger than {cap} bytes", path.display())]
+    TooLarge {
+        /// The path of the file.
+        path: PathBuf,
+        /// How many bytes are read at most.
+        cap: usize,
+    },
+    /// `/proc` is not the kernel's.
+    #[error("/proc is not a proc file system: mount one")]
+    NotProc,
+    /// The process that the engine named has no mount namespace of its own.
+    #[error(
+        "process {pid} is in this process's own mount namespace: mounts for the container would \
+         be the host's"
+    )]
+    SameNamespace {
+        /// The process, as the engine named it.
+        pid: i32,
+    },
+    /// The namespace cannot be entered.
+    #[error(
+        "cannot enter the mount namespace of process {pid}: {errno} (this needs CAP_SYS_ADMIN and \
+         CAP_SYS_CHROOT, and a process of one thread)"
+    )]
+    Enter {
+        /// The process whose namespace it is.
+        pid: i32,
+        /// The kernel's reason.
+        errno: Errno,
+    },
+    /// An id map of the container cannot be used.
+    #[error("{file} of process {pid}: {source}")]
+    IdMap {
+        /// The process whose map it is.
+        pid: i32,
+        /// `uid_map` or `gid_map`.
+        file: &'static str,
+        /// What is wrong with it.
+        source: IdMapError,
+    },
+    /// The container's root user cannot be assumed for creating files.
+    #[error("cannot create files as the container's root, {uid}:{gid} on the host: {reason}")]
+    Creator {
+        /// The container's root user, as seen from the host.
+        uid: u32,
+        /// The container's root group, as seen from the host.
+        gid: u32,
+        /// What failed.
+        reason: String,
+    },
+}
+
+impl Error {
+    /// An error for the refusal of a call that creates something.
+    pub(super) fn creating(action: &'static str, path: PathBuf, errno: Errno) -> Self {
+        match errno {
+            Errno::EROFS => Self::ReadOnly { path },
+            errno => Self::System {
+                action,
+                path,
+                errno,
+            },
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! A handle on a file: what was found, held fast.
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use nix::fcntl::OFlag;
+use nix::sys::stat::{FileStat, SFlag, fstat};
+
+use super::{Error, Result};
+
+/// Flags for a handle on whatever is there, without opening it for use.
+pub(crate) const HANDLE: OFlag = OFlag::O_PATH.union(OFlag::O_CLOEXEC);
+/// The same for a single name that may turn out to be a symbolic link.
+pub(crate) const HANDLE_NOFOLLOW: OFlag = HANDLE.union(OFlag::O_NOFOLLOW);
+
+/// The kinds of file that a file system holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    /// A file of bytes.
+    Regular,
+    /// A directory.
+    Directory,
+    /// A symbolic link, itself.
+    Symlink,
+    /// A character device node.
+    CharDevice,
+    /// A block device node.
+    BlockDevice,
+    /// A named pipe.
+    Fifo,
+    /// A Unix socket.
+    Socket,
+    /// Something that a file system does not hold, such as an event descriptor.
+    Unknown,
+}
+
+impl FileKind {
+    fn of(stat: &FileStat) -> Self {
+        match SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) {
+            SFlag::S_IFREG => Self::Regular,
+            SFlag::S_IFDIR => Self::Directory,
+            SFlag::S_IFLNK => Self::Symlink,
+            SFlag::S_IFCHR => Self::CharDevice,
+            SFlag::S_IFBLK => Self::BlockDevice,
+            SFlag::S_IFIFO => Self::Fifo,
+            SFlag::S_IFSOCK => Self::Socket,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// Whether this is a device node of either kind.
+    #[must_use]
+    pub fn is_device(self) -> bool {
+        matches!(self, Self::CharDevice | Self::BlockDevice)
+    }
+}
+
+impl fmt::Display for FileKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Regular => "a regular file",
+            Self::Directory => "a directory",
+            Self::Symlink => "a symbolic link",
+            Self::CharDevice => "a character device",
+            Self::BlockDevice => "a block device",
+            Self::Fifo => "a named pipe",
+            Self::Socket => "a socket",
+            Self::Unknown => "a file of an unknown kind",
+        })
+    }
+}
+
+/// What tells one file from every other on the system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    dev: u64,
+    ino: u64,
+    rdev: u64,
+}
+
+/// A file that was found: an `O_PATH` descriptor and its metadata at that time.
+///
+/// The descriptor stays on the same file whatever happens to the names that
+/// led to it.
+#[derive(Debug)]
+pub struct Handle {
+    fd: OwnedFd,
+    stat: FileStat,
+}
+
+impl Handle {
+    /// Takes a descriptor for a handle. `path` is for the error alone.
+    pub(crate) fn new(fd: OwnedFd, path: &Path) -> Result<Self> {
+        match fstat(&fd) {
+            Ok(stat) => Ok(Self { fd, stat }),
+            Err(errno) => Err(Error::System {
+                action: "read the metadata of",
+                path: path.to_owned(),
+                errno,
+            }),
+        }
+    }
+
+    /// What kind of file it is.
+    #[must_use]
+    pub fn kind(&self) -> FileKind {
+        FileKind::of(&self.stat)
+    }
+
+    /// What tells it from every other file.
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        Identity {
+            dev: self.stat.st_dev,
+            ino: self.stat.st_ino,
+            rdev: self.stat.st_rdev,
+        }
+    }
+
+    /// The metadata as read when the handle was opened.
+    #[must_use]
+    pub fn stat(&self) -> &FileStat {
+        &self.stat
+    }
+
+    pub(crate) fn into_fd(self) -> OwnedFd {
+        self.fd
+    }
+}
+
+impl AsFd for Handle {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

@@ -1,0 +1,125 @@
+//! User namespace maps: which host id stands behind a container's id.
+
+/// One line of a map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Extent {
+    inside: u32,
+    outside: u32,
+    count: u32,
+}
+
+/// The content of `/proc/PID/uid_map` or `gid_map`, as read from the host
+/// (user_namespaces(7)).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdMap(Vec<Extent>);
+
+/// Why a map cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum IdMapError {
+    /// A line is not three numbers of 32 bits.
+    #[error("line {line} is not three numbers")]
+    Line {
+        /// Which line, from 1.
+        line: usize,
+    },
+    /// The container's id 0 has no id on the host.
+    #[error(
+        "the container's user namespace has no root: id 0 must be mapped for files to be created \
+         in it"
+    )]
+    NoRoot,
+}
+
+impl IdMap {
+    /// Reads the text of a map.
+    ///
+    /// # Errors
+    /// [`IdMapError::Line`] if it is not what the kernel writes.
+    pub fn parse(text: &str) -> Result<Self, IdMapError> {
+        let extents = text
+            .lines()
+            .enumerate()
+            .map(|(index, line)| extent(line).ok_or(IdMapError::Line { line: index + 1 }));
+        extents.collect::<Result<_, _>>().map(Self)
+    }
+
+    /// The host's id for the container's root.
+    ///
+    /// # Errors
+    /// [`IdMapError::NoRoot`] if there is none.
+    pub fn root(&self) -> Result<u32, IdMapError> {
+        self.outside(0).ok_or(IdMapError::NoRoot)
+    }
+
+    fn outside(&self, id: u32) -> Option<u32> {
+        self.0.iter().find_map(|extent| {
+            let offset = id.checked_sub(extent.inside)?;
+            (offset < extent.count).then(|| extent.outside.checked_add(offset))?
+        })
+    }
+}
+
+fn extent(line: &str) -> Option<Extent> {
+    let mut fields = line.split_ascii_whitespace().map(str::parse);
+    let mut next = || fields.next()?.ok();
+    let extent = Extent {
+        inside: next()?,
+        outside: next()?,
+        count: next()?,
+    };
+    fields.next().is_none().then_some(extent)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_containers_root_is_found() {
+        let several = "      1000     200000       1000\n         0       1000          1\n";
+        for (text, root) in [
+            ("         0          0 4294967295\n", Ok(0)),
+            ("         0     100000      65536\n", Ok(100_000)),
+            (several, Ok(1000)),
+            (
+                "         1     100000      65536\n",
+                Err(IdMapError::NoRoot),
+            ),
+            ("", Err(IdMapError::NoRoot)),
+            ("0 4294967295 0\n", Err(IdMapError::NoRoot)),
+        ] {
+            let map = IdMap::parse(text).unwrap();
+            assert_eq!(map.root(), root, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn ids_inside_an_extent_are_counted_from_its_start() {
+        let map = IdMap::parse("0 1000 1\n1 200000 10\n").unwrap();
+        for (inside, outside) in [
+            (0, Some(1000)),
+            (1, Some(200_000)),
+            (10, Some(200_009)),
+            (11, None),
+        ] {
+            assert_eq!(map.outside(inside), outside, "{inside}");
+        }
+    }
+
+    #[test]
+    fn other_text_is_refused() {
+        for (text, line) in [
+            ("0 0\n", 1),
+            ("0 0 1\n0 0 1 1\n", 2),
+            ("a 0 1\n", 1),
+            ("0 0 -1\n", 1),
+            ("0 0 4294967296\n", 1),
+        ] {
+            assert_eq!(
+                IdMap::parse(text),
+                Err(IdMapError::Line { line }),
+                "{text:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! A container's root, through handles.
+//!
+//! A path in a container is hostile: any part of it may be a symbolic link
+//! that leads to the host, or become one between a check and its use
+//! (CVE-2024-0132, 0133, 0134; CVE-2025-23267). So a path is resolved once,
+//! inside the root, and gives a handle (`O_PATH`); everything after is done on
+//! handles and single names. No path string is resolved twice.
+//!
+//! The way in: [`ContainerNamespace::of`] while still on the host,
+//! [`ContainerNamespace::enter`], and then the operations of [`ContainerRoot`]
+//! and [`Directory`].
+//!
+//! The same resolution serves the host's side (see [`crate::mount::HostRoot`]),
+//! where a tree such as `/host` has to be kept to as well.
+
+mod creator;
+mod device;
+mod directory;
+mod error;
+mod handle;
+mod idmap;
+mod namespace;
+mod path;
+mod procfs;
+mod replace;
+mod resolve;
+mod root;
+mod target;
+mod walk;
+
+pub use creator::Owner;
+pub use device::{DeviceAccess, DeviceNumber};
+pub use directory::Directory;
+pub use error::Error;
+pub use handle::{FileKind, Handle, Identity};
+pub use idmap::{IdMap, IdMapError};
+pub use namespace::ContainerNamespace;
+pub use path::Name;
+pub(crate) use procfs::Procfs;
+pub use resolve::Resolver;
+pub(crate) use resolve::RootDir;
+pub use root::ContainerRoot;
+pub use target::Target;
+
+/// What an operation inside a root gives.
+pub type Result<T> = std::result::Result<T, Error>;

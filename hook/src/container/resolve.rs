@@ -1,0 +1,115 @@
+//! Resolution inside a root: by the kernel if it can, else name by name.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
+use nix::sys::stat::Mode;
+
+use super::handle::HANDLE;
+use super::path::check;
+use super::walk::{self, Place};
+use super::{Error, FileKind, Handle, Result};
+
+/// How often `openat2` is asked again when a rename somewhere on the system
+/// made it unsure of a `..` (`EAGAIN`). After that the walk is taken, which
+/// cannot be disturbed.
+const ATTEMPTS: usize = 16;
+
+/// How paths are resolved inside a root. Both ways give the same answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resolver {
+    /// `openat2` with `RESOLVE_IN_ROOT` and `RESOLVE_NO_MAGICLINKS` (Linux 5.6).
+    Openat2,
+    /// One name at a time, for kernels and seccomp filters without `openat2`.
+    Walk,
+}
+
+/// A directory that paths are resolved in and never out of.
+#[derive(Debug)]
+pub(crate) struct RootDir {
+    fd: OwnedFd,
+    resolver: Resolver,
+}
+
+impl RootDir {
+    /// Opens the root itself. Its own path is trusted and resolved as usual.
+    pub(crate) fn open(path: &Path, resolver: Resolver) -> Result<Self> {
+        match open(path, HANDLE.union(OFlag::O_DIRECTORY), Mode::empty()) {
+            Ok(fd) => Ok(Self { fd, resolver }),
+            Err(errno) => Err(Error::System {
+                action: "open the root directory",
+                path: path.to_owned(),
+                errno,
+            }),
+        }
+    }
+
+    /// Finds what `path` leads to, every link followed inside the root. None
+    /// if there is nothing.
+    pub(crate) fn lookup(&self, path: &Path) -> Result<Option<Handle>> {
+        check(path)?;
+        match self.resolver {
+            Resolver::Openat2 => self.lookup_openat2(path),
+            Resolver::Walk => walk::lookup(self.fd.as_fd(), path),
+        }
+    }
+
+    /// Finds or creates the directory `path`, every link followed inside the
+    /// root, and none followed to create something where it points.
+    pub(super) fn create_dir_all(&self, path: &Path, mode: Mode) -> Result<Handle> {
+        // Most directories are there, and the kernel finds them in one call.
+        match self.lookup(path)? {
+            Some(handle) if handle.kind() == FileKind::Directory => Ok(handle),
+            Some(handle) => Err(Error::WrongKind {
+                path: path.to_owned(),
+                found: handle.kind(),
+                wanted: FileKind::Directory,
+            }),
+            None => walk::create_dir_all(self.fd.as_fd(), path, mode),
+        }
+    }
+
+    /// Finds the directory and name that `path` leads to in the end.
+    pub(super) fn place(&self, path: &Path) -> Result<Place> {
+        check(path)?;
+        walk::place(self.fd.as_fd(), path)
+    }
+
+    fn lookup_openat2(&self, path: &Path) -> Result<Option<Handle>> {
+        let how = OpenHow::new()
+            .flags(HANDLE)
+            .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+        for _ in 0..ATTEMPTS {
+            match openat2(&self.fd, path, how) {
+                Ok(fd) => return Handle::new(fd, path).map(Some),
+                Err(Errno::ENOENT) => return Ok(None),
+                Err(Errno::EAGAIN) => {}
+                Err(Errno::ELOOP) => {
+                    let path = path.to_owned();
+                    return Err(Error::Links { path });
+                }
+                Err(errno) => {
+                    let path = path.to_owned();
+                    return Err(Error::System {
+                        action: "open",
+                        path,
+                        errno,
+                    });
+                }
+            }
+        }
+        walk::lookup(self.fd.as_fd(), path)
+    }
+}
+
+impl AsFd for RootDir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+#[path = "resolve_tests.rs"]
+mod tests;

@@ -1,0 +1,380 @@
+//! Operations on a root in a temporary directory, with both resolvers.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+
+use nix::unistd::{Gid, Uid, mkfifo};
+use tempfile::TempDir;
+
+use super::*;
+
+const DIRECTORY: Mode = Mode::from_bits_truncate(0o755);
+const FILE: Mode = Mode::from_bits_truncate(0o644);
+
+/// Runs `test` on a fresh root for each resolver. Beside the root lies an
+/// empty directory `outside`, which has to be empty afterwards.
+fn in_each_root(test: impl Fn(&ContainerRoot, &Path)) {
+    for resolver in [Resolver::Openat2, Resolver::Walk] {
+        let base = TempDir::new().unwrap();
+        let path = base.path().join("root");
+        fs::create_dir_all(path.join("usr/lib")).unwrap();
+        fs::create_dir(base.path().join("outside")).unwrap();
+        symlink("usr/lib", path.join("lib")).unwrap();
+        symlink("../outside", path.join("out")).unwrap();
+        symlink(base.path().join("outside"), path.join("out-absolute")).unwrap();
+        symlink("usr/gone", path.join("dangling")).unwrap();
+        symlink("lib/gone/further", path.join("dangling-deep")).unwrap();
+        let root = ContainerRoot::open(&path, resolver).unwrap();
+        test(&root, &path);
+        let touched = fs::read_dir(base.path().join("outside")).unwrap().count();
+        assert_eq!(touched, 0, "{resolver:?}: created outside the root");
+    }
+}
+
+fn name(name: &str) -> Name<'_> {
+    Name::new(name).unwrap()
+}
+
+#[test]
+fn directories_are_made_inside_the_root() {
+    in_each_root(|root, path| {
+        for (asked, made) in [
+            ("/a/b/c", "a/b/c"),
+            ("a/b/c", "a/b/c"),
+            ("/lib/vendor/x", "usr/lib/vendor/x"),
+            ("../../up", "up"),
+            ("/lib/../sibling", "usr/sibling"),
+            ("/", ""),
+        ] {
+            root.create_dir_all(Path::new(asked), DIRECTORY).unwrap();
+            assert!(path.join(made).is_dir(), "{asked}");
+        }
+    });
+}
+
+#[test]
+fn nothing_is_made_through_a_dangling_link() {
+    in_each_root(|root, path| {
+        for asked in [
+            "dangling",
+            "dangling/x",
+            "dangling-deep/x",
+            "out/x",
+            "out-absolute/x",
+        ] {
+            let error = root
+                .create_dir_all(Path::new(asked), DIRECTORY)
+                .unwrap_err();
+            assert!(matches!(error, Error::Dangling { .. }), "{asked}: {error}");
+        }
+        assert!(!path.join("usr/gone").exists());
+        assert!(!path.join("usr/lib/gone").exists());
+    });
+}
+
+#[test]
+fn a_file_in_the_way_of_a_directory_is_an_error() {
+    in_each_root(|root, path| {
+        fs::write(path.join("usr/file"), "").unwrap();
+        let error = root.create_dir_all(Path::new("usr/file"), DIRECTORY);
+        let error = error.unwrap_err().to_string();
+        assert_eq!(error, "usr/file is a regular file, and not a directory");
+        assert!(
+            root.create_dir_all(Path::new("usr/file/x"), DIRECTORY)
+                .is_err()
+        );
+    });
+}
+
+#[test]
+fn mount_points_are_made_where_nothing_is() {
+    in_each_root(|root, path| {
+        let target = root
+            .mount_point(Path::new("/opt/v/file"), FileKind::Regular)
+            .unwrap();
+        assert!(target.created());
+        assert_eq!(target.path(), PathBuf::from("/opt/v/file"));
+        let meta = fs::metadata(path.join("opt/v/file")).unwrap();
+        assert!(meta.is_file());
+        assert_eq!(meta.mode() & 0o777, 0o444);
+
+        let target = root
+            .mount_point(Path::new("/opt/v/dir"), FileKind::Directory)
+            .unwrap();
+        assert!(target.created());
+        assert!(path.join("opt/v/dir").is_dir());
+
+        // The second time they are found.
+        for (path, kind) in [
+            ("/opt/v/file", FileKind::Regular),
+            ("/opt/v/dir", FileKind::Directory),
+        ] {
+            assert!(!root.mount_point(Path::new(path), kind).unwrap().created());
+        }
+    });
+}
+
+#[test]
+fn a_link_is_no_mount_point() {
+    in_each_root(|root, path| {
+        symlink("usr/lib", path.join("to-dir")).unwrap();
+        fs::write(path.join("file"), "").unwrap();
+        symlink("file", path.join("to-file")).unwrap();
+        for link in ["to-dir", "to-file", "dangling", "out", "out-absolute"] {
+            for kind in [FileKind::Regular, FileKind::Directory, FileKind::CharDevice] {
+                let error = root.mount_point(Path::new(link), kind).unwrap_err();
+                assert!(matches!(error, Error::LinkAtLeaf { .. }), "{link}: {error}");
+            }
+        }
+    });
+}
+
+#[test]
+fn only_like_covers_like() {
+    use FileKind::{CharDevice, Directory, Fifo, Regular, Socket};
+    in_each_root(|root, path| {
+        fs::create_dir(path.join("directory")).unwrap();
+        fs::write(path.join("regular"), "").unwrap();
+        mkfifo(&path.join("fifo"), FILE).unwrap();
+        let _listener = UnixListener::bind(path.join("socket")).unwrap();
+        for (found, source, covers) in [
+            ("directory", Directory, true),
+            ("directory", Regular, false),
+            ("directory", CharDevice, false),
+            ("regular", Regular, true),
+            ("regular", CharDevice, true),
+            ("regular", Socket, true),
+            ("regular", Directory, false),
+            ("fifo", Regular, false),
+            ("fifo", CharDevice, false),
+            ("fifo", Fifo, true),
+            ("socket", Regular, false),
+            ("socket", Socket, true),
+            ("socket", Directory, false),
+        ] {
+            let result = root.mount_point(Path::new(found), source);
+            assert_eq!(result.is_ok(), covers, "{source} on {found}");
+        }
+    });
+}
+
+#[test]
+fn a_path_has_to_end_in_a_name() {
+    in_each_root(|root, _| {
+        for path in ["/", "..", "usr/..", "usr/.", ""] {
+            let error = root.mount_point(Path::new(path), FileKind::Directory);
+            assert!(matches!(error, Err(Error::Path { .. })), "{path:?}");
+        }
+    });
+}
+
+#[test]
+fn links_are_made_once() {
+    in_each_root(|root, path| {
+        let link = Path::new("/lib/vendor/libx.so");
+        let target = Path::new("libx.so.1");
+        root.symlink(link, target).unwrap();
+        root.symlink(link, target).unwrap();
+        assert_eq!(
+            fs::read_link(path.join("usr/lib/vendor/libx.so")).unwrap(),
+            target
+        );
+
+        let error = root.symlink(link, Path::new("libx.so.2")).unwrap_err();
+        assert!(matches!(
+            error,
+            Error::Occupied {
+                found: FileKind::Symlink,
+                ..
+            }
+        ));
+        fs::write(path.join("usr/lib/vendor/file"), "").unwrap();
+        let error = root
+            .symlink(Path::new("/lib/vendor/file"), target)
+            .unwrap_err();
+        assert!(matches!(
+            error,
+            Error::Occupied {
+                found: FileKind::Regular,
+                ..
+            }
+        ));
+
+        let error = root.symlink(Path::new("out/link"), target).unwrap_err();
+        assert!(matches!(error, Error::Dangling { .. }));
+    });
+}
+
+#[test]
+fn only_regular_files_are_read_and_only_so_far() {
+    in_each_root(|root, path| {
+        fs::write(path.join("usr/ten"), "0123456789").unwrap();
+        symlink("/usr/ten", path.join("link")).unwrap();
+        mkfifo(&path.join("fifo"), FILE).unwrap();
+        let read = |path: &str, cap| root.read_file(Path::new(path), cap);
+
+        assert_eq!(read("usr/ten", 10).unwrap().unwrap(), b"0123456789");
+        assert_eq!(read("link", 100).unwrap().unwrap(), b"0123456789");
+        assert_eq!(read("usr/none", 10).unwrap(), None);
+        assert_eq!(read("out-absolute/x", 10).unwrap(), None);
+        assert!(matches!(
+            read("usr/ten", 9),
+            Err(Error::TooLarge { cap: 9, .. })
+        ));
+        // A pipe without a writer would hold a reader for ever.
+        for (path, kind) in [("fifo", FileKind::Fifo), ("usr", FileKind::Directory)] {
+            match read(path, 10) {
+                Err(Error::WrongKind { found, .. }) => assert_eq!(found, kind),
+                other => panic!("{path}: {other:?}"),
+            }
+        }
+    });
+}
+
+#[test]
+fn a_file_is_replaced_whole() {
+    in_each_root(|root, path| {
+        let replace =
+            |path: &str, text: &str| root.replace_file(Path::new(path), text.as_bytes(), FILE);
+        fs::create_dir(path.join("etc")).unwrap();
+
+        replace("/etc/new", "first").unwrap();
+        assert_eq!(fs::read_to_string(path.join("etc/new")).unwrap(), "first");
+        assert_eq!(
+            fs::metadata(path.join("etc/new")).unwrap().mode() & 0o7777,
+            0o644
+        );
+
+        // The mode stays; the file that somebody has open does not change.
+        fs::set_permissions(path.join("etc/new"), fs::Permissions::from_mode(0o600)).unwrap();
+        fs::hard_link(path.join("etc/new"), path.join("etc/other-name")).unwrap();
+        replace("/etc/new", "second").unwrap();
+        assert_eq!(fs::read_to_string(path.join("etc/new")).unwrap(), "second");
+        assert_eq!(
+            fs::metadata(path.join("etc/new")).unwrap().mode() & 0o7777,
+            0o600
+        );
+        assert_eq!(
+            fs::read_to_string(path.join("etc/other-name")).unwrap(),
+            "first"
+        );
+
+        // Behind a link, the file is replaced and the link stays.
+        symlink("../usr/lib/cache", path.join("etc/link")).unwrap();
+        fs::write(path.join("usr/lib/cache"), "old").unwrap();
+        replace("/etc/link", "third").unwrap();
+        assert_eq!(
+            fs::read_to_string(path.join("usr/lib/cache")).unwrap(),
+            "third"
+        );
+        assert!(path.join("etc/link").is_symlink());
+
+        for (bad, text) in [
+            ("dangling", "through it"),
+            ("out/x", "through it"),
+            ("usr", "not a regular"),
+            ("/no/such", "ENOENT"),
+        ] {
+            let error = replace(bad, "").unwrap_err().to_string();
+            assert!(error.contains(text), "{bad}: {error}");
+        }
+        let left = ["etc", "usr", "usr/lib", "."]
+            .into_iter()
+            .flat_map(|directory| {
+                fs::read_dir(path.join(directory))
+                    .unwrap()
+                    .map(|entry| entry.unwrap().file_name())
+            });
+        for entry in left {
+            assert!(
+                !entry.to_string_lossy().starts_with(".boathook"),
+                "{entry:?} is left"
+            );
+        }
+    });
+}
+
+#[test]
+fn a_directory_makes_entries_by_name() {
+    in_each_root(|root, path| {
+        let directory = root.create_dir_all(Path::new("/run/v"), DIRECTORY).unwrap();
+        directory.create_file(name("file"), FILE).unwrap();
+        directory.create_dir(name("sub"), DIRECTORY).unwrap();
+        directory.create_dir(name("sub"), DIRECTORY).unwrap();
+        directory.symlink(name("link"), Path::new("file")).unwrap();
+        assert!(path.join("run/v/file").is_file());
+        assert!(path.join("run/v/sub").is_dir());
+        assert_eq!(
+            directory.open(name("link")).unwrap().unwrap().kind(),
+            FileKind::Symlink
+        );
+        assert!(directory.open(name("none")).unwrap().is_none());
+
+        let error = directory
+            .create_file(name("file"), FILE)
+            .unwrap_err()
+            .to_string();
+        assert_eq!(error, "/run/v/file exists already: it is a regular file");
+        assert!(directory.create_dir(name("link"), DIRECTORY).is_err());
+    });
+}
+
+#[test]
+fn device_nodes_are_made_once() {
+    if !Uid::effective().is_root() {
+        eprintln!("skipped: making device nodes needs root");
+        return;
+    }
+    let null = DeviceNumber {
+        block: false,
+        major: 1,
+        minor: 3,
+    };
+    let access = DeviceAccess {
+        mode: Mode::from_bits_truncate(0o600),
+        uid: Uid::from_raw(12),
+        gid: Gid::from_raw(34),
+    };
+    in_each_root(|root, path| {
+        let make = |number| root.make_device(Path::new("/dev/x"), number, access);
+        make(null).unwrap();
+        make(null).unwrap();
+        let meta = fs::metadata(path.join("dev/x")).unwrap();
+        assert_eq!(
+            (meta.uid(), meta.gid(), meta.mode() & 0o777),
+            (12, 34, 0o600)
+        );
+        assert_eq!(meta.rdev(), 0x103);
+        let error = make(DeviceNumber { minor: 5, ..null }).unwrap_err();
+        assert!(matches!(
+            error,
+            Error::Occupied {
+                found: FileKind::CharDevice,
+                ..
+            }
+        ));
+        // A device may cover a device, and nothing else may.
+        let device = Path::new("/dev/x");
+        assert!(root.mount_point(device, FileKind::BlockDevice).is_ok());
+        assert!(root.mount_point(device, FileKind::Regular).is_err());
+        assert!(root.read_file(device, 10).is_err());
+    });
+}
+
+#[test]
+fn a_target_knows_what_it_shows() {
+    in_each_root(|root, path| {
+        fs::write(path.join("usr/file"), "").unwrap();
+        let there = root.resolve(Path::new("usr/file")).unwrap().unwrap();
+        let target = root
+            .mount_point(Path::new("usr/file"), FileKind::Regular)
+            .unwrap();
+        assert!(target.shows(there.identity()));
+        let other = root
+            .mount_point(Path::new("usr/other"), FileKind::Regular)
+            .unwrap();
+        assert!(!other.shows(there.identity()));
+    });
+}

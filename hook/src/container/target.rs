@@ -1,0 +1,125 @@
+//! The place of a mount.
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+
+use nix::sys::stat::Mode;
+
+use super::{Directory, Error, FileKind, Handle, Identity, Name, Result};
+
+/// The mode of the empty files that mounts are put on. What is mounted hides it.
+const PLACEHOLDER: Mode = Mode::S_IRUSR.union(Mode::S_IRGRP).union(Mode::S_IROTH);
+
+/// The mode of directories that mounts are put on.
+const DIRECTORY: Mode = Mode::from_bits_truncate(0o755);
+
+/// A handle on what a mount will cover.
+#[derive(Debug)]
+pub struct Target {
+    directory: Directory,
+    name: OsString,
+    fd: OwnedFd,
+    /// What was there before; none if the target was made for the mount.
+    existing: Option<Identity>,
+}
+
+impl Target {
+    /// Whether the target was made for this mount, and not found.
+    #[must_use]
+    pub fn created(&self) -> bool {
+        self.existing.is_none()
+    }
+
+    /// Whether `identity` is what can be seen at the target already, so that
+    /// mounting it would change nothing (a hook may run twice).
+    #[must_use]
+    pub fn shows(&self, identity: Identity) -> bool {
+        self.existing == Some(identity)
+    }
+
+    /// The path of the target, for messages.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.directory.path().join(&self.name)
+    }
+
+    /// The directory that the target is an entry of.
+    pub(crate) fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// Opens what the target's name shows now: what was mounted on top, if
+    /// nothing else has taken the name.
+    pub(crate) fn open_top(&self) -> Result<Handle> {
+        self.directory.existing(Name::new(&self.name)?)
+    }
+}
+
+impl AsFd for Target {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Directory {
+    /// The place in this directory for a mount of a `source` of that kind:
+    /// what has the name, or a directory or empty file made for it.
+    ///
+    /// A directory goes on a directory, anything else on a regular file, or on
+    /// its own kind: a device node may cover a device node.
+    ///
+    /// # Errors
+    /// [`Error::LinkAtLeaf`] if the name is a symbolic link, which is never
+    /// followed; [`Error::WrongKind`] if it is something that must not be
+    /// covered; [`Error::ReadOnly`] if it cannot be made.
+    pub fn mount_point(&self, name: Name<'_>, source: FileKind) -> Result<Target> {
+        // Making it first costs one call where there is nothing yet, and the
+        // kernel says that a name is taken before it says that it cannot write.
+        if source == FileKind::Directory {
+            if self.make_dir(name, DIRECTORY)? {
+                let made = self.existing(name)?;
+                let target = self.target(name, made, source)?;
+                return Ok(Target {
+                    existing: None,
+                    ..target
+                });
+            }
+        } else if let Some(fd) = self.make_file(name, PLACEHOLDER)? {
+            return Ok(Target {
+                directory: self.clone(),
+                name: name.as_os_str().to_owned(),
+                fd,
+                existing: None,
+            });
+        }
+        self.target(name, self.existing(name)?, source)
+    }
+
+    fn target(&self, name: Name<'_>, found: Handle, source: FileKind) -> Result<Target> {
+        let path = || self.path_of(name);
+        match found.kind() {
+            FileKind::Symlink => Err(Error::LinkAtLeaf { path: path() }),
+            kind if may_cover(source, kind) => Ok(Target {
+                directory: self.clone(),
+                name: name.as_os_str().to_owned(),
+                existing: Some(found.identity()),
+                fd: found.into_fd(),
+            }),
+            found => Err(Error::WrongKind {
+                path: path(),
+                found,
+                wanted: source,
+            }),
+        }
+    }
+}
+
+/// Whether a mount of a `source` may hide `found`.
+fn may_cover(source: FileKind, found: FileKind) -> bool {
+    match (source, found) {
+        (FileKind::Directory, _) | (_, FileKind::Directory) => source == found,
+        (_, FileKind::Regular) => true,
+        (source, found) => source == found || (source.is_device() && found.is_device()),
+    }
+}

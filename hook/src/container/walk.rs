@@ -1,0 +1,254 @@
+//! Resolution inside a root without `openat2`: one name at a time.
+//!
+//! Every step opens a single name with `O_NOFOLLOW` on the handle of the
+//! directory before it, and a link's text is taken apart and walked the same
+//! way, starting at the root if it is absolute. `..` goes back to the handle
+//! that was walked through and never asks the kernel, so that a directory
+//! moved in the meantime leads nowhere else. What is walked is what is held:
+//! nothing outside the root can be reached.
+//!
+//! It differs from `openat2` in one thing: every symbolic link of a proc file
+//! system is refused, and not just the magic ones, because only the kernel can
+//! tell them apart.
+
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{openat, readlinkat};
+use nix::sys::stat::{Mode, mkdirat};
+use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
+
+use super::handle::{HANDLE, HANDLE_NOFOLLOW};
+use super::path::{Component, MAX_DEPTH, components};
+use super::{Error, FileKind, Handle, Result};
+
+/// How many symbolic links are followed in one resolution, as in the kernel.
+const MAX_LINKS: usize = 40;
+
+/// A step still to be taken.
+#[derive(Debug)]
+enum Pending {
+    Current,
+    Parent,
+    Name(Lookup),
+}
+
+/// A name to look up.
+#[derive(Debug)]
+struct Lookup {
+    name: OsString,
+    /// The name comes from a link's text, not from the path that was asked for.
+    from_link: bool,
+}
+
+/// Where a path ends: the directory, the name in it, and what is there.
+pub(super) struct Place {
+    pub(super) directory: Handle,
+    pub(super) name: OsString,
+    pub(super) found: Option<Handle>,
+}
+
+/// A resolution under way.
+struct Walk<'a> {
+    root: BorrowedFd<'a>,
+    path: &'a Path,
+    /// What was walked through, from the root's child to where we are.
+    trail: Vec<Handle>,
+    pending: VecDeque<Pending>,
+    links: usize,
+}
+
+/// Resolves `path` in `root`, following every link inside the root. None if a
+/// name is missing.
+pub(super) fn lookup(root: BorrowedFd<'_>, path: &Path) -> Result<Option<Handle>> {
+    let mut walk = Walk::new(root, path);
+    while let Some(next) = walk.next_name()? {
+        match walk.open(&next.name)? {
+            None => return Ok(None),
+            Some(handle) => walk.take(handle)?,
+        }
+    }
+    walk.here().map(Some)
+}
+
+/// Resolves `path` as [`lookup`] does and creates the directories that are
+/// missing, with `mode`.
+pub(super) fn create_dir_all(root: BorrowedFd<'_>, path: &Path, mode: Mode) -> Result<Handle> {
+    let mut walk = Walk::new(root, path);
+    while let Some(next) = walk.next_name()? {
+        let handle = match walk.open(&next.name)? {
+            Some(handle) => handle,
+            None if next.from_link => return Err(walk.dangling(next.name)),
+            None => walk.create(&next.name, mode)?,
+        };
+        walk.take(handle)?;
+    }
+    let here = walk.here()?;
+    match here.kind() {
+        FileKind::Directory => Ok(here),
+        found => Err(walk.no_directory(found)),
+    }
+}
+
+/// Finds the name that `path` leads to, following a link at the end too, so
+/// that the name can be given to something else.
+pub(super) fn place(root: BorrowedFd<'_>, path: &Path) -> Result<Place> {
+    let mut walk = Walk::new(root, path);
+    while let Some(next) = walk.next_name()? {
+        let found = walk.open(&next.name)?;
+        let is_link = found
+            .as_ref()
+            .is_some_and(|handle| handle.kind() == FileKind::Symlink);
+        match found {
+            None if next.from_link => return Err(walk.dangling(next.name)),
+            found if walk.pending.is_empty() && !is_link => {
+                return Ok(Place {
+                    directory: walk.here()?,
+                    name: next.name,
+                    found,
+                });
+            }
+            None => return Err(walk.system("open", Errno::ENOENT)),
+            Some(handle) => walk.take(handle)?,
+        }
+    }
+    Err(Error::WrongKind {
+        path: path.to_owned(),
+        found: FileKind::Directory,
+        wanted: FileKind::Regular,
+    })
+}
+
+impl<'a> Walk<'a> {
+    fn new(root: BorrowedFd<'a>, path: &'a Path) -> Self {
+        let mut walk = Self {
+            root,
+            path,
+            trail: Vec::new(),
+            pending: VecDeque::new(),
+            links: 0,
+        };
+        walk.push_front(path.as_os_str(), false);
+        walk
+    }
+
+    fn push_front(&mut self, path: &OsStr, from_link: bool) {
+        for component in components(path).rev() {
+            self.pending.push_front(match component {
+                Component::Current => Pending::Current,
+                Component::Parent => Pending::Parent,
+                Component::Name(name) => Pending::Name(Lookup {
+                    name: name.as_os_str().to_owned(),
+                    from_link,
+                }),
+            });
+        }
+    }
+
+    /// The directory that the walk is in.
+    fn current(&self) -> BorrowedFd<'_> {
+        self.trail.last().map_or(self.root, AsFd::as_fd)
+    }
+
+    /// Takes the steps that need no look-up, up to the next name.
+    fn next_name(&mut self) -> Result<Option<Lookup>> {
+        while let Some(step) = self.pending.pop_front() {
+            if let Some(handle) = self.trail.last()
+                && handle.kind() != FileKind::Directory
+            {
+                return Err(self.system("open", Errno::ENOTDIR));
+            }
+            match step {
+                Pending::Name(lookup) => return Ok(Some(lookup)),
+                Pending::Current => {}
+                // Above the root is the root, as in the kernel.
+                Pending::Parent => drop(self.trail.pop()),
+            }
+        }
+        Ok(None)
+    }
+
+    fn open(&self, name: &OsStr) -> Result<Option<Handle>> {
+        match openat(self.current(), name, HANDLE_NOFOLLOW, Mode::empty()) {
+            Ok(fd) => Handle::new(fd, self.path).map(Some),
+            Err(Errno::ENOENT) => Ok(None),
+            Err(errno) => Err(self.system("open", errno)),
+        }
+    }
+
+    fn create(&self, name: &OsStr, mode: Mode) -> Result<Handle> {
+        match mkdirat(self.current(), name, mode) {
+            // Somebody else may have been quicker; what is there is looked at next.
+            Ok(()) | Err(Errno::EEXIST) => {}
+            Err(errno) => {
+                let path = self.path.to_owned();
+                return Err(Error::creating("create directory", path, errno));
+            }
+        }
+        self.open(name)?
+            .ok_or_else(|| self.system("open", Errno::ENOENT))
+    }
+
+    /// Goes on from `handle`: into it, or to where it points if it is a link.
+    fn take(&mut self, handle: Handle) -> Result<()> {
+        if handle.kind() != FileKind::Symlink {
+            if self.trail.len() == MAX_DEPTH {
+                return Err(self.system("open", Errno::ENAMETOOLONG));
+            }
+            self.trail.push(handle);
+            return Ok(());
+        }
+        let file_system = fstatfs(&handle).map_err(|errno| self.system("open", errno))?;
+        self.links += 1;
+        if self.links > MAX_LINKS || file_system.filesystem_type() == PROC_SUPER_MAGIC {
+            return Err(Error::Links {
+                path: self.path.to_owned(),
+            });
+        }
+        let target = readlinkat(&handle, "").map_err(|errno| self.system("read link", errno))?;
+        if target.is_empty() {
+            return Err(self.system("open", Errno::ENOENT));
+        }
+        if Path::new(&target).is_absolute() {
+            self.trail.clear();
+        }
+        self.push_front(&target, true);
+        Ok(())
+    }
+
+    /// Where the walk has come to.
+    fn here(&mut self) -> Result<Handle> {
+        if let Some(handle) = self.trail.pop() {
+            return Ok(handle);
+        }
+        let fd = openat(self.root, ".", HANDLE, Mode::empty())
+            .map_err(|errno| self.system("open", errno))?;
+        Handle::new(fd, self.path)
+    }
+
+    fn system(&self, action: &'static str, errno: Errno) -> Error {
+        Error::System {
+            action,
+            path: self.path.to_owned(),
+            errno,
+        }
+    }
+
+    fn dangling(&self, missing: OsString) -> Error {
+        Error::Dangling {
+            path: self.path.to_owned(),
+            missing: PathBuf::from(missing),
+        }
+    }
+
+    fn no_directory(&self, found: FileKind) -> Error {
+        Error::WrongKind {
+            path: self.path.to_owned(),
+            found,
+            wanted: FileKind::Directory,
+        }
+    }
+}

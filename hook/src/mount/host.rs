@@ -1,0 +1,198 @@
+//! Files of the host, found and checked.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use super::{Error, Result};
+use crate::container::{DeviceNumber, FileKind, Handle, Identity, Resolver, RootDir};
+
+/// The host's root directory, or a directory with a tree like it (`/host`, a
+/// driver's root). Paths are resolved in it and never out of it.
+#[derive(Debug)]
+pub struct HostRoot {
+    root: RootDir,
+    path: Rc<Path>,
+}
+
+impl HostRoot {
+    /// Opens the directory `path`.
+    ///
+    /// # Errors
+    /// [`Error::Host`] if there is no such directory.
+    pub fn open(path: &Path, resolver: Resolver) -> Result<Self> {
+        Ok(Self {
+            root: RootDir::open(path, resolver).map_err(Error::Host)?,
+            path: Rc::from(path),
+        })
+    }
+
+    /// Finds the file `path`, which may be absolute or not: both start at this
+    /// root. Symbolic links are followed inside it.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] if there is nothing, [`Error::Host`] if it cannot be
+    /// opened.
+    pub fn file(&self, path: &Path) -> Result<HostFile> {
+        match self.root.lookup(path).map_err(Error::Host)? {
+            Some(handle) => Ok(HostFile {
+                handle,
+                path: path.to_owned(),
+                root: Rc::clone(&self.path),
+            }),
+            None => Err(Error::Missing {
+                path: path.to_owned(),
+            }),
+        }
+    }
+}
+
+/// A file of the host: a handle, and how it was asked for.
+#[derive(Debug)]
+pub struct HostFile {
+    handle: Handle,
+    path: PathBuf,
+    root: Rc<Path>,
+}
+
+impl HostFile {
+    /// What kind of file it is.
+    #[must_use]
+    pub fn kind(&self) -> FileKind {
+        self.handle.kind()
+    }
+
+    /// Whether it is a directory.
+    #[must_use]
+    pub fn is_dir(&self) -> bool {
+        self.kind() == FileKind::Directory
+    }
+
+    /// Whether it is a regular file.
+    #[must_use]
+    pub fn is_regular(&self) -> bool {
+        self.kind() == FileKind::Regular
+    }
+
+    /// What tells it from every other file.
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        self.handle.identity()
+    }
+
+    /// The path that was asked for, in its root.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// The path of the root that the file was found in.
+    pub(super) fn root(&self) -> &Rc<Path> {
+        &self.root
+    }
+
+    /// Checks that the file is of the kind that is expected.
+    ///
+    /// # Errors
+    /// [`Error::Kind`] if it is not.
+    pub fn expect_kind(&self, wanted: FileKind) -> Result<()> {
+        if self.kind() == wanted {
+            return Ok(());
+        }
+        Err(Error::Kind {
+            path: self.path.clone(),
+            found: self.kind(),
+            wanted,
+        })
+    }
+
+    /// Checks that the file is the device node that is expected: a driver that
+    /// was loaded again may have left another device under the same name.
+    ///
+    /// # Errors
+    /// [`Error::Kind`] if it is no device node, [`Error::Device`] if it stands
+    /// for another device.
+    pub fn expect_device(&self, wanted: DeviceNumber) -> Result<()> {
+        match DeviceNumber::of(&self.handle) {
+            Some(found) if found == wanted => Ok(()),
+            Some(found) => Err(Error::Device {
+                path: self.path.clone(),
+                found,
+                wanted,
+            }),
+            None => self.expect_kind(if wanted.block {
+                FileKind::BlockDevice
+            } else {
+                FileKind::CharDevice
+            }),
+        }
+    }
+}
+
+impl AsFd for HostFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.handle.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NULL: DeviceNumber = DeviceNumber {
+        block: false,
+        major: 1,
+        minor: 3,
+    };
+
+    fn host(resolver: Resolver) -> HostRoot {
+        HostRoot::open(Path::new("/"), resolver).unwrap()
+    }
+
+    #[test]
+    fn devices_are_told_apart_by_number() {
+        for resolver in [Resolver::Openat2, Resolver::Walk] {
+            let file = host(resolver).file(Path::new("/dev/null")).unwrap();
+            assert_eq!(file.kind(), FileKind::CharDevice);
+            file.expect_device(NULL).unwrap();
+
+            let error = file.expect_device(DeviceNumber { minor: 5, ..NULL });
+            assert_eq!(
+                error.unwrap_err().to_string(),
+                "/dev/null is character device 1:3 on the host, and not character device 1:5"
+            );
+            let error = file.expect_kind(FileKind::Regular);
+            assert_eq!(
+                error.unwrap_err().to_string(),
+                "/dev/null is a character device on the host, and not a regular file"
+            );
+        }
+    }
+
+    #[test]
+    fn a_directory_is_no_device() {
+        let file = host(Resolver::Walk).file(Path::new("dev")).unwrap();
+        assert!(file.is_dir());
+        assert!(matches!(
+            file.expect_device(NULL),
+            Err(Error::Kind {
+                found: FileKind::Directory,
+                wanted: FileKind::CharDevice,
+                ..
+            })
+        ));
+    }
+
+    #[test]
+    fn what_is_not_there_is_named() {
+        let error = host(Resolver::Openat2).file(Path::new("/dev/no-such"));
+        assert_eq!(
+            error.unwrap_err().to_string(),
+            "/dev/no-such does not exist on the host"
+        );
+    }
+}

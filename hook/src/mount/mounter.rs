@@ -1,0 +1,73 @@
+//! Putting sources on targets.
+
+use std::path::Path;
+use std::rc::Rc;
+
+use super::propagation::Propagation;
+use super::source::Form;
+use super::{Error, HostRoot, KernelCalls, Result, Source, bind};
+use crate::container::{ContainerRoot, Owner, Procfs, Target};
+
+/// Makes mounts in a container's mount namespace that was entered.
+#[derive(Debug)]
+pub struct Mounter {
+    pub(super) calls: KernelCalls,
+    pub(super) proc: Rc<Procfs>,
+    pub(super) propagation: Propagation,
+    pub(super) owner: Owner,
+    /// The host's trees as the container's namespace has them, opened when
+    /// first needed. Only for kernels without detached mounts.
+    hosts: Vec<(Rc<Path>, HostRoot)>,
+}
+
+impl Mounter {
+    /// A mounter for the namespace of `root`. `calls` have to be the ones that
+    /// the sources were made with.
+    #[must_use]
+    pub fn new(root: &ContainerRoot, calls: KernelCalls) -> Self {
+        Self {
+            calls,
+            proc: Rc::clone(root.proc()),
+            propagation: Propagation::new(Rc::clone(root.proc())),
+            owner: root.owner(),
+            hosts: Vec::new(),
+        }
+    }
+
+    /// Mounts `source` on `target`.
+    ///
+    /// # Errors
+    /// [`Error::Shared`] if the mount would appear on the host too. On kernels
+    /// without detached mounts also [`Error::Changed`], [`Error::Exchanged`]
+    /// and [`Error::Submounts`]. Otherwise [`Error::System`].
+    pub fn attach(&mut self, source: Source, target: &Target) -> Result<()> {
+        self.propagation.check(target)?;
+        let identity = source.identity();
+        let (root, attributes, depth) = match source.form {
+            Form::Detached(mount) => return mount.attach(target).map(drop),
+            Form::Again {
+                root,
+                attributes,
+                depth,
+            } => (root, attributes, depth),
+        };
+        let file = self.host(&root)?.file(&source.path)?;
+        if file.identity() != identity {
+            return Err(Error::Changed { path: source.path });
+        }
+        let (propagation, proc) = (&mut self.propagation, &*self.proc);
+        bind::bind(file.handle(), target, attributes, depth, propagation, proc)
+    }
+
+    fn host(&mut self, path: &Rc<Path>) -> Result<&HostRoot> {
+        let index = match self.hosts.iter().position(|(known, _)| known == path) {
+            Some(index) => index,
+            None => {
+                let root = HostRoot::open(path, self.calls.resolver())?;
+                self.hosts.push((Rc::clone(path), root));
+                self.hosts.len() - 1
+            }
+        };
+        Ok(&self.hosts[index].1)
+    }
+}

@@ -1,0 +1,150 @@
+//! The kernel's list of mounts (`/proc/self/mountinfo`, proc_pid_mountinfo(5)).
+
+/// What is known of one mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct MountEntry {
+    /// The mount's id.
+    pub(super) id: u64,
+    /// The id of the mount that it is attached in.
+    pub(super) parent: u64,
+    /// What is mounted in it is mounted in its peers as well.
+    pub(super) shared: bool,
+}
+
+/// The mounts of one mount namespace at one time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct MountTable(Vec<MountEntry>);
+
+/// A list of mounts that the kernel would not write.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line} describes no mount")]
+pub struct MountInfoError {
+    line: usize,
+}
+
+impl MountTable {
+    /// Reads the list.
+    pub(super) fn parse(text: &[u8]) -> Result<Self, MountInfoError> {
+        let lines = text.split(|byte| *byte == b'\n').enumerate();
+        lines
+            .filter(|(_, line)| !line.is_empty())
+            .map(|(index, line)| entry(line).ok_or(MountInfoError { line: index + 1 }))
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+
+    /// The mount with that id.
+    pub(super) fn get(&self, id: u64) -> Option<MountEntry> {
+        self.0.iter().find(|entry| entry.id == id).copied()
+    }
+
+    /// Whether something is mounted in the mount with that id.
+    pub(super) fn has_children(&self, id: u64) -> bool {
+        self.0.iter().any(|entry| entry.parent == id)
+    }
+}
+
+/// `36 35 98:0 /root /mount/point options [tag[:value]]... - type source super`.
+/// Spaces in a field are written as `\040`.
+fn entry(line: &[u8]) -> Option<MountEntry> {
+    let mut fields = line.split(|byte| *byte == b' ');
+    let id = number(fields.next()?)?;
+    let parent = number(fields.next()?)?;
+    let mut shared = false;
+    let mut tags = fields.skip(4);
+    loop {
+        match tags.next()? {
+            b"-" => break,
+            tag => shared |= tag.starts_with(b"shared:"),
+        }
+    }
+    Some(MountEntry { id, parent, shared })
+}
+
+fn number(field: &[u8]) -> Option<u64> {
+    std::str::from_utf8(field).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(id: u64, parent: u64, shared: bool) -> MountEntry {
+        MountEntry { id, parent, shared }
+    }
+
+    #[test]
+    fn tags_say_how_mounts_spread() {
+        for (line, expected) in [
+            (
+                "36 35 98:0 / / rw,noatime - ext3 /dev/root rw",
+                one(36, 35, false),
+            ),
+            (
+                "36 35 98:0 / / rw shared:1 - ext3 /dev/root rw",
+                one(36, 35, true),
+            ),
+            (
+                "36 35 98:0 / / rw master:1 - ext3 /dev/root rw",
+                one(36, 35, false),
+            ),
+            (
+                "36 35 98:0 / / rw shared:7 master:1 - ext3 x rw",
+                one(36, 35, true),
+            ),
+            (
+                "36 35 98:0 / / rw master:2 propagate_from:1 - ext3 x rw",
+                one(36, 35, false),
+            ),
+            (
+                "36 35 98:0 / / rw unbindable - ext3 x rw",
+                one(36, 35, false),
+            ),
+            // A name that looks like a tag is in a field of its own.
+            (
+                "36 35 0:5 /shared:1 /a\\040shared:2 rw - tmpfs shared:3 rw",
+                one(36, 35, false),
+            ),
+        ] {
+            let table = MountTable::parse(line.as_bytes()).unwrap();
+            assert_eq!(table, MountTable(vec![expected]), "{line}");
+        }
+    }
+
+    #[test]
+    fn mounts_are_found_by_id() {
+        let text =
+            b"1 0 0:2 / / rw - rootfs rootfs rw\n20 1 0:5 / /dev rw shared:2 - devtmpfs x rw\n";
+        let table = MountTable::parse(text).unwrap();
+        assert_eq!(table.get(20), Some(one(20, 1, true)));
+        assert_eq!(table.get(2), None);
+        assert!(table.has_children(1));
+        assert!(!table.has_children(20));
+    }
+
+    #[test]
+    fn other_text_is_refused() {
+        for (text, line) in [
+            ("36 35 98:0 / / rw,noatime", 1),
+            ("36", 1),
+            ("x 35 98:0 / / rw - ext3 x rw", 1),
+            (
+                "1 0 0:2 / / rw - rootfs rootfs rw\n-1 35 98:0 / / rw - ext3 x rw",
+                2,
+            ),
+        ] {
+            assert_eq!(
+                MountTable::parse(text.as_bytes()),
+                Err(MountInfoError { line }),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn this_machines_own_list_is_understood() {
+        let text = std::fs::read("/proc/self/mountinfo").unwrap();
+        let table = MountTable::parse(&text).unwrap();
+        assert!(!table.0.is_empty());
+    }
+}

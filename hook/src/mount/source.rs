@@ -1,0 +1,82 @@
+//! Something of the host, ready to be mounted.
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use super::detached::DetachedMount;
+use super::{Attributes, HostFile, KernelCalls, Result};
+use crate::container::{FileKind, Identity};
+
+/// Whether the mounts below a directory come along.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// The one mount that the source lies in (`bind`).
+    Single,
+    /// All mounts below it too (`rbind`), with the same restrictions.
+    Recursive,
+}
+
+/// A file or directory of the host that was found and checked, on its way
+/// into a container.
+#[derive(Debug)]
+pub struct Source {
+    pub(super) form: Form,
+    pub(super) path: PathBuf,
+    kind: FileKind,
+    identity: Identity,
+}
+
+/// What is carried into the container's namespace.
+#[derive(Debug)]
+pub(super) enum Form {
+    /// The mount itself.
+    Detached(DetachedMount),
+    /// Where to find the file again, for kernels that cannot do the above.
+    Again {
+        root: Rc<Path>,
+        attributes: Attributes,
+        depth: Depth,
+    },
+}
+
+impl Source {
+    /// Prepares `file` for mounting, in the host's mount namespace: it cannot
+    /// be done after the container's is entered.
+    ///
+    /// # Errors
+    /// [`super::Error::System`] if the kernel refuses.
+    pub fn new(
+        file: &HostFile,
+        attributes: Attributes,
+        depth: Depth,
+        calls: KernelCalls,
+    ) -> Result<Self> {
+        let form = if calls.detached_mounts() {
+            Form::Detached(DetachedMount::clone_of(file, attributes, depth)?)
+        } else {
+            Form::Again {
+                root: Rc::clone(file.root()),
+                attributes,
+                depth,
+            }
+        };
+        Ok(Self {
+            form,
+            path: file.path().to_owned(),
+            kind: file.kind(),
+            identity: file.identity(),
+        })
+    }
+
+    /// What kind of file it is, and so what kind of target it needs.
+    #[must_use]
+    pub fn kind(&self) -> FileKind {
+        self.kind
+    }
+
+    /// What tells it from every other file.
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+}

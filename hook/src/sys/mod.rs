@@ -1,0 +1,8 @@
+//! System calls that neither the standard library nor `nix` offers.
+//!
+//! All of the crate's `unsafe` code is in here. A function takes and gives
+//! borrowed or owned descriptors, reports the kernel's error number and does
+//! nothing else.
+
+pub(crate) mod mount;
+pub(crate) mod stat;

@@ -1,0 +1,183 @@
+//! The mount calls by descriptor: `open_tree`, `move_mount`, `fsopen`,
+//! `fsconfig`, `fsmount` (Linux 5.2) and `mount_setattr` (Linux 5.12).
+
+use std::ffi::CStr;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+
+use libc::{c_int, c_long, c_uint};
+use nix::Result;
+use nix::errno::Errno;
+
+/// The attributes that [`set_attributes`] changes, as `MOUNT_ATTR_*` bits.
+pub(crate) use libc::mount_attr;
+
+/// Copies the mount that `file` lies in, with `file` as its root, into a
+/// mount attached nowhere. `recursive` copies the mounts below it too.
+pub(crate) fn open_tree_clone(file: impl AsFd, recursive: bool) -> Result<OwnedFd> {
+    let mut flags =
+        libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC | libc::AT_EMPTY_PATH.cast_unsigned();
+    if recursive {
+        flags |= libc::AT_RECURSIVE.cast_unsigned();
+    }
+    // SAFETY: the path is a NUL-terminated constant; the kernel reads nothing else.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_open_tree,
+            file.as_fd().as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+        )
+    };
+    new_descriptor(result)
+}
+
+/// Attaches the detached mount `mount` on top of `target`.
+pub(crate) fn move_mount(mount: impl AsFd, target: impl AsFd) -> Result<()> {
+    move_mount_raw(mount.as_fd().as_raw_fd(), target.as_fd().as_raw_fd())
+}
+
+/// Changes attributes and propagation of the mount whose root `mount` is.
+pub(crate) fn set_attributes(mount: impl AsFd, recursive: bool, attr: &mount_attr) -> Result<()> {
+    mount_setattr_raw(mount.as_fd().as_raw_fd(), recursive, attr)
+}
+
+/// Opens a context in which a file system of type `fs_type` can be made.
+pub(crate) fn fsopen(fs_type: &CStr) -> Result<OwnedFd> {
+    new_descriptor(fsopen_raw(fs_type, libc::FSOPEN_CLOEXEC))
+}
+
+/// Sets the option `key` of the file system in `context` to `value`.
+pub(crate) fn fsconfig_string(context: impl AsFd, key: &CStr, value: &CStr) -> Result<()> {
+    let fd = context.as_fd().as_raw_fd();
+    // SAFETY: both strings are NUL-terminated and outlive the call.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_fsconfig,
+            fd,
+            libc::FSCONFIG_SET_STRING,
+            key.as_ptr(),
+            value.as_ptr(),
+            0,
+        )
+    };
+    done(result)
+}
+
+/// Makes the file system that `context` describes.
+pub(crate) fn fsconfig_create(context: impl AsFd) -> Result<()> {
+    fsconfig_create_raw(context.as_fd().as_raw_fd())
+}
+
+/// Gives a detached mount of the file system made in `context`, with the
+/// `MOUNT_ATTR_*` bits `attributes`. The descriptor is an `O_PATH` handle on
+/// the file system's root.
+pub(crate) fn fsmount(context: impl AsFd, attributes: u64) -> Result<OwnedFd> {
+    let attributes = c_uint::try_from(attributes).map_err(|_| Errno::EINVAL)?;
+    new_descriptor(fsmount_raw(context.as_fd().as_raw_fd(), attributes))
+}
+
+/// Asks `open_tree` for something it has to refuse, and gives the refusal.
+pub(crate) fn probe_open_tree() -> Result<()> {
+    let flags = libc::OPEN_TREE_CLOEXEC | libc::AT_EMPTY_PATH.cast_unsigned();
+    // SAFETY: the path is a NUL-terminated constant, and no descriptor is -1.
+    done(unsafe { libc::syscall(libc::SYS_open_tree, -1, c"".as_ptr(), flags) })
+}
+
+/// Asks `move_mount` for something it has to refuse, and gives the refusal.
+pub(crate) fn probe_move_mount() -> Result<()> {
+    move_mount_raw(-1, -1)
+}
+
+/// Asks `mount_setattr` for no change, which needs the right to mount but no
+/// descriptor.
+pub(crate) fn probe_mount_setattr() -> Result<()> {
+    let nothing = mount_attr {
+        attr_set: 0,
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd: 0,
+    };
+    mount_setattr_raw(-1, false, &nothing)
+}
+
+/// Asks each of `fsopen`, `fsconfig` and `fsmount` for something it has to
+/// refuse, and gives the refusals.
+pub(crate) fn probe_fs_calls() -> [Result<()>; 3] {
+    [
+        done(fsopen_raw(c"", c_uint::MAX)),
+        fsconfig_create_raw(-1),
+        done(fsmount_raw(-1, 0)),
+    ]
+}
+
+fn move_mount_raw(mount: RawFd, target: RawFd) -> Result<()> {
+    let flags = libc::MOVE_MOUNT_F_EMPTY_PATH | libc::MOVE_MOUNT_T_EMPTY_PATH;
+    let empty = c"".as_ptr();
+    // SAFETY: both paths are a NUL-terminated constant; a descriptor that is
+    // not open is refused by the kernel.
+    done(unsafe { libc::syscall(libc::SYS_move_mount, mount, empty, target, empty, flags) })
+}
+
+fn mount_setattr_raw(mount: RawFd, recursive: bool, attr: &mount_attr) -> Result<()> {
+    let mut flags = libc::AT_EMPTY_PATH;
+    if recursive {
+        flags |= libc::AT_RECURSIVE;
+    }
+    // SAFETY: the path is a NUL-terminated constant, and `attr` is readable
+    // for the size given.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            mount,
+            c"".as_ptr(),
+            flags,
+            ptr::from_ref(attr),
+            size_of::<mount_attr>(),
+        )
+    };
+    done(result)
+}
+
+fn fsopen_raw(fs_type: &CStr, flags: c_uint) -> c_long {
+    // SAFETY: the type is NUL-terminated and outlives the call.
+    unsafe { libc::syscall(libc::SYS_fsopen, fs_type.as_ptr(), flags) }
+}
+
+fn fsconfig_create_raw(context: RawFd) -> Result<()> {
+    let none = ptr::null::<libc::c_char>();
+    // SAFETY: this command takes neither key nor value: both have to be null.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_fsconfig,
+            context,
+            libc::FSCONFIG_CMD_CREATE,
+            none,
+            none,
+            0,
+        )
+    };
+    done(result)
+}
+
+fn fsmount_raw(context: RawFd, attributes: c_uint) -> c_long {
+    // SAFETY: plain numbers; a descriptor that is not open is refused.
+    unsafe {
+        libc::syscall(
+            libc::SYS_fsmount,
+            context,
+            libc::FSMOUNT_CLOEXEC,
+            attributes,
+        )
+    }
+}
+
+fn done(result: c_long) -> Result<()> {
+    Errno::result(result).map(drop)
+}
+
+fn new_descriptor(result: c_long) -> Result<OwnedFd> {
+    let fd = c_int::try_from(Errno::result(result)?).map_err(|_| Errno::EBADF)?;
+    // SAFETY: the kernel has just opened this descriptor for us alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
