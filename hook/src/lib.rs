@@ -1,7 +1,18 @@
-//! Placeholder.
+//! The hook: called by a container runtime for every container, it puts the
+//! devices that the container holds into its root, and lets its cgroup use
+//! them. `ARCHITECTURE.md` draws the way of the data.
 
+pub mod apply;
+pub mod cgroup;
+pub mod cli;
+pub mod command;
 pub mod container;
+pub mod exit;
+pub mod grant;
 pub mod loader;
+pub mod log;
 pub mod mount;
+pub mod oci;
+pub mod process;
 #[allow(unsafe_code)]
 mod sys;

@@ -12,13 +12,6 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use super::{DeviceKind, DeviceNumber, Entry, HostView, MAX_LD_CACHE};
 use crate::ld_cache::{Abi, LdCache};
 
-/// The ABI of this program, and so of the libraries that it looks for.
-const NATIVE: Abi = if cfg!(target_arch = "aarch64") {
-    Abi::Aarch64
-} else {
-    Abi::X86_64
-};
-
 /// A [`HostView`] of the real file system under a root.
 ///
 /// The host is trusted, so that its paths may be looked up more than once. A
@@ -197,7 +190,7 @@ impl HostView for RealHost {
             return Ok(None);
         };
         Ok(cache
-            .lookup_plain(soname, NATIVE)
+            .lookup_plain(soname, Abi::NATIVE)
             .map(|entry| entry.path().to_owned()))
     }
 }

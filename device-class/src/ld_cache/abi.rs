@@ -20,6 +20,13 @@ pub enum Abi {
 }
 
 impl Abi {
+    /// The ABI of this program.
+    pub const NATIVE: Self = if cfg!(target_arch = "aarch64") {
+        Self::Aarch64
+    } else {
+        Self::X86_64
+    };
+
     const ALL: [Self; 3] = [Self::X86_64, Self::Aarch64, Self::I386];
 }
 

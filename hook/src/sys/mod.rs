@@ -5,4 +5,5 @@
 //! nothing else.
 
 pub(crate) mod mount;
+pub(crate) mod process;
 pub(crate) mod stat;

@@ -1,0 +1,131 @@
+//! The hook's own directory in a container: a read-only tmpfs that holds what
+//! the image has no place for.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::{Component, Path, PathBuf};
+
+use device_class::plan::{FILES, INJECTED, LIBRARIES};
+use nix::sys::stat::Mode;
+
+use super::ApplyError;
+use crate::container::{ContainerRoot, Directory, FileKind, Name};
+use crate::mount::{Mounter, Source, TmpfsOptions};
+
+/// What is to lie in the directory.
+#[derive(Default)]
+pub(super) struct Home {
+    libraries: Vec<(Source, OsString, BTreeSet<String>)>,
+    files: Vec<(Source, PathBuf)>,
+}
+
+/// The tmpfs holds names only: what is mounted on them has its own pages.
+const SIZE: u64 = 1 << 20;
+
+const MODE: Mode = Mode::from_bits_truncate(0o755);
+
+impl Home {
+    /// Where the file for `path` lies.
+    pub(super) fn place_of(path: &Path) -> PathBuf {
+        let inside = path.strip_prefix("/").unwrap_or(path);
+        Path::new(INJECTED).join(FILES).join(inside)
+    }
+
+    /// Adds a library.
+    pub(super) fn library(
+        &mut self,
+        source: Source,
+        path: &Path,
+        links: BTreeSet<String>,
+    ) -> Result<(), ApplyError> {
+        let name = path.file_name().ok_or_else(|| ApplyError::Path {
+            path: path.into(),
+            what: "a library",
+        })?;
+        self.libraries.push((source, name.to_owned(), links));
+        Ok(())
+    }
+
+    /// Adds the file for `path`.
+    pub(super) fn file(&mut self, source: Source, path: &Path) {
+        self.files.push((source, path.to_owned()));
+    }
+
+    /// Makes the directory and puts everything into it, unless all of it is
+    /// there: a hook may run twice.
+    pub(super) fn attach(
+        self,
+        root: &ContainerRoot,
+        mounter: &mut Mounter,
+        label: Option<&str>,
+    ) -> Result<(), ApplyError> {
+        let empty = self.libraries.is_empty() && self.files.is_empty();
+        if empty || self.is_there(root)? {
+            return Ok(());
+        }
+        let covered = root.mount_point(Path::new(INJECTED), FileKind::Directory)?;
+        let options = TmpfsOptions {
+            size: SIZE,
+            mode: MODE,
+            label,
+        };
+        let staged = mounter.tmpfs(covered, &options)?;
+        let mut mounts = Vec::with_capacity(self.libraries.len() + self.files.len());
+        if !self.libraries.is_empty() {
+            let directory = staged.directory().create_dir(Name::new(LIBRARIES)?, MODE)?;
+            for (source, name, links) in self.libraries {
+                let target = directory.mount_point(Name::new(&name)?, source.kind())?;
+                for link in links {
+                    directory.symlink(Name::new(&link)?, Path::new(&name))?;
+                }
+                mounts.push((source, target));
+            }
+        }
+        for (source, path) in self.files {
+            let (directory, name) = parent(staged.directory(), &path)?;
+            let target = directory.mount_point(Name::new(&name)?, source.kind())?;
+            mounts.push((source, target));
+        }
+        let tmpfs = staged.attach(mounter)?;
+        for (source, target) in mounts {
+            mounter.attach(source, &target)?;
+        }
+        Ok(tmpfs.set_read_only(mounter)?)
+    }
+
+    fn is_there(&self, root: &ContainerRoot) -> Result<bool, ApplyError> {
+        let libraries = Path::new(INJECTED).join(LIBRARIES);
+        let libraries = self
+            .libraries
+            .iter()
+            .map(|(source, name, _)| (source, libraries.join(name)));
+        let files = self
+            .files
+            .iter()
+            .map(|(source, path)| (source, Home::place_of(path)));
+        for (source, path) in libraries.chain(files) {
+            let found = root.resolve(&path)?;
+            if found.is_none_or(|found| found.identity() != source.identity()) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// The directory under [`FILES`] for a file, made as needed, and its name.
+fn parent(home: &Directory, path: &Path) -> Result<(Directory, OsString), ApplyError> {
+    let mut names = path.components().filter_map(|part| match part {
+        Component::Normal(name) => Some(name),
+        _ => None,
+    });
+    let name = names.next_back().ok_or_else(|| ApplyError::Path {
+        path: path.into(),
+        what: "a file",
+    })?;
+    let mut directory = home.create_dir(Name::new(FILES)?, MODE)?;
+    for part in names {
+        directory = directory.create_dir(Name::new(part)?, MODE)?;
+    }
+    Ok((directory, name.to_owned()))
+}

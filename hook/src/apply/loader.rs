@@ -1,0 +1,108 @@
+//! Teaching the container's dynamic loaders where the libraries are. Nothing
+//! of the container is run for it.
+
+use std::path::{Path, PathBuf};
+
+use device_class::ld_cache::{Abi, LdCache, MAX_SIZE, NewEntry};
+use nix::sys::stat::Mode;
+
+use super::ApplyError;
+use crate::container::ContainerRoot;
+use crate::loader::{LibraryDir, Loader, glibc, loaders, musl};
+
+/// Where the loaders of this program's architecture are in an image: these
+/// paths are written into programs (by the psABI's and musl's conventions).
+const INTERPRETERS: [&str; 2] = if cfg!(target_arch = "aarch64") {
+    ["/lib/ld-linux-aarch64.so.1", "/lib/ld-musl-aarch64.so.1"]
+} else {
+    ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-musl-x86_64.so.1"]
+};
+
+const CACHE: &str = "/etc/ld.so.cache";
+
+/// The largest configuration of a loader that is read, in bytes.
+const MAX_CONF: usize = 1 << 20;
+
+const FILE_MODE: Mode = Mode::from_bits_truncate(0o644);
+const DIRECTORY_MODE: Mode = Mode::from_bits_truncate(0o755);
+
+/// Makes every loader that the container has find the libraries. A container
+/// without one has only programs that load nothing.
+pub(super) fn configure(
+    root: &ContainerRoot,
+    directories: &[PathBuf],
+    libraries: &[(String, PathBuf)],
+    notes: &mut Vec<String>,
+) -> Result<(), ApplyError> {
+    let directories: Vec<LibraryDir> = directories
+        .iter()
+        .map(LibraryDir::new)
+        .collect::<Result<_, _>>()?;
+    let mut names = Vec::new();
+    for path in INTERPRETERS.map(Path::new) {
+        if root.resolve(path)?.is_some() {
+            names.extend(path.file_name());
+        }
+    }
+    for loader in loaders(names) {
+        match loader {
+            Loader::Glibc => {
+                configure_glibc(root, &directories)?;
+                extend_cache(root, libraries, notes)?;
+            }
+            Loader::Musl { arch } => {
+                let file = musl::path_file(&arch);
+                let text = root.read_file(Path::new(&file), MAX_CONF)?;
+                write(root, &file, musl::path(text.as_deref(), &directories))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What a later `ldconfig` in the container goes by.
+fn configure_glibc(root: &ContainerRoot, directories: &[LibraryDir]) -> Result<(), ApplyError> {
+    let drop_in = glibc::drop_in(directories);
+    let there = root.read_file(Path::new(glibc::DROP_IN), MAX_CONF)?;
+    let changed = there.as_deref() != Some(&drop_in);
+    write(root, glibc::DROP_IN, changed.then_some(drop_in))?;
+    let conf = root.read_file(Path::new(glibc::CONF), MAX_CONF)?;
+    write(root, glibc::CONF, glibc::conf(conf.as_deref()))
+}
+
+/// What programs go by until then.
+fn extend_cache(
+    root: &ContainerRoot,
+    libraries: &[(String, PathBuf)],
+    notes: &mut Vec<String>,
+) -> Result<(), ApplyError> {
+    let bytes = root.read_file(Path::new(CACHE), MAX_SIZE)?;
+    let existing = match bytes.as_deref().map(LdCache::parse) {
+        None => None,
+        Some(Ok(cache)) => Some(cache),
+        Some(Err(error)) => {
+            notes.push(format!(
+                "the image's {CACHE} can't be read and is made anew: {error}"
+            ));
+            None
+        }
+    };
+    let entries: Vec<NewEntry> = libraries
+        .iter()
+        .filter_map(|(name, path)| NewEntry::new(name, path).ok())
+        .collect();
+    let merged = LdCache::merge(existing.as_ref(), &entries, Abi::NATIVE).to_bytes()?;
+    let changed = bytes.as_deref() != Some(&merged);
+    write(root, CACHE, changed.then_some(merged))
+}
+
+fn write(root: &ContainerRoot, file: &str, bytes: Option<Vec<u8>>) -> Result<(), ApplyError> {
+    let Some(bytes) = bytes else {
+        return Ok(());
+    };
+    let file = Path::new(file);
+    if let Some(directory) = file.parent() {
+        root.create_dir_all(directory, DIRECTORY_MODE)?;
+    }
+    Ok(root.replace_file(file, &bytes, FILE_MODE)?)
+}

@@ -1,0 +1,96 @@
+//! Carrying out a plan. Nothing is decided here: every step is done as the
+//! plan says, or the container does not start.
+//!
+//! Sources are opened, checked and made ready in the host's mount namespace;
+//! the cgroup is told; then the container's mount namespace is entered, from
+//! which there is no way back, and all that was made ready is put in its
+//! place.
+
+mod home;
+mod loader;
+mod rules;
+mod sources;
+mod targets;
+
+use std::path::PathBuf;
+
+use device_class::config::Config;
+use device_class::ld_cache::LdCacheError;
+use device_class::plan::InjectionPlan;
+
+use crate::cgroup::{CgroupError, RuleError};
+use crate::container::{self, ContainerNamespace};
+use crate::loader::LibraryDirError;
+use crate::mount::{self, HostRoot, KernelCalls};
+use crate::oci::{Bundle, State};
+
+/// Why a plan could not be carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// Something of the host is not what the plan says, or can't be mounted.
+    #[error(transparent)]
+    Mount(#[from] mount::Error),
+    /// For which device or class that was.
+    #[error("{why}: {error}")]
+    For {
+        /// The step's reason: device ids, or the class.
+        why: String,
+        /// What failed.
+        error: Box<ApplyError>,
+    },
+    /// The container does not take what the plan puts there.
+    #[error("in the container: {0}")]
+    Container(#[from] container::Error),
+    /// The device rules can't be set.
+    #[error(transparent)]
+    Cgroup(#[from] CgroupError),
+    /// A rule of the plan is none that a cgroup can have.
+    #[error(transparent)]
+    Rule(#[from] RuleError),
+    /// A directory can't be named in the loader's configuration.
+    #[error(transparent)]
+    LibraryDir(#[from] LibraryDirError),
+    /// The loader's cache has no room for more.
+    #[error("the container's ld.so.cache can't be written: {0}")]
+    LdCache(#[from] LdCacheError),
+    /// A step of the plan can't be carried out by anybody.
+    #[error("{} is no path for {what}", path.display())]
+    Path {
+        /// The path.
+        path: PathBuf,
+        /// What it is for.
+        what: &'static str,
+    },
+}
+
+impl ApplyError {
+    /// The same error, with the device or class that it concerns.
+    fn why(self, why: &str) -> Self {
+        ApplyError::For {
+            why: why.to_owned(),
+            error: Box::new(self),
+        }
+    }
+}
+
+/// Carries out a plan for a container that is being created. What it gives
+/// back are notes for the log: what was done otherwise than one would expect.
+///
+/// # Errors
+/// A step failed: the container must not start.
+pub fn apply(
+    plan: &InjectionPlan,
+    state: &State,
+    bundle: &Bundle,
+    config: &Config,
+) -> Result<Vec<String>, ApplyError> {
+    let calls = KernelCalls::probe();
+    let host = HostRoot::open(&config.host_root, calls.resolver())?;
+    let ready = sources::prepare(plan, &host, calls)?;
+    let namespace = ContainerNamespace::of(state.pid)?;
+    let mut notes = rules::allow(plan, state.pid, &bundle.granted)?;
+    let root = namespace.enter(&bundle.rootfs, calls.resolver())?;
+    let label = bundle.mount_label.as_deref();
+    targets::attach(ready, &root, calls, label, &mut notes)?;
+    Ok(notes)
+}

@@ -1,0 +1,133 @@
+//! What is made ready in the host's mount namespace.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use device_class::plan::{Action, InjectionPlan};
+use oci_spec::runtime::{LinuxDevice, LinuxDeviceType, Mount};
+
+use super::ApplyError;
+use crate::container::{DeviceNumber, FileKind};
+use crate::mount::{Attributes, Depth, HostFile, HostRoot, KernelCalls, Source};
+
+/// A step of the plan, ready for the container's mount namespace.
+pub(super) struct Ready {
+    pub(super) what: What,
+    /// The device or class that it is for.
+    pub(super) why: String,
+}
+
+/// What is to be put where.
+pub(super) enum What {
+    /// A node or a directory, at its path.
+    Place { source: Source, path: PathBuf },
+    /// A file, over the one at its path or as a link.
+    File { source: Source, path: PathBuf },
+    /// A library, under its own name and others.
+    Library {
+        source: Source,
+        path: PathBuf,
+        links: BTreeSet<String>,
+    },
+    /// The loader's configuration.
+    Loader {
+        directories: Vec<PathBuf>,
+        libraries: Vec<(String, PathBuf)>,
+    },
+}
+
+/// Opens and checks every source of a plan.
+pub(super) fn prepare(
+    plan: &InjectionPlan,
+    host: &HostRoot,
+    calls: KernelCalls,
+) -> Result<Vec<Ready>, ApplyError> {
+    let mut ready = Vec::with_capacity(plan.steps.len());
+    for step in &plan.steps {
+        if let Some(what) =
+            prepare_one(&step.action, host, calls).map_err(|error| error.why(&step.why))?
+        {
+            let why = step.why.clone();
+            ready.push(Ready { what, why });
+        }
+    }
+    Ok(ready)
+}
+
+fn prepare_one(
+    action: &Action,
+    host: &HostRoot,
+    calls: KernelCalls,
+) -> Result<Option<What>, ApplyError> {
+    Ok(Some(match action {
+        Action::Allow { .. } => return Ok(None),
+        Action::Node { source, device } => node(host, source, device, calls)?,
+        Action::Directory { mount } => {
+            let file = open(host, mount)?;
+            file.expect_kind(FileKind::Directory)?;
+            What::Place {
+                source: Source::new(&file, Attributes::FILE, Depth::Recursive, calls)?,
+                path: mount.destination().clone(),
+            }
+        }
+        Action::File { mount } => {
+            let file = open(host, mount)?;
+            // The socket of a driver's daemon is as good as a file.
+            if file.kind() != FileKind::Socket {
+                file.expect_kind(FileKind::Regular)?;
+            }
+            What::File {
+                source: Source::new(&file, Attributes::FILE, Depth::Single, calls)?,
+                path: mount.destination().clone(),
+            }
+        }
+        Action::Library { mount, links } => {
+            let file = open(host, mount)?;
+            file.expect_kind(FileKind::Regular)?;
+            What::Library {
+                source: Source::new(&file, Attributes::FILE, Depth::Single, calls)?,
+                path: mount.destination().clone(),
+                links: links.clone(),
+            }
+        }
+        Action::Loader {
+            directories,
+            libraries,
+        } => What::Loader {
+            directories: directories.clone(),
+            libraries: libraries.clone(),
+        },
+    }))
+}
+
+fn node(
+    host: &HostRoot,
+    source: &Path,
+    device: &LinuxDevice,
+    calls: KernelCalls,
+) -> Result<What, ApplyError> {
+    let number = |number: i64| {
+        number.try_into().map_err(|_| ApplyError::Path {
+            path: source.into(),
+            what: "a device of that number",
+        })
+    };
+    let file = host.file(source)?;
+    file.expect_device(DeviceNumber {
+        block: device.typ() == LinuxDeviceType::B,
+        major: number(device.major())?,
+        minor: number(device.minor())?,
+    })?;
+    Ok(What::Place {
+        source: Source::new(&file, Attributes::DEVICE, Depth::Single, calls)?,
+        path: device.path().clone(),
+    })
+}
+
+fn open(host: &HostRoot, mount: &Mount) -> Result<HostFile, ApplyError> {
+    let source = mount.source().as_deref().ok_or_else(|| ApplyError::Path {
+        path: mount.destination().clone(),
+        what: "a mount without a source",
+    })?;
+    Ok(host.file(source)?)
+}

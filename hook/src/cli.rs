@@ -1,0 +1,79 @@
+//! The command line of `boathook`.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+/// Puts devices into containers.
+///
+/// A container runtime calls `boathook prestart` (or `create-runtime`) for
+/// every container, with the container's state on stdin. All other commands
+/// are for people and change nothing.
+#[derive(Debug, Parser)]
+#[command(name = "boathook", version, after_help = EXIT_CODES)]
+pub struct Cli {
+    /// The configuration; the default may be absent
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        help = "The configuration [default: /etc/boathook/config.toml, which may be absent]"
+    )]
+    pub config: Option<PathBuf>,
+
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  all is well, or nothing was asked for
+  1  a check found an error, or something unforeseen failed
+  2  the command line is wrong
+  3  the configuration or a class file is wrong
+  4  the container's state or config.json can't be used
+  5  the container asks for what it can't have
+  6  the devices could not be put into the container";
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// The hook for the stage `prestart`: state on stdin
+    Prestart,
+    /// The hook for the stage `createRuntime`: the same
+    CreateRuntime,
+    /// Show what a container would get, and why
+    Explain {
+        /// The bundle: the directory of the container's config.json
+        #[arg(long, value_name = "DIR")]
+        bundle: PathBuf,
+        /// Print the plan for programs
+        #[arg(long)]
+        json: bool,
+    },
+    /// List the classes and their devices on this host
+    List {
+        /// Print the list for programs
+        #[arg(long)]
+        json: bool,
+    },
+    /// Work on class files
+    Class {
+        /// What to do with them.
+        #[command(subcommand)]
+        command: ClassCommand,
+    },
+    /// Tell what this host can do, and what to mend
+    Check,
+}
+
+/// The commands on class files.
+#[derive(Debug, Subcommand)]
+pub enum ClassCommand {
+    /// Read a class file, and tell what it would find on this host
+    Check {
+        /// The class file, named CLASS.toml
+        file: PathBuf,
+    },
+}

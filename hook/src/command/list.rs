@@ -1,0 +1,107 @@
+//! `boathook list`.
+
+use std::io::{self, Write};
+
+use device_class::config::Config;
+use device_class::discover::{self, Device, Health, Presence};
+use device_class::load;
+use serde::Serialize;
+
+use super::{CommandError, table};
+use crate::exit::ExitCode;
+use crate::grant;
+
+/// A device as `boathook list --json` shows it.
+#[derive(Serialize)]
+struct Listed {
+    class: String,
+    id: String,
+    resource: String,
+    index: Option<String>,
+    healthy: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    numa: Option<u32>,
+    nodes: Vec<String>,
+}
+
+impl Listed {
+    fn of(class: &str, device: &Device) -> Self {
+        let there = device
+            .nodes
+            .iter()
+            .filter(|node| matches!(node.number, Presence::Found(_)));
+        Listed {
+            class: class.to_owned(),
+            id: device.id.to_string(),
+            resource: device.resource.to_string(),
+            index: device.index.clone(),
+            healthy: device.health.is_healthy(),
+            reason: match &device.health {
+                Health::Healthy => None,
+                Health::Unhealthy { reason } => Some(reason.clone()),
+            },
+            numa: device.numa,
+            nodes: there.map(|node| node.host.display().to_string()).collect(),
+        }
+    }
+
+    fn row(&self) -> [String; 6] {
+        let dash = || "-".to_owned();
+        let nodes = self.nodes.join(" ");
+        [
+            self.class.clone(),
+            self.id.clone(),
+            self.resource.clone(),
+            self.reason
+                .as_ref()
+                .map_or("healthy".into(), |reason| format!("unhealthy: {reason}")),
+            self.numa.map_or_else(dash, |node| node.to_string()),
+            if nodes.is_empty() { dash() } else { nodes },
+        ]
+    }
+}
+
+/// Prints every device of every class.
+pub(super) fn run(json: bool, config: &Config) -> Result<ExitCode, CommandError> {
+    let host = grant::open_root("the host's root", &config.host_root).map_err(|error| {
+        CommandError::Grant {
+            whose: String::new(),
+            error,
+        }
+    })?;
+    let mut listed = Vec::new();
+    let mut empty = Vec::new();
+    for source in load::sources(&config.classes)? {
+        let class = source.parse()?;
+        let inventory = discover::devices(&class, &host);
+        for warning in &inventory.warnings {
+            tracing::warn!("class {}: {warning}", class.name);
+        }
+        if inventory.devices.is_empty() {
+            empty.push(class.name.to_string());
+        }
+        listed.extend(
+            inventory
+                .devices
+                .iter()
+                .map(|d| Listed::of(class.name.as_str(), d)),
+        );
+    }
+    let mut out = io::stdout().lock();
+    if json {
+        serde_json::to_writer_pretty(&mut out, &listed)?;
+        writeln!(out)?;
+        return Ok(ExitCode::Success);
+    }
+    let head = ["CLASS", "DEVICE", "RESOURCE", "HEALTH", "NUMA", "NODES"].map(str::to_owned);
+    let rows: Vec<_> = [head]
+        .into_iter()
+        .chain(listed.iter().map(Listed::row))
+        .collect();
+    table::write(&mut out, &rows)?;
+    if !empty.is_empty() {
+        writeln!(out, "\nno devices of {}", empty.join(", "))?;
+    }
+    Ok(ExitCode::Success)
+}

@@ -1,0 +1,109 @@
+//! The commands, each in its file.
+
+mod check;
+mod class_check;
+mod explain;
+mod inject;
+mod list;
+mod table;
+
+use device_class::config::Config;
+use device_class::strict_toml::FileError;
+
+use crate::apply::ApplyError;
+use crate::cli::{ClassCommand, Cli, Command};
+use crate::exit::ExitCode;
+use crate::grant::GrantError;
+use crate::oci::{BundleError, StateError};
+
+/// Why a command failed. The message says what, for which container and what
+/// to do; it is printed once, in `main`.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] FileError),
+    /// The State on stdin can't be used.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The bundle can't be used.
+    #[error("{whose}{error}")]
+    Bundle {
+        /// The container, where it is known.
+        whose: String,
+        /// What is wrong.
+        error: BundleError,
+    },
+    /// The container can't have what it asks for.
+    #[error("{whose}{error}")]
+    Grant {
+        /// The container, where it is known.
+        whose: String,
+        /// What is wrong.
+        error: GrantError,
+    },
+    /// The plan could not be carried out.
+    #[error("container {id}: {error}")]
+    Apply {
+        /// The container.
+        id: String,
+        /// What failed.
+        error: ApplyError,
+    },
+    /// The process could not give up its capabilities.
+    #[error("capabilities can't be given up: {0}")]
+    Confine(#[from] caps::errors::CapsError),
+    /// The output could not be written.
+    #[error("the output can't be written: {0}")]
+    Output(#[from] std::io::Error),
+    /// The output could not be made into JSON.
+    #[error("the output can't be made into JSON: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+impl CommandError {
+    /// The exit code that tells this failure from others.
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            CommandError::Config(_) => ExitCode::Config,
+            CommandError::State(_) | CommandError::Bundle { .. } => ExitCode::Spec,
+            CommandError::Grant { error, .. } => match error {
+                GrantError::Class(_) | GrantError::SameEnv { .. } | GrantError::Root { .. } => {
+                    ExitCode::Config
+                }
+                _ => ExitCode::Request,
+            },
+            CommandError::Apply { .. } => ExitCode::Injection,
+            CommandError::Confine(_) | CommandError::Output(_) | CommandError::Json(_) => {
+                ExitCode::Failure
+            }
+        }
+    }
+}
+
+/// Runs a command.
+///
+/// # Errors
+/// See [`CommandError`].
+pub fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
+    if matches!(cli.command, Command::Prestart | Command::CreateRuntime) {
+        crate::process::confine()?;
+    }
+    let config = match Config::load(cli.config.as_deref()) {
+        Ok(config) => config,
+        Err(error) => {
+            crate::log::start(None);
+            return Err(error.into());
+        }
+    };
+    crate::log::start(config.log_file.as_deref());
+    match &cli.command {
+        Command::Prestart | Command::CreateRuntime => inject::run(&config),
+        Command::Explain { bundle, json } => explain::run(bundle, *json, &config),
+        Command::List { json } => list::run(*json, &config),
+        Command::Class {
+            command: ClassCommand::Check { file },
+        } => class_check::run(file, &config),
+        Command::Check => check::run(&config),
+    }
+}

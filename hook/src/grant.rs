@@ -1,0 +1,206 @@
+//! From what a container asks to the plan for it.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use device_class::class::PathTemplateError;
+use device_class::config::Config;
+use device_class::discover::{self, DriverRoot, EditsError, FoundEdits, Inventory};
+use device_class::host::RealHost;
+use device_class::load;
+use device_class::plan::{self, Asked, InjectionPlan, PlanError};
+use device_class::request::{ANNOTATION_PREFIX, RefusedRequest, Request};
+use device_class::strict_toml::FileError;
+use device_class::{DeviceClass, HostView};
+
+use crate::oci::Bundle;
+
+/// Why a container can't be given what it asks for.
+#[derive(Debug, thiserror::Error)]
+pub enum GrantError {
+    /// A class file is wrong.
+    #[error(transparent)]
+    Class(#[from] FileError),
+    /// Two classes have the same variable.
+    #[error("the classes {first} and {second} both have the variable {env}; mask one of them")]
+    SameEnv {
+        /// The first by name.
+        first: String,
+        /// The second.
+        second: String,
+        /// The variable.
+        env: String,
+    },
+    /// An annotation names a class that is not there.
+    #[error("annotation {ANNOTATION_PREFIX}{0} names a class that this host does not have")]
+    UnknownClass(String),
+    /// A directory of the configuration or of a class is not there.
+    #[error("{what} {} can't be used: {error}", path.display())]
+    Root {
+        /// Which directory.
+        what: &'static str,
+        /// Where it should be.
+        path: PathBuf,
+        /// What came of it.
+        error: io::Error,
+    },
+    /// A request's text is malformed.
+    #[error(transparent)]
+    Request(#[from] RefusedRequest),
+    /// A class's files can't be looked up.
+    #[error("class {class}: {error}")]
+    Edits {
+        /// The class.
+        class: String,
+        /// What is wrong.
+        error: EditsError,
+    },
+    /// The class's driver root can't be told.
+    #[error("class {class}: driver_root: {error}")]
+    DriverRoot {
+        /// The class.
+        class: String,
+        /// What is wrong.
+        error: PathTemplateError,
+    },
+    /// A request can't be met.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+}
+
+/// A request, with the class that it is for.
+struct Wanted {
+    class: DeviceClass,
+    request: Request,
+}
+
+/// The plan for a container. One that asks for nothing gets an empty plan,
+/// and not even its classes are read.
+///
+/// # Errors
+/// The container asks for something that it can't have in full.
+pub fn plan_for(bundle: &Bundle, config: &Config) -> Result<InjectionPlan, GrantError> {
+    let wanted = requests(bundle, config)?;
+    if wanted.is_empty() {
+        return Ok(InjectionPlan::default());
+    }
+    let host = open_root("the host's root", &config.host_root)?;
+    let found: Vec<(Inventory, FoundEdits)> = wanted
+        .iter()
+        .map(|wanted| look_up(wanted, config, &host))
+        .collect::<Result<_, _>>()?;
+    let asked: Vec<Asked<'_>> = wanted
+        .iter()
+        .zip(&found)
+        .map(|(wanted, (inventory, edits))| Asked {
+            request: &wanted.request,
+            inventory,
+            edits,
+        })
+        .collect();
+    Ok(plan::plan(&asked, &bundle.granted)?)
+}
+
+/// Opens the root under which a tree is looked up.
+///
+/// # Errors
+/// It is not there.
+pub fn open_root(what: &'static str, path: &Path) -> Result<RealHost, GrantError> {
+    RealHost::open(path).map_err(|error| GrantError::Root {
+        what,
+        path: path.into(),
+        error,
+    })
+}
+
+fn requests(bundle: &Bundle, config: &Config) -> Result<Vec<Wanted>, GrantError> {
+    let annotated = |key: &str| bundle.annotations.get(key).map(String::as_str);
+    let sources = load::sources(&config.classes)?;
+    let names = bundle
+        .annotations
+        .keys()
+        .filter_map(|key| key.strip_prefix(ANNOTATION_PREFIX));
+    for name in names {
+        if !sources.iter().any(|source| source.name.as_str() == name) {
+            return Err(GrantError::UnknownClass(device_class::name::excerpt(name)));
+        }
+    }
+    let mut wanted: Vec<Wanted> = Vec::new();
+    let mut owners: HashMap<String, String> = HashMap::new();
+    for source in sources {
+        let key = format!("{ANNOTATION_PREFIX}{}", source.name);
+        let may_ask =
+            annotated(&key).is_some() || bundle.env.keys().any(|name| source.mentions(name));
+        if !may_ask {
+            continue;
+        }
+        let class = source.parse()?;
+        let env = |name: &str| bundle.env.get(name).map(String::as_str);
+        let Some(request) = Request::of(&class, env, annotated)? else {
+            continue;
+        };
+        let (name, variable) = (class.name.to_string(), class.spec.request.env.to_string());
+        if let Some(first) = owners.insert(variable.clone(), name.clone()) {
+            return Err(GrantError::SameEnv {
+                first,
+                second: name,
+                env: variable,
+            });
+        }
+        wanted.push(Wanted { class, request });
+    }
+    Ok(wanted)
+}
+
+fn look_up(
+    wanted: &Wanted,
+    config: &Config,
+    host: &RealHost,
+) -> Result<(Inventory, FoundEdits), GrantError> {
+    let Wanted { class, request } = wanted;
+    let failed = |error| GrantError::Edits {
+        class: class.name.to_string(),
+        error,
+    };
+    let inventory = discover::devices(class, host);
+    let attributes = &inventory.host_attributes;
+    let configured = config
+        .class
+        .get(&class.name)
+        .and_then(|class| class.driver_root.clone());
+    let driver_root = match (configured, &class.spec.driver_root) {
+        (Some(path), _) => Some(path),
+        (None, Some(template)) => {
+            let filled = template.fill(attributes);
+            Some(filled.map_err(|error| GrantError::DriverRoot {
+                class: class.name.to_string(),
+                error,
+            })?)
+        }
+        (None, None) => None,
+    };
+    let capabilities = &request.capabilities;
+    let edits = match &driver_root {
+        None => {
+            let driver = DriverRoot {
+                view: host,
+                path: Path::new("/"),
+            };
+            discover::edits(class, capabilities, attributes, host, driver)
+        }
+        Some(path) => {
+            let view = host.driver_root(path).map_err(|error| GrantError::Root {
+                what: "the driver's root",
+                path: path.clone(),
+                error,
+            })?;
+            let driver = DriverRoot {
+                view: &view as &dyn HostView,
+                path,
+            };
+            discover::edits(class, capabilities, attributes, host, driver)
+        }
+    };
+    Ok((inventory, edits.map_err(failed)?))
+}

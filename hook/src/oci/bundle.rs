@@ -1,0 +1,177 @@
+//! The bundle: what of config.json (OCI runtime spec 1.2, "Configuration") a
+//! hook needs.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use device_class::plan::Granted;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+use super::{State, read};
+
+/// What a hook needs of a container's config.json.
+#[derive(Debug, Clone)]
+pub struct Bundle {
+    /// The container's environment. Of a variable that is set twice the last
+    /// counts, as for the engines.
+    pub env: HashMap<String, String>,
+    /// The container's annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// The container's root, as a path on the host.
+    pub rootfs: PathBuf,
+    /// What the spec grants already.
+    pub granted: Granted,
+    /// The SELinux label of the container's files.
+    pub mount_label: Option<String>,
+}
+
+/// Why a bundle can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum BundleError {
+    /// There is no config.json where the runtime says.
+    #[error("{} can't be read: {error}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What came of it.
+        error: io::Error,
+    },
+    /// The file is larger than any config.json needs to be.
+    #[error("{} is larger than {} bytes", .0.display(), Bundle::MAX)]
+    TooLarge(PathBuf),
+    /// The file is no config.json.
+    #[error("{} is no OCI configuration: {error}", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// Where it departs from one.
+        error: serde_json::Error,
+    },
+    /// Nothing says where the container's root is.
+    #[error("{} names no root, so there is no container to put devices into", .0.display())]
+    NoRoot(PathBuf),
+}
+
+#[derive(Deserialize)]
+struct Config {
+    #[serde(default)]
+    process: Option<Process>,
+    #[serde(default)]
+    root: Option<Root>,
+    #[serde(default)]
+    annotations: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    linux: Option<Linux>,
+}
+
+#[derive(Deserialize)]
+struct Process {
+    #[serde(default)]
+    env: Option<Vec<String>>,
+}
+
+#[derive(Deserialize)]
+struct Root {
+    path: PathBuf,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Linux {
+    #[serde(default, deserialize_with = "those_that_fit")]
+    devices: Vec<oci_spec::runtime::LinuxDevice>,
+    #[serde(default)]
+    resources: Option<Resources>,
+    #[serde(default)]
+    mount_label: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+struct Resources {
+    #[serde(default, deserialize_with = "those_that_fit")]
+    devices: Vec<oci_spec::runtime::LinuxDeviceCgroup>,
+}
+
+/// The items of a list that are of the wanted sort. Leaving one out can only
+/// make the hook do what the runtime did already.
+fn those_that_fit<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: DeserializeOwned,
+{
+    let values = Option::<Vec<Value>>::deserialize(deserializer)?.unwrap_or_default();
+    Ok(values
+        .into_iter()
+        .filter_map(|value| serde_json::from_value(value).ok())
+        .collect())
+}
+
+impl Bundle {
+    /// The largest config.json that is read, in bytes.
+    pub const MAX: usize = 10 << 20;
+
+    /// The bundle of a container that is being created. crun 1.20 to 1.29 may
+    /// say its working directory for the bundle; its root's parent is tried
+    /// then.
+    ///
+    /// # Errors
+    /// There is no config.json, or it can't be used.
+    pub fn of(state: &State) -> Result<Self, BundleError> {
+        let beside_root = state.root.as_deref().and_then(Path::parent);
+        let named = state.bundle.join("config.json");
+        let directory = match beside_root {
+            Some(parent) if !named.exists() => parent,
+            _ => &state.bundle,
+        };
+        let mut bundle = Bundle::read(directory)?;
+        if let Some(root) = &state.root {
+            bundle.rootfs = root.clone();
+        }
+        bundle.annotations.extend(state.annotations.clone());
+        Ok(bundle)
+    }
+
+    /// The bundle in a directory.
+    ///
+    /// # Errors
+    /// There is no config.json, or it can't be used.
+    pub fn read(directory: &Path) -> Result<Self, BundleError> {
+        let path = directory.join("config.json");
+        let file = File::open(&path).and_then(|file| read::capped(file, Self::MAX));
+        let bytes = match file {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return Err(BundleError::TooLarge(path)),
+            Err(error) => return Err(BundleError::Read { path, error }),
+        };
+        let config: Config = match serde_json::from_slice(&bytes) {
+            Ok(config) => config,
+            Err(error) => return Err(BundleError::Json { path, error }),
+        };
+        let Some(root) = config.root else {
+            return Err(BundleError::NoRoot(path));
+        };
+        let env = config
+            .process
+            .and_then(|process| process.env)
+            .unwrap_or_default();
+        let linux = config.linux.unwrap_or_default();
+        Ok(Bundle {
+            env: env
+                .iter()
+                .filter_map(|entry| entry.split_once('='))
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .collect(),
+            annotations: config.annotations.unwrap_or_default(),
+            rootfs: directory.join(root.path),
+            granted: Granted {
+                nodes: linux.devices,
+                rules: linux.resources.unwrap_or_default().devices,
+            },
+            mount_label: linux.mount_label.filter(|label| !label.is_empty()),
+        })
+    }
+}

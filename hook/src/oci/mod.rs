@@ -1,0 +1,10 @@
+//! What a runtime tells a hook: the State on stdin, and the bundle's
+//! config.json. Both are other people's files: only what is needed is read,
+//! and what is not needed may be anything.
+
+mod bundle;
+mod read;
+mod state;
+
+pub use bundle::{Bundle, BundleError};
+pub use state::{State, StateError};

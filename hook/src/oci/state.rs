@@ -1,0 +1,158 @@
+//! The State of a container (OCI runtime spec 1.2, "State").
+
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use device_class::name::excerpt;
+use serde::Deserialize;
+
+use super::read;
+
+/// What a hook is told of its container.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct State {
+    /// The version of the runtime spec that the runtime follows.
+    pub oci_version: String,
+    /// The container's id.
+    pub id: String,
+    /// How far the container is.
+    pub status: String,
+    /// The container's first process, as the host counts it.
+    pub pid: i32,
+    /// The directory of config.json.
+    pub bundle: PathBuf,
+    /// The container's root; crun says it, the spec does not.
+    pub root: Option<PathBuf>,
+    /// The container's annotations.
+    #[serde(default)]
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// Why a State can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// stdin can't be read.
+    #[error("the container's state can't be read from stdin: {0}")]
+    Read(#[from] io::Error),
+    /// Nothing came.
+    #[error("stdin holds no container state; this command is for a container runtime to call")]
+    Empty,
+    /// More came than any State needs.
+    #[error("the container's state on stdin is larger than {} bytes", State::MAX)]
+    TooLarge,
+    /// What came is no State.
+    #[error("stdin holds no container state: {0}")]
+    Json(#[from] serde_json::Error),
+    /// The runtime follows a spec of another age.
+    #[error("the runtime follows version `{}` of the OCI runtime spec; known are 0 and 1", excerpt(.0))]
+    Version(String),
+    /// The container is in no state for this.
+    #[error(
+        "the container is `{}`; a hook for prestart or createRuntime is called while it is created",
+        excerpt(.0)
+    )]
+    Status(String),
+    /// The container's process is gone.
+    #[error("the container's process {0} is gone; the runtime may have given up")]
+    Gone(i32),
+}
+
+impl State {
+    /// The largest State that is read, in bytes.
+    pub const MAX: usize = 1 << 20;
+
+    /// Reads and checks a State.
+    ///
+    /// # Errors
+    /// What comes is no State of a container that is being created.
+    pub fn read(from: impl Read) -> Result<Self, StateError> {
+        let bytes = read::capped(from, Self::MAX)?.ok_or(StateError::TooLarge)?;
+        if bytes.trim_ascii().is_empty() {
+            return Err(StateError::Empty);
+        }
+        let state: State = serde_json::from_slice(&bytes)?;
+        state.check()?;
+        Ok(state)
+    }
+
+    fn check(&self) -> Result<(), StateError> {
+        let major = self.oci_version.split('.').next().unwrap_or_default();
+        if !matches!(major, "0" | "1") {
+            return Err(StateError::Version(self.oci_version.clone()));
+        }
+        // crun says `created` already at createRuntime.
+        if !matches!(&*self.status, "creating" | "created") {
+            return Err(StateError::Status(self.status.clone()));
+        }
+        if self.pid <= 0 || !Path::new("/proc").join(self.pid.to_string()).exists() {
+            return Err(StateError::Gone(self.pid));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(version: &str, status: &str, pid: u32) -> String {
+        format!(
+            r#"{{"ociVersion":"{version}","id":"c1","status":"{status}","pid":{pid},"bundle":"/b","more":[1]}}"#
+        )
+    }
+
+    #[test]
+    fn states_of_the_known_runtimes_are_read() {
+        let me = std::process::id();
+        for (version, status) in [
+            ("1.0.2-dev", "creating"),
+            ("1.2.0", "creating"),
+            ("1.0", "created"),
+        ] {
+            let state = State::read(text(version, status, me).as_bytes()).unwrap();
+            assert_eq!((state.id.as_str(), state.root), ("c1", None));
+        }
+    }
+
+    #[test]
+    fn what_is_no_state_is_refused_with_its_reason() {
+        let me = std::process::id();
+        let whole = text("1.0.2", "creating", me);
+        let large = format!("{}{}", " ".repeat(State::MAX), whole);
+        for (given, reason) in [
+            ("", "stdin holds no container state; this command"),
+            (" \n", "stdin holds no container state; this command"),
+            (
+                &whole[..whole.len() - 9],
+                "stdin holds no container state: EOF while parsing",
+            ),
+            ("[1, 2]", "stdin holds no container state: invalid"),
+            (
+                "{}",
+                "stdin holds no container state: missing field `ociVersion`",
+            ),
+            (
+                &large,
+                "the container's state on stdin is larger than 1048576 bytes",
+            ),
+            (
+                &text("2.0.0", "creating", me),
+                "the runtime follows version `2.0.0`",
+            ),
+            (&text("1.0.2", "stopped", me), "the container is `stopped`"),
+            (
+                &text("1.0.2", "creating", 0),
+                "the container's process 0 is gone",
+            ),
+            (
+                &text("1.0.2", "creating", 0x3fff_ffff),
+                "the container's process 1073741823 is gone",
+            ),
+        ] {
+            let error = State::read(given.as_bytes()).unwrap_err().to_string();
+            assert!(error.starts_with(reason), "{error}");
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! The hook's own process: it gives up what it does not need before it looks
+//! at anything.
+
+use caps::{CapSet, Capability, CapsHashSet};
+
+use crate::sys;
+
+/// What the steps need, and nothing else:
+/// entering a mount namespace and mounting (`SYS_ADMIN`, `SYS_CHROOT`), opening
+/// the namespace of a process with more capabilities than ours (`SYS_PTRACE`),
+/// creating files in a root that belongs to other users (`DAC_OVERRIDE`,
+/// `DAC_READ_SEARCH`, `FOWNER`, `CHOWN`, and `SETUID` and `SETGID` for the
+/// file system ids of a mapped root), device nodes (`MKNOD`), and memory for
+/// programs before Linux 5.11 (`SYS_RESOURCE`).
+const NEEDED: [Capability; 11] = [
+    Capability::CAP_SYS_ADMIN,
+    Capability::CAP_SYS_CHROOT,
+    Capability::CAP_SYS_PTRACE,
+    Capability::CAP_DAC_OVERRIDE,
+    Capability::CAP_DAC_READ_SEARCH,
+    Capability::CAP_FOWNER,
+    Capability::CAP_CHOWN,
+    Capability::CAP_SETUID,
+    Capability::CAP_SETGID,
+    Capability::CAP_MKNOD,
+    Capability::CAP_SYS_RESOURCE,
+];
+
+/// Gives up the environment, every descriptor beyond stdio and every
+/// capability that the steps do not need.
+///
+/// # Errors
+/// The kernel refuses to take capabilities away.
+pub fn confine() -> Result<(), caps::errors::CapsError> {
+    sys::process::clear_environment();
+    sys::process::close_inherited_descriptors();
+    let held = caps::read(None, CapSet::Permitted)?;
+    let kept: CapsHashSet = NEEDED
+        .into_iter()
+        .filter(|cap| held.contains(cap))
+        .collect();
+    caps::set(None, CapSet::Effective, &kept)?;
+    caps::set(None, CapSet::Permitted, &kept)?;
+    caps::clear(None, CapSet::Inheritable)
+}

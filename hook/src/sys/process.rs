@@ -1,0 +1,36 @@
+//! The process itself.
+
+/// Forgets the environment.
+pub(crate) fn clear_environment() {
+    // SAFETY: the process has one thread, so nobody reads the environment
+    // meanwhile, and no pointer into it is kept across this call.
+    unsafe {
+        libc::clearenv();
+    }
+}
+
+/// Closes every descriptor beyond stdin, stdout and stderr.
+pub(crate) fn close_inherited_descriptors() {
+    const FIRST: libc::c_uint = 3;
+    // SAFETY: called before anything is opened, so no owner of a descriptor
+    // in this process is left with a closed one.
+    let closed = unsafe { libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, 0) };
+    if closed == 0 {
+        return;
+    }
+    // Before Linux 5.9.
+    let open = std::fs::read_dir("/proc/self/fd")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let numbers: Vec<i32> = open
+        .filter_map(|e| e.file_name().to_str()?.parse().ok())
+        .collect();
+    for number in numbers.into_iter().filter(|number| *number >= 3) {
+        // SAFETY: as above. The listing's own descriptor is closed by now, and
+        // closing a number that is not open changes nothing.
+        unsafe {
+            libc::close(number);
+        }
+    }
+}
