@@ -4,6 +4,7 @@
 //! borrowed or owned descriptors, reports the kernel's error number and does
 //! nothing else.
 
+pub(crate) mod bpf;
 pub(crate) mod mount;
 pub(crate) mod process;
 pub(crate) mod stat;

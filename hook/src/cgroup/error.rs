@@ -1,0 +1,155 @@
+//! What can go wrong with device rules.
+
+use std::io;
+use std::path::PathBuf;
+
+use nix::errno::Errno;
+
+use super::rule::DeviceRule;
+
+/// A device rule can't be set.
+#[derive(Debug, thiserror::Error)]
+pub enum CgroupError {
+    /// A file of the kernel's can't be read.
+    #[error("cannot read {path}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// A file of the kernel's is longer than any we know of.
+    #[error("{path} is longer than {limit} bytes")]
+    TooLong {
+        /// The file.
+        path: PathBuf,
+        /// Bytes that would have been read.
+        limit: u64,
+    },
+    /// A file of the kernel's is not in its known form.
+    #[error("cannot make sense of {line:?} in {path}")]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// The offending line.
+        line: String,
+    },
+    /// The process's cgroup is outside of what is mounted here.
+    #[error(
+        "cgroup {cgroup} is not under any mount of its hierarchy that this process sees: \
+         run the hook in the host's mount and cgroup namespaces"
+    )]
+    NotVisible {
+        /// The cgroup's path in its hierarchy.
+        cgroup: PathBuf,
+    },
+    /// cgroup v1: an ancestor does not have what the cgroup should get.
+    #[error(
+        "cgroup {ancestor} does not allow {rule}, so {cgroup} cannot: \
+         write {rule:?} to {ancestor}/devices.allow, or set DeviceAllow= on its systemd unit",
+        rule = .rule.to_string()
+    )]
+    AncestorDenies {
+        /// The cgroup that should get the rule.
+        cgroup: PathBuf,
+        /// The nearest ancestor that denies it.
+        ancestor: PathBuf,
+        /// The rule.
+        rule: DeviceRule,
+    },
+    /// cgroup v1: the kernel did not take a rule.
+    #[error("cannot write {rule:?} to {path}", rule = .rule.to_string())]
+    Write {
+        /// The control file.
+        path: PathBuf,
+        /// The rule.
+        rule: DeviceRule,
+        /// The cause.
+        source: io::Error,
+    },
+    /// cgroup v2: the programs of a cgroup can't be listed or read.
+    #[error("cannot read the device programs of cgroup {cgroup}")]
+    ReadPrograms {
+        /// The cgroup's directory.
+        cgroup: PathBuf,
+        /// The cause.
+        source: Errno,
+    },
+    /// cgroup v2: the kernel does not accept the new program.
+    #[error(
+        "the kernel refuses the new device program for cgroup {cgroup} ({instructions} \
+         instructions){}",
+        if .log.is_empty() { String::new() } else { format!(": {}", .log) }
+    )]
+    Load {
+        /// The cgroup's directory.
+        cgroup: PathBuf,
+        /// Length of the program.
+        instructions: usize,
+        /// The verifier's last words, if it had any.
+        log: String,
+        /// The cause.
+        source: Errno,
+    },
+    /// cgroup v2: the new program can't take the old one's place.
+    #[error("cannot replace device program {program} of cgroup {cgroup}{}", hint(*.source))]
+    Attach {
+        /// The cgroup's directory.
+        cgroup: PathBuf,
+        /// Id of the old program.
+        program: u32,
+        /// The cause.
+        source: Errno,
+    },
+    /// cgroup v2: every time we look there are other programs.
+    #[error(
+        "device programs of cgroup {cgroup} cannot be replaced: \
+         they keep changing, or another process holds them by a bpf link"
+    )]
+    Unsettled {
+        /// The cgroup's directory.
+        cgroup: PathBuf,
+    },
+    /// cgroup v2: a program of a cgroup above the highest visible one denies.
+    #[error(
+        "device program {program}, attached above {mount}, denies {rule}: \
+         run the hook in the host's mount and cgroup namespaces"
+    )]
+    HiddenAncestorDenies {
+        /// The highest visible cgroup.
+        mount: PathBuf,
+        /// Id of the program.
+        program: u32,
+        /// The first of the rules that it denies.
+        rule: DeviceRule,
+    },
+}
+
+fn hint(errno: Errno) -> &'static str {
+    match errno {
+        Errno::E2BIG => ": the cgroup has 64 programs, and the kernel replaces none of so many",
+        _ => "",
+    }
+}
+
+/// A rule does not name one device that is to be allowed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RuleError {
+    /// The rule denies.
+    #[error("device rule {0} denies; only rules that allow can be added")]
+    Denies(String),
+    /// The rule is for all devices of a kind, or all kinds.
+    #[error("device rule {0} does not name one device by type, major and minor")]
+    NotExact(String),
+    /// The access is empty or has letters other than r, w and m.
+    #[error("device access {0:?} is not a combination of r, w and m")]
+    BadAccess(String),
+    /// The numbers are beyond what Linux can give to a device.
+    #[error("no device can have the number {major}:{minor}: the highest is 4095:1048575")]
+    NoSuchNumber {
+        /// The major number.
+        major: i64,
+        /// The minor number.
+        minor: i64,
+    },
+}

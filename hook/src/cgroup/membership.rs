@@ -1,0 +1,65 @@
+//! `/proc/PID/cgroup`: in which cgroup of each hierarchy a process is.
+//!
+//! Lines are `ID:CONTROLLERS:PATH` (cgroups(7)); the unified hierarchy is `0::`.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// A hierarchy that can decide over devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hierarchy {
+    /// cgroup v1 with the `devices` controller.
+    V1Devices,
+    /// cgroup v2.
+    Unified,
+}
+
+/// The cgroup's path in `hierarchy`, if the process is in it at all.
+pub(super) fn path(content: &[u8], hierarchy: Hierarchy) -> Option<&Path> {
+    content.split(|byte| *byte == b'\n').find_map(|line| {
+        // A path may hold colons, the other two fields can't.
+        let mut fields = line.splitn(3, |byte| *byte == b':');
+        let (id, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+        let found = match hierarchy {
+            Hierarchy::Unified => id == b"0" && controllers.is_empty(),
+            Hierarchy::V1Devices => controllers
+                .split(|byte| *byte == b',')
+                .any(|controller| controller == b"devices"),
+        };
+        found.then(|| Path::new(OsStr::from_bytes(path)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const V1: &str = "12:devices:/kubepods/pod1/abc\n3:cpu,cpuacct:/a\n1:name=systemd:/b\n";
+    const HYBRID: &str = "11:freezer,devices:/docker/x:y\n1:name=systemd:/b\n0::/system.slice\n";
+    const V2: &str = "0::/system.slice/docker-abc.scope\n";
+
+    #[test]
+    fn finds_the_path_in_each_hierarchy() {
+        use Hierarchy::*;
+        for (content, hierarchy, expected) in [
+            (V1, V1Devices, Some("/kubepods/pod1/abc")),
+            (V1, Unified, None),
+            (HYBRID, V1Devices, Some("/docker/x:y")),
+            (HYBRID, Unified, Some("/system.slice")),
+            (V2, Unified, Some("/system.slice/docker-abc.scope")),
+            (V2, V1Devices, None),
+            ("1:name=devices:/x\n", V1Devices, None),
+            ("0::/../..\n", Unified, Some("/../..")),
+            ("", Unified, None),
+            ("0:\n\n::\n", Unified, None),
+        ] {
+            let found = path(content.as_bytes(), hierarchy);
+            assert_eq!(
+                found,
+                expected.map(Path::new),
+                "{hierarchy:?} in {content:?}"
+            );
+        }
+    }
+}

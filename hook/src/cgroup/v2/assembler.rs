@@ -1,0 +1,133 @@
+//! Makes programs from rules.
+//!
+//! A program has the request in registers and goes through its rules, each a
+//! block of tests with a verdict behind them. A rule that allows takes its
+//! letters off the access that is still wanted; when none is left, the answer
+//! is yes. So `r` never admits `rw`.
+
+use super::insn::{AluOp, Condition, Instruction, Operand, Reg, Size, Width};
+use super::request::{ACCESS_TYPE, MAJOR, MINOR, access_bits, kind_number};
+use crate::cgroup::rule::DeviceRule;
+use crate::cgroup::spec_rules::{SpecRule, SpecRules};
+use crate::sys::bpf::Insn;
+
+const RESULT: Reg = Reg::R0;
+const CONTEXT: Reg = Reg::R1;
+const KIND: Reg = Reg::R2;
+/// Access that was asked for and not allowed yet.
+const WANTED: Reg = Reg::R3;
+const MAJOR_NUMBER: Reg = Reg::R4;
+const MINOR_NUMBER: Reg = Reg::R5;
+
+/// A program that enforces a list of rules.
+pub(super) fn enforce(rules: &SpecRules) -> Vec<Insn> {
+    let mut assembler = Assembler::start();
+    // The last rule that matches counts, so it is tried first.
+    for rule in rules.rules().iter().rev() {
+        assembler.rule(rule);
+    }
+    assembler.answer(false);
+    assembler.0
+}
+
+/// The beginning of a program that admits what `rules` allow, and runs on past
+/// its end otherwise. There, R1 holds the context, as at the start.
+pub(super) fn admit(rules: &[DeviceRule]) -> Vec<Insn> {
+    let mut assembler = Assembler::start();
+    for rule in rules {
+        assembler.rule(&SpecRule::from(rule));
+    }
+    assembler.0
+}
+
+struct Assembler(Vec<Insn>);
+
+impl Assembler {
+    fn start() -> Self {
+        let mut assembler = Self(Vec::new());
+        assembler.extend([
+            load(KIND, ACCESS_TYPE),
+            alu(AluOp::And, KIND, Operand::Const(0xffff)),
+            load(WANTED, ACCESS_TYPE),
+            alu(AluOp::Rsh, WANTED, Operand::Const(16)),
+            load(MAJOR_NUMBER, MAJOR),
+            load(MINOR_NUMBER, MINOR),
+        ]);
+        assembler
+    }
+
+    fn rule(&mut self, rule: &SpecRule) {
+        let access = access_bits(rule.access);
+        let tests = [
+            rule.kind.map(|kind| (KIND, kind_number(kind))),
+            rule.major.map(|major| (MAJOR_NUMBER, major)),
+            rule.minor.map(|minor| (MINOR_NUMBER, minor)),
+        ];
+        let verdict: &[Instruction] = if rule.allow {
+            &[
+                alu(AluOp::And, WANTED, Operand::Const(!access)),
+                jump(Condition::NotEqual, WANTED, 0, 2),
+                mov(RESULT, 1),
+                Instruction::Exit,
+            ]
+        } else {
+            &[
+                alu(AluOp::Mov, RESULT, Operand::Reg(WANTED)),
+                alu(AluOp::And, RESULT, Operand::Const(access)),
+                jump(Condition::Equal, RESULT, 0, 2),
+                mov(RESULT, 0),
+                Instruction::Exit,
+            ]
+        };
+
+        let mut to_skip = tests.iter().flatten().count() + verdict.len();
+        for (register, wanted) in tests.into_iter().flatten() {
+            to_skip -= 1;
+            let wanted = wanted.cast_signed();
+            self.extend([jump(Condition::NotEqual, register, wanted, to_skip as i16)]);
+        }
+        self.extend(verdict.iter().copied());
+    }
+
+    fn answer(&mut self, admitted: bool) {
+        self.extend([mov(RESULT, admitted.into()), Instruction::Exit]);
+    }
+
+    fn extend(&mut self, instructions: impl IntoIterator<Item = Instruction>) {
+        self.0
+            .extend(instructions.into_iter().map(Instruction::encode));
+    }
+}
+
+fn load(dst: Reg, offset: i16) -> Instruction {
+    Instruction::Load {
+        size: Size::Word,
+        dst,
+        src: CONTEXT,
+        offset,
+    }
+}
+
+fn alu(op: AluOp, dst: Reg, operand: Operand) -> Instruction {
+    Instruction::Alu {
+        width: Width::W32,
+        op,
+        dst,
+        operand,
+    }
+}
+
+fn mov(dst: Reg, constant: i32) -> Instruction {
+    alu(AluOp::Mov, dst, Operand::Const(constant))
+}
+
+fn jump(condition: Condition, dst: Reg, constant: i32, offset: i16) -> Instruction {
+    Instruction::Jump {
+        // The kernels of 4.15 to 5.0 have no 32-bit jumps.
+        width: Width::W64,
+        condition,
+        dst,
+        operand: Operand::Const(constant),
+        offset,
+    }
+}

@@ -1,0 +1,176 @@
+//! Answers what a program would answer, without the kernel.
+//!
+//! Exact for the instructions it knows. At the first other one it gives up, so
+//! an answer is never a guess.
+
+use super::insn::{AluOp, Condition, Instruction, Operand, Reg, Size, Width};
+use super::request::{CONTEXT_LEN, Request};
+use crate::sys::bpf::Insn;
+
+/// Steps after which a program is taken to loop. Real ones have no loops, and
+/// some hundred instructions.
+const MAX_STEPS: usize = 100_000;
+
+/// The evaluator met something that it has no meaning for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NotUnderstood;
+
+/// What a register holds.
+#[derive(Clone, Copy)]
+enum Value {
+    Unset,
+    Number(u64),
+    Context,
+}
+
+/// Whether `program` admits `request`.
+pub(super) fn admits(program: &[Insn], request: &Request) -> Result<bool, NotUnderstood> {
+    Ok(result(program, request)? == 1)
+}
+
+/// What `program` leaves in R0.
+pub(super) fn result(program: &[Insn], request: &Request) -> Result<u64, NotUnderstood> {
+    let context = request.context();
+    let mut registers = [Value::Unset; Reg::COUNT];
+    registers[Reg::R1.index()] = Value::Context;
+
+    let mut at = 0usize;
+    for _ in 0..MAX_STEPS {
+        let insn = program.get(at).ok_or(NotUnderstood)?;
+        let mut skip = 0;
+        match Instruction::decode(*insn).ok_or(NotUnderstood)? {
+            Instruction::Load {
+                size,
+                dst,
+                src,
+                offset,
+            } => {
+                let Value::Context = registers[src.index()] else {
+                    return Err(NotUnderstood);
+                };
+                registers[dst.index()] = Value::Number(load(&context, size, offset)?);
+            }
+            Instruction::Alu {
+                width: Width::W64,
+                op: AluOp::Mov,
+                dst,
+                operand: Operand::Reg(src),
+            } => registers[dst.index()] = registers[src.index()],
+            Instruction::Alu {
+                width,
+                op,
+                dst,
+                operand,
+            } => {
+                let right = number(&registers, operand)?;
+                let left = match op {
+                    AluOp::Mov => 0,
+                    _ => number(&registers, Operand::Reg(dst))?,
+                };
+                registers[dst.index()] = Value::Number(calculate(width, op, left, right));
+            }
+            Instruction::Jump {
+                width,
+                condition,
+                dst,
+                operand,
+                offset,
+            } => {
+                let left = number(&registers, Operand::Reg(dst))?;
+                let right = number(&registers, operand)?;
+                if holds(width, condition, left, right) {
+                    skip = offset;
+                }
+            }
+            Instruction::Goto { offset } => skip = offset,
+            Instruction::Exit => return number(&registers, Operand::Reg(Reg::R0)),
+        }
+        at = (at + 1)
+            .checked_add_signed(skip.into())
+            .ok_or(NotUnderstood)?;
+    }
+    Err(NotUnderstood)
+}
+
+fn load(context: &[u8; CONTEXT_LEN], size: Size, offset: i16) -> Result<u64, NotUnderstood> {
+    let start = usize::try_from(offset).map_err(|_| NotUnderstood)?;
+    let bytes = context.get(start..).ok_or(NotUnderstood)?;
+    match size {
+        Size::Byte => bytes.first_chunk().map(|b| u8::from_ne_bytes(*b).into()),
+        Size::Half => bytes.first_chunk().map(|b| u16::from_ne_bytes(*b).into()),
+        Size::Word => bytes.first_chunk().map(|b| u32::from_ne_bytes(*b).into()),
+    }
+    .ok_or(NotUnderstood)
+}
+
+fn number(registers: &[Value; Reg::COUNT], operand: Operand) -> Result<u64, NotUnderstood> {
+    match operand {
+        Operand::Const(constant) => Ok(i64::from(constant).cast_unsigned()),
+        Operand::Reg(reg) => match registers[reg.index()] {
+            Value::Number(number) => Ok(number),
+            // The verifier does not let a program use either.
+            Value::Unset | Value::Context => Err(NotUnderstood),
+        },
+    }
+}
+
+fn calculate(width: Width, op: AluOp, left: u64, right: u64) -> u64 {
+    // Shifts use the lower bits of the amount only, as the wrapping ones do.
+    match width {
+        Width::W64 => match op {
+            AluOp::Add => left.wrapping_add(right),
+            AluOp::Sub => left.wrapping_sub(right),
+            AluOp::Or => left | right,
+            AluOp::And => left & right,
+            AluOp::Lsh => left.wrapping_shl(right as u32),
+            AluOp::Rsh => left.wrapping_shr(right as u32),
+            AluOp::Xor => left ^ right,
+            AluOp::Mov => right,
+            AluOp::Arsh => left
+                .cast_signed()
+                .wrapping_shr(right as u32)
+                .cast_unsigned(),
+        },
+        Width::W32 => {
+            let (left, right) = (left as u32, right as u32);
+            let result = match op {
+                AluOp::Add => left.wrapping_add(right),
+                AluOp::Sub => left.wrapping_sub(right),
+                AluOp::Or => left | right,
+                AluOp::And => left & right,
+                AluOp::Lsh => left.wrapping_shl(right),
+                AluOp::Rsh => left.wrapping_shr(right),
+                AluOp::Xor => left ^ right,
+                AluOp::Mov => right,
+                AluOp::Arsh => left.cast_signed().wrapping_shr(right).cast_unsigned(),
+            };
+            result.into()
+        }
+    }
+}
+
+fn holds(width: Width, condition: Condition, left: u64, right: u64) -> bool {
+    // Sign-extended halves compare as the halves do, signed or not.
+    let (left, right) = match width {
+        Width::W64 => (left, right),
+        Width::W32 => (sign_extend(left), sign_extend(right)),
+    };
+    let (signed_left, signed_right) = (left.cast_signed(), right.cast_signed());
+    match condition {
+        Condition::Equal => left == right,
+        Condition::NotEqual => left != right,
+        Condition::AnyBit => left & right != 0,
+        Condition::Greater => left > right,
+        Condition::GreaterOrEqual => left >= right,
+        Condition::Less => left < right,
+        Condition::LessOrEqual => left <= right,
+        Condition::SignedGreater => signed_left > signed_right,
+        Condition::SignedGreaterOrEqual => signed_left >= signed_right,
+        Condition::SignedLess => signed_left < signed_right,
+        Condition::SignedLessOrEqual => signed_left <= signed_right,
+    }
+}
+
+fn sign_extend(value: u64) -> u64 {
+    i64::from(value as i32).cast_unsigned()
+}

@@ -1,0 +1,380 @@
+//! The instructions that device programs are made of.
+//!
+//! A part of eBPF (RFC 9669): arithmetic on registers, jumps, loads from the
+//! context and exit. Calls, maps, the stack and 64-bit constants are not in it.
+//! Runtimes and systemd need none of these.
+
+use crate::sys::bpf::Insn;
+
+/// A register that a program may name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reg(u8);
+
+impl Reg {
+    /// The program's result.
+    pub(super) const R0: Self = Self(0);
+    /// At the start, the address of the context.
+    pub(super) const R1: Self = Self(1);
+    pub(super) const R2: Self = Self(2);
+    pub(super) const R3: Self = Self(3);
+    pub(super) const R4: Self = Self(4);
+    pub(super) const R5: Self = Self(5);
+    /// How many there are, but for R10, which is the stack's.
+    pub(super) const COUNT: usize = 10;
+
+    fn decode(number: u8) -> Option<Self> {
+        ((number as usize) < Self::COUNT).then_some(Self(number))
+    }
+
+    pub(super) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Whether an operation uses all of a register, or its lower half and clears the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Width {
+    W32,
+    W64,
+}
+
+/// The second operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operand {
+    /// A constant, sign-extended to the operation's width.
+    Const(i32),
+    Reg(Reg),
+}
+
+/// Arithmetic. The numbers are the opcode's upper four bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum AluOp {
+    Add = 0x0,
+    Sub = 0x1,
+    Or = 0x4,
+    And = 0x5,
+    Lsh = 0x6,
+    Rsh = 0x7,
+    Xor = 0xa,
+    Mov = 0xb,
+    Arsh = 0xc,
+}
+
+/// When to jump. The numbers are the opcode's upper four bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Condition {
+    Equal = 0x1,
+    Greater = 0x2,
+    GreaterOrEqual = 0x3,
+    AnyBit = 0x4,
+    NotEqual = 0x5,
+    SignedGreater = 0x6,
+    SignedGreaterOrEqual = 0x7,
+    Less = 0xa,
+    LessOrEqual = 0xb,
+    SignedLess = 0xc,
+    SignedLessOrEqual = 0xd,
+}
+
+/// How many bytes to load. The numbers are the opcode's size bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Size {
+    Byte = 0x10,
+    Half = 0x08,
+    Word = 0x00,
+}
+
+/// One instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Instruction {
+    /// `dst = *(src + offset)`, zero-extended.
+    Load {
+        size: Size,
+        dst: Reg,
+        src: Reg,
+        offset: i16,
+    },
+    /// `dst = dst op operand`
+    Alu {
+        width: Width,
+        op: AluOp,
+        dst: Reg,
+        operand: Operand,
+    },
+    /// `if dst condition operand: skip offset instructions`
+    Jump {
+        width: Width,
+        condition: Condition,
+        dst: Reg,
+        operand: Operand,
+        offset: i16,
+    },
+    /// `skip offset instructions`
+    Goto {
+        offset: i16,
+    },
+    Exit,
+}
+
+/// Classes, the opcode's lower three bits.
+const LDX: u8 = 0x1;
+const ALU: u8 = 0x4;
+const JMP: u8 = 0x5;
+const JMP32: u8 = 0x6;
+const ALU64: u8 = 0x7;
+/// In opcodes of arithmetic and jumps: the operand is a register.
+const SOURCE_REG: u8 = 0x8;
+/// In opcodes of loads: from memory.
+const MEM: u8 = 0x60;
+const GOTO: u8 = 0x05;
+const EXIT: u8 = 0x95;
+
+impl Instruction {
+    /// The kernel's form.
+    pub(super) fn encode(self) -> Insn {
+        let zero = Reg(0);
+        match self {
+            Self::Load {
+                size,
+                dst,
+                src,
+                offset,
+            } => pack(LDX | MEM | size as u8, dst, src, offset, 0),
+            Self::Alu {
+                width,
+                op,
+                dst,
+                operand,
+            } => {
+                let class = match width {
+                    Width::W32 => ALU,
+                    Width::W64 => ALU64,
+                };
+                pack_operand(class | (op as u8) << 4, dst, operand, 0)
+            }
+            Self::Jump {
+                width,
+                condition,
+                dst,
+                operand,
+                offset,
+            } => {
+                let class = match width {
+                    Width::W32 => JMP32,
+                    Width::W64 => JMP,
+                };
+                pack_operand(class | (condition as u8) << 4, dst, operand, offset)
+            }
+            Self::Goto { offset } => pack(GOTO, zero, zero, offset, 0),
+            Self::Exit => pack(EXIT, zero, zero, 0, 0),
+        }
+    }
+
+    /// Reads the kernel's form; `None` if it isn't one of these, or a field
+    /// that should be zero isn't.
+    pub(super) fn decode(insn: Insn) -> Option<Self> {
+        let [code, regs, o0, o1, c0, c1, c2, c3] = insn;
+        let offset = i16::from_ne_bytes([o0, o1]);
+        let constant = i32::from_ne_bytes([c0, c1, c2, c3]);
+        // Two bit-fields of four, in the order of the machine's bytes.
+        let (dst, src) = if cfg!(target_endian = "little") {
+            (regs & 0xf, regs >> 4)
+        } else {
+            (regs >> 4, regs & 0xf)
+        };
+        let (dst, src) = (Reg::decode(dst)?, Reg::decode(src)?);
+
+        let decoded = match code & 0x7 {
+            LDX => Self::Load {
+                size: size(code)?,
+                dst,
+                src,
+                offset,
+            },
+            class @ (ALU | ALU64) => Self::Alu {
+                width: if class == ALU { Width::W32 } else { Width::W64 },
+                op: alu_op(code)?,
+                dst,
+                operand: operand(code, src, constant),
+            },
+            JMP if code == EXIT => Self::Exit,
+            JMP if code == GOTO => Self::Goto { offset },
+            class @ (JMP | JMP32) => Self::Jump {
+                width: if class == JMP32 {
+                    Width::W32
+                } else {
+                    Width::W64
+                },
+                condition: condition(code)?,
+                dst,
+                operand: operand(code, src, constant),
+                offset,
+            },
+            _ => return None,
+        };
+        // Unused fields change the meaning in newer kernels.
+        (decoded.encode() == insn).then_some(decoded)
+    }
+}
+
+fn pack_operand(code: u8, dst: Reg, operand: Operand, offset: i16) -> Insn {
+    match operand {
+        Operand::Const(constant) => pack(code, dst, Reg(0), offset, constant),
+        Operand::Reg(src) => pack(code | SOURCE_REG, dst, src, offset, 0),
+    }
+}
+
+fn pack(code: u8, dst: Reg, src: Reg, offset: i16, constant: i32) -> Insn {
+    let regs = if cfg!(target_endian = "little") {
+        src.0 << 4 | dst.0
+    } else {
+        dst.0 << 4 | src.0
+    };
+    let [o0, o1] = offset.to_ne_bytes();
+    let [c0, c1, c2, c3] = constant.to_ne_bytes();
+    [code, regs, o0, o1, c0, c1, c2, c3]
+}
+
+fn operand(code: u8, src: Reg, constant: i32) -> Operand {
+    if code & SOURCE_REG == 0 {
+        Operand::Const(constant)
+    } else {
+        Operand::Reg(src)
+    }
+}
+
+fn size(code: u8) -> Option<Size> {
+    [Size::Byte, Size::Half, Size::Word]
+        .into_iter()
+        .find(|size| *size as u8 | MEM | LDX == code)
+}
+
+fn alu_op(code: u8) -> Option<AluOp> {
+    use AluOp::*;
+    [Add, Sub, Or, And, Lsh, Rsh, Xor, Mov, Arsh]
+        .into_iter()
+        .find(|op| *op as u8 == code >> 4)
+}
+
+fn condition(code: u8) -> Option<Condition> {
+    use Condition::*;
+    [
+        Equal,
+        Greater,
+        GreaterOrEqual,
+        AnyBit,
+        NotEqual,
+        SignedGreater,
+        SignedGreaterOrEqual,
+        Less,
+        LessOrEqual,
+        SignedLess,
+        SignedLessOrEqual,
+    ]
+    .into_iter()
+    .find(|condition| *condition as u8 == code >> 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes as other programs have them, on a little-endian machine.
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn encodes_as_the_kernel_does() {
+        for (instruction, bytes) in [
+            (
+                Instruction::Load {
+                    size: Size::Word,
+                    dst: Reg::R2,
+                    src: Reg::R1,
+                    offset: 4,
+                },
+                [0x61, 0x12, 4, 0, 0, 0, 0, 0],
+            ),
+            (
+                Instruction::Alu {
+                    width: Width::W32,
+                    op: AluOp::And,
+                    dst: Reg::R2,
+                    operand: Operand::Const(0xffff),
+                },
+                [0x54, 0x02, 0, 0, 0xff, 0xff, 0, 0],
+            ),
+            (
+                Instruction::Alu {
+                    width: Width::W64,
+                    op: AluOp::Mov,
+                    dst: Reg::R0,
+                    operand: Operand::Const(1),
+                },
+                [0xb7, 0x00, 0, 0, 1, 0, 0, 0],
+            ),
+            (
+                Instruction::Jump {
+                    width: Width::W64,
+                    condition: Condition::NotEqual,
+                    dst: Reg::R1,
+                    operand: Operand::Reg(Reg::R3),
+                    offset: -2,
+                },
+                [0x5d, 0x31, 0xfe, 0xff, 0, 0, 0, 0],
+            ),
+            (
+                Instruction::Goto { offset: 1 },
+                [0x05, 0x00, 1, 0, 0, 0, 0, 0],
+            ),
+            (Instruction::Exit, [0x95, 0, 0, 0, 0, 0, 0, 0]),
+        ] {
+            assert_eq!(instruction.encode(), bytes);
+            assert_eq!(Instruction::decode(bytes), Some(instruction));
+        }
+    }
+
+    #[test]
+    fn decodes_nothing_that_it_would_not_encode() {
+        let mut known = 0;
+        for code in 0..=u8::MAX {
+            for regs in 0..=u8::MAX {
+                for rest in [[0; 6], [1, 0, 0, 0, 0, 0], [0, 0, 7, 0, 0, 0]] {
+                    let [o0, o1, c0, c1, c2, c3] = rest;
+                    let insn = [code, regs, o0, o1, c0, c1, c2, c3];
+                    if let Some(instruction) = Instruction::decode(insn) {
+                        assert_eq!(instruction.encode(), insn);
+                        known += 1;
+                    }
+                }
+            }
+        }
+        assert!(known > 1000, "only {known} instructions are known");
+    }
+
+    #[test]
+    fn does_not_know_the_rest_of_ebpf() {
+        for (insn, what) in [
+            ([0; 8], "a hidden instruction"),
+            ([0x85, 0, 0, 0, 5, 0, 0, 0], "a call"),
+            ([0x18, 0x11, 0, 0, 7, 0, 0, 0], "a map"),
+            ([0x63, 0x1a, 0xfc, 0xff, 0, 0, 0, 0], "a store to the stack"),
+            (
+                [0x79, 0xa1, 0xf8, 0xff, 0, 0, 0, 0],
+                "a load from the stack",
+            ),
+            ([0x97, 0x02, 0, 0, 3, 0, 0, 0], "a remainder"),
+            ([0x87, 0x02, 0, 0, 0, 0, 0, 0], "a negation"),
+            ([0xdc, 0x02, 0, 0, 16, 0, 0, 0], "a swap of bytes"),
+            ([0xbf, 0x21, 8, 0, 0, 0, 0, 0], "a move with sign extension"),
+            (
+                [0xb7, 0x0b, 0, 0, 1, 0, 0, 0],
+                "the register that blinds constants",
+            ),
+            ([0x05, 0, 0, 0, 1, 0, 0, 0], "a jump with a constant"),
+        ] {
+            assert_eq!(Instruction::decode(insn), None, "{what}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What is asked of the kernel, apart from how it is asked.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use nix::errno::Errno;
+
+use crate::sys::bpf::{self, Attachments, Insn, Scope};
+
+/// Name of our programs, as bpftool shows it.
+const PROGRAM_NAME: &str = "boathook_device";
+
+/// The kernel's side of device programs.
+pub(super) trait Kernel {
+    /// An open cgroup.
+    type Cgroup;
+    /// An open program.
+    type Program;
+
+    fn cgroup(&self, dir: &Path) -> io::Result<Self::Cgroup>;
+    fn query(&self, cgroup: &Self::Cgroup, scope: Scope) -> Result<Attachments, Errno>;
+    fn open(&self, id: u32) -> Result<Self::Program, Errno>;
+    fn dump(&self, program: &Self::Program) -> Result<Vec<Insn>, Errno>;
+    fn load(&self, program: &[Insn], log: &mut [u8]) -> Result<Self::Program, Errno>;
+    fn attach(
+        &self,
+        cgroup: &Self::Cgroup,
+        program: &Self::Program,
+        flags: u32,
+        replace: Option<&Self::Program>,
+    ) -> Result<(), Errno>;
+    fn detach(&self, cgroup: &Self::Cgroup, program: &Self::Program) -> Result<(), Errno>;
+}
+
+/// The kernel that this process runs on.
+pub(super) struct Running;
+
+impl Kernel for Running {
+    type Cgroup = File;
+    type Program = OwnedFd;
+
+    fn cgroup(&self, dir: &Path) -> io::Result<File> {
+        OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_DIRECTORY)
+            .open(dir)
+    }
+
+    fn query(&self, cgroup: &File, scope: Scope) -> Result<Attachments, Errno> {
+        bpf::query(cgroup.as_fd(), scope)
+    }
+
+    fn open(&self, id: u32) -> Result<OwnedFd, Errno> {
+        bpf::open(id)
+    }
+
+    fn dump(&self, program: &OwnedFd) -> Result<Vec<Insn>, Errno> {
+        bpf::dump(program.as_fd())
+    }
+
+    fn load(&self, program: &[Insn], log: &mut [u8]) -> Result<OwnedFd, Errno> {
+        bpf::load(program, PROGRAM_NAME, log)
+    }
+
+    fn attach(
+        &self,
+        cgroup: &File,
+        program: &OwnedFd,
+        flags: u32,
+        replace: Option<&OwnedFd>,
+    ) -> Result<(), Errno> {
+        bpf::attach(
+            cgroup.as_fd(),
+            program.as_fd(),
+            flags,
+            replace.map(AsFd::as_fd),
+        )
+    }
+
+    fn detach(&self, cgroup: &File, program: &OwnedFd) -> Result<(), Errno> {
+        bpf::detach(cgroup.as_fd(), program.as_fd())
+    }
+}

@@ -1,0 +1,165 @@
+//! One cgroup on the way from the container's to the root, and its programs.
+
+use std::path::Path;
+
+use nix::errno::Errno;
+
+use super::kernel::Kernel;
+use super::load::{LoadError, load};
+use super::replace::replace;
+use super::rewrite::{Verdict, judge};
+use super::{Wanted, assembler};
+use crate::cgroup::error::CgroupError;
+use crate::cgroup::report::Outcome;
+use crate::sys::bpf::{Insn, Scope};
+
+/// How often to look again when programs change under our hands.
+const ATTEMPTS: usize = 10;
+
+/// A cgroup whose programs decide for the container.
+pub(super) struct Level<'a, K: Kernel> {
+    pub(super) dir: &'a Path,
+    pub(super) cgroup: K::Cgroup,
+    /// Whether the cgroup is there for the container alone, so that its
+    /// programs may be made anew from the container's spec.
+    pub(super) own: bool,
+}
+
+/// Why an attempt ended early.
+enum Stop {
+    /// A program went away while we dealt with it.
+    Raced,
+    NoPermission(&'static str),
+    Failed(CgroupError),
+}
+
+impl<K: Kernel> Level<'_, K> {
+    /// Makes this level's programs admit what is wanted.
+    pub(super) fn allow(
+        &self,
+        kernel: &K,
+        leaf: &K::Cgroup,
+        wanted: &Wanted<'_>,
+    ) -> Result<Vec<Outcome>, CgroupError> {
+        let mut outcomes = Vec::new();
+        for _ in 0..ATTEMPTS {
+            match self.attempt(kernel, leaf, wanted, &mut outcomes) {
+                Ok(()) => return Ok(outcomes),
+                Err(Stop::Raced) => {}
+                Err(Stop::NoPermission(operation)) => {
+                    outcomes.push(Outcome::NoPermission { operation });
+                    return Ok(outcomes);
+                }
+                Err(Stop::Failed(error)) => return Err(error),
+            }
+        }
+        Err(CgroupError::Unsettled {
+            cgroup: self.dir.to_owned(),
+        })
+    }
+
+    fn attempt(
+        &self,
+        kernel: &K,
+        leaf: &K::Cgroup,
+        wanted: &Wanted<'_>,
+        outcomes: &mut Vec<Outcome>,
+    ) -> Result<(), Stop> {
+        let list = |error| self.stopped(error, "list device programs");
+        let read = |error| self.stopped(error, "read device programs");
+
+        let attached = kernel.query(&self.cgroup, Scope::Attached).map_err(list)?;
+        // Programs that may be overridden, and are, have no say.
+        let effective = kernel.query(leaf, Scope::Effective).map_err(list)?;
+        let mut ids = attached.ids;
+        ids.retain(|id| effective.ids.contains(id));
+        if ids.is_empty() && outcomes.is_empty() {
+            outcomes.push(Outcome::NoProgram);
+        }
+
+        for id in ids {
+            let old = kernel.open(id).map_err(read)?;
+            let code = kernel.dump(&old).map_err(read)?;
+            let (new, outcome) = match judge(&code, wanted.rules) {
+                Verdict::Admits => continue,
+                Verdict::Replace(code) => self.load(kernel, &code, id, wanted)?,
+                Verdict::Unreadable if self.own => self.load_anew(kernel, id, wanted)?,
+                Verdict::Unreadable => {
+                    let outcome = Outcome::Unreadable { program: id };
+                    if !outcomes.contains(&outcome) {
+                        outcomes.push(outcome);
+                    }
+                    continue;
+                }
+            };
+            match replace(kernel, &self.cgroup, attached.flags, &old, &new) {
+                Ok(()) => outcomes.push(outcome),
+                Err(Errno::ENOENT) => return Err(Stop::Raced),
+                Err(source) => {
+                    return Err(Stop::Failed(CgroupError::Attach {
+                        cgroup: self.dir.to_owned(),
+                        program: id,
+                        source,
+                    }));
+                }
+            }
+        }
+        if outcomes.is_empty() {
+            outcomes.push(Outcome::AlreadyAllowed);
+        }
+        Ok(())
+    }
+
+    /// Loads a rewritten program; if the kernel does not take it, one made anew.
+    fn load(
+        &self,
+        kernel: &K,
+        code: &[Insn],
+        old: u32,
+        wanted: &Wanted<'_>,
+    ) -> Result<(K::Program, Outcome), Stop> {
+        match load(kernel, code) {
+            Ok(new) => Ok((new, Outcome::Rewritten { program: old })),
+            Err(error) if error.errno != Errno::EPERM && self.own => {
+                self.load_anew(kernel, old, wanted)
+            }
+            Err(error) => Err(self.not_loaded(code, error)),
+        }
+    }
+
+    fn load_anew(
+        &self,
+        kernel: &K,
+        old: u32,
+        wanted: &Wanted<'_>,
+    ) -> Result<(K::Program, Outcome), Stop> {
+        let code = assembler::enforce(&wanted.spec.and_allow(wanted.rules));
+        match load(kernel, &code) {
+            Ok(new) => Ok((new, Outcome::Regenerated { program: old })),
+            Err(error) => Err(self.not_loaded(&code, error)),
+        }
+    }
+
+    fn not_loaded(&self, code: &[Insn], LoadError { errno, log }: LoadError) -> Stop {
+        match errno {
+            Errno::EPERM => Stop::NoPermission("load a device program"),
+            source => Stop::Failed(CgroupError::Load {
+                cgroup: self.dir.to_owned(),
+                instructions: code.len(),
+                log,
+                source,
+            }),
+        }
+    }
+
+    fn stopped(&self, errno: Errno, operation: &'static str) -> Stop {
+        match errno {
+            Errno::ENOENT => Stop::Raced,
+            Errno::EPERM | Errno::EACCES => Stop::NoPermission(operation),
+            source => Stop::Failed(CgroupError::ReadPrograms {
+                cgroup: self.dir.to_owned(),
+                source,
+            }),
+        }
+    }
+}

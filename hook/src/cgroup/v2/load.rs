@@ -1,0 +1,74 @@
+//! Loads a program into the kernel.
+
+use nix::errno::Errno;
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
+
+use super::kernel::Kernel;
+use crate::sys::bpf::Insn;
+
+/// Room for what the verifier has to say about a program.
+const LOG_ROOM: usize = 64 * 1024;
+/// How much of its last words goes into a message.
+const LOG_KEPT: usize = 400;
+
+/// A program was not accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LoadError {
+    pub(super) errno: Errno,
+    /// The verifier's last words, on one line; may be empty.
+    pub(super) log: String,
+}
+
+/// Loads `program`, if need be with more locked memory allowed.
+pub(super) fn load<K: Kernel>(kernel: &K, program: &[Insn]) -> Result<K::Program, LoadError> {
+    let errno = match kernel.load(program, &mut []) {
+        Ok(loaded) => return Ok(loaded),
+        Err(errno) => errno,
+    };
+    // Before Linux 5.11 programs count as locked memory; too much of it is EPERM.
+    if errno == Errno::EPERM {
+        raise_locked_memory();
+    }
+    let mut log = vec![0; LOG_ROOM];
+    kernel.load(program, &mut log).map_err(|errno| LoadError {
+        errno,
+        log: last_words(&log),
+    })
+}
+
+/// As high as it goes. It is the load that counts, so nothing is said about failure.
+fn raise_locked_memory() {
+    let resource = Resource::RLIMIT_MEMLOCK;
+    if setrlimit(resource, RLIM_INFINITY, RLIM_INFINITY).is_err()
+        && let Ok((_, hard)) = getrlimit(resource)
+    {
+        let _ = setrlimit(resource, hard, hard);
+    }
+}
+
+/// The end of the log, which tells what was wrong.
+fn last_words(log: &[u8]) -> String {
+    let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
+    let kept = &log[end.saturating_sub(LOG_KEPT)..end];
+    String::from_utf8_lossy(kept)
+        .lines()
+        .filter(|line| !line.is_empty())
+        .collect::<Vec<_>>()
+        .join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_the_end_of_the_log_on_one_line() {
+        assert_eq!(
+            last_words(b"0: (95) exit\nR0 !read_ok\n\0\0"),
+            "0: (95) exit; R0 !read_ok"
+        );
+        assert_eq!(last_words(b"\0\0"), "");
+        assert_eq!(last_words(&[]), "");
+        assert_eq!(last_words(&[b'x'; LOG_ROOM]).len(), LOG_KEPT);
+    }
+}

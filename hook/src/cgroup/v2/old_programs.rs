@@ -1,0 +1,297 @@
+//! For tests: programs of the shapes in which runtimes and systemd make theirs.
+
+use super::insn::{AluOp, Condition, Instruction, Operand, Reg, Size, Width};
+use super::request::{Request, kind_number};
+use crate::cgroup::rule::Access;
+use crate::cgroup::spec_rules::SpecRule;
+use crate::sys::bpf::Insn;
+
+use Operand::{Const, Reg as Register};
+use Width::{W32, W64};
+
+/// A way of writing down a list of permissions as a program.
+pub(super) struct Shape {
+    pub(super) name: &'static str,
+    pub(super) program: fn(&[SpecRule]) -> Vec<Insn>,
+}
+
+pub(super) const SHAPES: &[Shape] = &[
+    Shape {
+        name: "runc",
+        program: runc,
+    },
+    Shape {
+        name: "crun",
+        program: crun,
+    },
+    Shape {
+        name: "systemd",
+        program: systemd,
+    },
+    Shape {
+        name: "16-bit loads",
+        program: narrow_loads,
+    },
+    Shape {
+        name: "bare exit",
+        program: bare_exit,
+    },
+    Shape {
+        name: "32-bit jumps",
+        program: short_jumps,
+    },
+];
+
+/// What all shapes make of their rules: one of them has to cover all of the request.
+pub(super) fn covers(rules: &[SpecRule], request: &Request) -> bool {
+    rules.iter().any(|rule| {
+        rule.kind.is_none_or(|kind| kind == request.kind)
+            && rule.major.is_none_or(|major| major == request.major)
+            && rule.minor.is_none_or(|minor| minor == request.minor)
+            && request.access & !rule.access.bits() == 0
+    })
+}
+
+pub(super) fn deny_everything() -> Vec<Insn> {
+    encode(vec![mov64(Reg::R0, Const(0)), Instruction::Exit])
+}
+
+pub(super) fn allow_everything() -> Vec<Insn> {
+    encode(vec![mov64(Reg::R0, Const(1)), Instruction::Exit])
+}
+
+/// runc 1.1: 32-bit moves, and a block with a verdict and exit per rule.
+fn runc(rules: &[SpecRule]) -> Vec<Insn> {
+    let mut program = load_words();
+    for rule in rules {
+        let tests = [kind_test(rule), access_test(rule), number_tests(rule)].concat();
+        block(
+            &mut program,
+            tests,
+            &[mov32(Reg::R0, Const(1)), Instruction::Exit],
+        );
+    }
+    program.extend([mov32(Reg::R0, Const(0)), Instruction::Exit]);
+    encode(program)
+}
+
+/// crun: the last rule comes first; 64-bit moves.
+fn crun(rules: &[SpecRule]) -> Vec<Insn> {
+    let mut program = load_words();
+    for rule in rules.iter().rev() {
+        let tests = [kind_test(rule), access_test(rule), number_tests(rule)].concat();
+        block(
+            &mut program,
+            tests,
+            &[mov64(Reg::R0, Const(1)), Instruction::Exit],
+        );
+    }
+    program.extend([mov64(Reg::R0, Const(0)), Instruction::Exit]);
+    encode(program)
+}
+
+/// systemd: rules jump to a verdict behind the denial, which jumps over it.
+fn systemd(rules: &[SpecRule]) -> Vec<Insn> {
+    const TO_PASS: Instruction = Instruction::Goto { offset: i16::MAX };
+    let mut program = load_words();
+    for rule in rules {
+        let tests = [access_test(rule), kind_test(rule), number_tests(rule)].concat();
+        block(&mut program, tests, &[TO_PASS]);
+    }
+    program.extend([mov64(Reg::R0, Const(0)), Instruction::Goto { offset: 1 }]);
+    let pass = program.len();
+    program.extend([mov64(Reg::R0, Const(1)), Instruction::Exit]);
+    for (at, instruction) in program.iter_mut().enumerate() {
+        if *instruction == TO_PASS {
+            *instruction = Instruction::Goto {
+                offset: (pass - at - 1) as i16,
+            };
+        }
+    }
+    encode(program)
+}
+
+/// As compilers do it: kind and access by half words; a copy of the context's address.
+fn narrow_loads(rules: &[SpecRule]) -> Vec<Insn> {
+    let (kind, access) = if cfg!(target_endian = "little") {
+        (0, 2)
+    } else {
+        (2, 0)
+    };
+    let load = |size, dst, offset| Instruction::Load {
+        size,
+        dst,
+        src: Reg::R1,
+        offset,
+    };
+    let mut program = vec![
+        load(Size::Half, Reg::R2, kind),
+        load(Size::Half, Reg::R3, access),
+        load(Size::Word, Reg::R4, 4),
+        mov64(Reg::R0, Register(Reg::R1)),
+        Instruction::Load {
+            size: Size::Word,
+            dst: Reg::R5,
+            src: Reg::R0,
+            offset: 8,
+        },
+    ];
+    for rule in rules {
+        let tests = [number_tests(rule), kind_test(rule), access_test(rule)].concat();
+        block(
+            &mut program,
+            tests,
+            &[mov64(Reg::R0, Const(1)), Instruction::Exit],
+        );
+    }
+    program.extend([mov64(Reg::R0, Const(0)), Instruction::Exit]);
+    encode(program)
+}
+
+/// The result is set before the rules; the last instruction only leaves.
+fn bare_exit(rules: &[SpecRule]) -> Vec<Insn> {
+    let mut program = load_words();
+    for rule in rules {
+        let tests = [kind_test(rule), access_test(rule), number_tests(rule)].concat();
+        let verdict = [mov64(Reg::R0, Const(1)), Instruction::Exit];
+        block(&mut program, tests, &verdict);
+    }
+    program.insert(0, mov64(Reg::R0, Const(0)));
+    program.push(Instruction::Exit);
+    encode(program)
+}
+
+/// Access is tested for bits that must not be there, all with 32-bit jumps.
+fn short_jumps(rules: &[SpecRule]) -> Vec<Insn> {
+    let jump32 = |condition, dst, constant| Instruction::Jump {
+        width: W32,
+        condition,
+        dst,
+        operand: Const(constant),
+        offset: 0,
+    };
+    let mut program = load_words();
+    for rule in rules {
+        let mut tests = vec![jump32(
+            Condition::AnyBit,
+            Reg::R3,
+            !i32::from(rule.access.bits()),
+        )];
+        let number = |register, number: Option<u32>| {
+            number.map(|number| jump32(Condition::NotEqual, register, number as i32))
+        };
+        tests.extend(number(Reg::R2, rule.kind.map(kind_number)));
+        tests.extend(number(Reg::R4, rule.major));
+        tests.extend(number(Reg::R5, rule.minor));
+        block(
+            &mut program,
+            tests,
+            &[mov32(Reg::R0, Const(1)), Instruction::Exit],
+        );
+    }
+    program.extend([
+        Instruction::Alu {
+            width: W64,
+            op: AluOp::Xor,
+            dst: Reg::R2,
+            operand: Register(Reg::R2),
+        },
+        mov64(Reg::R0, Register(Reg::R2)),
+        Instruction::Exit,
+    ]);
+    encode(program)
+}
+
+fn encode(program: Vec<Instruction>) -> Vec<Insn> {
+    program.into_iter().map(Instruction::encode).collect()
+}
+
+/// Kind in R2, access in R3, major in R4, minor in R5.
+fn load_words() -> Vec<Instruction> {
+    let load = |dst, offset| Instruction::Load {
+        size: Size::Word,
+        dst,
+        src: Reg::R1,
+        offset,
+    };
+    vec![
+        load(Reg::R2, 0),
+        alu32(AluOp::And, Reg::R2, Const(0xffff)),
+        load(Reg::R3, 0),
+        alu32(AluOp::Rsh, Reg::R3, Const(16)),
+        load(Reg::R4, 4),
+        load(Reg::R5, 8),
+    ]
+}
+
+/// Adds tests, of which those that jump leave the block, and what follows them.
+fn block(program: &mut Vec<Instruction>, mut tests: Vec<Instruction>, then: &[Instruction]) {
+    let end = tests.len() + then.len();
+    for (at, test) in tests.iter_mut().enumerate() {
+        if let Instruction::Jump { offset, .. } = test {
+            *offset = (end - at - 1) as i16;
+        }
+    }
+    program.extend(tests);
+    program.extend_from_slice(then);
+}
+
+fn kind_test(rule: &SpecRule) -> Vec<Instruction> {
+    Vec::from_iter(rule.kind.map(|kind| unless(Reg::R2, kind_number(kind))))
+}
+
+/// R1 is used up for this, as all of them do.
+fn access_test(rule: &SpecRule) -> Vec<Instruction> {
+    if rule.access == Access::ALL {
+        return Vec::new();
+    }
+    vec![
+        mov32(Reg::R1, Register(Reg::R3)),
+        alu32(AluOp::And, Reg::R1, Const(rule.access.bits().into())),
+        Instruction::Jump {
+            width: W64,
+            condition: Condition::NotEqual,
+            dst: Reg::R1,
+            operand: Register(Reg::R3),
+            offset: 0,
+        },
+    ]
+}
+
+fn number_tests(rule: &SpecRule) -> Vec<Instruction> {
+    let major = rule.major.map(|major| unless(Reg::R4, major));
+    let minor = rule.minor.map(|minor| unless(Reg::R5, minor));
+    major.into_iter().chain(minor).collect()
+}
+
+fn unless(register: Reg, constant: u32) -> Instruction {
+    Instruction::Jump {
+        width: W64,
+        condition: Condition::NotEqual,
+        dst: register,
+        operand: Const(constant as i32),
+        offset: 0,
+    }
+}
+
+fn alu32(op: AluOp, dst: Reg, operand: Operand) -> Instruction {
+    Instruction::Alu {
+        width: W32,
+        op,
+        dst,
+        operand,
+    }
+}
+
+fn mov32(dst: Reg, operand: Operand) -> Instruction {
+    alu32(AluOp::Mov, dst, operand)
+}
+
+fn mov64(dst: Reg, operand: Operand) -> Instruction {
+    Instruction::Alu {
+        width: W64,
+        op: AluOp::Mov,
+        dst,
+        operand,
+    }
+}

@@ -1,0 +1,80 @@
+//! What the kernel asks a device program: `struct bpf_cgroup_dev_ctx`
+//! (`include/uapi/linux/bpf.h`, since Linux 4.15).
+
+use crate::cgroup::rule::{Access, DeviceKind, DeviceRule};
+
+/// Bytes of the context: three 32-bit numbers.
+pub(super) const CONTEXT_LEN: usize = 12;
+/// Offset of the kind, in the lower half, and the access, in the upper half.
+pub(super) const ACCESS_TYPE: i16 = 0;
+/// Offset of the major number.
+pub(super) const MAJOR: i16 = 4;
+/// Offset of the minor number.
+pub(super) const MINOR: i16 = 8;
+
+/// May a process do this with that device?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Request {
+    pub(super) kind: DeviceKind,
+    /// Bits of [`Access`]; the kernel may ask for none.
+    pub(super) access: u8,
+    pub(super) major: u32,
+    pub(super) minor: u32,
+}
+
+impl Request {
+    /// Everything that a rule allows to ask for.
+    pub(super) fn covered_by(rule: DeviceRule) -> impl Iterator<Item = Self> {
+        rule.access().subsets().map(move |access| Self {
+            kind: rule.kind(),
+            access: access.bits(),
+            major: rule.major(),
+            minor: rule.minor(),
+        })
+    }
+
+    /// The context that the program gets.
+    pub(super) fn context(&self) -> [u8; CONTEXT_LEN] {
+        let access_type = u32::from(self.access) << 16 | kind_number(self.kind);
+        let mut context = [0; CONTEXT_LEN];
+        let words = [access_type, self.major, self.minor];
+        for (bytes, word) in context.chunks_exact_mut(4).zip(words) {
+            bytes.copy_from_slice(&word.to_ne_bytes());
+        }
+        context
+    }
+}
+
+/// `BPF_DEVCG_DEV_BLOCK` or `BPF_DEVCG_DEV_CHAR`.
+pub(super) fn kind_number(kind: DeviceKind) -> u32 {
+    match kind {
+        DeviceKind::Block => 1,
+        DeviceKind::Char => 2,
+    }
+}
+
+/// The access bits that a program has to find in a request, or not.
+pub(super) fn access_bits(access: Access) -> i32 {
+    access.bits().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn context_holds_access_above_kind() {
+        let request = Request {
+            kind: DeviceKind::Char,
+            access: Access::READ.bits() | Access::WRITE.bits(),
+            major: 10,
+            minor: 0x183,
+        };
+        let words: Vec<u32> = request
+            .context()
+            .chunks_exact(4)
+            .map(|bytes| u32::from_ne_bytes(bytes.try_into().unwrap()))
+            .collect();
+        assert_eq!(words, [0x0006_0002, 10, 0x183]);
+    }
+}

@@ -1,0 +1,304 @@
+//! bpf(2), as far as device programs of cgroups need it.
+//!
+//! Layouts and numbers are those of the kernel's `include/uapi/linux/bpf.h`.
+//! Every attribute ends in zeros well past what any kernel has defined for its
+//! command: kernels take a longer attribute if its tail is zero, and those from
+//! 6.17 on write results past the end of a shorter one.
+
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use nix::errno::Errno;
+
+/// One instruction, as the kernel lays it out (`struct bpf_insn`).
+pub(crate) type Insn = [u8; 8];
+
+/// `BPF_F_ALLOW_MULTI`: several programs at one cgroup, all of which must agree.
+pub(crate) const ALLOW_MULTI: u32 = 1 << 1;
+/// `BPF_F_REPLACE`: swap one named program for another. Since Linux 5.6.
+pub(crate) const REPLACE: u32 = 1 << 2;
+/// The most programs that one cgroup can have (`BPF_CGROUP_MAX_PROGS`).
+pub(crate) const MAX_PROGRAMS: usize = 64;
+/// The longest program that the kernel loads (`BPF_COMPLEXITY_LIMIT_INSNS`).
+pub(crate) const MAX_INSNS: usize = 1_000_000;
+
+const PROG_LOAD: libc::c_int = 5;
+const PROG_ATTACH: libc::c_int = 8;
+const PROG_DETACH: libc::c_int = 9;
+const PROG_GET_FD_BY_ID: libc::c_int = 13;
+const OBJ_GET_INFO_BY_FD: libc::c_int = 15;
+const PROG_QUERY: libc::c_int = 16;
+
+const PROG_TYPE_CGROUP_DEVICE: u32 = 15;
+const ATTACH_TYPE_CGROUP_DEVICE: u32 = 6;
+const QUERY_EFFECTIVE: u32 = 1;
+
+/// Zeros that lengthen an attribute past any kernel's `union bpf_attr`.
+type Tail = [u64; 16];
+
+/// Which attached programs to ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// Those attached at the cgroup itself.
+    Attached,
+    /// Those that decide for its members: its own and its ancestors'.
+    Effective,
+}
+
+/// Programs of a cgroup.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Attachments {
+    /// `BPF_F_ALLOW_OVERRIDE`, [`ALLOW_MULTI`] or 0; 0 too for [`Scope::Effective`].
+    pub(crate) flags: u32,
+    /// Ids of the programs, in the order in which they run.
+    pub(crate) ids: Vec<u32>,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct QueryAttr {
+    target_fd: u32,
+    attach_type: u32,
+    query_flags: u32,
+    attach_flags: u32,
+    prog_ids: u64,
+    prog_cnt: u32,
+    pad: u32,
+    prog_attach_flags: u64,
+    link_ids: u64,
+    link_attach_flags: u64,
+    revision: u64,
+    tail: Tail,
+}
+
+/// Lists the device programs of the cgroup whose directory `cgroup` is.
+/// Needs CAP_NET_ADMIN.
+pub(crate) fn query(cgroup: BorrowedFd<'_>, scope: Scope) -> Result<Attachments, Errno> {
+    // Effective programs add up over the levels; each level has 64 at most.
+    let mut ids = vec![0u32; MAX_PROGRAMS];
+    loop {
+        let mut attr = QueryAttr {
+            target_fd: raw(cgroup),
+            attach_type: ATTACH_TYPE_CGROUP_DEVICE,
+            query_flags: match scope {
+                Scope::Attached => 0,
+                Scope::Effective => QUERY_EFFECTIVE,
+            },
+            prog_ids: ids.as_mut_ptr() as u64,
+            prog_cnt: ids.len() as u32,
+            ..QueryAttr::default()
+        };
+        // SAFETY: `prog_ids` points to `prog_cnt` writable ids that outlive the call.
+        match unsafe { bpf(PROG_QUERY, &mut attr) } {
+            Ok(_) => {
+                ids.truncate(attr.prog_cnt as usize);
+                let flags = attr.attach_flags;
+                return Ok(Attachments { flags, ids });
+            }
+            // The kernel has more to tell; a path of 64 full levels is absurd.
+            Err(Errno::ENOSPC) if ids.len() < MAX_PROGRAMS * 64 => ids.resize(ids.len() * 2, 0),
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct IdAttr {
+    id: u32,
+    next_id: u32,
+    open_flags: u32,
+    pad: u32,
+    tail: Tail,
+}
+
+/// Opens a program by id. Needs CAP_SYS_ADMIN. ENOENT if it is gone.
+pub(crate) fn open(id: u32) -> Result<OwnedFd, Errno> {
+    let mut attr = IdAttr {
+        id,
+        ..IdAttr::default()
+    };
+    // SAFETY: the attribute holds no pointer.
+    let fd = unsafe { bpf(PROG_GET_FD_BY_ID, &mut attr) }?;
+    Ok(own(fd))
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct InfoAttr {
+    bpf_fd: u32,
+    info_len: u32,
+    info: u64,
+    tail: Tail,
+}
+
+/// `struct bpf_prog_info` of Linux 4.15, which later ones only lengthened.
+#[repr(C)]
+#[derive(Default)]
+struct ProgInfo {
+    kind: u32,
+    id: u32,
+    tag: [u8; 8],
+    jited_prog_len: u32,
+    xlated_prog_len: u32,
+    jited_prog_insns: u64,
+    xlated_prog_insns: u64,
+    load_time: u64,
+    created_by_uid: u32,
+    nr_map_ids: u32,
+    map_ids: u64,
+    name: [u8; 16],
+}
+
+/// Instructions of an open program, as the kernel is willing to show them: it
+/// may give none, or zeros (`net.core.bpf_jit_harden`).
+pub(crate) fn dump(program: BorrowedFd<'_>) -> Result<Vec<Insn>, Errno> {
+    let len = info(program, &mut [])?.xlated_prog_len as usize / size_of::<Insn>();
+    let mut insns: Vec<Insn> = vec![[0; 8]; len.min(MAX_INSNS)];
+    info(program, &mut insns)?;
+    Ok(insns)
+}
+
+/// Facts of a program; its instructions, as many as there is room for, go to `insns`.
+fn info(program: BorrowedFd<'_>, insns: &mut [Insn]) -> Result<ProgInfo, Errno> {
+    let mut info = ProgInfo {
+        xlated_prog_len: size_of_val(insns) as u32,
+        xlated_prog_insns: insns.as_mut_ptr() as u64,
+        ..ProgInfo::default()
+    };
+    let mut attr = InfoAttr {
+        bpf_fd: raw(program),
+        info_len: size_of::<ProgInfo>() as u32,
+        info: std::ptr::from_mut(&mut info) as u64,
+        ..InfoAttr::default()
+    };
+    // SAFETY: `info` points to `info_len` writable bytes, and `xlated_prog_insns`
+    // in it to `xlated_prog_len` more; both outlive the call.
+    unsafe { bpf(OBJ_GET_INFO_BY_FD, &mut attr) }?;
+    Ok(info)
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct LoadAttr {
+    prog_type: u32,
+    insn_cnt: u32,
+    insns: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log_buf: u64,
+    kern_version: u32,
+    prog_flags: u32,
+    prog_name: [u8; 16],
+    prog_ifindex: u32,
+    expected_attach_type: u32,
+    tail: Tail,
+}
+
+/// Loads a device program named `name` (shown by bpftool; 15 bytes are kept).
+/// Needs CAP_BPF and CAP_NET_ADMIN, or CAP_SYS_ADMIN. The verifier's words go
+/// to `log` if there is room in it.
+pub(crate) fn load(insns: &[Insn], name: &str, log: &mut [u8]) -> Result<OwnedFd, Errno> {
+    let mut prog_name = [0; 16];
+    for (to, from) in prog_name.iter_mut().zip(name.bytes().take(15)) {
+        *to = from;
+    }
+    // The verifier gives up with EAGAIN when a signal waits for the process.
+    for _ in 0..5 {
+        let mut attr = LoadAttr {
+            prog_type: PROG_TYPE_CGROUP_DEVICE,
+            insn_cnt: insns.len() as u32,
+            insns: insns.as_ptr() as u64,
+            // Only helper functions ask for a licence; the programs call none.
+            license: c"Apache-2.0".as_ptr() as u64,
+            prog_name,
+            ..LoadAttr::default()
+        };
+        if !log.is_empty() {
+            attr.log_level = 1;
+            attr.log_size = log.len() as u32;
+            attr.log_buf = log.as_mut_ptr() as u64;
+        }
+        // SAFETY: `insns` and `log_buf` point to as much as their lengths say,
+        // `license` to a C string, and all of them outlive the call.
+        match unsafe { bpf(PROG_LOAD, &mut attr) } {
+            Ok(fd) => return Ok(own(fd)),
+            Err(Errno::EAGAIN) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Err(Errno::EAGAIN)
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct AttachAttr {
+    target_fd: u32,
+    attach_bpf_fd: u32,
+    attach_type: u32,
+    attach_flags: u32,
+    replace_bpf_fd: u32,
+    pad: u32,
+    tail: Tail,
+}
+
+/// Attaches a program to a cgroup, with [`REPLACE`] in `flags` in the place of
+/// `replace`. Needs CAP_NET_ADMIN.
+pub(crate) fn attach(
+    cgroup: BorrowedFd<'_>,
+    program: BorrowedFd<'_>,
+    flags: u32,
+    replace: Option<BorrowedFd<'_>>,
+) -> Result<(), Errno> {
+    let mut attr = AttachAttr {
+        target_fd: raw(cgroup),
+        attach_bpf_fd: raw(program),
+        attach_type: ATTACH_TYPE_CGROUP_DEVICE,
+        attach_flags: flags,
+        replace_bpf_fd: replace.map(raw).unwrap_or_default(),
+        ..AttachAttr::default()
+    };
+    // SAFETY: the attribute holds no pointer.
+    unsafe { bpf(PROG_ATTACH, &mut attr) }?;
+    Ok(())
+}
+
+/// Detaches a program from a cgroup. ENOENT if it isn't attached there.
+pub(crate) fn detach(cgroup: BorrowedFd<'_>, program: BorrowedFd<'_>) -> Result<(), Errno> {
+    let mut attr = AttachAttr {
+        target_fd: raw(cgroup),
+        attach_bpf_fd: raw(program),
+        attach_type: ATTACH_TYPE_CGROUP_DEVICE,
+        ..AttachAttr::default()
+    };
+    // SAFETY: the attribute holds no pointer.
+    unsafe { bpf(PROG_DETACH, &mut attr) }?;
+    Ok(())
+}
+
+/// # Safety
+///
+/// `A` is the attribute of `command`, without padding; each address in it is
+/// null or good for as many bytes as the length that goes with it.
+unsafe fn bpf<A>(command: libc::c_int, attr: &mut A) -> Result<RawFd, Errno> {
+    // SAFETY: `attr` is as long as we say and writable; the rest is the caller's word.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command,
+            std::ptr::from_mut(attr),
+            size_of::<A>() as libc::c_uint,
+        )
+    };
+    Errno::result(result).map(|value| value as RawFd)
+}
+
+fn own(fd: RawFd) -> OwnedFd {
+    // SAFETY: the kernel has just given us this descriptor; nobody else has it.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+fn raw(fd: BorrowedFd<'_>) -> u32 {
+    // A borrowed descriptor is never negative.
+    fd.as_raw_fd() as u32
+}
