@@ -1,1 +1,25 @@
-//! Placeholder.
+//! The harness: everything a test, the demo or a bench needs to run the built
+//! binaries on real parts.
+//!
+//! Read from the outside in: [`demo_host`] is a small host of its own with
+//! devices and vendor libraries; [`rootfs`] and [`bundle`] make a container's
+//! files; [`runc`] runs it on cgroup v1 or v2 ([`cgroup_view`]); a [`probe`]
+//! inside reports what the container really sees; [`leftovers`] says what a
+//! container left on the machine.
+
+pub mod alias_device;
+pub mod binaries;
+pub mod bundle;
+pub mod captured;
+pub mod cgroup_view;
+pub mod compile;
+pub mod demo_host;
+pub mod fingerprint;
+pub mod leftovers;
+pub mod loader;
+pub mod mountinfo;
+pub mod privilege;
+pub mod probe;
+pub mod rootfs;
+pub mod runc;
+pub mod scratch;

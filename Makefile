@@ -1,0 +1,31 @@
+# `make` alone shows what there is.
+.DEFAULT_GOAL := help
+.PHONY: help build test demo bench lint
+
+# The harness is the program that runs, so that it finds the others beside it.
+HARNESS := cargo run --quiet --release --package boathook-tests --bin
+
+help: ## Show this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 8
+
+build: ## Build the programs, optimised and static
+	cargo build --workspace --bins --release
+
+test: ## Install what the tests need, build, and run every test
+	scripts/install-test-packages runc busybox-static musl-tools
+	cargo build --workspace --bins
+	cargo test --workspace
+
+demo: ## Show the main job on this machine: two devices into a real container (as root)
+	scripts/install-test-packages runc busybox-static
+	cargo build --workspace --bins --release
+	$(HARNESS) demo
+
+bench: ## Measure what the hook adds to starting a container (as root)
+	scripts/install-test-packages runc busybox-static
+	cargo build --workspace --bins --release
+	$(HARNESS) bench
+
+lint: ## Check the formatting and run clippy
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings

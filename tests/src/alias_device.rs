@@ -1,0 +1,81 @@
+//! Device numbers to make demo devices from.
+//!
+//! A machine without an accelerator has no vendor's device to give to a
+//! container. A node with the number of some device that the kernel does have
+//! serves as well: what matters is that it opens on the host, and that no
+//! container may open it unless a rule says so.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+
+use crate::scratch;
+
+/// A character device of this kernel that opens on the host and is not among
+/// the devices that an engine gives to every container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AliasDevice {
+    /// The major number.
+    pub major: u64,
+    /// The minor number.
+    pub minor: u64,
+}
+
+/// Devices that open without effect, likeliest first (the kernel's
+/// Documentation/admin-guide/devices.txt): hwrng, fuse, loop-control, kvm,
+/// btrfs-control, mapper/control, vhost-net, hpet, snapshot.
+const CANDIDATES: [AliasDevice; 9] = [
+    AliasDevice::new(10, 183),
+    AliasDevice::new(10, 229),
+    AliasDevice::new(10, 237),
+    AliasDevice::new(10, 232),
+    AliasDevice::new(10, 234),
+    AliasDevice::new(10, 236),
+    AliasDevice::new(10, 238),
+    AliasDevice::new(10, 228),
+    AliasDevice::new(10, 231),
+];
+
+impl AliasDevice {
+    const fn new(major: u64, minor: u64) -> Self {
+        Self { major, minor }
+    }
+
+    /// Two different devices that open on this machine.
+    pub fn pair() -> Result<(Self, Self)> {
+        let directory = scratch::directory("alias")?;
+        let mut usable = CANDIDATES.into_iter().filter(|device| {
+            let node = directory
+                .path()
+                .join(format!("{}-{}", device.major, device.minor));
+            device.make_node(&node).is_ok() && opens(&node)
+        });
+        match (usable.next(), usable.next()) {
+            (Some(first), Some(second)) => Ok((first, second)),
+            _ => bail!(
+                "this kernel has fewer than two usable devices of {CANDIDATES:?}, or /var/tmp is mounted nodev"
+            ),
+        }
+    }
+
+    /// Makes a node of this device at `path` that anyone may open.
+    pub fn make_node(self, path: &Path) -> Result<()> {
+        let number = makedev(self.major, self.minor);
+        mknod(path, SFlag::S_IFCHR, Mode::empty(), number)
+            .with_context(|| format!("cannot make the device node {}", path.display()))?;
+        // Not left to mknod: it would apply the umask.
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o666))?;
+        Ok(())
+    }
+}
+
+fn opens(node: &Path) -> bool {
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(node)
+        .is_ok()
+}

@@ -1,0 +1,20 @@
+//! `probe QUESTIONS`: runs in a container and prints what it sees as JSON (see
+//! `harness::probe`). `probe --pause` sleeps until it is killed.
+
+use anyhow::{Context, Result};
+use harness::probe::{self, Questions};
+
+fn main() -> Result<()> {
+    let argument = std::env::args()
+        .nth(1)
+        .context("usage: probe QUESTIONS | probe --pause")?;
+    if argument == probe::PAUSE {
+        loop {
+            std::thread::park();
+        }
+    }
+    let questions: Questions =
+        serde_json::from_str(&argument).context("these are not questions")?;
+    println!("{}", serde_json::to_string(&probe::answer(&questions)?)?);
+    Ok(())
+}

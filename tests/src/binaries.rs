@@ -1,0 +1,59 @@
+//! Finds the programs under test: those built beside the running program.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+/// The file of the program `name` (for example `boathook`), as built in the
+/// same profile as the running program.
+///
+/// Fails when it was not built: `cargo test` alone does not build the programs
+/// of other packages.
+pub fn program(name: &str) -> Result<PathBuf> {
+    let path = directory()?.join(name);
+    if !path.is_file() {
+        bail!(
+            "no program {}: build it first with `cargo build --workspace` (with --release for the demo and the bench)",
+            path.display()
+        );
+    }
+    Ok(path)
+}
+
+/// Cargo's output directory (`target`), whatever it is called.
+pub fn target_directory() -> Result<PathBuf> {
+    let programs = directory()?;
+    // Cargo marks its output directory with this file, and each target's
+    // directory in it as well: the outermost is meant.
+    programs
+        .ancestors()
+        .filter(|directory| directory.join("CACHEDIR.TAG").is_file())
+        .last()
+        .map(Path::to_path_buf)
+        .with_context(|| {
+            format!(
+                "{} is not inside cargo's output directory",
+                programs.display()
+            )
+        })
+}
+
+/// The top of the source tree that this crate was built from.
+pub fn source_tree() -> &'static Path {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here)
+}
+
+/// The directory of the running profile's programs. Test programs lie in
+/// `deps` below it.
+fn directory() -> Result<PathBuf> {
+    let running = std::env::current_exe().context("cannot tell which program is running")?;
+    let parent = running
+        .parent()
+        .context("the running program has no directory")?;
+    let directory = match parent.file_name() {
+        Some(name) if name == "deps" => parent.parent().unwrap_or(parent),
+        _ => parent,
+    };
+    Ok(directory.to_path_buf())
+}

@@ -1,0 +1,224 @@
+//! Fills in a bundle.
+
+use std::collections::HashMap;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use oci_spec::runtime::{
+    Hooks, HooksBuilder, Linux, LinuxBuilder, LinuxDeviceCgroup, LinuxResourcesBuilder, Mount,
+    Process, ProcessBuilder, RootBuilder, Spec, SpecBuilder, UserBuilder, get_default_maskedpaths,
+    get_default_readonly_paths,
+};
+
+use super::hook::{HookCommand, Stage};
+use super::{Bundle, config};
+use crate::captured::Captured;
+use crate::probe;
+use crate::rootfs::Rootfs;
+use crate::scratch;
+
+/// What a bundle shall be. Runs the probe as root with default settings unless
+/// told otherwise.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct BundleBuilder {
+    rootfs: Rootfs,
+    args: Vec<String>,
+    env: Vec<String>,
+    annotations: HashMap<String, String>,
+    hooks: Vec<(Stage, HookCommand)>,
+    mounts: Vec<Mount>,
+    device_rules: Vec<LinuxDeviceCgroup>,
+    readonly: bool,
+    user: (u32, u32),
+    user_namespace: bool,
+    cgroups_path: Option<PathBuf>,
+    propagation: Option<String>,
+}
+
+impl BundleBuilder {
+    pub(super) fn new(rootfs: Rootfs) -> Self {
+        Self {
+            rootfs,
+            args: vec![probe::PATH.to_string(), probe::PAUSE.to_string()],
+            env: vec!["PATH=/usr/sbin:/usr/bin:/sbin:/bin".to_string()],
+            annotations: HashMap::new(),
+            hooks: Vec::new(),
+            mounts: Vec::new(),
+            device_rules: Vec::new(),
+            readonly: false,
+            user: (0, 0),
+            user_namespace: false,
+            cgroups_path: None,
+            propagation: None,
+        }
+    }
+
+    /// The command that the container runs.
+    pub fn args<T: Into<String>>(mut self, args: impl IntoIterator<Item = T>) -> Self {
+        self.args = args.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Sets an environment variable.
+    pub fn env(mut self, key: &str, value: &str) -> Self {
+        self.env.push(format!("{key}={value}"));
+        self
+    }
+
+    /// Sets an annotation.
+    pub fn annotation(mut self, key: &str, value: &str) -> Self {
+        self.annotations.insert(key.to_string(), value.to_string());
+        self
+    }
+
+    /// Adds a hook.
+    pub fn hook(mut self, stage: Stage, command: HookCommand) -> Self {
+        self.hooks.push((stage, command));
+        self
+    }
+
+    /// Bind-mounts one of the host's files or directories.
+    pub fn bind(self, source: &Path, target: &str) -> Self {
+        self.mount("none", source, target, &["bind"])
+    }
+
+    /// Mounts a file system.
+    pub fn mount(mut self, kind: &str, source: &Path, target: &str, options: &[&str]) -> Self {
+        let mut mount = Mount::default();
+        mount
+            .set_destination(target.into())
+            .set_typ(Some(kind.to_string()))
+            .set_source(Some(source.to_path_buf()))
+            .set_options(Some(options.iter().map(ToString::to_string).collect()));
+        self.mounts.push(mount);
+        self
+    }
+
+    /// Adds a device rule after the one that denies everything.
+    pub fn device_rule(mut self, rule: LinuxDeviceCgroup) -> Self {
+        self.device_rules.push(rule);
+        self
+    }
+
+    /// Makes the root file system read-only.
+    pub fn readonly(mut self) -> Self {
+        self.readonly = true;
+        self
+    }
+
+    /// Runs the command as this user and group.
+    pub fn user(mut self, uid: u32, gid: u32) -> Self {
+        self.user = (uid, gid);
+        self
+    }
+
+    /// Puts the container in a user namespace, and gives it its files.
+    pub fn user_namespace(mut self) -> Self {
+        self.user_namespace = true;
+        self
+    }
+
+    /// Sets `linux.cgroupsPath`.
+    pub fn cgroups_path(mut self, path: impl Into<PathBuf>) -> Self {
+        self.cgroups_path = Some(path.into());
+        self
+    }
+
+    /// Sets `linux.rootfsPropagation`, such as `shared`.
+    pub fn rootfs_propagation(mut self, propagation: &str) -> Self {
+        self.propagation = Some(propagation.to_string());
+        self
+    }
+
+    /// Makes the files of the bundle.
+    pub fn build(self) -> Result<Bundle> {
+        let bundle = Bundle::new(scratch::directory("bundle")?);
+        self.rootfs.copy_to(&bundle.rootfs())?;
+        if self.user_namespace {
+            give_to_mapped_root(&bundle.rootfs())?;
+        }
+        bundle.write_config(&self.config()?)?;
+        Ok(bundle)
+    }
+
+    fn config(self) -> Result<Spec> {
+        let root = RootBuilder::default()
+            .path("rootfs")
+            .readonly(self.readonly)
+            .build()?;
+        let config = SpecBuilder::default()
+            .version("1.0.2")
+            .root(root)
+            .hostname("boathook-test")
+            .process(self.process()?)
+            .linux(self.linux()?)
+            .hooks(self.hooks()?)
+            .mounts([config::mounts(), self.mounts].concat())
+            .annotations(self.annotations);
+        Ok(config.build()?)
+    }
+
+    fn process(&self) -> Result<Process> {
+        let (uid, gid) = self.user;
+        let process = ProcessBuilder::default()
+            .terminal(false)
+            .user(UserBuilder::default().uid(uid).gid(gid).build()?)
+            .args(self.args.clone())
+            .env(self.env.clone())
+            .cwd("/")
+            .capabilities(config::capabilities()?)
+            .no_new_privileges(true);
+        let mut process = process.build()?;
+        process.set_rlimits(None);
+        Ok(process)
+    }
+
+    fn linux(&self) -> Result<Linux> {
+        let mut rules = vec![config::deny_all_devices()?];
+        rules.extend(self.device_rules.iter().cloned());
+        let mut linux = LinuxBuilder::default()
+            .namespaces(config::namespaces(self.user_namespace)?)
+            .resources(LinuxResourcesBuilder::default().devices(rules).build()?)
+            .masked_paths(get_default_maskedpaths())
+            .readonly_paths(get_default_readonly_paths())
+            .build()?;
+        linux.set_cgroups_path(self.cgroups_path.clone());
+        linux.set_rootfs_propagation(self.propagation.clone());
+        if self.user_namespace {
+            linux.set_uid_mappings(Some(vec![config::id_mapping()?]));
+            linux.set_gid_mappings(Some(vec![config::id_mapping()?]));
+        }
+        Ok(linux)
+    }
+
+    fn hooks(&self) -> Result<Hooks> {
+        let entries = |wanted: Stage| {
+            let commands = self.hooks.iter().filter(move |(stage, _)| *stage == wanted);
+            commands
+                .map(|(_, command)| command.entry())
+                .collect::<Result<Vec<_>>>()
+        };
+        let hooks = HooksBuilder::default()
+            .prestart(entries(Stage::Prestart)?)
+            .create_runtime(entries(Stage::CreateRuntime)?);
+        Ok(hooks.build()?)
+    }
+}
+
+/// As engines do for a container in a user namespace: its root owns its files.
+fn give_to_mapped_root(rootfs: &Path) -> Result<()> {
+    let owner = config::MAPPED_FIRST;
+    let bundle = rootfs
+        .parent()
+        .context("a root file system without a bundle")?;
+    chown(bundle, Some(owner), Some(owner))?;
+    let mut command = Command::new("chown");
+    command
+        .args(["--recursive", "--no-dereference"])
+        .arg(format!("{owner}:{owner}"))
+        .arg(rootfs);
+    Captured::run(&mut command)?.success().map(|_| ())
+}

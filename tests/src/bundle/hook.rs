@@ -1,0 +1,96 @@
+//! Hook entries of config.json.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use oci_spec::runtime::{Hook, HookBuilder};
+
+use crate::binaries;
+
+/// When a hook is called (OCI runtime spec, "POSIX-platform Hooks").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// `prestart`, deprecated in the spec and run by every runtime.
+    Prestart,
+    /// `createRuntime`, its successor.
+    CreateRuntime,
+}
+
+impl Stage {
+    /// Both stages.
+    pub const ALL: [Self; 2] = [Self::Prestart, Self::CreateRuntime];
+
+    /// The hook's subcommand for this stage.
+    pub fn subcommand(self) -> &'static str {
+        match self {
+            Self::Prestart => "prestart",
+            Self::CreateRuntime => "create-runtime",
+        }
+    }
+}
+
+/// A program to call as a hook.
+#[derive(Clone, Debug)]
+pub struct HookCommand {
+    path: PathBuf,
+    args: Vec<String>,
+    env: Vec<String>,
+}
+
+impl HookCommand {
+    /// A hook without arguments. Its environment is not empty, because runtimes
+    /// give an empty one their own.
+    pub fn new(path: &Path) -> Self {
+        let args = vec![path.display().to_string()];
+        Self {
+            path: path.to_path_buf(),
+            args,
+            env: vec!["PATH=/usr/sbin:/usr/bin:/sbin:/bin".to_string()],
+        }
+    }
+
+    /// `boathook` with this configuration file.
+    pub fn boathook(stage: Stage, config: &Path) -> Result<Self> {
+        let config = config.display().to_string();
+        let hook = Self::new(&binaries::program("boathook")?);
+        Ok(hook.arg("--config").arg(&config).arg(stage.subcommand()))
+    }
+
+    /// Adds an argument.
+    #[must_use]
+    pub fn arg(mut self, argument: &str) -> Self {
+        self.args.push(argument.to_string());
+        self
+    }
+
+    /// Sets an environment variable.
+    #[must_use]
+    pub fn env(mut self, key: &str, value: &str) -> Self {
+        self.env.push(format!("{key}={value}"));
+        self
+    }
+
+    /// The same hook on a kernel where the named system calls fail with `errno`
+    /// (`ENOSYS` or `EPERM`).
+    pub fn without_syscalls(self, errno: &str, calls: &[&str]) -> Result<Self> {
+        let wrapper = Self::new(&binaries::program("without-syscalls")?)
+            .arg(errno)
+            .arg(&calls.join(","));
+        Ok(Self {
+            args: [wrapper.args, self.args].concat(),
+            path: wrapper.path,
+            env: self.env,
+        })
+    }
+
+    /// The entry for config.json.
+    pub(super) fn entry(&self) -> Result<Hook> {
+        let entry = HookBuilder::default()
+            .path(&self.path)
+            .args(self.args.clone())
+            .env(self.env.clone())
+            .timeout(30_i64)
+            .build()?;
+        Ok(entry)
+    }
+}

@@ -1,0 +1,65 @@
+//! A finished command with all that it wrote.
+
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::process::{Command, ExitStatus, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+/// What a command left when it ended.
+#[derive(Debug)]
+pub struct Captured {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// Its standard output.
+    pub stdout: String,
+    /// Its standard error.
+    pub stderr: String,
+    /// The command, for messages.
+    command: String,
+}
+
+impl Captured {
+    /// Runs `command` to its end with an empty standard input.
+    ///
+    /// Output goes to unnamed files and not to pipes: `runc create` leaves a
+    /// process that holds both ends open, so that a pipe would never end.
+    pub fn run(command: &mut Command) -> Result<Self> {
+        let mut stdout = tempfile::tempfile().context("no file for the output")?;
+        let mut stderr = tempfile::tempfile().context("no file for the errors")?;
+        let status = command
+            .stdin(Stdio::null())
+            .stdout(stdout.try_clone()?)
+            .stderr(stderr.try_clone()?)
+            .status()
+            .with_context(|| format!("cannot run {command:?}"))?;
+        Ok(Self {
+            status,
+            stdout: read_back(&mut stdout)?,
+            stderr: read_back(&mut stderr)?,
+            command: format!("{command:?}"),
+        })
+    }
+
+    /// The command's result, or an error that shows what it said.
+    pub fn success(self) -> Result<Self> {
+        if !self.status.success() {
+            bail!(
+                "{} failed ({}): {}{}",
+                self.command,
+                self.status,
+                self.stderr.trim_end(),
+                self.stdout.trim_end()
+            );
+        }
+        Ok(self)
+    }
+}
+
+/// Everything in `file`, with invalid UTF-8 replaced.
+pub(crate) fn read_back(file: &mut File) -> Result<String> {
+    let mut bytes = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}

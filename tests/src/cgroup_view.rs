@@ -1,0 +1,65 @@
+//! The cgroup version that a runtime sees.
+
+use std::fmt;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::{binaries, mountinfo};
+
+/// A cgroup version, as a runtime finds it under /sys/fs/cgroup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CgroupView {
+    /// The device controller's own hierarchy, as mounted on this machine.
+    V1,
+    /// One unified hierarchy and nothing else. Where the machine does not show
+    /// that, it is mounted in a private mount namespace of the command.
+    V2,
+}
+
+impl CgroupView {
+    /// Both versions.
+    pub const ALL: [Self; 2] = [Self::V1, Self::V2];
+
+    /// Why commands cannot have this view on this machine, if they cannot.
+    pub fn missing(self) -> Option<String> {
+        match (self, machine_shows()) {
+            (Self::V1, Ok(Self::V2)) => {
+                Some("this machine has no cgroup v1 device controller".to_string())
+            }
+            (_, Err(error)) => Some(format!("{error:#}")),
+            _ => None,
+        }
+    }
+
+    /// A command that runs `program` with this view.
+    pub fn command(self, program: &Path) -> Result<Command> {
+        if self == Self::V1 || machine_shows()? == Self::V2 {
+            return Ok(Command::new(program));
+        }
+        let mut command = Command::new(binaries::program("cgroup2-view")?);
+        command.arg(program);
+        Ok(command)
+    }
+}
+
+impl fmt::Display for CgroupView {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::V1 => "cgroup v1",
+            Self::V2 => "cgroup v2",
+        })
+    }
+}
+
+/// What this machine's own /sys/fs/cgroup is. A hybrid one counts as v1: it is
+/// there that its device controller is.
+fn machine_shows() -> Result<CgroupView> {
+    let mounts = mountinfo::of_self()?;
+    let root = mountinfo::at(&mounts, Path::new("/sys/fs/cgroup"));
+    Ok(match root {
+        Some(mount) if mount.fs_type == "cgroup2" => CgroupView::V2,
+        _ => CgroupView::V1,
+    })
+}

@@ -1,0 +1,71 @@
+//! What a container left on the machine.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use crate::bundle::Bundle;
+use crate::mountinfo;
+use crate::runc::Runc;
+
+/// Everything on the machine that still belongs to the bundle's container, in
+/// words: mounts, cgroups, processes, the runtime's state. Empty is right once
+/// it is deleted.
+///
+/// Only what bears the container's id or lies in its bundle is looked at, so
+/// that tests can run side by side.
+pub fn of(runc: &Runc, bundle: &Bundle) -> Result<Vec<String>> {
+    let mut found = mounts(bundle.directory(), bundle.id())?;
+    found.extend(
+        cgroups(bundle.id())
+            .into_iter()
+            .map(|path| format!("cgroup {}", path.display())),
+    );
+    found.extend(processes(bundle.id()));
+    if runc.knows(bundle.id()) {
+        found.push(format!("runc knows {}", bundle.id()));
+    }
+    Ok(found)
+}
+
+fn mounts(directory: &Path, id: &str) -> Result<Vec<String>> {
+    let belongs = |path: &Path| path.starts_with(directory) || path.to_string_lossy().contains(id);
+    let mounts = mountinfo::of_self()?
+        .into_iter()
+        .filter(|mount| belongs(&mount.mount_point));
+    Ok(mounts
+        .map(|mount| format!("mount {}", mount.mount_point.display()))
+        .collect())
+}
+
+/// The cgroups whose name has `id` in it, in every hierarchy.
+fn cgroups(id: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut waiting = vec![PathBuf::from("/sys/fs/cgroup")];
+    while let Some(directory) = waiting.pop() {
+        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+            if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                continue;
+            }
+            if entry.file_name().to_string_lossy().contains(id) {
+                found.push(entry.path());
+            }
+            waiting.push(entry.path());
+        }
+    }
+    found
+}
+
+/// The processes that are in one of those cgroups. Dead ones that init has yet
+/// to reap hold nothing, and are not the runtime's to clear away.
+fn processes(id: &str) -> Vec<String> {
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let alive = all.filter(|process| {
+        let reads = |name: &str| fs::read_to_string(process.path().join(name)).unwrap_or_default();
+        reads("cgroup").contains(id) && !reads("status").contains("\nState:\tZ")
+    });
+    alive
+        .map(|process| format!("process {}", process.file_name().to_string_lossy()))
+        .collect()
+}

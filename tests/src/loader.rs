@@ -1,0 +1,60 @@
+//! What the loader in a container finds: asked by `programs/dlopen-probe.c`,
+//! which lies in the root file systems that have a dynamic C library.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+/// Where the program lies in the container.
+pub const PATH: &str = "/bin/dlopen-probe";
+
+/// A library to load and a function in it to call.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// The soname that an application would ask for.
+    pub soname: String,
+    /// A function without arguments that returns text.
+    pub function: String,
+}
+
+/// What came of loading one library.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(untagged, deny_unknown_fields)]
+pub enum Loaded {
+    /// The loader found it.
+    Found {
+        /// The soname asked for.
+        soname: String,
+        /// The file that the loader found.
+        path: PathBuf,
+        /// What the function answered.
+        answer: String,
+    },
+    /// It did not.
+    Failed {
+        /// The soname asked for.
+        soname: String,
+        /// What the loader said.
+        error: String,
+    },
+}
+
+/// The command that loads all of `wanted` in one process.
+pub fn command(wanted: &[Wanted]) -> Vec<String> {
+    let arguments = wanted
+        .iter()
+        .map(|one| format!("{}:{}", one.soname, one.function));
+    std::iter::once(PATH.to_string()).chain(arguments).collect()
+}
+
+/// Reads what that command printed.
+pub fn parse(printed: &str) -> Result<Vec<Loaded>> {
+    printed
+        .lines()
+        .map(|line| {
+            serde_json::from_str(line)
+                .with_context(|| format!("not the loader probe's answer: {line}"))
+        })
+        .collect()
+}

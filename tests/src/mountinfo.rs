@@ -1,0 +1,102 @@
+//! `/proc/PID/mountinfo` (proc_pid_mountinfo(5)).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+/// One mounted file system, as a process sees it.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct Mounted {
+    /// The directory of the file system that is mounted.
+    pub root: PathBuf,
+    /// Where it is mounted.
+    pub mount_point: PathBuf,
+    /// Options of this mount, such as `ro` or `nosuid`.
+    pub options: Vec<String>,
+    /// Optional fields, such as `shared:1`; none for a private mount.
+    pub propagation: Vec<String>,
+    /// The kind of file system.
+    pub fs_type: String,
+    /// Options of the file system itself.
+    pub super_options: Vec<String>,
+}
+
+impl Mounted {
+    /// Whether the mount has an option such as `ro`.
+    pub fn has(&self, option: &str) -> bool {
+        self.options.iter().any(|one| one == option)
+    }
+}
+
+/// The mounts of the calling process, in the order in which they were made.
+pub fn of_self() -> Result<Vec<Mounted>> {
+    let text =
+        fs::read_to_string("/proc/self/mountinfo").context("cannot read /proc/self/mountinfo")?;
+    text.lines()
+        .map(|line| parse(line).with_context(|| format!("not a mountinfo line: {line}")))
+        .collect()
+}
+
+/// The mount that `path` shows: the last one made exactly there.
+pub fn at<'a>(mounts: &'a [Mounted], path: &Path) -> Option<&'a Mounted> {
+    mounts.iter().rfind(|mount| mount.mount_point == path)
+}
+
+fn parse(line: &str) -> Option<Mounted> {
+    let (mount, file_system) = line.split_once(" - ")?;
+    let mut fields = mount.split(' ').skip(3);
+    let mut file_system = file_system.split(' ');
+    Some(Mounted {
+        root: unescape(fields.next()?),
+        mount_point: unescape(fields.next()?),
+        options: list(fields.next()?),
+        propagation: fields.map(str::to_string).collect(),
+        fs_type: file_system.next()?.to_string(),
+        super_options: list(file_system.nth(1)?),
+    })
+}
+
+fn list(options: &str) -> Vec<String> {
+    options.split(',').map(str::to_string).collect()
+}
+
+/// Undoes the octal escapes that the kernel writes for white space and `\`.
+fn unescape(field: &str) -> PathBuf {
+    let mut text = field.to_string();
+    for (escape, plain) in [
+        ("\\040", " "),
+        ("\\011", "\t"),
+        ("\\012", "\n"),
+        ("\\134", "\\"),
+    ] {
+        text = text.replace(escape, plain);
+    }
+    PathBuf::from(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_taken_apart() {
+        let line =
+            "36 35 98:0 /mnt1 /mnt\\0402 rw,noatime master:1 - ext3 /dev/root rw,errors=continue";
+        let expected = Mounted {
+            root: "/mnt1".into(),
+            mount_point: "/mnt 2".into(),
+            options: vec!["rw".into(), "noatime".into()],
+            propagation: vec!["master:1".into()],
+            fs_type: "ext3".into(),
+            super_options: vec!["rw".into(), "errors=continue".into()],
+        };
+        assert_eq!(parse(line), Some(expected));
+    }
+
+    #[test]
+    fn a_line_without_its_second_half_is_refused() {
+        assert_eq!(parse("36 35 98:0 /mnt1 /mnt2 rw"), None);
+    }
+}

@@ -1,0 +1,60 @@
+//! What a tier of tests needs of the machine, and what is missing.
+
+use std::io::Write;
+use std::path::Path;
+
+use nix::unistd::geteuid;
+
+use crate::cgroup_view::CgroupView;
+use crate::{compile, runc};
+
+/// `CAP_SYS_ADMIN` (linux/capability.h): mounts and namespaces.
+const SYS_ADMIN: u32 = 21;
+/// `CAP_MKNOD` (linux/capability.h): device nodes.
+const MKNOD: u32 = 27;
+
+/// Why real containers cannot be run here with this view of cgroups, if they
+/// cannot.
+pub fn missing_for_runc(view: CgroupView) -> Option<String> {
+    missing_for_root()
+        .or_else(|| missing_file(Path::new(runc::PROGRAM), "runc"))
+        .or_else(|| missing_file(Path::new(crate::rootfs::BUSYBOX), "busybox-static"))
+        .or_else(|| view.missing())
+}
+
+/// Why programs for musl cannot be made here, if they cannot.
+pub fn missing_for_musl() -> Option<String> {
+    missing_file(Path::new(compile::MUSL_COMPILER), "musl-tools")
+}
+
+/// Prints that a test did not run, and why.
+///
+/// Written past the capture of the test runner, which would swallow the words
+/// of a test that passes.
+pub fn report_skip(test: &str, reason: &str) {
+    // Where even standard error is closed there is nobody left to tell.
+    let _ = writeln!(std::io::stderr(), "skipped: {test}: {reason}");
+}
+
+fn missing_for_root() -> Option<String> {
+    if !geteuid().is_root() {
+        return Some("needs root".to_string());
+    }
+    let capabilities = effective_capabilities();
+    [(SYS_ADMIN, "CAP_SYS_ADMIN"), (MKNOD, "CAP_MKNOD")]
+        .into_iter()
+        .find(|(bit, _)| capabilities & (1 << bit) == 0)
+        .map(|(_, name)| format!("needs {name}"))
+}
+
+/// The `CapEff` line of /proc/self/status (proc_pid_status(5)).
+fn effective_capabilities() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0)
+}
+
+fn missing_file(path: &Path, package: &str) -> Option<String> {
+    (!path.is_file()).then(|| format!("needs {} (package {package})", path.display()))
+}

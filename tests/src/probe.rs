@@ -1,0 +1,18 @@
+//! The probe: a static program put into a container that reports, as JSON, what
+//! it sees there. What a container can do is what this program could do in it;
+//! nothing is read from outside.
+
+mod answer;
+mod questions;
+mod report;
+
+pub use answer::answer;
+pub use questions::{NewNode, Questions};
+pub use report::{Access, DeviceNumber, Kind, NodeAttempt, PathReport, Report};
+
+/// Where the probe lies in every root file system of [`crate::rootfs`].
+pub const PATH: &str = "/bin/probe";
+
+/// The probe's argument that makes it sleep until it is killed: something for a
+/// container to run while others look into it.
+pub const PAUSE: &str = "--pause";

@@ -1,0 +1,59 @@
+//! What the probe is asked.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+/// Things to look at and to try. Identity, environment and mounts are always
+/// reported.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Questions {
+    /// Paths to look at and to open.
+    pub paths: Vec<PathBuf>,
+    /// Character devices to make, to open and to remove again.
+    pub new_nodes: Vec<NewNode>,
+}
+
+/// A character device to make.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewNode {
+    /// Where.
+    pub path: PathBuf,
+    /// Its major number.
+    pub major: u64,
+    /// Its minor number.
+    pub minor: u64,
+}
+
+impl Questions {
+    /// No questions yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Asks about a path.
+    #[must_use]
+    pub fn path(mut self, path: impl Into<PathBuf>) -> Self {
+        self.paths.push(path.into());
+        self
+    }
+
+    /// Asks to make a character device.
+    #[must_use]
+    pub fn new_node(mut self, path: impl Into<PathBuf>, major: u64, minor: u64) -> Self {
+        self.new_nodes.push(NewNode {
+            path: path.into(),
+            major,
+            minor,
+        });
+        self
+    }
+
+    /// The command that asks them in a container.
+    pub fn command(&self) -> Result<Vec<String>> {
+        Ok(vec![super::PATH.to_string(), serde_json::to_string(self)?])
+    }
+}

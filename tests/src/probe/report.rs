@@ -1,0 +1,164 @@
+//! What the probe answers.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::mountinfo::{self, Mounted};
+
+/// Everything that the probe saw.
+#[derive(Debug, Deserialize, Serialize)]
+pub struct Report {
+    /// The user that it ran as.
+    pub uid: u32,
+    /// The group that it ran as.
+    pub gid: u32,
+    /// The environment.
+    pub env: BTreeMap<String, String>,
+    /// The mounts, in order.
+    pub mounts: Vec<Mounted>,
+    /// What is at each path that was asked for.
+    pub paths: BTreeMap<PathBuf, PathReport>,
+    /// What came of each device that it was asked to make.
+    pub new_nodes: BTreeMap<PathBuf, NodeAttempt>,
+}
+
+/// What is at a path. Symbolic links are followed for everything but
+/// `link_target`.
+#[derive(Debug, Deserialize, Serialize)]
+pub struct PathReport {
+    /// What it is.
+    pub kind: Kind,
+    /// Where the path leads, if it is a symbolic link itself.
+    pub link_target: Option<PathBuf>,
+    /// The permission bits.
+    pub mode: u32,
+    /// The owner.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+    /// The inode: the same as on the host if it is the host's own file.
+    pub inode: u64,
+    /// The device number, if it is a device.
+    pub device: Option<DeviceNumber>,
+    /// Whether it opens for reading.
+    pub read: Access,
+    /// Whether it opens for writing.
+    pub write: Access,
+    /// Whether it opens for both at once.
+    pub read_write: Access,
+    /// The names in it, sorted, if it is a directory.
+    pub entries: Option<Vec<String>>,
+    /// [`crate::fingerprint::of_bytes`] of the contents, if it is a file.
+    pub fingerprint: Option<String>,
+    /// The contents, if it is a short file of UTF-8.
+    pub text: Option<String>,
+}
+
+/// What a device that the probe tried to make came to.
+#[derive(Debug, Deserialize, Serialize)]
+pub struct NodeAttempt {
+    /// Whether it could be made.
+    pub made: Access,
+    /// Whether it could then be opened for reading. `None` if it was not made.
+    pub read: Option<Access>,
+}
+
+/// What is at a path.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Nothing, or a link to nothing.
+    Missing,
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A character device.
+    CharacterDevice,
+    /// A block device.
+    BlockDevice,
+    /// A fifo or a socket.
+    Other,
+}
+
+/// A device number.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct DeviceNumber {
+    /// Its major part.
+    pub major: u64,
+    /// Its minor part.
+    pub minor: u64,
+}
+
+/// Whether something was allowed.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(from = "String", into = "String")]
+pub enum Access {
+    /// It was.
+    Granted,
+    /// It was not: the name of the error, such as `EPERM`.
+    Refused(String),
+}
+
+impl Report {
+    /// Reads what the probe printed.
+    pub fn parse(printed: &str) -> Result<Self> {
+        serde_json::from_str(printed).with_context(|| format!("not the probe's report: {printed}"))
+    }
+
+    /// What is at a path that was asked for.
+    pub fn path(&self, path: impl AsRef<Path>) -> Result<&PathReport> {
+        let path = path.as_ref();
+        self.paths
+            .get(path)
+            .with_context(|| format!("the probe was not asked about {}", path.display()))
+    }
+
+    /// What came of a device that it was asked to make.
+    pub fn new_node(&self, path: impl AsRef<Path>) -> Result<&NodeAttempt> {
+        let path = path.as_ref();
+        self.new_nodes
+            .get(path)
+            .with_context(|| format!("the probe was not asked to make {}", path.display()))
+    }
+
+    /// The mount made at exactly this path, if any.
+    pub fn mount_at(&self, path: impl AsRef<Path>) -> Option<&Mounted> {
+        mountinfo::at(&self.mounts, path.as_ref())
+    }
+}
+
+impl Access {
+    /// The refusal with the error of this name.
+    pub fn refused(errno: &str) -> Self {
+        Self::Refused(errno.to_string())
+    }
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Granted => "granted",
+            Self::Refused(errno) => errno,
+        })
+    }
+}
+
+impl From<String> for Access {
+    fn from(text: String) -> Self {
+        match text.as_str() {
+            "granted" => Self::Granted,
+            _ => Self::Refused(text),
+        }
+    }
+}
+
+impl From<Access> for String {
+    fn from(access: Access) -> Self {
+        access.to_string()
+    }
+}

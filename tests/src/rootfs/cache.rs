@@ -1,0 +1,60 @@
+//! Root file systems built before.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::tree::Tree;
+use crate::{binaries, fingerprint};
+
+/// Changed by hand whenever a builder in this module builds something else from
+/// the same inputs.
+const VERSION: &str = "1";
+
+/// The cached tree called `name`, built by `build` if it is not there.
+///
+/// A tree is built aside and then renamed: one that is there is whole. Two
+/// tests may build the same tree at once; the first one is kept.
+pub(super) fn directory(
+    name: &str,
+    inputs: &[PathBuf],
+    build: impl FnOnce(&Tree) -> Result<()>,
+) -> Result<PathBuf> {
+    let cache = binaries::target_directory()?.join("rootfs");
+    let finished = cache.join(format!("{name}-{}", key(inputs)?));
+    if finished.is_dir() {
+        return Ok(finished);
+    }
+    fs::create_dir_all(&cache).with_context(|| format!("cannot make {}", cache.display()))?;
+    let unfinished = tempfile::tempdir_in(&cache)?;
+    let tree = unfinished.path().join("tree");
+    fs::create_dir(&tree)?;
+    build(&Tree::at(&tree)).with_context(|| format!("cannot build the {name} root file system"))?;
+    match fs::rename(&tree, &finished) {
+        Err(error) if !finished.is_dir() => Err(error.into()),
+        _ => Ok(finished),
+    }
+}
+
+/// A key that changes when an input file does.
+fn key(inputs: &[PathBuf]) -> Result<String> {
+    let mut parts = vec![VERSION.as_bytes().to_vec()];
+    for input in inputs {
+        parts.push(identity(input)?);
+    }
+    Ok(fingerprint::of_parts(parts.iter().map(Vec::as_slice)))
+}
+
+fn identity(input: &Path) -> Result<Vec<u8>> {
+    let metadata =
+        fs::metadata(input).with_context(|| format!("cannot read {}", input.display()))?;
+    Ok(format!(
+        "{} {} {}",
+        input.display(),
+        metadata.len(),
+        metadata.mtime()
+    )
+    .into_bytes())
+}

@@ -1,0 +1,92 @@
+//! Runs containers with runc.
+
+mod container;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Result;
+use tempfile::TempDir;
+
+pub use container::Container;
+
+use crate::bundle::Bundle;
+use crate::captured::Captured;
+use crate::cgroup_view::CgroupView;
+use crate::scratch;
+
+/// The runtime (Debian's package runc).
+pub const PROGRAM: &str = "/usr/sbin/runc";
+
+/// runc with a state directory of its own, on one view of cgroups.
+#[derive(Debug)]
+pub struct Runc {
+    state: TempDir,
+    view: CgroupView,
+}
+
+impl Runc {
+    /// A runc that knows no containers yet.
+    pub fn new(view: CgroupView) -> Result<Self> {
+        Ok(Self {
+            state: scratch::directory("runc")?,
+            view,
+        })
+    }
+
+    /// The view of cgroups that it has.
+    pub fn view(&self) -> CgroupView {
+        self.view
+    }
+
+    /// The directory where it keeps what it knows about containers.
+    pub fn state_directory(&self) -> &Path {
+        self.state.path()
+    }
+
+    /// Runs the bundle's command to its end, as `runc run` does. The container
+    /// is gone when this returns, whatever came of it.
+    pub fn run(&self, bundle: &Bundle) -> Result<Captured> {
+        let mut command = self.command("run")?;
+        let ran = Captured::run(
+            command
+                .arg("--bundle")
+                .arg(bundle.directory())
+                .arg(bundle.id()),
+        );
+        self.delete(bundle.id());
+        ran
+    }
+
+    /// Creates the bundle's container; its command waits to be started.
+    pub fn create<'a>(&'a self, bundle: &'a Bundle) -> Result<Container<'a>> {
+        Container::create(self, bundle)
+    }
+
+    /// `runc <subcommand>`, to be completed.
+    pub fn command(&self, subcommand: &str) -> Result<Command> {
+        let mut command = self.view.command(Path::new(PROGRAM))?;
+        command.arg("--root").arg(self.state.path()).arg(subcommand);
+        Ok(command)
+    }
+
+    /// Removes a container, running or not. Without effect if there is none.
+    pub fn delete(&self, id: &str) {
+        if !self.knows(id) {
+            return;
+        }
+        let deleted = self
+            .command("delete")
+            .and_then(|mut command| Captured::run(command.args(["--force", id])));
+        if let Err(error) = deleted.and_then(Captured::success) {
+            // Called while dropping: there is nobody to return it to.
+            eprintln!("{error:#}");
+        }
+    }
+
+    /// Whether runc knows a container of this id.
+    pub fn knows(&self, id: &str) -> bool {
+        fs::exists(self.state.path().join(id)).unwrap_or(false)
+    }
+}

@@ -1,0 +1,111 @@
+//! A container between `create` and `delete`.
+
+use std::fs::File;
+use std::process::Stdio;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+
+use super::Runc;
+use crate::bundle::Bundle;
+use crate::captured::{Captured, read_back};
+
+/// How long a container's command may take to end.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A created container. Deleted when dropped.
+#[derive(Debug)]
+pub struct Container<'a> {
+    runc: &'a Runc,
+    bundle: &'a Bundle,
+    stdout: File,
+}
+
+/// What `runc state` prints, as far as it is used here.
+#[derive(Deserialize)]
+struct State {
+    status: String,
+    pid: i32,
+}
+
+impl<'a> Container<'a> {
+    pub(super) fn create(runc: &'a Runc, bundle: &'a Bundle) -> Result<Self> {
+        let stdout = tempfile::tempfile()?;
+        let mut stderr = tempfile::tempfile()?;
+        // From here on dropping it deletes what may already be there.
+        let container = Self {
+            runc,
+            bundle,
+            stdout,
+        };
+        let status = runc
+            .command("create")?
+            .arg("--bundle")
+            .arg(bundle.directory())
+            .arg(bundle.id())
+            .stdin(Stdio::null())
+            .stdout(container.stdout.try_clone()?)
+            .stderr(stderr.try_clone()?)
+            .status()
+            .context("cannot run runc")?;
+        if !status.success() {
+            bail!(
+                "runc create failed ({status}): {}",
+                read_back(&mut stderr)?.trim_end()
+            );
+        }
+        Ok(container)
+    }
+
+    /// Starts the command.
+    pub fn start(&self) -> Result<()> {
+        let mut command = self.runc.command("start")?;
+        Captured::run(command.arg(self.bundle.id()))?
+            .success()
+            .map(|_| ())
+    }
+
+    /// Runs another command inside.
+    pub fn exec<T: AsRef<str>>(&self, args: &[T]) -> Result<Captured> {
+        let mut command = self.runc.command("exec")?;
+        command
+            .arg(self.bundle.id())
+            .args(args.iter().map(AsRef::as_ref));
+        Captured::run(&mut command)
+    }
+
+    /// The host's id of the first process.
+    pub fn pid(&self) -> Result<i32> {
+        Ok(self.state()?.pid)
+    }
+
+    /// Waits until the command has ended and gives what it printed.
+    pub fn wait(mut self) -> Result<String> {
+        let start = Instant::now();
+        while self.state()?.status != "stopped" {
+            if start.elapsed() > PATIENCE {
+                bail!(
+                    "the container {} is still running after {PATIENCE:?}",
+                    self.bundle.id()
+                );
+            }
+            sleep(Duration::from_millis(10));
+        }
+        read_back(&mut self.stdout)
+    }
+
+    fn state(&self) -> Result<State> {
+        let printed =
+            Captured::run(self.runc.command("state")?.arg(self.bundle.id()))?.success()?;
+        serde_json::from_str(&printed.stdout)
+            .context("runc state printed something else than a state")
+    }
+}
+
+impl Drop for Container<'_> {
+    fn drop(&mut self) {
+        self.runc.delete(self.bundle.id());
+    }
+}

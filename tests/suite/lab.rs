@@ -1,0 +1,76 @@
+//! What a test in real containers has at hand.
+
+use harness::bundle::Bundle;
+use harness::captured::Captured;
+use harness::cgroup_view::CgroupView;
+use harness::leftovers;
+use harness::probe::{Questions, Report};
+use harness::runc::Runc;
+
+/// Makes each function that is named, which takes a [`Lab`], a test on each
+/// cgroup version. Where containers cannot be run it is skipped, and says why.
+macro_rules! on_each_cgroup_version {
+    ($($name:ident),+ $(,)?) => {
+        $(
+            mod $name {
+                use harness::cgroup_view::CgroupView;
+
+                use $crate::lab::with_lab;
+
+                #[test]
+                fn cgroup_v1() {
+                    with_lab(module_path!(), CgroupView::V1, super::$name);
+                }
+
+                #[test]
+                fn cgroup_v2() {
+                    with_lab(module_path!(), CgroupView::V2, super::$name);
+                }
+            }
+        )+
+    };
+}
+pub(crate) use on_each_cgroup_version;
+
+/// A runtime of the test's own.
+pub(crate) struct Lab {
+    pub(crate) runc: Runc,
+}
+
+/// Runs a test's body where containers can be run on this cgroup version.
+pub(crate) fn with_lab(test: &str, view: CgroupView, body: fn(&Lab)) {
+    if let Some(reason) = harness::privilege::missing_for_runc(view) {
+        return harness::privilege::report_skip(&format!("{test} ({view})"), &reason);
+    }
+    body(&Lab {
+        runc: Runc::new(view).unwrap(),
+    });
+}
+
+impl Lab {
+    /// Runs a bundle whose command must succeed, checks that nothing is left of
+    /// it, and gives what it printed.
+    pub(crate) fn run(&self, bundle: &Bundle) -> String {
+        let ran = self.runc.run(bundle).and_then(Captured::success).unwrap();
+        self.assert_nothing_left(bundle);
+        ran.stdout
+    }
+
+    /// Runs a bundle whose command is the probe.
+    pub(crate) fn probe(&self, bundle: &Bundle) -> Report {
+        Report::parse(&self.run(bundle)).unwrap()
+    }
+
+    /// Fails if anything on the machine still belongs to the bundle's container.
+    pub(crate) fn assert_nothing_left(&self, bundle: &Bundle) {
+        assert_eq!(
+            leftovers::of(&self.runc, bundle).unwrap(),
+            Vec::<String>::new()
+        );
+    }
+}
+
+/// The arguments that make a container answer `questions`.
+pub(crate) fn asking(questions: &Questions) -> Vec<String> {
+    questions.command().unwrap()
+}

@@ -1,0 +1,13 @@
+//! Boathook's tests from outside: they run the built programs as a user does.
+//!
+//! Tiers are modules. A test that needs more than the machine has prints
+//! `skipped: <test>: <reason>`.
+//!
+//! - `selfcheck`: the harness itself, without boathook
+//! - `runc`: the hook in real containers; needs root and runc
+
+// A test fails by panicking, in its helpers as well.
+#![allow(clippy::unwrap_used)]
+
+mod lab;
+mod selfcheck;

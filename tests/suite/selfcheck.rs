@@ -1,0 +1,8 @@
+//! Is the harness right? A suite that sees nothing would pass as well as one
+//! that sees that all is well.
+
+mod containers;
+mod device_rules;
+mod hooks;
+mod loaders;
+mod syscalls;
