@@ -32,8 +32,10 @@ pub fn missing_for_musl() -> Option<String> {
 /// Written past the capture of the test runner, which would swallow the words
 /// of a test that passes.
 pub fn report_skip(test: &str, reason: &str) {
-    // Where even standard error is closed there is nobody left to tell.
-    let _ = writeln!(std::io::stderr(), "skipped: {test}: {reason}");
+    let line = format!("skipped: {test}: {reason}\n");
+    // In one piece, as others print at the same time. Where even standard error
+    // is closed there is nobody left to tell.
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 fn missing_for_root() -> Option<String> {
@@ -51,8 +53,7 @@ fn missing_for_root() -> Option<String> {
 fn effective_capabilities() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .unwrap_or(0)
+    line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
 fn missing_file(path: &Path, package: &str) -> Option<String> {

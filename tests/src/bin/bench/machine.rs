@@ -1,0 +1,55 @@
+//! The machine that the figures are of.
+
+use std::fmt;
+use std::fs;
+use std::process::Command;
+use std::thread::available_parallelism;
+
+use anyhow::{Context, Result};
+use harness::captured::Captured;
+use harness::runc;
+use serde::Serialize;
+
+/// What a reader needs to know of it to compare.
+#[derive(Debug, Serialize)]
+pub(crate) struct Machine {
+    date: String,
+    processor: String,
+    cores: usize,
+    kernel: String,
+    runc: String,
+}
+
+impl Machine {
+    pub(crate) fn here() -> Result<Self> {
+        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")
+            .context("cannot read the kernel's release")?;
+        Ok(Self {
+            date: first_line(Command::new("date").arg("+%Y-%m-%d"))?,
+            processor: processor()?,
+            cores: available_parallelism()?.get(),
+            kernel: kernel.trim().to_string(),
+            runc: first_line(Command::new(runc::PROGRAM).arg("--version"))?,
+        })
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { date, processor, cores, kernel, runc } = self;
+        write!(formatter, "{date}: {processor}, {cores} cores, Linux {kernel}, {runc}")
+    }
+}
+
+/// The model in /proc/cpuinfo, which not every architecture tells.
+fn processor() -> Result<String> {
+    let information = fs::read_to_string("/proc/cpuinfo").context("cannot read /proc/cpuinfo")?;
+    let model =
+        information.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    Ok(model.map_or_else(|| std::env::consts::ARCH.to_string(), |(_, model)| model.to_string()))
+}
+
+fn first_line(command: &mut Command) -> Result<String> {
+    let printed = Captured::run(command)?.success()?.stdout;
+    Ok(printed.lines().next().unwrap_or_default().to_string())
+}

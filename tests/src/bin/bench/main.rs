@@ -1,0 +1,110 @@
+//! `bench [ROUNDS]`: what the hook adds to `runc create`, side by side with no
+//! hook and with a hook that does nothing.
+//!
+//! The kinds take turns in every round, so that whatever else the machine does
+//! falls on all of them. Only the `runc create` process is timed; bundles are
+//! made before and containers deleted after. Prints a line per figure, which
+//! begins with its name and ends with value, unit and goal, and writes them to
+//! target/bench/results.json.
+
+mod figure;
+mod kind;
+mod machine;
+mod rounds;
+mod workload;
+
+use std::fs;
+
+use anyhow::{Context, Result, bail};
+use harness::cgroup_view::CgroupView;
+use harness::{binaries, privilege};
+use serde_json::json;
+
+use crate::figure::{Figure, Goal, Unit};
+use crate::kind::Kind;
+use crate::machine::Machine;
+use crate::workload::Workload;
+
+/// How often every kind has its turn, unless told otherwise.
+const ROUNDS: usize = 60;
+
+fn main() -> Result<()> {
+    let rounds = match std::env::args().nth(1) {
+        Some(argument) => argument.parse().context("usage: bench [ROUNDS]")?,
+        None => ROUNDS,
+    };
+    let machine = Machine::here()?;
+    println!("{machine}; {rounds} rounds\n");
+
+    let workload = Workload::new()?;
+    let mut figures = vec![binary_size()?];
+    for view in CgroupView::ALL {
+        match privilege::missing_for_runc(view) {
+            Some(reason) => println!("skipped: {view}: {reason}"),
+            None => figures.extend(measure(&workload, view, rounds)?),
+        }
+    }
+    if figures.len() == 1 {
+        bail!("no container could be started on this machine");
+    }
+    print!("{}", figure::table(&figures));
+    write_results(&machine, rounds, &figures)
+}
+
+/// The medians of one view, and what each hook adds.
+fn measure(workload: &Workload, view: CgroupView, rounds: usize) -> Result<Vec<Figure>> {
+    workload.check(view)?;
+    let medians = rounds::medians(workload, view, rounds)?;
+    let median = |kind: Kind| medians[kind as usize];
+    let mut figures: Vec<_> = Kind::ALL
+        .into_iter()
+        .map(|kind| {
+            Figure::new(
+                format!("runc create, {kind}, {view}"),
+                median(kind),
+                Unit::Milliseconds,
+                None,
+            )
+        })
+        .collect();
+    let mut added = |what: &str, kind: Kind, base: Kind, goal: Option<f64>| {
+        let value = median(kind) - median(base);
+        figures.push(Figure::new(
+            format!("{what}, {view}"),
+            value,
+            Unit::Milliseconds,
+            goal.map(Goal::AtMost),
+        ));
+    };
+    added("added by an empty hook", Kind::EmptyHook, Kind::NoHook, None);
+    added("added by boathook, reference work", Kind::ReferenceWork, Kind::NoHook, Some(8.0));
+    added(
+        "added by boathook over an empty hook, nothing asked",
+        Kind::NothingAsked,
+        Kind::EmptyHook,
+        Some(1.0),
+    );
+    Ok(figures)
+}
+
+fn binary_size() -> Result<Figure> {
+    let program = binaries::program("boathook")?;
+    let bytes =
+        fs::metadata(&program).with_context(|| format!("cannot read {}", program.display()))?.len();
+    let megabytes = bytes as f64 / 1e6;
+    Ok(Figure::new(
+        "size of boathook, stripped".to_string(),
+        megabytes,
+        Unit::Megabytes,
+        Some(Goal::AtMost(3.0)),
+    ))
+}
+
+fn write_results(machine: &Machine, rounds: usize, figures: &[Figure]) -> Result<()> {
+    let directory = binaries::target_directory()?.join("bench");
+    fs::create_dir_all(&directory)?;
+    let file = directory.join("results.json");
+    let results = json!({"machine": machine, "rounds": rounds, "figures": figures});
+    fs::write(&file, serde_json::to_vec_pretty(&results)?)
+        .with_context(|| format!("cannot write {}", file.display()))
+}

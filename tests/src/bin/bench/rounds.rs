@@ -1,0 +1,60 @@
+//! The measuring itself.
+
+use std::process::Stdio;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use harness::bundle::Bundle;
+use harness::cgroup_view::CgroupView;
+use harness::runc::Runc;
+
+use crate::kind::Kind;
+use crate::workload::Workload;
+
+/// Rounds before those that count: they fill the caches.
+const WARM_UP: usize = 3;
+
+/// The median of `runc create` for each kind, in the order of [`Kind::ALL`], in
+/// milliseconds.
+pub(crate) fn medians(workload: &Workload, view: CgroupView, rounds: usize) -> Result<[f64; 4]> {
+    let runc = Runc::new(view)?;
+    let mut times: [Vec<f64>; 4] = Default::default();
+    for round in 0..WARM_UP + rounds {
+        for turn in 0..Kind::ALL.len() {
+            // Another one begins each round, so that none always follows the
+            // same neighbour.
+            let kind = Kind::ALL[(round + turn) % Kind::ALL.len()];
+            let bundle = workload.bundle(kind)?;
+            let time = create(&runc, &bundle).with_context(|| format!("with {kind} on {view}"))?;
+            runc.delete(bundle.id());
+            if round >= WARM_UP {
+                times[kind as usize].push(time);
+            }
+        }
+    }
+    Ok(times.map(median))
+}
+
+/// How long `runc create` takes, in milliseconds.
+fn create(runc: &Runc, bundle: &Bundle) -> Result<f64> {
+    let mut command = runc.command("create")?;
+    command.arg("--bundle").arg(bundle.directory()).arg(bundle.id());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let start = Instant::now();
+    let status = command.status().context("cannot run runc")?;
+    let time = start.elapsed().as_secs_f64() * 1e3;
+    if !status.success() {
+        bail!("runc create failed ({status})");
+    }
+    Ok(time)
+}
+
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    let middle = times.len() / 2;
+    match times.len() {
+        0 => f64::NAN,
+        length if length % 2 == 1 => times[middle],
+        _ => f64::midpoint(times[middle - 1], times[middle]),
+    }
+}

@@ -1,0 +1,106 @@
+//! The work that the hook is measured at: 5 device nodes, 40 libraries with a
+//! soname link each and the loader's cache, on a glibc root file system.
+
+use std::fmt::Write;
+
+use anyhow::{Result, bail};
+use harness::bundle::{Bundle, HookCommand, Stage};
+use harness::cgroup_view::CgroupView;
+use harness::compile::{self, Libc};
+use harness::demo_host::{DemoHost, VendorLibrary};
+use harness::loader::{self, Loaded, Wanted};
+use harness::probe::{Access, Questions, Report};
+use harness::rootfs::Rootfs;
+use harness::runc::Runc;
+
+use crate::kind::Kind;
+
+const NODES: usize = 5;
+const LIBRARIES: usize = 40;
+const VARIABLE: &str = "BENCH_VISIBLE_DEVICES";
+
+/// A host with a class for the work.
+pub(crate) struct Workload {
+    host: DemoHost,
+    libraries: Vec<VendorLibrary>,
+}
+
+impl Workload {
+    pub(crate) fn new() -> Result<Self> {
+        let host = DemoHost::new()?;
+        let libraries: Vec<_> = (0..LIBRARIES)
+            .map(|number| VendorLibrary::new(&format!("bench-{number}"), "1.0.0"))
+            .collect();
+        host.install(&libraries)?;
+        host.add_class("bench", &class(&libraries)?)?;
+        Ok(Self { host, libraries })
+    }
+
+    /// A new bundle of a kind.
+    pub(crate) fn bundle(&self, kind: Kind) -> Result<Bundle> {
+        let builder = Bundle::builder(Rootfs::Glibc);
+        let stage = Stage::CreateRuntime;
+        let boathook = || HookCommand::boathook(stage, &self.host.config_file());
+        match kind {
+            Kind::NoHook => builder,
+            Kind::EmptyHook => builder.hook(stage, HookCommand::new(&empty_hook()?)),
+            Kind::NothingAsked => builder.hook(stage, boathook()?),
+            Kind::ReferenceWork => builder.hook(stage, boathook()?).env(VARIABLE, "all"),
+        }
+        .build()
+    }
+
+    /// Makes sure that the work is done, before it is measured how fast.
+    pub(crate) fn check(&self, view: CgroupView) -> Result<()> {
+        let runc = Runc::new(view)?;
+        let bundle = self.bundle(Kind::ReferenceWork)?;
+        let container = runc.create(&bundle)?;
+        container.start()?;
+
+        let nodes: Vec<_> = (0..NODES).map(|index| format!("/dev/dummy-npu{index}")).collect();
+        let questions = nodes.iter().fold(Questions::new(), |questions, node| questions.path(node));
+        let report = Report::parse(&container.exec(&questions.command()?)?.success()?.stdout)?;
+        for node in &nodes {
+            if report.path(node)?.read != Access::Granted {
+                bail!("on {view} the container cannot open {node}");
+            }
+        }
+        let wanted: Vec<Wanted> = self.libraries.iter().map(VendorLibrary::wanted).collect();
+        let printed = container.exec(&loader::command(&wanted))?.success()?.stdout;
+        let found = loader::parse(&printed)?
+            .iter()
+            .filter(|one| matches!(one, Loaded::Found { .. }))
+            .count();
+        if found != LIBRARIES {
+            bail!("on {view} the container finds {found} of {LIBRARIES} libraries");
+        }
+        Ok(())
+    }
+}
+
+fn class(libraries: &[VendorLibrary]) -> Result<String> {
+    let mut text = format!(
+        "version = 1\n\
+         description = \"the work that the hook is measured at\"\n\
+         resource = \"bench.com/npu\"\n\
+         [request]\n\
+         env = \"{VARIABLE}\"\n\
+         [[discover]]\n\
+         count = {NODES}\n\
+         [device]\n\
+         id = \"bench-{{index}}\"\n\
+         index = \"{{index}}\"\n\
+         nodes = [\"/dev/dummy-npu{{index}}\"]\n\
+         [[edits]]\n\
+         libraries = [\n"
+    );
+    for library in libraries {
+        writeln!(text, "  {:?},", library.soname())?;
+    }
+    text.push_str("]\n");
+    Ok(text)
+}
+
+fn empty_hook() -> Result<std::path::PathBuf> {
+    compile::program("empty-hook.c", Libc::Glibc, &["-static"])
+}

@@ -1,0 +1,57 @@
+//! Asked, planned and seen, side by side.
+
+use std::fmt;
+
+/// One thing that a container may have, and what became of it.
+#[derive(Debug)]
+pub(crate) struct Row {
+    /// The thing.
+    pub(crate) what: String,
+    /// Whether it was asked for, in words.
+    pub(crate) asked: String,
+    /// What the plan says.
+    pub(crate) planned: String,
+    /// What the probe in the container saw.
+    pub(crate) seen: String,
+    /// Whether plan and container agree with what was asked.
+    pub(crate) right: bool,
+}
+
+/// All rows of a container.
+#[derive(Debug)]
+pub(crate) struct Comparison(pub(crate) Vec<Row>);
+
+impl Row {
+    fn cells(&self) -> [&str; 4] {
+        [&self.what, &self.asked, &self.planned, &self.seen]
+    }
+}
+
+impl Comparison {
+    /// Where plan or container differ from what was asked: a line each.
+    pub(crate) fn differences(&self) -> Vec<String> {
+        let wrong = self.0.iter().filter(|row| !row.right).map(Row::cells);
+        wrong
+            .map(|[what, asked, planned, seen]| {
+                format!("{what}: asked {asked}, planned {planned}, seen {seen}")
+            })
+            .collect()
+    }
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let head = ["", "asked", "planned", "seen in the container"];
+        let lines = || std::iter::once(head).chain(self.0.iter().map(Row::cells));
+        let width = |column: usize| lines().map(|cells| cells[column].len()).max().unwrap_or(0);
+        let widths = [width(0), width(1), width(2)];
+        for [what, asked, planned, seen] in lines() {
+            writeln!(
+                formatter,
+                "  {what:<0$}  {asked:<1$}  {planned:<2$}  {seen}",
+                widths[0], widths[1], widths[2]
+            )?;
+        }
+        Ok(())
+    }
+}

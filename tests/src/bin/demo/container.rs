@@ -1,0 +1,157 @@
+//! One real container with the hook on it, and what it sees.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use harness::alias_device::AliasDevice;
+use harness::bundle::{Bundle, HookCommand, Stage};
+use harness::cgroup_view::CgroupView;
+use harness::demo_host::{DemoHost, VendorLibrary};
+use harness::leftovers;
+use harness::loader::{self, Loaded};
+use harness::probe::{Access, Kind, PathReport, Questions, Report};
+use harness::rootfs::Rootfs;
+use harness::runc::{Container, Runc};
+
+use crate::comparison::{Comparison, Row};
+use crate::kubelet::Allocation;
+use crate::plan::Plan;
+use crate::{ALLOCATED, step};
+
+/// What stands in the table where there is nothing.
+const NOTHING: &str = "-";
+/// What is seen where there is no node.
+const NO_NODE: &str = "no node";
+
+/// Starts a container with the allocation, prints the comparison, and fails on
+/// any difference or leftover.
+pub(crate) fn show(host: &DemoHost, allocation: &Allocation, view: CgroupView) -> Result<()> {
+    let bundle = bundle(host, allocation)?;
+    let plan = Plan::explain(&host.config_file(), bundle.directory())?;
+    let runc = Runc::new(view)?;
+    let container =
+        runc.create(&bundle).with_context(|| format!("the hook's log: {}", host.log()))?;
+    container.start()?;
+    step("runc", &format!("started a container with the hook on {view}"));
+
+    let comparison = compare(host, &plan, &container)?;
+    print!("{comparison}");
+    drop(container);
+    let mut wrong = comparison.differences();
+    wrong.extend(
+        leftovers::of(&runc, &bundle)?.into_iter().map(|left| format!("left behind: {left}")),
+    );
+    if !wrong.is_empty() {
+        bail!("on {view}: {}", wrong.join("; "));
+    }
+    Ok(())
+}
+
+/// What an engine would make of the pod: the plugin's env and annotations, and
+/// the hook that it was taught.
+fn bundle(host: &DemoHost, allocation: &Allocation) -> Result<Bundle> {
+    let mut builder = Bundle::builder(Rootfs::Glibc).hook(
+        Stage::CreateRuntime,
+        HookCommand::boathook(Stage::CreateRuntime, &host.config_file())?,
+    );
+    for (key, value) in &allocation.envs {
+        builder = builder.env(key, value);
+    }
+    for (key, value) in &allocation.annotations {
+        builder = builder.annotation(key, value);
+    }
+    builder.build()
+}
+
+fn compare(host: &DemoHost, plan: &Plan, container: &Container<'_>) -> Result<Comparison> {
+    let other = host.device(DemoHost::UNLIKE);
+    let refused = Path::new("/dev/made-inside");
+    let mut questions = Questions::new().new_node(refused, other.major, other.minor);
+    for index in 0..DemoHost::NODES {
+        questions = questions.path(node(index));
+    }
+    let report = Report::parse(&container.exec(&questions.command()?)?.success()?.stdout)?;
+
+    let mut rows = Vec::new();
+    for index in 0..DemoHost::NODES {
+        rows.push(node_row(host, plan, &report, index)?);
+    }
+    rows.push(denied_row(&report, refused, other)?);
+    rows.push(library_row(plan, container)?);
+    Ok(Comparison(rows))
+}
+
+fn node(index: usize) -> PathBuf {
+    format!("/dev/dummy-npu{index}").into()
+}
+
+fn node_row(host: &DemoHost, plan: &Plan, report: &Report, index: usize) -> Result<Row> {
+    let path = node(index);
+    let device = host.device(index);
+    let number = format!("c {}:{}", device.major, device.minor);
+    let planned = plan.node(&path).map(|(major, minor)| format!("c {major}:{minor}"));
+    let seen = describe(report.path(&path)?);
+    let asked = ALLOCATED.contains(&index);
+    let right = if asked {
+        planned.as_ref() == Some(&number) && seen == format!("{number}, opened")
+    } else {
+        planned.is_none() && seen == NO_NODE
+    };
+    Ok(Row {
+        what: path.display().to_string(),
+        asked: if asked { format!("npu-{index}") } else { NOTHING.to_string() },
+        planned: planned.unwrap_or(NOTHING.to_string()),
+        seen,
+        right,
+    })
+}
+
+fn describe(seen: &PathReport) -> String {
+    match (seen.kind, seen.device, &seen.read) {
+        (Kind::Missing, ..) => NO_NODE.to_string(),
+        (Kind::CharacterDevice, Some(number), read) => {
+            format!("c {}:{}, {}", number.major, number.minor, opened(read))
+        }
+        (kind, ..) => format!("{kind:?}"),
+    }
+}
+
+fn opened(access: &Access) -> String {
+    match access {
+        Access::Granted => "opened".to_string(),
+        Access::Refused(errno) => format!("refused: {errno}"),
+    }
+}
+
+/// A container may make the node of a device that it was not given, and must
+/// not be able to open it.
+fn denied_row(report: &Report, path: &Path, device: AliasDevice) -> Result<Row> {
+    let read = report.new_node(path)?.read.as_ref();
+    Ok(Row {
+        what: format!("mknod c {}:{}", device.major, device.minor),
+        asked: NOTHING.to_string(),
+        planned: NOTHING.to_string(),
+        seen: read.map_or("not made".to_string(), opened),
+        right: read == Some(&Access::refused("EPERM")),
+    })
+}
+
+fn library_row(plan: &Plan, container: &Container<'_>) -> Result<Row> {
+    let library = VendorLibrary::dummy_npu();
+    let printed = container.exec(&loader::command(&[library.wanted()]))?.success()?.stdout;
+    let planned = plan.library(&library.file_name()).map(|path| path.display().to_string());
+    let (seen, found) = match loader::parse(&printed)?.into_iter().next() {
+        Some(Loaded::Found { answer, .. }) => {
+            (format!("version {answer}"), answer == library.version)
+        }
+        Some(Loaded::Failed { error, .. }) => (error, false),
+        None => ("no answer".to_string(), false),
+    };
+    Ok(Row {
+        what: format!("dlopen {}", library.soname()),
+        asked: "with any NPU".to_string(),
+        right: planned.is_some() && found,
+        planned: planned.unwrap_or(NOTHING.to_string()),
+        seen,
+    })
+}

@@ -1,0 +1,63 @@
+//! `demo`: the main job on this machine, from a vendor's class file to a real
+//! container, with what was asked, planned and seen side by side.
+//!
+//! A host directory of its own plays the machine with the devices, a small
+//! server plays the kubelet; the plugin, the hook, runc and the container are
+//! real. Changes nothing outside of temporary directories, and exits non-zero
+//! if anything differs from what was asked.
+
+mod comparison;
+mod container;
+mod kubelet;
+mod plan;
+mod plugin;
+
+use anyhow::{Result, bail};
+use harness::cgroup_view::CgroupView;
+use harness::demo_host::DemoHost;
+use harness::privilege;
+
+use crate::kubelet::DemoKubelet;
+use crate::plugin::Plugin;
+
+/// The indices of the devices to allocate.
+const ALLOCATED: [usize; 2] = [3, 5];
+
+fn main() -> Result<()> {
+    let host = DemoHost::new()?;
+    step("host", "a directory with 64 NPUs, one vendor library and one class file");
+
+    let mut kubelet = DemoKubelet::start()?;
+    let plugin = Plugin::start(kubelet.directory(), &host.config_file())?;
+    let offered =
+        kubelet.wait_for_devices(DemoHost::RESOURCE).map_err(|error| plugin.explain(error))?;
+    step("plugin", &format!("registered {} with {offered} devices", DemoHost::RESOURCE));
+
+    let ids = ALLOCATED.map(|index| format!("npu-{index}"));
+    let allocation =
+        kubelet.allocate(DemoHost::RESOURCE, &ids).map_err(|error| plugin.explain(error))?;
+    step("allocate", &format!("{} of {offered}: {allocation}", ids.join(" and ")));
+
+    let mut shown = 0;
+    for view in CgroupView::ALL {
+        match privilege::missing_for_runc(view) {
+            Some(reason) => step("skipped", &format!("{view}: {reason}")),
+            None => {
+                container::show(&host, &allocation, view)?;
+                shown += 1;
+            }
+        }
+    }
+    plugin.stop(kubelet.directory())?;
+    step("plugin", "stopped, its socket removed");
+    if shown == 0 {
+        bail!("no container could be started on this machine");
+    }
+    println!("demo: ok");
+    Ok(())
+}
+
+/// Tells what has just been done.
+fn step(what: &str, result: &str) {
+    println!("{what:<9} {result}");
+}

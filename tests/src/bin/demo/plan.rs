@@ -1,0 +1,68 @@
+//! What the hook says that it would do: `boathook explain --json`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use harness::binaries;
+use harness::captured::Captured;
+use serde::Deserialize;
+
+/// A plan, as far as the demo compares it.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Plan {
+    steps: Vec<Step>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "action")]
+enum Step {
+    Node {
+        device: Node,
+    },
+    Library {
+        mount: Mount,
+    },
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Debug, Deserialize)]
+struct Node {
+    path: PathBuf,
+    major: u64,
+    minor: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Mount {
+    destination: PathBuf,
+}
+
+impl Plan {
+    /// Asks the hook about a bundle; nothing is changed by it.
+    pub(crate) fn explain(config: &Path, bundle: &Path) -> Result<Self> {
+        let mut command = Command::new(binaries::program("boathook")?);
+        command.arg("--config").arg(config).args(["explain", "--json", "--bundle"]).arg(bundle);
+        let explained = Captured::run(&mut command)?.success()?;
+        serde_json::from_str(&explained.stdout).context("boathook explain printed no plan")
+    }
+
+    /// The device number planned for a node.
+    pub(crate) fn node(&self, path: &Path) -> Option<(u64, u64)> {
+        self.steps.iter().find_map(|step| match step {
+            Step::Node { device } if device.path == path => Some((device.major, device.minor)),
+            _ => None,
+        })
+    }
+
+    /// Where the library file of this name is to lie in the container.
+    pub(crate) fn library(&self, file_name: &str) -> Option<&Path> {
+        self.steps.iter().find_map(|step| match step {
+            Step::Library { mount } if mount.destination.ends_with(file_name) => {
+                Some(&*mount.destination)
+            }
+            _ => None,
+        })
+    }
+}

@@ -1,0 +1,87 @@
+//! The program `boathook-plugin`, running.
+
+use std::fs::{self, File};
+use std::io::{Read, Seek};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Error, Result, bail};
+use harness::binaries;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// The kubelet's own socket, which outlives plugins.
+const KUBELET_SOCKET: &str = "kubelet.sock";
+
+/// A running plugin. Killed when dropped; [`Plugin::stop`] ends it properly.
+pub(crate) struct Plugin {
+    process: Child,
+    said: File,
+}
+
+impl Plugin {
+    pub(crate) fn start(kubelet: &Path, config: &Path) -> Result<Self> {
+        let said = tempfile::tempfile()?;
+        let process = Command::new(binaries::program("boathook-plugin")?)
+            .arg("--kubelet-dir")
+            .arg(kubelet)
+            .arg("--config")
+            .arg(config)
+            .stdin(Stdio::null())
+            .stdout(said.try_clone()?)
+            .stderr(said.try_clone()?)
+            .spawn()
+            .context("cannot start boathook-plugin")?;
+        Ok(Self { process, said })
+    }
+
+    /// Adds what the plugin said to an error that it may be the cause of.
+    pub(crate) fn explain(&self, error: Error) -> Error {
+        let mut said = String::new();
+        let read = self.said.try_clone().and_then(|mut file| {
+            file.rewind()?;
+            file.read_to_string(&mut said)
+        });
+        match read {
+            Ok(_) => error.context(format!("the plugin said: {said}")),
+            Err(_) => error,
+        }
+    }
+
+    /// Ends the plugin as the kubelet does, and checks that it cleaned up.
+    pub(crate) fn stop(mut self, kubelet: &Path) -> Result<()> {
+        let id = i32::try_from(self.process.id()).context("not a process id")?;
+        kill(Pid::from_raw(id), Signal::SIGTERM).context("cannot stop the plugin")?;
+        let status = self.process.wait()?;
+        if !status.success() {
+            return Err(self.explain(Error::msg(format!("the plugin ended with {status}"))));
+        }
+        let left = sockets(kubelet)?;
+        if !left.is_empty() {
+            bail!("the plugin left its sockets behind: {}", left.join(" "));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Plugin {
+    fn drop(&mut self) {
+        // It may have ended already, and then there is nothing to stop.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The sockets of plugins in the kubelet's directory.
+fn sockets(directory: &Path) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if entry.file_type()?.is_socket() && name != KUBELET_SOCKET {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
