@@ -48,7 +48,9 @@ impl AliasDevice {
     pub fn pair() -> Result<(Self, Self)> {
         let directory = scratch::directory("alias")?;
         let mut usable = CANDIDATES.into_iter().filter(|device| {
-            let node = directory.path().join(format!("{}-{}", device.major, device.minor));
+            let node = directory
+                .path()
+                .join(format!("{}-{}", device.major, device.minor));
             device.make_node(&node).is_ok() && opens(&node)
         });
         match (usable.next(), usable.next()) {
@@ -71,5 +73,9 @@ impl AliasDevice {
 }
 
 fn opens(node: &Path) -> bool {
-    OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(node).is_ok()
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(node)
+        .is_ok()
 }

@@ -30,7 +30,12 @@ pub fn target_directory() -> Result<PathBuf> {
         .filter(|directory| directory.join("CACHEDIR.TAG").is_file())
         .last()
         .map(Path::to_path_buf)
-        .with_context(|| format!("{} is not inside cargo's output directory", programs.display()))
+        .with_context(|| {
+            format!(
+                "{} is not inside cargo's output directory",
+                programs.display()
+            )
+        })
 }
 
 /// The top of the source tree that this crate was built from.
@@ -43,7 +48,9 @@ pub fn source_tree() -> &'static Path {
 /// `deps` below it.
 fn directory() -> Result<PathBuf> {
     let running = std::env::current_exe().context("cannot tell which program is running")?;
-    let parent = running.parent().context("the running program has no directory")?;
+    let parent = running
+        .parent()
+        .context("the running program has no directory")?;
     let directory = match parent.file_name() {
         Some(name) if name == "deps" => parent.parent().unwrap_or(parent),
         _ => parent,

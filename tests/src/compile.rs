@@ -38,7 +38,9 @@ pub fn program(source: &str, libc: Libc, arguments: &[impl AsRef<str>]) -> Resul
     let text = fs::read(&source).with_context(|| format!("cannot read {}", source.display()))?;
     let parts = [text.as_slice(), libc.compiler().as_bytes()];
     let key = fingerprint::of_parts(
-        parts.into_iter().chain(arguments.iter().map(|one| one.as_ref().as_bytes())),
+        parts
+            .into_iter()
+            .chain(arguments.iter().map(|one| one.as_ref().as_bytes())),
     );
 
     let cache = binaries::target_directory()?.join("programs");

@@ -40,10 +40,17 @@ impl DemoHost {
     /// nodes, its library and a loader cache that knows it.
     pub fn new() -> Result<Self> {
         let (granted, other) = AliasDevice::pair()?;
-        let host = Self { directory: scratch::directory("host")?, granted, other };
-        for directory in
-            [host.root().join("dev"), host.root().join("etc"), host.libraries(), host.classes()]
-        {
+        let host = Self {
+            directory: scratch::directory("host")?,
+            granted,
+            other,
+        };
+        for directory in [
+            host.root().join("dev"),
+            host.root().join("etc"),
+            host.libraries(),
+            host.classes(),
+        ] {
             fs::create_dir_all(&directory)
                 .with_context(|| format!("cannot make {}", directory.display()))?;
         }
@@ -68,7 +75,11 @@ impl DemoHost {
 
     /// The device number that the node with this index bears.
     pub fn device(&self, index: usize) -> AliasDevice {
-        if index == Self::UNLIKE { self.other } else { self.granted }
+        if index == Self::UNLIKE {
+            self.other
+        } else {
+            self.granted
+        }
     }
 
     /// Where the vendor's libraries lie.

@@ -17,7 +17,11 @@ use crate::runc::Runc;
 /// that tests can run side by side.
 pub fn of(runc: &Runc, bundle: &Bundle) -> Result<Vec<String>> {
     let mut found = mounts(bundle.directory(), bundle.id())?;
-    found.extend(cgroups(bundle.id()).into_iter().map(|path| format!("cgroup {}", path.display())));
+    found.extend(
+        cgroups(bundle.id())
+            .into_iter()
+            .map(|path| format!("cgroup {}", path.display())),
+    );
     found.extend(processes(bundle.id()));
     if runc.knows(bundle.id()) {
         found.push(format!("runc knows {}", bundle.id()));
@@ -27,8 +31,12 @@ pub fn of(runc: &Runc, bundle: &Bundle) -> Result<Vec<String>> {
 
 fn mounts(directory: &Path, id: &str) -> Result<Vec<String>> {
     let belongs = |path: &Path| path.starts_with(directory) || path.to_string_lossy().contains(id);
-    let mounts = mountinfo::of_self()?.into_iter().filter(|mount| belongs(&mount.mount_point));
-    Ok(mounts.map(|mount| format!("mount {}", mount.mount_point.display())).collect())
+    let mounts = mountinfo::of_self()?
+        .into_iter()
+        .filter(|mount| belongs(&mount.mount_point));
+    Ok(mounts
+        .map(|mount| format!("mount {}", mount.mount_point.display()))
+        .collect())
 }
 
 /// The cgroups whose name has `id` in it, in every hierarchy.
@@ -57,5 +65,7 @@ fn processes(id: &str) -> Vec<String> {
         let reads = |name: &str| fs::read_to_string(process.path().join(name)).unwrap_or_default();
         reads("cgroup").contains(id) && !reads("status").contains("\nState:\tZ")
     });
-    alive.map(|process| format!("process {}", process.file_name().to_string_lossy())).collect()
+    alive
+        .map(|process| format!("process {}", process.file_name().to_string_lossy()))
+        .collect()
 }

@@ -42,7 +42,9 @@ pub enum Loaded {
 
 /// The command that loads all of `wanted` in one process.
 pub fn command(wanted: &[Wanted]) -> Vec<String> {
-    let arguments = wanted.iter().map(|one| format!("{}:{}", one.soname, one.function));
+    let arguments = wanted
+        .iter()
+        .map(|one| format!("{}:{}", one.soname, one.function));
     std::iter::once(PATH.to_string()).chain(arguments).collect()
 }
 

@@ -65,7 +65,12 @@ fn list(options: &str) -> Vec<String> {
 /// Undoes the octal escapes that the kernel writes for white space and `\`.
 fn unescape(field: &str) -> PathBuf {
     let mut text = field.to_string();
-    for (escape, plain) in [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")] {
+    for (escape, plain) in [
+        ("\\040", " "),
+        ("\\011", "\t"),
+        ("\\012", "\n"),
+        ("\\134", "\\"),
+    ] {
         text = text.replace(escape, plain);
     }
     PathBuf::from(text)

@@ -39,8 +39,13 @@ pub enum Rootfs {
 
 impl Rootfs {
     /// Every kind.
-    pub const ALL: [Self; 5] =
-        [Self::Busybox, Self::Glibc, Self::GlibcWithoutCache, Self::Musl, Self::Empty];
+    pub const ALL: [Self; 5] = [
+        Self::Busybox,
+        Self::Glibc,
+        Self::GlibcWithoutCache,
+        Self::Musl,
+        Self::Empty,
+    ];
 
     /// Copies this root file system to `target`, which must not exist, and adds
     /// the probe at [`crate::probe::PATH`].

@@ -29,7 +29,10 @@ pub struct Runc {
 impl Runc {
     /// A runc that knows no containers yet.
     pub fn new(view: CgroupView) -> Result<Self> {
-        Ok(Self { state: scratch::directory("runc")?, view })
+        Ok(Self {
+            state: scratch::directory("runc")?,
+            view,
+        })
     }
 
     /// The view of cgroups that it has.
@@ -46,7 +49,12 @@ impl Runc {
     /// is gone when this returns, whatever came of it.
     pub fn run(&self, bundle: &Bundle) -> Result<Captured> {
         let mut command = self.command("run")?;
-        let ran = Captured::run(command.arg("--bundle").arg(bundle.directory()).arg(bundle.id()));
+        let ran = Captured::run(
+            command
+                .arg("--bundle")
+                .arg(bundle.directory())
+                .arg(bundle.id()),
+        );
         self.delete(bundle.id());
         ran
     }

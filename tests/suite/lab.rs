@@ -42,7 +42,9 @@ pub(crate) fn with_lab(test: &str, view: CgroupView, body: fn(&Lab)) {
     if let Some(reason) = harness::privilege::missing_for_runc(view) {
         return harness::privilege::report_skip(&format!("{test} ({view})"), &reason);
     }
-    body(&Lab { runc: Runc::new(view).unwrap() });
+    body(&Lab {
+        runc: Runc::new(view).unwrap(),
+    });
 }
 
 impl Lab {
@@ -61,7 +63,10 @@ impl Lab {
 
     /// Fails if anything on the machine still belongs to the bundle's container.
     pub(crate) fn assert_nothing_left(&self, bundle: &Bundle) {
-        assert_eq!(leftovers::of(&self.runc, bundle).unwrap(), Vec::<String>::new());
+        assert_eq!(
+            leftovers::of(&self.runc, bundle).unwrap(),
+            Vec::<String>::new()
+        );
     }
 }
 

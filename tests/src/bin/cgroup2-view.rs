@@ -18,7 +18,9 @@ const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args_os().skip(1);
-    let program = arguments.next().context("usage: cgroup2-view COMMAND [ARGUMENT...]")?;
+    let program = arguments
+        .next()
+        .context("usage: cgroup2-view COMMAND [ARGUMENT...]")?;
     enter_view()?;
     let error = Command::new(&program).args(arguments).exec();
     Err(error).with_context(|| format!("cannot run {}", program.display()))
@@ -35,6 +37,12 @@ fn enter_view() -> Result<()> {
                 .with_context(|| format!("cannot unmount {}", mounted.mount_point.display()))?;
         }
     }
-    mount(Some("none"), Path::new(CGROUP_ROOT), Some("cgroup2"), MsFlags::empty(), none)
-        .with_context(|| format!("cannot mount cgroup2 on {CGROUP_ROOT}"))
+    mount(
+        Some("none"),
+        Path::new(CGROUP_ROOT),
+        Some("cgroup2"),
+        MsFlags::empty(),
+        none,
+    )
+    .with_context(|| format!("cannot mount cgroup2 on {CGROUP_ROOT}"))
 }

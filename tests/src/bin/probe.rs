@@ -5,7 +5,9 @@ use anyhow::{Context, Result};
 use harness::probe::{self, Questions};
 
 fn main() -> Result<()> {
-    let argument = std::env::args().nth(1).context("usage: probe QUESTIONS | probe --pause")?;
+    let argument = std::env::args()
+        .nth(1)
+        .context("usage: probe QUESTIONS | probe --pause")?;
     if argument == probe::PAUSE {
         loop {
             std::thread::park();

@@ -39,7 +39,9 @@ fn main() -> Result<()> {
 }
 
 fn text(argument: Option<OsString>) -> Result<String> {
-    argument.and_then(|argument| argument.into_string().ok()).context(USAGE)
+    argument
+        .and_then(|argument| argument.into_string().ok())
+        .context(USAGE)
 }
 
 fn errno(name: &str) -> Result<Errno> {
@@ -66,8 +68,9 @@ fn calls(names: &str) -> Result<Vec<i64>> {
 fn hide(calls: &[i64], errno: Errno) -> Result<()> {
     let rules = calls.iter().map(|call| (*call, Vec::new())).collect();
     let refuse = SeccompAction::Errno(errno as u32);
-    let architecture =
-        std::env::consts::ARCH.try_into().context("no seccomp filter for this machine")?;
+    let architecture = std::env::consts::ARCH
+        .try_into()
+        .context("no seccomp filter for this machine")?;
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, architecture)?;
     let program: BpfProgram = filter.try_into()?;
     apply_filter(&program).context("cannot set the seccomp filter")

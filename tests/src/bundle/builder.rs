@@ -145,7 +145,10 @@ impl BundleBuilder {
     }
 
     fn config(self) -> Result<Spec> {
-        let root = RootBuilder::default().path("rootfs").readonly(self.readonly).build()?;
+        let root = RootBuilder::default()
+            .path("rootfs")
+            .readonly(self.readonly)
+            .build()?;
         let config = SpecBuilder::default()
             .version("1.0.2")
             .root(root)
@@ -194,7 +197,9 @@ impl BundleBuilder {
     fn hooks(&self) -> Result<Hooks> {
         let entries = |wanted: Stage| {
             let commands = self.hooks.iter().filter(move |(stage, _)| *stage == wanted);
-            commands.map(|(_, command)| command.entry()).collect::<Result<Vec<_>>>()
+            commands
+                .map(|(_, command)| command.entry())
+                .collect::<Result<Vec<_>>>()
         };
         let hooks = HooksBuilder::default()
             .prestart(entries(Stage::Prestart)?)
@@ -206,9 +211,14 @@ impl BundleBuilder {
 /// As engines do for a container in a user namespace: its root owns its files.
 fn give_to_mapped_root(rootfs: &Path) -> Result<()> {
     let owner = config::MAPPED_FIRST;
-    let bundle = rootfs.parent().context("a root file system without a bundle")?;
+    let bundle = rootfs
+        .parent()
+        .context("a root file system without a bundle")?;
     chown(bundle, Some(owner), Some(owner))?;
     let mut command = Command::new("chown");
-    command.args(["--recursive", "--no-dereference"]).arg(format!("{owner}:{owner}")).arg(rootfs);
+    command
+        .args(["--recursive", "--no-dereference"])
+        .arg(format!("{owner}:{owner}"))
+        .arg(rootfs);
     Captured::run(&mut command)?.success().map(|_| ())
 }

@@ -45,7 +45,11 @@ pub(super) fn mounts() -> Vec<Mount> {
 pub(super) fn namespaces(user_namespace: bool) -> Result<Vec<LinuxNamespace>> {
     let mut namespaces = get_default_namespaces();
     if user_namespace {
-        namespaces.push(LinuxNamespaceBuilder::default().typ(LinuxNamespaceType::User).build()?);
+        namespaces.push(
+            LinuxNamespaceBuilder::default()
+                .typ(LinuxNamespaceType::User)
+                .build()?,
+        );
     }
     Ok(namespaces)
 }
@@ -61,13 +65,22 @@ pub(super) fn id_mapping() -> Result<LinuxIdMapping> {
 /// The rule with which every engine begins: no device but those that the
 /// runtime adds itself, such as /dev/null.
 pub(super) fn deny_all_devices() -> Result<LinuxDeviceCgroup> {
-    Ok(LinuxDeviceCgroupBuilder::default().allow(false).access("rwm").build()?)
+    Ok(LinuxDeviceCgroupBuilder::default()
+        .allow(false)
+        .access("rwm")
+        .build()?)
 }
 
 pub(super) fn capabilities() -> Result<LinuxCapabilities> {
-    let all = || CAPABILITIES.into_iter().collect::<std::collections::HashSet<_>>();
-    let capabilities =
-        LinuxCapabilitiesBuilder::default().bounding(all()).effective(all()).permitted(all());
+    let all = || {
+        CAPABILITIES
+            .into_iter()
+            .collect::<std::collections::HashSet<_>>()
+    };
+    let capabilities = LinuxCapabilitiesBuilder::default()
+        .bounding(all())
+        .effective(all())
+        .permitted(all());
     Ok(capabilities
         .inheritable(std::collections::HashSet::new())
         .ambient(std::collections::HashSet::new())

@@ -73,9 +73,14 @@ impl HookCommand {
     /// The same hook on a kernel where the named system calls fail with `errno`
     /// (`ENOSYS` or `EPERM`).
     pub fn without_syscalls(self, errno: &str, calls: &[&str]) -> Result<Self> {
-        let wrapper =
-            Self::new(&binaries::program("without-syscalls")?).arg(errno).arg(&calls.join(","));
-        Ok(Self { args: [wrapper.args, self.args].concat(), path: wrapper.path, env: self.env })
+        let wrapper = Self::new(&binaries::program("without-syscalls")?)
+            .arg(errno)
+            .arg(&calls.join(","));
+        Ok(Self {
+            args: [wrapper.args, self.args].concat(),
+            path: wrapper.path,
+            env: self.env,
+        })
     }
 
     /// The entry for config.json.

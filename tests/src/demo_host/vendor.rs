@@ -26,7 +26,10 @@ impl VendorLibrary {
 
     /// The library `lib<name>.so.<version>`.
     pub fn new(name: &str, version: &str) -> Self {
-        Self { name: name.to_string(), version: version.to_string() }
+        Self {
+            name: name.to_string(),
+            version: version.to_string(),
+        }
     }
 
     /// The soname, such as `libdummy-npu.so.1`.
@@ -42,7 +45,10 @@ impl VendorLibrary {
 
     /// How a container asks for it, and for its version.
     pub fn wanted(&self) -> Wanted {
-        Wanted { soname: self.soname(), function: self.function() }
+        Wanted {
+            soname: self.soname(),
+            function: self.function(),
+        }
     }
 
     /// Puts the file and the link named like the soname into `directory`.

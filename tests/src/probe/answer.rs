@@ -21,9 +21,16 @@ const SHORT: usize = 4096;
 /// Looks and tries. Refusals are answers; only a container without /proc is an
 /// error.
 pub fn answer(questions: &Questions) -> Result<Report> {
-    let paths = questions.paths.iter().map(|path| (path.clone(), look_at(path))).collect();
-    let new_nodes =
-        questions.new_nodes.iter().map(|node| (node.path.clone(), make(node))).collect();
+    let paths = questions
+        .paths
+        .iter()
+        .map(|path| (path.clone(), look_at(path)))
+        .collect();
+    let new_nodes = questions
+        .new_nodes
+        .iter()
+        .map(|node| (node.path.clone(), make(node)))
+        .collect();
     Ok(Report {
         uid: geteuid().as_raw(),
         gid: getegid().as_raw(),
@@ -36,7 +43,9 @@ pub fn answer(questions: &Questions) -> Result<Report> {
 
 fn environment() -> BTreeMap<String, String> {
     let lossy = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
-    std::env::vars_os().map(|(key, value)| (lossy(key), lossy(value))).collect()
+    std::env::vars_os()
+        .map(|(key, value)| (lossy(key), lossy(value)))
+        .collect()
 }
 
 fn look_at(path: &Path) -> PathReport {
@@ -46,11 +55,15 @@ fn look_at(path: &Path) -> PathReport {
     PathReport {
         kind,
         link_target: fs::read_link(path).ok(),
-        mode: metadata.as_ref().map_or(0, |metadata| metadata.mode() & 0o7777),
+        mode: metadata
+            .as_ref()
+            .map_or(0, |metadata| metadata.mode() & 0o7777),
         uid: metadata.as_ref().map_or(0, MetadataExt::uid),
         gid: metadata.as_ref().map_or(0, MetadataExt::gid),
         inode: metadata.as_ref().map_or(0, MetadataExt::ino),
-        device: metadata.as_ref().and_then(|metadata| device_number(kind, metadata)),
+        device: metadata
+            .as_ref()
+            .and_then(|metadata| device_number(kind, metadata)),
         read: open(path, OpenOptions::new().read(true)),
         write: open(path, OpenOptions::new().write(true)),
         read_write: open(path, OpenOptions::new().read(true).write(true)),
@@ -82,14 +95,17 @@ fn kind(metadata: Option<&Metadata>) -> Kind {
 
 fn device_number(kind: Kind, metadata: &Metadata) -> Option<DeviceNumber> {
     let number = metadata.rdev();
-    matches!(kind, Kind::CharacterDevice | Kind::BlockDevice)
-        .then(|| DeviceNumber { major: major(number), minor: minor(number) })
+    matches!(kind, Kind::CharacterDevice | Kind::BlockDevice).then(|| DeviceNumber {
+        major: major(number),
+        minor: minor(number),
+    })
 }
 
 fn entries(directory: &Path) -> Vec<String> {
     let listing = fs::read_dir(directory).into_iter().flatten().flatten();
-    let mut names: Vec<_> =
-        listing.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    let mut names: Vec<_> = listing
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
     names.sort();
     names
 }
@@ -97,21 +113,34 @@ fn entries(directory: &Path) -> Vec<String> {
 /// Makes the node, opens it and removes it again.
 fn make(node: &NewNode) -> NodeAttempt {
     let number = makedev(node.major, node.minor);
-    match mknod(&node.path, SFlag::S_IFCHR, Mode::from_bits_truncate(0o666), number) {
-        Err(errno) => NodeAttempt { made: refused(errno), read: None },
+    match mknod(
+        &node.path,
+        SFlag::S_IFCHR,
+        Mode::from_bits_truncate(0o666),
+        number,
+    ) {
+        Err(errno) => NodeAttempt {
+            made: refused(errno),
+            read: None,
+        },
         Ok(()) => {
             let read = open(&node.path, OpenOptions::new().read(true));
             // A container's own /dev: what stays there goes with it.
             let _ = fs::remove_file(&node.path);
-            NodeAttempt { made: Access::Granted, read: Some(read) }
+            NodeAttempt {
+                made: Access::Granted,
+                read: Some(read),
+            }
         }
     }
 }
 
 /// Whether `path` opens so. Never waits, never takes over a terminal.
 fn open(path: &Path, how: &OpenOptions) -> Access {
-    let opened: io::Result<File> =
-        how.clone().custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path);
+    let opened: io::Result<File> = how
+        .clone()
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
+        .open(path);
     match opened {
         Ok(_) => Access::Granted,
         Err(error) => refused(Errno::from_raw(error.raw_os_error().unwrap_or(0))),

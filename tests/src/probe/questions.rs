@@ -44,7 +44,11 @@ impl Questions {
     /// Asks to make a character device.
     #[must_use]
     pub fn new_node(mut self, path: impl Into<PathBuf>, major: u64, minor: u64) -> Self {
-        self.new_nodes.push(NewNode { path: path.into(), major, minor });
+        self.new_nodes.push(NewNode {
+            path: path.into(),
+            major,
+            minor,
+        });
         self
     }
 

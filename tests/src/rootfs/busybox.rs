@@ -22,7 +22,11 @@ pub(super) fn build(tree: &Tree) -> Result<()> {
     tree.copy_file(Path::new(BUSYBOX), "/bin/busybox")?;
 
     let applets = Captured::run(Command::new(BUSYBOX).arg("--list-full"))?.success()?;
-    for applet in applets.stdout.lines().filter(|applet| *applet != "bin/busybox") {
+    for applet in applets
+        .stdout
+        .lines()
+        .filter(|applet| *applet != "bin/busybox")
+    {
         tree.link(applet, "/bin/busybox")?;
     }
     Ok(())

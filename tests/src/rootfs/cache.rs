@@ -50,5 +50,11 @@ fn key(inputs: &[PathBuf]) -> Result<String> {
 fn identity(input: &Path) -> Result<Vec<u8>> {
     let metadata =
         fs::metadata(input).with_context(|| format!("cannot read {}", input.display()))?;
-    Ok(format!("{} {} {}", input.display(), metadata.len(), metadata.mtime()).into_bytes())
+    Ok(format!(
+        "{} {} {}",
+        input.display(),
+        metadata.len(),
+        metadata.mtime()
+    )
+    .into_bytes())
 }

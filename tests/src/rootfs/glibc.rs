@@ -14,8 +14,13 @@ use crate::compile::{self, Libc};
 use crate::loader;
 
 /// Libraries of glibc that programs commonly ask for besides libc itself.
-const COMPANIONS: [&str; 5] =
-    ["libdl.so.2", "libm.so.6", "libpthread.so.0", "libresolv.so.2", "librt.so.1"];
+const COMPANIONS: [&str; 5] = [
+    "libdl.so.2",
+    "libm.so.6",
+    "libpthread.so.0",
+    "libresolv.so.2",
+    "librt.so.1",
+];
 
 /// The program `ldconfig` itself: Ubuntu keeps it behind a shell script.
 const LDCONFIG: [&str; 2] = ["/sbin/ldconfig.real", "/sbin/ldconfig"];
@@ -54,7 +59,9 @@ pub(super) fn add_cache(tree: &Tree) -> Result<()> {
 
 /// Runs the host's `ldconfig` on the tree at `root`, as an image's build does.
 pub(crate) fn make_cache(root: &Path) -> Result<()> {
-    Captured::run(Command::new(ldconfig()?).arg("-r").arg(root))?.success().map(|_| ())
+    Captured::run(Command::new(ldconfig()?).arg("-r").arg(root))?
+        .success()
+        .map(|_| ())
 }
 
 /// The host's own name for its multiarch library directory.
@@ -83,10 +90,16 @@ fn libraries() -> Result<BTreeSet<PathBuf>> {
         .map(PathBuf::from)
         .collect();
     let libc = libraries.iter().find(|path| path.ends_with("libc.so.6"));
-    let directory =
-        libc.and_then(|path| path.parent()).context("ldd names no libc.so.6")?.to_path_buf();
-    libraries
-        .extend(COMPANIONS.iter().map(|name| directory.join(name)).filter(|path| path.is_file()));
+    let directory = libc
+        .and_then(|path| path.parent())
+        .context("ldd names no libc.so.6")?
+        .to_path_buf();
+    libraries.extend(
+        COMPANIONS
+            .iter()
+            .map(|name| directory.join(name))
+            .filter(|path| path.is_file()),
+    );
     Ok(libraries)
 }
 
@@ -95,7 +108,10 @@ fn dlopen_probe() -> Result<PathBuf> {
 }
 
 fn ldconfig() -> Result<PathBuf> {
-    let found = LDCONFIG.iter().map(PathBuf::from).find(|path| path.is_file());
+    let found = LDCONFIG
+        .iter()
+        .map(PathBuf::from)
+        .find(|path| path.is_file());
     found.context("no ldconfig on this machine (package libc-bin)")
 }
 

@@ -11,7 +11,11 @@ use crate::loader;
 
 /// The host's files that the tree is made of.
 pub(super) fn inputs() -> Result<Vec<PathBuf>> {
-    Ok(vec![busybox::BUSYBOX.into(), musl_loader().into(), dlopen_probe()?])
+    Ok(vec![
+        busybox::BUSYBOX.into(),
+        musl_loader().into(),
+        dlopen_probe()?,
+    ])
 }
 
 /// Fills `tree`: busybox for a shell, musl's loader (which is its libc too),

@@ -18,13 +18,17 @@ pub(crate) struct Tree {
 impl Tree {
     /// The tree at the directory `top`.
     pub(crate) fn at(top: &Path) -> Self {
-        Self { top: top.to_path_buf() }
+        Self {
+            top: top.to_path_buf(),
+        }
     }
 
     /// A new tree at `top` with all that `source` has, links and owners kept.
     pub(crate) fn copy_of(source: &Path, top: &Path) -> Result<Self> {
         let mut copy = Command::new("cp");
-        copy.args(["--archive", "--reflink=auto", "--no-target-directory"]).arg(source).arg(top);
+        copy.args(["--archive", "--reflink=auto", "--no-target-directory"])
+            .arg(source)
+            .arg(top);
         Captured::run(&mut copy)?.success()?;
         Ok(Self::at(top))
     }

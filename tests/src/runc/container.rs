@@ -35,7 +35,11 @@ impl<'a> Container<'a> {
         let stdout = tempfile::tempfile()?;
         let mut stderr = tempfile::tempfile()?;
         // From here on dropping it deletes what may already be there.
-        let container = Self { runc, bundle, stdout };
+        let container = Self {
+            runc,
+            bundle,
+            stdout,
+        };
         let status = runc
             .command("create")?
             .arg("--bundle")
@@ -47,7 +51,10 @@ impl<'a> Container<'a> {
             .status()
             .context("cannot run runc")?;
         if !status.success() {
-            bail!("runc create failed ({status}): {}", read_back(&mut stderr)?.trim_end());
+            bail!(
+                "runc create failed ({status}): {}",
+                read_back(&mut stderr)?.trim_end()
+            );
         }
         Ok(container)
     }
@@ -55,13 +62,17 @@ impl<'a> Container<'a> {
     /// Starts the command.
     pub fn start(&self) -> Result<()> {
         let mut command = self.runc.command("start")?;
-        Captured::run(command.arg(self.bundle.id()))?.success().map(|_| ())
+        Captured::run(command.arg(self.bundle.id()))?
+            .success()
+            .map(|_| ())
     }
 
     /// Runs another command inside.
     pub fn exec<T: AsRef<str>>(&self, args: &[T]) -> Result<Captured> {
         let mut command = self.runc.command("exec")?;
-        command.arg(self.bundle.id()).args(args.iter().map(AsRef::as_ref));
+        command
+            .arg(self.bundle.id())
+            .args(args.iter().map(AsRef::as_ref));
         Captured::run(&mut command)
     }
 
@@ -75,7 +86,10 @@ impl<'a> Container<'a> {
         let start = Instant::now();
         while self.state()?.status != "stopped" {
             if start.elapsed() > PATIENCE {
-                bail!("the container {} is still running after {PATIENCE:?}", self.bundle.id());
+                bail!(
+                    "the container {} is still running after {PATIENCE:?}",
+                    self.bundle.id()
+                );
             }
             sleep(Duration::from_millis(10));
         }

@@ -29,7 +29,10 @@ fn a_node_without_a_rule_is_refused(lab: &Lab) {
     let report = lab.probe(&bundle);
     let node = report.path(NODE).unwrap();
     let refused = Access::refused("EPERM");
-    assert_eq!((&node.read, &node.write, &node.read_write), (&refused, &refused, &refused));
+    assert_eq!(
+        (&node.read, &node.write, &node.read_write),
+        (&refused, &refused, &refused)
+    );
 }
 
 /// The same with a rule: it is the rule that makes the difference.
@@ -61,7 +64,10 @@ fn a_node_made_inside_is_refused(lab: &Lab) {
     let host = DemoHost::new().unwrap();
     let device = host.device(DemoHost::UNLIKE);
     let questions = Questions::new().new_node("/dev/made", device.major, device.minor);
-    let bundle = Bundle::builder(Rootfs::Busybox).args(asking(&questions)).build().unwrap();
+    let bundle = Bundle::builder(Rootfs::Busybox)
+        .args(asking(&questions))
+        .build()
+        .unwrap();
     let report = lab.probe(&bundle);
     let attempt = report.new_node("/dev/made").unwrap();
     assert_eq!(attempt.made, Access::Granted);

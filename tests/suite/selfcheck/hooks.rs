@@ -32,8 +32,11 @@ fn an_empty_hook_is_called(lab: &Lab) {
 fn a_hook_gets_the_state(lab: &Lab) {
     let seen = tempfile::NamedTempFile::new().unwrap();
     let script = format!("cat > {0}; echo >> {0}; env >> {0}", seen.path().display());
-    let hook =
-        HookCommand::new(Path::new(BUSYBOX)).arg("sh").arg("-c").arg(&script).env("OWN", "yes");
+    let hook = HookCommand::new(Path::new(BUSYBOX))
+        .arg("sh")
+        .arg("-c")
+        .arg(&script)
+        .env("OWN", "yes");
     let bundle = Bundle::builder(Rootfs::Busybox)
         .hook(Stage::CreateRuntime, hook)
         .annotation("org.example.note", "aye")
@@ -54,7 +57,10 @@ fn a_hook_gets_the_state(lab: &Lab) {
 /// What a failing hook says is in the runtime's error, and nothing is left.
 fn a_failing_hook_stops_the_container(lab: &Lab) {
     let script = "echo the reason >&2; exit 3";
-    let hook = HookCommand::new(Path::new(BUSYBOX)).arg("sh").arg("-c").arg(script);
+    let hook = HookCommand::new(Path::new(BUSYBOX))
+        .arg("sh")
+        .arg("-c")
+        .arg(script);
     for stage in Stage::ALL {
         let bundle = Bundle::builder(Rootfs::Busybox)
             .hook(stage, hook.clone())
@@ -63,7 +69,11 @@ fn a_failing_hook_stops_the_container(lab: &Lab) {
             .unwrap();
         let ran = lab.runc.run(&bundle).unwrap();
         assert!(!ran.status.success(), "{stage:?}");
-        assert!(ran.stderr.contains("the reason"), "{stage:?}: {}", ran.stderr);
+        assert!(
+            ran.stderr.contains("the reason"),
+            "{stage:?}: {}",
+            ran.stderr
+        );
         assert!(!bundle.in_rootfs("/ran").exists(), "{stage:?}");
         lab.assert_nothing_left(&bundle);
     }

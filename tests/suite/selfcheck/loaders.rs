@@ -18,7 +18,10 @@ on_each_cgroup_version!(
 fn the_vendor_library_is_not_found_without_the_hook(lab: &Lab) {
     for rootfs in with_a_loader() {
         let loaded = load(lab, Bundle::builder(rootfs));
-        assert!(matches!(&loaded[..], [Loaded::Failed { .. }]), "{rootfs:?}: {loaded:?}");
+        assert!(
+            matches!(&loaded[..], [Loaded::Failed { .. }]),
+            "{rootfs:?}: {loaded:?}"
+        );
     }
 }
 
@@ -39,13 +42,15 @@ fn the_vendor_library_loads_where_it_is_found(lab: &Lab) {
 }
 
 fn with_a_loader() -> impl Iterator<Item = Rootfs> {
-    Rootfs::ALL.into_iter().filter(|rootfs| match (rootfs.libc(), privilege::missing_for_musl()) {
-        (Some(Libc::Musl), Some(reason)) => {
-            privilege::report_skip("the vendor library with musl", &reason);
-            false
-        }
-        (libc, _) => libc.is_some(),
-    })
+    Rootfs::ALL.into_iter().filter(
+        |rootfs| match (rootfs.libc(), privilege::missing_for_musl()) {
+            (Some(Libc::Musl), Some(reason)) => {
+                privilege::report_skip("the vendor library with musl", &reason);
+                false
+            }
+            (libc, _) => libc.is_some(),
+        },
+    )
 }
 
 fn load(lab: &Lab, bundle: harness::bundle::BundleBuilder) -> Vec<Loaded> {

@@ -28,7 +28,12 @@ fn only_the_named_calls_fail() {
     ];
     for (errno, calls, expected) in cases {
         let ran = without_syscalls(&[errno, calls, mounts, "true"]);
-        assert_eq!(ran.status.success(), expected.is_none(), "{errno} {calls}: {}", ran.stderr);
+        assert_eq!(
+            ran.status.success(),
+            expected.is_none(),
+            "{errno} {calls}: {}",
+            ran.stderr
+        );
         assert!(
             ran.stderr.contains(expected.unwrap_or_default()),
             "{errno} {calls}: {}",
@@ -46,6 +51,10 @@ fn what_cannot_be_hidden_is_refused() {
     for (arguments, expected) in cases {
         let ran = without_syscalls(&arguments);
         assert!(!ran.status.success(), "{arguments:?}");
-        assert!(ran.stderr.contains(expected), "{arguments:?}: {}", ran.stderr);
+        assert!(
+            ran.stderr.contains(expected),
+            "{arguments:?}: {}",
+            ran.stderr
+        );
     }
 }

@@ -34,7 +34,12 @@ pub(crate) enum Goal {
 
 impl Figure {
     pub(crate) fn new(name: String, value: f64, unit: Unit, goal: Option<Goal>) -> Self {
-        Self { name, value, unit, goal }
+        Self {
+            name,
+            value,
+            unit,
+            goal,
+        }
     }
 
     fn goal(&self) -> String {
@@ -57,9 +62,15 @@ impl fmt::Display for Unit {
 
 /// A line per figure: its name first; value, unit and goal last.
 pub(crate) fn table(figures: &[Figure]) -> String {
-    let width = figures.iter().map(|figure| figure.name.len()).max().unwrap_or(0);
+    let width = figures
+        .iter()
+        .map(|figure| figure.name.len())
+        .max()
+        .unwrap_or(0);
     let line = |figure: &Figure| {
-        let Figure { name, value, unit, .. } = figure;
+        let Figure {
+            name, value, unit, ..
+        } = figure;
         format!("{name:<width$}  {value:>7.2} {unit}  {}\n", figure.goal())
     };
     figures.iter().map(line).collect()

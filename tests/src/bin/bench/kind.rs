@@ -17,8 +17,12 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// Every kind, in the order of their numbers.
-    pub(crate) const ALL: [Self; 4] =
-        [Self::NoHook, Self::EmptyHook, Self::NothingAsked, Self::ReferenceWork];
+    pub(crate) const ALL: [Self; 4] = [
+        Self::NoHook,
+        Self::EmptyHook,
+        Self::NothingAsked,
+        Self::ReferenceWork,
+    ];
 }
 
 impl fmt::Display for Kind {

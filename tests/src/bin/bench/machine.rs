@@ -36,17 +36,30 @@ impl Machine {
 
 impl fmt::Display for Machine {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { date, processor, cores, kernel, runc } = self;
-        write!(formatter, "{date}: {processor}, {cores} cores, Linux {kernel}, {runc}")
+        let Self {
+            date,
+            processor,
+            cores,
+            kernel,
+            runc,
+        } = self;
+        write!(
+            formatter,
+            "{date}: {processor}, {cores} cores, Linux {kernel}, {runc}"
+        )
     }
 }
 
 /// The model in /proc/cpuinfo, which not every architecture tells.
 fn processor() -> Result<String> {
     let information = fs::read_to_string("/proc/cpuinfo").context("cannot read /proc/cpuinfo")?;
-    let model =
-        information.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    Ok(model.map_or_else(|| std::env::consts::ARCH.to_string(), |(_, model)| model.to_string()))
+    let model = information
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    Ok(model.map_or_else(
+        || std::env::consts::ARCH.to_string(),
+        |(_, model)| model.to_string(),
+    ))
 }
 
 fn first_line(command: &mut Command) -> Result<String> {

@@ -76,8 +76,18 @@ fn measure(workload: &Workload, view: CgroupView, rounds: usize) -> Result<Vec<F
             goal.map(Goal::AtMost),
         ));
     };
-    added("added by an empty hook", Kind::EmptyHook, Kind::NoHook, None);
-    added("added by boathook, reference work", Kind::ReferenceWork, Kind::NoHook, Some(8.0));
+    added(
+        "added by an empty hook",
+        Kind::EmptyHook,
+        Kind::NoHook,
+        None,
+    );
+    added(
+        "added by boathook, reference work",
+        Kind::ReferenceWork,
+        Kind::NoHook,
+        Some(8.0),
+    );
     added(
         "added by boathook over an empty hook, nothing asked",
         Kind::NothingAsked,
@@ -89,8 +99,9 @@ fn measure(workload: &Workload, view: CgroupView, rounds: usize) -> Result<Vec<F
 
 fn binary_size() -> Result<Figure> {
     let program = binaries::program("boathook")?;
-    let bytes =
-        fs::metadata(&program).with_context(|| format!("cannot read {}", program.display()))?.len();
+    let bytes = fs::metadata(&program)
+        .with_context(|| format!("cannot read {}", program.display()))?
+        .len();
     let megabytes = bytes as f64 / 1e6;
     Ok(Figure::new(
         "size of boathook, stripped".to_string(),

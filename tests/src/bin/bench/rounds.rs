@@ -38,8 +38,14 @@ pub(crate) fn medians(workload: &Workload, view: CgroupView, rounds: usize) -> R
 /// How long `runc create` takes, in milliseconds.
 fn create(runc: &Runc, bundle: &Bundle) -> Result<f64> {
     let mut command = runc.command("create")?;
-    command.arg("--bundle").arg(bundle.directory()).arg(bundle.id());
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+        .arg("--bundle")
+        .arg(bundle.directory())
+        .arg(bundle.id());
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     let start = Instant::now();
     let status = command.status().context("cannot run runc")?;
     let time = start.elapsed().as_secs_f64() * 1e3;

@@ -57,8 +57,12 @@ impl Workload {
         let container = runc.create(&bundle)?;
         container.start()?;
 
-        let nodes: Vec<_> = (0..NODES).map(|index| format!("/dev/dummy-npu{index}")).collect();
-        let questions = nodes.iter().fold(Questions::new(), |questions, node| questions.path(node));
+        let nodes: Vec<_> = (0..NODES)
+            .map(|index| format!("/dev/dummy-npu{index}"))
+            .collect();
+        let questions = nodes
+            .iter()
+            .fold(Questions::new(), |questions, node| questions.path(node));
         let report = Report::parse(&container.exec(&questions.command()?)?.success()?.stdout)?;
         for node in &nodes {
             if report.path(node)?.read != Access::Granted {

@@ -29,17 +29,23 @@ pub(crate) fn show(host: &DemoHost, allocation: &Allocation, view: CgroupView) -
     let bundle = bundle(host, allocation)?;
     let plan = Plan::explain(&host.config_file(), bundle.directory())?;
     let runc = Runc::new(view)?;
-    let container =
-        runc.create(&bundle).with_context(|| format!("the hook's log: {}", host.log()))?;
+    let container = runc
+        .create(&bundle)
+        .with_context(|| format!("the hook's log: {}", host.log()))?;
     container.start()?;
-    step("runc", &format!("started a container with the hook on {view}"));
+    step(
+        "runc",
+        &format!("started a container with the hook on {view}"),
+    );
 
     let comparison = compare(host, &plan, &container)?;
     print!("{comparison}");
     drop(container);
     let mut wrong = comparison.differences();
     wrong.extend(
-        leftovers::of(&runc, &bundle)?.into_iter().map(|left| format!("left behind: {left}")),
+        leftovers::of(&runc, &bundle)?
+            .into_iter()
+            .map(|left| format!("left behind: {left}")),
     );
     if !wrong.is_empty() {
         bail!("on {view}: {}", wrong.join("; "));
@@ -89,7 +95,9 @@ fn node_row(host: &DemoHost, plan: &Plan, report: &Report, index: usize) -> Resu
     let path = node(index);
     let device = host.device(index);
     let number = format!("c {}:{}", device.major, device.minor);
-    let planned = plan.node(&path).map(|(major, minor)| format!("c {major}:{minor}"));
+    let planned = plan
+        .node(&path)
+        .map(|(major, minor)| format!("c {major}:{minor}"));
     let seen = describe(report.path(&path)?);
     let asked = ALLOCATED.contains(&index);
     let right = if asked {
@@ -99,7 +107,11 @@ fn node_row(host: &DemoHost, plan: &Plan, report: &Report, index: usize) -> Resu
     };
     Ok(Row {
         what: path.display().to_string(),
-        asked: if asked { format!("npu-{index}") } else { NOTHING.to_string() },
+        asked: if asked {
+            format!("npu-{index}")
+        } else {
+            NOTHING.to_string()
+        },
         planned: planned.unwrap_or(NOTHING.to_string()),
         seen,
         right,
@@ -138,8 +150,13 @@ fn denied_row(report: &Report, path: &Path, device: AliasDevice) -> Result<Row> 
 
 fn library_row(plan: &Plan, container: &Container<'_>) -> Result<Row> {
     let library = VendorLibrary::dummy_npu();
-    let printed = container.exec(&loader::command(&[library.wanted()]))?.success()?.stdout;
-    let planned = plan.library(&library.file_name()).map(|path| path.display().to_string());
+    let printed = container
+        .exec(&loader::command(&[library.wanted()]))?
+        .success()?
+        .stdout;
+    let planned = plan
+        .library(&library.file_name())
+        .map(|path| path.display().to_string());
     let (seen, found) = match loader::parse(&printed)?.into_iter().next() {
         Some(Loaded::Found { answer, .. }) => {
             (format!("version {answer}"), answer == library.version)

@@ -39,7 +39,9 @@ pub(crate) struct Allocation {
 impl DemoKubelet {
     pub(crate) fn start() -> Result<Self> {
         // In /tmp, because the path of a socket has 107 bytes at most.
-        let directory = tempfile::Builder::new().prefix("boathook-kubelet-").tempdir_in("/tmp")?;
+        let directory = tempfile::Builder::new()
+            .prefix("boathook-kubelet-")
+            .tempdir_in("/tmp")?;
         let mut process = Command::new(binaries::program("fake-kubelet")?)
             .arg("--dir")
             .arg(directory.path())
@@ -47,9 +49,20 @@ impl DemoKubelet {
             .stdout(Stdio::piped())
             .spawn()
             .context("cannot start fake-kubelet")?;
-        let commands = process.stdin.take().context("fake-kubelet has no standard input")?;
-        let printed = process.stdout.take().context("fake-kubelet has no standard output")?;
-        Ok(Self { directory, process, commands, events: forward(printed) })
+        let commands = process
+            .stdin
+            .take()
+            .context("fake-kubelet has no standard input")?;
+        let printed = process
+            .stdout
+            .take()
+            .context("fake-kubelet has no standard output")?;
+        Ok(Self {
+            directory,
+            process,
+            commands,
+            events: forward(printed),
+        })
     }
 
     /// The directory in which plugins register.
@@ -60,7 +73,9 @@ impl DemoKubelet {
     /// Waits until a plugin offers devices of `resource`: how many.
     pub(crate) fn wait_for_devices(&mut self, resource: &str) -> Result<usize> {
         let event = self.wait_for("devices", |event| event["resource"] == resource)?;
-        let devices = event["devices"].as_array().context("the event has no devices")?;
+        let devices = event["devices"]
+            .as_array()
+            .context("the event has no devices")?;
         Ok(devices.len())
     }
 
@@ -74,7 +89,10 @@ impl DemoKubelet {
 
     fn wait_for(&mut self, name: &str, fits: impl Fn(&Value) -> bool) -> Result<Value> {
         let start = Instant::now();
-        while let Ok(event) = self.events.recv_timeout(PATIENCE.saturating_sub(start.elapsed())) {
+        while let Ok(event) = self
+            .events
+            .recv_timeout(PATIENCE.saturating_sub(start.elapsed()))
+        {
             if event["event"] == name && fits(&event) {
                 return Ok(event);
             }
@@ -96,7 +114,10 @@ impl Drop for DemoKubelet {
 
 impl fmt::Display for Allocation {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let pairs = self.envs.iter().map(|(key, value)| format!("{key}={value}"));
+        let pairs = self
+            .envs
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"));
         formatter.write_str(&pairs.collect::<Vec<_>>().join(" "))
     }
 }

@@ -25,18 +25,29 @@ const ALLOCATED: [usize; 2] = [3, 5];
 
 fn main() -> Result<()> {
     let host = DemoHost::new()?;
-    step("host", "a directory with 64 NPUs, one vendor library and one class file");
+    step(
+        "host",
+        "a directory with 64 NPUs, one vendor library and one class file",
+    );
 
     let mut kubelet = DemoKubelet::start()?;
     let plugin = Plugin::start(kubelet.directory(), &host.config_file())?;
-    let offered =
-        kubelet.wait_for_devices(DemoHost::RESOURCE).map_err(|error| plugin.explain(error))?;
-    step("plugin", &format!("registered {} with {offered} devices", DemoHost::RESOURCE));
+    let offered = kubelet
+        .wait_for_devices(DemoHost::RESOURCE)
+        .map_err(|error| plugin.explain(error))?;
+    step(
+        "plugin",
+        &format!("registered {} with {offered} devices", DemoHost::RESOURCE),
+    );
 
     let ids = ALLOCATED.map(|index| format!("npu-{index}"));
-    let allocation =
-        kubelet.allocate(DemoHost::RESOURCE, &ids).map_err(|error| plugin.explain(error))?;
-    step("allocate", &format!("{} of {offered}: {allocation}", ids.join(" and ")));
+    let allocation = kubelet
+        .allocate(DemoHost::RESOURCE, &ids)
+        .map_err(|error| plugin.explain(error))?;
+    step(
+        "allocate",
+        &format!("{} of {offered}: {allocation}", ids.join(" and ")),
+    );
 
     let mut shown = 0;
     for view in CgroupView::ALL {

@@ -43,7 +43,11 @@ impl Plan {
     /// Asks the hook about a bundle; nothing is changed by it.
     pub(crate) fn explain(config: &Path, bundle: &Path) -> Result<Self> {
         let mut command = Command::new(binaries::program("boathook")?);
-        command.arg("--config").arg(config).args(["explain", "--json", "--bundle"]).arg(bundle);
+        command
+            .arg("--config")
+            .arg(config)
+            .args(["explain", "--json", "--bundle"])
+            .arg(bundle);
         let explained = Captured::run(&mut command)?.success()?;
         serde_json::from_str(&explained.stdout).context("boathook explain printed no plan")
     }

@@ -1,0 +1,58 @@
+//! Which classes are there, and what the host has of them.
+
+use device_class::config::Config;
+use device_class::discover::{self, Inventory};
+use device_class::load::{self, ClassSource};
+
+use super::{Finding, Verdict};
+use crate::grant;
+
+pub(super) fn check(config: &Config) -> Vec<Finding> {
+    let error = |text: String| vec![Finding::new(Verdict::Error, "classes", text)];
+    let host = match grant::open_root("the host's root", &config.host_root) {
+        Ok(host) => host,
+        Err(problem) => return error(problem.to_string()),
+    };
+    let sources = match load::sources(&config.classes) {
+        Ok(sources) => sources,
+        Err(problem) => return error(problem.to_string()),
+    };
+    if sources.is_empty() {
+        let directories: Vec<_> = config
+            .classes
+            .iter()
+            .map(|d| d.display().to_string())
+            .collect();
+        let text = format!("no class file in {}", directories.join(" or "));
+        return vec![Finding::new(Verdict::Warning, "classes", text)];
+    }
+    let one = |source: &ClassSource| {
+        let subject = format!("class {}", source.name);
+        match source.parse() {
+            Ok(class) => found(subject, &discover::devices(&class, &host)),
+            Err(problem) => vec![Finding::new(Verdict::Error, subject, problem.to_string())],
+        }
+    };
+    sources.iter().flat_map(one).collect()
+}
+
+fn found(subject: String, inventory: &Inventory) -> Vec<Finding> {
+    let warning = |text: &String| Finding::new(Verdict::Warning, subject.clone(), text.clone());
+    let mut findings: Vec<Finding> = inventory.warnings.iter().map(warning).collect();
+    let devices = &inventory.devices;
+    let healthy = devices
+        .iter()
+        .filter(|device| device.health.is_healthy())
+        .count();
+    let text = match devices.len() {
+        0 => "no device on this host".to_owned(),
+        all => format!("{healthy} of {all} devices healthy"),
+    };
+    let verdict = if healthy == devices.len() {
+        Verdict::Ok
+    } else {
+        Verdict::Warning
+    };
+    findings.push(Finding::new(verdict, subject, text));
+    findings
+}

@@ -1,0 +1,49 @@
+//! Which engines and runtimes the host has.
+
+use std::path::Path;
+
+use super::{Finding, Verdict};
+
+/// Where distributions and installers put programs (file-hierarchy(7), and
+/// what k3s, rke2 and snaps add).
+const DIRECTORIES: [&str; 8] = [
+    "usr/bin",
+    "usr/sbin",
+    "usr/local/bin",
+    "usr/local/sbin",
+    "opt/bin",
+    "snap/bin",
+    "var/lib/rancher/k3s/data/current/bin",
+    "var/lib/rancher/rke2/bin",
+];
+
+const PROGRAMS: [&str; 9] = [
+    "containerd",
+    "crio",
+    "dockerd",
+    "podman",
+    "k3s",
+    "rke2",
+    "runc",
+    "crun",
+    "youki",
+];
+
+pub(super) fn check(host_root: &Path) -> Vec<Finding> {
+    let found: Vec<Finding> = PROGRAMS
+        .iter()
+        .filter_map(|program| {
+            let paths = DIRECTORIES
+                .iter()
+                .map(|dir| host_root.join(dir).join(program));
+            let path = paths.into_iter().find(|path| path.is_file())?;
+            let text = path.display().to_string();
+            Some(Finding::new(Verdict::Ok, format!("engine {program}"), text))
+        })
+        .collect();
+    if found.is_empty() {
+        let text = "none found in the usual directories; nobody will call the hook";
+        return vec![Finding::new(Verdict::Warning, "engines", text)];
+    }
+    found
+}

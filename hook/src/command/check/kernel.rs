@@ -1,0 +1,88 @@
+//! What the kernel offers, and what this process may do with it.
+
+use std::fs;
+use std::path::Path;
+
+use super::{Finding, Verdict};
+use crate::cgroup::DeviceCgroup;
+use crate::mount::KernelCalls;
+
+pub(super) fn check() -> Vec<Finding> {
+    let mut findings = vec![privileges()];
+    findings.extend(calls());
+    findings.push(cgroup());
+    findings.push(cgroup_driver());
+    findings.extend(jit_harden());
+    findings
+}
+
+fn privileges() -> Finding {
+    if nix::unistd::geteuid().is_root() {
+        Finding::new(Verdict::Ok, "privileges", "root")
+    } else {
+        let text = "not root: run this as root to see what the hook sees";
+        Finding::new(Verdict::Warning, "privileges", text)
+    }
+}
+
+fn calls() -> Vec<Finding> {
+    let KernelCalls {
+        openat2,
+        open_tree,
+        move_mount,
+        mount_setattr,
+        fsopen,
+    } = KernelCalls::probe();
+    let table = [
+        ("openat2", openat2, "5.6"),
+        ("open_tree", open_tree, "5.2"),
+        ("move_mount", move_mount, "5.2"),
+        ("mount_setattr", mount_setattr, "5.12"),
+        ("fsopen", fsopen, "5.2"),
+    ];
+    let finding = |(name, usable, since)| {
+        let subject = format!("kernel call {name}");
+        if usable {
+            Finding::new(Verdict::Ok, subject, "usable")
+        } else {
+            let text = format!(
+                "not usable, the slower way is taken; it needs Linux {since} and no seccomp filter"
+            );
+            Finding::new(Verdict::Warning, subject, text)
+        }
+    };
+    table.into_iter().map(finding).collect()
+}
+
+fn cgroup() -> Finding {
+    let me = i32::try_from(std::process::id()).unwrap_or_default();
+    match DeviceCgroup::of(me) {
+        Ok(Some(DeviceCgroup::V1(_))) => Finding::new(Verdict::Ok, "cgroup", "v1, devices.allow"),
+        Ok(Some(DeviceCgroup::V2(_))) => Finding::new(Verdict::Ok, "cgroup", "v2, BPF programs"),
+        Ok(None) => {
+            let text = "no device controller: no device rule can be set, and none is needed";
+            Finding::new(Verdict::Warning, "cgroup", text)
+        }
+        Err(error) => Finding::new(Verdict::Error, "cgroup", error.to_string()),
+    }
+}
+
+fn cgroup_driver() -> Finding {
+    // sd_booted(3): this directory is there when systemd is the init system.
+    let text = if Path::new("/run/systemd/system").is_dir() {
+        "systemd is running; engines may use its cgroup driver or cgroupfs"
+    } else {
+        "systemd is not running, so engines use cgroupfs"
+    };
+    Finding::new(Verdict::Ok, "cgroup driver", text)
+}
+
+/// At 2 the kernel blinds programs for every user and does not show them.
+fn jit_harden() -> Option<Finding> {
+    let value = fs::read_to_string("/proc/sys/net/core/bpf_jit_harden").ok()?;
+    (value.trim() == "2").then(|| {
+        let text = "2: device programs can't be read back and are made anew from the \
+                    container's spec; set 1 to have them kept as they are";
+        Finding::new(Verdict::Warning, "net.core.bpf_jit_harden", text)
+    })
+}
