@@ -15,12 +15,7 @@ use crate::grant;
 /// Reads one class file and tells what it would find on this host.
 pub(super) fn run(file: &Path, config: &Config) -> Result<ExitCode, CommandError> {
     let class = ClassSource::read(file)?.parse()?;
-    let host = grant::open_root("the host's root", &config.host_root).map_err(|error| {
-        CommandError::Grant {
-            whose: String::new(),
-            error,
-        }
-    })?;
+    let host = grant::open_root("the host's root", &config.host_root)?;
     let inventory = discover::devices(&class, &host);
     let mut out = io::stdout().lock();
     writeln!(
@@ -70,10 +65,6 @@ pub(super) fn run(file: &Path, config: &Config) -> Result<ExitCode, CommandError
     )
     .map_err(|error| grant::GrantError::Edits {
         class: class.name.to_string(),
-        error,
-    })
-    .map_err(|error| CommandError::Grant {
-        whose: String::new(),
         error,
     })?;
     let missing = |unfit: &Presence<std::path::PathBuf>| match unfit {

@@ -12,19 +12,11 @@ use crate::oci::Bundle;
 
 /// Prints the plan for a bundle, and changes nothing.
 pub(super) fn run(bundle: &Path, json: bool, config: &Config) -> Result<ExitCode, CommandError> {
-    let whose = String::new;
-    let bundle = Bundle::read(bundle).map_err(|error| CommandError::Bundle {
-        whose: whose(),
-        error,
-    })?;
-    let plan = grant::plan_for(&bundle, config).map_err(|error| CommandError::Grant {
-        whose: whose(),
-        error,
-    })?;
+    let bundle = Bundle::read(bundle)?;
+    let plan = grant::plan_for(&bundle, config)?;
     let mut out = io::stdout().lock();
     if json {
-        serde_json::to_writer_pretty(&mut out, &plan)?;
-        writeln!(out)?;
+        writeln!(out, "{}", serde_json::to_string_pretty(&plan)?)?;
     } else {
         write!(out, "{plan}")?;
     }

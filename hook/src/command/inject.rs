@@ -13,25 +13,21 @@ use crate::oci::{Bundle, State};
 /// Gives the container whose State is on stdin what it asks for.
 pub(super) fn run(config: &Config) -> Result<ExitCode, CommandError> {
     let state = State::read(io::stdin().lock())?;
-    let whose = || format!("container {}: ", state.id);
-    let bundle = Bundle::of(&state).map_err(|error| CommandError::Bundle {
-        whose: whose(),
-        error,
+    let notes = give(&state, config).map_err(|error| CommandError::Container {
+        id: state.id.clone(),
+        error: Box::new(error),
     })?;
-    let plan = grant::plan_for(&bundle, config).map_err(|error| CommandError::Grant {
-        whose: whose(),
-        error,
-    })?;
-    if plan.grants.is_empty() {
-        return Ok(ExitCode::Success);
-    }
-    let report =
-        apply::apply(&plan, &state, &bundle, config).map_err(|error| CommandError::Apply {
-            id: state.id.clone(),
-            error,
-        })?;
-    for line in report {
-        tracing::warn!("container {}: {line}", state.id);
+    for note in notes {
+        tracing::warn!("container {}: {note}", state.id);
     }
     Ok(ExitCode::Success)
+}
+
+fn give(state: &State, config: &Config) -> Result<Vec<String>, CommandError> {
+    let bundle = Bundle::of(state)?;
+    let plan = grant::plan_for(&bundle, config)?;
+    if plan.steps.is_empty() {
+        return Ok(Vec::new());
+    }
+    Ok(apply::apply(&plan, state, &bundle, config)?)
 }

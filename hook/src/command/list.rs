@@ -64,12 +64,7 @@ impl Listed {
 
 /// Prints every device of every class.
 pub(super) fn run(json: bool, config: &Config) -> Result<ExitCode, CommandError> {
-    let host = grant::open_root("the host's root", &config.host_root).map_err(|error| {
-        CommandError::Grant {
-            whose: String::new(),
-            error,
-        }
-    })?;
+    let host = grant::open_root("the host's root", &config.host_root)?;
     let mut listed = Vec::new();
     let mut empty = Vec::new();
     for source in load::sources(&config.classes)? {
@@ -90,8 +85,7 @@ pub(super) fn run(json: bool, config: &Config) -> Result<ExitCode, CommandError>
     }
     let mut out = io::stdout().lock();
     if json {
-        serde_json::to_writer_pretty(&mut out, &listed)?;
-        writeln!(out)?;
+        writeln!(out, "{}", serde_json::to_string_pretty(&listed)?)?;
         return Ok(ExitCode::Success);
     }
     let head = ["CLASS", "DEVICE", "RESOURCE", "HEALTH", "NUMA", "NODES"].map(str::to_owned);

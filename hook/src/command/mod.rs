@@ -7,6 +7,8 @@ mod inject;
 mod list;
 mod table;
 
+use std::io;
+
 use device_class::config::Config;
 use device_class::strict_toml::FileError;
 
@@ -27,35 +29,28 @@ pub enum CommandError {
     #[error(transparent)]
     State(#[from] StateError),
     /// The bundle can't be used.
-    #[error("{whose}{error}")]
-    Bundle {
-        /// The container, where it is known.
-        whose: String,
-        /// What is wrong.
-        error: BundleError,
-    },
+    #[error(transparent)]
+    Bundle(#[from] BundleError),
     /// The container can't have what it asks for.
-    #[error("{whose}{error}")]
-    Grant {
-        /// The container, where it is known.
-        whose: String,
-        /// What is wrong.
-        error: GrantError,
-    },
+    #[error(transparent)]
+    Grant(Box<GrantError>),
     /// The plan could not be carried out.
+    #[error(transparent)]
+    Apply(Box<ApplyError>),
+    /// The container for which something failed.
     #[error("container {id}: {error}")]
-    Apply {
-        /// The container.
+    Container {
+        /// Its id.
         id: String,
         /// What failed.
-        error: ApplyError,
+        error: Box<CommandError>,
     },
     /// The process could not give up its capabilities.
     #[error("capabilities can't be given up: {0}")]
     Confine(#[from] caps::errors::CapsError),
     /// The output could not be written.
     #[error("the output can't be written: {0}")]
-    Output(#[from] std::io::Error),
+    Output(#[from] io::Error),
     /// The output could not be made into JSON.
     #[error("the output can't be made into JSON: {0}")]
     Json(#[from] serde_json::Error),
@@ -66,18 +61,31 @@ impl CommandError {
     pub fn exit_code(&self) -> ExitCode {
         match self {
             CommandError::Config(_) => ExitCode::Config,
-            CommandError::State(_) | CommandError::Bundle { .. } => ExitCode::Spec,
-            CommandError::Grant { error, .. } => match error {
+            CommandError::State(_) | CommandError::Bundle(_) => ExitCode::Spec,
+            CommandError::Grant(error) => match **error {
                 GrantError::Class(_) | GrantError::SameEnv { .. } | GrantError::Root { .. } => {
                     ExitCode::Config
                 }
                 _ => ExitCode::Request,
             },
-            CommandError::Apply { .. } => ExitCode::Injection,
+            CommandError::Apply(_) => ExitCode::Injection,
+            CommandError::Container { error, .. } => error.exit_code(),
             CommandError::Confine(_) | CommandError::Output(_) | CommandError::Json(_) => {
                 ExitCode::Failure
             }
         }
+    }
+}
+
+impl From<GrantError> for CommandError {
+    fn from(error: GrantError) -> Self {
+        CommandError::Grant(Box::new(error))
+    }
+}
+
+impl From<ApplyError> for CommandError {
+    fn from(error: ApplyError) -> Self {
+        CommandError::Apply(Box::new(error))
     }
 }
 
@@ -97,7 +105,7 @@ pub fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
         }
     };
     crate::log::start(config.log_file.as_deref());
-    match &cli.command {
+    let done = match &cli.command {
         Command::Prestart | Command::CreateRuntime => inject::run(&config),
         Command::Explain { bundle, json } => explain::run(bundle, *json, &config),
         Command::List { json } => list::run(*json, &config),
@@ -105,5 +113,12 @@ pub fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
             command: ClassCommand::Check { file },
         } => class_check::run(file, &config),
         Command::Check => check::run(&config),
+    };
+    match done {
+        // Whoever read the output has read enough.
+        Err(CommandError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            Ok(ExitCode::Success)
+        }
+        done => done,
     }
 }
