@@ -179,8 +179,8 @@ fn a_descriptor_is_held_for_no_more_than_each_level() {
     let down = vec![level.as_str(); 250].join("/");
     symlink(&down, base.path().join("down")).unwrap();
     symlink(format!("{down}/on"), base.path().join("start")).unwrap();
-    symlink(vec![level.as_str(); 10].join("/"), path.join("on")).unwrap();
-    fs::create_dir_all(path.join(vec![level.as_str(); 10].join("/"))).unwrap();
+    symlink([level.as_str(); 10].join("/"), path.join("on")).unwrap();
+    fs::create_dir_all(path.join([level.as_str(); 10].join("/"))).unwrap();
 
     let root = RootDir::open(base.path(), Resolver::Walk).unwrap();
     assert!(root.lookup(Path::new("down")).unwrap().is_some());

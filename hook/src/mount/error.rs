@@ -77,13 +77,26 @@ pub enum Error {
     MountInfo(#[from] MountInfoError),
     /// A path of the host leads to another file in the container's namespace.
     #[error(
-        "{} is not the file in the container's mount namespace that it is on the host; it was \
-         replaced, or the namespace has no copy of the host's mounts",
+        "{} is not the file in the container's mount namespace that it was on the host: it was \
+         replaced in the meantime, or the namespace has no copy of the host's mounts",
         path.display()
     )]
     Changed {
         /// The path that was asked for.
         path: PathBuf,
+    },
+    /// A file was deleted on its way: the kernel mounts no such file, and
+    /// nothing on one.
+    #[error(
+        "{} or {} was deleted while the one was mounted on the other: start the container again",
+        from.display(),
+        to.display()
+    )]
+    Removed {
+        /// The path of the source.
+        from: PathBuf,
+        /// The path of the target.
+        to: PathBuf,
     },
     /// After mounting, something else than the mount was found at the target.
     #[error("{} was exchanged while something was mounted on it", path.display())]

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::rc::Rc;
 
+use nix::errno::Errno;
+
 use super::propagation::Propagation;
 use super::source::Form;
 use super::{Error, HostRoot, KernelCalls, Result, Source, bind};
@@ -39,12 +41,23 @@ impl Mounter {
     /// # Errors
     /// [`Error::Shared`] if the mount would appear on the host too. On kernels
     /// without detached mounts also [`Error::Changed`], [`Error::Exchanged`]
-    /// and [`Error::Submounts`]. Otherwise [`Error::System`].
+    /// and [`Error::Submounts`], on others [`Error::Removed`]. Otherwise [`Error::System`].
     pub fn attach(&mut self, source: Source, target: &Target) -> Result<()> {
         self.propagation.check(target)?;
         let identity = source.identity();
         let (root, attributes, depth) = match source.form {
-            Form::Detached(mount) => return mount.attach(target).map(drop),
+            Form::Detached(mount) => {
+                return match mount.attach(target) {
+                    Err(Error::System {
+                        errno: Errno::ENOENT,
+                        ..
+                    }) => Err(Error::Removed {
+                        from: source.path,
+                        to: target.path(),
+                    }),
+                    attached => attached.map(drop),
+                };
+            }
             Form::Again {
                 root,
                 attributes,

@@ -1,0 +1,368 @@
+//! What is mounted, and what is refused, in a container without a user
+//! namespace.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
+use std::path::Path;
+
+use anyhow::{Result, bail, ensure};
+use hook::container::{ContainerNamespace, DeviceNumber, Error as RootError, FileKind, Name};
+use hook::mount::{Attributes, Depth, Error, KernelCalls, TmpfsOptions};
+use nix::errno::Errno;
+use nix::mount::{MsFlags, mount};
+use nix::sys::stat::Mode;
+
+use crate::container::Kind;
+use crate::runner::Case;
+use crate::scene::Scene;
+
+pub(crate) const ALL: &[(&str, Case)] = &[
+    ("calls_are_probed", calls_are_probed),
+    ("device_node", device_node),
+    ("library", library),
+    ("directory_with_mounts_below", directory_with_mounts_below),
+    ("tmpfs_of_libraries", tmpfs_of_libraries),
+    ("twice", twice),
+    (
+        "shared_propagation_is_refused",
+        shared_propagation_is_refused,
+    ),
+    ("link_at_the_leaf_is_refused", link_at_the_leaf_is_refused),
+    ("read_only_root", read_only_root),
+    ("source_replaced_on_the_way", source_replaced_on_the_way),
+    ("source_removed_on_the_way", source_removed_on_the_way),
+    ("own_namespace_is_refused", own_namespace_is_refused),
+    ("threads_are_refused", threads_are_refused),
+];
+
+pub(crate) const OPTIONS: TmpfsOptions<'_> = TmpfsOptions {
+    size: 64 << 10,
+    mode: Mode::from_bits_truncate(0o755),
+    label: None,
+};
+
+fn calls_are_probed(scene: &mut Scene) -> Result<()> {
+    let calls = scene.host()?.calls;
+    let mounts = scene.calls.detached();
+    let expected = KernelCalls {
+        openat2: scene.calls == crate::hidden::Calls::Kernel,
+        open_tree: mounts,
+        move_mount: mounts,
+        mount_setattr: mounts,
+        fsopen: mounts,
+    };
+    ensure!(calls == expected, "{calls:?}");
+    Ok(())
+}
+
+fn device_node(scene: &mut Scene) -> Result<()> {
+    let container = scene.container(Kind::Plain)?;
+    let host = scene.host()?;
+    let file = host.root.file(Path::new("null0"))?;
+    let null = DeviceNumber {
+        block: false,
+        major: 1,
+        minor: 3,
+    };
+    file.expect_device(null)?;
+    ensure!(
+        file.expect_device(DeviceNumber { minor: 7, ..null })
+            .is_err()
+    );
+    let new = host.source("null0", Attributes::DEVICE)?;
+    let over = host.source("null0", Attributes::DEVICE)?;
+
+    let (root, mut mounter) = scene.enter(&container, &host)?;
+    // A new node, and one that the container has already: its /dev/zero.
+    for (source, path) in [(new, "dev/v/null0"), (over, "dev/zero")] {
+        let target = root.mount_point(Path::new(path), source.kind())?;
+        mounter.attach(source, &target)?;
+        let meta = fs::metadata(scene.rootfs(path))?;
+        ensure!(
+            meta.file_type().is_char_device() && meta.rdev() == 0x103,
+            "{path}"
+        );
+        scene.mount_at(path)?.expect(&["nosuid", "noexec"])?;
+        // It works as a device, and not as a file.
+        fs::OpenOptions::new()
+            .write(true)
+            .open(scene.rootfs(path))?
+            .write_all(b"x")?;
+    }
+    scene.host_is_untouched()
+}
+
+fn library(scene: &mut Scene) -> Result<()> {
+    let container = scene.container(Kind::Plain)?;
+    let host = scene.host()?;
+    let new = host.source("lib.so", Attributes::FILE)?;
+    let over = host.source("lib.so", Attributes::FILE)?;
+
+    let (root, mut mounter) = scene.enter(&container, &host)?;
+    for (source, path, real) in [
+        (new, "/lib/v/lib.so", "usr/lib/v/lib.so"),
+        (over, "/usr/lib/existing.so", "usr/lib/existing.so"),
+    ] {
+        let target = root.mount_point(Path::new(path), source.kind())?;
+        mounter.attach(source, &target)?;
+        ensure!(fs::read_to_string(scene.rootfs(real))? == "a library");
+        scene.mount_at(real)?.expect(&["ro", "nosuid", "nodev"])?;
+        let error = fs::write(scene.rootfs(real), "changed").err();
+        let errno = error.and_then(|error| error.raw_os_error());
+        ensure!(errno == Some(libc::EROFS), "{errno:?}");
+    }
+    scene.host_is_untouched()
+}
+
+fn directory_with_mounts_below(scene: &mut Scene) -> Result<()> {
+    let upper = scene.base.join("host/tree");
+    let lower = upper.join("lower");
+    fs::create_dir_all(&lower)?;
+    let none = None::<&str>;
+    mount(Some("tmpfs"), &lower, Some("tmpfs"), MsFlags::empty(), none)?;
+    fs::write(lower.join("file"), "below")?;
+    fs::create_dir(scene.base.join("host/flat"))?;
+
+    let container = scene.container(Kind::Plain)?;
+    let host = scene.host()?;
+    let source = |path, attributes, depth| host.source_of(path, attributes, depth);
+    let single = source("tree", Attributes::FILE, Depth::Single)?;
+    let flat = source("flat", Attributes::FILE, Depth::Recursive)?;
+    let free = source("tree", Attributes::default(), Depth::Recursive)?;
+    let whole = source("tree", Attributes::FILE, Depth::Recursive)?;
+
+    let (root, mut mounter) = scene.enter(&container, &host)?;
+    for (source, path) in [(single, "single"), (flat, "flat"), (free, "free")] {
+        let target = root.mount_point(Path::new(path), source.kind())?;
+        mounter.attach(source, &target)?;
+    }
+    scene
+        .mount_at("single")?
+        .expect(&["ro", "nosuid", "nodev"])?;
+    ensure!(!scene.rootfs("single/lower/file").exists());
+    scene.mount_at("flat")?.expect(&["ro", "nosuid", "nodev"])?;
+    scene.mount_at("free/lower")?.expect(&[])?;
+
+    let target = root.mount_point(Path::new("whole"), FileKind::Directory)?;
+    let attached = mounter.attach(whole, &target);
+    if scene.calls.detached() {
+        attached?;
+        scene
+            .mount_at("whole/lower")?
+            .expect(&["ro", "nosuid", "nodev"])?;
+        return Ok(());
+    }
+    // An older kernel would leave what is below writable.
+    ensure!(
+        matches!(attached, Err(Error::Submounts { .. })),
+        "{attached:?}"
+    );
+    ensure!(scene.mounts_at("whole")?.is_empty() && scene.mounts_at("whole/lower")?.is_empty());
+    Ok(())
+}
+
+fn tmpfs_of_libraries(scene: &mut Scene) -> Result<()> {
+    let container = scene.container(Kind::Plain)?;
+    let host = scene.host()?;
+    let early = host.source("lib.so", Attributes::FILE)?;
+    let late = host.source("lib.so", Attributes::FILE)?;
+
+    let (root, mut mounter) = scene.enter(&container, &host)?;
+    let target = root.mount_point(Path::new("/usr/lib/v"), FileKind::Directory)?;
+    let staged = mounter.tmpfs(target, &OPTIONS)?;
+    let directory = staged.directory().clone();
+    directory.symlink(Name::new("libv.so")?, Path::new("libv.so.1"))?;
+    directory.create_dir(Name::new("sub")?, Mode::from_bits_truncate(0o755))?;
+    let before = directory.mount_point(Name::new("libv.so.1")?, early.kind())?;
+    let tmpfs = staged.attach(&mut mounter)?;
+    mounter.attach(early, &before)?;
+    let after = tmpfs
+        .directory()
+        .mount_point(Name::new("libv.so.2")?, late.kind())?;
+    mounter.attach(late, &after)?;
+    tmpfs.set_read_only(&mounter)?;
+
+    let mounted = scene.mount_at("usr/lib/v")?;
+    mounted.expect(&["ro", "nosuid", "nodev"])?;
+    ensure!(mounted.fs_type == "tmpfs");
+    let meta = fs::metadata(scene.rootfs("usr/lib/v"))?;
+    ensure!((meta.mode() & 0o7777, meta.uid(), meta.gid()) == (0o755, 0, 0));
+    for library in [
+        "usr/lib/v/libv.so",
+        "usr/lib/v/libv.so.1",
+        "lib/v/libv.so.2",
+    ] {
+        ensure!(
+            fs::read_to_string(scene.rootfs(library))? == "a library",
+            "{library}"
+        );
+    }
+    scene
+        .mount_at("usr/lib/v/libv.so.1")?
+        .expect(&["ro", "nosuid", "nodev"])?;
+    let error = fs::write(scene.rootfs("usr/lib/v/more"), "").err();
+    let errno = error.and_then(|error| error.raw_os_error());
+    ensure!(errno == Some(libc::EROFS), "{errno:?}");
+    // The image's own directory has only the mount point.
+    scene.host_is_untouched()
+}
+
+fn twice(scene: &mut Scene) -> Result<()> {
+    let container = scene.container(Kind::Plain)?;
+    let host = scene.host()?;
+    let first = host.source("lib.so", Attributes::FILE)?;
+    let second = host.source("lib.so", Attributes::FILE)?;
+    let third = host.source("null0", Attributes::DEVICE)?;
+
+    let (root, mut mounter) = scene.enter(&container, &host)?;
+    let path = Path::new("usr/lib/lib.so");
+    let target = root.mount_point(path, first.kind())?;
+    ensure!(target.created() && !target.shows(first.identity()));
+    mounter.attach(first, &target)?;
+    // What is there can be recognised, and mounting it again does no harm.
+    let target = root.mount_point(path, second.kind())?;
+    ensure!(!target.created() && target.shows(second.identity()));
+    ensure!(!target.shows(third.identity()));
+    mounter.attach(second, &target)?;
+    ensure!(fs::read_to_string(scene.rootfs("usr/lib/lib.so"))? == "a library");
+    scene.host_is_untouched()
+}
+
+fn shared_propagation_is_refused(scene: &mut Scene) -> Result<()> {
+    let none = None::<&str>;
+    mount(none, &scene.base, none, MsFlags::MS_SHARED, none)?;
+    let container = scene.container(Kind::Shared)?;
+    let host = scene.host()?;
+    let source = host.source("lib.so", Attributes::FILE)?;
+    let again = host.source("lib.so", Attributes::FILE)?;
+
+    let (root, mut mounter) = scene.enter(&container, &host)?;
+    let target = root.mount_point(Path::new("lib.so"), source.kind())?;
+    let refused = mounter.attach(source, &target);
+    ensure!(matches!(refused, Err(Error::Shared { .. })), "{refused:?}");
+    // Also where the target was there before.
+    let target = root.mount_point(Path::new("lib.so"), again.kind())?;
+    let refused = mounter.attach(again, &target);
+    ensure!(matches!(refused, Err(Error::Shared { .. })), "{refused:?}");
+    let target = root.mount_point(Path::new("v"), FileKind::Directory)?;
+    let refused = mounter.tmpfs(target, &OPTIONS);
+    ensure!(matches!(refused, Err(Error::Shared { .. })), "{refused:?}");
+    scene.host_is_untouched()
+}
+
+fn link_at_the_leaf_is_refused(scene: &mut Scene) -> Result<()> {
+    let container = scene.container(Kind::Plain)?;
+    symlink(scene.base.join("outside/file"), scene.rootfs("absolute"))?;
+    symlink("../outside/file", scene.rootfs("relative"))?;
+    symlink("../outside/new", scene.rootfs("dangling"))?;
+    let host = scene.host()?;
+    let source = host.source("lib.so", Attributes::FILE)?;
+
+    let (root, _) = scene.enter(&container, &host)?;
+    for link in ["absolute", "relative", "dangling"] {
+        match root.mount_point(Path::new(link), source.kind()) {
+            Err(RootError::LinkAtLeaf { .. }) => {}
+            other => bail!("{link}: {other:?}"),
+        }
+    }
+    scene.host_is_untouched()
+}
+
+fn read_only_root(scene: &mut Scene) -> Result<()> {
+    let container = scene.container(Kind::ReadOnly)?;
+    let host = scene.host()?;
+    let source = host.source("lib.so", Attributes::FILE)?;
+    let device = host.source("null0", Attributes::DEVICE)?;
+
+    let (root, mut mounter) = scene.enter(&container, &host)?;
+    let refused = root.mount_point(Path::new("usr/lib/new.so"), source.kind());
+    ensure!(
+        matches!(refused, Err(RootError::ReadOnly { .. })),
+        "{refused:?}"
+    );
+    let refused = root.create_dir_all(Path::new("usr/v"), Mode::from_bits_truncate(0o755));
+    ensure!(
+        matches!(refused, Err(RootError::ReadOnly { .. })),
+        "{refused:?}"
+    );
+    // What is there can be mounted on, and /dev is a file system of its own.
+    let target = root.mount_point(Path::new("usr/lib/existing.so"), source.kind())?;
+    mounter.attach(source, &target)?;
+    let target = root.mount_point(Path::new("dev/null0"), device.kind())?;
+    mounter.attach(device, &target)?;
+    scene.host_is_untouched()
+}
+
+fn source_replaced_on_the_way(scene: &mut Scene) -> Result<()> {
+    let container = scene.container(Kind::Plain)?;
+    let host = scene.host()?;
+    let source = host.source("lib.so", Attributes::FILE)?;
+    let file = scene.base.join("host/lib.so");
+    fs::rename(&file, file.with_extension("old"))?;
+    fs::write(&file, "another")?;
+
+    let (root, mut mounter) = scene.enter(&container, &host)?;
+    let target = root.mount_point(Path::new("usr/lib/lib.so"), source.kind())?;
+    let attached = mounter.attach(source, &target);
+    if scene.calls.detached() {
+        // What was checked is what is mounted.
+        attached?;
+        ensure!(fs::read_to_string(scene.rootfs("usr/lib/lib.so"))? == "a library");
+        return Ok(());
+    }
+    ensure!(
+        matches!(attached, Err(Error::Changed { .. })),
+        "{attached:?}"
+    );
+    ensure!(scene.mounts_at("usr/lib/lib.so")?.is_empty());
+    Ok(())
+}
+
+fn source_removed_on_the_way(scene: &mut Scene) -> Result<()> {
+    let container = scene.container(Kind::Plain)?;
+    let host = scene.host()?;
+    let source = host.source("lib.so", Attributes::FILE)?;
+    fs::remove_file(scene.base.join("host/lib.so"))?;
+
+    let (root, mut mounter) = scene.enter(&container, &host)?;
+    let target = root.mount_point(Path::new("usr/lib/lib.so"), source.kind())?;
+    match (mounter.attach(source, &target), scene.calls.detached()) {
+        (Err(Error::Removed { .. }), true) | (Err(Error::Missing { .. }), false) => Ok(()),
+        (other, _) => bail!("{other:?}"),
+    }
+}
+
+fn own_namespace_is_refused(scene: &mut Scene) -> Result<()> {
+    scene.host()?;
+    for pid in [
+        std::process::id().cast_signed(),
+        std::os::unix::process::parent_id().cast_signed(),
+    ] {
+        let found = ContainerNamespace::of(pid);
+        // The parent is in the host's namespace, which this process has left.
+        let own = pid == std::process::id().cast_signed();
+        let refused = matches!(found, Err(RootError::SameNamespace { .. }));
+        ensure!(refused == own, "{pid}: {found:?}");
+    }
+    Ok(())
+}
+
+fn threads_are_refused(scene: &mut Scene) -> Result<()> {
+    let container = scene.container(Kind::Plain)?;
+    let host = scene.host()?;
+    let (end, wait) = std::sync::mpsc::channel::<()>();
+    let thread = std::thread::spawn(move || wait.recv());
+    let Err(error) = scene.enter(&container, &host) else {
+        bail!("a process with two threads was let in");
+    };
+    drop(end);
+    let _ = thread.join();
+    match error.downcast_ref() {
+        Some(RootError::Enter {
+            errno: Errno::EINVAL,
+            ..
+        }) => Ok(()),
+        _ => bail!("{error:#}"),
+    }
+}

@@ -1,0 +1,41 @@
+//! Mounting into a container's namespace, as root, with the newer system calls
+//! and with each way of hiding them.
+//!
+//! Entering a mount namespace takes a process of one thread, and the usual
+//! test harness has several. So this is a program of its own: it starts itself
+//! once for each case and set of calls. A case lives in a private mount
+//! namespace, with everything it makes on a tmpfs there; when it ends, nothing
+//! is left.
+//!
+//! `--ignored` runs the timing instead.
+
+mod cases;
+mod container;
+mod hidden;
+mod race;
+mod runner;
+mod scene;
+mod timing;
+mod user_namespace;
+
+use std::process::ExitCode;
+
+/// What this program can be started as.
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let result = match args[..] {
+        ["--as-case", name, calls, base] => runner::run_case(name, calls, base),
+        ["--as-container", base, kind] => container::run(base, kind),
+        ["--as-swapper", how, one, other] => race::swap(how, one, other),
+        ["--as-witness"] => container::wait_for_end(),
+        _ => return runner::run_all(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

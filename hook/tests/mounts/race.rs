@@ -1,0 +1,227 @@
+//! Somebody exchanges parts of a path all the time while the hook works on it.
+//!
+//! The container has not started yet, but a volume in it may be another
+//! container's too.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail, ensure};
+use hook::container::{ContainerRoot, FileKind};
+use hook::mount::{Attributes, Mounter, Source};
+use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
+use nix::sys::stat::Mode;
+
+use crate::cases::OPTIONS;
+use crate::container::Kind;
+use crate::runner::Case;
+use crate::scene::Scene;
+
+pub(crate) const ALL: &[(&str, Case)] = &[
+    (
+        "race_reaches_the_host_by_path",
+        race_reaches_the_host_by_path,
+    ),
+    ("race_on_a_directory", race_on_a_directory),
+    ("race_on_a_directory_absolute", race_on_a_directory_absolute),
+    ("race_on_the_leaf", race_on_the_leaf),
+];
+
+/// How long a race lasts.
+const DURATION: Duration = Duration::from_secs(2);
+
+/// How many mounts are made in a race at most: they stay until its end.
+const MOUNTS: u32 = 500;
+
+const DIRECTORY: Mode = Mode::from_bits_truncate(0o755);
+const FILE: Mode = Mode::from_bits_truncate(0o644);
+
+/// The race itself is tried first: work on path strings has to lose it, even
+/// with a check before each use.
+fn race_reaches_the_host_by_path(scene: &mut Scene) -> Result<()> {
+    let _swapper = exchanged_directory(scene, &scene.base.join("outside"))?;
+    let end = Instant::now() + DURATION * 5;
+    while Instant::now() < end {
+        let path = scene.rootfs("vol/d/x");
+        match fs::canonicalize(scene.rootfs("vol/d")) {
+            Ok(parent) if parent.starts_with(scene.rootfs("")) => {
+                let _ = fs::write(&path, "");
+                let _ = fs::remove_file(scene.rootfs("vol/l/x"));
+            }
+            _ => continue,
+        }
+        if scene.base.join("outside/x").exists() {
+            return Ok(());
+        }
+    }
+    bail!("nothing was reached: these races prove nothing")
+}
+
+fn race_on_a_directory(scene: &mut Scene) -> Result<()> {
+    let swapper = exchanged_directory(scene, Path::new("../../outside"))?;
+    race(scene, swapper)
+}
+
+fn race_on_a_directory_absolute(scene: &mut Scene) -> Result<()> {
+    let swapper = exchanged_directory(scene, &scene.base.join("outside"))?;
+    race(scene, swapper)
+}
+
+/// The names that are worked on are links to the host half of the time.
+fn race_on_the_leaf(scene: &mut Scene) -> Result<()> {
+    let directory = scene.rootfs("vol/d");
+    fs::create_dir_all(directory.join("t0"))?;
+    fs::write(directory.join("m0"), "inside")?;
+    let mut swappers = Vec::new();
+    let outside = Path::new("../../../outside");
+    for name in ["file", "m0"] {
+        swappers.push(Swapper::replace(
+            &directory.join(name),
+            &outside.join("file"),
+        )?);
+    }
+    symlink(outside.join("deep"), directory.join("t0-link"))?;
+    swappers.push(Swapper::exchange(
+        &directory.join("t0"),
+        &directory.join("t0-link"),
+    )?);
+    race(scene, swappers)
+}
+
+/// Works below `vol/d` while the swappers run, and checks that all of it
+/// stayed in the root.
+fn race<S>(scene: &Scene, swappers: S) -> Result<()> {
+    let leaf = scene.rootfs("vol/d/m0").exists();
+    let container = scene.container(Kind::Plain)?;
+    let host = scene.host()?;
+    let sources: Result<Vec<Source>> = (0..MOUNTS)
+        .map(|_| host.source("lib.so", Attributes::FILE))
+        .collect();
+    let mut sources = sources?.into_iter();
+    let (root, mut mounter) = scene.enter(&container, &host)?;
+
+    let start = Instant::now();
+    let (mut done, mut refused) = (0, 0);
+    let mut turn = 0;
+    while start.elapsed() < DURATION {
+        turn += 1;
+        // At the leaf it is always the same names that are fought over.
+        let number = if leaf { 0 } else { turn };
+        let due = start.elapsed() > DURATION / MOUNTS * (MOUNTS - sources.len() as u32);
+        let source = due.then(|| sources.next()).flatten();
+        for worked in work(&root, &mut mounter, number, turn, source) {
+            match worked {
+                Ok(()) => done += 1,
+                Err(_) => refused += 1,
+            }
+        }
+        if let Ok(Some(read)) = root.read_file(Path::new("vol/d/file"), 100) {
+            ensure!(read != b"outside", "a file of the host was read");
+        }
+    }
+    drop(swappers);
+    scene.host_is_untouched()?;
+    ensure!(
+        done > 0 && refused > 0,
+        "no race: {done} done, {refused} refused"
+    );
+    print!(" ({done} done, {refused} refused)");
+    Ok(())
+}
+
+/// One of everything. Most of it may fail, but none of it may go elsewhere.
+fn work(
+    root: &ContainerRoot,
+    mounter: &mut Mounter,
+    number: u32,
+    turn: u32,
+    source: Option<Source>,
+) -> Vec<Result<()>> {
+    let path = |name: &str| format!("vol/d/{name}{number}");
+    let back = format!("vol/d/../d/b{number}");
+    let mut worked = vec![
+        root.create_dir_all(path("a").as_ref(), DIRECTORY).map(drop),
+        root.create_dir_all(back.as_ref(), DIRECTORY).map(drop),
+        root.symlink(path("l").as_ref(), Path::new("file")),
+        root.replace_file("vol/d/file".as_ref(), b"inside", FILE),
+    ];
+    let mut worked: Vec<Result<()>> = worked
+        .drain(..)
+        .map(|result| result.map_err(Into::into))
+        .collect();
+    if let Some(source) = source {
+        let target = root.mount_point(path("m").as_ref(), source.kind());
+        worked.push(
+            target
+                .map_err(Into::into)
+                .and_then(|target| Ok(mounter.attach(source, &target)?)),
+        );
+    }
+    if turn.is_multiple_of(200) {
+        worked.push(tmpfs(root, mounter, path("t").as_ref()));
+    }
+    worked
+}
+
+fn tmpfs(root: &ContainerRoot, mounter: &mut Mounter, path: &Path) -> Result<()> {
+    let target = root.mount_point(path, FileKind::Directory)?;
+    let tmpfs = mounter.tmpfs(target, &OPTIONS)?.attach(mounter)?;
+    Ok(tmpfs.set_read_only(mounter)?)
+}
+
+/// `vol/d` in the container's root, a directory at one moment and a link to
+/// `target` at the next.
+fn exchanged_directory(scene: &Scene, target: &Path) -> Result<Swapper> {
+    let volume = scene.rootfs("vol");
+    fs::create_dir_all(volume.join("d"))?;
+    symlink(target, volume.join("l"))?;
+    Swapper::exchange(&volume.join("d"), &volume.join("l"))
+}
+
+/// A process that changes names until it is dropped.
+struct Swapper(Child);
+
+impl Swapper {
+    /// Exchanges two names.
+    fn exchange(one: &Path, other: &Path) -> Result<Self> {
+        Self::start("exchange", one, other)
+    }
+
+    /// Makes `name` a file, a link to `target`, a file, ...
+    fn replace(name: &Path, target: &Path) -> Result<Self> {
+        Self::start("replace", name, target)
+    }
+
+    fn start(how: &str, one: &Path, other: &Path) -> Result<Self> {
+        let child = Command::new(std::env::current_exe()?)
+            .args(["--as-swapper", how])
+            .args([one, other])
+            .spawn()?;
+        Ok(Self(child))
+    }
+}
+
+impl Drop for Swapper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What the swapper's process does, until it is killed.
+pub(crate) fn swap(how: &str, one: &str, other: &str) -> Result<()> {
+    let spare = format!("{one}-spare");
+    loop {
+        if how == "exchange" {
+            renameat2(AT_FDCWD, one, AT_FDCWD, other, RenameFlags::RENAME_EXCHANGE)?;
+            continue;
+        }
+        symlink(other, &spare)?;
+        fs::rename(&spare, one)?;
+        fs::write(&spare, "inside")?;
+        fs::rename(&spare, one)?;
+    }
+}

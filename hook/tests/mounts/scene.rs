@@ -1,0 +1,228 @@
+//! The stage of a case: a host of its own, and what can be seen on it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use hook::container::{ContainerNamespace, ContainerRoot};
+use hook::mount::{Attributes, Depth, HostRoot, KernelCalls, Mounter, Source};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+use nix::unistd::Uid;
+
+use crate::container::{Container, Kind};
+use crate::hidden::Calls;
+
+const NONE: Option<&str> = None;
+
+/// A private mount namespace with a tmpfs in it: `host` holds what is to be
+/// mounted, `outside` what must not be reached, `rootfs` is the container's.
+pub(crate) struct Scene {
+    pub(crate) base: PathBuf,
+    pub(crate) calls: Calls,
+    /// Stays in the host's namespace when the case enters the container's.
+    witness: Container,
+    /// Everything that was found below `outside` at first.
+    outside: Vec<PathBuf>,
+}
+
+/// One line of `mountinfo`.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Mount {
+    pub(crate) point: PathBuf,
+    pub(crate) options: Vec<String>,
+    pub(crate) tags: Vec<String>,
+    pub(crate) fs_type: String,
+}
+
+impl Scene {
+    /// Why cases cannot run here, if they cannot.
+    pub(crate) fn possible() -> Result<()> {
+        ensure!(Uid::effective().is_root(), "mounting needs root");
+        let status = fs::read_to_string("/proc/self/status")?;
+        let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+        let capabilities = u64::from_str_radix(line.unwrap_or_default().trim(), 16)?;
+        // CAP_SYS_ADMIN is 21, CAP_MKNOD 27.
+        for number in [21, 27] {
+            ensure!(
+                capabilities >> number & 1 == 1,
+                "capability {number} is missing"
+            );
+        }
+        Ok(())
+    }
+
+    pub(crate) fn new(base: &Path, calls: Calls) -> Result<Self> {
+        unshare(CloneFlags::CLONE_NEWNS)?;
+        mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE)?;
+        mount(
+            Some("tmpfs"),
+            base,
+            Some("tmpfs"),
+            MsFlags::empty(),
+            Some("mode=755"),
+        )?;
+        for directory in ["host", "outside/deep", "rootfs"] {
+            fs::create_dir_all(base.join(directory))?;
+        }
+        fs::write(base.join("outside/file"), "outside")?;
+        fs::write(base.join("host/lib.so"), "a library")?;
+        let mode = Mode::from_bits_truncate(0o666);
+        mknod(
+            &base.join("host/null0"),
+            SFlag::S_IFCHR,
+            mode,
+            makedev(1, 3),
+        )?;
+        Ok(Self {
+            base: base.to_owned(),
+            calls,
+            witness: Container::witness()?,
+            outside: below(&base.join("outside"))?,
+        })
+    }
+
+    pub(crate) fn container(&self, kind: Kind) -> Result<Container> {
+        Container::start(&self.base, kind)
+    }
+
+    /// A path of the container, as seen from outside.
+    pub(crate) fn rootfs(&self, path: &str) -> PathBuf {
+        self.base.join("rootfs").join(path)
+    }
+
+    /// Prepares what is needed on the host: from here on the calls are hidden.
+    pub(crate) fn host(&self) -> Result<Host> {
+        self.calls.apply()?;
+        let calls = KernelCalls::probe();
+        Ok(Host {
+            root: HostRoot::open(&self.base.join("host"), calls.resolver())?,
+            calls,
+        })
+    }
+
+    /// Enters the container.
+    pub(crate) fn enter(
+        &self,
+        container: &Container,
+        host: &Host,
+    ) -> Result<(ContainerRoot, Mounter)> {
+        let namespace = ContainerNamespace::of(container.pid())?;
+        let root = namespace.enter(&self.base.join("rootfs"), host.calls.resolver())?;
+        let mounter = Mounter::new(&root, host.calls);
+        Ok((root, mounter))
+    }
+
+    /// The mounts that this process sees at a path of the container, the last
+    /// one on top.
+    pub(crate) fn mounts_at(&self, path: &str) -> Result<Vec<Mount>> {
+        let point = self.rootfs(path);
+        let all = mounts("self")?;
+        Ok(all
+            .into_iter()
+            .filter(|mount| mount.point == point)
+            .collect())
+    }
+
+    /// The one mount at a path of the container.
+    pub(crate) fn mount_at(&self, path: &str) -> Result<Mount> {
+        match self.mounts_at(path)?.as_slice() {
+            [mount] => Ok(mount.clone()),
+            other => bail!("there are {} mounts at {path}", other.len()),
+        }
+    }
+
+    /// Checks that the host is as it was: nothing was made or mounted outside
+    /// the container's root, in either namespace.
+    pub(crate) fn host_is_untouched(&self) -> Result<()> {
+        let outside = self.base.join("outside");
+        ensure!(
+            below(&outside)? == self.outside,
+            "something was made outside: {:?}",
+            below(&outside)?
+        );
+        let content = fs::read_to_string(outside.join("file"))?;
+        ensure!(content == "outside", "a file outside now holds {content:?}");
+        for mount in mounts("self")? {
+            ensure!(
+                !mount.point.starts_with(&outside),
+                "mounted outside: {mount:?}"
+            );
+        }
+        let host = mounts(&self.witness.pid().to_string())?;
+        let mut below_base = host
+            .iter()
+            .filter(|mount| mount.point.starts_with(&self.base));
+        let own = below_base.next().context("the base is gone")?;
+        ensure!(own.point == self.base, "{own:?} is no longer the base");
+        if let Some(mount) = below_base.next() {
+            bail!("mounted on the host: {mount:?}");
+        }
+        Ok(())
+    }
+}
+
+/// The host's side of a case, with the calls that it may use.
+pub(crate) struct Host {
+    pub(crate) root: HostRoot,
+    pub(crate) calls: KernelCalls,
+}
+
+impl Host {
+    pub(crate) fn source(&self, path: &str, attributes: Attributes) -> Result<Source> {
+        self.source_of(path, attributes, Depth::Single)
+    }
+
+    pub(crate) fn source_of(
+        &self,
+        path: &str,
+        attributes: Attributes,
+        depth: Depth,
+    ) -> Result<Source> {
+        let file = self.root.file(Path::new(path))?;
+        Ok(Source::new(&file, attributes, depth, self.calls)?)
+    }
+}
+
+impl Mount {
+    /// Whether the mount has exactly these restrictions, and spreads nowhere.
+    pub(crate) fn expect(&self, restrictions: &[&str]) -> Result<()> {
+        for option in ["ro", "nosuid", "nodev", "noexec"] {
+            let has = self.options.iter().any(|have| have == option);
+            ensure!(has == restrictions.contains(&option), "{option}: {self:?}");
+        }
+        ensure!(self.tags.is_empty(), "not private: {self:?}");
+        Ok(())
+    }
+}
+
+/// The mounts of a process' namespace.
+pub(crate) fn mounts(pid: &str) -> Result<Vec<Mount>> {
+    let text = fs::read_to_string(format!("/proc/{pid}/mountinfo"))?;
+    text.lines()
+        .map(|line| {
+            let (front, back) = line.split_once(" - ").context("no separator")?;
+            let fields: Vec<&str> = front.split(' ').collect();
+            Ok(Mount {
+                point: fields[4].into(),
+                options: fields[5].split(',').map(str::to_owned).collect(),
+                tags: fields[6..].iter().map(|&tag| tag.to_owned()).collect(),
+                fs_type: back.split(' ').next().unwrap_or_default().to_owned(),
+            })
+        })
+        .collect()
+}
+
+fn below(directory: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        found.push(entry.path());
+        if entry.file_type()?.is_dir() {
+            found.extend(below(&entry.path())?);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
