@@ -19,7 +19,7 @@ use nix::unistd::fchdir;
 
 use super::handle::HANDLE;
 use super::{Error, Result};
-use crate::sys;
+use crate::sys::statmount;
 
 /// What is read of `mountinfo` at most: some hundred thousand mounts.
 const MOUNTINFO_CAP: u64 = 64 << 20;
@@ -89,9 +89,9 @@ impl Procfs {
             .map_err(|errno| system("change directory to", "/proc/self/fd".into(), errno))
     }
 
-    /// The id of the mount that `file` lies in.
+    /// The id of the mount that `file` lies in, as in `mountinfo`.
     pub(crate) fn mount_id(&self, file: impl AsFd) -> Result<u64> {
-        if let Ok(Some(id)) = sys::stat::mount_id(&file) {
+        if let Ok(Some(id)) = statmount::mount_id(&file, statmount::MOUNT_ID) {
             return Ok(id);
         }
         let name = format!("fdinfo/{}", file.as_fd().as_raw_fd());

@@ -35,8 +35,7 @@ pub(super) fn bind(
     propagation: &mut Propagation,
     proc: &Procfs,
 ) -> Result<()> {
-    // The list of mounts has to be older than the mount.
-    propagation.knows(0)?;
+    propagation.remember()?;
     proc.enter_descriptors().map_err(Error::Host)?;
     let mut flags = MsFlags::MS_BIND;
     flags.set(MsFlags::MS_REC, depth == Depth::Recursive);
@@ -82,7 +81,7 @@ pub(super) fn tmpfs(
     propagation: &mut Propagation,
     proc: &Procfs,
 ) -> Result<OwnedFd> {
-    propagation.knows(0)?;
+    propagation.remember()?;
     proc.enter_descriptors().map_err(Error::Host)?;
     let tmpfs = Some("tmpfs");
     mount(

@@ -5,7 +5,7 @@ use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
 
 use crate::container::Resolver;
-use crate::sys::mount as calls;
+use crate::sys::{mount as calls, statmount};
 
 /// The system calls that the hook has a second way for. A call is usable if
 /// the kernel has it and no seccomp filter or missing right forbids it
@@ -24,6 +24,8 @@ pub struct KernelCalls {
     /// Making a file system without attaching it: `fsopen`, `fsconfig` and
     /// `fsmount` (Linux 5.2).
     pub fsopen: bool,
+    /// Asking about one mount (Linux 6.8), and not reading the list of all.
+    pub statmount: bool,
 }
 
 impl KernelCalls {
@@ -39,6 +41,7 @@ impl KernelCalls {
             move_mount: usable(calls::probe_move_mount()),
             mount_setattr: usable(calls::probe_mount_setattr()),
             fsopen: calls::probe_fs_calls().into_iter().all(usable),
+            statmount: usable(statmount::probe()),
         }
     }
 

@@ -30,7 +30,7 @@ impl Mounter {
         Self {
             calls,
             proc: Rc::clone(root.proc()),
-            propagation: Propagation::new(Rc::clone(root.proc())),
+            propagation: Propagation::new(Rc::clone(root.proc()), calls),
             owner: root.owner(),
             hosts: Vec::new(),
         }

@@ -7,4 +7,4 @@
 pub(crate) mod bpf;
 pub(crate) mod mount;
 pub(crate) mod process;
-pub(crate) mod stat;
+pub(crate) mod statmount;

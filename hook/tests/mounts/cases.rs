@@ -6,7 +6,7 @@ use std::io::Write;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
 use std::path::Path;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use hook::container::{ContainerNamespace, DeviceNumber, Error as RootError, FileKind, Name};
 use hook::mount::{Attributes, Depth, Error, KernelCalls, TmpfsOptions};
 use nix::errno::Errno;
@@ -14,6 +14,7 @@ use nix::mount::{MsFlags, mount};
 use nix::sys::stat::Mode;
 
 use crate::container::Kind;
+use crate::hidden::Calls;
 use crate::runner::Case;
 use crate::scene::Scene;
 
@@ -21,6 +22,7 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("calls_are_probed", calls_are_probed),
     ("device_node", device_node),
     ("library", library),
+    ("restrictions_are_only_added", restrictions_are_only_added),
     ("directory_with_mounts_below", directory_with_mounts_below),
     ("tmpfs_of_libraries", tmpfs_of_libraries),
     ("twice", twice),
@@ -44,13 +46,20 @@ pub(crate) const OPTIONS: TmpfsOptions<'_> = TmpfsOptions {
 
 fn calls_are_probed(scene: &mut Scene) -> Result<()> {
     let calls = scene.host()?.calls;
-    let mounts = scene.calls.detached();
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(str::parse::<u32>);
+    let mut next = || numbers.next().context("no version")?.context("no number");
+    let version = (next()?, next()?);
+    let (all, some) = (scene.calls == Calls::Kernel, scene.calls.detached());
     let expected = KernelCalls {
-        openat2: scene.calls == crate::hidden::Calls::Kernel,
-        open_tree: mounts,
-        move_mount: mounts,
-        mount_setattr: mounts,
-        fsopen: mounts,
+        openat2: all && version >= (5, 6),
+        open_tree: some && version >= (5, 2),
+        move_mount: some && version >= (5, 2),
+        mount_setattr: some && version >= (5, 12),
+        fsopen: some && version >= (5, 2),
+        statmount: all && version >= (6, 8),
     };
     ensure!(calls == expected, "{calls:?}");
     Ok(())
@@ -112,6 +121,35 @@ fn library(scene: &mut Scene) -> Result<()> {
         let errno = error.and_then(|error| error.raw_os_error());
         ensure!(errno == Some(libc::EROFS), "{errno:?}");
     }
+    scene.host_is_untouched()
+}
+
+fn restrictions_are_only_added(scene: &mut Scene) -> Result<()> {
+    let strict = scene.base.join("host/strict");
+    fs::create_dir(&strict)?;
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC | MsFlags::MS_NOATIME;
+    mount(Some("tmpfs"), &strict, Some("tmpfs"), flags, None::<&str>)?;
+    fs::write(strict.join("file"), "text")?;
+    let container = scene.container(Kind::Plain)?;
+    let host = scene.host()?;
+    let source = host.source(
+        "strict/file",
+        Attributes {
+            read_only: true,
+            ..Attributes::default()
+        },
+    )?;
+    let bare = host.source("strict/file", Attributes::default())?;
+
+    let (root, mut mounter) = scene.enter(&container, &host)?;
+    for (source, path) in [(source, "ro"), (bare, "bare")] {
+        let target = root.mount_point(Path::new(path), source.kind())?;
+        mounter.attach(source, &target)?;
+        let options = scene.mount_at(path)?.options;
+        ensure!(options.contains(&"noatime".to_owned()), "{options:?}");
+    }
+    scene.mount_at("ro")?.expect(&["ro", "nosuid", "noexec"])?;
+    scene.mount_at("bare")?.expect(&["nosuid", "noexec"])?;
     scene.host_is_untouched()
 }
 
@@ -230,8 +268,6 @@ fn twice(scene: &mut Scene) -> Result<()> {
 }
 
 fn shared_propagation_is_refused(scene: &mut Scene) -> Result<()> {
-    let none = None::<&str>;
-    mount(none, &scene.base, none, MsFlags::MS_SHARED, none)?;
     let container = scene.container(Kind::Shared)?;
     let host = scene.host()?;
     let source = host.source("lib.so", Attributes::FILE)?;

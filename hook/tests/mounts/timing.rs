@@ -25,8 +25,11 @@ pub(crate) fn timing(scene: &mut Scene) -> Result<()> {
     }
     // As many mounts as a busy node has.
     let none = None::<&str>;
+    let node = scene.base.join("node");
+    std::fs::create_dir(&node)?;
+    mount(Some("tmpfs"), &node, Some("tmpfs"), MsFlags::empty(), none)?;
     for number in 0..1000 {
-        let point = scene.base.join(format!("host/mounts/{number}"));
+        let point = node.join(number.to_string());
         std::fs::create_dir_all(&point)?;
         mount(Some("tmpfs"), &point, Some("tmpfs"), MsFlags::empty(), none)?;
     }

@@ -1,0 +1,113 @@
+//! What the kernel tells of a mount: `statx` gives its id, `statmount`
+//! (Linux 6.8) the rest, without a list of all mounts being read.
+
+use std::mem::{MaybeUninit, offset_of};
+use std::os::fd::{AsFd, AsRawFd};
+use std::ptr;
+
+use libc::{c_long, c_uint};
+use nix::Result;
+use nix::errno::Errno;
+
+/// The id by which `/proc/self/mountinfo` calls a mount. It may be given to
+/// another when the mount is gone.
+pub(crate) const MOUNT_ID: c_uint = libc::STATX_MNT_ID;
+
+/// The id by which `statmount` calls a mount (Linux 6.8).
+pub(crate) const UNIQUE_MOUNT_ID: c_uint = libc::STATX_MNT_ID_UNIQUE;
+
+/// The number of `statmount` on every architecture that Linux gives common
+/// numbers to (include/uapi/asm-generic/unistd.h).
+const SYS_STATMOUNT: c_long = 457;
+
+/// `STATMOUNT_MNT_BASIC`: ids, attributes and propagation.
+const MOUNT_BASIC: u64 = 2;
+
+/// `struct mnt_id_req` of include/uapi/linux/mount.h.
+#[repr(C)]
+struct Request {
+    size: u32,
+    spare: u32,
+    mount: u64,
+    mask: u64,
+}
+
+/// The beginning of `struct statmount` of include/uapi/linux/mount.h.
+#[repr(C)]
+struct Answer {
+    size: u32,
+    options: u32,
+    mask: u64,
+    device: [u32; 2],
+    magic: u64,
+    flags: u32,
+    fs_type: u32,
+    id: u64,
+    parent: u64,
+    old_id: u32,
+    old_parent: u32,
+    attributes: u64,
+    propagation: u64,
+    /// The kernel fills as much as it is given: all fields of today.
+    rest: [u64; 54],
+}
+
+const _: () = assert!(size_of::<Answer>() == 512 && offset_of!(Answer, propagation) == 72);
+
+/// The id of the mount that `file` lies in: `which` is [`MOUNT_ID`] or
+/// [`UNIQUE_MOUNT_ID`]. None if the kernel doesn't give it.
+pub(crate) fn mount_id(file: impl AsFd, which: c_uint) -> Result<Option<u64>> {
+    let mut stat = MaybeUninit::<libc::statx>::zeroed();
+    // SAFETY: the path is a NUL-terminated constant, and `stat` is writable
+    // for a whole `struct statx`.
+    let result = unsafe {
+        libc::statx(
+            file.as_fd().as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            which,
+            stat.as_mut_ptr(),
+        )
+    };
+    Errno::result(result)?;
+    // SAFETY: made of integers, zeroed at first, and then filled in.
+    let stat = unsafe { stat.assume_init() };
+    Ok((stat.stx_mask & which != 0).then_some(stat.stx_mnt_id))
+}
+
+/// How the mount with the unique id `mount` spreads: `MS_SHARED`, `MS_SLAVE`
+/// and their like. `ENOENT` if it is not in this mount namespace.
+pub(crate) fn propagation(mount: u64) -> Result<u64> {
+    let request = Request {
+        size: size_of::<Request>() as u32,
+        spare: 0,
+        mount,
+        mask: MOUNT_BASIC,
+    };
+    let mut answer = MaybeUninit::<Answer>::zeroed();
+    // SAFETY: the request is readable for the size that it states, and the
+    // answer is writable for the size given.
+    let result = unsafe {
+        libc::syscall(
+            SYS_STATMOUNT,
+            ptr::from_ref(&request),
+            answer.as_mut_ptr(),
+            size_of::<Answer>(),
+            0,
+        )
+    };
+    Errno::result(result)?;
+    // SAFETY: made of integers, zeroed at first, and then filled in.
+    let answer = unsafe { answer.assume_init() };
+    if answer.mask & MOUNT_BASIC == 0 {
+        return Err(Errno::ENOSYS);
+    }
+    Ok(answer.propagation)
+}
+
+/// Asks `statmount` for something it has to refuse, and gives the refusal.
+pub(crate) fn probe() -> Result<()> {
+    // SAFETY: the flags are refused before anything is read or written.
+    let result = unsafe { libc::syscall(SYS_STATMOUNT, 0, 0, 0, c_uint::MAX) };
+    Errno::result(result).map(drop)
+}
