@@ -37,7 +37,7 @@ pub(super) fn find(roots: &HostRoots, pid: i32) -> Result<Option<DeviceCgroup>, 
         &roots.proc.join(pid.to_string()).join("cgroup"),
         MEMBERSHIP_LIMIT,
     )?;
-    let mountinfo = kernel_file::read(&roots.proc.join("self/mountinfo"), MOUNTINFO_LIMIT)?;
+    let mountinfo = kernel_file::read(&roots.proc.join("thread-self/mountinfo"), MOUNTINFO_LIMIT)?;
     if is_cgroup2(&roots.cgroup) {
         let found = locate(&membership, &mountinfo, Hierarchy::Unified)?;
         Ok(found.map(DeviceCgroup::V2))
@@ -146,9 +146,9 @@ mod tests {
             cgroup: dir.path().to_owned(),
         };
         std::fs::create_dir_all(dir.path().join("7")).unwrap();
-        std::fs::create_dir_all(dir.path().join("self")).unwrap();
+        std::fs::create_dir_all(dir.path().join("thread-self")).unwrap();
         std::fs::write(dir.path().join("7/cgroup"), "5:devices:/a/b\n").unwrap();
-        std::fs::write(dir.path().join("self/mountinfo"), V1_MOUNT).unwrap();
+        std::fs::write(dir.path().join("thread-self/mountinfo"), V1_MOUNT).unwrap();
 
         let found = DeviceCgroup::find(&roots, 7).unwrap().unwrap();
         assert!(matches!(found, DeviceCgroup::V1(_)));

@@ -14,10 +14,14 @@ mod kernel_file;
 mod locate;
 mod membership;
 mod mountinfo;
+#[cfg(test)]
+mod prober;
 mod report;
 mod rule;
 mod spec_rules;
 mod v1;
+#[cfg(test)]
+mod v1_on_this_kernel;
 mod v2;
 
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! `/proc/self/mountinfo`: where the hierarchies of cgroups are mounted.
+//! `mountinfo` of a process: where the hierarchies of cgroups are mounted.
 //!
 //! Format: proc_pid_mountinfo(5).
 

@@ -7,13 +7,19 @@
 //! else lives there is held back by programs of its own.
 
 mod assembler;
+#[cfg(test)]
+mod attach_tests;
 mod evaluator;
+#[cfg(test)]
+mod fake_kernel;
 mod insn;
 mod kernel;
 mod level;
 mod load;
 #[cfg(test)]
 mod old_programs;
+#[cfg(test)]
+mod on_this_kernel;
 #[cfg(test)]
 mod program_tests;
 mod replace;

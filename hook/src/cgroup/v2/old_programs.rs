@@ -192,9 +192,9 @@ fn short_jumps(rules: &[SpecRule]) -> Vec<Insn> {
     program.extend([
         Instruction::Alu {
             width: W64,
-            op: AluOp::Xor,
+            op: AluOp::And,
             dst: Reg::R2,
-            operand: Register(Reg::R2),
+            operand: Const(0),
         },
         mov64(Reg::R0, Register(Reg::R2)),
         Instruction::Exit,

@@ -1,0 +1,119 @@
+//! For tests on a real kernel: cgroups, and a process in one of them that tries
+//! to open devices. Everything made here is gone when it is dropped.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+
+/// Says why a test did nothing, past the test harness, which hides what passing
+/// tests print.
+pub(super) fn skip(reason: &str) {
+    let _ = writeln!(io::stderr(), "skipped: {reason}");
+}
+
+/// A character device that can be read here and no container has by default.
+pub(super) const HWRNG: (u32, u32) = (10, 183);
+/// Another one.
+pub(super) const FUSE: (u32, u32) = (10, 229);
+
+/// A cgroup of our own in a mounted hierarchy.
+pub(super) struct TestCgroup {
+    pub(super) dir: PathBuf,
+}
+
+impl TestCgroup {
+    pub(super) fn new(parent: &Path) -> io::Result<Self> {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("boathook-test-{}-{count}", std::process::id());
+        let dir = parent.join(name);
+        fs::create_dir(&dir)?;
+        Ok(Self { dir })
+    }
+}
+
+impl Drop for TestCgroup {
+    fn drop(&mut self) {
+        // A process that was killed leaves its cgroup a moment later.
+        for _ in 0..100 {
+            if fs::remove_dir(&self.dir).is_ok() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        skip(&format!("could not remove {}", self.dir.display()));
+    }
+}
+
+/// A process in a cgroup.
+pub(super) struct Prober {
+    child: Child,
+    orders: ChildStdin,
+    answers: BufReader<ChildStdout>,
+    nodes: tempfile::TempDir,
+}
+
+impl Prober {
+    pub(super) fn in_cgroup(cgroup: &Path) -> Self {
+        const SCRIPT: &str = r#"
+            while read -r how path; do
+                case $how in
+                    r) said=$( (: < "$path") 2>&1 ) ;;
+                    rw) said=$( (: <> "$path") 2>&1 ) ;;
+                esac && echo ok || echo "$said"
+            done"#;
+        let mut child = Command::new("/bin/sh")
+            .args(["-c", SCRIPT])
+            .env("LC_ALL", "C")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let prober = Self {
+            orders: child.stdin.take().unwrap(),
+            answers: BufReader::new(child.stdout.take().unwrap()),
+            child,
+            nodes: tempfile::tempdir().unwrap(),
+        };
+        fs::write(cgroup.join("cgroup.procs"), prober.pid().to_string()).unwrap();
+        prober
+    }
+
+    pub(super) fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    /// Opens a character device in the given way, and tells whether the cgroup
+    /// let it: other errors than EPERM are the driver's.
+    pub(super) fn may_open(&mut self, how: &str, (major, minor): (u32, u32)) -> bool {
+        let node = self.nodes.path().join(format!("{major}-{minor}"));
+        if !node.exists() {
+            let device = makedev(major.into(), minor.into());
+            mknod(
+                &node,
+                SFlag::S_IFCHR,
+                Mode::from_bits_truncate(0o600),
+                device,
+            )
+            .unwrap();
+        }
+        writeln!(self.orders, "{how} {}", node.display()).unwrap();
+        let mut answer = String::new();
+        self.answers.read_line(&mut answer).unwrap();
+        assert!(!answer.is_empty(), "the prober is gone");
+        !answer.contains("Operation not permitted")
+    }
+}
+
+impl Drop for Prober {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

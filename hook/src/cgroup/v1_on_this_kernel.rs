@@ -1,0 +1,126 @@
+//! The running kernel's v1 lists, and a process that feels them. Needs root and
+//! a mounted `devices` hierarchy.
+
+use std::fs;
+use std::path::Path;
+
+use super::locate::HostRoots;
+use super::prober::{FUSE, HWRNG, Prober, TestCgroup, skip};
+use super::rule::{Access, DeviceKind, DeviceRule};
+use super::{CgroupError, DeviceCgroup, Outcome, SpecRules};
+
+/// The root of the hierarchy, if there is one that we may change.
+fn hierarchy() -> Option<CgroupV1> {
+    let found = match DeviceCgroup::find(&HostRoots::default(), 1) {
+        Ok(Some(DeviceCgroup::V1(cgroup))) => cgroup.mount,
+        other => {
+            skip(&format!("no v1 devices hierarchy here: {other:?}"));
+            return None;
+        }
+    };
+    match TestCgroup::new(&found) {
+        Ok(parent) => Some(CgroupV1 { parent }),
+        Err(error) => {
+            skip(&format!(
+                "cannot make cgroups in {}: {error}",
+                found.display()
+            ));
+            None
+        }
+    }
+}
+
+struct CgroupV1 {
+    parent: TestCgroup,
+}
+
+/// Denies everything but null. Works only as long as there are no cgroups below.
+fn restrict(dir: &Path) {
+    fs::write(dir.join("devices.deny"), "a").unwrap();
+    fs::write(dir.join("devices.allow"), "c 1:3 rwm").unwrap();
+}
+
+fn rule((major, minor): (u32, u32), access: &str) -> DeviceRule {
+    let access = Access::parse(access).unwrap();
+    DeviceRule::new(DeviceKind::Char, major, minor, access).unwrap()
+}
+
+fn allow(prober: &Prober, rules: &[DeviceRule]) -> Result<Outcome, CgroupError> {
+    let cgroup = DeviceCgroup::of(prober.pid()).unwrap().unwrap();
+    let report = cgroup.allow(rules, &SpecRules::default())?;
+    Ok(report.levels[0].outcome.clone())
+}
+
+#[test]
+fn a_rule_is_added_once() {
+    let Some(CgroupV1 { parent }) = hierarchy() else {
+        return;
+    };
+    let leaf = TestCgroup::new(&parent.dir).unwrap();
+    let mut prober = Prober::in_cgroup(&leaf.dir);
+    restrict(&leaf.dir);
+    assert!(!prober.may_open("r", HWRNG));
+
+    let rules = [rule(HWRNG, "r"), rule((1, 3), "rw")];
+    assert_eq!(
+        allow(&prober, &rules).unwrap(),
+        Outcome::Written { rules: 1 }
+    );
+    assert!(prober.may_open("r", HWRNG));
+    assert!(!prober.may_open("rw", HWRNG));
+    assert!(!prober.may_open("r", FUSE));
+    assert_eq!(allow(&prober, &rules).unwrap(), Outcome::AlreadyAllowed);
+}
+
+#[test]
+fn an_exception_that_the_list_does_not_show_is_removed() {
+    let Some(CgroupV1 { parent }) = hierarchy() else {
+        return;
+    };
+    let leaf = TestCgroup::new(&parent.dir).unwrap();
+    let mut prober = Prober::in_cgroup(&leaf.dir);
+    fs::write(leaf.dir.join("devices.deny"), "c 10:183 rwm").unwrap();
+    assert!(!prober.may_open("r", HWRNG));
+
+    let outcome = allow(&prober, &[rule(HWRNG, "rwm")]).unwrap();
+    assert_eq!(outcome, Outcome::AlreadyAllowed);
+    assert!(prober.may_open("r", HWRNG));
+}
+
+#[test]
+fn an_ancestor_that_denies_is_named() {
+    let Some(CgroupV1 { parent }) = hierarchy() else {
+        return;
+    };
+    restrict(&parent.dir);
+    let leaf = TestCgroup::new(&parent.dir).unwrap();
+    let mut prober = Prober::in_cgroup(&leaf.dir);
+
+    match allow(&prober, &[rule(HWRNG, "r")]) {
+        Err(CgroupError::AncestorDenies { ancestor, .. }) => assert_eq!(ancestor, parent.dir),
+        other => panic!("{other:?}"),
+    }
+    assert!(!prober.may_open("r", HWRNG));
+}
+
+#[test]
+fn without_capabilities_nothing_is_done() {
+    let Some(CgroupV1 { parent }) = hierarchy() else {
+        return;
+    };
+    let leaf = TestCgroup::new(&parent.dir).unwrap();
+    let mut prober = Prober::in_cgroup(&leaf.dir);
+    restrict(&leaf.dir);
+
+    // Of this thread alone.
+    let held = caps::read(None, caps::CapSet::Effective).unwrap();
+    caps::clear(None, caps::CapSet::Effective).unwrap();
+    let outcome = allow(&prober, &[rule(HWRNG, "r")]);
+    caps::set(None, caps::CapSet::Effective, &held).unwrap();
+
+    assert!(
+        matches!(outcome, Ok(Outcome::NoPermission { .. })),
+        "{outcome:?}"
+    );
+    assert!(!prober.may_open("r", HWRNG));
+}

@@ -1,0 +1,368 @@
+//! Which programs are replaced, how, and what is said about it.
+
+use std::cell::Cell;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+
+use super::fake_kernel::{Change, FakeKernel};
+use super::old_programs::{allow_everything, deny_everything};
+use super::request::Request;
+use super::{Wanted, allow_on};
+use crate::cgroup::CgroupDir;
+use crate::cgroup::error::CgroupError;
+use crate::cgroup::report::Outcome::{self, *};
+use crate::cgroup::rule::{Access, DeviceKind, DeviceRule};
+use crate::cgroup::spec_rules::SpecRules;
+use crate::sys::bpf::{ALLOW_MULTI, MAX_PROGRAMS};
+
+const ALLOW_OVERRIDE: u32 = 1;
+const LEAF: &str = "/cg/pod/container";
+const POD: &str = "/cg/pod";
+const ROOT: &str = "/cg";
+
+fn cgroup(mount: &str, dir: &str) -> CgroupDir {
+    CgroupDir {
+        mount: mount.into(),
+        dir: dir.into(),
+        path: Path::new("/").join(Path::new(dir).strip_prefix(mount).unwrap()),
+    }
+}
+
+fn rule(minor: u32, access: &str) -> DeviceRule {
+    DeviceRule::new(DeviceKind::Char, 10, minor, Access::parse(access).unwrap()).unwrap()
+}
+
+fn request(minor: u32) -> Request {
+    Request::covered_by(rule(minor, "r")).next().unwrap()
+}
+
+/// Asks for `c 10:183 rw` in a container at [`LEAF`].
+fn allow(kernel: &FakeKernel) -> Result<Vec<(PathBuf, Outcome)>, CgroupError> {
+    allow_in(kernel, &cgroup(ROOT, LEAF))
+}
+
+fn allow_in(
+    kernel: &FakeKernel,
+    cgroup: &CgroupDir,
+) -> Result<Vec<(PathBuf, Outcome)>, CgroupError> {
+    let wanted = Wanted {
+        rules: &[rule(183, "rw")],
+        spec: &SpecRules::of_container([]),
+    };
+    let report = allow_on(kernel, cgroup, wanted)?;
+    let levels = report.levels.into_iter();
+    Ok(levels.map(|level| (level.cgroup, level.outcome)).collect())
+}
+
+fn levels<const N: usize>(levels: [(&str, Outcome); N]) -> Vec<(PathBuf, Outcome)> {
+    let levels = levels.into_iter();
+    levels.map(|(dir, outcome)| (dir.into(), outcome)).collect()
+}
+
+/// A kernel that must deny `c 10:184` to the container at every moment.
+fn kernel() -> FakeKernel {
+    let kernel = FakeKernel::default();
+    let denied = (LEAF.into(), request(184));
+    kernel.always_denied.borrow_mut().push(denied);
+    kernel
+}
+
+fn admits(kernel: &FakeKernel, minor: u32) -> bool {
+    kernel.admits(Path::new(LEAF), &request(minor))
+}
+
+#[test]
+fn leaves_a_container_without_programs_alone() {
+    let kernel = FakeKernel::default();
+    assert_eq!(
+        allow(&kernel).unwrap(),
+        levels([(LEAF, NoProgram), (POD, NoProgram), (ROOT, NoProgram)])
+    );
+    assert_eq!(*kernel.changes.borrow(), []);
+}
+
+#[test]
+fn replaces_what_denies_and_nothing_else() {
+    let kernel = kernel();
+    let leaf = kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()]);
+    kernel.with(ROOT, ALLOW_MULTI, &[allow_everything()]);
+
+    assert_eq!(
+        allow(&kernel).unwrap(),
+        levels([
+            (LEAF, Rewritten { program: leaf[0] }),
+            (POD, NoProgram),
+            (ROOT, AlreadyAllowed),
+        ])
+    );
+    let new = kernel.attached(LEAF)[0];
+    assert_eq!(
+        *kernel.changes.borrow(),
+        [Change::Replace { old: leaf[0], new }]
+    );
+    assert!(admits(&kernel, 183));
+}
+
+#[test]
+fn a_second_call_changes_nothing() {
+    let kernel = kernel();
+    kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()]);
+    allow(&kernel).unwrap();
+    let changes = kernel.changes.borrow().len();
+
+    assert_eq!(allow(&kernel).unwrap()[0].1, AlreadyAllowed);
+    assert_eq!(kernel.changes.borrow().len(), changes);
+}
+
+#[test]
+fn every_program_and_every_level_that_denies_is_replaced() {
+    let kernel = kernel();
+    let deny = deny_everything;
+    let leaf = kernel.with(LEAF, ALLOW_MULTI, &[deny(), allow_everything(), deny()]);
+    let root = kernel.with(ROOT, ALLOW_MULTI, &[deny()]);
+
+    assert_eq!(
+        allow(&kernel).unwrap(),
+        levels([
+            (LEAF, Rewritten { program: leaf[0] }),
+            (LEAF, Rewritten { program: leaf[2] }),
+            (POD, NoProgram),
+            (ROOT, Rewritten { program: root[0] }),
+        ])
+    );
+    assert!(admits(&kernel, 183));
+    assert_eq!(kernel.attached(LEAF)[1], leaf[1]);
+}
+
+#[test]
+fn without_replace_the_new_program_comes_before_the_old_one_goes() {
+    let kernel = FakeKernel {
+        cannot_replace: true,
+        ..kernel()
+    };
+    let old = kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()])[0];
+
+    assert_eq!(allow(&kernel).unwrap()[0].1, Rewritten { program: old });
+    assert_eq!(
+        *kernel.changes.borrow(),
+        [
+            Change::Attach {
+                program: kernel.attached(LEAF)[0],
+                flags: ALLOW_MULTI
+            },
+            Change::Detach { program: old },
+        ]
+    );
+}
+
+#[test]
+fn without_detach_nothing_is_wider_and_the_error_says_so() {
+    let kernel = FakeKernel {
+        cannot_replace: true,
+        detach_fails: Some(Errno::EBUSY),
+        ..kernel()
+    };
+    let old = kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()])[0];
+
+    let error = allow(&kernel).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        format!("cannot replace device program {old} of cgroup {LEAF}")
+    );
+    assert!(!admits(&kernel, 183));
+}
+
+#[test]
+fn single_programs_keep_their_flags() {
+    for flags in [0, ALLOW_OVERRIDE] {
+        let kernel = kernel();
+        let old = kernel.with(LEAF, flags, &[deny_everything()])[0];
+
+        assert_eq!(allow(&kernel).unwrap()[0].1, Rewritten { program: old });
+        let program = kernel.attached(LEAF)[0];
+        assert_eq!(
+            *kernel.changes.borrow(),
+            [Change::Attach { program, flags }]
+        );
+        assert!(admits(&kernel, 183));
+    }
+}
+
+#[test]
+fn overridden_programs_have_no_say() {
+    let kernel = kernel();
+    let leaf = kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()])[0];
+    kernel.with(POD, ALLOW_OVERRIDE, &[deny_everything()]);
+
+    assert_eq!(
+        allow(&kernel).unwrap(),
+        levels([
+            (LEAF, Rewritten { program: leaf }),
+            (POD, NoProgram),
+            (ROOT, NoProgram)
+        ])
+    );
+    assert!(admits(&kernel, 183));
+}
+
+#[test]
+fn looks_again_when_a_program_is_swapped_meanwhile() {
+    let kernel = FakeKernel {
+        rivals: Cell::new(3),
+        ..kernel()
+    };
+    kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()]);
+
+    let outcome = allow(&kernel).unwrap().remove(0).1;
+    assert!(matches!(outcome, Rewritten { .. }), "{outcome:?}");
+    assert!(admits(&kernel, 183));
+}
+
+#[test]
+fn gives_up_on_programs_that_never_settle() {
+    let kernel = FakeKernel {
+        rivals: Cell::new(usize::MAX),
+        ..kernel()
+    };
+    kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()]);
+
+    let error = allow(&kernel).unwrap_err();
+    assert!(matches!(error, CgroupError::Unsettled { .. }), "{error}");
+}
+
+#[test]
+fn a_full_cgroup_is_an_error_that_says_so() {
+    let kernel = kernel();
+    let mut programs = vec![allow_everything(); MAX_PROGRAMS - 1];
+    programs.push(deny_everything());
+    kernel.with(LEAF, ALLOW_MULTI, &programs);
+
+    let error = allow(&kernel).unwrap_err().to_string();
+    assert!(error.contains("has 64 programs"), "{error}");
+}
+
+#[test]
+fn hidden_programs_of_the_container_are_made_anew() {
+    let kernel = FakeKernel {
+        hides: true,
+        ..kernel()
+    };
+    let leaf = kernel.with(LEAF, ALLOW_MULTI, &[deny_everything(), deny_everything()]);
+    let pod = kernel.with(POD, ALLOW_MULTI, &[allow_everything()]);
+
+    assert_eq!(
+        allow(&kernel).unwrap(),
+        levels([
+            (LEAF, Regenerated { program: leaf[0] }),
+            (LEAF, Regenerated { program: leaf[1] }),
+            (POD, Unreadable { program: pod[0] }),
+            (ROOT, NoProgram),
+        ])
+    );
+    assert!(admits(&kernel, 183));
+    assert_eq!(kernel.attached(POD), pod);
+}
+
+#[test]
+fn only_cgroups_of_the_container_alone_are_made_anew() {
+    for (dir, level, own) in [
+        (
+            "/cg/crun-1.scope/container",
+            "/cg/crun-1.scope/container",
+            true,
+        ),
+        ("/cg/crun-1.scope/container", "/cg/crun-1.scope", true),
+        (
+            "/cg/a.slice/docker-1.scope",
+            "/cg/a.slice/docker-1.scope",
+            true,
+        ),
+        ("/cg/a.slice/docker-1.scope", "/cg/a.slice", false),
+        ("/cg/a.scope/b.service", "/cg/a.scope", false),
+        ("/cg/kubepods/pod1/c", "/cg/kubepods/pod1", false),
+        ("/cg/a.scope/b/c", "/cg/a.scope", false),
+        ("/cg", "/cg", false),
+    ] {
+        assert_eq!(
+            super::is_own(&cgroup(ROOT, dir), Path::new(level)),
+            own,
+            "{level} for {dir}"
+        );
+    }
+}
+
+#[test]
+fn missing_privileges_are_reported_and_nothing_is_changed() {
+    let denied = Some(Errno::EPERM);
+    for kernel in [
+        FakeKernel {
+            query_fails: denied,
+            ..kernel()
+        },
+        FakeKernel {
+            open_fails: denied,
+            ..kernel()
+        },
+        FakeKernel {
+            load_fails: Cell::new(Some((usize::MAX, Errno::EPERM))),
+            ..kernel()
+        },
+    ] {
+        kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()]);
+        kernel.with(ROOT, ALLOW_MULTI, &[deny_everything()]);
+
+        let levels = allow(&kernel).unwrap();
+        assert!(
+            matches!(levels[..], [(_, NoPermission { .. })]),
+            "{levels:?}"
+        );
+        assert_eq!(*kernel.changes.borrow(), []);
+    }
+}
+
+#[test]
+fn a_rewrite_that_does_not_load_is_made_anew_for_the_container() {
+    let refused = Some((2, Errno::EINVAL));
+    let kernel = kernel();
+    let leaf = kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()]);
+    kernel.load_fails.set(refused);
+    assert_eq!(
+        allow(&kernel).unwrap()[0].1,
+        Regenerated { program: leaf[0] }
+    );
+
+    let kernel = FakeKernel::default();
+    kernel.with(POD, ALLOW_MULTI, &[deny_everything()]);
+    kernel.load_fails.set(refused);
+    let error = allow(&kernel).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "the kernel refuses the new device program for cgroup /cg/pod (15 instructions): \
+         unknown opcode 9c"
+    );
+}
+
+#[test]
+fn programs_above_the_mount_are_looked_at_but_out_of_reach() {
+    let visible = cgroup(POD, LEAF);
+
+    let kernel = kernel();
+    kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()]);
+    kernel.with(ROOT, ALLOW_MULTI, &[allow_everything()]);
+    assert_eq!(allow_in(&kernel, &visible).unwrap().len(), 2);
+    assert!(admits(&kernel, 183));
+
+    let kernel = FakeKernel::default();
+    kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()]);
+    let root = kernel.with(ROOT, ALLOW_MULTI, &[deny_everything()])[0];
+    let error = allow_in(&kernel, &visible).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        format!(
+            "device program {root}, attached above /cg/pod, denies c 10:183 rw: \
+             run the hook in the host's mount and cgroup namespaces"
+        )
+    );
+    assert_eq!(*kernel.changes.borrow(), []);
+}

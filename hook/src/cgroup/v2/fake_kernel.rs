@@ -1,0 +1,215 @@
+//! For tests: a kernel with cgroups and programs in it, of any age and mood.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+
+use super::evaluator;
+use super::kernel::Kernel;
+use super::request::Request;
+use crate::sys::bpf::{ALLOW_MULTI, Attachments, Insn, MAX_PROGRAMS, REPLACE, Scope};
+
+/// A call that changed something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    Attach { program: u32, flags: u32 },
+    Replace { old: u32, new: u32 },
+    Detach { program: u32 },
+}
+
+#[derive(Default)]
+pub(super) struct FakeKernel {
+    pub(super) programs: RefCell<Vec<Vec<Insn>>>,
+    pub(super) cgroups: RefCell<BTreeMap<PathBuf, Attachments>>,
+    pub(super) changes: RefCell<Vec<Change>>,
+    /// Before Linux 5.6.
+    pub(super) cannot_replace: bool,
+    /// `net.core.bpf_jit_harden=2`: shows zeros.
+    pub(super) hides: bool,
+    /// What each call ends with instead of success.
+    pub(super) query_fails: Option<Errno>,
+    pub(super) open_fails: Option<Errno>,
+    /// Loads fail this often, with EINVAL or what is given.
+    pub(super) load_fails: Cell<Option<(usize, Errno)>>,
+    pub(super) detach_fails: Option<Errno>,
+    /// So often somebody else swaps the program just before we replace it.
+    pub(super) rivals: Cell<usize>,
+    /// Requests that must be denied for `leaf` at every moment.
+    pub(super) always_denied: RefCell<Vec<(PathBuf, Request)>>,
+}
+
+impl FakeKernel {
+    /// Sets up a cgroup with programs, and gives their ids.
+    pub(super) fn with(&self, dir: &str, flags: u32, programs: &[Vec<Insn>]) -> Vec<u32> {
+        let ids: Vec<u32> = programs.iter().map(|code| self.add(code)).collect();
+        let attachments = Attachments {
+            flags,
+            ids: ids.clone(),
+        };
+        self.cgroups.borrow_mut().insert(dir.into(), attachments);
+        ids
+    }
+
+    fn add(&self, code: &[Insn]) -> u32 {
+        let mut programs = self.programs.borrow_mut();
+        programs.push(code.to_vec());
+        programs.len() as u32
+    }
+
+    pub(super) fn code(&self, id: u32) -> Vec<Insn> {
+        self.programs.borrow()[id as usize - 1].clone()
+    }
+
+    pub(super) fn attached(&self, dir: &str) -> Vec<u32> {
+        self.cgroups.borrow()[Path::new(dir)].ids.clone()
+    }
+
+    /// As `compute_effective_progs` of the kernel does it.
+    fn effective(&self, leaf: &Path) -> Vec<u32> {
+        let cgroups = self.cgroups.borrow();
+        let mut effective = Vec::new();
+        for level in leaf.ancestors().filter_map(|dir| cgroups.get(dir)) {
+            if effective.is_empty() || level.flags & ALLOW_MULTI != 0 {
+                effective.extend(&level.ids);
+            }
+        }
+        effective
+    }
+
+    /// Whether a process in `leaf` may do this.
+    pub(super) fn admits(&self, leaf: &Path, request: &Request) -> bool {
+        let mut effective = self.effective(leaf).into_iter();
+        effective.all(|id| evaluator::admits(&self.code(id), request).unwrap())
+    }
+
+    fn changed(&self, change: Change) {
+        self.changes.borrow_mut().push(change);
+        for (leaf, request) in self.always_denied.borrow().iter() {
+            assert!(
+                !self.admits(leaf, request),
+                "{request:?} admitted after {change:?}"
+            );
+        }
+    }
+}
+
+fn fail_with(errno: Option<Errno>) -> Result<(), Errno> {
+    errno.map_or(Ok(()), Err)
+}
+
+impl Kernel for FakeKernel {
+    type Cgroup = PathBuf;
+    type Program = u32;
+
+    fn cgroup(&self, dir: &Path) -> io::Result<PathBuf> {
+        Ok(dir.to_owned())
+    }
+
+    fn query(&self, cgroup: &PathBuf, scope: Scope) -> Result<Attachments, Errno> {
+        fail_with(self.query_fails)?;
+        Ok(match scope {
+            Scope::Attached => {
+                let cgroups = self.cgroups.borrow();
+                cgroups.get(cgroup).cloned().unwrap_or_default()
+            }
+            Scope::Effective => Attachments {
+                flags: 0,
+                ids: self.effective(cgroup),
+            },
+        })
+    }
+
+    fn open(&self, id: u32) -> Result<u32, Errno> {
+        fail_with(self.open_fails)?;
+        Ok(id)
+    }
+
+    fn dump(&self, program: &u32) -> Result<Vec<Insn>, Errno> {
+        let code = self.code(*program);
+        Ok(if self.hides {
+            vec![[0; 8]; code.len()]
+        } else {
+            code
+        })
+    }
+
+    fn load(&self, program: &[Insn], log: &mut [u8]) -> Result<u32, Errno> {
+        if let Some((times, errno)) = self.load_fails.get()
+            && times > 0
+        {
+            self.load_fails.set(Some((times - 1, errno)));
+            for (to, from) in log.iter_mut().zip(b"unknown opcode 9c\n") {
+                *to = *from;
+            }
+            return Err(errno);
+        }
+        Ok(self.add(program))
+    }
+
+    /// As `__cgroup_bpf_attach` of the kernel does it.
+    fn attach(
+        &self,
+        cgroup: &PathBuf,
+        program: &u32,
+        flags: u32,
+        replace: Option<&u32>,
+    ) -> Result<(), Errno> {
+        if flags & REPLACE != 0 && self.cannot_replace {
+            return Err(Errno::EINVAL);
+        }
+        if self.rivals.get() > 0 {
+            self.rivals.set(self.rivals.get() - 1);
+            let first = self.attached(cgroup.to_str().unwrap())[0];
+            let rival = self.add(&self.code(first));
+            self.cgroups.borrow_mut().get_mut(cgroup).unwrap().ids[0] = rival;
+        }
+        let change = {
+            let mut cgroups = self.cgroups.borrow_mut();
+            let level = cgroups.entry(cgroup.clone()).or_default();
+            if !level.ids.is_empty() && level.flags != flags & !REPLACE {
+                return Err(Errno::EPERM);
+            }
+            if level.ids.len() >= MAX_PROGRAMS {
+                return Err(Errno::E2BIG);
+            }
+            level.flags = flags & !REPLACE;
+            match replace {
+                Some(old) => {
+                    let place = level.ids.iter_mut().find(|id| *id == old);
+                    *place.ok_or(Errno::ENOENT)? = *program;
+                    Change::Replace {
+                        old: *old,
+                        new: *program,
+                    }
+                }
+                None => {
+                    if flags & ALLOW_MULTI == 0 {
+                        level.ids.clear();
+                    }
+                    level.ids.push(*program);
+                    Change::Attach {
+                        program: *program,
+                        flags,
+                    }
+                }
+            }
+        };
+        self.changed(change);
+        Ok(())
+    }
+
+    fn detach(&self, cgroup: &PathBuf, program: &u32) -> Result<(), Errno> {
+        fail_with(self.detach_fails)?;
+        {
+            let mut cgroups = self.cgroups.borrow_mut();
+            let level = cgroups.get_mut(cgroup).ok_or(Errno::ENOENT)?;
+            let place = level.ids.iter().position(|id| id == program);
+            level.ids.remove(place.ok_or(Errno::ENOENT)?);
+        }
+        self.changed(Change::Detach { program: *program });
+        Ok(())
+    }
+}

@@ -1,0 +1,310 @@
+//! Programs in the running kernel, and a process that feels them. Needs root,
+//! cgroup2 and bpf(2); works in a mount namespace of its own.
+
+use std::fs;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, unshare};
+
+use super::kernel::{Kernel, Running};
+use super::old_programs::{SHAPES, allow_everything, deny_everything};
+use super::rewrite::{Verdict, judge};
+use crate::cgroup::prober::{FUSE, HWRNG, Prober, TestCgroup, skip};
+use crate::cgroup::rule::{Access, DeviceKind, DeviceRule};
+use crate::cgroup::spec_rules::SpecRules;
+use crate::cgroup::{DeviceCgroup, HostRoots, LevelReport, Outcome};
+use crate::sys::bpf::{self, ALLOW_MULTI, Insn};
+
+/// A cgroup2 of this thread's own mount namespace.
+struct Cgroup2 {
+    point: PathBuf,
+}
+
+impl Cgroup2 {
+    /// `None`, and a word about it, where tests like these can't run.
+    fn mounted() -> Option<Self> {
+        match Self::mount() {
+            Ok(cgroup2) => Some(cgroup2),
+            Err(errno) => {
+                skip(&format!("no cgroup2 with device programs here: {errno}"));
+                None
+            }
+        }
+    }
+
+    fn mount() -> Result<Self, Errno> {
+        const NONE: Option<&str> = None;
+        Running.load(&deny_everything(), &mut [])?;
+        unshare(CloneFlags::CLONE_NEWNS)?;
+        mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE)?;
+        let point = tempfile::Builder::new()
+            .prefix("boathook-cgroup2-")
+            .tempdir()
+            .unwrap()
+            .keep();
+        let cgroup2 = Self { point };
+        mount(
+            Some("none"),
+            &cgroup2.point,
+            Some("cgroup2"),
+            MsFlags::empty(),
+            NONE,
+        )?;
+        Ok(cgroup2)
+    }
+
+    fn device_cgroup(&self, prober: &Prober) -> DeviceCgroup {
+        let roots = HostRoots {
+            cgroup: self.point.clone(),
+            ..HostRoots::default()
+        };
+        let found = DeviceCgroup::find(&roots, prober.pid()).unwrap().unwrap();
+        assert!(matches!(found, DeviceCgroup::V2(_)), "{found:?}");
+        found
+    }
+}
+
+impl Drop for Cgroup2 {
+    fn drop(&mut self) {
+        let _ = umount2(&self.point, MntFlags::MNT_DETACH);
+        let _ = fs::remove_dir(&self.point);
+    }
+}
+
+fn attach(dir: &Path, code: &[Insn], flags: u32) {
+    let cgroup = Running.cgroup(dir).unwrap();
+    let program = Running.load(code, &mut []).unwrap();
+    Running.attach(&cgroup, &program, flags, None).unwrap();
+}
+
+/// What any container may use, as a program of the named shape.
+fn usual(shape: &str) -> Vec<Insn> {
+    let shape = SHAPES.iter().find(|it| it.name == shape).unwrap();
+    (shape.program)(SpecRules::of_container([]).rules())
+}
+
+fn rule((major, minor): (u32, u32), access: &str) -> DeviceRule {
+    let access = Access::parse(access).unwrap();
+    DeviceRule::new(DeviceKind::Char, major, minor, access).unwrap()
+}
+
+/// What was done at cgroups of ours; other levels are the machine's.
+fn outcomes_at(dir: &Path, levels: &[LevelReport]) -> Vec<Outcome> {
+    let here = levels.iter().filter(|level| level.cgroup == dir);
+    here.map(|level| level.outcome.clone()).collect()
+}
+
+fn is_rewritten(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Rewritten { .. })
+}
+
+/// Allows hwrng where `setup` has it denied, and checks that this is all it does.
+fn check(setup: impl FnOnce(&Path, &Path), rewritten: [usize; 2]) {
+    let Some(cgroup2) = Cgroup2::mounted() else {
+        return;
+    };
+    let pod = TestCgroup::new(&cgroup2.point).unwrap();
+    let leaf = TestCgroup::new(&pod.dir).unwrap();
+    let mut prober = Prober::in_cgroup(&leaf.dir);
+    assert!(prober.may_open("r", HWRNG), "denied before any program");
+    setup(&pod.dir, &leaf.dir);
+    assert!(!prober.may_open("r", HWRNG), "admitted by the old programs");
+    let cgroup = cgroup2.device_cgroup(&prober);
+    let spec = SpecRules::of_container([]);
+
+    let report = cgroup.allow(&[rule(HWRNG, "r")], &spec).unwrap();
+
+    assert!(prober.may_open("r", HWRNG), "{report}");
+    assert!(!prober.may_open("rw", HWRNG), "r admits rw: {report}");
+    assert!(!prober.may_open("r", FUSE), "{report}");
+    assert!(prober.may_open("rw", (1, 3)), "null is lost: {report}");
+    for (dir, count) in [&leaf.dir, &pod.dir].into_iter().zip(rewritten) {
+        let outcomes = outcomes_at(dir, &report.levels);
+        let found = outcomes.iter().filter(|outcome| is_rewritten(outcome));
+        assert_eq!(found.count(), count, "{report}");
+    }
+
+    let again = cgroup.allow(&[rule(HWRNG, "r")], &spec).unwrap();
+    assert!(
+        !again
+            .levels
+            .iter()
+            .any(|level| is_rewritten(&level.outcome)),
+        "{again}"
+    );
+
+    let report = cgroup.allow(&[rule(FUSE, "rw")], &spec).unwrap();
+    assert!(prober.may_open("rw", FUSE), "{report}");
+    assert!(prober.may_open("r", HWRNG), "{report}");
+    assert!(!prober.may_open("r", (10, 237)), "{report}");
+}
+
+#[test]
+fn one_program_at_the_leaf() {
+    check(|_, leaf| attach(leaf, &usual("runc"), ALLOW_MULTI), [1, 0]);
+}
+
+#[test]
+fn two_programs_at_the_leaf() {
+    check(
+        |_, leaf| {
+            attach(leaf, &usual("runc"), ALLOW_MULTI);
+            attach(leaf, &usual("systemd"), ALLOW_MULTI);
+        },
+        [2, 0],
+    );
+}
+
+#[test]
+fn an_ancestor_that_denies() {
+    check(
+        |pod, leaf| {
+            attach(pod, &usual("crun"), ALLOW_MULTI);
+            attach(leaf, &usual("16-bit loads"), ALLOW_MULTI);
+        },
+        [1, 1],
+    );
+}
+
+#[test]
+fn an_ancestor_that_denies_above_a_leaf_that_does_not() {
+    check(
+        |pod, leaf| {
+            attach(pod, &usual("bare exit"), ALLOW_MULTI);
+            attach(leaf, &allow_everything(), ALLOW_MULTI);
+        },
+        [0, 1],
+    );
+}
+
+#[test]
+fn single_programs() {
+    for flags in [0, 1] {
+        check(
+            |_, leaf| attach(leaf, &usual("32-bit jumps"), flags),
+            [1, 0],
+        );
+    }
+}
+
+#[test]
+fn an_overridden_ancestor() {
+    const ALLOW_OVERRIDE: u32 = 1;
+    check(
+        |pod, leaf| {
+            attach(pod, &deny_everything(), ALLOW_OVERRIDE);
+            attach(leaf, &usual("runc"), ALLOW_MULTI);
+        },
+        [1, 0],
+    );
+}
+
+#[test]
+fn the_verifier_takes_every_shape_and_shows_it_unchanged() {
+    if let Err(errno) = Running.load(&deny_everything(), &mut []) {
+        return skip(&format!("no device programs here: {errno}"));
+    }
+    for name in SHAPES.iter().map(|shape| shape.name) {
+        let rules = [rule(HWRNG, "r"), rule(FUSE, "rwm")];
+        let Verdict::Replace(new) = judge(&usual(name), &rules) else {
+            panic!("{name}: nothing to do");
+        };
+        let program = Running
+            .load(&new, &mut [])
+            .unwrap_or_else(|errno| panic!("{name}: {errno}"));
+        assert_eq!(bpf::dump(program.as_fd()), Ok(new), "{name}");
+    }
+}
+
+#[test]
+fn the_verifier_says_what_it_does_not_like() {
+    let exit = vec![super::insn::Instruction::Exit.encode()];
+    match super::load::load(&Running, &exit) {
+        Ok(_) => panic!("a program without a result was loaded"),
+        Err(error) if error.errno == Errno::EPERM => skip("may not load programs"),
+        Err(error) => assert!(error.log.contains("R0"), "{error:?}"),
+    }
+}
+
+#[test]
+fn without_capabilities_nothing_is_done() {
+    let Some(cgroup2) = Cgroup2::mounted() else {
+        return;
+    };
+    let leaf = TestCgroup::new(&cgroup2.point).unwrap();
+    let mut prober = Prober::in_cgroup(&leaf.dir);
+    attach(&leaf.dir, &usual("runc"), ALLOW_MULTI);
+    let cgroup = cgroup2.device_cgroup(&prober);
+
+    // Of this thread alone.
+    let held = caps::read(None, caps::CapSet::Effective).unwrap();
+    caps::clear(None, caps::CapSet::Effective).unwrap();
+    let report = cgroup.allow(&[rule(HWRNG, "r")], &SpecRules::default());
+    caps::set(None, caps::CapSet::Effective, &held).unwrap();
+
+    let report = report.unwrap();
+    assert!(report.lacks_permission(), "{report}");
+    assert!(!prober.may_open("r", HWRNG), "{report}");
+}
+
+/// Hides instructions from everybody while it lives.
+struct Hardened {
+    before: String,
+}
+
+impl Hardened {
+    const SYSCTL: &str = "/proc/sys/net/core/bpf_jit_harden";
+
+    fn set() -> Self {
+        let before = fs::read_to_string(Self::SYSCTL).unwrap();
+        fs::write(Self::SYSCTL, "2").unwrap();
+        Self { before }
+    }
+}
+
+impl Drop for Hardened {
+    fn drop(&mut self) {
+        fs::write(Self::SYSCTL, &self.before).unwrap();
+    }
+}
+
+#[test]
+#[ignore = "sets net.core.bpf_jit_harden for the whole machine: run it alone"]
+fn hidden_programs_are_made_anew() {
+    let Some(cgroup2) = Cgroup2::mounted() else {
+        return;
+    };
+    let pod = TestCgroup::new(&cgroup2.point).unwrap();
+    let leaf = TestCgroup::new(&pod.dir).unwrap();
+    let mut prober = Prober::in_cgroup(&leaf.dir);
+    let hardened = Hardened::set();
+    attach(&pod.dir, &allow_everything(), ALLOW_MULTI);
+    attach(&leaf.dir, &usual("runc"), ALLOW_MULTI);
+    attach(&leaf.dir, &usual("systemd"), ALLOW_MULTI);
+    let cgroup = cgroup2.device_cgroup(&prober);
+    // Whoever may see kernel addresses sees blinded instructions instead of none.
+    for syslog in [true, false] {
+        if !syslog {
+            caps::drop(None, caps::CapSet::Effective, caps::Capability::CAP_SYSLOG).unwrap();
+        }
+        let rules = [rule(if syslog { HWRNG } else { FUSE }, "r")];
+        let report = cgroup.allow(&rules, &SpecRules::of_container([])).unwrap();
+
+        let leaf = outcomes_at(&leaf.dir, &report.levels);
+        assert!(
+            matches!(
+                leaf[..],
+                [Outcome::Regenerated { .. }, Outcome::Regenerated { .. }]
+            ),
+            "{report}"
+        );
+        assert!(report.in_doubt(), "{report}");
+        assert_eq!(prober.may_open("r", HWRNG), syslog, "{report}");
+        assert_eq!(prober.may_open("r", FUSE), !syslog, "{report}");
+        assert!(prober.may_open("rw", (1, 3)), "{report}");
+    }
+    drop(hardened);
+}
