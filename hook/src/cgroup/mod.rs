@@ -19,6 +19,7 @@ mod prober;
 mod report;
 mod rule;
 mod spec_rules;
+pub mod systemd;
 mod v1;
 #[cfg(test)]
 mod v1_on_this_kernel;

@@ -1,0 +1,193 @@
+//! A conversation with systemd over a Unix socket.
+//!
+//! Blocking, one call at a time, with a deadline for all of it. The hook makes
+//! a handful of calls and leaves; a D-Bus library would bring an asynchronous
+//! runtime with its threads into a process that has to stay single-threaded.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::error::BusError;
+use super::message::{Call, Writer};
+use super::reply::{self, Content, Garbage, Message};
+
+/// How long systemd may take for all that is asked of it.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The longest line that a server says before messages begin.
+const MAX_LINE: usize = 512;
+/// How many messages that are not the reply are let pass.
+const MAX_STRAYS: usize = 1000;
+
+/// Where systemd can be talked to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sockets {
+    /// systemd's own, for root.
+    pub private: PathBuf,
+    /// The system bus's.
+    pub system_bus: PathBuf,
+}
+
+impl Default for Sockets {
+    fn default() -> Self {
+        Self {
+            private: "/run/systemd/private".into(),
+            system_bus: "/run/dbus/system_bus_socket".into(),
+        }
+    }
+}
+
+/// An open conversation.
+pub(super) struct Connection {
+    stream: UnixStream,
+    deadline: Instant,
+    serial: u32,
+}
+
+impl Connection {
+    /// Connects to systemd itself, or else through the system bus. `None` if
+    /// neither is there.
+    pub(super) fn open(sockets: &Sockets) -> Result<Option<Self>, BusError> {
+        let deadline = Instant::now() + PATIENCE;
+        if let Ok(Some(connection)) = Self::connect(&sockets.private, deadline) {
+            return Ok(Some(connection));
+        }
+        let Some(mut bus) = Self::connect(&sockets.system_bus, deadline)? else {
+            return Ok(None);
+        };
+        // A bus gives a name to whoever greets it, and hears nobody else.
+        bus.call(&Call {
+            destination: "org.freedesktop.DBus",
+            path: "/org/freedesktop/DBus",
+            interface: "org.freedesktop.DBus",
+            member: "Hello",
+            signature: "",
+            body: Writer::default(),
+        })?;
+        Ok(Some(bus))
+    }
+
+    fn connect(path: &Path, deadline: Instant) -> Result<Option<Self>, BusError> {
+        let stream = match UnixStream::connect(path) {
+            Ok(stream) => stream,
+            Err(error) if nobody_there(&error) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let mut connection = Self {
+            stream,
+            deadline,
+            serial: 0,
+        };
+        connection.authenticate()?;
+        Ok(Some(connection))
+    }
+
+    /// The server knows from the socket who we are; it wants to hear it too.
+    fn authenticate(&mut self) -> Result<(), BusError> {
+        let uid = nix::unistd::geteuid().to_string();
+        let hex: String = uid.bytes().map(|byte| format!("{byte:02x}")).collect();
+        self.send(format!("\0AUTH EXTERNAL {hex}\r\n").as_bytes())?;
+        if !self.line()?.starts_with(b"OK ") {
+            return Err(BusError::Rejected);
+        }
+        self.send(b"BEGIN\r\n")
+    }
+
+    /// Calls a method and waits for its results.
+    pub(super) fn call(&mut self, call: &Call<'_>) -> Result<Results, BusError> {
+        self.serial += 1;
+        self.send(&call.message(self.serial))?;
+        for _ in 0..MAX_STRAYS {
+            let Message { reply_to, content } = self.receive()?;
+            if reply_to != self.serial {
+                continue;
+            }
+            match content {
+                Content::Return { signature, body } => return Ok(Results { signature, body }),
+                Content::Error { name, message } => return Err(BusError::Call { name, message }),
+                Content::Other => {}
+            }
+        }
+        Err(BusError::Garbage)
+    }
+
+    fn receive(&mut self) -> Result<Message, BusError> {
+        let mut fixed = [0; reply::FIXED_LEN];
+        self.read_exact(&mut fixed)?;
+        let mut message = vec![0; reply::length(&fixed)?];
+        let (start, rest) = message.split_at_mut(fixed.len());
+        start.copy_from_slice(&fixed);
+        self.read_exact(rest)?;
+        Ok(Message::parse(&message)?)
+    }
+
+    /// One line of the talk before messages, which ends in CR and LF.
+    fn line(&mut self) -> Result<Vec<u8>, BusError> {
+        let mut line = Vec::new();
+        while !line.ends_with(b"\r\n") {
+            if line.len() == MAX_LINE {
+                return Err(BusError::Garbage);
+            }
+            let mut byte = [0];
+            self.read_exact(&mut byte)?;
+            line.extend(byte);
+        }
+        Ok(line)
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> Result<(), BusError> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            self.stream.set_write_timeout(Some(self.time_left()?))?;
+            match self.stream.write(rest) {
+                Ok(0) => return Err(BusError::Closed),
+                Ok(count) => rest = &rest[count..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn read_exact(&mut self, buffer: &mut [u8]) -> Result<(), BusError> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            self.stream.set_read_timeout(Some(self.time_left()?))?;
+            match self.stream.read(&mut buffer[filled..]) {
+                Ok(0) => return Err(BusError::Closed),
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn time_left(&self) -> Result<Duration, BusError> {
+        match self.deadline.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => Err(BusError::TooSlow),
+            left => Ok(left),
+        }
+    }
+}
+
+/// What a call gave back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Results {
+    pub(super) signature: String,
+    pub(super) body: Vec<u8>,
+}
+
+impl From<Garbage> for BusError {
+    fn from(Garbage: Garbage) -> Self {
+        Self::Garbage
+    }
+}
+
+fn nobody_there(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused | io::ErrorKind::NotADirectory
+    )
+}

@@ -1,0 +1,456 @@
+//! Conversations with a systemd made of a script, and messages byte by byte.
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::thread::{self, JoinHandle};
+
+use super::message::{BYTE_ORDER, Call, Writer, field};
+use super::reply::{FIXED_LEN, MAX_LEN, Message, length};
+use super::*;
+use crate::cgroup::rule::DeviceKind;
+
+const GUID: &[u8] = b"OK 0123456789abcdef0123456789abcdef\r\n";
+
+/// What the other side does on being called.
+enum Answer {
+    Return(&'static str, Writer),
+    Error(&'static str, &'static str),
+    Bytes(Vec<u8>),
+    Silence,
+}
+
+/// A systemd, or a bus, that answers calls one by one and then hangs up. Gives
+/// back the calls, as `member` and body.
+fn serve(path: &Path, auth: &'static [u8], answers: Vec<Answer>) -> JoinHandle<Vec<Vec<u8>>> {
+    let listener = UnixListener::bind(path).unwrap();
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut calls = Vec::new();
+        let hello = read_until(&mut stream, b"\r\n");
+        let uid = nix::unistd::geteuid().to_string();
+        let hex: String = uid.bytes().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hello, format!("\0AUTH EXTERNAL {hex}\r\n").as_bytes());
+        stream.write_all(auth).unwrap();
+        if !auth.starts_with(b"OK") {
+            return calls;
+        }
+        assert_eq!(read_until(&mut stream, b"\r\n"), b"BEGIN\r\n");
+        for (serial, answer) in (1..).zip(answers) {
+            let mut call = vec![0; FIXED_LEN];
+            if stream.read_exact(&mut call).is_err() {
+                break;
+            }
+            call.resize(length(call[..].try_into().unwrap()).unwrap(), 0);
+            stream.read_exact(&mut call[FIXED_LEN..]).unwrap();
+            calls.push(call);
+            // A client may have seen enough and be gone.
+            let _ = match answer {
+                Answer::Return(signature, body) => {
+                    stream.write_all(&reply(2, serial, None, signature, body))
+                }
+                Answer::Error(name, text) => {
+                    let mut body = Writer::default();
+                    body.string(text);
+                    stream.write_all(&reply(3, serial, Some(name), "s", body))
+                }
+                Answer::Bytes(bytes) => stream.write_all(&bytes),
+                Answer::Silence => {
+                    let _ = stream.read(&mut [0]);
+                    Ok(())
+                }
+            };
+        }
+        calls
+    })
+}
+
+fn read_until(stream: &mut UnixStream, end: &[u8]) -> Vec<u8> {
+    let mut line = Vec::new();
+    while !line.ends_with(end) {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        line.extend(byte);
+    }
+    line
+}
+
+fn reply(kind: u8, serial: u32, error: Option<&str>, signature: &str, body: Writer) -> Vec<u8> {
+    let body = body.into_bytes();
+    let mut message = Writer::default();
+    for byte in [BYTE_ORDER, kind, 0, 1] {
+        message.byte(byte);
+    }
+    message.u32(body.len() as u32);
+    message.u32(77);
+    message.array_of_structs(|fields| {
+        fields.byte(field::REPLY_SERIAL);
+        fields.signature("u");
+        fields.u32(serial);
+        if let Some(error) = error {
+            fields.begin_struct();
+            fields.byte(field::ERROR_NAME);
+            fields.signature("s");
+            fields.string(error);
+        }
+        fields.begin_struct();
+        fields.byte(field::SIGNATURE);
+        fields.signature("g");
+        fields.signature(signature);
+    });
+    message.begin_struct();
+    let mut bytes = message.into_bytes();
+    bytes.extend(body);
+    bytes
+}
+
+fn text_property(value: &str) -> Answer {
+    let mut body = Writer::default();
+    body.signature("s");
+    body.string(value);
+    Answer::Return("v", body)
+}
+
+fn list_property(entries: &[(&str, &str)]) -> Answer {
+    let mut body = Writer::default();
+    body.signature("a(ss)");
+    body.array_of_structs(|list| {
+        for (path, letters) in entries {
+            list.begin_struct();
+            list.string(path);
+            list.string(letters);
+        }
+    });
+    Answer::Return("v", body)
+}
+
+fn done() -> Answer {
+    Answer::Return("", Writer::default())
+}
+
+fn device(kind: DeviceKind, major: u32, minor: u32, access: &str) -> DeviceRule {
+    DeviceRule::new(kind, major, minor, Access::parse(access).unwrap()).unwrap()
+}
+
+fn scope() -> Unit {
+    Unit::of(Path::new("/system.slice/docker-1.scope")).unwrap()
+}
+
+fn host(dir: &Path) -> HostSystemd {
+    HostSystemd {
+        sockets: Sockets {
+            private: dir.join("private"),
+            system_bus: dir.join("bus"),
+        },
+        dev: "/dev".into(),
+    }
+}
+
+/// Asks for null, which every `/dev` has, of a systemd that answers so.
+fn allow_null(answers: Vec<Answer>) -> (Result<UnitOutcome, SystemdError>, Vec<Vec<u8>>) {
+    let dir = tempfile::tempdir().unwrap();
+    let server = serve(&dir.path().join("private"), GUID, answers);
+    let mut systemd = Systemd::new(host(dir.path()));
+    let report = systemd.allow(&scope(), &[device(DeviceKind::Char, 1, 3, "rw")]);
+    drop(systemd);
+    (report.map(|report| report.outcome), server.join().unwrap())
+}
+
+/// As sd-bus writes the same call; little-endian.
+#[test]
+#[cfg(target_endian = "little")]
+fn writes_calls_byte_for_byte() {
+    let dir = tempfile::tempdir().unwrap();
+    let answers = vec![
+        text_property("strict"),
+        list_property(&[]),
+        text_property("252"),
+        done(),
+    ];
+    let server = serve(&dir.path().join("private"), GUID, answers);
+    let rules = [
+        device(DeviceKind::Char, 10, 183, "rw"),
+        device(DeviceKind::Block, 8, 0, "r"),
+    ];
+    let mut systemd = Systemd::new(HostSystemd {
+        dev: dir.path().join("dev"),
+        ..host(dir.path())
+    });
+    systemd.allow(&scope(), &rules).unwrap();
+    let calls = server.join().unwrap();
+
+    let get_policy = b"l\x01\x00\x015\0\0\0\x01\0\0\0\xa8\0\0\0\
+        \x01\x01o\x00\x31\0\0\0/org/freedesktop/systemd1/unit/docker_2d1_2escope\0\0\0\0\0\0\0\
+        \x03\x01s\x00\x03\0\0\0Get\0\0\0\0\0\
+        \x02\x01s\x00\x1f\0\0\0org.freedesktop.DBus.Properties\0\
+        \x06\x01s\x00\x18\0\0\0org.freedesktop.systemd1\0\0\0\0\0\0\0\0\
+        \x08\x01g\x00\x02ss\0\
+        \x1e\0\0\0org.freedesktop.systemd1.Scope\0\0\x0c\0\0\0DevicePolicy\0";
+    assert_eq!(calls[0], get_policy);
+    let set = b"l\x01\x00\x01z\0\0\0\x04\0\0\0\xad\0\0\0\
+        \x01\x01o\x00\x19\0\0\0/org/freedesktop/systemd1\0\0\0\0\0\0\0\
+        \x03\x01s\x00\x11\0\0\0SetUnitProperties\0\0\0\0\0\0\0\
+        \x02\x01s\x00 \0\0\0org.freedesktop.systemd1.Manager\0\0\0\0\0\0\0\0\
+        \x06\x01s\x00\x18\0\0\0org.freedesktop.systemd1\0\0\0\0\0\0\0\0\
+        \x08\x01g\x00\x07sba(sv)\0\0\0\0\
+        \x0e\0\0\0docker-1.scope\0\0\x01\0\0\0Z\0\0\0\0\0\0\0\
+        \x0b\0\0\0DeviceAllow\0\x05a(ss)\0\0:\0\0\0\0\0\0\0\
+        \x10\0\0\0/dev/char/10:183\0\0\0\0\x02\0\0\0rw\0\0\
+        \x0e\0\0\0/dev/block/8:0\0\0\x01\0\0\0r\0";
+    assert_eq!(calls[3], set);
+}
+
+#[test]
+fn greets_a_bus() {
+    let hello = Call {
+        destination: "org.freedesktop.DBus",
+        path: "/org/freedesktop/DBus",
+        interface: "org.freedesktop.DBus",
+        member: "Hello",
+        signature: "",
+        body: Writer::default(),
+    };
+    let expected = b"\x01\0\0\0m\0\0\0\
+        \x01\x01o\x00\x15\0\0\0/org/freedesktop/DBus\0\0\0\
+        \x03\x01s\x00\x05\0\0\0Hello\0\0\0\
+        \x02\x01s\x00\x14\0\0\0org.freedesktop.DBus\0\0\0\0\
+        \x06\x01s\x00\x14\0\0\0org.freedesktop.DBus\0\0\0\0";
+    if cfg!(target_endian = "little") {
+        assert_eq!(&hello.message(1)[8..], expected);
+    }
+
+    // systemd's own socket refuses us, so the bus is next.
+    let dir = tempfile::tempdir().unwrap();
+    let private = serve(
+        &dir.path().join("private"),
+        b"REJECTED EXTERNAL\r\n",
+        vec![],
+    );
+    let mut name = Writer::default();
+    name.string(":1.7");
+    let answers = vec![
+        Answer::Return("s", name),
+        text_property("auto"),
+        list_property(&[]),
+    ];
+    let bus = serve(&dir.path().join("bus"), GUID, answers);
+    let mut systemd = Systemd::new(host(dir.path()));
+    let report = systemd
+        .allow(&scope(), &[device(DeviceKind::Char, 1, 3, "rw")])
+        .unwrap();
+    assert_eq!(report.outcome, UnitOutcome::Unrestricted);
+    private.join().unwrap();
+    assert_eq!(bus.join().unwrap()[0], hello.message(1));
+}
+
+#[test]
+fn sets_what_is_missing_and_only_where_there_is_a_list() {
+    let added = |entries| UnitOutcome::Added { entries };
+    let strict = || text_property("strict");
+    for (policy, list, calls, outcome) in [
+        (
+            text_property("auto"),
+            list_property(&[]),
+            2,
+            UnitOutcome::Unrestricted,
+        ),
+        (
+            text_property("auto"),
+            list_property(&[("/dev/fuse", "rw")]),
+            3,
+            added(1),
+        ),
+        (text_property("closed"), list_property(&[]), 3, added(1)),
+        (
+            strict(),
+            list_property(&[("/dev/char/1:3", "rwm")]),
+            2,
+            UnitOutcome::AlreadyAllowed,
+        ),
+        (
+            strict(),
+            list_property(&[("/dev/char/1:3", "m")]),
+            3,
+            added(1),
+        ),
+        (
+            strict(),
+            list_property(&[("char-*", "m"), ("/dev/block/1:3", "rw")]),
+            3,
+            added(1),
+        ),
+    ] {
+        // Null has its link on any machine with udev; elsewhere the version is asked for.
+        let link = Path::new("/dev/char/1:3").exists();
+        let mut answers = vec![policy, list];
+        answers.extend((!link).then(|| text_property("252")));
+        answers.push(done());
+        let (result, made) = allow_null(answers);
+        assert_eq!(result.unwrap(), outcome);
+        let asked = usize::from(!link && calls == 3);
+        assert_eq!(made.len(), calls + asked, "{outcome:?}");
+    }
+}
+
+#[test]
+fn keeps_letters_that_a_unit_had() {
+    let policy = DevicePolicy {
+        policy: "strict".into(),
+        allowed: vec![("/dev/char/1:3".into(), "rm".into())],
+    };
+    let entries = missing(&policy, &[device(DeviceKind::Char, 1, 3, "rw")]);
+    assert_eq!(entries, [("/dev/char/1:3".into(), "rwm".into())]);
+}
+
+#[test]
+fn an_old_systemd_gets_links_where_they_can_be_made() {
+    for (version, links) in [
+        ("239", 1),
+        ("v219", 1),
+        ("systemd 240", 0),
+        ("257~rc1", 0),
+        ("?", 0),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let answers = vec![
+            text_property("strict"),
+            list_property(&[]),
+            text_property(version),
+            done(),
+        ];
+        let server = serve(&dir.path().join("private"), GUID, answers);
+        // A /dev without links, and without nodes to link to.
+        let mut systemd = Systemd::new(HostSystemd {
+            dev: dir.path().join("dev"),
+            ..host(dir.path())
+        });
+        let report = systemd
+            .allow(&scope(), &[device(DeviceKind::Char, 1, 3, "rw")])
+            .unwrap();
+        assert_eq!(report.links.len(), links, "{version}: {report}");
+        assert_eq!(report.outcome, UnitOutcome::Added { entries: 1 });
+        server.join().unwrap();
+    }
+}
+
+#[test]
+fn no_systemd_is_no_failure() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut systemd = Systemd::new(host(dir.path()));
+    let report = systemd.allow(&scope(), &[device(DeviceKind::Char, 1, 3, "r")]);
+    assert_eq!(report.unwrap().outcome, UnitOutcome::NoSystemd);
+}
+
+#[test]
+fn some_refusals_are_answers() {
+    for (name, outcome) in [
+        (
+            "org.freedesktop.systemd1.NoSuchUnit",
+            UnitOutcome::UnknownUnit,
+        ),
+        (
+            "org.freedesktop.DBus.Error.AccessDenied",
+            UnitOutcome::NoPermission,
+        ),
+        (
+            "org.freedesktop.DBus.Error.ServiceUnknown",
+            UnitOutcome::NoSystemd,
+        ),
+    ] {
+        let (result, _) = allow_null(vec![Answer::Error(name, "no")]);
+        assert_eq!(result.unwrap(), outcome);
+    }
+}
+
+#[test]
+fn other_refusals_are_errors_with_systemds_words() {
+    let name = "org.freedesktop.DBus.Error.InvalidArgs";
+    let (result, _) = allow_null(vec![Answer::Error(name, "Invalid unit name")]);
+    let error = result.unwrap_err();
+    assert_eq!(error.unit, scope());
+    assert_eq!(
+        error.source.to_string(),
+        format!("systemd refuses: Invalid unit name ({name})")
+    );
+}
+
+#[test]
+fn strangers_messages_are_let_pass() {
+    let mut bytes = reply(4, 0, None, "", Writer::default());
+    let mut value = Writer::default();
+    value.signature("s");
+    value.string("auto");
+    bytes.extend(reply(2, 99, None, "", Writer::default()));
+    bytes.extend(reply(2, 1, None, "v", value));
+    let (result, _) = allow_null(vec![Answer::Bytes(bytes), list_property(&[])]);
+    assert_eq!(result.unwrap(), UnitOutcome::Unrestricted);
+}
+
+#[test]
+fn bad_answers_are_errors() {
+    let garbage = |bytes: &[u8]| vec![Answer::Bytes(bytes.to_vec())];
+    let mut too_long = reply(2, 1, None, "", Writer::default());
+    too_long[4..8].copy_from_slice(&(MAX_LEN as u32).to_ne_bytes());
+    let mut huge_fields = reply(2, 1, None, "", Writer::default());
+    huge_fields[12..16].copy_from_slice(&u32::MAX.to_ne_bytes());
+    let mut cut = reply(2, 1, None, "v", Writer::default());
+    cut.truncate(20);
+    for (what, answers, expected) in [
+        ("the end", vec![], "systemd closed the connection"),
+        (
+            "the end within a message",
+            garbage(&cut),
+            "systemd closed the connection",
+        ),
+        (
+            "no message",
+            garbage(&[b'x'; 64]),
+            "systemd's answer makes no sense",
+        ),
+        (
+            "zeros",
+            garbage(&[0; 64]),
+            "systemd's answer makes no sense",
+        ),
+        (
+            "a message that is too long",
+            garbage(&too_long),
+            "systemd's answer makes no sense",
+        ),
+        (
+            "fields that are too long",
+            garbage(&huge_fields),
+            "systemd's answer makes no sense",
+        ),
+        (
+            "another type",
+            vec![list_property(&[])],
+            "systemd's answer makes no sense",
+        ),
+        ("no result", vec![done()], "systemd's answer makes no sense"),
+        ("silence", vec![Answer::Silence], "systemd does not answer"),
+    ] {
+        let (result, _) = allow_null(answers);
+        assert_eq!(result.unwrap_err().source.to_string(), expected, "{what}");
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(proptest::num::u8::ANY, 16..200)) {
+        let _ = length(bytes[..16].try_into().unwrap());
+        let _ = Message::parse(&bytes);
+    }
+
+    #[test]
+    fn any_damage_is_read_or_refused(at in 0usize..80, byte: u8) {
+        let mut body = Writer::default();
+        body.signature("s");
+        body.string("strict");
+        let mut message = reply(3, 1, Some("org.example.Error"), "v", body);
+        if let Some(damaged) = message.get_mut(at) {
+            *damaged = byte;
+        }
+        let _ = Message::parse(&message);
+    }
+}

@@ -1,0 +1,113 @@
+//! What is asked of systemd (org.freedesktop.systemd1(5)).
+
+use super::connection::{Connection, Results};
+use super::error::BusError;
+use super::message::{Call, Writer};
+use super::reply::Reader;
+use super::unit::Unit;
+
+const SYSTEMD: &str = "org.freedesktop.systemd1";
+const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
+const MANAGER: &str = "org.freedesktop.systemd1.Manager";
+
+/// One entry of `DeviceAllow=`: a node's path and letters of `rwm`.
+pub(super) type DeviceAllow = (String, String);
+
+/// How a unit restricts devices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct DevicePolicy {
+    /// `auto`, `closed` or `strict`.
+    pub(super) policy: String,
+    pub(super) allowed: Vec<DeviceAllow>,
+}
+
+impl DevicePolicy {
+    /// With `auto`, everything is allowed as long as nothing is listed. The
+    /// first entry of a list would forbid all the rest.
+    pub(super) fn restricts(&self) -> bool {
+        self.policy != "auto" || !self.allowed.is_empty()
+    }
+}
+
+/// Reads a unit's device rules.
+pub(super) fn device_policy(bus: &mut Connection, unit: &Unit) -> Result<DevicePolicy, BusError> {
+    let path = unit.object_path();
+    let policy = bus.call(&get(&path, unit.interface(), "DevicePolicy"))?;
+    let policy = variant(&policy, "s")?.string()?.to_owned();
+    let allowed = bus.call(&get(&path, unit.interface(), "DeviceAllow"))?;
+    let allowed = variant(&allowed, "a(ss)")?.pairs()?;
+    Ok(DevicePolicy { policy, allowed })
+}
+
+/// systemd's version number, the first part of it.
+pub(super) fn version(bus: &mut Connection) -> Result<Option<u32>, BusError> {
+    let version = bus.call(&get(MANAGER_PATH, MANAGER, "Version"))?;
+    Ok(version_number(variant(&version, "s")?.string()?))
+}
+
+/// Adds entries to a unit's `DeviceAllow=`, until the next boot. An entry for a
+/// path that has one already takes its place.
+pub(super) fn add_device_allow(
+    bus: &mut Connection,
+    unit: &Unit,
+    entries: &[DeviceAllow],
+) -> Result<(), BusError> {
+    bus.call(&set_device_allow(unit, entries)).map(drop)
+}
+
+fn get<'a>(path: &'a str, interface: &'a str, property: &'a str) -> Call<'a> {
+    let mut body = Writer::default();
+    body.string(interface);
+    body.string(property);
+    Call {
+        destination: SYSTEMD,
+        path,
+        interface: "org.freedesktop.DBus.Properties",
+        member: "Get",
+        signature: "ss",
+        body,
+    }
+}
+
+fn set_device_allow<'a>(unit: &Unit, entries: &[DeviceAllow]) -> Call<'a> {
+    let mut body = Writer::default();
+    body.string(unit.name());
+    let runtime = true;
+    body.boolean(runtime);
+    body.array_of_structs(|properties| {
+        properties.begin_struct();
+        properties.string("DeviceAllow");
+        properties.signature("a(ss)");
+        properties.array_of_structs(|list| {
+            for (path, letters) in entries {
+                list.begin_struct();
+                list.string(path);
+                list.string(letters);
+            }
+        });
+    });
+    Call {
+        destination: SYSTEMD,
+        path: MANAGER_PATH,
+        interface: MANAGER,
+        member: "SetUnitProperties",
+        signature: "sba(sv)",
+        body,
+    }
+}
+
+/// A property is given as a variant: its type, then its value.
+fn variant<'a>(results: &'a Results, signature: &str) -> Result<Reader<'a>, BusError> {
+    let mut reader = Reader::new(&results.body);
+    if results.signature != "v" || reader.signature()? != signature {
+        return Err(BusError::Garbage);
+    }
+    Ok(reader)
+}
+
+/// `252.38-1~deb12u1`, `v239` and `systemd 219` have all been seen.
+fn version_number(text: &str) -> Option<u32> {
+    let text = text.trim_start_matches(|c: char| !c.is_ascii_digit());
+    let end = text.find(|c: char| !c.is_ascii_digit());
+    text[..end.unwrap_or(text.len())].parse().ok()
+}

@@ -1,0 +1,131 @@
+//! Writes D-Bus messages: method calls, in the machine's byte order.
+//!
+//! Format: D-Bus Specification, "Message Protocol". Header fields are in the
+//! order in which sd-bus writes them.
+
+/// Values in D-Bus's wire format.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Writer(Vec<u8>);
+
+impl Writer {
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+
+    /// Every value begins at a multiple of its alignment.
+    fn align(&mut self, alignment: usize) {
+        self.0.resize(self.0.len().next_multiple_of(alignment), 0);
+    }
+
+    pub(super) fn byte(&mut self, value: u8) {
+        self.0.push(value);
+    }
+
+    pub(super) fn u32(&mut self, value: u32) {
+        self.align(4);
+        self.0.extend(value.to_ne_bytes());
+    }
+
+    pub(super) fn boolean(&mut self, value: bool) {
+        self.u32(value.into());
+    }
+
+    /// A string or an object path.
+    pub(super) fn string(&mut self, value: &str) {
+        self.u32(value.len() as u32);
+        self.0.extend(value.bytes());
+        self.byte(0);
+    }
+
+    pub(super) fn signature(&mut self, value: &str) {
+        self.byte(value.len() as u8);
+        self.0.extend(value.bytes());
+        self.byte(0);
+    }
+
+    /// A struct; its parts follow.
+    pub(super) fn begin_struct(&mut self) {
+        self.align(8);
+    }
+
+    /// An array of structs, which `write` writes.
+    pub(super) fn array_of_structs(&mut self, write: impl FnOnce(&mut Self)) {
+        self.u32(0);
+        let length_at = self.0.len() - 4;
+        // The length does not count the way to the first element.
+        self.align(8);
+        let start = self.0.len();
+        write(self);
+        let length = (self.0.len() - start) as u32;
+        self.0[length_at..length_at + 4].copy_from_slice(&length.to_ne_bytes());
+    }
+}
+
+/// A method call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Call<'a> {
+    pub(super) destination: &'a str,
+    pub(super) path: &'a str,
+    pub(super) interface: &'a str,
+    pub(super) member: &'a str,
+    /// Types of the arguments.
+    pub(super) signature: &'a str,
+    /// The arguments.
+    pub(super) body: Writer,
+}
+
+/// First byte of a message: the byte order of all others.
+pub(super) const BYTE_ORDER: u8 = if cfg!(target_endian = "little") {
+    b'l'
+} else {
+    b'B'
+};
+/// The version of the protocol.
+pub(super) const VERSION: u8 = 1;
+const METHOD_CALL: u8 = 1;
+const NO_FLAGS: u8 = 0;
+
+/// Codes of header fields.
+pub(super) mod field {
+    pub(in super::super) const PATH: u8 = 1;
+    pub(in super::super) const INTERFACE: u8 = 2;
+    pub(in super::super) const MEMBER: u8 = 3;
+    pub(in super::super) const ERROR_NAME: u8 = 4;
+    pub(in super::super) const REPLY_SERIAL: u8 = 5;
+    pub(in super::super) const DESTINATION: u8 = 6;
+    pub(in super::super) const SIGNATURE: u8 = 8;
+}
+
+impl Call<'_> {
+    /// The message; `serial` is not 0, and the reply will have it.
+    pub(super) fn message(&self, serial: u32) -> Vec<u8> {
+        let mut message = Writer::default();
+        for byte in [BYTE_ORDER, METHOD_CALL, NO_FLAGS, VERSION] {
+            message.byte(byte);
+        }
+        message.u32(self.body.0.len() as u32);
+        message.u32(serial);
+        message.array_of_structs(|fields| {
+            for (code, kind, value) in [
+                (field::PATH, "o", self.path),
+                (field::MEMBER, "s", self.member),
+                (field::INTERFACE, "s", self.interface),
+                (field::DESTINATION, "s", self.destination),
+            ] {
+                fields.begin_struct();
+                fields.byte(code);
+                fields.signature(kind);
+                fields.string(value);
+            }
+            if !self.signature.is_empty() {
+                fields.begin_struct();
+                fields.byte(field::SIGNATURE);
+                fields.signature("g");
+                fields.signature(self.signature);
+            }
+        });
+        message.align(8);
+        message.0.extend_from_slice(&self.body.0);
+        message.into_bytes()
+    }
+}

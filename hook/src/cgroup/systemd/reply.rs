@@ -1,0 +1,188 @@
+//! Reads D-Bus messages: replies to calls.
+//!
+//! Nothing that is read is trusted: every length is checked against what is
+//! there, and a message that isn't as it should be is [`Garbage`].
+
+use super::message::{BYTE_ORDER, VERSION, field};
+
+/// Length of the part of a message that is always there.
+pub(super) const FIXED_LEN: usize = 16;
+/// The longest message that is read. The rules of a unit with a thousand
+/// devices take 50 KiB.
+pub(super) const MAX_LEN: usize = 1024 * 1024;
+
+/// A message, or a part of it, that is not as the specification has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Garbage;
+
+/// What a message says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Content {
+    /// A call succeeded, with these results.
+    Return { signature: String, body: Vec<u8> },
+    /// A call failed.
+    Error { name: String, message: String },
+    /// Something that nobody has asked for.
+    Other,
+}
+
+/// A message that was received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Message {
+    /// Serial of the call that this is a reply to, or 0.
+    pub(super) reply_to: u32,
+    pub(super) content: Content,
+}
+
+/// How long the message is, all in all, that begins with these bytes.
+pub(super) fn length(fixed: &[u8; FIXED_LEN]) -> Result<usize, Garbage> {
+    let mut reader = Reader::new(fixed);
+    if reader.byte()? != BYTE_ORDER {
+        return Err(Garbage);
+    }
+    reader.skip(2)?;
+    if reader.byte()? != VERSION {
+        return Err(Garbage);
+    }
+    let body = reader.u32()? as usize;
+    reader.u32()?;
+    let fields = reader.u32()? as usize;
+    // Checked apart, so that nothing overflows.
+    if body > MAX_LEN || fields > MAX_LEN {
+        return Err(Garbage);
+    }
+    let length = (FIXED_LEN + fields).next_multiple_of(8) + body;
+    if length > MAX_LEN {
+        return Err(Garbage);
+    }
+    Ok(length)
+}
+
+impl Message {
+    /// Reads a whole message, as long as [`length`] has told.
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self, Garbage> {
+        let mut reader = Reader::new(bytes);
+        reader.skip(1)?;
+        let kind = reader.byte()?;
+        reader.skip(10)?;
+
+        let mut reply_to = 0;
+        let mut error_name = None;
+        let mut signature = String::new();
+        let end = reader.array_end(8)?;
+        while reader.at < end {
+            reader.align(8)?;
+            let code = reader.byte()?;
+            match (code, reader.signature()?) {
+                (field::REPLY_SERIAL, "u") => reply_to = reader.u32()?,
+                (field::ERROR_NAME, "s") => error_name = Some(reader.string()?.to_owned()),
+                (field::SIGNATURE, "g") => signature = reader.signature()?.to_owned(),
+                (_, "s" | "o") => drop(reader.string()?),
+                (_, "g") => drop(reader.signature()?),
+                (_, "u") => drop(reader.u32()?),
+                _ => return Err(Garbage),
+            }
+        }
+        if reader.at != end {
+            return Err(Garbage);
+        }
+        reader.align(8)?;
+        let body = reader.rest();
+
+        let content = match (kind, error_name) {
+            (2, _) => Content::Return {
+                signature,
+                body: body.to_vec(),
+            },
+            (3, Some(name)) => Content::Error {
+                name,
+                message: match signature.starts_with('s') {
+                    true => Reader::new(body).string()?.to_owned(),
+                    false => String::new(),
+                },
+            },
+            (3, None) => return Err(Garbage),
+            _ => Content::Other,
+        };
+        Ok(Self { reply_to, content })
+    }
+}
+
+/// Takes values from D-Bus's wire format.
+pub(super) struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    fn skip(&mut self, count: usize) -> Result<&'a [u8], Garbage> {
+        let end = self.at.checked_add(count).ok_or(Garbage)?;
+        let skipped = self.bytes.get(self.at..end).ok_or(Garbage)?;
+        self.at = end;
+        Ok(skipped)
+    }
+
+    fn rest(&self) -> &'a [u8] {
+        self.bytes.get(self.at..).unwrap_or_default()
+    }
+
+    fn align(&mut self, alignment: usize) -> Result<(), Garbage> {
+        let padding = self.at.next_multiple_of(alignment) - self.at;
+        self.skip(padding).map(drop)
+    }
+
+    fn byte(&mut self) -> Result<u8, Garbage> {
+        Ok(self.skip(1)?[0])
+    }
+
+    fn u32(&mut self) -> Result<u32, Garbage> {
+        self.align(4)?;
+        let bytes = self.skip(4)?.try_into().map_err(|_| Garbage)?;
+        Ok(u32::from_ne_bytes(bytes))
+    }
+
+    pub(super) fn string(&mut self) -> Result<&'a str, Garbage> {
+        let length = self.u32()? as usize;
+        self.text(length)
+    }
+
+    pub(super) fn signature(&mut self) -> Result<&'a str, Garbage> {
+        let length = self.byte()?.into();
+        self.text(length)
+    }
+
+    fn text(&mut self, length: usize) -> Result<&'a str, Garbage> {
+        let text = str::from_utf8(self.skip(length)?).map_err(|_| Garbage)?;
+        match self.byte()? {
+            0 => Ok(text),
+            _ => Err(Garbage),
+        }
+    }
+
+    /// The end of an array whose elements have the given alignment.
+    fn array_end(&mut self, alignment: usize) -> Result<usize, Garbage> {
+        let length = self.u32()? as usize;
+        self.align(alignment)?;
+        let end = self.at.checked_add(length).ok_or(Garbage)?;
+        match end <= self.bytes.len() {
+            true => Ok(end),
+            false => Err(Garbage),
+        }
+    }
+
+    /// An array of pairs of strings, `a(ss)`.
+    pub(super) fn pairs(&mut self) -> Result<Vec<(String, String)>, Garbage> {
+        let end = self.array_end(8)?;
+        let mut pairs = Vec::new();
+        while self.at < end {
+            self.align(8)?;
+            let pair = (self.string()?.to_owned(), self.string()?.to_owned());
+            pairs.push(pair);
+        }
+        Ok(pairs)
+    }
+}

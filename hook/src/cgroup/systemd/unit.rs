@@ -1,0 +1,154 @@
+//! Which unit of systemd a cgroup belongs to.
+
+use std::fmt;
+use std::path::{Component, Path};
+
+/// Kinds of units that have cgroups, with their D-Bus interfaces.
+const KINDS: &[(&str, &str)] = &[
+    ("slice", "org.freedesktop.systemd1.Slice"),
+    ("scope", "org.freedesktop.systemd1.Scope"),
+    ("service", "org.freedesktop.systemd1.Service"),
+    ("socket", "org.freedesktop.systemd1.Socket"),
+    ("mount", "org.freedesktop.systemd1.Mount"),
+    ("swap", "org.freedesktop.systemd1.Swap"),
+];
+
+/// A unit of the system's systemd, by name: `docker-0123.scope`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Unit {
+    name: String,
+    interface: &'static str,
+}
+
+impl Unit {
+    /// The unit that a cgroup's path in its hierarchy leads to: past any slices,
+    /// the first unit that is none. What lies below is delegated, systemd does
+    /// not manage it. `None` if the path does not even begin with a unit.
+    pub fn of(cgroup_path: &Path) -> Option<Self> {
+        let mut found = None;
+        for component in cgroup_path.components() {
+            let name = match component {
+                Component::RootDir => continue,
+                Component::Normal(name) => name.to_str()?,
+                _ => return None,
+            };
+            // systemd escapes names that could be control files of a cgroup.
+            let Some(unit) = Self::named(name.strip_prefix('_').unwrap_or(name)) else {
+                break;
+            };
+            let is_slice = unit.interface == KINDS[0].1;
+            found = Some(unit);
+            if !is_slice {
+                break;
+            }
+        }
+        found
+    }
+
+    /// Checks a name as systemd.unit(5) has it.
+    fn named(name: &str) -> Option<Self> {
+        let (stem, suffix) = name.rsplit_once('.')?;
+        let (_, interface) = KINDS.iter().find(|(kind, _)| *kind == suffix)?;
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || b":-_.\\@".contains(&byte);
+        let valid = !stem.is_empty() && name.len() <= 255 && stem.bytes().all(fits);
+        valid.then(|| Self {
+            name: name.to_owned(),
+            interface,
+        })
+    }
+
+    /// The unit's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The D-Bus interface with the unit's device rules.
+    pub(super) fn interface(&self) -> &'static str {
+        self.interface
+    }
+
+    /// The unit's D-Bus object.
+    pub(super) fn object_path(&self) -> String {
+        let mut path = String::from("/org/freedesktop/systemd1/unit/");
+        for (at, byte) in self.name.bytes().enumerate() {
+            if byte.is_ascii_alphabetic() || byte.is_ascii_digit() && at > 0 {
+                path.push(byte.into());
+            } else {
+                path.push_str(&format!("_{byte:02x}"));
+            }
+        }
+        path
+    }
+}
+
+impl fmt::Display for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_unit_of_a_cgroup() {
+        let long = format!("/{}.scope", "x".repeat(250));
+        for (path, unit) in [
+            ("/system.slice/docker-0123.scope", Some("docker-0123.scope")),
+            (
+                "/kubepods.slice/kubepods-pod1.slice/cri-containerd-0123.scope",
+                Some("cri-containerd-0123.scope"),
+            ),
+            (
+                "/machine.slice/libpod-1.scope/container",
+                Some("libpod-1.scope"),
+            ),
+            ("/system.slice/crun-1.scope/a.scope", Some("crun-1.scope")),
+            (
+                "/user.slice/user-0.slice/user@0.service/app.slice/x.scope",
+                Some("user@0.service"),
+            ),
+            (
+                "/kubepods.slice/kubepods-pod1.slice",
+                Some("kubepods-pod1.slice"),
+            ),
+            ("/kubepods.slice/by-hand/x.scope", Some("kubepods.slice")),
+            ("/system.slice/_cpu.service", Some("cpu.service")),
+            (
+                "/system.slice/system-getty.slice/getty@tty1.service",
+                Some("getty@tty1.service"),
+            ),
+            (
+                r"/system.slice/dev-disk\x2d1.swap",
+                Some(r"dev-disk\x2d1.swap"),
+            ),
+            ("/docker/0123", None),
+            ("/docker/0123.scope", None),
+            ("/init.scope", Some("init.scope")),
+            ("/.scope", None),
+            ("/a b.scope", None),
+            ("/../x.scope", None),
+            ("/", None),
+            ("", None),
+            (&long, None),
+        ] {
+            let found = Unit::of(Path::new(path));
+            assert_eq!(found.as_ref().map(Unit::name), unit, "{path}");
+        }
+    }
+
+    #[test]
+    fn escapes_object_paths() {
+        for (name, path) in [
+            ("docker-1.scope", "docker_2d1_2escope"),
+            ("1a.slice", "_31a_2eslice"),
+            ("a_b@c.service", "a_5fb_40c_2eservice"),
+            (r"x\x2d.mount", "x_5cx2d_2emount"),
+        ] {
+            let unit = Unit::named(name).unwrap();
+            let expected = format!("/org/freedesktop/systemd1/unit/{path}");
+            assert_eq!(unit.object_path(), expected);
+        }
+    }
+}
