@@ -32,6 +32,7 @@ fn calls() -> Vec<Finding> {
         move_mount,
         mount_setattr,
         fsopen,
+        statmount,
     } = KernelCalls::probe();
     let table = [
         ("openat2", openat2, "5.6"),
@@ -39,6 +40,7 @@ fn calls() -> Vec<Finding> {
         ("move_mount", move_mount, "5.2"),
         ("mount_setattr", mount_setattr, "5.12"),
         ("fsopen", fsopen, "5.2"),
+        ("statmount", statmount, "6.8"),
     ];
     let finding = |(name, usable, since)| {
         let subject = format!("kernel call {name}");
