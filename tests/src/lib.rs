@@ -14,6 +14,7 @@ pub mod captured;
 pub mod cgroup_view;
 pub mod compile;
 pub mod demo_host;
+pub mod exit;
 pub mod fingerprint;
 pub mod leftovers;
 pub mod loader;

@@ -7,16 +7,20 @@
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
-use harness::mountinfo;
+use harness::{exit, mountinfo};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    exit::with("cgroup2-view", run())
+}
+
+fn run() -> Result<()> {
     let mut arguments = std::env::args_os().skip(1);
     let program = arguments
         .next()

@@ -1,10 +1,17 @@
 //! `probe QUESTIONS`: runs in a container and prints what it sees as JSON (see
 //! `harness::probe`). `probe --pause` sleeps until it is killed.
 
+use std::process::ExitCode;
+
 use anyhow::{Context, Result};
+use harness::exit;
 use harness::probe::{self, Questions};
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    exit::with("probe", run())
+}
+
+fn run() -> Result<()> {
     let argument = std::env::args()
         .nth(1)
         .context("usage: probe QUESTIONS | probe --pause")?;

@@ -4,9 +4,10 @@
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
+use harness::exit;
 use nix::errno::Errno;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
@@ -28,7 +29,11 @@ const HIDEABLE: [(&str, i64); 11] = [
     ("pidfd_open", libc::SYS_pidfd_open),
 ];
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    exit::with("without-syscalls", run())
+}
+
+fn run() -> Result<()> {
     let mut arguments = std::env::args_os().skip(1);
     let errno = errno(&text(arguments.next())?)?;
     let calls = calls(&text(arguments.next())?)?;

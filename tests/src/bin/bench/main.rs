@@ -14,10 +14,11 @@ mod rounds;
 mod workload;
 
 use std::fs;
+use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use harness::cgroup_view::CgroupView;
-use harness::{binaries, privilege};
+use harness::{binaries, exit, privilege};
 use serde_json::json;
 
 use crate::figure::{Figure, Goal, Unit};
@@ -28,7 +29,11 @@ use crate::workload::Workload;
 /// How often every kind has its turn, unless told otherwise.
 const ROUNDS: usize = 60;
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    exit::with("bench", run())
+}
+
+fn run() -> Result<()> {
     let rounds = match std::env::args().nth(1) {
         Some(argument) => argument.parse().context("usage: bench [ROUNDS]")?,
         None => ROUNDS,

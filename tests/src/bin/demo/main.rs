@@ -12,10 +12,12 @@ mod kubelet;
 mod plan;
 mod plugin;
 
+use std::process::ExitCode;
+
 use anyhow::{Result, bail};
 use harness::cgroup_view::CgroupView;
 use harness::demo_host::DemoHost;
-use harness::privilege;
+use harness::{exit, privilege};
 
 use crate::kubelet::DemoKubelet;
 use crate::plugin::Plugin;
@@ -23,7 +25,11 @@ use crate::plugin::Plugin;
 /// The indices of the devices to allocate.
 const ALLOCATED: [usize; 2] = [3, 5];
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    exit::with("demo", run())
+}
+
+fn run() -> Result<()> {
     let host = DemoHost::new()?;
     step(
         "host",

@@ -1,0 +1,17 @@
+//! How the harness's own programs end.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+/// Turns a program's result into its exit code. An error is told in one line
+/// that begins with the program's name.
+pub fn with(program: &str, result: Result<()>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{program}: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
