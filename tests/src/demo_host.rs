@@ -1,26 +1,25 @@
 //! A small host of its own: a directory that holds all that the hook looks for
 //! on a host, so that tests have devices and vendor libraries on any machine.
-//!
-//! The hook is pointed at it by `host_root` in its configuration.
 
+mod directory;
 mod vendor;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::ops::Deref;
+use std::path::PathBuf;
 
-use anyhow::{Context, Result};
-use tempfile::TempDir;
+use anyhow::Result;
 
+pub use directory::HostDirectory;
 pub use vendor::VendorLibrary;
 
 use crate::alias_device::AliasDevice;
 use crate::rootfs::{make_loader_cache, multiarch};
-use crate::{binaries, scratch};
 
-/// A host directory, removed when dropped.
+/// A host with devices and libraries. Making one takes root.
 #[derive(Debug)]
 pub struct DemoHost {
-    directory: TempDir,
+    directory: HostDirectory,
     granted: AliasDevice,
     other: AliasDevice,
 }
@@ -41,31 +40,16 @@ impl DemoHost {
     pub fn new() -> Result<Self> {
         let (granted, other) = AliasDevice::pair()?;
         let host = Self {
-            directory: scratch::directory("host")?,
+            directory: HostDirectory::new()?,
             granted,
             other,
         };
-        for directory in [
-            host.root().join("dev"),
-            host.root().join("etc"),
-            host.libraries(),
-            host.classes(),
-        ] {
-            fs::create_dir_all(&directory)
-                .with_context(|| format!("cannot make {}", directory.display()))?;
-        }
+        fs::create_dir_all(host.libraries())?;
         for index in 0..Self::NODES {
             host.device(index).make_node(&host.node(index))?;
         }
-        host.add_shipped_class("dummy-npu")?;
-        host.write_config("")?;
         host.install(&[VendorLibrary::dummy_npu()])?;
         Ok(host)
-    }
-
-    /// What the hook takes for `/`.
-    pub fn root(&self) -> PathBuf {
-        self.directory.path().join("root")
     }
 
     /// The node of the device with this index.
@@ -87,35 +71,6 @@ impl DemoHost {
         self.root().join("usr/lib").join(multiarch())
     }
 
-    /// The directory of class files.
-    pub fn classes(&self) -> PathBuf {
-        self.directory.path().join("classes")
-    }
-
-    /// The hook's configuration.
-    pub fn config_file(&self) -> PathBuf {
-        self.directory.path().join("config.toml")
-    }
-
-    /// The hook's log, which it makes when it has something to say.
-    pub fn log_file(&self) -> PathBuf {
-        self.directory.path().join("boathook.log")
-    }
-
-    /// Adds a class file.
-    pub fn add_class(&self, name: &str, text: &str) -> Result<()> {
-        let file = self.classes().join(format!("{name}.toml"));
-        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
-    }
-
-    /// Adds one of the classes that the project ships.
-    pub fn add_shipped_class(&self, name: &str) -> Result<()> {
-        let source = binaries::source_tree().join(format!("device-class/classes/{name}.toml"));
-        let text = fs::read_to_string(&source)
-            .with_context(|| format!("cannot read {}", source.display()))?;
-        self.add_class(name, &text)
-    }
-
     /// Adds libraries, and rebuilds the loader cache as a vendor's package does.
     pub fn install(&self, libraries: &[VendorLibrary]) -> Result<()> {
         for library in libraries {
@@ -125,26 +80,12 @@ impl DemoHost {
         fs::write(&configuration, format!("/usr/lib/{}\n", multiarch()))?;
         make_loader_cache(&self.root())
     }
+}
 
-    /// Writes the hook's configuration: this host, and `more` lines of TOML.
-    pub fn write_config(&self, more: &str) -> Result<()> {
-        let text = format!(
-            "classes = [{:?}]\nhost_root = {:?}\nlog_file = {:?}\n{more}",
-            self.classes(),
-            self.root(),
-            self.log_file()
-        );
-        let file = self.config_file();
-        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
-    }
+impl Deref for DemoHost {
+    type Target = HostDirectory;
 
-    /// What the hook has logged so far.
-    pub fn log(&self) -> String {
-        fs::read_to_string(self.log_file()).unwrap_or_default()
-    }
-
-    /// The host directory itself, with the root and all beside it.
-    pub fn directory(&self) -> &Path {
-        self.directory.path()
+    fn deref(&self) -> &HostDirectory {
+        &self.directory
     }
 }

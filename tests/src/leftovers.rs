@@ -1,11 +1,12 @@
 //! What a container left on the machine.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Result;
 
 use crate::bundle::Bundle;
+use crate::cgroup_parent::directories_named;
 use crate::mountinfo;
 use crate::runc::Runc;
 
@@ -18,7 +19,7 @@ use crate::runc::Runc;
 pub fn of(runc: &Runc, bundle: &Bundle) -> Result<Vec<String>> {
     let mut found = mounts(bundle.directory(), bundle.id())?;
     found.extend(
-        cgroups(bundle.id())
+        directories_named(bundle.id())
             .into_iter()
             .map(|path| format!("cgroup {}", path.display())),
     );
@@ -37,24 +38,6 @@ fn mounts(directory: &Path, id: &str) -> Result<Vec<String>> {
     Ok(mounts
         .map(|mount| format!("mount {}", mount.mount_point.display()))
         .collect())
-}
-
-/// The cgroups whose name has `id` in it, in every hierarchy.
-fn cgroups(id: &str) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut waiting = vec![PathBuf::from("/sys/fs/cgroup")];
-    while let Some(directory) = waiting.pop() {
-        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
-            if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                continue;
-            }
-            if entry.file_name().to_string_lossy().contains(id) {
-                found.push(entry.path());
-            }
-            waiting.push(entry.path());
-        }
-    }
-    found
 }
 
 /// The processes that are in one of those cgroups. Dead ones that init has yet

@@ -11,6 +11,7 @@ pub mod alias_device;
 pub mod binaries;
 pub mod bundle;
 pub mod captured;
+pub mod cgroup_parent;
 pub mod cgroup_view;
 pub mod compile;
 pub mod demo_host;

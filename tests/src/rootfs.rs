@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 pub use busybox::BUSYBOX;
-pub(crate) use glibc::{make_cache as make_loader_cache, multiarch};
+pub use glibc::make_cache as make_loader_cache;
+pub(crate) use glibc::multiarch;
 
 use crate::binaries;
 use crate::compile::Libc;

@@ -3,8 +3,11 @@
 use harness::bundle::Bundle;
 use harness::captured::Captured;
 use harness::cgroup_view::CgroupView;
+use harness::compile::Libc;
 use harness::leftovers;
+use harness::privilege;
 use harness::probe::{Questions, Report};
+use harness::rootfs::Rootfs;
 use harness::runc::Runc;
 
 /// Makes each function that is named, which takes a [`Lab`], a test on each
@@ -39,8 +42,8 @@ pub(crate) struct Lab {
 
 /// Runs a test's body where containers can be run on this cgroup version.
 pub(crate) fn with_lab(test: &str, view: CgroupView, body: fn(&Lab)) {
-    if let Some(reason) = harness::privilege::missing_for_runc(view) {
-        return harness::privilege::report_skip(&format!("{test} ({view})"), &reason);
+    if let Some(reason) = privilege::missing_for_runc(view) {
+        return privilege::report_skip(&format!("{test} ({view})"), &reason);
     }
     body(&Lab {
         runc: Runc::new(view).unwrap(),
@@ -73,4 +76,18 @@ impl Lab {
 /// The arguments that make a container answer `questions`.
 pub(crate) fn asking(questions: &Questions) -> Vec<String> {
     questions.command().unwrap()
+}
+
+/// The root file systems that have a dynamic C library and that can be made on
+/// this machine.
+pub(crate) fn images_with_a_loader() -> impl Iterator<Item = Rootfs> {
+    Rootfs::ALL.into_iter().filter(
+        |rootfs| match (rootfs.libc(), privilege::missing_for_musl()) {
+            (Some(Libc::Musl), Some(reason)) => {
+                privilege::report_skip("the vendor library in a musl image", &reason);
+                false
+            }
+            (libc, _) => libc.is_some(),
+        },
+    )
 }

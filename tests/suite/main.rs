@@ -10,4 +10,6 @@
 #![allow(clippy::unwrap_used)]
 
 mod lab;
+mod runc;
 mod selfcheck;
+mod tree;

@@ -54,7 +54,7 @@ impl VendorLibrary {
     /// Puts the file and the link named like the soname into `directory`.
     ///
     /// It is linked with nothing, so that one file serves every C library.
-    pub(super) fn install(&self, directory: &Path) -> Result<()> {
+    pub fn install(&self, directory: &Path) -> Result<()> {
         let built = compile::program("vendor-library.c", Libc::Glibc, &self.compiler_arguments())?;
         let file = directory.join(self.file_name());
         fs::copy(&built, &file).with_context(|| format!("cannot write {}", file.display()))?;

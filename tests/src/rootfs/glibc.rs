@@ -58,7 +58,7 @@ pub(super) fn add_cache(tree: &Tree) -> Result<()> {
 }
 
 /// Runs the host's `ldconfig` on the tree at `root`, as an image's build does.
-pub(crate) fn make_cache(root: &Path) -> Result<()> {
+pub fn make_cache(root: &Path) -> Result<()> {
     Captured::run(Command::new(ldconfig()?).arg("-r").arg(root))?
         .success()
         .map(|_| ())

@@ -1,13 +1,10 @@
 //! The loaders of the root file systems find what they should, and only that.
 
 use harness::bundle::Bundle;
-use harness::compile::Libc;
 use harness::demo_host::{DemoHost, VendorLibrary};
 use harness::loader::{self, Loaded};
-use harness::privilege;
-use harness::rootfs::Rootfs;
 
-use crate::lab::{Lab, on_each_cgroup_version};
+use crate::lab::{Lab, images_with_a_loader, on_each_cgroup_version};
 
 on_each_cgroup_version!(
     the_vendor_library_is_not_found_without_the_hook,
@@ -16,7 +13,7 @@ on_each_cgroup_version!(
 
 /// No image has the vendor's library of itself.
 fn the_vendor_library_is_not_found_without_the_hook(lab: &Lab) {
-    for rootfs in with_a_loader() {
+    for rootfs in images_with_a_loader() {
         let loaded = load(lab, Bundle::builder(rootfs));
         assert!(
             matches!(&loaded[..], [Loaded::Failed { .. }]),
@@ -28,7 +25,7 @@ fn the_vendor_library_is_not_found_without_the_hook(lab: &Lab) {
 /// Named by LD_LIBRARY_PATH, it is: the library is sound for every libc.
 fn the_vendor_library_loads_where_it_is_found(lab: &Lab) {
     let host = DemoHost::new().unwrap();
-    for rootfs in with_a_loader() {
+    for rootfs in images_with_a_loader() {
         let bundle = Bundle::builder(rootfs)
             .bind(&host.libraries(), "/vendor")
             .env("LD_LIBRARY_PATH", "/vendor");
@@ -39,18 +36,6 @@ fn the_vendor_library_loads_where_it_is_found(lab: &Lab) {
         };
         assert_eq!(load(lab, bundle), [expected], "{rootfs:?}");
     }
-}
-
-fn with_a_loader() -> impl Iterator<Item = Rootfs> {
-    Rootfs::ALL.into_iter().filter(
-        |rootfs| match (rootfs.libc(), privilege::missing_for_musl()) {
-            (Some(Libc::Musl), Some(reason)) => {
-                privilege::report_skip("the vendor library with musl", &reason);
-                false
-            }
-            (libc, _) => libc.is_some(),
-        },
-    )
 }
 
 fn load(lab: &Lab, bundle: harness::bundle::BundleBuilder) -> Vec<Loaded> {

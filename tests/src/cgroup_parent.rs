@@ -1,0 +1,64 @@
+//! A cgroup for containers to be nested in.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A name for a cgroup that no other test uses. A runtime makes it when a
+/// container is put below, and leaves it there; dropping this removes it.
+#[derive(Debug)]
+pub struct CgroupParent(String);
+
+impl CgroupParent {
+    /// A new name.
+    pub fn new() -> Self {
+        static COUNTER: AtomicU32 = AtomicU32::new(0);
+        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+        Self(format!("boathook-parent-{}-{number}", std::process::id()))
+    }
+
+    /// The `cgroupsPath` of the cgroup itself.
+    pub fn path(&self) -> PathBuf {
+        PathBuf::from("/").join(&self.0)
+    }
+
+    /// The `cgroupsPath` of a cgroup in it.
+    pub fn child(&self, name: &str) -> PathBuf {
+        self.path().join(name)
+    }
+}
+
+impl Default for CgroupParent {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for CgroupParent {
+    fn drop(&mut self) {
+        for directory in directories_named(&self.0) {
+            // A cgroup that still has processes stays: the test has failed then,
+            // and says more than this could.
+            let _ = fs::remove_dir(directory);
+        }
+    }
+}
+
+/// The cgroups whose name contains `text`, in every hierarchy of the machine,
+/// those above before those below.
+pub(crate) fn directories_named(text: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut waiting = vec![PathBuf::from("/sys/fs/cgroup")];
+    while let Some(directory) = waiting.pop() {
+        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+            if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                continue;
+            }
+            if entry.file_name().to_string_lossy().contains(text) {
+                found.push(entry.path());
+            }
+            waiting.push(entry.path());
+        }
+    }
+    found
+}

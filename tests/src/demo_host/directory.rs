@@ -1,0 +1,97 @@
+//! The directory of a demo host: a root, class files, a configuration.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use tempfile::TempDir;
+
+use crate::{binaries, scratch};
+
+/// A host without devices, removed when dropped. The hook is pointed at it by
+/// `host_root` in its configuration. Anyone can make one.
+#[derive(Debug)]
+pub struct HostDirectory(TempDir);
+
+impl HostDirectory {
+    /// An empty root with /dev and /etc, and the class `dummy-npu`.
+    pub fn new() -> Result<Self> {
+        let host = Self(scratch::directory("host")?);
+        for directory in [
+            host.root().join("dev"),
+            host.root().join("etc"),
+            host.classes(),
+        ] {
+            fs::create_dir_all(&directory)
+                .with_context(|| format!("cannot make {}", directory.display()))?;
+        }
+        host.add_shipped_class("dummy-npu")?;
+        host.write_config("")?;
+        Ok(host)
+    }
+
+    /// What the hook takes for `/`.
+    pub fn root(&self) -> PathBuf {
+        self.path().join("root")
+    }
+
+    /// The directory of class files.
+    pub fn classes(&self) -> PathBuf {
+        self.path().join("classes")
+    }
+
+    /// The hook's configuration.
+    pub fn config_file(&self) -> PathBuf {
+        self.path().join("config.toml")
+    }
+
+    /// The hook's log, which it makes when it has something to say.
+    pub fn log_file(&self) -> PathBuf {
+        self.path().join("boathook.log")
+    }
+
+    /// The directory itself, with the root and all beside it.
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Adds a class file.
+    pub fn add_class(&self, name: &str, text: &str) -> Result<()> {
+        let file = self.classes().join(format!("{name}.toml"));
+        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
+    }
+
+    /// Adds one of the classes that the project ships.
+    pub fn add_shipped_class(&self, name: &str) -> Result<()> {
+        let source = binaries::source_tree().join(format!("device-class/classes/{name}.toml"));
+        let text = fs::read_to_string(&source)
+            .with_context(|| format!("cannot read {}", source.display()))?;
+        self.add_class(name, &text)
+    }
+
+    /// Adds a file to the root.
+    pub fn add_file(&self, path: &str, text: &str) -> Result<()> {
+        let file = self.root().join(path.trim_start_matches('/'));
+        if let Some(parent) = file.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
+    }
+
+    /// Writes the hook's configuration: this host, and `more` lines of TOML.
+    pub fn write_config(&self, more: &str) -> Result<()> {
+        let text = format!(
+            "classes = [{:?}]\nhost_root = {:?}\nlog_file = {:?}\n{more}",
+            self.classes(),
+            self.root(),
+            self.log_file()
+        );
+        let file = self.config_file();
+        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
+    }
+
+    /// What the hook has logged so far.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.log_file()).unwrap_or_default()
+    }
+}

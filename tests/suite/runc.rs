@@ -1,0 +1,30 @@
+//! The hook in real containers.
+
+mod devices;
+mod hidden_calls;
+mod hostile;
+mod kinds;
+mod libraries;
+mod nothing_asked;
+mod refusals;
+mod requests;
+mod twice;
+mod writable_layer;
+
+use harness::bundle::{Bundle, BundleBuilder, HookCommand, Stage};
+use harness::demo_host::DemoHost;
+use harness::rootfs::Rootfs;
+
+/// A container with the hook, asking for devices of the class `dummy-npu`.
+fn container(host: &DemoHost, rootfs: Rootfs, devices: &str) -> BundleBuilder {
+    let stage = Stage::CreateRuntime;
+    let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
+    Bundle::builder(rootfs)
+        .hook(stage, hook)
+        .env(DemoHost::VARIABLE, devices)
+}
+
+/// The path of a device in the container.
+fn node(index: usize) -> String {
+    format!("/dev/dummy-npu{index}")
+}

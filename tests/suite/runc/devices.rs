@@ -1,0 +1,156 @@
+//! The devices that were asked for, and no other.
+
+use std::os::unix::fs::MetadataExt;
+
+use harness::bundle::{Bundle, HookCommand, Stage};
+use harness::cgroup_parent::CgroupParent;
+use harness::demo_host::DemoHost;
+use harness::probe::{Access, Kind, Questions, Report};
+use harness::rootfs::Rootfs;
+
+use super::{container, node};
+use crate::lab::{Lab, asking, on_each_cgroup_version};
+
+on_each_cgroup_version!(
+    the_hosts_own_nodes_open,
+    what_was_not_asked_for_is_refused,
+    access_is_as_the_class_says,
+    an_ordinary_user_has_them_too,
+    a_later_exec_has_them_too,
+    a_nested_cgroup_has_them_too
+);
+
+/// By either hook: the same inode as on the host, and it opens in every way.
+fn the_hosts_own_nodes_open(lab: &Lab) {
+    let host = DemoHost::new().unwrap();
+    for stage in Stage::ALL {
+        let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
+        let bundle = Bundle::builder(Rootfs::Busybox)
+            .hook(stage, hook)
+            .env(DemoHost::VARIABLE, "npu-3,npu-5")
+            .args(asking(&Questions::new().path(node(3)).path(node(5))))
+            .build()
+            .unwrap();
+        let report = lab.probe(&bundle);
+        for index in [3, 5] {
+            let seen = report.path(node(index)).unwrap();
+            let number = seen.device.unwrap();
+            let device = host.device(index);
+            assert_eq!(seen.kind, Kind::CharacterDevice, "{stage:?} {index}");
+            assert_eq!((number.major, number.minor), (device.major, device.minor));
+            assert_eq!(
+                seen.inode,
+                std::fs::metadata(host.node(index)).unwrap().ino()
+            );
+            let opened = (&seen.read, &seen.write, &seen.read_write);
+            let granted = Access::Granted;
+            // The device behind the alias may refuse writing; the cgroup's
+            // refusal is EPERM.
+            assert_eq!(opened.0, &granted, "{stage:?} {index}");
+            let refused = Access::refused("EPERM");
+            assert!(
+                opened.1 != &refused && opened.2 != &refused,
+                "{stage:?} {opened:?}"
+            );
+            let mount = report.mount_at(node(index)).unwrap();
+            assert!(mount.has("nosuid") && mount.has("noexec"), "{mount:?}");
+            assert!(mount.propagation.is_empty(), "{mount:?}");
+        }
+    }
+}
+
+/// Neither the neighbours' nodes nor, if the container makes one itself, a
+/// device of another number.
+fn what_was_not_asked_for_is_refused(lab: &Lab) {
+    let host = DemoHost::new().unwrap();
+    let other = host.device(DemoHost::UNLIKE);
+    let questions = Questions::new()
+        .path(node(2))
+        .path(node(DemoHost::UNLIKE))
+        .new_node("/dev/made", other.major, other.minor);
+    let bundle = container(&host, Rootfs::Busybox, "npu-3")
+        .args(asking(&questions))
+        .build()
+        .unwrap();
+    let report = lab.probe(&bundle);
+    for index in [2, DemoHost::UNLIKE] {
+        assert_eq!(report.path(node(index)).unwrap().kind, Kind::Missing);
+    }
+    let attempt = report.new_node("/dev/made").unwrap();
+    assert_eq!(attempt.made, Access::Granted);
+    assert_eq!(attempt.read, Some(Access::refused("EPERM")));
+}
+
+/// A class that gives a node for reading does not give it for writing.
+fn access_is_as_the_class_says(lab: &Lab) {
+    let host = DemoHost::new().unwrap();
+    let class = r#"
+        version = 1
+        description = "a device to read from"
+        resource = "dummy.com/reader"
+        [request]
+        env = "READER_VISIBLE_DEVICES"
+        [[discover]]
+        count = 1
+        [device]
+        id = "reader-{index}"
+        index = "{index}"
+        nodes = [{ path = "/dev/dummy-npu0", access = "r" }]
+    "#;
+    host.add_class("reader", class).unwrap();
+    let bundle = container(&host, Rootfs::Busybox, "void")
+        .env("READER_VISIBLE_DEVICES", "all")
+        .args(asking(&Questions::new().path(node(0))))
+        .build()
+        .unwrap();
+    let report = lab.probe(&bundle);
+    let seen = report.path(node(0)).unwrap();
+    assert_eq!(seen.read, Access::Granted);
+    assert_eq!(seen.write, Access::refused("EPERM"));
+    assert_eq!(seen.read_write, Access::refused("EPERM"));
+}
+
+/// The nodes are as open to the container's user as they are on the host.
+fn an_ordinary_user_has_them_too(lab: &Lab) {
+    let host = DemoHost::new().unwrap();
+    let bundle = container(&host, Rootfs::Busybox, "npu-3")
+        .user(1000, 1000)
+        .args(asking(&Questions::new().path(node(3))))
+        .build()
+        .unwrap();
+    assert_eq!(
+        lab.probe(&bundle).path(node(3)).unwrap().read,
+        Access::Granted
+    );
+}
+
+/// A process that joins the container later is in the same cgroup.
+fn a_later_exec_has_them_too(lab: &Lab) {
+    let host = DemoHost::new().unwrap();
+    let bundle = container(&host, Rootfs::Busybox, "npu-3").build().unwrap();
+    let running = lab.runc.create(&bundle).unwrap();
+    running.start().unwrap();
+    let printed = running
+        .exec(&asking(&Questions::new().path(node(3))))
+        .unwrap()
+        .success()
+        .unwrap()
+        .stdout;
+    let report = Report::parse(&printed).unwrap();
+    assert_eq!(report.path(node(3)).unwrap().read, Access::Granted);
+}
+
+/// The container's cgroup is where the configuration says, at any depth.
+fn a_nested_cgroup_has_them_too(lab: &Lab) {
+    let host = DemoHost::new().unwrap();
+    let parent = CgroupParent::new();
+    let bundle = container(&host, Rootfs::Busybox, "npu-3")
+        .cgroups_path(parent.child("inner"))
+        .args(asking(&Questions::new().path(node(3))))
+        .build()
+        .unwrap();
+    assert_eq!(
+        lab.probe(&bundle).path(node(3)).unwrap().read,
+        Access::Granted
+    );
+}

@@ -1,0 +1,88 @@
+//! Older kernels, and seccomp profiles around the runtime: the newer calls
+//! fail, and the container is the same.
+
+use harness::bundle::{Bundle, HookCommand, Stage};
+use harness::demo_host::{DemoHost, VendorLibrary};
+use harness::loader::{self, Loaded};
+use harness::probe::{Access, Questions, Report};
+use harness::rootfs::Rootfs;
+
+use super::node;
+use crate::lab::{Lab, asking, on_each_cgroup_version};
+
+on_each_cgroup_version!(the_container_is_the_same_without_newer_calls);
+
+/// What kernels lack, from the newest to the oldest that is supported.
+const CASES: [&[&str]; 5] = [
+    &["mount_setattr"],
+    &["mount_setattr", "openat2"],
+    &["open_tree", "move_mount"],
+    &["fsopen", "fsmount", "fsconfig"],
+    &[
+        "mount_setattr",
+        "openat2",
+        "open_tree",
+        "move_mount",
+        "fsopen",
+        "fsmount",
+        "fsconfig",
+    ],
+];
+
+fn the_container_is_the_same_without_newer_calls(lab: &Lab) {
+    let host = DemoHost::new().unwrap();
+    let stage = Stage::CreateRuntime;
+    let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
+    for errno in ["ENOSYS", "EPERM"] {
+        for calls in CASES {
+            let hook = hook.clone().without_syscalls(errno, calls).unwrap();
+            let bundle = Bundle::builder(Rootfs::Glibc)
+                .hook(stage, hook)
+                .env(DemoHost::VARIABLE, "npu-3")
+                .build()
+                .unwrap();
+            let running = lab.runc.create(&bundle).unwrap();
+            running.start().unwrap();
+
+            let file = format!(
+                "/usr/lib/boathook/lib/{}",
+                VendorLibrary::dummy_npu().file_name()
+            );
+            let asked = asking(&Questions::new().path(node(3)).path(&file));
+            let printed = running.exec(&asked).unwrap().success().unwrap().stdout;
+            let report = Report::parse(&printed).unwrap();
+            let case = format!("{errno} {calls:?}");
+            assert_eq!(
+                report.path(node(3)).unwrap().read,
+                Access::Granted,
+                "{case}"
+            );
+            assert_eq!(
+                report.path(&file).unwrap().write,
+                Access::refused("EROFS"),
+                "{case}"
+            );
+            for (path, options) in [
+                (node(3), ["nosuid", "noexec"].as_slice()),
+                (file, &["ro", "nosuid", "nodev"]),
+            ] {
+                let mount = report.mount_at(&path).unwrap();
+                assert!(
+                    options.iter().all(|option| mount.has(option)),
+                    "{case}: {mount:?}"
+                );
+                assert!(mount.propagation.is_empty(), "{case}: {mount:?}");
+            }
+
+            let wanted = loader::command(&[VendorLibrary::dummy_npu().wanted()]);
+            let printed = running.exec(&wanted).unwrap().success().unwrap().stdout;
+            let loaded = loader::parse(&printed).unwrap();
+            assert!(
+                matches!(&loaded[..], [Loaded::Found { .. }]),
+                "{case}: {loaded:?}"
+            );
+            drop(running);
+            lab.assert_nothing_left(&bundle);
+        }
+    }
+}

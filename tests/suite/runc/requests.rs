@@ -1,0 +1,60 @@
+//! Every way to ask, and what it comes to.
+
+use harness::bundle::{Bundle, HookCommand, Stage};
+use harness::demo_host::DemoHost;
+use harness::probe::{Kind, Questions};
+use harness::rootfs::Rootfs;
+
+use super::{container, node};
+use crate::lab::{Lab, asking, on_each_cgroup_version};
+
+on_each_cgroup_version!(a_request_names_devices, an_annotation_is_a_request);
+
+/// Which of the first nodes a container has.
+const CASES: [(&str, &[usize]); 9] = [
+    ("all", &[0, 1, 2, 3, 4, 5, 6, 7]),
+    ("none", &[]),
+    ("void", &[]),
+    ("", &[]),
+    ("npu-3", &[3]),
+    ("3", &[3]),
+    ("2-4", &[2, 3, 4]),
+    ("5,npu-3,3", &[3, 5]),
+    ("60-63", &[]),
+];
+
+fn a_request_names_devices(lab: &Lab) {
+    let host = DemoHost::new().unwrap();
+    for (request, expected) in CASES {
+        let bundle = container(&host, Rootfs::Busybox, request).args(about_all_nodes());
+        let report = lab.probe(&bundle.build().unwrap());
+        assert_eq!(nodes(&report), expected, "{request:?}");
+        assert_eq!(report.env[DemoHost::VARIABLE], request);
+    }
+}
+
+/// The plugin's annotation alone is enough where no other rule is set.
+fn an_annotation_is_a_request(lab: &Lab) {
+    let host = DemoHost::new().unwrap();
+    let stage = Stage::Prestart;
+    let bundle = Bundle::builder(Rootfs::Busybox)
+        .hook(
+            stage,
+            HookCommand::boathook(stage, &host.config_file()).unwrap(),
+        )
+        .annotation("devices.boathook.dev/dummy-npu", "npu-3,npu-5")
+        .args(about_all_nodes())
+        .build()
+        .unwrap();
+    assert_eq!(nodes(&lab.probe(&bundle)), [3, 5]);
+}
+
+fn about_all_nodes() -> Vec<String> {
+    let questions = (0..DemoHost::NODES).fold(Questions::new(), |all, index| all.path(node(index)));
+    asking(&questions)
+}
+
+fn nodes(report: &harness::probe::Report) -> Vec<usize> {
+    let there = |index: &usize| report.path(node(*index)).unwrap().kind != Kind::Missing;
+    (0..DemoHost::NODES).filter(there).collect()
+}

@@ -1,0 +1,59 @@
+//! Called more than once, or for what the configuration grants already.
+
+use harness::bundle::{HookCommand, Stage};
+use harness::demo_host::{DemoHost, VendorLibrary};
+use harness::loader::{self, Loaded};
+use harness::probe::{Access, Questions, Report};
+use harness::rootfs::Rootfs;
+
+use super::{container, node};
+use crate::lab::{Lab, asking, on_each_cgroup_version};
+
+on_each_cgroup_version!(both_stages_do_no_harm, a_second_container_is_like_the_first);
+
+/// As where an engine injects the hook at both stages.
+fn both_stages_do_no_harm(lab: &Lab) {
+    let host = DemoHost::new().unwrap();
+    let again = HookCommand::boathook(Stage::Prestart, &host.config_file()).unwrap();
+    let bundle = container(&host, Rootfs::Glibc, "npu-3")
+        .hook(Stage::Prestart, again)
+        .build()
+        .unwrap();
+    let running = lab.runc.create(&bundle).unwrap();
+    running.start().unwrap();
+
+    let asked = asking(&Questions::new().path(node(3)));
+    let report = Report::parse(&running.exec(&asked).unwrap().success().unwrap().stdout).unwrap();
+    assert_eq!(report.path(node(3)).unwrap().read, Access::Granted);
+    let mounted_at = |path: &str| {
+        report
+            .mounts
+            .iter()
+            .filter(|mount| mount.mount_point.to_str() == Some(path))
+            .count()
+    };
+    assert_eq!(
+        (mounted_at(&node(3)), mounted_at("/usr/lib/boathook")),
+        (1, 1)
+    );
+
+    let wanted = loader::command(&[VendorLibrary::dummy_npu().wanted()]);
+    let loaded = loader::parse(&running.exec(&wanted).unwrap().success().unwrap().stdout).unwrap();
+    assert!(matches!(&loaded[..], [Loaded::Found { .. }]), "{loaded:?}");
+}
+
+/// An engine that keeps a container's files starts it on what the hook left.
+fn a_second_container_is_like_the_first(lab: &Lab) {
+    let host = DemoHost::new().unwrap();
+    let wanted = loader::command(&[VendorLibrary::dummy_npu().wanted()]);
+    let bundle = container(&host, Rootfs::Glibc, "npu-3")
+        .args(wanted)
+        .build()
+        .unwrap();
+    let first = loader::parse(&lab.run(&bundle)).unwrap();
+    let files = crate::tree::listing(&bundle.rootfs());
+    let second = loader::parse(&lab.run(&bundle)).unwrap();
+    assert!(matches!(&first[..], [Loaded::Found { .. }]), "{first:?}");
+    assert_eq!(first, second);
+    assert_eq!(files, crate::tree::listing(&bundle.rootfs()));
+}

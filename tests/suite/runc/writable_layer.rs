@@ -1,0 +1,61 @@
+//! What stays in the image's writable layer, where a commit of the container
+//! would find it.
+
+use std::collections::BTreeSet;
+
+use harness::bundle::Bundle;
+use harness::demo_host::DemoHost;
+use harness::rootfs::Rootfs;
+
+use super::container;
+use crate::lab::{Lab, on_each_cgroup_version};
+use crate::tree::listing;
+
+on_each_cgroup_version!(little_stays);
+
+/// Directories to mount on and what the loader reads; nothing that is named
+/// like a library, a program or a device.
+fn little_stays(lab: &Lab) {
+    let cases: [(Rootfs, &[&str]); 4] = [
+        (Rootfs::Busybox, &["/usr/lib/boathook"]),
+        (
+            Rootfs::Glibc,
+            &[
+                "/etc/ld.so.cache",
+                "/etc/ld.so.conf.d/00-boathook.conf",
+                "/usr/lib/boathook",
+            ],
+        ),
+        (
+            Rootfs::GlibcWithoutCache,
+            &[
+                "/etc/ld.so.cache",
+                "/etc/ld.so.conf.d",
+                "/etc/ld.so.conf.d/00-boathook.conf",
+                "/usr/lib/boathook",
+            ],
+        ),
+        (Rootfs::Empty, &["/usr", "/usr/lib", "/usr/lib/boathook"]),
+    ];
+    let host = DemoHost::new().unwrap();
+    for (rootfs, expected) in cases {
+        // Both run once, as the runtime makes mount points of its own.
+        let with = container(&host, rootfs, "npu-3").build().unwrap();
+        let without = Bundle::builder(rootfs).build().unwrap();
+        drop(lab.runc.create(&with).unwrap());
+        drop(lab.runc.create(&without).unwrap());
+        let changed: Vec<_> = changes(&without, &with).into_iter().collect();
+        assert_eq!(changed, expected, "{rootfs:?}");
+    }
+}
+
+/// The paths that are new or different in `after`.
+fn changes(before: &Bundle, after: &Bundle) -> BTreeSet<String> {
+    let before: BTreeSet<_> = listing(&before.rootfs()).into_iter().collect();
+    let after = listing(&after.rootfs())
+        .into_iter()
+        .filter(|line| !before.contains(line));
+    after
+        .map(|line| line.split(' ').next().unwrap_or_default().to_string())
+        .collect()
+}

@@ -1,0 +1,38 @@
+//! Directory trees as text, to compare them.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use harness::fingerprint;
+
+/// A line for everything in `top`, sorted: path, mode, owner, and the contents'
+/// fingerprint or the link's target.
+pub(crate) fn listing(top: &Path) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut waiting = vec![top.to_path_buf()];
+    while let Some(directory) = waiting.pop() {
+        for entry in fs::read_dir(&directory).unwrap() {
+            let path = entry.unwrap().path();
+            let metadata = fs::symlink_metadata(&path).unwrap();
+            let contents = if metadata.is_dir() {
+                waiting.push(path.clone());
+                String::new()
+            } else if metadata.is_symlink() {
+                fs::read_link(&path).unwrap().display().to_string()
+            } else if metadata.is_file() {
+                fingerprint::of_file(&path).unwrap()
+            } else {
+                format!("device {}", metadata.rdev())
+            };
+            let below = path.strip_prefix(top).unwrap().display();
+            lines.push(format!(
+                "/{below} {:o} {} {contents}",
+                metadata.mode(),
+                metadata.uid()
+            ));
+        }
+    }
+    lines.sort();
+    lines
+}
