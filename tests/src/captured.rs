@@ -1,7 +1,7 @@
 //! A finished command with all that it wrote.
 
 use std::fs::File;
-use std::io::{Read, Seek};
+use std::io::{Read, Seek, Write};
 use std::process::{Command, ExitStatus, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -21,14 +21,25 @@ pub struct Captured {
 
 impl Captured {
     /// Runs `command` to its end with an empty standard input.
-    ///
+    pub fn run(command: &mut Command) -> Result<Self> {
+        Self::run_with(command, Stdio::null())
+    }
+
+    /// Runs `command` to its end with `input` on its standard input.
+    pub fn run_with_input(command: &mut Command, input: &[u8]) -> Result<Self> {
+        let mut file = tempfile::tempfile().context("no file for the input")?;
+        file.write_all(input)?;
+        file.rewind()?;
+        Self::run_with(command, file.into())
+    }
+
     /// Output goes to unnamed files and not to pipes: `runc create` leaves a
     /// process that holds both ends open, so that a pipe would never end.
-    pub fn run(command: &mut Command) -> Result<Self> {
+    fn run_with(command: &mut Command, stdin: Stdio) -> Result<Self> {
         let mut stdout = tempfile::tempfile().context("no file for the output")?;
         let mut stderr = tempfile::tempfile().context("no file for the errors")?;
         let status = command
-            .stdin(Stdio::null())
+            .stdin(stdin)
             .stdout(stdout.try_clone()?)
             .stderr(stderr.try_clone()?)
             .status()

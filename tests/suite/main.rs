@@ -3,12 +3,14 @@
 //! Tiers are modules. A test that needs more than the machine has prints
 //! `skipped: <test>: <reason>`.
 //!
+//! - `cli`: the program `boathook` by itself; needs no root
 //! - `selfcheck`: the harness itself, without boathook
 //! - `runc`: the hook in real containers; needs root and runc
 
 // A test fails by panicking, in its helpers as well.
 #![allow(clippy::unwrap_used)]
 
+mod cli;
 mod lab;
 mod runc;
 mod selfcheck;

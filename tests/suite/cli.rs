@@ -1,0 +1,76 @@
+//! The program `boathook` by itself: what it says, and its exit codes. Needs
+//! no root: nothing here gets as far as a container.
+
+mod classes;
+mod explain;
+mod list;
+mod requests;
+mod state;
+mod usage;
+
+use std::path::Path;
+use std::process::Command;
+
+use harness::binaries;
+use harness::captured::Captured;
+use harness::demo_host::HostDirectory;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// Exit codes, as `boathook --help` lists them.
+mod code {
+    pub(super) const SUCCESS: i32 = 0;
+    pub(super) const USAGE: i32 = 2;
+    pub(super) const CONFIG: i32 = 3;
+    pub(super) const SPEC: i32 = 4;
+    pub(super) const REQUEST: i32 = 5;
+}
+
+/// `boathook` on this host.
+fn boathook(host: &HostDirectory, arguments: &[&str], input: &[u8]) -> Captured {
+    let mut command = Command::new(binaries::program("boathook").unwrap());
+    command
+        .arg("--config")
+        .arg(host.config_file())
+        .args(arguments);
+    Captured::run_with_input(&mut command, input).unwrap()
+}
+
+/// Fails unless the program ended with `code`, printed nothing, and said one
+/// line with all of `words` in it.
+fn assert_refused(ran: &Captured, code: i32, words: &[&str]) {
+    let said = &ran.stderr;
+    assert_eq!(ran.status.code(), Some(code), "{said}");
+    assert_eq!(ran.stdout, "");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    for word in words.iter().chain(&["boathook: "]) {
+        assert!(said.contains(word), "no `{word}` in {said}");
+    }
+}
+
+/// A directory with a config.json whose container has this environment.
+fn bundle(env: &[(&str, &str)]) -> TempDir {
+    let env: Vec<_> = env
+        .iter()
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    bundle_of(&json!({"ociVersion": "1.0.2", "root": {"path": "rootfs"}, "process": {"env": env}}))
+}
+
+fn bundle_of(config: &Value) -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("config.json"), config.to_string()).unwrap();
+    directory
+}
+
+/// The State of a container that is being created from `bundle`. Its process is
+/// the test's own, which is there and in which nothing may be changed.
+fn state(bundle: &Path) -> Value {
+    json!({
+        "ociVersion": "1.0.2",
+        "id": "the-container",
+        "status": "creating",
+        "pid": std::process::id(),
+        "bundle": bundle,
+    })
+}

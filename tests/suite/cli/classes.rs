@@ -1,0 +1,122 @@
+//! Class files that cannot be used.
+
+use harness::demo_host::{DemoHost, HostDirectory};
+
+use super::{assert_refused, boathook, bundle, code, state};
+
+const GOOD: &str = r#"version = 1
+description = "for tests"
+resource = "example.com/thing"
+[request]
+env = "THING_VISIBLE_DEVICES"
+[[discover]]
+path = "/dev/thing{index:number}"
+[device]
+id = "thing-{index}"
+index = "{index}"
+nodes = ["/dev/thing{index}"]
+"#;
+
+/// What is replaced in a good file, by what, the line, and what is said.
+const CASES: [(&str, &str, &str, &[&str]); 6] = [
+    (
+        "nodes =",
+        "noodles =",
+        ":11:",
+        &["noodles", "did you mean `nodes`"],
+    ),
+    ("version = 1", "version = 2", ":1:", &["version"]),
+    (
+        "/dev/thing{index:number}",
+        "/dev/thing{index",
+        ":7:",
+        &["path", "{index"],
+    ),
+    (
+        "/dev/thing{index:number}",
+        "dev/../thing*",
+        ":7:",
+        &["path"],
+    ),
+    ("resource = \"example.com/thing\"\n", "", "", &["resource"]),
+    ("[device]", "[device", ":9:", &[]),
+];
+
+#[test]
+fn a_class_file_with_an_error_is_refused_by_its_line() {
+    let host = HostDirectory::new().unwrap();
+    let file = host.classes().join("thing.toml");
+    let file = file.to_str().unwrap();
+    for (part, replacement, line, words) in CASES {
+        host.add_class("thing", &GOOD.replacen(part, replacement, 1))
+            .unwrap();
+        let place = format!("thing.toml{line}");
+        let words = [words, &[place.as_str()]].concat();
+        assert_refused(
+            &boathook(&host, &["class", "check", file], b""),
+            code::CONFIG,
+            &words,
+        );
+        assert_refused(&boathook(&host, &["list"], b""), code::CONFIG, &words);
+
+        let asking = bundle(&[("THING_VISIBLE_DEVICES", "all")]);
+        let input = state(asking.path()).to_string();
+        let ran = boathook(&host, &["prestart"], input.as_bytes());
+        assert_refused(&ran, code::CONFIG, &words);
+    }
+}
+
+/// One vendor's mistake does not stop another vendor's containers.
+#[test]
+fn a_broken_class_hinders_nobody_who_does_not_ask_for_it() {
+    let host = HostDirectory::new().unwrap();
+    host.add_class("thing", &GOOD.replace("nodes", "noodles"))
+        .unwrap();
+    for env in [
+        vec![],
+        vec![(DemoHost::VARIABLE, "void")],
+        vec![("THING", "all")],
+    ] {
+        let bundle = bundle(&env);
+        let input = state(bundle.path()).to_string();
+        let ran = boathook(&host, &["prestart"], input.as_bytes());
+        assert_eq!(
+            ran.status.code(),
+            Some(code::SUCCESS),
+            "{env:?}: {}",
+            ran.stderr
+        );
+    }
+}
+
+#[test]
+fn a_node_that_is_a_regular_file_is_refused() {
+    let host = HostDirectory::new().unwrap();
+    host.add_class("thing", GOOD).unwrap();
+    host.add_file("/dev/thing0", "not a device").unwrap();
+    let bundle = bundle(&[("THING_VISIBLE_DEVICES", "thing-0")]);
+    let ran = boathook(
+        &host,
+        &["prestart"],
+        state(bundle.path()).to_string().as_bytes(),
+    );
+    assert_refused(
+        &ran,
+        code::REQUEST,
+        &["the-container", "thing-0", "/dev/thing0"],
+    );
+}
+
+/// A well-formed file says what it finds, or that it finds nothing.
+#[test]
+fn a_good_class_file_says_what_it_finds() {
+    let host = HostDirectory::new().unwrap();
+    host.add_class("thing", GOOD).unwrap();
+    let cases = [("dummy-npu", "npu-63"), ("thing", "no device")];
+    for (class, expected) in cases {
+        let file = host.classes().join(format!("{class}.toml"));
+        let ran = boathook(&host, &["class", "check", file.to_str().unwrap()], b"");
+        assert_eq!(ran.status.code(), Some(code::SUCCESS), "{}", ran.stderr);
+        assert!(ran.stdout.contains(expected), "{}", ran.stdout);
+    }
+}

@@ -1,0 +1,84 @@
+//! `boathook explain` tells the plan and changes nothing.
+
+use harness::demo_host::{DemoHost, HostDirectory};
+use serde_json::Value;
+
+use super::{assert_refused, boathook, bundle, code};
+use crate::tree::listing;
+
+fn explain(host: &HostDirectory, env: &[(&str, &str)], json: bool) -> String {
+    let bundle = bundle(env);
+    let before = (listing(bundle.path()), listing(host.path()));
+    let directory = bundle.path().to_str().unwrap();
+    let mut arguments = vec!["explain", "--bundle", directory];
+    arguments.extend(json.then_some("--json"));
+    let ran = boathook(host, &arguments, b"");
+    assert_eq!(ran.status.code(), Some(code::SUCCESS), "{}", ran.stderr);
+    let after = (listing(bundle.path()), listing(host.path()));
+    assert_eq!(before, after, "explain changed something");
+    ran.stdout
+}
+
+#[test]
+fn each_step_says_for_whose_sake() {
+    let host = HostDirectory::new().unwrap();
+    let class = r#"
+        version = 1
+        description = "a file to give"
+        resource = "example.com/box"
+        [request]
+        env = "BOX_VISIBLE_DEVICES"
+        [[discover]]
+        count = 2
+        [device]
+        id = "box-{index}"
+        index = "{index}"
+        [[edits]]
+        files = ["/etc/box.conf"]
+    "#;
+    host.add_class("box", class).unwrap();
+    host.add_file("/etc/box.conf", "settings").unwrap();
+    let text = explain(&host, &[("BOX_VISIBLE_DEVICES", "box-1")], false);
+    for word in [
+        "box: 1 of 2 devices",
+        "env BOX_VISIBLE_DEVICES=box-1",
+        "/etc/box.conf",
+    ] {
+        assert!(text.contains(word), "no `{word}` in {text}");
+    }
+
+    let plan: Value =
+        serde_json::from_str(&explain(&host, &[("BOX_VISIBLE_DEVICES", "1")], true)).unwrap();
+    assert_eq!(plan["grants"][0]["devices"][0], "box-1");
+    assert_eq!(plan["steps"][0]["action"], "file");
+    assert_eq!(plan["steps"][0]["why"], "box");
+}
+
+#[test]
+fn nothing_asked_is_said() {
+    let host = HostDirectory::new().unwrap();
+    for env in [
+        vec![],
+        vec![(DemoHost::VARIABLE, "void")],
+        vec![(DemoHost::VARIABLE, "")],
+    ] {
+        assert!(
+            explain(&host, &env, false).contains("nothing is asked for"),
+            "{env:?}"
+        );
+        let plan: Value = serde_json::from_str(&explain(&host, &env, true)).unwrap();
+        assert_eq!(plan["steps"].as_array().map(Vec::len), Some(0), "{env:?}");
+    }
+}
+
+/// The same refusals as the hook's.
+#[test]
+fn what_the_hook_would_refuse_is_refused() {
+    let host = HostDirectory::new().unwrap();
+    let bundle = bundle(&[(DemoHost::VARIABLE, "npu-64")]);
+    let directory = bundle.path().to_str().unwrap();
+    let ran = boathook(&host, &["explain", "--bundle", directory], b"");
+    assert_refused(&ran, code::REQUEST, &["npu-64"]);
+    let ran = boathook(&host, &["explain", "--bundle", "/nowhere"], b"");
+    assert_refused(&ran, code::SPEC, &["/nowhere/config.json"]);
+}
