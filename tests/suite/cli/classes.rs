@@ -39,7 +39,7 @@ const CASES: [(&str, &str, &str, &[&str]); 6] = [
         &["path"],
     ),
     ("resource = \"example.com/thing\"\n", "", "", &["resource"]),
-    ("[device]", "[device", ":9:", &[]),
+    ("[device]", "[device", ":8:", &["table"]),
 ];
 
 #[test]
