@@ -5,6 +5,7 @@ mod hidden_calls;
 mod hostile;
 mod kinds;
 mod libraries;
+mod nested;
 mod nothing_asked;
 mod refusals;
 mod requests;

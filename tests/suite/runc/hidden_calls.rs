@@ -10,7 +10,10 @@ use harness::rootfs::Rootfs;
 use super::node;
 use crate::lab::{Lab, asking, on_each_cgroup_version};
 
-on_each_cgroup_version!(the_container_is_the_same_without_newer_calls);
+on_each_cgroup_version!(
+    the_container_is_the_same_without_newer_calls,
+    a_kernel_that_can_do_nothing_is_refused
+);
 
 /// What kernels lack, from the newest to the oldest that is supported.
 const CASES: [&[&str]; 5] = [
@@ -85,4 +88,29 @@ fn the_container_is_the_same_without_newer_calls(lab: &Lab) {
             lab.assert_nothing_left(&bundle);
         }
     }
+}
+
+/// There is no way around mount(2) as well: said in one line.
+fn a_kernel_that_can_do_nothing_is_refused(lab: &Lab) {
+    let host = DemoHost::new().unwrap();
+    let stage = Stage::CreateRuntime;
+    let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
+    let calls = [
+        "mount",
+        "mount_setattr",
+        "open_tree",
+        "move_mount",
+        "fsopen",
+    ];
+    let bundle = Bundle::builder(Rootfs::Glibc)
+        .hook(stage, hook.without_syscalls("EPERM", &calls).unwrap())
+        .env(DemoHost::VARIABLE, "npu-3")
+        .build()
+        .unwrap();
+    let ran = lab.runc.run(&bundle).unwrap();
+    assert!(!ran.status.success());
+    let log = host.log();
+    assert_eq!(log.lines().count(), 1, "{log}");
+    assert!(log.contains(bundle.id()) && log.contains("EPERM"), "{log}");
+    lab.assert_nothing_left(&bundle);
 }

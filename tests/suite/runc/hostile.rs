@@ -13,30 +13,53 @@ use super::container;
 use crate::lab::{Lab, on_each_cgroup_version};
 use crate::tree::listing;
 
-on_each_cgroup_version!(links_lead_nowhere_outside);
+on_each_cgroup_version!(links_lead_nowhere_outside, the_places_are_written_to);
+
+/// Where the hook writes, and an image in which that place can be replaced.
+const PLACES: [(Rootfs, &str); 7] = [
+    (Rootfs::GlibcWithoutCache, "/usr/lib/boathook"),
+    (Rootfs::Empty, "/usr/lib"),
+    (Rootfs::Empty, "/usr"),
+    (Rootfs::GlibcWithoutCache, "/etc"),
+    (Rootfs::GlibcWithoutCache, "/etc/ld.so.cache"),
+    (Rootfs::GlibcWithoutCache, "/etc/ld.so.conf.d"),
+    (
+        Rootfs::GlibcWithoutCache,
+        "/etc/ld.so.conf.d/00-boathook.conf",
+    ),
+];
 
 /// Each place is made a link to the host's victim, absolute and by `..`. The
 /// container may start or not: what counts is the victim.
 fn links_lead_nowhere_outside(lab: &Lab) {
-    let places = [
-        "/usr/lib/boathook",
-        "/usr/lib",
-        "/usr",
-        "/etc",
-        "/etc/ld.so.cache",
-        "/etc/ld.so.conf.d",
-        "/etc/ld.so.conf.d/00-boathook.conf",
-    ];
     let host = DemoHost::new().unwrap();
-    for place in places {
+    for (rootfs, place) in PLACES {
         for upwards in ["", "../../../../../../../.."] {
             let victim = Victim::new();
-            let bundle = container(&host, Rootfs::Empty, "npu-3").build().unwrap();
+            let bundle = container(&host, rootfs, "npu-3").build().unwrap();
             victim.put_link(&bundle, place, upwards);
             drop(lab.runc.create(&bundle));
             victim.assert_untouched(&format!("{upwards} {place}"));
             lab.assert_nothing_left(&bundle);
         }
+    }
+}
+
+/// Without a link the hook comes to all these places: the test above tests
+/// something.
+fn the_places_are_written_to(lab: &Lab) {
+    let host = DemoHost::new().unwrap();
+    for (rootfs, place) in PLACES {
+        let bundle = container(&host, rootfs, "npu-3").build().unwrap();
+        let before = listing(&bundle.rootfs());
+        drop(lab.runc.create(&bundle).unwrap());
+        let new = listing(&bundle.rootfs())
+            .into_iter()
+            .filter(|line| !before.contains(line));
+        assert!(
+            new.into_iter().any(|line| line.starts_with(place)),
+            "{place}"
+        );
     }
 }
 
@@ -63,6 +86,9 @@ impl Victim {
     /// name in it.
     fn put_link(&self, bundle: &Bundle, place: &str, upwards: &str) {
         let link = bundle.in_rootfs(place);
+        if link.is_dir() {
+            fs::remove_dir_all(&link).unwrap();
+        }
         fs::create_dir_all(link.parent().unwrap()).unwrap();
         let name = link.file_name().unwrap();
         let own = self.directory.path().join(name);

@@ -1,7 +1,8 @@
 //! Containers of every kind.
 
 use harness::demo_host::DemoHost;
-use harness::probe::{Access, Kind, Questions};
+use harness::mountinfo;
+use harness::probe::{Access, Kind, Questions, Report};
 use harness::rootfs::Rootfs;
 
 use super::{container, node};
@@ -79,7 +80,16 @@ fn a_shared_root_leaks_nothing_to_the_host(lab: &Lab) {
         .unwrap();
     let running = lab.runc.create(&bundle).unwrap();
     running.start().unwrap();
-    let mounts = harness::mountinfo::of_self().unwrap();
+    let printed = running
+        .exec(&about_node_3())
+        .unwrap()
+        .success()
+        .unwrap()
+        .stdout;
+    let inside = Report::parse(&printed).unwrap();
+    assert!(inside.mount_at(node(3)).is_some());
+
+    let mounts = mountinfo::of_self().unwrap();
     let leaked: Vec<_> = mounts
         .iter()
         .filter(|mount| mount.mount_point.starts_with(bundle.directory()))

@@ -30,6 +30,7 @@ fn little_stays(lab: &Lab) {
             Rootfs::GlibcWithoutCache,
             &[
                 "/etc/ld.so.cache",
+                "/etc/ld.so.conf",
                 "/etc/ld.so.conf.d",
                 "/etc/ld.so.conf.d/00-boathook.conf",
                 "/usr/lib/boathook",

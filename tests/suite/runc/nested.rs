@@ -1,0 +1,63 @@
+//! Containers whose cgroup lies in another one, as in a pod, or as where an
+//! engine itself runs in a container.
+
+use harness::bundle::Bundle;
+use harness::cgroup_parent::CgroupParent;
+use harness::cgroup_view::CgroupView;
+use harness::demo_host::DemoHost;
+use harness::probe::{Access, Questions, Report};
+use harness::rootfs::Rootfs;
+
+use super::{container, node};
+use crate::lab::{Lab, asking, on_each_cgroup_version};
+
+on_each_cgroup_version!(a_cgroup_below_a_plain_one, a_cgroup_below_one_that_denies);
+
+fn a_cgroup_below_a_plain_one(lab: &Lab) {
+    let host = DemoHost::new().unwrap();
+    let parent = CgroupParent::new();
+    let bundle = container(&host, Rootfs::Busybox, "npu-3")
+        .cgroups_path(parent.child("inner"))
+        .args(asking(&Questions::new().path(node(3))))
+        .build()
+        .unwrap();
+    assert_eq!(
+        lab.probe(&bundle).path(node(3)).unwrap().read,
+        Access::Granted
+    );
+}
+
+/// The cgroup above is that of another container, which has no devices. On v2
+/// its program has to be made to agree; on v1 the kernel lets nobody have what
+/// the cgroup above lacks, so the container must not start without.
+fn a_cgroup_below_one_that_denies(lab: &Lab) {
+    let host = DemoHost::new().unwrap();
+    let parent = CgroupParent::new();
+    let outer = Bundle::builder(Rootfs::Busybox)
+        .cgroups_path(parent.path())
+        .build()
+        .unwrap();
+    let _outer = lab.runc.create(&outer).unwrap();
+    let inner = container(&host, Rootfs::Busybox, "npu-3")
+        .cgroups_path(parent.child("inner"))
+        .args(asking(&Questions::new().path(node(3))))
+        .build()
+        .unwrap();
+    let ran = lab.runc.run(&inner).unwrap();
+    match lab.runc.view() {
+        CgroupView::V1 => {
+            assert!(!ran.status.success(), "{}", ran.stdout);
+            let parent = parent.path();
+            assert!(
+                ran.stderr.contains(parent.to_str().unwrap()),
+                "{}",
+                ran.stderr
+            );
+        }
+        CgroupView::V2 => {
+            let report = Report::parse(&ran.success().unwrap().stdout).unwrap();
+            assert_eq!(report.path(node(3)).unwrap().read, Access::Granted);
+        }
+    }
+    lab.assert_nothing_left(&inner);
+}
