@@ -18,7 +18,12 @@ pub(crate) struct Machine {
     cores: usize,
     kernel: String,
     runc: String,
+    /// The load average of the minute before.
+    load_before: f64,
 }
+
+/// More load than this before the start, and the figures say little.
+const QUIET: f64 = 0.5;
 
 impl Machine {
     pub(crate) fn here() -> Result<Self> {
@@ -30,6 +35,20 @@ impl Machine {
             cores: available_parallelism()?.get(),
             kernel: kernel.trim().to_string(),
             runc: first_line(Command::new(runc::PROGRAM).arg("--version"))?,
+            load_before: load()?,
+        })
+    }
+}
+
+impl Machine {
+    /// A warning if the machine was busy with something else.
+    pub(crate) fn warning(&self) -> Option<String> {
+        let busy = self.load_before > QUIET;
+        busy.then(|| {
+            format!(
+                "warning: the machine is busy (load {}): wait, and run it again",
+                self.load_before
+            )
         })
     }
 }
@@ -42,12 +61,22 @@ impl fmt::Display for Machine {
             cores,
             kernel,
             runc,
+            ..
         } = self;
         write!(
             formatter,
             "{date}: {processor}, {cores} cores, Linux {kernel}, {runc}"
         )
     }
+}
+
+/// The first figure of /proc/loadavg (proc_loadavg(5)).
+fn load() -> Result<f64> {
+    let averages = fs::read_to_string("/proc/loadavg").context("cannot read /proc/loadavg")?;
+    let minute = averages.split(' ').next().unwrap_or_default();
+    minute
+        .parse()
+        .with_context(|| format!("/proc/loadavg has no load: {averages}"))
 }
 
 /// The model in /proc/cpuinfo, which not every architecture tells.

@@ -39,7 +39,11 @@ fn run() -> Result<()> {
         None => ROUNDS,
     };
     let machine = Machine::here()?;
-    println!("{machine}; {rounds} rounds\n");
+    println!("{machine}; {rounds} rounds");
+    if let Some(warning) = machine.warning() {
+        println!("{warning}");
+    }
+    println!();
 
     let workload = Workload::new()?;
     let mut figures = vec![binary_size()?];

@@ -11,6 +11,8 @@ use harness::binaries;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+/// Where the sockets lie below the kubelet's directory.
+const SOCKETS: &str = "device-plugins";
 /// The kubelet's own socket, which outlives plugins.
 const KUBELET_SOCKET: &str = "kubelet.sock";
 
@@ -57,7 +59,7 @@ impl Plugin {
         if !status.success() {
             return Err(self.explain(Error::msg(format!("the plugin ended with {status}"))));
         }
-        let left = sockets(kubelet)?;
+        let left = sockets(&kubelet.join(SOCKETS))?;
         if !left.is_empty() {
             bail!("the plugin left its sockets behind: {}", left.join(" "));
         }
