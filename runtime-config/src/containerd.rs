@@ -1,0 +1,172 @@
+//! containerd, and the distributions that bring their own.
+//!
+//! What is written where:
+//!
+//! - **Configuration version 3** (containerd 2): a drop-in, for there imported
+//!   files are merged key by key. If the main file does not import it yet, its
+//!   path is added to the list of imports, and that is all that changes there.
+//! - **Configuration version 2** (containerd 1.x, or 2.x reading an old file):
+//!   the tables go into the file itself. In 1.x an imported file *replaces* the
+//!   whole section of a plugin, so a drop-in would have to carry a copy of
+//!   everything about CRI, which would then hide each later change of the
+//!   user's. For the same reason the file is the last of the imported ones that
+//!   has a CRI section: the earlier ones are not in force.
+//! - **k3s and rke2** write their own file at each start: the drop-in directory
+//!   that it imports, or the template that it is made from.
+//! - **k0s** has a drop-in directory and merges CRI sections in it by itself.
+
+mod documents;
+mod file;
+mod handler;
+mod in_place;
+mod schema;
+mod template;
+
+use std::path::{Path, PathBuf};
+
+use crate::drop_in::{self, HEADER};
+use crate::error::Error;
+use crate::host::HostRoot;
+use crate::options::Options;
+use crate::snapshot::Snapshot;
+use crate::toml_text::OWN_STEM;
+use handler::Handler;
+use schema::{Schema, V2};
+
+/// Where a distribution keeps containerd's configuration.
+#[derive(Debug)]
+pub(crate) enum Layout {
+    /// A file that its owner edits.
+    File {
+        /// The main file.
+        main: &'static str,
+        /// The usual drop-in directory beside it; `None`: there is none.
+        conf_d: Option<&'static str>,
+    },
+    /// A directory with a file made at each start, its template and drop-ins.
+    Template {
+        /// The directory.
+        dir: &'static str,
+    },
+    /// A directory of drop-ins that are merged whatever the version.
+    DropIns {
+        /// The directory.
+        dir: &'static str,
+        /// The files that tell the version and the default handler, if they exist.
+        generated: [&'static str; 2],
+    },
+}
+
+pub(crate) const PLAIN: Layout = Layout::File {
+    main: "/etc/containerd/config.toml",
+    conf_d: Some("/etc/containerd/conf.d"),
+};
+pub(crate) const MICROK8S: Layout = Layout::File {
+    main: "/var/snap/microk8s/current/args/containerd-template.toml",
+    conf_d: None,
+};
+pub(crate) const K3S: Layout = Layout::Template {
+    dir: "/var/lib/rancher/k3s/agent/etc/containerd",
+};
+pub(crate) const RKE2: Layout = Layout::Template {
+    dir: "/var/lib/rancher/rke2/agent/etc/containerd",
+};
+pub(crate) const K0S: Layout = Layout::DropIns {
+    dir: "/etc/k0s/containerd.d",
+    generated: ["/etc/k0s/containerd.toml", "/run/k0s/containerd-cri.toml"],
+};
+
+impl Layout {
+    /// Where the spec for `base_runtime_spec` lies: among containerd's files.
+    fn base_spec(&self) -> PathBuf {
+        let beside = match self {
+            Self::File { main, .. } => Path::new(main),
+            Self::Template { dir } => &template::generated(dir),
+            Self::DropIns { generated, .. } => Path::new(generated[0]),
+        };
+        beside.with_file_name(format!("{OWN_STEM}.json"))
+    }
+}
+
+pub(crate) fn read(layout: &Layout, host: &HostRoot, snapshot: &mut Snapshot) -> Result<(), Error> {
+    snapshot.read(host, &layout.base_spec())?;
+    match layout {
+        Layout::File { main, conf_d } => {
+            if let Some(dir) = conf_d {
+                snapshot.read(host, &own_drop_in(Path::new(dir)))?;
+                drop_in::read_dir(host, Path::new(dir), ".toml", snapshot)?;
+            }
+            documents::read(host, Path::new(main), snapshot)
+        }
+        Layout::Template { dir } => {
+            for path in template::files(dir) {
+                snapshot.read(host, &path)?;
+            }
+            documents::read(host, &template::generated(dir), snapshot)
+        }
+        Layout::DropIns { dir, generated } => {
+            snapshot.read(host, &own_drop_in(Path::new(dir)))?;
+            generated
+                .iter()
+                .try_for_each(|path| documents::read(host, Path::new(path), snapshot))
+        }
+    }
+}
+
+/// What a layout's plan is made from.
+#[derive(Debug)]
+struct Request<'a> {
+    base: &'a Snapshot,
+    options: &'a Options,
+    /// The host path of the spec for `base_runtime_spec`.
+    spec_path: PathBuf,
+}
+
+pub(crate) fn desired(
+    layout: &Layout,
+    base: &Snapshot,
+    options: &Options,
+) -> Result<Vec<(PathBuf, String)>, Error> {
+    let spec_path = layout.base_spec();
+    let mut files = Vec::new();
+    if let Some(spec) = &options.base_spec {
+        files.push((spec_path.clone(), handler::base_spec(spec, options)?));
+    }
+    let request = Request {
+        base,
+        options,
+        spec_path,
+    };
+    files.extend(match layout {
+        Layout::File { main, conf_d } => {
+            file::desired(Path::new(main), conf_d.map(Path::new), &request)?
+        }
+        Layout::Template { dir } => vec![template::desired(dir, &request)?],
+        Layout::DropIns { dir, generated } => {
+            let mut known = Vec::new();
+            for main in generated {
+                known.extend(documents::in_load_order(base, Path::new(main))?);
+            }
+            let schema = schema::of(base, Path::new(generated[0]))?.unwrap_or(&V2);
+            vec![drop_in(Path::new(dir), schema, &known, &request)?]
+        }
+    });
+    Ok(files)
+}
+
+/// A file in `dir` that is wholly ours.
+fn drop_in(
+    dir: &Path,
+    schema: &Schema,
+    known: &[PathBuf],
+    request: &Request<'_>,
+) -> Result<(PathBuf, String), Error> {
+    let handler = Handler::new(schema, known, request)?;
+    let tables = handler.tables() + &handler.default_table();
+    let text = format!("{HEADER}version = {}\n\n{tables}", schema.version);
+    Ok((own_drop_in(dir), text))
+}
+
+fn own_drop_in(dir: &Path) -> PathBuf {
+    dir.join(format!("{OWN_STEM}.toml"))
+}

@@ -1,0 +1,150 @@
+//! The files that make up containerd's configuration, in the order in which it
+//! reads them: the main file, then what it imports, breadth first.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+use crate::host::HostRoot;
+use crate::snapshot::Snapshot;
+use crate::toml_text::parse;
+
+/// More files than any configuration has.
+const MAX_FILES: usize = 256;
+
+/// Reads a file and all that it imports.
+pub(crate) fn read(host: &HostRoot, main: &Path, snapshot: &mut Snapshot) -> Result<(), Error> {
+    let mut pending = VecDeque::from([main.to_path_buf()]);
+    let mut seen = Vec::new();
+    while let Some(path) = pending.pop_front() {
+        if seen.contains(&path) || seen.len() == MAX_FILES {
+            continue;
+        }
+        seen.push(path.clone());
+        let Some(text) = snapshot.read(host, &path)? else {
+            continue;
+        };
+        // What does not parse is reported when the plan is made.
+        for pattern in patterns(&path, text).unwrap_or_default() {
+            let dir = pattern.parent().unwrap_or(&pattern);
+            let names = host.list(dir)?;
+            pending.extend(
+                names
+                    .iter()
+                    .map(|n| dir.join(n))
+                    .filter(|p| matches(&pattern, p)),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The files of a snapshot that containerd reads, in its order.
+///
+/// # Errors
+/// One does not parse.
+pub(crate) fn in_load_order(base: &Snapshot, main: &Path) -> Result<Vec<PathBuf>, Error> {
+    let mut pending = VecDeque::from([main.to_path_buf()]);
+    let mut order: Vec<PathBuf> = Vec::new();
+    while let Some(path) = pending.pop_front() {
+        let Some(text) = base.text(&path).filter(|_| !order.contains(&path)) else {
+            continue;
+        };
+        for pattern in patterns(&path, text)? {
+            let files = base
+                .present()
+                .map(|(p, _)| p)
+                .filter(|p| matches(&pattern, p));
+            pending.extend(files.map(Path::to_path_buf));
+        }
+        order.push(path);
+    }
+    Ok(order)
+}
+
+/// Whether a file's imports take in `wanted`.
+pub(crate) fn imports(path: &Path, text: &str, wanted: &Path) -> Result<bool, Error> {
+    Ok(patterns(path, text)?
+        .iter()
+        .any(|pattern| matches(pattern, wanted)))
+}
+
+/// The patterns of a file's `imports`, relative ones taken from its directory.
+fn patterns(path: &Path, text: &str) -> Result<Vec<PathBuf>, Error> {
+    let doc = parse(path, text)?;
+    let dir = path.parent().unwrap_or(path);
+    let list = doc.get("imports").and_then(|l| l.as_array());
+    let strings = list
+        .into_iter()
+        .flat_map(|l| l.iter())
+        .filter_map(|v| v.as_str());
+    Ok(strings.map(|pattern| dir.join(pattern)).collect())
+}
+
+/// Whether a path is taken in by a pattern with `*` and `?` in its last name.
+fn matches(pattern: &Path, path: &Path) -> bool {
+    let (Some(glob), Some(name)) = (pattern.file_name(), path.file_name()) else {
+        return false;
+    };
+    pattern.parent() == path.parent()
+        && name_matches(glob.as_encoded_bytes(), name.as_encoded_bytes())
+}
+
+fn name_matches(glob: &[u8], name: &[u8]) -> bool {
+    match (glob.split_first(), name.split_first()) {
+        (None, None) => true,
+        (Some((b'*', rest)), None) => name_matches(rest, name),
+        (Some((b'*', rest)), Some((_, tail))) => {
+            name_matches(rest, name) || name_matches(glob, tail)
+        }
+        (Some((g, rest)), Some((n, tail))) => (g == n || *g == b'?') && name_matches(rest, tail),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn globs_match_as_the_engine_does() {
+        let cases = [
+            ("/etc/c/*.toml", "/etc/c/99-boathook.toml", true),
+            ("/etc/c/99-?oathook.toml", "/etc/c/99-boathook.toml", true),
+            ("/etc/c/99-boathook.toml", "/etc/c/99-boathook.toml", true),
+            ("/etc/c/*.toml", "/etc/c/d/99-boathook.toml", false),
+            ("/etc/c/10-*.toml", "/etc/c/99-boathook.toml", false),
+            ("/etc/c/*.conf", "/etc/c/99-boathook.toml", false),
+        ];
+        for (pattern, path, expected) in cases {
+            assert_eq!(
+                matches(Path::new(pattern), Path::new(path)),
+                expected,
+                "{pattern} {path}"
+            );
+        }
+    }
+
+    #[test]
+    fn imports_are_followed_once_each_in_order() {
+        let mut base = Snapshot::default();
+        let mut set = |path: &str, text: &str| base.set(Path::new(path), Some(text.into()));
+        set(
+            "/c/config.toml",
+            "imports = [\"conf.d/*.toml\", \"/c/config.toml\"]",
+        );
+        set("/c/conf.d/b.toml", "imports = [\"/c/last.toml\"]");
+        set("/c/conf.d/a.toml", "");
+        set("/c/last.toml", "");
+        set("/c/unrelated.toml", "");
+        let order = in_load_order(&base, Path::new("/c/config.toml")).unwrap();
+        let names: Vec<_> = order.iter().map(|p| p.to_str().unwrap()).collect();
+        let expected = [
+            "/c/config.toml",
+            "/c/conf.d/a.toml",
+            "/c/conf.d/b.toml",
+            "/c/last.toml",
+        ];
+        assert_eq!(names, expected);
+    }
+}

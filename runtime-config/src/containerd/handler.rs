@@ -1,0 +1,221 @@
+//! The runtime handler's tables.
+//!
+//! The handler is the default one with another binary: what the user chose for
+//! that (the cgroup driver above all) must hold for ours, or pods that name it
+//! would be put into cgroups that the kubelet does not know.
+
+use std::path::{Path, PathBuf};
+
+use toml_edit::{Document, Item, TableLike};
+
+use super::Request;
+use super::schema::Schema;
+use crate::error::Error;
+use crate::oci_hook;
+use crate::options::{ANNOTATIONS, HANDLER, Options};
+use crate::snapshot::Snapshot;
+use crate::toml_text::{line_of, parse, quote};
+
+/// The shim that takes `BinaryName`.
+const RUNC_V2: &str = "io.containerd.runc.v2";
+
+/// Keys with their values as TOML text, in order.
+type Keys = Vec<(String, String)>;
+
+/// The handler `boathook`, ready to be written.
+#[derive(Debug)]
+pub(super) struct Handler {
+    plugin: &'static str,
+    is_default: bool,
+    keys: Keys,
+    options: Keys,
+}
+
+impl Handler {
+    /// The handler for a configuration that consists of the files `known`, in
+    /// load order.
+    pub(super) fn new(
+        schema: &Schema,
+        known: &[PathBuf],
+        request: &Request<'_>,
+    ) -> Result<Self, Error> {
+        let wanted = request.options;
+        let (mut keys, mut options) = inherited(schema, known, request.base)?;
+        set(&mut keys, "runtime_type", quote(RUNC_V2));
+        if wanted.base_spec.is_some() {
+            set(
+                &mut keys,
+                "base_runtime_spec",
+                quote(&request.spec_path.to_string_lossy()),
+            );
+        } else {
+            set(
+                &mut options,
+                "BinaryName",
+                quote(&wanted.runtime.to_string_lossy()),
+            );
+        }
+        let annotations = keys.iter().find(|(k, _)| k == "container_annotations");
+        let list = match annotations.and_then(|(_, v)| v.strip_prefix('[')) {
+            Some(others) if others.trim() != "]" => format!("[{}, {others}", quote(ANNOTATIONS)),
+            _ => format!("[{}]", quote(ANNOTATIONS)),
+        };
+        set(&mut keys, "container_annotations", list);
+        Ok(Self {
+            plugin: schema.plugin,
+            is_default: wanted.set_default,
+            keys,
+            options,
+        })
+    }
+
+    /// Sets the cgroup driver to what a template's expression will give.
+    pub(super) fn set_cgroup_driver(&mut self, expression: &str) {
+        set(&mut self.options, "SystemdCgroup", expression.to_owned());
+    }
+
+    /// The tables' text, for a block or a drop-in.
+    pub(super) fn tables(&self) -> String {
+        let table = format!(
+            "plugins.{}.containerd.runtimes.{HANDLER}",
+            quote(self.plugin)
+        );
+        let mut text = format!("[{table}]\n{}", lines(&self.keys));
+        if !self.options.is_empty() {
+            text += &format!("\n[{table}.options]\n{}", lines(&self.options));
+        }
+        text
+    }
+
+    /// The table that makes the handler the default, if that is wanted.
+    pub(super) fn default_table(&self) -> String {
+        if !self.is_default {
+            return String::new();
+        }
+        let table = format!("plugins.{}.containerd", quote(self.plugin));
+        format!("\n[{table}]\ndefault_runtime_name = {}\n", quote(HANDLER))
+    }
+}
+
+/// The settings of the handler that pods get now: its keys and its options.
+fn inherited(schema: &Schema, known: &[PathBuf], base: &Snapshot) -> Result<(Keys, Keys), Error> {
+    let mut default = "runc".to_owned();
+    let mut handlers: Vec<(String, Keys, Keys)> = Vec::new();
+    for path in known {
+        let text = base.text(path).unwrap_or_default();
+        let doc = parse(path, text)?;
+        refuse_taken(path, text, &doc, schema)?;
+        let doc = doc.into_mut();
+        let section = doc.get("plugins").and_then(|p| p.get(schema.plugin));
+        if section.is_some() && !schema.merges_imports() {
+            handlers.clear();
+            "runc".clone_into(&mut default);
+        }
+        let Some(section) = section.and_then(|s| s.get("containerd")) else {
+            continue;
+        };
+        if let Some(name) = section.get("default_runtime_name").and_then(Item::as_str) {
+            name.clone_into(&mut default);
+        }
+        let runtimes = section.get("runtimes").and_then(Item::as_table_like);
+        for (name, item) in runtimes.into_iter().flat_map(TableLike::iter) {
+            let at = handlers
+                .iter()
+                .position(|h| h.0 == name)
+                .unwrap_or_else(|| {
+                    handlers.push((name.to_owned(), Keys::new(), Keys::new()));
+                    handlers.len() - 1
+                });
+            merge(&mut handlers[at].1, item.as_table_like());
+            merge(
+                &mut handlers[at].2,
+                item.get("options").and_then(Item::as_table_like),
+            );
+        }
+    }
+    let runc = quote(RUNC_V2);
+    let fits = |keys: &Keys| keys.iter().all(|(k, v)| k != "runtime_type" || *v == runc);
+    let chosen = [default.as_str(), "runc"].into_iter().find_map(|name| {
+        handlers
+            .iter()
+            .position(|(n, keys, _)| n == name && fits(keys))
+    });
+    let found = chosen.map(|at| handlers.swap_remove(at));
+    Ok(found
+        .map(|(_, keys, options)| (keys, options))
+        .unwrap_or_default())
+}
+
+/// A handler of our name that is not ours would be merged with ours.
+fn refuse_taken(
+    path: &Path,
+    text: &str,
+    doc: &Document<&str>,
+    schema: &Schema,
+) -> Result<(), Error> {
+    let mut table = schema.table().into_iter().chain(["runtimes"]);
+    let runtimes = table.try_fold(doc.as_item(), |item, name| item.get(name));
+    let taken = runtimes
+        .and_then(Item::as_table_like)
+        .and_then(|runtimes| runtimes.get_key_value(HANDLER));
+    match taken {
+        None => Ok(()),
+        Some((key, _)) => Err(Error::NameTaken {
+            path: path.into(),
+            line: line_of(text, key.span().map_or(0, |span| span.start)),
+        }),
+    }
+}
+
+/// Takes over a table's plain values; tables inside it are handled apart.
+fn merge(into: &mut Keys, table: Option<&dyn TableLike>) {
+    for (key, item) in table.into_iter().flat_map(TableLike::iter) {
+        let Some(value) = item.as_value().filter(|v| !v.is_inline_table()) else {
+            continue;
+        };
+        // One way to write a string, however the file quotes it.
+        let text = match value.as_str() {
+            Some(string) => quote(string),
+            None => value.clone().decorated("", "").to_string(),
+        };
+        set(into, key, text);
+    }
+}
+
+fn set(keys: &mut Keys, key: &str, value: String) {
+    match keys.iter_mut().find(|(k, _)| k == key) {
+        Some(slot) => slot.1 = value,
+        None => keys.push((key.to_owned(), value)),
+    }
+}
+
+fn lines(keys: &Keys) -> String {
+    keys.iter()
+        .map(|(key, value)| format!("{key} = {value}\n"))
+        .collect()
+}
+
+/// A base OCI spec with the hook in it.
+pub(super) fn base_spec(spec: &str, options: &Options) -> Result<String, Error> {
+    let fail = |message: String| Error::BaseSpec { message };
+    let mut spec: serde_json::Value =
+        serde_json::from_str(spec).map_err(|e| fail(e.to_string()))?;
+    if spec.get("ociVersion").is_none() {
+        return Err(fail("it has no ociVersion".into()));
+    }
+    let hooks = &mut spec["hooks"];
+    if hooks.is_null() {
+        *hooks = serde_json::json!({});
+    }
+    let hooks = hooks
+        .as_object_mut()
+        .ok_or_else(|| fail("its hooks are no object".into()))?;
+    let prestart = hooks
+        .entry("prestart")
+        .or_insert_with(|| serde_json::json!([]));
+    let list = prestart
+        .as_array_mut()
+        .ok_or_else(|| fail("hooks.prestart is no list".into()))?;
+    list.push(oci_hook::entry(options));
+    Ok(format!("{spec:#}\n"))
+}

@@ -1,0 +1,75 @@
+//! The handler inside a file that has no drop-ins, or whose drop-ins would
+//! replace what it says.
+
+use std::path::{Path, PathBuf};
+
+use super::Request;
+use super::handler::Handler;
+use super::schema::{Schema, V2};
+use crate::error::Error;
+use crate::options::HANDLER;
+use crate::toml_text::{append_block, insert_line, parse, set_key};
+
+/// The file to change and its new text.
+///
+/// `schema` is `None` for a file that says nothing yet: it becomes version 2,
+/// which every containerd from 1.3 on reads.
+pub(super) fn desired(
+    main: &Path,
+    schema: Option<&'static Schema>,
+    known: &[PathBuf],
+    request: &Request<'_>,
+) -> Result<(PathBuf, String), Error> {
+    let path = in_force(main, schema.unwrap_or(&V2), known, request)?;
+    let mut text = request.base.text(&path).unwrap_or_default().to_owned();
+    if schema.is_none() {
+        text = insert_line(&path, &text, "version = 2")?;
+    }
+    let schema = schema.unwrap_or(&V2);
+    let handler = Handler::new(schema, known, request)?;
+    let mut body = handler.tables();
+    if request.options.set_default {
+        match set_key(
+            &path,
+            &text,
+            &schema.table(),
+            "default_runtime_name",
+            HANDLER,
+        )? {
+            Some(edited) => text = edited,
+            None => body += &handler.default_table(),
+        }
+    }
+    let text = append_block(&text, &body);
+    // A table that the file writes inline can't be extended by a header.
+    match parse(&path, &text) {
+        Ok(_) => Ok((path, text)),
+        Err(Error::Syntax { line, message, .. }) => Err(Error::Unsupported {
+            path,
+            line,
+            problem: format!("the handler's tables can't be added ({message})"),
+            advice: "write the tables above \"runtimes\" with [headers], not inline".into(),
+        }),
+        Err(other) => Err(other),
+    }
+}
+
+/// The file whose CRI section counts: the last one that has one.
+fn in_force(
+    main: &Path,
+    schema: &Schema,
+    known: &[PathBuf],
+    request: &Request<'_>,
+) -> Result<PathBuf, Error> {
+    for path in known.iter().rev() {
+        let doc = parse(path, request.base.text(path).unwrap_or_default())?;
+        if doc
+            .get("plugins")
+            .and_then(|p| p.get(schema.plugin))
+            .is_some()
+        {
+            return Ok(path.clone());
+        }
+    }
+    Ok(main.to_path_buf())
+}

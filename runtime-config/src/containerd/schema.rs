@@ -1,0 +1,93 @@
+//! The versions of containerd's configuration, and where the CRI runtimes
+//! stand in each (containerd, docs/cri/config.md).
+
+use std::path::Path;
+
+use crate::error::Error;
+use crate::snapshot::Snapshot;
+use crate::toml_text::{line_of, parse};
+
+/// One way to write containerd's configuration.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Schema {
+    /// The value of `version` in a drop-in.
+    pub(crate) version: i64,
+    /// The plugin under which the runtime handlers stand.
+    pub(crate) plugin: &'static str,
+}
+
+/// containerd 1.3 to 1.7, and read by 2.x.
+pub(crate) const V2: Schema = Schema {
+    version: 2,
+    plugin: "io.containerd.grpc.v1.cri",
+};
+/// containerd 2.0 and later.
+pub(crate) const V3: Schema = Schema {
+    version: 3,
+    plugin: "io.containerd.cri.v1.runtime",
+};
+
+impl Schema {
+    /// Whether an import adds to a plugin's section rather than replacing it.
+    pub(crate) fn merges_imports(&self) -> bool {
+        self.version >= 3
+    }
+
+    /// The path of the table that holds the handlers' settings.
+    pub(crate) fn table(&self) -> [&'static str; 3] {
+        ["plugins", self.plugin, "containerd"]
+    }
+}
+
+/// The schema that a file is written in; `None` when the file is absent, or
+/// says too little to be of any version.
+///
+/// # Errors
+/// It does not parse, is of version 1 or unknown, or disables CRI.
+pub(crate) fn of(base: &Snapshot, path: &Path) -> Result<Option<&'static Schema>, Error> {
+    let Some(text) = base.text(path) else {
+        return Ok(None);
+    };
+    let doc = parse(path, text)?;
+    let line = |key: &str| {
+        let key = doc
+            .as_table()
+            .get_key_value(key)
+            .and_then(|(k, _)| k.span());
+        line_of(text, key.map_or(0, |span| span.start))
+    };
+    let disabled = doc.get("disabled_plugins").and_then(|l| l.as_array());
+    let is_cri = |name: &str| name == "cri" || name == V2.plugin || name == V3.plugin;
+    if disabled.is_some_and(|l| l.iter().any(|v| v.as_str().is_some_and(is_cri))) {
+        return Err(Error::CriDisabled {
+            path: path.into(),
+            line: line("disabled_plugins"),
+        });
+    }
+    let unsupported = |problem: String, advice: &str| Error::Unsupported {
+        path: path.into(),
+        line: line("version"),
+        problem,
+        advice: advice.into(),
+    };
+    match doc.get("version").and_then(|v| v.as_integer()) {
+        Some(2) => Ok(Some(&V2)),
+        // Version 4 moved the daemon's own settings, not CRI's; a drop-in of a
+        // lower version than the main file's is accepted.
+        Some(3 | 4) => Ok(Some(&V3)),
+        None | Some(0 | 1) => {
+            let says_more = ["plugins", "disabled_plugins", "required_plugins"];
+            match says_more.iter().find(|key| doc.contains_key(key)) {
+                None if !doc.contains_key("version") => Ok(None),
+                _ => Err(unsupported(
+                    "configuration version 1, which containerd 2 no longer reads".into(),
+                    "convert it with \"containerd config migrate\"",
+                )),
+            }
+        }
+        Some(version) => Err(unsupported(
+            format!("configuration version {version} is not known"),
+            "use a newer release of this program",
+        )),
+    }
+}

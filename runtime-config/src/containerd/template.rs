@@ -1,0 +1,88 @@
+//! k3s and rke2: containerd's file is made at each start, from a Go template
+//! or, without one, from the built-in template that is called "base" (k3s,
+//! docs, "Configuring containerd").
+
+use std::path::{Path, PathBuf};
+
+use super::handler::Handler;
+use super::schema::{Schema, V2, V3};
+use super::{Request, documents, drop_in, own_drop_in, schema};
+use crate::error::Error;
+use crate::options::HANDLER;
+use crate::toml_text::{append_block, line_of, whole_file};
+
+/// The file that is made at each start. It tells which version is in use.
+pub(super) fn generated(dir: &str) -> PathBuf {
+    Path::new(dir).join("config.toml")
+}
+
+fn template(dir: &str, schema: &Schema) -> PathBuf {
+    let name = if *schema == V3 {
+        "config-v3.toml.tmpl"
+    } else {
+        "config.toml.tmpl"
+    };
+    Path::new(dir).join(name)
+}
+
+/// The drop-in that the made file imports, from the releases of 2025 on.
+fn dropped(dir: &str) -> PathBuf {
+    own_drop_in(&drop_in_dir(dir))
+}
+
+fn drop_in_dir(dir: &str) -> PathBuf {
+    Path::new(dir).join("config-v3.toml.d")
+}
+
+/// Every file that may be written.
+pub(super) fn files(dir: &str) -> [PathBuf; 3] {
+    [template(dir, &V2), template(dir, &V3), dropped(dir)]
+}
+
+pub(super) fn desired(dir: &str, request: &Request<'_>) -> Result<(PathBuf, String), Error> {
+    let base = request.base;
+    let main = generated(dir);
+    // Before the first start nothing but a template tells the version.
+    let old = base.text(&template(dir, &V2)).is_some() && base.text(&template(dir, &V3)).is_none();
+    let schema = schema::of(base, &main)?.unwrap_or(if old { &V2 } else { &V3 });
+    let imported = match base.text(&main) {
+        Some(text) => documents::imports(&main, text, &dropped(dir))?,
+        None => false,
+    };
+    if schema.merges_imports() && imported {
+        let known = documents::in_load_order(base, &main)?;
+        return drop_in(&drop_in_dir(dir), schema, &known, request);
+    }
+    let path = template(dir, schema);
+    let text = base.text(&path);
+    refuse_taken(&path, text.unwrap_or_default())?;
+    if request.options.set_default {
+        return Err(Error::Unsupported {
+            path,
+            line: 1,
+            problem: "a template can't name the default runtime a second time".into(),
+            advice: format!("start the distribution with --default-runtime={HANDLER} instead"),
+        });
+    }
+    let mut handler = Handler::new(schema, &[], request)?;
+    handler.set_cgroup_driver("{{ .SystemdCgroup }}");
+    let text = match text {
+        Some(text) => append_block(text, &handler.tables()),
+        None => whole_file(&format!(
+            "{{{{ template \"base\" . }}}}\n\n{}",
+            handler.tables()
+        )),
+    };
+    Ok((path, text))
+}
+
+/// A template is no TOML, so the handler is looked for by its text.
+fn refuse_taken(path: &Path, text: &str) -> Result<(), Error> {
+    match text.find(&format!(".runtimes.{HANDLER}")) {
+        None => Ok(()),
+        Some(at) => Err(Error::NameTaken {
+            path: path.into(),
+            line: line_of(text, at),
+        }),
+    }
+}

@@ -1,0 +1,44 @@
+//! Drop-in directories, as every engine reads them.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+use crate::host::HostRoot;
+use crate::snapshot::Snapshot;
+
+/// The first line of a TOML file that is ours.
+pub(crate) const HEADER: &str = "# Written by boathook-init, which also removes it.\n";
+
+/// Reads every file of a directory whose name ends with `suffix`.
+pub(crate) fn read_dir(
+    host: &HostRoot,
+    dir: &Path,
+    suffix: &str,
+    snapshot: &mut Snapshot,
+) -> Result<(), Error> {
+    for name in host.list(dir)? {
+        let path = dir.join(&name);
+        let hidden = name.as_encoded_bytes().starts_with(b".");
+        if hidden || !name.as_encoded_bytes().ends_with(suffix.as_bytes()) {
+            continue;
+        }
+        if !host.locate(&path)?.is_dir() {
+            snapshot.read(host, &path)?;
+        }
+    }
+    Ok(())
+}
+
+/// The files of a snapshot that an engine reads: those of `mains`, in that
+/// order, then those of `dir`, by name.
+pub(crate) fn in_order(base: &Snapshot, mains: &[&str], dir: &str) -> Vec<PathBuf> {
+    let mains = mains
+        .iter()
+        .map(PathBuf::from)
+        .filter(|p| base.text(p).is_some());
+    let dropped = base
+        .present()
+        .map(|(path, _)| path)
+        .filter(|p| p.parent() == Some(Path::new(dir)));
+    mains.chain(dropped.map(Path::to_path_buf)).collect()
+}

@@ -1,0 +1,153 @@
+//! What can go wrong, and what the reader should do about it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A failure while reading, planning or changing an engine's configuration.
+///
+/// Each message names the file, the line where one is known, and a way out.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The operating system refused an operation on a file.
+    #[error("cannot {action} {path}: {source}{}", advice(source))]
+    Io {
+        /// The operation, as a verb: "read", "write", "rename".
+        action: &'static str,
+        /// The file, as seen from this process.
+        path: PathBuf,
+        /// The operating system's answer.
+        source: io::Error,
+    },
+    /// A file is larger than any engine's configuration is.
+    #[error("{path} is larger than {limit} bytes; this is not an engine's configuration")]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// A file is not a regular file.
+    #[error("{path} is not a regular file; move it away and try again")]
+    NotAFile {
+        /// The path.
+        path: PathBuf,
+    },
+    /// A file is not UTF-8, which TOML and JSON demand.
+    #[error("{path} is not UTF-8 text; repair it and try again")]
+    NotUtf8 {
+        /// The file.
+        path: PathBuf,
+    },
+    /// More symbolic links in a path than the kernel would follow.
+    #[error("too many symbolic links in {path}; remove the loop")]
+    LinkLoop {
+        /// The path.
+        path: PathBuf,
+    },
+    /// A file does not parse. It is left as it is.
+    #[error("{path}:{line}: {message}; repair the file (it was not changed) and try again")]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// The parser's words.
+        message: String,
+    },
+    /// A file is valid, but written in a way that can't be extended in place.
+    #[error("{path}:{line}: {problem}; {advice}")]
+    Unsupported {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// What is in the way.
+        problem: String,
+        /// What to do.
+        advice: String,
+    },
+    /// containerd's CRI plugin is switched off: no Kubernetes pod runs on it.
+    #[error(
+        "{path}:{line}: the CRI plugin is disabled, so no pod runs on this containerd; \
+         take it out of disabled_plugins, or leave this engine out"
+    )]
+    CriDisabled {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+    },
+    /// Someone else already uses our name.
+    #[error(
+        "{path}:{line}: a runtime named \"boathook\" is there that was not installed by this \
+         program; remove or rename it and try again"
+    )]
+    NameTaken {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+    },
+    /// A file is no longer what the plan was made from.
+    #[error("{path} changed after the plan was made; nothing was written to it, plan again")]
+    Changed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The engine's name is not known.
+    #[error("unknown engine \"{name}\"; one of {known}")]
+    UnknownEngine {
+        /// What was asked for.
+        name: String,
+        /// The names that would do.
+        known: String,
+    },
+    /// A record of an earlier installation can't be understood.
+    #[error(
+        "the installation record {path} is not valid: {message}; restore it from a backup, or remove it to undo without it"
+    )]
+    Record {
+        /// The record's file.
+        path: PathBuf,
+        /// Why.
+        message: String,
+    },
+    /// The base OCI spec given for `base_runtime_spec` can't be extended.
+    #[error("the base OCI spec is not usable: {message}; make one with \"ctr oci spec\"")]
+    BaseSpec {
+        /// Why.
+        message: String,
+    },
+    /// A change failed, and so did taking back the changes before it.
+    #[error("{first}; and taking back the earlier changes failed too: {second}")]
+    Rollback {
+        /// What failed first.
+        first: Box<Error>,
+        /// What failed while undoing.
+        second: Box<Error>,
+    },
+}
+
+impl Error {
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_path_buf();
+        move |source| Self::Io {
+            action,
+            path,
+            source,
+        }
+    }
+}
+
+/// What to do about the failures that installers meet most.
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::ReadOnlyFilesystem => "; mount the host's file system writable",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; make room and try again",
+        io::ErrorKind::PermissionDenied => "; run as root",
+        io::ErrorKind::CrossesDevices => {
+            "; mount the directory above it as well, so that a new file can be renamed into place"
+        }
+        _ => "",
+    }
+}

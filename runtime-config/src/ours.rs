@@ -1,0 +1,31 @@
+//! The host's files as they would be without us: what every plan starts from.
+
+use std::path::Path;
+
+use crate::docker;
+use crate::record::Record;
+use crate::snapshot::Snapshot;
+use crate::toml_text::{self, OWN_STEM};
+
+/// The snapshot without anything that this program wrote.
+///
+/// By the record where it fits to the byte, else by our file names and marks.
+pub(crate) fn without(now: &Snapshot, record: Option<&Record>) -> Snapshot {
+    let mut base = now.clone();
+    for (path, text) in now.present() {
+        let recorded = record.and_then(|r| r.file(path));
+        let text = match recorded {
+            Some(file) if file.written.iter().any(|w| w == text) => file.before.clone(),
+            _ if is_own(path) => None,
+            _ if path.extension().is_some_and(|e| e == "json") => Some(docker::strip(text)),
+            _ => toml_text::strip(text),
+        };
+        base.set(path, text);
+    }
+    base
+}
+
+/// Whether a file is ours by its name.
+fn is_own(path: &Path) -> bool {
+    path.file_stem().is_some_and(|stem| stem == OWN_STEM)
+}

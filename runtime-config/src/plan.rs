@@ -1,0 +1,151 @@
+//! The plan: a pure function of what an engine's files hold, what an earlier
+//! installation recorded, and what is wanted.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use crate::change::Change;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::options::Options;
+use crate::ours;
+use crate::record::{Record, RecordedFile};
+use crate::snapshot::Snapshot;
+
+/// The mode of a configuration file that did not exist.
+const NEW_FILE_MODE: u32 = 0o644;
+
+/// What will be done to one engine's files, in this order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// The engine.
+    pub engine: Engine,
+    /// The changes. Files that nothing refers to yet come first.
+    pub changes: Vec<Change>,
+    /// What must be kept to undo it, and must be on disk before the first
+    /// change; `None` after an undo.
+    pub record: Option<Record>,
+}
+
+impl Plan {
+    /// Whether the engine already is as wanted.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+}
+
+/// The changes as one diff.
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.changes
+            .iter()
+            .try_for_each(|change| write!(f, "{change}"))
+    }
+}
+
+impl Engine {
+    /// Plans to make the engine call the hook. Planning again after the plan
+    /// was carried out gives an empty one.
+    ///
+    /// # Errors
+    /// A file does not parse or can't be extended; nothing is to be changed then.
+    pub fn plan_install(
+        self,
+        now: &Snapshot,
+        record: Option<&Record>,
+        options: &Options,
+    ) -> Result<Plan, Error> {
+        let base = ours::without(now, record);
+        let wanted = self.desired(&base, options)?;
+        let mut changes = Vec::new();
+        let mut next = Record::new(self);
+        next.made_dirs = record.map(|r| r.made_dirs.clone()).unwrap_or_default();
+        for (path, text) in &wanted {
+            for dir in now.missing_dirs(path) {
+                let change = Change::MakeDir { path: dir.clone() };
+                if !changes.contains(&change) {
+                    changes.push(change);
+                }
+                if !next.made_dirs.contains(dir) {
+                    next.made_dirs.push(dir.clone());
+                }
+            }
+            changes.extend(rewrite(path, now.text(path), Some(text)));
+            next.files.push(RecordedFile {
+                path: path.clone(),
+                before: base.text(path).map(str::to_owned),
+                written: written(path, text, now, record),
+            });
+        }
+        for file in record.iter().flat_map(|r| &r.files) {
+            if !wanted.iter().any(|(path, _)| *path == file.path) {
+                changes.extend(rewrite(
+                    &file.path,
+                    now.text(&file.path),
+                    base.text(&file.path),
+                ));
+            }
+        }
+        Ok(Plan {
+            engine: self,
+            changes,
+            record: Some(next),
+        })
+    }
+
+    /// Plans to take back what was installed, with or without a record of it.
+    pub fn plan_undo(self, now: &Snapshot, record: Option<&Record>) -> Plan {
+        let base = ours::without(now, record);
+        // Last written, first undone: what refers goes before what is referred to.
+        let recorded = record.iter().flat_map(|r| r.paths()).map(Path::to_path_buf);
+        let mut order: Vec<PathBuf> = recorded.collect();
+        order.reverse();
+        let known: BTreeSet<_> = order.iter().cloned().collect();
+        order.extend(
+            now.paths()
+                .map(Path::to_path_buf)
+                .filter(|p| !known.contains(p)),
+        );
+        let files = order
+            .iter()
+            .filter_map(|path| rewrite(path, now.text(path), base.text(path)));
+        let made_dirs = record.map_or(&[][..], |r| &r.made_dirs);
+        let dirs = made_dirs
+            .iter()
+            .rev()
+            .map(|path| Change::RemoveDir { path: path.clone() });
+        Plan {
+            engine: self,
+            changes: files.chain(dirs).collect(),
+            record: None,
+        }
+    }
+}
+
+/// The texts by which the file may later be known as written by us.
+fn written(path: &Path, text: &str, now: &Snapshot, record: Option<&Record>) -> Vec<String> {
+    let replaced = record
+        .and_then(|r| r.file(path))
+        .zip(now.text(path))
+        .filter(|(file, current)| file.written.iter().any(|w| w == current) && *current != text);
+    let replaced = replaced.map(|(_, current)| current.to_owned());
+    std::iter::once(text.to_owned()).chain(replaced).collect()
+}
+
+fn rewrite(path: &Path, before: Option<&str>, after: Option<&str>) -> Option<Change> {
+    match (before, after) {
+        (before, Some(after)) if before != Some(after) => Some(Change::Write {
+            path: path.into(),
+            before: before.map(str::to_owned),
+            after: after.to_owned(),
+            mode: NEW_FILE_MODE,
+        }),
+        (Some(before), None) => Some(Change::Remove {
+            path: path.into(),
+            before: before.to_owned(),
+            mode: NEW_FILE_MODE,
+        }),
+        _ => None,
+    }
+}

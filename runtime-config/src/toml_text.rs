@@ -1,0 +1,149 @@
+//! Edits of a TOML text that leave every other byte alone and can be taken
+//! back from the text itself.
+//!
+//! Whole tables go into one block between two marked lines. A single key that
+//! has to stand elsewhere gets a line of its own with a mark at its end; the
+//! line that it replaces stays beside it as a comment. An element of a list is
+//! recognised by its file name. [`strip`] undoes all of these, so that
+//! `strip(edit(text)) == text` without any record of what was there before.
+
+mod edit;
+mod strip;
+
+use std::ops::Range;
+use std::path::Path;
+
+use toml_edit::Document;
+
+use crate::error::Error;
+
+pub(crate) use edit::{add_to_list, append_block, insert_line, set_key, whole_file};
+pub(crate) use strip::strip;
+
+/// Opens a block in a file that was there before.
+const BEGIN: &str = "# boathook: begin (written by boathook-init, which also removes it)";
+/// Opens the block of a file that was not there before.
+const BEGIN_FILE: &str =
+    "# boathook: begin of file (written by boathook-init, which also removes it)";
+/// Closes a block.
+const END: &str = "# boathook: end";
+/// At the end of a single line of ours.
+const ADDED: &str = " # boathook: added";
+/// Before a line that one of ours stands in for.
+const WAS: &str = "# boathook: was: ";
+
+/// The base name, without extension, of every file that is wholly ours.
+pub(crate) const OWN_STEM: &str = "99-boathook";
+
+/// Parses a TOML file.
+pub(crate) fn parse<'t>(path: &Path, text: &'t str) -> Result<Document<&'t str>, Error> {
+    Document::parse(text).map_err(|e| Error::Syntax {
+        path: path.into(),
+        line: line_of(text, e.span().map_or(0, |s| s.start)),
+        message: e.message().replace('\n', ", "),
+    })
+}
+
+/// The number of the line at a byte offset, counted from 1.
+pub(crate) fn line_of(text: &str, offset: usize) -> usize {
+    let end = offset.min(text.len());
+    1 + text.as_bytes()[..end]
+        .iter()
+        .filter(|b| **b == b'\n')
+        .count()
+}
+
+/// The line around a byte offset, with its newline if it has one.
+fn line_around(text: &str, offset: usize) -> Range<usize> {
+    let start = text[..offset].rfind('\n').map_or(0, |n| n + 1);
+    let end = text[offset..]
+        .find('\n')
+        .map_or(text.len(), |n| offset + n + 1);
+    start..end
+}
+
+/// A TOML basic string.
+pub(crate) fn quote(text: &str) -> String {
+    toml_edit::Value::from(text).to_string().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::path::PathBuf;
+
+    fn file() -> PathBuf {
+        "/etc/config.toml".into()
+    }
+
+    #[test]
+    fn syntax_errors_name_the_line() {
+        let error = parse(&file(), "a = 1\nb = \n").unwrap_err().to_string();
+        assert!(error.starts_with("/etc/config.toml:2: "), "{error}");
+    }
+
+    /// Files with every awkward ending and list form.
+    const TEXTS: &[&str] = &[
+        "",
+        "\n",
+        "# only a comment",
+        "version = 2",
+        "version = 2\r\nroot = \"/x\"\r\n",
+        "version = 2\nimports = []\n",
+        "version = 2\nimports = [\"/a/*.toml\"]",
+        "imports = [\n  'a', # first\n  'b', # last\n]\nversion = 2\n",
+        "version = 2\n\n[plugins.x.containerd] # here\n  default_runtime_name = \"runc\"  # why\n",
+        "[plugins.x.containerd]\n\tdefault_runtime_name = 'runc'",
+        "[plugins.x.containerd]\n",
+    ];
+
+    #[test]
+    fn every_edit_is_taken_back_exactly() {
+        for text in TEXTS {
+            let mut edited = add_to_list(&file(), text, "imports", "/c/99-boathook.toml").unwrap();
+            if !text.contains("version") {
+                edited = insert_line(&file(), &edited, "version = 2").unwrap();
+            }
+            let table = ["plugins", "x", "containerd"];
+            if let Some(with_key) =
+                set_key(&file(), &edited, &table, "default_runtime_name", "boathook").unwrap()
+            {
+                edited = with_key;
+            }
+            edited = append_block(&edited, "[ours]\na = 1\n");
+            assert_ne!(&edited, text);
+            assert_eq!(strip(&edited).as_deref(), Some(*text), "{edited}");
+        }
+    }
+
+    #[test]
+    fn a_new_file_is_taken_back_to_nothing() {
+        assert_eq!(strip(&whole_file("version = 2\n")), None);
+        let kept = format!("{}# mine\n", whole_file("version = 2\n"));
+        assert_eq!(strip(&kept).as_deref(), Some("# mine\n"));
+    }
+
+    #[test]
+    fn what_the_user_writes_around_a_block_stays() {
+        let edited = append_block("a = 1", "b = 2\n") + "c = 3\n";
+        assert_eq!(strip(&edited).as_deref(), Some("a = 1\nc = 3\n"));
+        let widened = "imports = [\"/c/99-boathook.toml\", \"/mine\"] # boathook: added\n";
+        assert_eq!(strip(widened).as_deref(), Some("imports = [\"/mine\"]\n"));
+    }
+
+    #[test]
+    fn a_block_that_lost_its_end_is_left_alone() {
+        let broken = format!("{BEGIN}\n[x]\n");
+        assert_eq!(strip(&broken).as_deref(), Some(broken.as_str()));
+    }
+
+    proptest! {
+        #[test]
+        fn a_block_comes_off_any_text(text in "[ -~\n\r]{0,80}") {
+            prop_assume!(strip(&text).as_deref() == Some(text.as_str()));
+            let edited = append_block(&text, "[x]\n");
+            prop_assert_eq!(strip(&edited), Some(text));
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The edits. Each takes a text and gives the text with one thing more.
+
+use std::path::Path;
+
+use toml_edit::{Document, Item, Table};
+
+use super::{ADDED, BEGIN, BEGIN_FILE, END, WAS, line_around, line_of, parse, quote};
+use crate::error::Error;
+
+/// A file that is ours from the first line to the last.
+pub(crate) fn whole_file(body: &str) -> String {
+    format!("{BEGIN_FILE}\n{body}{END}\n")
+}
+
+/// Appends tables to a text. The block begins with the line break that the
+/// text may lack, so that taking it off needs no guess.
+pub(crate) fn append_block(text: &str, body: &str) -> String {
+    let gap = if text.is_empty() { "" } else { "\n" };
+    format!("{text}{gap}{BEGIN}\n{body}{END}\n")
+}
+
+/// Adds a top-level line: before `version` where that stands, else at the top,
+/// for after a table's header it would belong to that table.
+pub(crate) fn insert_line(path: &Path, text: &str, line: &str) -> Result<String, Error> {
+    let doc = parse(path, text)?;
+    let at = key_offset(doc.as_table(), "version").map_or(0, |key| line_around(text, key).start);
+    Ok(splice(text, at..at, &format!("{line}{ADDED}\n")))
+}
+
+/// Adds a string to a top-level list, which is made if there is none.
+pub(crate) fn add_to_list(
+    path: &Path,
+    text: &str,
+    key: &str,
+    value: &str,
+) -> Result<String, Error> {
+    let doc = parse(path, text)?;
+    let Some(item) = doc.get(key) else {
+        return insert_line(path, text, &format!("{key} = [{}]", quote(value)));
+    };
+    let (array, span) = item
+        .as_array()
+        .and_then(|array| Some((array, array.span()?)))
+        .ok_or_else(|| Error::Unsupported {
+            path: path.into(),
+            line: line_of(text, key_offset(doc.as_table(), key).unwrap_or(0)),
+            problem: format!("{key} is not a list"),
+            advice: "make it a list of strings".into(),
+        })?;
+    Ok(match array.iter().last().and_then(|last| last.span()) {
+        Some(last) => splice(text, last.end..last.end, &format!(", {}", quote(value))),
+        None => splice(text, span.start + 1..span.start + 1, &quote(value)),
+    })
+}
+
+/// Sets a string in a table that the text spells out with a header of its own.
+///
+/// `None`: there is no such header, so the table can go into a block.
+///
+/// # Errors
+/// The key is written in a way that can't be replaced by a line.
+pub(crate) fn set_key(
+    path: &Path,
+    text: &str,
+    table: &[&str],
+    key: &str,
+    value: &str,
+) -> Result<Option<String>, Error> {
+    let doc = parse(path, text)?;
+    let Some(table) = header_table(&doc, table) else {
+        return Ok(None);
+    };
+    let line = format!("{key} = {}{ADDED}\n", quote(value));
+    if let Some((name, old)) = table.get_key_value(key) {
+        let start = name.span().unwrap_or_default().start;
+        let whole = line_around(text, start);
+        let end = old.span().unwrap_or_default().end;
+        if !text[whole.start..start].trim().is_empty() || end > whole.end {
+            return Err(Error::Unsupported {
+                path: path.into(),
+                line: line_of(text, start),
+                problem: format!("{key} does not stand on a line of its own"),
+                advice: format!("write it as {key} = \"...\" under its table's header"),
+            });
+        }
+        let indent = &text[whole.start..start];
+        let was = format!("{indent}{line}{WAS}{}", &text[whole.clone()]);
+        return Ok(Some(splice(text, whole, &was)));
+    }
+    let header = table.span().unwrap_or_default();
+    let after = line_around(text, header.start).end;
+    if !text[..after].ends_with('\n') {
+        return Err(Error::Unsupported {
+            path: path.into(),
+            line: line_of(text, header.start),
+            problem: "the file ends without a line break".into(),
+            advice: "end its last line".into(),
+        });
+    }
+    Ok(Some(splice(text, after..after, &line)))
+}
+
+/// A table with a `[header]` of its own, as against one that only its
+/// children or a dotted key imply.
+fn header_table<'d>(doc: &'d Document<&str>, path: &[&str]) -> Option<&'d Table> {
+    let table = path
+        .iter()
+        .try_fold(doc.as_item(), |item, name| item.get(name))
+        .and_then(Item::as_table)?;
+    (!table.is_implicit() && !table.is_dotted()).then_some(table)
+}
+
+fn key_offset(table: &Table, key: &str) -> Option<usize> {
+    Some(table.get_key_value(key)?.0.span()?.start)
+}
+
+fn splice(text: &str, range: std::ops::Range<usize>, with: &str) -> String {
+    format!("{}{with}{}", &text[..range.start], &text[range.end..])
+}

@@ -1,0 +1,222 @@
+//! What applying a change keeps, and what it refuses.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+use crate::tree;
+use runtime_config::{Change, Engine, Error, HostRoot, Loaded, Options, Plan, apply, loaded};
+
+fn options() -> Options {
+    Options {
+        hook: "/opt/boathook/current/bin/boathook".into(),
+        runtime: "/opt/boathook/current/bin/boathook-runtime".into(),
+        set_default: false,
+        base_spec: None,
+    }
+}
+
+fn host_with(path: &str, text: &str) -> (tempfile::TempDir, HostRoot) {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join(path);
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(file, text).unwrap();
+    let host = HostRoot::new(dir.path());
+    (dir, host)
+}
+
+fn plan(engine: Engine, host: &HostRoot) -> Plan {
+    let now = engine.read(host, None).unwrap();
+    engine.plan_install(&now, None, &options()).unwrap()
+}
+
+#[test]
+fn a_file_that_changed_after_the_plan_is_left_alone() {
+    let (dir, host) = host_with("etc/docker/daemon.json", "{}");
+    let plan = plan(Engine::Docker, &host);
+    fs::write(
+        dir.path().join("etc/docker/daemon.json"),
+        "{\"debug\": true}",
+    )
+    .unwrap();
+    let before = tree::snapshot(dir.path());
+    let error = apply(&host, &plan.changes).unwrap_err();
+    assert!(matches!(error, Error::Changed { .. }), "{error}");
+    assert_eq!(tree::snapshot(dir.path()), before);
+}
+
+#[test]
+fn a_failure_halfway_takes_back_what_came_before() {
+    let (dir, host) = host_with("etc/containerd/config.toml", "version = 3\n");
+    let plan = plan(Engine::Containerd, &host);
+    assert!(plan.changes.len() > 2, "{plan}");
+    fs::write(
+        dir.path().join("etc/containerd/config.toml"),
+        "version = 3 # new\n",
+    )
+    .unwrap();
+    let before = tree::snapshot(dir.path());
+    let error = apply(&host, &plan.changes).unwrap_err();
+    assert!(matches!(error, Error::Changed { .. }), "{error}");
+    assert_eq!(tree::snapshot(dir.path()), before);
+}
+
+#[test]
+fn a_file_keeps_its_mode_and_a_link_stays_a_link() {
+    let (dir, host) = host_with("data/daemon.json", "{}");
+    fs::set_permissions(
+        dir.path().join("data/daemon.json"),
+        Permissions::from_mode(0o640),
+    )
+    .unwrap();
+    fs::create_dir_all(dir.path().join("etc/docker")).unwrap();
+    symlink(
+        "/data/daemon.json",
+        dir.path().join("etc/docker/daemon.json"),
+    )
+    .unwrap();
+    apply(&host, &plan(Engine::Docker, &host).changes).unwrap();
+    let real = dir.path().join("data/daemon.json");
+    assert!(
+        fs::read_to_string(&real)
+            .unwrap()
+            .contains("boathook-runtime")
+    );
+    assert_eq!(
+        fs::metadata(&real).unwrap().permissions().mode() & 0o777,
+        0o640
+    );
+    assert!(dir.path().join("etc/docker/daemon.json").is_symlink());
+}
+
+#[test]
+fn nothing_of_a_killed_run_gets_in_the_way() {
+    let (dir, host) = host_with("etc/crio/crio.conf", "");
+    let plan = plan(Engine::Crio, &host);
+    let drop_in = plan.changes.last().unwrap().path();
+    let left = runtime_config::scratch(&host.locate(drop_in).unwrap());
+    // CRI-O reads every file in crio.conf.d: half a file must never lie there.
+    assert_eq!(left.parent(), Some(dir.path().join("etc/crio").as_path()));
+    fs::write(&left, "half a fi").unwrap();
+    apply(&host, &plan.changes).unwrap();
+    assert!(!left.exists());
+}
+
+#[test]
+fn a_made_directory_that_someone_uses_is_kept() {
+    let (dir, host) = host_with("etc/crio/crio.conf", "");
+    let now = Engine::Crio.read(&host, None).unwrap();
+    let plan = Engine::Crio.plan_install(&now, None, &options()).unwrap();
+    apply(&host, &plan.changes).unwrap();
+    fs::write(dir.path().join("etc/crio/hooks.d/theirs.json"), "{}").unwrap();
+    let now = Engine::Crio.read(&host, plan.record.as_ref()).unwrap();
+    apply(
+        &host,
+        &Engine::Crio.plan_undo(&now, plan.record.as_ref()).changes,
+    )
+    .unwrap();
+    let left: Vec<_> = tree::files(dir.path()).into_keys().collect();
+    assert_eq!(
+        left,
+        ["etc/crio/crio.conf", "etc/crio/hooks.d/theirs.json"].map(std::path::PathBuf::from)
+    );
+}
+
+#[test]
+fn a_plan_prints_as_a_diff() {
+    let (_dir, host) = host_with("etc/containerd/config.toml", "version = 3\n");
+    let text = plan(Engine::Containerd, &host).to_string();
+    let begins = "mkdir /etc/containerd/conf.d\n--- /dev/null\n+++ /etc/containerd/conf.d/99-boathook.toml\n";
+    assert!(text.starts_with(begins), "{text}");
+    let added = "+imports = [\"/etc/containerd/conf.d/99-boathook.toml\"] # boathook: added\n version = 3\n";
+    assert!(text.ends_with(added), "{text}");
+}
+
+#[test]
+fn engines_are_found_by_what_lies_on_the_host() {
+    let cases = [
+        ("etc/crio/crio.conf", Engine::Crio),
+        ("etc/containerd/config.toml", Engine::Containerd),
+        ("var/lib/rancher/k3s/agent/x", Engine::K3s),
+        ("var/lib/rancher/rke2/agent/x", Engine::Rke2),
+        ("etc/k0s/containerd.toml", Engine::K0s),
+        ("var/snap/microk8s/current/x", Engine::Microk8s),
+        ("usr/bin/dockerd", Engine::Docker),
+        ("usr/bin/podman", Engine::Podman),
+    ];
+    for (path, engine) in cases {
+        let (_dir, host) = host_with(path, "");
+        let found: Vec<_> = Engine::ALL
+            .into_iter()
+            .filter(|e| e.detect(&host).is_some())
+            .collect();
+        assert_eq!(found, [engine]);
+    }
+    let error = "dokcer".parse::<Engine>().unwrap_err().to_string();
+    assert!(
+        error.contains("\"dokcer\"") && error.contains("docker, podman"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_daemon_older_than_its_configuration_has_not_loaded_it() {
+    let (dir, host) = host_with("etc/containerd/config.toml", "version = 2\n");
+    let plan = plan(Engine::Containerd, &host);
+    let record = plan.record.clone().unwrap();
+    let state = || loaded(&host, Engine::Containerd, &record);
+    assert_eq!(state(), Loaded::NotRunning);
+    let socket = dir.path().join("run/containerd/containerd.sock");
+    fs::create_dir_all(socket.parent().unwrap()).unwrap();
+    let first = UnixListener::bind(&socket).unwrap();
+    // Coarse clocks tick every few milliseconds.
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    apply(&host, &plan.changes).unwrap();
+    assert_eq!(state(), Loaded::No);
+    drop(first);
+    fs::remove_file(&socket).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    let _second = UnixListener::bind(&socket).unwrap();
+    assert_eq!(state(), Loaded::Yes);
+}
+
+#[test]
+fn docker_is_asked_for_its_runtimes() {
+    use std::io::{Read, Write};
+    let (dir, host) = host_with("etc/docker/daemon.json", "{}");
+    let record = plan(Engine::Docker, &host).record.unwrap();
+    fs::create_dir(dir.path().join("run")).unwrap();
+    let listener = UnixListener::bind(dir.path().join("run/docker.sock")).unwrap();
+    let answers = [
+        "{\"Runtimes\": {\"runc\": {}}}",
+        "{\"Runtimes\": {\"boathook\": {}}}",
+    ];
+    let daemon = std::thread::spawn(move || {
+        for answer in answers {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 256];
+            let read = stream.read(&mut request).unwrap();
+            assert!(request[..read].starts_with(b"GET /info HTTP/1.0\r\n"));
+            write!(stream, "HTTP/1.0 200 OK\r\n\r\n{answer}").unwrap();
+        }
+    });
+    assert_eq!(loaded(&host, Engine::Docker, &record), Loaded::No);
+    assert_eq!(loaded(&host, Engine::Docker, &record), Loaded::Yes);
+    daemon.join().unwrap();
+    assert_eq!(loaded(&host, Engine::Docker, &record), Loaded::NotRunning);
+}
+
+#[test]
+fn a_record_that_is_not_ours_is_refused() {
+    let (_dir, host) = host_with("opt/record.json", "{\"format\": 2}");
+    let error = runtime_config::Record::load(&host, Path::new("/opt/record.json")).unwrap_err();
+    assert!(
+        error.to_string().contains("/opt/record.json is not valid"),
+        "{error}"
+    );
+    let change = Change::MakeDir {
+        path: "/opt/record.json".into(),
+    };
+    assert!(change.apply(&host).is_err());
+}

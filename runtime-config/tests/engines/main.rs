@@ -1,0 +1,10 @@
+//! Every engine's configuration, taught and untaught on trees in a temporary
+//! directory. No engine and no root is needed.
+
+// Helper functions of tests are no `#[test]`s, so clippy.toml's leave for
+// tests does not reach them.
+#![allow(clippy::unwrap_used)]
+
+mod changes;
+mod fixtures;
+mod tree;

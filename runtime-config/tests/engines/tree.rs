@@ -1,0 +1,55 @@
+//! Directory trees as values, for comparing.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Every path under `root`: its mode, owner and content or target.
+pub(crate) fn snapshot(root: &Path) -> BTreeMap<PathBuf, String> {
+    let mut found = BTreeMap::new();
+    walk(root, root, &mut |path, relative| {
+        let meta = path.symlink_metadata().unwrap();
+        let content = match meta.file_type() {
+            t if t.is_symlink() => format!("-> {}", fs::read_link(path).unwrap().display()),
+            t if t.is_file() => format!("{:?}", fs::read(path).unwrap()),
+            _ => "directory".into(),
+        };
+        let about = format!("{:o} {}:{} {content}", meta.mode(), meta.uid(), meta.gid());
+        found.insert(relative.to_owned(), about);
+    });
+    found
+}
+
+/// The regular files under `root` and their text.
+pub(crate) fn files(root: &Path) -> BTreeMap<PathBuf, String> {
+    let mut found = BTreeMap::new();
+    walk(root, root, &mut |path, relative| {
+        if path.is_file() {
+            found.insert(relative.to_owned(), fs::read_to_string(path).unwrap());
+        }
+    });
+    found
+}
+
+/// Copies the files of a tree; nothing when it does not exist.
+pub(crate) fn copy(from: &Path, to: &Path) {
+    for (path, text) in files(from) {
+        let target = to.join(path);
+        fs::create_dir_all(target.parent().unwrap()).unwrap();
+        fs::write(target, text).unwrap();
+    }
+}
+
+fn walk(root: &Path, dir: &Path, visit: &mut impl FnMut(&Path, &Path)) {
+    let Ok(entries) = fs::read_dir(dir) else {
+        return;
+    };
+    for entry in entries {
+        let path = entry.unwrap().path();
+        visit(&path, path.strip_prefix(root).unwrap());
+        if path.is_dir() && !path.is_symlink() {
+            walk(root, &path, visit);
+        }
+    }
+}
