@@ -58,12 +58,12 @@ pub enum CgroupError {
         rule: DeviceRule,
     },
     /// cgroup v1: the kernel did not take a rule.
-    #[error("cannot write {rule:?} to {path}", rule = .rule.to_string())]
+    #[error("cannot write {rule:?} to {path}")]
     Write {
         /// The control file.
         path: PathBuf,
-        /// The rule.
-        rule: DeviceRule,
+        /// The rule, as it was written.
+        rule: String,
         /// The cause.
         source: io::Error,
     },

@@ -7,9 +7,10 @@
 //!
 //! With systemd as the cgroup driver the unit must be told first
 //! ([`systemd`]): it makes the rules anew from its own record whenever it
-//! pleases, for instance on `daemon-reload`.
+//! pleases, for instance on `daemon-reload`. [`DeviceCgroup::grant`] does both.
 
 mod error;
+mod grant;
 mod kernel_file;
 mod locate;
 mod membership;
@@ -21,13 +22,12 @@ mod rule;
 mod spec_rules;
 pub mod systemd;
 mod v1;
-#[cfg(test)]
-mod v1_on_this_kernel;
 mod v2;
 
 use std::path::{Path, PathBuf};
 
 pub use error::{CgroupError, RuleError};
+pub use grant::Grant;
 pub use locate::HostRoots;
 pub use report::{LevelReport, Outcome, Report};
 pub use rule::{Access, DeviceKind, DeviceRule};

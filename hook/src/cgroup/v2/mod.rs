@@ -59,6 +59,17 @@ pub(super) fn allow(
     allow_on(&Running, cgroup, Wanted { rules, spec })
 }
 
+/// Whether a cgroup has programs of its own. If we may not know, it has none:
+/// then there is nothing that we may change either.
+pub(super) fn restricts(dir: &Path) -> Result<bool, CgroupError> {
+    let cgroup = Running.cgroup(dir).map_err(|source| CgroupError::Read {
+        path: dir.to_owned(),
+        source,
+    })?;
+    let attached = Running.query(&cgroup, Scope::Attached);
+    Ok(attached.is_ok_and(|attached| !attached.ids.is_empty()))
+}
+
 fn allow_on<K: Kernel>(
     kernel: &K,
     cgroup: &CgroupDir,

@@ -1,19 +1,21 @@
 //! cgroup v1: a list of rules per cgroup, in the control files `devices.list`
 //! and `devices.allow` (the kernel's admin-guide/cgroup-v1/devices).
 
+mod list;
+#[cfg(test)]
+mod on_this_kernel;
+
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::Path;
 
 use caps::{CapSet, Capability};
 
+use super::CgroupDir;
 use super::error::CgroupError;
 use super::report::{LevelReport, Outcome, Report};
-use super::rule::{Access, DeviceKind, DeviceRule};
-use super::{CgroupDir, kernel_file};
-
-/// Most bytes of `devices.list`: some ten thousand rules.
-const LIST_LIMIT: u64 = 1024 * 1024;
+use super::rule::DeviceRule;
+pub(super) use list::DeviceList;
 
 /// See [`DeviceCgroup::allow`](super::DeviceCgroup::allow).
 pub(super) fn allow(cgroup: &CgroupDir, rules: &[DeviceRule]) -> Result<Report, CgroupError> {
@@ -41,6 +43,26 @@ pub(super) fn allow(cgroup: &CgroupDir, rules: &[DeviceRule]) -> Result<Report, 
     })
 }
 
+/// Whether a cgroup denies anything that its list shows.
+pub(super) fn restricts(dir: &Path) -> Result<bool, CgroupError> {
+    Ok(DeviceList::read(dir)? != DeviceList::AllowsAll)
+}
+
+/// Writes back what was in the list `before` and is no more, and tells how many
+/// lines that was.
+pub(super) fn restore(cgroup: &CgroupDir, before: &DeviceList) -> Result<usize, CgroupError> {
+    let now = DeviceList::read(&cgroup.dir)?;
+    let lost = before.without(&now);
+    for line in &lost {
+        write(&cgroup.dir, line).map_err(|source| CgroupError::Write {
+            path: cgroup.dir.join("devices.allow"),
+            rule: line.to_string(),
+            source,
+        })?;
+    }
+    Ok(lost.len())
+}
+
 fn write_all<'a>(
     cgroup: &CgroupDir,
     rules: impl IntoIterator<Item = &'a DeviceRule>,
@@ -62,7 +84,7 @@ fn write_all<'a>(
 }
 
 /// The kernel takes one rule per write.
-fn write(dir: &Path, rule: &DeviceRule) -> io::Result<()> {
+fn write(dir: &Path, rule: &impl ToString) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
         .open(dir.join("devices.allow"))?;
@@ -102,7 +124,7 @@ fn explain(
     }
     Ok(Refusal::Error(CgroupError::Write {
         path: cgroup.dir.join("devices.allow"),
-        rule: *rule,
+        rule: rule.to_string(),
         source,
     }))
 }
@@ -111,95 +133,10 @@ fn may_administer() -> bool {
     caps::has_cap(None, CapSet::Effective, Capability::CAP_SYS_ADMIN).unwrap_or(false)
 }
 
-/// What `devices.list` says.
-#[derive(Debug, PartialEq, Eq)]
-enum DeviceList {
-    /// `a *:* rwm`: everything, but for exceptions that are not shown.
-    AllowsAll,
-    /// Nothing but these.
-    Allows(Vec<ListEntry>),
-}
-
-/// A line of the list; `None` is `*`.
-#[derive(Debug, PartialEq, Eq)]
-struct ListEntry {
-    kind: DeviceKind,
-    major: Option<u32>,
-    minor: Option<u32>,
-    access: Access,
-}
-
-impl DeviceList {
-    fn read(dir: &Path) -> Result<Self, CgroupError> {
-        let path = dir.join("devices.list");
-        let content = kernel_file::read(&path, LIST_LIMIT)?;
-        Self::parse(&String::from_utf8_lossy(&content)).map_err(|line| CgroupError::Malformed {
-            path,
-            line: line.to_owned(),
-        })
-    }
-
-    /// Gives back the first line that makes no sense.
-    fn parse(content: &str) -> Result<Self, &str> {
-        let mut entries = Vec::new();
-        for line in content.lines().filter(|line| !line.is_empty()) {
-            if line.starts_with("a ") {
-                return Ok(Self::AllowsAll);
-            }
-            entries.push(ListEntry::parse(line).ok_or(line)?);
-        }
-        Ok(Self::Allows(entries))
-    }
-
-    /// Whether one line allows all of the rule: the kernel does not add lines up.
-    fn covers(&self, rule: &DeviceRule) -> bool {
-        match self {
-            Self::AllowsAll => true,
-            Self::Allows(entries) => entries.iter().any(|entry| entry.covers(rule)),
-        }
-    }
-}
-
-impl ListEntry {
-    /// Reads `c 10:183 rw` or `b *:* m`.
-    fn parse(line: &str) -> Option<Self> {
-        let mut fields = line.split(' ');
-        let kind = match fields.next()? {
-            "b" => DeviceKind::Block,
-            "c" => DeviceKind::Char,
-            _ => return None,
-        };
-        let (major, minor) = fields.next()?.split_once(':')?;
-        let access = Access::parse(fields.next()?).ok()?;
-        if fields.next().is_some() {
-            return None;
-        }
-        Some(Self {
-            kind,
-            major: number(major)?,
-            minor: number(minor)?,
-            access,
-        })
-    }
-
-    fn covers(&self, rule: &DeviceRule) -> bool {
-        self.kind == rule.kind()
-            && self.major.is_none_or(|major| major == rule.major())
-            && self.minor.is_none_or(|minor| minor == rule.minor())
-            && self.access.contains(rule.access())
-    }
-}
-
-fn number(text: &str) -> Option<Option<u32>> {
-    match text {
-        "*" => Some(None),
-        digits => digits.parse().ok().map(Some),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cgroup::rule::{Access, DeviceKind};
 
     /// As runc leaves it.
     const USUAL: &str = "b *:* m\nc *:* m\nc 1:3 rwm\nc 136:* rwm\nc 10:183 r\n";
@@ -228,45 +165,6 @@ mod tests {
     }
 
     #[test]
-    fn knows_what_a_list_covers() {
-        for (list, minor, access, covered) in [
-            ("a *:* rwm\n", 183, "rwm", true),
-            (USUAL, 183, "r", true),
-            (USUAL, 183, "rw", false),
-            (USUAL, 183, "m", true),
-            // Two lines that would do together do not count.
-            (USUAL, 183, "rm", false),
-            (USUAL, 184, "r", false),
-            ("", 183, "r", false),
-            ("c 10:* rw\n", 7, "rw", true),
-            ("c *:183 rw\n", 183, "rw", true),
-            ("b 10:183 rwm\n", 183, "r", false),
-        ] {
-            let parsed = DeviceList::parse(list).unwrap();
-            assert_eq!(
-                parsed.covers(&rule(minor, access)),
-                covered,
-                "{list:?} {minor} {access}"
-            );
-        }
-    }
-
-    #[test]
-    fn refuses_a_list_that_makes_no_sense() {
-        for list in [
-            "x 1:3 rwm",
-            "c 1 rwm",
-            "c 1:x rwm",
-            "c 1:3",
-            "c 1:3 q",
-            "c 1:3 r w",
-            "c",
-        ] {
-            assert_eq!(DeviceList::parse(list), Err(list));
-        }
-    }
-
-    #[test]
     fn writes_only_what_is_missing() {
         let (_temp, cgroup) = fake([USUAL, "a *:* rwm\n", "a *:* rwm\n"]);
         std::fs::write(cgroup.dir.join("devices.allow"), "").unwrap();
@@ -284,6 +182,18 @@ mod tests {
         let (_temp, cgroup) = fake([USUAL, "a *:* rwm\n", "a *:* rwm\n"]);
         let report = allow(&cgroup, &[rule(183, "r")]).unwrap();
         assert_eq!(outcome(report), Outcome::AlreadyAllowed);
+    }
+
+    #[test]
+    fn writes_back_what_was_lost() {
+        let (_temp, cgroup) = fake(["c 1:3 rwm\n", "a *:* rwm\n", "a *:* rwm\n"]);
+        std::fs::write(cgroup.dir.join("devices.allow"), "").unwrap();
+
+        let before = DeviceList::parse("c 1:3 rw\nb 8:* r\n").unwrap();
+        assert_eq!(restore(&cgroup, &before).unwrap(), 1);
+        let written = std::fs::read_to_string(cgroup.dir.join("devices.allow")).unwrap();
+        assert_eq!(written, "b 8:* r");
+        assert_eq!(restore(&cgroup, &DeviceList::AllowsAll).unwrap(), 0);
     }
 
     #[test]

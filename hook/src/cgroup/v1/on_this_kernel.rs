@@ -4,10 +4,9 @@
 use std::fs;
 use std::path::Path;
 
-use super::locate::HostRoots;
-use super::prober::{FUSE, HWRNG, Prober, TestCgroup, skip};
-use super::rule::{Access, DeviceKind, DeviceRule};
-use super::{CgroupError, DeviceCgroup, Outcome, SpecRules};
+use crate::cgroup::prober::{FUSE, HWRNG, Prober, TestCgroup, skip};
+use crate::cgroup::rule::{Access, DeviceKind, DeviceRule};
+use crate::cgroup::{CgroupError, DeviceCgroup, HostRoots, Outcome, SpecRules};
 
 /// The root of the hierarchy, if there is one that we may change.
 fn hierarchy() -> Option<CgroupV1> {

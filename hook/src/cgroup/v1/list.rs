@@ -1,0 +1,196 @@
+//! `devices.list`: what a cgroup allows.
+
+use std::fmt;
+use std::path::Path;
+
+use crate::cgroup::error::CgroupError;
+use crate::cgroup::kernel_file;
+use crate::cgroup::rule::{Access, DeviceKind, DeviceRule};
+
+/// Most bytes of `devices.list`: some ten thousand rules.
+const LIST_LIMIT: u64 = 1024 * 1024;
+
+/// What `devices.list` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::cgroup) enum DeviceList {
+    /// `a *:* rwm`: everything, but for exceptions that are not shown.
+    AllowsAll,
+    /// Nothing but these.
+    Allows(Vec<ListEntry>),
+}
+
+/// A line of the list; `None` is `*`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cgroup) struct ListEntry {
+    kind: DeviceKind,
+    major: Option<u32>,
+    minor: Option<u32>,
+    access: Access,
+}
+
+impl DeviceList {
+    pub(in crate::cgroup) fn read(dir: &Path) -> Result<Self, CgroupError> {
+        let path = dir.join("devices.list");
+        let content = kernel_file::read(&path, LIST_LIMIT)?;
+        Self::parse(&String::from_utf8_lossy(&content)).map_err(|line| CgroupError::Malformed {
+            path,
+            line: line.to_owned(),
+        })
+    }
+
+    /// Gives back the first line that makes no sense.
+    pub(super) fn parse(content: &str) -> Result<Self, &str> {
+        let mut entries = Vec::new();
+        for line in content.lines().filter(|line| !line.is_empty()) {
+            if line.starts_with("a ") {
+                return Ok(Self::AllowsAll);
+            }
+            entries.push(ListEntry::parse(line).ok_or(line)?);
+        }
+        Ok(Self::Allows(entries))
+    }
+
+    /// The lines of this list of which the other list allows less.
+    pub(super) fn without(&self, other: &Self) -> Vec<ListEntry> {
+        let (Self::Allows(lines), Self::Allows(others)) = (self, other) else {
+            return Vec::new();
+        };
+        let mut lost = lines.clone();
+        lost.retain(|line| !others.iter().any(|other| other.includes(line)));
+        lost
+    }
+
+    /// Whether one line allows all of the rule: the kernel does not add lines up.
+    pub(super) fn covers(&self, rule: &DeviceRule) -> bool {
+        match self {
+            Self::AllowsAll => true,
+            Self::Allows(entries) => entries.iter().any(|entry| entry.covers(rule)),
+        }
+    }
+}
+
+impl fmt::Display for ListEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            DeviceKind::Block => 'b',
+            DeviceKind::Char => 'c',
+        };
+        let number = |number: Option<u32>| match number {
+            None => "*".to_owned(),
+            Some(number) => number.to_string(),
+        };
+        let (major, minor) = (number(self.major), number(self.minor));
+        write!(f, "{kind} {major}:{minor} {}", self.access)
+    }
+}
+
+impl ListEntry {
+    /// Reads `c 10:183 rw` or `b *:* m`.
+    fn parse(line: &str) -> Option<Self> {
+        let mut fields = line.split(' ');
+        let kind = match fields.next()? {
+            "b" => DeviceKind::Block,
+            "c" => DeviceKind::Char,
+            _ => return None,
+        };
+        let (major, minor) = fields.next()?.split_once(':')?;
+        let access = Access::parse(fields.next()?).ok()?;
+        if fields.next().is_some() {
+            return None;
+        }
+        Some(Self {
+            kind,
+            major: number(major)?,
+            minor: number(minor)?,
+            access,
+        })
+    }
+
+    fn includes(&self, line: &Self) -> bool {
+        self.kind == line.kind
+            && (self.major.is_none() || self.major == line.major)
+            && (self.minor.is_none() || self.minor == line.minor)
+            && self.access.contains(line.access)
+    }
+
+    fn covers(&self, rule: &DeviceRule) -> bool {
+        self.kind == rule.kind()
+            && self.major.is_none_or(|major| major == rule.major())
+            && self.minor.is_none_or(|minor| minor == rule.minor())
+            && self.access.contains(rule.access())
+    }
+}
+
+fn number(text: &str) -> Option<Option<u32>> {
+    match text {
+        "*" => Some(None),
+        digits => digits.parse().ok().map(Some),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As runc leaves it.
+    const USUAL: &str = "b *:* m\nc *:* m\nc 1:3 rwm\nc 136:* rwm\nc 10:183 r\n";
+
+    fn rule(minor: u32, access: &str) -> DeviceRule {
+        DeviceRule::new(DeviceKind::Char, 10, minor, Access::parse(access).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn knows_what_a_list_covers() {
+        for (list, minor, access, covered) in [
+            ("a *:* rwm\n", 183, "rwm", true),
+            (USUAL, 183, "r", true),
+            (USUAL, 183, "rw", false),
+            (USUAL, 183, "m", true),
+            // Two lines that would do together do not count.
+            (USUAL, 183, "rm", false),
+            (USUAL, 184, "r", false),
+            ("", 183, "r", false),
+            ("c 10:* rw\n", 7, "rw", true),
+            ("c *:183 rw\n", 183, "rw", true),
+            ("b 10:183 rwm\n", 183, "r", false),
+        ] {
+            let parsed = DeviceList::parse(list).unwrap();
+            assert_eq!(
+                parsed.covers(&rule(minor, access)),
+                covered,
+                "{list:?} {minor} {access}"
+            );
+        }
+    }
+
+    #[test]
+    fn refuses_a_list_that_makes_no_sense() {
+        for list in [
+            "x 1:3 rwm",
+            "c 1 rwm",
+            "c 1:x rwm",
+            "c 1:3",
+            "c 1:3 q",
+            "c 1:3 r w",
+            "c",
+        ] {
+            assert_eq!(DeviceList::parse(list), Err(list));
+        }
+    }
+
+    #[test]
+    fn finds_lines_that_another_list_lacks() {
+        for (before, now, lost) in [
+            (USUAL, USUAL, vec![]),
+            (USUAL, "c *:* rwm\n", vec!["b *:* m"]),
+            ("c 1:* r\nc 1:3 rw\n", "c 1:3 rwm\n", vec!["c 1:* r"]),
+            (USUAL, "a *:* rwm\n", vec![]),
+            ("a *:* rwm\n", "", vec![]),
+        ] {
+            let parse = |list| DeviceList::parse(list).unwrap();
+            let found = parse(before).without(&parse(now));
+            let found: Vec<_> = found.iter().map(ToString::to_string).collect();
+            assert_eq!(found, lost, "{before:?} and {now:?}");
+        }
+    }
+}
