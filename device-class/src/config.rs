@@ -27,6 +27,79 @@ pub struct Config {
     pub log_file: Option<PathBuf>,
     /// What differs on this host from what a class file says, by class.
     pub class: BTreeMap<ClassName, ClassConfig>,
+    /// Whose word counts.
+    pub trust: Trust,
+}
+
+/// `[trust]`: whose word counts when a container asks for devices.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Trust {
+    /// Where the kubelet records which container holds which devices.
+    pub kubelet_checkpoint: PathBuf,
+    /// The pods whose own environment is enough: `namespace`, or
+    /// `namespace/name`, which means the pod of that name and the pods that a
+    /// workload of that name makes (`name-…`).
+    pub env_is_enough_for: Vec<PodPattern>,
+    /// Whether a container that is in no pod gets what it asks for.
+    pub env_is_enough_outside_kubernetes: bool,
+}
+
+impl Default for Trust {
+    fn default() -> Self {
+        Trust {
+            kubelet_checkpoint: "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
+                .into(),
+            env_is_enough_for: Vec::new(),
+            env_is_enough_outside_kubernetes: true,
+        }
+    }
+}
+
+/// Some pods: a namespace, or those of one workload in it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct PodPattern {
+    namespace: String,
+    name: Option<String>,
+}
+
+impl PodPattern {
+    /// Whether the pattern means this pod.
+    pub fn fits(&self, namespace: &str, pod: &str) -> bool {
+        self.namespace == namespace
+            && self.name.as_deref().is_none_or(|name| {
+                let rest = pod.strip_prefix(name);
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+            })
+    }
+}
+
+impl TryFrom<String> for PodPattern {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let (namespace, name) = match text.split_once('/') {
+            None => (text.as_str(), None),
+            Some((namespace, name)) => (namespace, Some(name)),
+        };
+        // RFC 1123 labels and, for a pod's name, subdomains.
+        let fits = |part: &str| {
+            let fit = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
+            !part.is_empty() && part.chars().all(fit)
+        };
+        if fits(namespace) && name.is_none_or(fits) {
+            Ok(PodPattern {
+                namespace: namespace.to_owned(),
+                name: name.map(str::to_owned),
+            })
+        } else {
+            let text = crate::name::excerpt(&text);
+            Err(format!(
+                "`{text}` is neither a namespace nor namespace/name"
+            ))
+        }
+    }
 }
 
 /// `[class.NAME]`: what differs on this host from what the class file says.
@@ -48,6 +121,7 @@ impl Default for Config {
             host_root: "/".into(),
             log_file: None,
             class: BTreeMap::new(),
+            trust: Trust::default(),
         }
     }
 }

@@ -103,6 +103,17 @@ pub enum RequestError {
         /// What there is, for people.
         known: String,
     },
+    /// A device that was allocated is not there any more.
+    #[error(
+        "device {id} of class {class} was allocated to the container but is not on this host any \
+         more; delete the pod, so that it is scheduled anew"
+    )]
+    Lost {
+        /// The class.
+        class: ClassName,
+        /// The device.
+        id: DeviceId,
+    },
 }
 
 /// A request that can't be met, and where it stood.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use device_class::discover::{self, DriverRoot, Inventory};
 use device_class::host::RecordedHost;
 use device_class::load::ClassSource;
-use device_class::plan::{self, Asked, Granted};
+use device_class::plan::{self, Asked, Authority, Granted};
 use device_class::request::Request;
 use device_class::{DeviceClass, HostView};
 
@@ -69,6 +69,9 @@ fn plan_text(class: &DeviceClass, host: &dyn HostView, env: &[(&str, &str)]) -> 
         request: &request,
         inventory: &inventory,
         edits: &edits,
+        authority: &Authority::Asker {
+            why: "this is a test".into(),
+        },
     };
     match plan::plan(&[asked], &Granted::default()) {
         Ok(plan) => plan.to_string(),

@@ -15,6 +15,7 @@ use device_class::strict_toml::FileError;
 use device_class::{DeviceClass, HostView};
 
 use crate::oci::Bundle;
+use crate::trust::{self, Origin, OriginError, TrustError};
 
 /// Why a container can't be given what it asks for.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +57,12 @@ pub enum GrantError {
         /// What is wrong.
         error: EditsError,
     },
+    /// Where the container comes from can't be told.
+    #[error(transparent)]
+    Origin(#[from] OriginError),
+    /// Nobody's word can be taken for its devices.
+    #[error(transparent)]
+    Trust(#[from] TrustError),
     /// The class's driver root can't be told.
     #[error("class {class}: driver_root: {error}")]
     DriverRoot {
@@ -86,6 +93,7 @@ pub fn plan_for(bundle: &Bundle, config: &Config) -> Result<InjectionPlan, Grant
         return Ok(InjectionPlan::default());
     }
     let host = open_root("the host's root", &config.host_root)?;
+    let authority = trust::authority(&Origin::of(bundle)?, &config.trust)?;
     let found: Vec<(Inventory, FoundEdits)> = wanted
         .iter()
         .map(|wanted| look_up(wanted, config, &host))
@@ -97,6 +105,7 @@ pub fn plan_for(bundle: &Bundle, config: &Config) -> Result<InjectionPlan, Grant
             request: &wanted.request,
             inventory,
             edits,
+            authority: &authority,
         })
         .collect();
     Ok(plan::plan(&asked, &bundle.granted)?)
@@ -115,10 +124,10 @@ pub fn open_root(what: &'static str, path: &Path) -> Result<RealHost, GrantError
 }
 
 fn requests(bundle: &Bundle, config: &Config) -> Result<Vec<Wanted>, GrantError> {
-    let annotated = |key: &str| bundle.annotations.get(key).map(String::as_str);
+    let annotations = trust::own_annotations(bundle)?;
+    let annotated = |key: &str| annotations.get(key).map(String::as_str);
     let sources = load::sources(&config.classes)?;
-    let names = bundle
-        .annotations
+    let names = annotations
         .keys()
         .filter_map(|key| key.strip_prefix(ANNOTATION_PREFIX));
     for name in names {

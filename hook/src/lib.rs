@@ -16,3 +16,4 @@ pub mod oci;
 pub mod process;
 #[allow(unsafe_code)]
 mod sys;
+pub mod trust;

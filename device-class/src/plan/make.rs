@@ -9,7 +9,7 @@ use oci_spec::runtime::{
     Mount, MountBuilder,
 };
 
-use super::{Action, Grant, Granted, INJECTED, InjectionPlan, InjectionStep, LIBRARIES};
+use super::{Action, Authority, Grant, Granted, INJECTED, InjectionPlan, InjectionStep, LIBRARIES};
 use crate::class::Access;
 use crate::discover::{Device, FoundEdits, FoundNode, Inventory, Presence};
 use crate::host::{DeviceKind, DeviceNumber};
@@ -24,6 +24,8 @@ pub struct Asked<'a> {
     pub inventory: &'a Inventory,
     /// What its class gives once.
     pub edits: &'a FoundEdits,
+    /// On whose word devices are given.
+    pub authority: &'a Authority,
 }
 
 /// Why there is no plan: the container must not start.
@@ -73,6 +75,7 @@ pub fn plan(asked: &[Asked<'_>], granted: &Granted) -> Result<InjectionPlan, Pla
 #[derive(Default)]
 struct Draft {
     grants: Vec<Grant>,
+    warnings: Vec<String>,
     notes: Vec<String>,
     rules: BTreeMap<DeviceNumber, (Access, BTreeSet<String>)>,
     nodes: BTreeMap<PathBuf, (PathBuf, DeviceNumber, BTreeSet<String>)>,
@@ -88,15 +91,10 @@ impl Draft {
             request,
             inventory,
             edits,
+            authority,
         } = asked;
-        let asked_by = request.source.to_string();
-        let devices = request
-            .selection
-            .choose(&request.class, &inventory.devices)
-            .map_err(|error| RefusedRequest {
-                asked_by: asked_by.clone(),
-                error,
-            })?;
+        let (devices, warning) = authority.choose(request, &inventory.devices)?;
+        self.warnings.extend(warning);
         let class = request.class.to_string();
         self.notes.extend(
             inventory
@@ -126,7 +124,8 @@ impl Draft {
             devices: devices.iter().map(|device| device.id.to_string()).collect(),
             of: inventory.devices.len(),
             class,
-            asked_by,
+            asked_by: request.source.to_string(),
+            on_the_word_of: authority.to_string(),
         });
         Ok(())
     }
@@ -139,7 +138,7 @@ impl Draft {
         for device in ill {
             let is_given = given.iter().any(|other| other.id == device.id);
             if is_given {
-                self.notes.push(format!(
+                self.warnings.push(format!(
                     "{} is given although it is {}",
                     device.id, device.health
                 ));
@@ -330,6 +329,7 @@ impl Draft {
         Ok(InjectionPlan {
             grants: self.grants,
             steps,
+            warnings: self.warnings,
             notes,
         })
     }

@@ -1,6 +1,7 @@
 //! The plan: what a container gets, step by step, and why. Making it is pure;
 //! carrying it out is the hook's business and takes no decision.
 
+mod authority;
 mod granted;
 mod make;
 mod text;
@@ -11,6 +12,7 @@ use std::path::PathBuf;
 use oci_spec::runtime::{LinuxDevice, LinuxDeviceCgroup, Mount};
 use serde::Serialize;
 
+pub use authority::{Authority, Recorded};
 pub use granted::Granted;
 pub use make::{Asked, PlanError, plan};
 
@@ -32,6 +34,8 @@ pub struct InjectionPlan {
     pub grants: Vec<Grant>,
     /// The steps, in the order in which they are carried out.
     pub steps: Vec<InjectionStep>,
+    /// What somebody should look into: a line each.
+    pub warnings: Vec<String>,
     /// What was left out, and why: a line each.
     pub notes: Vec<String>,
 }
@@ -47,6 +51,8 @@ pub struct Grant {
     pub of: usize,
     /// Where the request stood, and what it said.
     pub asked_by: String,
+    /// On whose word the devices are given.
+    pub on_the_word_of: String,
 }
 
 /// One change to the container.

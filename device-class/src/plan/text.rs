@@ -11,11 +11,9 @@ impl fmt::Display for InjectionPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for grant in &self.grants {
             let (given, of) = (grant.devices.len(), grant.of);
-            writeln!(
-                f,
-                "{}: {given} of {of} devices, asked by {}",
-                grant.class, grant.asked_by
-            )?;
+            writeln!(f, "{}: {given} of {of} devices", grant.class)?;
+            writeln!(f, "  asked by   {}", grant.asked_by)?;
+            writeln!(f, "  granted by {}", grant.on_the_word_of)?;
         }
         if self.grants.is_empty() {
             writeln!(f, "nothing is asked for, so nothing is done")?;
@@ -28,6 +26,9 @@ impl fmt::Display for InjectionPlan {
         let width = rows.iter().map(|row| row[1].len()).max().unwrap_or(0);
         for [kind, why, what] in rows {
             writeln!(f, "  {kind:<10} {why:<width$}  {what}")?;
+        }
+        for warning in &self.warnings {
+            writeln!(f, "  warning    {warning}")?;
         }
         for note in &self.notes {
             writeln!(f, "  note       {note}")?;

@@ -25,10 +25,18 @@ pub(super) fn allow(
             "this host has no device cgroup, so no device rule was set".into(),
         ]);
     };
-    let report = cgroup.allow(&rules, &SpecRules::of_container(&granted.rules))?;
+    let grant = cgroup.grant(&rules, &SpecRules::of_container(&granted.rules))?;
     let mut notes = Vec::new();
-    if report.lacks_permission() || report.in_doubt() {
-        notes.push(format!("device rules: {report}"));
+    for unit in &grant.units {
+        if let Err(error) = unit {
+            notes.push(format!(
+                "{error}: {}; the devices are lost when systemd reloads",
+                error.source
+            ));
+        }
+    }
+    if grant.levels.lacks_permission() || grant.levels.in_doubt() {
+        notes.push(grant.levels.to_string().replace('\n', "; "));
     }
     Ok(notes)
 }

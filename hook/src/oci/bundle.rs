@@ -25,6 +25,8 @@ pub struct Bundle {
     pub rootfs: PathBuf,
     /// What the spec grants already.
     pub granted: Granted,
+    /// The container's cgroup, as the engine wants it.
+    pub cgroups_path: Option<String>,
     /// The SELinux label of the container's files.
     pub mount_label: Option<String>,
 }
@@ -86,6 +88,8 @@ struct Linux {
     devices: Vec<oci_spec::runtime::LinuxDevice>,
     #[serde(default)]
     resources: Option<Resources>,
+    #[serde(default)]
+    cgroups_path: Option<String>,
     #[serde(default)]
     mount_label: Option<String>,
 }
@@ -171,6 +175,7 @@ impl Bundle {
                 nodes: linux.devices,
                 rules: linux.resources.unwrap_or_default().devices,
             },
+            cgroups_path: linux.cgroups_path,
             mount_label: linux.mount_label.filter(|label| !label.is_empty()),
         })
     }

@@ -1,0 +1,148 @@
+//! On whose word a container gets devices.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use crate::discover::Device;
+use crate::name::{DeviceId, ResourceName, excerpt};
+use crate::request::{RefusedRequest, Request, RequestError, Selection};
+
+/// Who decides which devices a container gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Authority {
+    /// Whoever started the container: the request is enough.
+    Asker {
+        /// Why that is so, for people.
+        why: String,
+    },
+    /// The kubelet: its record of this container's devices, and nothing else.
+    Kubelet(Recorded),
+    /// Nobody: no device is given.
+    Nobody {
+        /// Why that is so, for people.
+        why: String,
+    },
+}
+
+/// What the kubelet recorded for one container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recorded {
+    /// The container, for people.
+    pub holder: String,
+    /// Its devices, by resource.
+    pub devices: BTreeMap<ResourceName, BTreeSet<DeviceId>>,
+}
+
+impl fmt::Display for Authority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Authority::Asker { why } => write!(f, "the request itself: {why}"),
+            Authority::Kubelet(recorded) => {
+                write!(f, "the kubelet's record for {}", recorded.holder)
+            }
+            Authority::Nobody { why } => write!(f, "nobody: {why}"),
+        }
+    }
+}
+
+impl Authority {
+    /// The devices of the class that the container gets, and a note on what
+    /// it asked for beyond them.
+    pub(super) fn choose<'a>(
+        &self,
+        request: &Request,
+        devices: &'a [Device],
+    ) -> Result<(Vec<&'a Device>, Option<String>), RefusedRequest> {
+        let refused = |error| RefusedRequest {
+            asked_by: request.source.to_string(),
+            error,
+        };
+        let asked = || {
+            request
+                .selection
+                .choose(&request.class, devices)
+                .map_err(refused)
+        };
+        if request.selection == Selection::FilesOnly {
+            return Ok((Vec::new(), None));
+        }
+        match self {
+            Authority::Asker { .. } => Ok((asked()?, None)),
+            Authority::Nobody { why } => {
+                let note = format!("no device of {} is given: {why}", request.class);
+                Ok((Vec::new(), Some(note)))
+            }
+            Authority::Kubelet(recorded) => {
+                let held = recorded.held(request, devices).map_err(refused)?;
+                let note = excess(request, asked().ok(), &held, recorded);
+                Ok((held, note))
+            }
+        }
+    }
+}
+
+impl Recorded {
+    /// The devices of one class among those that were recorded.
+    fn held<'a>(
+        &self,
+        request: &Request,
+        devices: &'a [Device],
+    ) -> Result<Vec<&'a Device>, RequestError> {
+        let resources: BTreeSet<_> = devices.iter().map(|device| &device.resource).collect();
+        for (resource, ids) in &self.devices {
+            if !resources.contains(resource) {
+                continue;
+            }
+            let lost = ids
+                .iter()
+                .find(|id| devices.iter().all(|device| device.id != **id));
+            if let Some(id) = lost {
+                return Err(RequestError::Lost {
+                    class: request.class.clone(),
+                    id: id.clone(),
+                });
+            }
+        }
+        let holds = |device: &&Device| {
+            let ids = self.devices.get(&device.resource);
+            ids.is_some_and(|ids| ids.contains(&device.id))
+        };
+        Ok(devices.iter().filter(holds).collect())
+    }
+}
+
+/// A note when the request goes beyond the record.
+fn excess(
+    request: &Request,
+    asked: Option<Vec<&Device>>,
+    held: &[&Device],
+    recorded: &Recorded,
+) -> Option<String> {
+    let (class, holder) = (&request.class, &recorded.holder);
+    if held.is_empty() {
+        return Some(format!(
+            "{} asks for devices of {class}, but the kubelet recorded none for {holder}: none is \
+             given",
+            request.source
+        ));
+    }
+    let Some(asked) = asked else {
+        return Some(format!(
+            "{} means devices that do not exist; {holder} gets what the kubelet recorded",
+            request.source
+        ));
+    };
+    let beyond: Vec<&str> = asked
+        .iter()
+        .filter(|device| held.iter().all(|other| other.id != device.id))
+        .map(|device| device.id.as_str())
+        .collect();
+    if beyond.is_empty() {
+        return None;
+    }
+    Some(format!(
+        "{} asks for more than the kubelet recorded for {holder}; left out: {}",
+        request.source,
+        excerpt(&beyond.join(", "))
+    ))
+}

@@ -1,0 +1,78 @@
+//! The uid of a pod, in the three ways in which it is written.
+
+use std::fmt;
+use std::path::{Component, Path};
+
+/// A pod's uid: 32 hexadecimal digits. The API writes it with dashes, a static
+/// pod's without, and systemd's slices with underscores.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodUid(String);
+
+impl PodUid {
+    /// Reads a uid in any of its forms.
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits: String = text.chars().filter(|c| !matches!(c, '-' | '_')).collect();
+        let is_uid = digits.len() == 32 && digits.chars().all(|c| c.is_ascii_hexdigit());
+        is_uid.then(|| PodUid(digits.to_ascii_lowercase()))
+    }
+
+    /// The uid in a container's `linux.cgroupsPath`, which the kubelet writes:
+    /// a component `podUID`, or with the systemd driver `…-podUID.slice`, the
+    /// path's first part before a colon.
+    pub fn in_cgroups_path(path: &str) -> Option<Self> {
+        let path = path.split(':').next().unwrap_or_default();
+        let mut uids = Path::new(path).components().filter_map(|component| {
+            let Component::Normal(name) = component else {
+                return None;
+            };
+            let name = name.to_str()?;
+            let name = name.strip_suffix(".slice").unwrap_or(name);
+            let (_, uid) = name
+                .rsplit_once("pod")
+                .filter(|(before, _)| before.is_empty() || before.ends_with('-'))?;
+            PodUid::parse(uid)
+        });
+        uids.next_back()
+    }
+}
+
+impl fmt::Display for PodUid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uid_is_found_in_the_paths_of_both_cgroup_drivers() {
+        const UID: &str = "7c7dd54d787e4d2a16bbd8e6ec744689";
+        for (path, wanted) in [
+            (
+                "/kubepods/besteffort/pod7c7dd54d787e4d2a16bbd8e6ec744689/2f1de4e2",
+                Some(UID),
+            ),
+            (
+                "/kubepods/pod7c7dd54d-787e-4d2a-16bb-d8e6ec744689/2f1de4e2",
+                Some(UID),
+            ),
+            (
+                "kubepods-besteffort-pod7c7dd54d_787e_4d2a_16bb_d8e6ec744689.slice:cri-containerd:2f1d",
+                Some(UID),
+            ),
+            (
+                "/kubelet/kubepods.slice/kubepods-pod7c7dd54d_787e_4d2a_16bb_d8e6ec744689.slice/x.scope",
+                Some(UID),
+            ),
+            ("/docker/2f1de4e2", None),
+            ("system.slice:docker:2f1de4e2", None),
+            ("/kubepods/besteffort/podman", None),
+            ("", None),
+        ] {
+            let found = PodUid::in_cgroups_path(path).map(|uid| uid.to_string());
+            assert_eq!(found.as_deref(), wanted, "{path}");
+        }
+    }
+}
