@@ -9,16 +9,17 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use hook::container::{ContainerRoot, FileKind};
 use hook::mount::{Attributes, Mounter, Source};
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
+use nix::mount::{MsFlags, mount};
 use nix::sys::stat::Mode;
 
 use crate::cases::OPTIONS;
 use crate::container::Kind;
 use crate::runner::Case;
-use crate::scene::Scene;
+use crate::scene::{Mount, Scene, mounts};
 
 pub(crate) const ALL: &[(&str, Case)] = &[
     (
@@ -28,6 +29,7 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("race_on_a_directory", race_on_a_directory),
     ("race_on_a_directory_absolute", race_on_a_directory_absolute),
     ("race_on_the_leaf", race_on_the_leaf),
+    ("race_with_another_mount", race_with_another_mount),
 ];
 
 /// How long a race lasts.
@@ -89,6 +91,51 @@ fn race_on_the_leaf(scene: &mut Scene) -> Result<()> {
         &directory.join("t0-link"),
     )?);
     race(scene, swappers)
+}
+
+/// The name that something is mounted on leads to another mount half of the
+/// time, which must not be restricted in the place of the new one.
+fn race_with_another_mount(scene: &mut Scene) -> Result<()> {
+    let (name, other) = (scene.rootfs("vol/name"), scene.rootfs("vol/other"));
+    fs::create_dir_all(scene.rootfs("vol"))?;
+    fs::write(&name, "")?;
+    fs::write(&other, "")?;
+    let container = scene.container(Kind::Plain)?;
+    let host = scene.host()?;
+    let sources: Result<Vec<Source>> = (0..MOUNTS)
+        .map(|_| host.source("lib.so", Attributes::FILE))
+        .collect();
+    // Renaming a mount point takes a namespace in which it is none.
+    let swapper = Swapper::exchange(&name, &other)?;
+    let (root, mut mounter) = scene.enter(&container, &host)?;
+    let (none, library) = (None::<&str>, scene.base.join("host/lib.so"));
+    mount(Some(&library), &other, none, MsFlags::MS_BIND, none)?;
+    let at = |mount: &Mount| mount.point == name || mount.point == other;
+    let theirs = mounts("self")?
+        .into_iter()
+        .find(at)
+        .context("nothing was mounted")?;
+
+    let (mut done, mut refused) = (0, 0);
+    for source in sources? {
+        let target = root.mount_point(Path::new("vol/name"), source.kind())?;
+        match mounter.attach(source, &target) {
+            Ok(()) => done += 1,
+            Err(_) => refused += 1,
+        }
+    }
+    drop(swapper);
+    ensure!(done > 0, "nothing was mounted, {refused} refused");
+    let now = mounts("self")?
+        .into_iter()
+        .find(|mount| mount.id == theirs.id);
+    let options = now.map(|mount| mount.options);
+    ensure!(
+        options.as_ref() == Some(&theirs.options),
+        "the other mount is now {options:?}"
+    );
+    print!(" ({done} done, {refused} refused)");
+    Ok(())
 }
 
 /// Works below `vol/d` while the swappers run, and checks that all of it

@@ -30,6 +30,7 @@ pub(crate) struct Scene {
 /// One line of `mountinfo`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Mount {
+    pub(crate) id: String,
     pub(crate) point: PathBuf,
     pub(crate) options: Vec<String>,
     pub(crate) tags: Vec<String>,
@@ -202,6 +203,7 @@ pub(crate) fn mounts(pid: &str) -> Result<Vec<Mount>> {
             let (front, back) = line.split_once(" - ").context("no separator")?;
             let fields: Vec<&str> = front.split(' ').collect();
             Ok(Mount {
+                id: fields[0].to_owned(),
                 point: fields[4].into(),
                 options: fields[5].split(',').map(str::to_owned).collect(),
                 tags: fields[6..].iter().map(|&tag| tag.to_owned()).collect(),
