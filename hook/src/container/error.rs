@@ -121,14 +121,14 @@ pub enum Error {
         errno: Errno,
     },
     /// An id map of the container cannot be used.
-    #[error("{file} of process {pid}: {source}")]
+    #[error("{file} of process {pid}: {reason}")]
     IdMap {
         /// The process whose map it is.
         pid: i32,
         /// `uid_map` or `gid_map`.
         file: &'static str,
         /// What is wrong with it.
-        source: IdMapError,
+        reason: IdMapError,
     },
     /// The container's root user cannot be assumed for creating files.
     #[error("cannot create files as the container's root, {uid}:{gid} on the host: {reason}")]

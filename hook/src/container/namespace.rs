@@ -44,7 +44,7 @@ impl ContainerNamespace {
         let uids = read_map(&process, pid, "uid_map")?;
         let gids = read_map(&process, pid, "gid_map")?;
         let owner =
-            Owner::of(&uids, &gids).map_err(|(file, source)| Error::IdMap { pid, file, source })?;
+            Owner::of(&uids, &gids).map_err(|(file, reason)| Error::IdMap { pid, file, reason })?;
         Ok(Self {
             pid,
             mounts,
@@ -105,5 +105,5 @@ fn read_map(process: &OwnedFd, pid: i32, file: &'static str) -> Result<IdMap> {
     // What is not text has no line of three numbers either.
     let text = std::str::from_utf8(&bytes).map_err(|_| IdMapError::Line { line: 1 });
     text.and_then(IdMap::parse)
-        .map_err(|source| Error::IdMap { pid, file, source })
+        .map_err(|reason| Error::IdMap { pid, file, reason })
 }

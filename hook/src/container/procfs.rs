@@ -110,7 +110,7 @@ impl Procfs {
         self.read("mountinfo", MOUNTINFO_CAP)
     }
 
-    /// A file of this process's directory in `/proc`.
+    /// A handle on the calling process's directory.
     pub(crate) fn this(&self) -> &OwnedFd {
         &self.this
     }

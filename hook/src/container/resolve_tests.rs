@@ -167,8 +167,8 @@ fn magic_links_are_never_followed() {
 }
 
 #[test]
-fn a_descriptor_is_held_for_no_more_than_each_level() {
-    // The walk must end where descriptors do, and well before the usual limit.
+fn links_do_not_lead_deeper_than_a_path_may() {
+    // Each level of the walk holds a descriptor, and they are not endless.
     let base = tempfile::tempdir().unwrap();
     let level = "d".repeat(8);
     let mut path = base.path().to_owned();

@@ -9,7 +9,8 @@
 //! on the new mount, and there is only one way to get one: through the
 //! target's name. So what is found there is changed only if it is the file
 //! that was mounted, in a mount that did not exist before and that nobody else
-//! can have made. If anything else is found, the operation fails.
+//! can have made. If anything else is found, the operation fails, and the
+//! container must not be started: what was mounted is not restricted yet.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;

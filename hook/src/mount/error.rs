@@ -74,7 +74,7 @@ pub enum Error {
     },
     /// The kernel's list of mounts cannot be understood.
     #[error("/proc/self/mountinfo: {0}")]
-    MountInfo(#[from] MountInfoError),
+    MountInfo(MountInfoError),
     /// A path of the host leads to another file in the container's namespace.
     #[error(
         "{} is not the file in the container's mount namespace that it was on the host: it was \

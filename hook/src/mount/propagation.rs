@@ -128,7 +128,7 @@ impl Propagation {
 
     fn read(&self) -> Result<MountTable> {
         let text = self.proc.mountinfo().map_err(Error::Container)?;
-        Ok(MountTable::parse(&text)?)
+        MountTable::parse(&text).map_err(Error::MountInfo)
     }
 }
 

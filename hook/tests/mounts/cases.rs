@@ -1,15 +1,13 @@
-//! What is mounted, and what is refused, in a container without a user
-//! namespace.
+//! What is mounted in a container without a user namespace.
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
-use hook::container::{ContainerNamespace, DeviceNumber, Error as RootError, FileKind, Name};
+use anyhow::{Context, Result, ensure};
+use hook::container::{DeviceNumber, FileKind, Name};
 use hook::mount::{Attributes, Depth, Error, KernelCalls, TmpfsOptions};
-use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::sys::stat::Mode;
 
@@ -26,16 +24,6 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("directory_with_mounts_below", directory_with_mounts_below),
     ("tmpfs_of_libraries", tmpfs_of_libraries),
     ("twice", twice),
-    (
-        "shared_propagation_is_refused",
-        shared_propagation_is_refused,
-    ),
-    ("link_at_the_leaf_is_refused", link_at_the_leaf_is_refused),
-    ("read_only_root", read_only_root),
-    ("source_replaced_on_the_way", source_replaced_on_the_way),
-    ("source_removed_on_the_way", source_removed_on_the_way),
-    ("own_namespace_is_refused", own_namespace_is_refused),
-    ("threads_are_refused", threads_are_refused),
 ];
 
 pub(crate) const OPTIONS: TmpfsOptions<'_> = TmpfsOptions {
@@ -44,7 +32,7 @@ pub(crate) const OPTIONS: TmpfsOptions<'_> = TmpfsOptions {
     label: None,
 };
 
-fn calls_are_probed(scene: &mut Scene) -> Result<()> {
+fn calls_are_probed(scene: &Scene) -> Result<()> {
     let calls = scene.host()?.calls;
     let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
     let mut numbers = release
@@ -65,7 +53,7 @@ fn calls_are_probed(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-fn device_node(scene: &mut Scene) -> Result<()> {
+fn device_node(scene: &Scene) -> Result<()> {
     let container = scene.container(Kind::Plain)?;
     let host = scene.host()?;
     let file = host.root.file(Path::new("null0"))?;
@@ -102,7 +90,7 @@ fn device_node(scene: &mut Scene) -> Result<()> {
     scene.host_is_untouched()
 }
 
-fn library(scene: &mut Scene) -> Result<()> {
+fn library(scene: &Scene) -> Result<()> {
     let container = scene.container(Kind::Plain)?;
     let host = scene.host()?;
     let new = host.source("lib.so", Attributes::FILE)?;
@@ -124,7 +112,7 @@ fn library(scene: &mut Scene) -> Result<()> {
     scene.host_is_untouched()
 }
 
-fn restrictions_are_only_added(scene: &mut Scene) -> Result<()> {
+fn restrictions_are_only_added(scene: &Scene) -> Result<()> {
     let strict = scene.base.join("host/strict");
     fs::create_dir(&strict)?;
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC | MsFlags::MS_NOATIME;
@@ -153,7 +141,7 @@ fn restrictions_are_only_added(scene: &mut Scene) -> Result<()> {
     scene.host_is_untouched()
 }
 
-fn directory_with_mounts_below(scene: &mut Scene) -> Result<()> {
+fn directory_with_mounts_below(scene: &Scene) -> Result<()> {
     let upper = scene.base.join("host/tree");
     let lower = upper.join("lower");
     fs::create_dir_all(&lower)?;
@@ -200,7 +188,7 @@ fn directory_with_mounts_below(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-fn tmpfs_of_libraries(scene: &mut Scene) -> Result<()> {
+fn tmpfs_of_libraries(scene: &Scene) -> Result<()> {
     let container = scene.container(Kind::Plain)?;
     let host = scene.host()?;
     let early = host.source("lib.so", Attributes::FILE)?;
@@ -246,7 +234,7 @@ fn tmpfs_of_libraries(scene: &mut Scene) -> Result<()> {
     scene.host_is_untouched()
 }
 
-fn twice(scene: &mut Scene) -> Result<()> {
+fn twice(scene: &Scene) -> Result<()> {
     let container = scene.container(Kind::Plain)?;
     let host = scene.host()?;
     let first = host.source("lib.so", Attributes::FILE)?;
@@ -265,140 +253,4 @@ fn twice(scene: &mut Scene) -> Result<()> {
     mounter.attach(second, &target)?;
     ensure!(fs::read_to_string(scene.rootfs("usr/lib/lib.so"))? == "a library");
     scene.host_is_untouched()
-}
-
-fn shared_propagation_is_refused(scene: &mut Scene) -> Result<()> {
-    let container = scene.container(Kind::Shared)?;
-    let host = scene.host()?;
-    let source = host.source("lib.so", Attributes::FILE)?;
-    let again = host.source("lib.so", Attributes::FILE)?;
-
-    let (root, mut mounter) = scene.enter(&container, &host)?;
-    let target = root.mount_point(Path::new("lib.so"), source.kind())?;
-    let refused = mounter.attach(source, &target);
-    ensure!(matches!(refused, Err(Error::Shared { .. })), "{refused:?}");
-    // Also where the target was there before.
-    let target = root.mount_point(Path::new("lib.so"), again.kind())?;
-    let refused = mounter.attach(again, &target);
-    ensure!(matches!(refused, Err(Error::Shared { .. })), "{refused:?}");
-    let target = root.mount_point(Path::new("v"), FileKind::Directory)?;
-    let refused = mounter.tmpfs(target, &OPTIONS);
-    ensure!(matches!(refused, Err(Error::Shared { .. })), "{refused:?}");
-    scene.host_is_untouched()
-}
-
-fn link_at_the_leaf_is_refused(scene: &mut Scene) -> Result<()> {
-    let container = scene.container(Kind::Plain)?;
-    symlink(scene.base.join("outside/file"), scene.rootfs("absolute"))?;
-    symlink("../outside/file", scene.rootfs("relative"))?;
-    symlink("../outside/new", scene.rootfs("dangling"))?;
-    let host = scene.host()?;
-    let source = host.source("lib.so", Attributes::FILE)?;
-
-    let (root, _) = scene.enter(&container, &host)?;
-    for link in ["absolute", "relative", "dangling"] {
-        match root.mount_point(Path::new(link), source.kind()) {
-            Err(RootError::LinkAtLeaf { .. }) => {}
-            other => bail!("{link}: {other:?}"),
-        }
-    }
-    scene.host_is_untouched()
-}
-
-fn read_only_root(scene: &mut Scene) -> Result<()> {
-    let container = scene.container(Kind::ReadOnly)?;
-    let host = scene.host()?;
-    let source = host.source("lib.so", Attributes::FILE)?;
-    let device = host.source("null0", Attributes::DEVICE)?;
-
-    let (root, mut mounter) = scene.enter(&container, &host)?;
-    let refused = root.mount_point(Path::new("usr/lib/new.so"), source.kind());
-    ensure!(
-        matches!(refused, Err(RootError::ReadOnly { .. })),
-        "{refused:?}"
-    );
-    let refused = root.create_dir_all(Path::new("usr/v"), Mode::from_bits_truncate(0o755));
-    ensure!(
-        matches!(refused, Err(RootError::ReadOnly { .. })),
-        "{refused:?}"
-    );
-    // What is there can be mounted on, and /dev is a file system of its own.
-    let target = root.mount_point(Path::new("usr/lib/existing.so"), source.kind())?;
-    mounter.attach(source, &target)?;
-    let target = root.mount_point(Path::new("dev/null0"), device.kind())?;
-    mounter.attach(device, &target)?;
-    scene.host_is_untouched()
-}
-
-fn source_replaced_on_the_way(scene: &mut Scene) -> Result<()> {
-    let container = scene.container(Kind::Plain)?;
-    let host = scene.host()?;
-    let source = host.source("lib.so", Attributes::FILE)?;
-    let file = scene.base.join("host/lib.so");
-    fs::rename(&file, file.with_extension("old"))?;
-    fs::write(&file, "another")?;
-
-    let (root, mut mounter) = scene.enter(&container, &host)?;
-    let target = root.mount_point(Path::new("usr/lib/lib.so"), source.kind())?;
-    let attached = mounter.attach(source, &target);
-    if scene.calls.detached() {
-        // What was checked is what is mounted.
-        attached?;
-        ensure!(fs::read_to_string(scene.rootfs("usr/lib/lib.so"))? == "a library");
-        return Ok(());
-    }
-    ensure!(
-        matches!(attached, Err(Error::Changed { .. })),
-        "{attached:?}"
-    );
-    ensure!(scene.mounts_at("usr/lib/lib.so")?.is_empty());
-    Ok(())
-}
-
-fn source_removed_on_the_way(scene: &mut Scene) -> Result<()> {
-    let container = scene.container(Kind::Plain)?;
-    let host = scene.host()?;
-    let source = host.source("lib.so", Attributes::FILE)?;
-    fs::remove_file(scene.base.join("host/lib.so"))?;
-
-    let (root, mut mounter) = scene.enter(&container, &host)?;
-    let target = root.mount_point(Path::new("usr/lib/lib.so"), source.kind())?;
-    match (mounter.attach(source, &target), scene.calls.detached()) {
-        (Err(Error::Removed { .. }), true) | (Err(Error::Missing { .. }), false) => Ok(()),
-        (other, _) => bail!("{other:?}"),
-    }
-}
-
-fn own_namespace_is_refused(scene: &mut Scene) -> Result<()> {
-    scene.host()?;
-    for pid in [
-        std::process::id().cast_signed(),
-        std::os::unix::process::parent_id().cast_signed(),
-    ] {
-        let found = ContainerNamespace::of(pid);
-        // The parent is in the host's namespace, which this process has left.
-        let own = pid == std::process::id().cast_signed();
-        let refused = matches!(found, Err(RootError::SameNamespace { .. }));
-        ensure!(refused == own, "{pid}: {found:?}");
-    }
-    Ok(())
-}
-
-fn threads_are_refused(scene: &mut Scene) -> Result<()> {
-    let container = scene.container(Kind::Plain)?;
-    let host = scene.host()?;
-    let (end, wait) = std::sync::mpsc::channel::<()>();
-    let thread = std::thread::spawn(move || wait.recv());
-    let Err(error) = scene.enter(&container, &host) else {
-        bail!("a process with two threads was let in");
-    };
-    drop(end);
-    let _ = thread.join();
-    match error.downcast_ref() {
-        Some(RootError::Enter {
-            errno: Errno::EINVAL,
-            ..
-        }) => Ok(()),
-        _ => bail!("{error:#}"),
-    }
 }

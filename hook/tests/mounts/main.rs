@@ -13,6 +13,7 @@ mod cases;
 mod container;
 mod hidden;
 mod race;
+mod refusals;
 mod runner;
 mod scene;
 mod timing;

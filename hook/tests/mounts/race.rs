@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::os::unix::process::parent_id;
 use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -43,7 +44,7 @@ const FILE: Mode = Mode::from_bits_truncate(0o644);
 
 /// The race itself is tried first: work on path strings has to lose it, even
 /// with a check before each use.
-fn race_reaches_the_host_by_path(scene: &mut Scene) -> Result<()> {
+fn race_reaches_the_host_by_path(scene: &Scene) -> Result<()> {
     let _swapper = exchanged_directory(scene, &scene.base.join("outside"))?;
     let end = Instant::now() + DURATION * 5;
     while Instant::now() < end {
@@ -62,18 +63,18 @@ fn race_reaches_the_host_by_path(scene: &mut Scene) -> Result<()> {
     bail!("nothing was reached: these races prove nothing")
 }
 
-fn race_on_a_directory(scene: &mut Scene) -> Result<()> {
+fn race_on_a_directory(scene: &Scene) -> Result<()> {
     let swapper = exchanged_directory(scene, Path::new("../../outside"))?;
     race(scene, swapper)
 }
 
-fn race_on_a_directory_absolute(scene: &mut Scene) -> Result<()> {
+fn race_on_a_directory_absolute(scene: &Scene) -> Result<()> {
     let swapper = exchanged_directory(scene, &scene.base.join("outside"))?;
     race(scene, swapper)
 }
 
 /// The names that are worked on are links to the host half of the time.
-fn race_on_the_leaf(scene: &mut Scene) -> Result<()> {
+fn race_on_the_leaf(scene: &Scene) -> Result<()> {
     let directory = scene.rootfs("vol/d");
     fs::create_dir_all(directory.join("t0"))?;
     fs::write(directory.join("m0"), "inside")?;
@@ -95,7 +96,7 @@ fn race_on_the_leaf(scene: &mut Scene) -> Result<()> {
 
 /// The name that something is mounted on leads to another mount half of the
 /// time, which must not be restricted in the place of the new one.
-fn race_with_another_mount(scene: &mut Scene) -> Result<()> {
+fn race_with_another_mount(scene: &Scene) -> Result<()> {
     let (name, other) = (scene.rootfs("vol/name"), scene.rootfs("vol/other"));
     fs::create_dir_all(scene.rootfs("vol"))?;
     fs::write(&name, "")?;
@@ -258,10 +259,11 @@ impl Drop for Swapper {
     }
 }
 
-/// What the swapper's process does, until it is killed.
+/// What the swapper's process does, until it is killed or left alone.
 pub(crate) fn swap(how: &str, one: &str, other: &str) -> Result<()> {
     let spare = format!("{one}-spare");
-    loop {
+    let parent = parent_id();
+    while parent_id() == parent {
         if how == "exchange" {
             renameat2(AT_FDCWD, one, AT_FDCWD, other, RenameFlags::RENAME_EXCHANGE)?;
             continue;
@@ -271,4 +273,5 @@ pub(crate) fn swap(how: &str, one: &str, other: &str) -> Result<()> {
         fs::write(&spare, "inside")?;
         fs::rename(&spare, one)?;
     }
+    Ok(())
 }

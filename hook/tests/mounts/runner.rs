@@ -7,12 +7,12 @@ use anyhow::{Context, Result};
 
 use crate::hidden::Calls;
 use crate::scene::Scene;
-use crate::{cases, race, timing, user_namespace};
+use crate::{cases, race, refusals, timing, user_namespace};
 
 /// A case gets a scene on which nothing has happened yet.
-pub(crate) type Case = fn(&mut Scene) -> Result<()>;
+pub(crate) type Case = fn(&Scene) -> Result<()>;
 
-const GROUPS: [&[(&str, Case)]; 3] = [cases::ALL, user_namespace::ALL, race::ALL];
+const GROUPS: [&[(&str, Case)]; 4] = [cases::ALL, refusals::ALL, user_namespace::ALL, race::ALL];
 
 /// Runs the cases whose names contain one of the filters.
 pub(crate) fn run_all(args: &[&str]) -> ExitCode {
@@ -65,7 +65,7 @@ pub(crate) fn run_case(name: &str, calls: &str, base: &str) -> Result<()> {
         .find(|(known, _)| *known == name)
         .context("no such case")?;
     let calls: Calls = calls.parse()?;
-    case(&mut Scene::new(Path::new(base), calls)?)
+    case(&Scene::new(Path::new(base), calls)?)
 }
 
 fn start(name: &str, calls: Calls) -> Result<String> {

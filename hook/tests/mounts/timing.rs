@@ -16,7 +16,7 @@ const DEVICES: usize = 5;
 const FILES: usize = 40;
 
 /// Five device nodes, and forty libraries on a tmpfs with a link to each.
-pub(crate) fn timing(scene: &mut Scene) -> Result<()> {
+pub(crate) fn timing(scene: &Scene) -> Result<()> {
     for number in 0..FILES {
         std::fs::write(
             scene.base.join(format!("host/lib{number}.so.1")),

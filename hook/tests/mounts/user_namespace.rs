@@ -24,12 +24,12 @@ pub(crate) const ALL: &[(&str, Case)] = &[
 
 /// The root is on a file system of the container's user namespace: the host's
 /// root has no id there.
-fn user_namespace(scene: &mut Scene) -> Result<()> {
+fn user_namespace(scene: &Scene) -> Result<()> {
     inject(scene, Kind::UserNamespace)
 }
 
 /// The root is on a file system of the host, with the ids of the container.
-fn on_the_hosts_file_system(scene: &mut Scene) -> Result<()> {
+fn on_the_hosts_file_system(scene: &Scene) -> Result<()> {
     let own = (Some(FIRST_ID), Some(FIRST_ID));
     chown(scene.rootfs(""), own.0, own.1)?;
     // A directory that not even its owner may write to: the host's root may.
