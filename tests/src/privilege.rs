@@ -2,10 +2,13 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::process::Command;
 
 use nix::unistd::geteuid;
 
+use crate::captured::Captured;
 use crate::cgroup_view::CgroupView;
+use crate::rootfs::BUSYBOX;
 use crate::{compile, runc};
 
 /// `CAP_SYS_ADMIN` (linux/capability.h): mounts and namespaces.
@@ -17,8 +20,12 @@ const MKNOD: u32 = 27;
 /// cannot.
 pub fn missing_for_runc(view: CgroupView) -> Option<String> {
     missing_for_root()
-        .or_else(|| missing_file(Path::new(runc::PROGRAM), "runc"))
-        .or_else(|| missing_file(Path::new(crate::rootfs::BUSYBOX), "busybox-static"))
+        .or_else(|| {
+            runc::program()
+                .is_none()
+                .then(|| "needs runc (package runc)".to_string())
+        })
+        .or_else(missing_for_busybox)
         .or_else(|| view.missing())
 }
 
@@ -36,6 +43,16 @@ pub fn report_skip(test: &str, reason: &str) {
     // In one piece, as others print at the same time. Where even standard error
     // is closed there is nobody left to tell.
     let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+/// A dynamic busybox (package busybox) would find no C library in a container.
+fn missing_for_busybox() -> Option<String> {
+    missing_file(Path::new(BUSYBOX), "busybox-static").or_else(|| {
+        let libraries = Captured::run(Command::new("ldd").arg(BUSYBOX)).ok()?.stdout;
+        libraries
+            .contains("=>")
+            .then(|| format!("needs a static {BUSYBOX} (package busybox-static)"))
+    })
 }
 
 fn missing_for_root() -> Option<String> {

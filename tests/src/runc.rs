@@ -3,10 +3,10 @@
 mod container;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use tempfile::TempDir;
 
 pub use container::Container;
@@ -16,8 +16,16 @@ use crate::captured::Captured;
 use crate::cgroup_view::CgroupView;
 use crate::scratch;
 
-/// The runtime (Debian's package runc).
-pub const PROGRAM: &str = "/usr/sbin/runc";
+/// The runtime (Debian's package runc, or an engine's own), if there is one.
+///
+/// Looked for where root has its programs, whatever the caller's search path.
+pub fn program() -> Option<PathBuf> {
+    let directories = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin"];
+    directories
+        .iter()
+        .map(|directory| Path::new(directory).join("runc"))
+        .find(|path| path.is_file())
+}
 
 /// runc with a state directory of its own, on one view of cgroups.
 #[derive(Debug)]
@@ -66,7 +74,9 @@ impl Runc {
 
     /// `runc <subcommand>`, to be completed.
     pub fn command(&self, subcommand: &str) -> Result<Command> {
-        let mut command = self.view.command(Path::new(PROGRAM))?;
+        let mut command = self
+            .view
+            .command(&program().context("no runc on this machine (package runc)")?)?;
         command.arg("--root").arg(self.state.path()).arg(subcommand);
         Ok(command)
     }

@@ -34,7 +34,9 @@ impl Machine {
             processor: processor()?,
             cores: available_parallelism()?.get(),
             kernel: kernel.trim().to_string(),
-            runc: first_line(Command::new(runc::PROGRAM).arg("--version"))?,
+            runc: first_line(
+                Command::new(runc::program().context("no runc on this machine")?).arg("--version"),
+            )?,
             load_before: load()?,
         })
     }
