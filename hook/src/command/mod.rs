@@ -94,7 +94,8 @@ impl From<ApplyError> for CommandError {
 /// # Errors
 /// See [`CommandError`].
 pub fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
-    if matches!(cli.command, Command::Prestart | Command::CreateRuntime) {
+    let is_hook = matches!(cli.command, Command::Prestart | Command::CreateRuntime);
+    if is_hook {
         crate::process::confine()?;
     }
     let config = match Config::load(cli.config.as_deref()) {
@@ -104,7 +105,9 @@ pub fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
             return Err(error.into());
         }
     };
-    crate::log::start(config.log_file.as_deref());
+    // The other commands are for people, who read stderr, and change nothing.
+    let log_file = config.log_file.as_deref().filter(|_| is_hook);
+    crate::log::start(log_file);
     let done = match &cli.command {
         Command::Prestart | Command::CreateRuntime => inject::run(&config),
         Command::Explain { bundle, json } => explain::run(bundle, *json, &config),
