@@ -14,7 +14,7 @@ build: ## Build the programs, optimised and static
 test: ## Install what the tests need, build, and run every test
 	scripts/install-test-packages runc busybox-static musl-tools
 	cargo build --workspace --bins
-	cargo test --workspace
+	cargo test --workspace --no-fail-fast
 
 demo: ## Show the main job on this machine: two devices into a real container (as root)
 	scripts/install-test-packages runc busybox-static
