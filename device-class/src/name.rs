@@ -258,7 +258,7 @@ impl DeviceId {
 
 /// FNV-1a, 64 bits: a fixed and published hash, so that an id never changes
 /// with the compiler's version (Fowler, Noll, Vo; RFC 9923).
-fn fnv1a(bytes: &[u8]) -> u64 {
+pub fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })

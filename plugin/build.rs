@@ -1,0 +1,12 @@
+//! Turns the vendored protos into Rust, without an installed `protoc`.
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("cargo::rerun-if-changed=proto");
+    let protos = [
+        "proto/deviceplugin/v1beta1/api.proto",
+        "proto/pluginregistration/v1/api.proto",
+    ];
+    let descriptors = protox::compile(protos, ["proto"])?;
+    tonic_prost_build::configure().compile_fds(descriptors)?;
+    Ok(())
+}

@@ -1,0 +1,33 @@
+//! The kubelet's interfaces, made from the protos in `plugin/proto`: messages,
+//! servers and clients.
+
+/// The device plugin API, version v1beta1.
+#[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all)]
+pub mod deviceplugin {
+    tonic::include_proto!("v1beta1");
+}
+
+/// The plugin watcher API, version v1.
+#[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all)]
+pub mod pluginregistration {
+    tonic::include_proto!("pluginregistration");
+}
+
+/// The version of the device plugin API, as Register and GetInfo say it.
+pub const VERSION: &str = "v1beta1";
+
+/// `Device.health` of a device that may be allocated.
+pub const HEALTHY: &str = "Healthy";
+
+/// `Device.health` of a device that is there but must not be allocated.
+pub const UNHEALTHY: &str = "Unhealthy";
+
+/// `PluginInfo.type` of a device plugin.
+pub const PLUGIN_TYPE: &str = "DevicePlugin";
+
+/// The kubelet's socket, in its directory for device plugins.
+pub const KUBELET_SOCKET: &str = "kubelet.sock";
+
+/// The largest message that the kubelet takes, in bytes: its gRPC client
+/// keeps the default limit.
+pub const MAX_MESSAGE: usize = 4 << 20;

@@ -1,0 +1,35 @@
+//! Resources for the tests of this crate.
+
+use device_class::discover::Health;
+
+use super::resource::{AdvertisedDevice, Resource};
+
+/// `dummy.com/npu` of the class `dummy-npu`, asked for by
+/// `DUMMY_VISIBLE_DEVICES`.
+pub(crate) fn resource(devices: Vec<AdvertisedDevice>) -> Resource {
+    let name = "dummy.com/npu".to_owned().try_into().unwrap();
+    let class = "dummy-npu".to_owned().try_into().unwrap();
+    let env = "DUMMY_VISIBLE_DEVICES".to_owned().try_into().unwrap();
+    Resource::new(name, class, env, devices)
+}
+
+/// A healthy device of no NUMA node.
+pub(crate) fn device(id: &str) -> AdvertisedDevice {
+    AdvertisedDevice {
+        id: id.to_owned().try_into().unwrap(),
+        health: Health::Healthy,
+        numa: None,
+        group: None,
+        env: [].into(),
+    }
+}
+
+/// An unhealthy device.
+pub(crate) fn sick(id: &str, reason: &str) -> AdvertisedDevice {
+    AdvertisedDevice {
+        health: Health::Unhealthy {
+            reason: reason.to_owned(),
+        },
+        ..device(id)
+    }
+}

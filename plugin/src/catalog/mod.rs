@@ -1,0 +1,24 @@
+//! What this host has to offer: classes, their resources, their devices, and
+//! the word of it when that changes. Nothing here knows of gRPC's servers.
+
+mod changes;
+mod classes;
+#[cfg(test)]
+pub(crate) mod fixture;
+mod keeper;
+mod resource;
+mod scan;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use device_class::name::ResourceName;
+
+pub use changes::{Change, changes};
+pub use classes::Classes;
+pub use keeper::{Keeper, Source};
+pub use resource::{AdvertisedDevice, Resource};
+pub use scan::{Scan, scan};
+
+/// All resources of the host.
+pub type Inventory = BTreeMap<ResourceName, Arc<Resource>>;

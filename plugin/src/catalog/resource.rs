@@ -1,0 +1,112 @@
+//! What is advertised under one resource name.
+
+use std::collections::BTreeMap;
+
+use device_class::discover::Health;
+use device_class::name::{ClassName, DeviceId, EnvName, ResourceName};
+
+use crate::api::deviceplugin::{Device, ListAndWatchResponse, NumaNode, TopologyInfo};
+use crate::api::{HEALTHY, UNHEALTHY};
+
+/// One extended resource of the node, and all its devices.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Resource {
+    /// The resource's name.
+    pub name: ResourceName,
+    /// The class that its devices are of.
+    pub class: ClassName,
+    /// The variable by which a container of that class asks for devices.
+    pub request_env: EnvName,
+    devices: Vec<AdvertisedDevice>,
+    /// Positions in `devices`, sorted by id.
+    by_id: Vec<u32>,
+}
+
+/// One device as the kubelet is told of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AdvertisedDevice {
+    /// What the kubelet and a request call it.
+    pub id: DeviceId,
+    /// Whether it may be allocated.
+    pub health: Health,
+    /// The NUMA node that it is on.
+    pub numa: Option<u32>,
+    /// Devices with the same group belong together.
+    pub group: Option<String>,
+    /// The variables that a container gets with it.
+    pub env: BTreeMap<EnvName, String>,
+}
+
+impl Resource {
+    /// A resource with its devices, in the order in which people count them.
+    /// Ids are unique, as discovery makes them.
+    pub fn new(
+        name: ResourceName,
+        class: ClassName,
+        request_env: EnvName,
+        devices: Vec<AdvertisedDevice>,
+    ) -> Self {
+        let mut by_id: Vec<u32> = (0..).take(devices.len()).collect();
+        by_id.sort_by(|a, b| devices[*a as usize].id.cmp(&devices[*b as usize].id));
+        Resource {
+            name,
+            class,
+            request_env,
+            devices,
+            by_id,
+        }
+    }
+
+    /// The devices, in the order in which people count them.
+    pub fn devices(&self) -> &[AdvertisedDevice] {
+        &self.devices
+    }
+
+    /// The place of a device in [`Resource::devices`].
+    pub fn position(&self, id: &str) -> Option<usize> {
+        let id_at = |at: &u32| self.devices[*at as usize].id.as_str();
+        let found = self.by_id.binary_search_by(|at| id_at(at).cmp(id)).ok()?;
+        Some(self.by_id[found] as usize)
+    }
+
+    /// Whether [`Resource::list`] gives the same for both.
+    pub fn lists_the_same(&self, other: &Resource) -> bool {
+        let listed = |device: &AdvertisedDevice| (device.is_healthy(), device.numa);
+        self.devices.len() == other.devices.len()
+            && self
+                .devices
+                .iter()
+                .zip(&other.devices)
+                .all(|(a, b)| a.id == b.id && listed(a) == listed(b))
+    }
+
+    /// The message for ListAndWatch.
+    pub fn list(&self) -> ListAndWatchResponse {
+        ListAndWatchResponse {
+            devices: self.devices.iter().map(AdvertisedDevice::message).collect(),
+        }
+    }
+}
+
+impl AdvertisedDevice {
+    /// Whether it may be allocated.
+    pub fn is_healthy(&self) -> bool {
+        matches!(self.health, Health::Healthy)
+    }
+
+    fn message(&self) -> Device {
+        let node = |id: u32| TopologyInfo {
+            nodes: vec![NumaNode { id: id.into() }],
+        };
+        Device {
+            id: self.id.to_string(),
+            health: if self.is_healthy() {
+                HEALTHY
+            } else {
+                UNHEALTHY
+            }
+            .to_owned(),
+            topology: self.numa.map(node),
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Word of what is created, renamed and deleted in some directories, also
+//! while these themselves come and go.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use inotify::{Event, EventMask, EventStream, Inotify, WatchDescriptor, WatchMask};
+use tokio_stream::StreamExt;
+
+/// What became different.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notice<'a> {
+    /// This name in one of the directories.
+    Name(&'a OsStr),
+    /// Anything: a directory is new, or events were lost. Look again.
+    Anything,
+}
+
+/// The names of entries, as they come and go.
+const ENTRIES: WatchMask = WatchMask::CREATE
+    .union(WatchMask::DELETE)
+    .union(WatchMask::MOVED_FROM)
+    .union(WatchMask::MOVED_TO)
+    .union(WatchMask::ATTRIB);
+
+/// The directory's own end.
+const ITSELF: WatchMask = WatchMask::DELETE_SELF
+    .union(WatchMask::MOVE_SELF)
+    .union(WatchMask::ONLYDIR);
+
+/// An inotify queue over directories that need not exist yet.
+pub struct DirWatch {
+    directories: Vec<PathBuf>,
+    events: EventStream<[u8; 4096]>,
+    /// What each watch is for: whether it is on one of `directories`, or only
+    /// on something above one that has to be waited for.
+    watches: HashMap<WatchDescriptor, Watched>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Watched {
+    Directory,
+    Above,
+}
+
+impl DirWatch {
+    /// Begins to watch.
+    ///
+    /// # Errors
+    /// The kernel gives no inotify queue or no watch: its limits are in
+    /// `/proc/sys/fs/inotify`.
+    pub fn new(directories: Vec<PathBuf>) -> io::Result<Self> {
+        let events = Inotify::init()?.into_event_stream([0; 4096])?;
+        let mut watch = DirWatch {
+            directories,
+            events,
+            watches: HashMap::new(),
+        };
+        watch.arm()?;
+        Ok(watch)
+    }
+
+    /// Waits for events and passes each to `on`. Begins with
+    /// [`Notice::Anything`], for what happened before.
+    ///
+    /// # Errors
+    /// The queue broke.
+    pub async fn run(mut self, mut on: impl FnMut(Notice<'_>)) -> io::Result<()> {
+        on(Notice::Anything);
+        while let Some(event) = self.events.next().await {
+            let event = event?;
+            if self.is_about_the_watches(&event) {
+                self.arm()?;
+                on(Notice::Anything);
+            } else if let Some(name) = &event.name
+                && self.watches.get(&event.wd) == Some(&Watched::Directory)
+            {
+                on(Notice::Name(name));
+            }
+        }
+        Err(io::Error::other("the inotify queue ended"))
+    }
+
+    /// Whether a watched directory went, or one that is waited for came. What
+    /// happens above one counts only if it is on the way to it.
+    fn is_about_the_watches(&self, event: &Event<std::ffi::OsString>) -> bool {
+        let lost = EventMask::Q_OVERFLOW | EventMask::DELETE_SELF | EventMask::MOVE_SELF;
+        if event.mask.intersects(lost) {
+            return true;
+        }
+        let came = EventMask::CREATE | EventMask::MOVED_TO;
+        let Some(name) = &event.name else {
+            return false;
+        };
+        event.mask.intersects(came)
+            && self
+                .directories
+                .iter()
+                .flat_map(|path| path.iter())
+                .any(|part| part == name)
+    }
+
+    /// Watches every directory and, for its coming, what is above it.
+    fn arm(&mut self) -> io::Result<()> {
+        self.watches.clear();
+        let mut handle = self.events.watches();
+        // Above first: where one directory is above another, its own watch
+        // is the wider and the last.
+        for above in self
+            .directories
+            .iter()
+            .filter_map(|path| nearest_above(path))
+        {
+            let mask = WatchMask::CREATE | WatchMask::MOVED_TO | ITSELF;
+            if let Some(descriptor) = present(handle.add(above, mask))? {
+                self.watches.insert(descriptor, Watched::Above);
+            }
+        }
+        for directory in &self.directories {
+            if let Some(descriptor) = present(handle.add(directory, ENTRIES | ITSELF))? {
+                self.watches.insert(descriptor, Watched::Directory);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The nearest directory above `path` that exists.
+fn nearest_above(path: &Path) -> Option<&Path> {
+    path.ancestors().skip(1).find(|above| above.is_dir())
+}
+
+/// Absence is no error: the watch above will tell.
+fn present(added: io::Result<WatchDescriptor>) -> io::Result<Option<WatchDescriptor>> {
+    match added {
+        Ok(descriptor) => Ok(Some(descriptor)),
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+            ) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    async fn told(told: &mut mpsc::UnboundedReceiver<String>, wanted: &str) {
+        let until = async { while told.recv().await.as_deref() != Some(wanted) {} };
+        tokio::time::timeout(Duration::from_secs(5), until)
+            .await
+            .expect(wanted);
+    }
+
+    #[tokio::test]
+    async fn a_directory_is_watched_through_its_end_and_its_return() {
+        let root = tempfile::tempdir().unwrap();
+        let directory = root.path().join("a/b");
+        let watch = DirWatch::new(vec![directory.clone()]).unwrap();
+        let (tell, mut told_of) = mpsc::unbounded_channel();
+        let watching = watch.run(|notice| {
+            let _ = tell.send(match notice {
+                Notice::Name(name) => name.to_string_lossy().into_owned(),
+                Notice::Anything => "anything".to_owned(),
+            });
+        });
+        let test = async {
+            told(&mut told_of, "anything").await;
+            for _ in 0..3 {
+                fs::create_dir_all(&directory).unwrap();
+                told(&mut told_of, "anything").await;
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                fs::write(directory.join("x.sock"), "").unwrap();
+                told(&mut told_of, "x.sock").await;
+                fs::remove_dir_all(root.path().join("a")).unwrap();
+                told(&mut told_of, "anything").await;
+            }
+        };
+        tokio::select! {
+            ended = watching => panic!("{ended:?}"),
+            () = test => {}
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The kubelet's directory: where its sockets are, and what ours are called.
+
+use std::path::{Path, PathBuf};
+
+use device_class::name::ResourceName;
+
+use crate::api::KUBELET_SOCKET;
+
+/// The longest path of a Unix socket, in bytes: `sun_path` has 108, the last
+/// of which is zero (unix(7)).
+const MAX_SOCKET_PATH: usize = 107;
+
+/// The longest socket name that still spells its resource.
+const MAX_SPELLED: usize = 48;
+
+/// The room that the name of one of our sockets may need, in bytes.
+const MAX_SOCKET_NAME: usize = MAX_SPELLED;
+
+/// Every socket of ours begins with this.
+pub const SOCKET_PREFIX: &str = "boathook-";
+
+/// Every socket of ours ends with this.
+pub const SOCKET_SUFFIX: &str = ".sock";
+
+/// The root of a kubelet, `/var/lib/kubelet` on most hosts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KubeletDir(PathBuf);
+
+/// A directory that can't be a kubelet's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KubeletDirError {
+    /// Sockets are looked up by others too, whose working directory differs.
+    #[error("--kubelet-dir {}: give an absolute path", .0.display())]
+    Relative(PathBuf),
+    /// No socket of ours could have its path.
+    #[error(
+        "--kubelet-dir {}: a socket below it would have a path of more than {MAX_SOCKET_PATH} \
+         bytes; use a shorter path or a symbolic link to it", .0.display()
+    )]
+    TooLong(PathBuf),
+}
+
+impl KubeletDir {
+    /// The kubelet's root at `path`, which need not exist yet.
+    ///
+    /// # Errors
+    /// The path is relative, or too long for sockets.
+    pub fn new(path: PathBuf) -> Result<Self, KubeletDirError> {
+        if !path.is_absolute() {
+            return Err(KubeletDirError::Relative(path));
+        }
+        let dir = KubeletDir(path);
+        let directories = [dir.device_plugins(), dir.plugins_registry()];
+        let longest = directories
+            .iter()
+            .map(|path| path.as_os_str().len())
+            .max()
+            .unwrap_or(0);
+        if longest + 1 + MAX_SOCKET_NAME > MAX_SOCKET_PATH {
+            return Err(KubeletDirError::TooLong(dir.0));
+        }
+        Ok(dir)
+    }
+
+    /// The root itself.
+    pub fn root(&self) -> &Path {
+        &self.0
+    }
+
+    /// Where the kubelet's device manager and device plugins have their
+    /// sockets.
+    pub fn device_plugins(&self) -> PathBuf {
+        self.0.join("device-plugins")
+    }
+
+    /// Where the kubelet looks for plugins by itself.
+    pub fn plugins_registry(&self) -> PathBuf {
+        self.0.join("plugins_registry")
+    }
+
+    /// Where the kubelet takes registrations.
+    pub fn kubelet_socket(&self) -> PathBuf {
+        self.device_plugins().join(KUBELET_SOCKET)
+    }
+}
+
+/// The name of a resource's socket: safe in a path, and no two resources have
+/// the same. A long one is hashed.
+pub fn socket_name(resource: &ResourceName) -> String {
+    // `_` is not allowed in a domain: the first one stands for the slash.
+    let spelled = resource.as_str().replacen('/', "_", 1);
+    let name = format!("{SOCKET_PREFIX}{spelled}{SOCKET_SUFFIX}");
+    if name.len() <= MAX_SPELLED {
+        return name;
+    }
+    format!(
+        "{SOCKET_PREFIX}{:016x}{SOCKET_SUFFIX}",
+        device_class::name::fnv1a(resource.as_str().as_bytes())
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_name_is_readable_or_hashed_and_always_fits() {
+        let long = format!(
+            "fpga.intel.com/region-{}",
+            "ce48969398f05f33946d560708be108a"
+        );
+        for (resource, wanted) in [
+            ("dummy.com/npu", "boathook-dummy.com_npu.sock"),
+            ("a.b/c_d", "boathook-a.b_c_d.sock"),
+            (&long, "boathook-a04560402a8286d1.sock"),
+        ] {
+            let name = socket_name(&resource.to_owned().try_into().unwrap());
+            assert_eq!(name, wanted);
+            assert!(name.len() <= MAX_SOCKET_NAME);
+        }
+    }
+
+    #[test]
+    fn a_kubelet_dir_is_absolute_and_leaves_room_for_sockets() {
+        let dir = |path: &str| KubeletDir::new(path.into());
+        assert_eq!(
+            dir("/var/lib/kubelet").unwrap().kubelet_socket(),
+            Path::new("/var/lib/kubelet/device-plugins/kubelet.sock")
+        );
+        // The longest root of a known distribution fits to the byte.
+        assert!(dir("/var/snap/microk8s/common/var/lib/kubelet").is_ok());
+        assert!(matches!(
+            dir("var/lib/kubelet"),
+            Err(KubeletDirError::Relative(_))
+        ));
+        assert!(matches!(
+            dir(&format!("/{}", "x".repeat(80))),
+            Err(KubeletDirError::TooLong(_))
+        ));
+    }
+}

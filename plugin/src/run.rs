@@ -1,0 +1,116 @@
+//! The whole process, from its options to its end.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use device_class::config::Config;
+use device_class::strict_toml::FileError;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::api::KUBELET_SOCKET;
+use crate::catalog::{Keeper, Source};
+use crate::dir_watch::{DirWatch, Notice};
+use crate::kubelet_dir::{KubeletDir, KubeletDirError, SOCKET_PREFIX};
+use crate::server::{Timing, remove_stale};
+use crate::supervisor::Supervisor;
+
+/// What to run with.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The kubelet's root.
+    pub kubelet_dir: PathBuf,
+    /// The configuration; without it the default file, which may be absent.
+    pub config: Option<PathBuf>,
+    /// How often to look at the host, should nothing tell of a change.
+    pub rescan: Duration,
+    /// How long servers wait for what.
+    pub timing: Timing,
+}
+
+/// Why the process can't run.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The kubelet's directory can't be used.
+    #[error(transparent)]
+    KubeletDir(#[from] KubeletDirError),
+    /// The configuration can't be used.
+    #[error("configuration: {0}")]
+    Config(#[from] FileError),
+    /// The kernel refuses a signal handler.
+    #[error("signals can't be received: {0}")]
+    Signals(#[source] std::io::Error),
+    /// A part that has to run for ever ended.
+    #[error("{0} ended")]
+    Part(&'static str),
+}
+
+/// Runs until SIGTERM or SIGINT.
+///
+/// # Errors
+/// The options can't be used, or a part failed that can't start again.
+pub async fn run(options: Options) -> Result<(), RunError> {
+    let kubelet = KubeletDir::new(options.kubelet_dir)?;
+    let config = Config::load(options.config.as_deref())?;
+    let signals = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
+    let [terminate, interrupt] = signals;
+    let stop = stop_signal(
+        terminate.map_err(RunError::Signals)?,
+        interrupt.map_err(RunError::Signals)?,
+    );
+
+    remove_stale(&kubelet.device_plugins());
+    let source = Source {
+        classes: config.classes,
+        host_root: config.host_root,
+    };
+    let keeper = Keeper::start(source).await;
+    let inventory = keeper.subscribe();
+    let (_rescan, rescans) = watch::channel(0);
+    let (nudge, nudges) = watch::channel(0);
+    let mut supervisor = Supervisor::new(kubelet.clone(), nudges, options.timing);
+    let ended = tokio::select! {
+        name = stop => { tracing::info!("{name}: ending"); Ok(()) }
+        () = supervisor.run(inventory) => Err(RunError::Part("the supervisor")),
+        () = keeper.run(options.rescan, rescans) => Err(RunError::Part("the catalog")),
+        () = watch_sockets(&kubelet, nudge) => Err(RunError::Part("the watch")),
+    };
+    supervisor.stop().await;
+    ended
+}
+
+async fn stop_signal(mut terminate: Signal, mut interrupt: Signal) -> &'static str {
+    tokio::select! {
+        _ = terminate.recv() => "SIGTERM",
+        _ = interrupt.recv() => "SIGINT",
+    }
+}
+
+/// Changes `nudge` when the kubelet's socket or one of ours comes or goes.
+/// Without inotify, the servers' own poll has to do.
+async fn watch_sockets(kubelet: &KubeletDir, nudge: watch::Sender<u64>) {
+    let directories = vec![kubelet.device_plugins()];
+    let nudging = |notice: Notice<'_>| {
+        let relevant = match notice {
+            Notice::Anything => true,
+            Notice::Name(name) => {
+                let name = name.to_string_lossy();
+                name == KUBELET_SOCKET || name.starts_with(SOCKET_PREFIX)
+            }
+        };
+        if relevant {
+            nudge.send_modify(|count| *count += 1);
+        }
+    };
+    let ended = match DirWatch::new(directories) {
+        Ok(watch) => watch.run(nudging).await,
+        Err(error) => Err(error),
+    };
+    if let Err(error) = ended {
+        tracing::error!(
+            "{} can't be watched, only polled: {error}",
+            kubelet.device_plugins().display()
+        );
+    }
+    std::future::pending().await
+}

@@ -1,0 +1,60 @@
+//! How long to wait before the next try.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+/// Waits that double from one failure to the next, with a quarter of jitter:
+/// the resources of a node, and the nodes of a cluster, should not all knock
+/// at the same moment.
+#[derive(Debug, Clone)]
+pub struct Backoff {
+    first: Duration,
+    longest: Duration,
+    failures: u32,
+    random: RandomState,
+}
+
+impl Backoff {
+    /// From `first` to `longest`.
+    pub fn new(first: Duration, longest: Duration) -> Self {
+        Backoff {
+            first,
+            longest,
+            failures: 0,
+            random: RandomState::new(),
+        }
+    }
+
+    /// The wait after one more failure.
+    pub fn next_wait(&mut self) -> Duration {
+        let doubled = self.first.saturating_mul(1 << self.failures.min(16));
+        self.failures = self.failures.saturating_add(1);
+        let jitter = self.random.hash_one(self.failures) % 256;
+        let wait = doubled.min(self.longest);
+        wait * 3 / 4 + wait * u32::try_from(jitter).unwrap_or(0) / 512
+    }
+
+    /// It worked: the next failure is a first one.
+    pub fn reset(&mut self) {
+        self.failures = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_the_longest_with_a_quarter_of_jitter() {
+        let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));
+        for wanted in [10, 20, 40, 80, 160, 320, 640, 1000, 1000, 1000] {
+            let wait = backoff.next_wait().as_millis();
+            assert!(
+                wait >= wanted * 3 / 4 && wait <= wanted * 5 / 4,
+                "{wait} for {wanted}"
+            );
+        }
+        backoff.reset();
+        assert!(backoff.next_wait() <= Duration::from_millis(13));
+    }
+}

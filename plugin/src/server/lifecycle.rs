@@ -1,0 +1,304 @@
+//! Keeps a resource's socket in its place and the kubelet informed of it.
+//!
+//! ```text
+//!            ┌──────── our socket is gone ────────┐
+//!            ▼                                    │
+//!   bind ──▶ wait for kubelet.sock ──▶ register ──▶ registered
+//!                  ▲                     │   ▲        │
+//!                  │                  failed └────────┤ kubelet.sock is another,
+//!                  └── wait longer ◀─────┘            │ or nobody listens
+//! ```
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use device_class::name::ResourceName;
+use tokio::net::UnixListener;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::socket::{Presence, Socket, SocketId};
+use super::{Backoff, Timing, register};
+use crate::kubelet_dir::{KubeletDir, socket_name};
+
+/// The first wait after a failure: a socket that has just been made may need
+/// a moment until its owner listens.
+const FIRST_RETRY: Duration = Duration::from_millis(10);
+
+/// The same trouble is said again after so long.
+const SAY_AGAIN: Duration = Duration::from_secs(300);
+
+/// The state of one resource's registration.
+pub(super) struct Lifecycle {
+    resource: ResourceName,
+    kubelet: KubeletDir,
+    socket_name: String,
+    socket: Option<Socket>,
+    /// The kubelet's socket by which it knows us, and since when.
+    registered: Option<(SocketId, Instant)>,
+    listener: watch::Sender<Option<Arc<UnixListener>>>,
+    listening: watch::Receiver<usize>,
+    nudge: watch::Receiver<u64>,
+    timing: Timing,
+    backoff: Backoff,
+    said: Option<(String, Instant)>,
+}
+
+/// What is to be done next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// Make the socket.
+    Bind,
+    /// Tell the kubelet that has this socket.
+    Register(SocketId),
+    /// Nothing, until something changes, or for so long.
+    Wait(Duration),
+}
+
+/// What a step is decided by.
+#[derive(Debug, Clone, Copy)]
+struct Situation {
+    /// What is at the path of our socket, if we have one.
+    socket: Option<Presence>,
+    /// The kubelet's socket.
+    kubelet: Option<SocketId>,
+    /// The kubelet that knows us, and how long ago we told it.
+    registered: Option<(SocketId, Duration)>,
+    /// How many kubelets listen.
+    listeners: usize,
+}
+
+fn next_step(now: Situation, timing: &Timing) -> Step {
+    match (now.socket, now.kubelet, now.registered) {
+        (None | Some(Presence::Free), ..) => Step::Bind,
+        // A newer process of ours serves the resource: it may have it.
+        (Some(Presence::Taken), ..) => Step::Wait(timing.poll),
+        (_, None, _) => Step::Wait(timing.poll),
+        (_, Some(kubelet), None) => Step::Register(kubelet),
+        (_, Some(kubelet), Some((known, _))) if kubelet != known => Step::Register(kubelet),
+        (_, Some(kubelet), Some((_, ago))) if now.listeners == 0 => {
+            match timing.listen.checked_sub(ago) {
+                Some(left) if !left.is_zero() => Step::Wait(left),
+                _ => Step::Register(kubelet),
+            }
+        }
+        _ => Step::Wait(timing.poll),
+    }
+}
+
+impl Lifecycle {
+    pub(super) fn new(
+        resource: ResourceName,
+        kubelet: KubeletDir,
+        listener: watch::Sender<Option<Arc<UnixListener>>>,
+        listening: watch::Receiver<usize>,
+        nudge: watch::Receiver<u64>,
+        timing: Timing,
+    ) -> Self {
+        Lifecycle {
+            socket_name: socket_name(&resource),
+            resource,
+            kubelet,
+            socket: None,
+            registered: None,
+            listener,
+            listening,
+            nudge,
+            timing,
+            backoff: Backoff::new(FIRST_RETRY, timing.retry),
+            said: None,
+        }
+    }
+
+    /// Runs until it is dropped.
+    pub(super) async fn run(mut self) {
+        loop {
+            match next_step(self.situation(), &self.timing) {
+                Step::Bind => self.bind().await,
+                Step::Register(kubelet) => self.register(kubelet).await,
+                Step::Wait(longest) => self.wait(longest).await,
+            }
+        }
+    }
+
+    fn situation(&mut self) -> Situation {
+        // What is seen now need not wake us again.
+        self.nudge.mark_unchanged();
+        Situation {
+            socket: self.socket.as_ref().map(Socket::presence),
+            kubelet: SocketId::at(&self.kubelet.kubelet_socket()),
+            registered: self.registered.map(|(id, since)| (id, since.elapsed())),
+            listeners: *self.listening.borrow_and_update(),
+        }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.kubelet.device_plugins().join(&self.socket_name)
+    }
+
+    /// A new socket is a new address: the kubelet has to be told.
+    async fn bind(&mut self) {
+        self.registered = None;
+        match Socket::bind(self.path()) {
+            Ok(socket) => {
+                self.listener.send_replace(Some(socket.listener()));
+                self.socket = Some(socket);
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let directory = self.kubelet.device_plugins();
+                self.say(format!(
+                    "waiting for the kubelet to make {}",
+                    directory.display()
+                ));
+                self.wait(self.timing.poll.min(Duration::from_secs(1)))
+                    .await;
+            }
+            Err(error) => {
+                self.say(format!(
+                    "can't listen at {}: {error}",
+                    self.path().display()
+                ));
+                self.pause().await;
+            }
+        }
+    }
+
+    async fn register(&mut self, kubelet: SocketId) {
+        let again = self
+            .registered
+            .take()
+            .is_some_and(|(known, _)| known == kubelet);
+        if again {
+            self.say("the kubelet does not listen; registering again".to_owned());
+            // A kubelet that never listens is asked less and less often.
+            self.pause().await;
+        }
+        let at = self.kubelet.kubelet_socket();
+        let (resource, patience) = (self.resource.clone(), self.timing.register);
+        let asking = register(&at, &self.socket_name, &resource, patience);
+        let overtaken = overtaken(
+            self.nudge.clone(),
+            self.socket.as_ref(),
+            (&at, kubelet),
+            self.timing.poll,
+        );
+        let answer = tokio::select! {
+            answer = asking => answer,
+            // The kubelet would dial a socket that is gone, for 10 s.
+            () = overtaken => return,
+        };
+        match answer {
+            Ok(()) => {
+                tracing::info!("{}: registered at {}", self.resource, at.display());
+                self.registered = Some((kubelet, Instant::now()));
+                self.said = None;
+                if !again {
+                    self.backoff.reset();
+                }
+            }
+            Err(error) => {
+                self.say(format!("{error}; will try again"));
+                self.pause().await;
+            }
+        }
+    }
+
+    /// Waits after a failure. News from the kubelet's directory end the wait.
+    async fn pause(&mut self) {
+        let wait = self.backoff.next_wait();
+        let _ = tokio::time::timeout(wait, self.nudge.changed()).await;
+    }
+
+    async fn wait(&mut self, longest: Duration) {
+        tokio::select! {
+            () = tokio::time::sleep(longest) => {}
+            Ok(()) = self.nudge.changed() => {}
+            Ok(()) = self.listening.changed() => {}
+        }
+    }
+
+    /// Logs trouble once, and again after a long while.
+    fn say(&mut self, what: String) {
+        let fresh = self
+            .said
+            .as_ref()
+            .is_none_or(|(said, when)| *said != what || when.elapsed() > SAY_AGAIN);
+        if fresh {
+            tracing::warn!("{}: {what}", self.resource);
+            self.said = Some((what, Instant::now()));
+        }
+    }
+}
+
+/// Waits until a registration under way is for nothing: our socket is gone, or
+/// the kubelet that was asked.
+async fn overtaken(
+    mut nudge: watch::Receiver<u64>,
+    socket: Option<&Socket>,
+    (path, kubelet): (&Path, SocketId),
+    poll: Duration,
+) {
+    loop {
+        let ours = socket.is_some_and(|socket| socket.presence() == Presence::Ours);
+        if !ours || SocketId::at(path) != Some(kubelet) {
+            return;
+        }
+        let _ = tokio::time::timeout(poll, nudge.changed()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn each_situation_has_its_step() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = |name: &str| Socket::bind(directory.path().join(name)).unwrap();
+        let (_old, _new) = (socket("old"), socket("new"));
+        let id = |name: &str| SocketId::at(&directory.path().join(name));
+        let (old, new) = (id("old").unwrap(), id("new").unwrap());
+        let timing = Timing::default();
+        let (poll, moment) = (timing.poll, Duration::from_secs(1));
+        let (ours, taken, free) = (
+            Some(Presence::Ours),
+            Some(Presence::Taken),
+            Some(Presence::Free),
+        );
+        for (socket, kubelet, registered, listeners, wanted) in [
+            (None, None, None, 0, Step::Bind),
+            (None, Some(new), None, 0, Step::Bind),
+            (ours, None, None, 0, Step::Wait(poll)),
+            (ours, Some(new), None, 0, Step::Register(new)),
+            (ours, Some(new), Some((new, moment)), 1, Step::Wait(poll)),
+            (
+                ours,
+                Some(new),
+                Some((new, moment)),
+                0,
+                Step::Wait(timing.listen - moment),
+            ),
+            (
+                ours,
+                Some(new),
+                Some((new, timing.listen)),
+                0,
+                Step::Register(new),
+            ),
+            (ours, Some(new), Some((old, moment)), 1, Step::Register(new)),
+            (ours, None, Some((old, moment)), 1, Step::Wait(poll)),
+            (free, Some(new), Some((new, moment)), 1, Step::Bind),
+            (taken, Some(new), Some((new, moment)), 1, Step::Wait(poll)),
+        ] {
+            let now = Situation {
+                socket,
+                kubelet,
+                registered,
+                listeners,
+            };
+            assert_eq!(next_step(now, &timing), wanted, "{now:?}");
+        }
+    }
+}

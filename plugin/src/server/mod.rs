@@ -1,0 +1,121 @@
+//! One resource's server: its socket, its registration, and the group of the
+//! two that lives and ends together.
+
+mod backoff;
+mod lifecycle;
+mod register;
+mod socket;
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::UnixStream;
+use tokio::sync::{mpsc, watch};
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Server;
+
+pub use backoff::Backoff;
+pub use register::{RegisterError, register};
+pub use socket::{Presence, Socket, SocketId, is_served, remove_stale};
+
+use crate::api::deviceplugin::device_plugin_server::DevicePluginServer;
+use crate::catalog::Resource;
+use crate::kubelet_dir::KubeletDir;
+use crate::service::{Service, StreamCount};
+use lifecycle::Lifecycle;
+
+/// How long a server waits for what.
+#[derive(Debug, Clone, Copy)]
+pub struct Timing {
+    /// For the kubelet's answer to Register. It dials back for up to 10 s.
+    pub register: Duration,
+    /// For the next look at the sockets, should no event tell of a change.
+    pub poll: Duration,
+    /// For ListAndWatch after a registration, before the kubelet is taken to
+    /// have lost us.
+    pub listen: Duration,
+    /// The longest wait between two tries.
+    pub retry: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Timing {
+            register: Duration::from_secs(15),
+            poll: Duration::from_secs(10),
+            listen: Duration::from_secs(5),
+            retry: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Why a server ended although its resource is there.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The gRPC server gave up.
+    #[error("the gRPC server ended: {0}")]
+    Server(#[from] tonic::transport::Error),
+    /// A part of the group ended that should not.
+    #[error("{0} ended")]
+    Part(&'static str),
+}
+
+/// Serves and registers one resource until the channel's sender is dropped.
+/// `nudge` changes when something happens in the kubelet's directory.
+///
+/// # Errors
+/// A part of the server failed. The caller starts it again.
+pub async fn serve(
+    mut resource: watch::Receiver<Arc<Resource>>,
+    kubelet: KubeletDir,
+    nudge: watch::Receiver<u64>,
+    timing: Timing,
+) -> Result<(), ServeError> {
+    let name = resource.borrow().name.clone();
+    let streams = StreamCount::default();
+    let listening = streams.subscribe();
+    let service = DevicePluginServer::new(Service::new(resource.clone(), streams));
+    let (connections, incoming) = mpsc::channel::<UnixStream>(16);
+    let (listener, listeners) = watch::channel(None);
+
+    let withdrawn = async move { while resource.changed().await.is_ok() {} };
+    let incoming = ReceiverStream::new(incoming).map(Ok::<_, io::Error>);
+    let serving = Server::builder().serve_with_incoming_shutdown(service, incoming, withdrawn);
+    let lifecycle = Lifecycle::new(name, kubelet, listener, listening, nudge, timing);
+    tokio::select! {
+        // First, so that a withdrawal is seen as what it is.
+        biased;
+        served = serving => Ok(served?),
+        () = lifecycle.run() => Err(ServeError::Part("the registration")),
+        () = accept(listeners, connections) => Err(ServeError::Part("the accepting of connections")),
+    }
+}
+
+/// Accepts connections from whichever listener is the present one.
+async fn accept(
+    mut listeners: watch::Receiver<Option<Arc<tokio::net::UnixListener>>>,
+    connections: mpsc::Sender<UnixStream>,
+) {
+    loop {
+        let listener = listeners.borrow_and_update().clone();
+        let accepted = async {
+            match &listener {
+                Some(listener) => listener.accept().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            changed = listeners.changed() => if changed.is_err() { return },
+            accepted = accepted => match accepted {
+                Ok((connection, _)) => if connections.send(connection).await.is_err() { return },
+                Err(error) => {
+                    // Out of descriptors, most likely: some may become free.
+                    tracing::warn!("a connection can't be accepted: {error}");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            },
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Register: the words that make the kubelet dial us.
+
+use std::path::Path;
+use std::time::Duration;
+
+use device_class::name::ResourceName;
+use tonic::transport::Endpoint;
+
+use crate::api::VERSION;
+use crate::api::deviceplugin::RegisterRequest;
+use crate::api::deviceplugin::registration_client::RegistrationClient;
+use crate::service;
+
+/// As much of the kubelet's own words is quoted, in characters.
+const MAX_QUOTE: usize = 300;
+
+/// Why the kubelet does not know us.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RegisterError {
+    /// Nobody serves its socket.
+    #[error("can't reach the kubelet at {path}: {reason}")]
+    Unreachable {
+        /// The kubelet's socket.
+        path: String,
+        /// The system's reason.
+        reason: String,
+    },
+    /// It said no.
+    #[error("the kubelet refused the registration: {0}")]
+    Refused(String),
+    /// It said nothing. The kubelet dials back before it answers, for 10 s.
+    #[error("the kubelet did not answer the registration in {} s", .0.as_secs_f32())]
+    Silent(Duration),
+}
+
+/// Registers the plugin that serves `resource` at `socket`, a name in the
+/// directory of the kubelet's socket.
+///
+/// # Errors
+/// The kubelet can't be reached, refuses, or does not answer in `patience`.
+pub async fn register(
+    kubelet_socket: &Path,
+    socket: &str,
+    resource: &ResourceName,
+    patience: Duration,
+) -> Result<(), RegisterError> {
+    let asking = async {
+        let path = kubelet_socket.display().to_string();
+        let unreachable = |error: tonic::transport::Error| RegisterError::Unreachable {
+            path: path.clone(),
+            reason: innermost(&error),
+        };
+        let endpoint = Endpoint::from_shared(format!("unix://{path}")).map_err(unreachable)?;
+        let channel = endpoint.connect().await.map_err(unreachable)?;
+        let request = RegisterRequest {
+            version: VERSION.to_owned(),
+            endpoint: socket.to_owned(),
+            resource_name: resource.to_string(),
+            options: Some(service::OPTIONS),
+        };
+        let refused = |status: tonic::Status| RegisterError::Refused(one_line(&status));
+        RegistrationClient::new(channel)
+            .register(request)
+            .await
+            .map_err(refused)?;
+        Ok(())
+    };
+    tokio::time::timeout(patience, asking)
+        .await
+        .unwrap_or(Err(RegisterError::Silent(patience)))
+}
+
+/// The cause of an error: what is around it only says "transport error".
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    cause.to_string()
+}
+
+/// A status as part of a log line: others' words may be long and have breaks.
+fn one_line(status: &tonic::Status) -> String {
+    let message = status
+        .message()
+        .chars()
+        .take(MAX_QUOTE)
+        .flat_map(char::escape_debug);
+    format!("{:?}: {}", status.code(), message.collect::<String>())
+}

@@ -1,0 +1,205 @@
+//! Our end of a Unix socket: bound, recognised again, and removed.
+
+use std::fs;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::net::UnixListener;
+
+/// What a socket is called until it listens. The kubelet's plugin watcher
+/// passes over names that begin with a dot.
+const TEMPORARY_PREFIX: &str = ".boathook-";
+
+/// Which file is at a path: a socket that was made anew is another one, even
+/// where the file system uses the inode again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SocketId {
+    device: u64,
+    inode: u64,
+    changed: (i64, i64),
+}
+
+impl SocketId {
+    /// The socket at `path`; `None` where there is none, whatever else may be
+    /// there.
+    pub fn at(path: &Path) -> Option<Self> {
+        let found = fs::symlink_metadata(path)
+            .ok()
+            .filter(|f| f.file_type().is_socket())?;
+        Some(SocketId {
+            device: found.dev(),
+            inode: found.ino(),
+            changed: (found.ctime(), found.ctime_nsec()),
+        })
+    }
+}
+
+/// What is at the path of a socket of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Presence {
+    /// The socket that we serve.
+    Ours,
+    /// Nothing, or a socket that nobody serves.
+    Free,
+    /// A socket that another process serves.
+    Taken,
+}
+
+/// A listening socket whose file goes when this does.
+#[derive(Debug)]
+pub struct Socket {
+    path: PathBuf,
+    id: SocketId,
+    listener: Arc<UnixListener>,
+}
+
+impl Socket {
+    /// Listens at `path`, for root alone. A socket that is there is replaced:
+    /// the newest process serves. The path is never free in between, or
+    /// another process of ours would take it.
+    ///
+    /// # Errors
+    /// The directory is absent or not ours to write in, or there is something
+    /// at `path` that is no socket.
+    pub fn bind(path: PathBuf) -> io::Result<Self> {
+        if fs::symlink_metadata(&path).is_ok_and(|found| !found.file_type().is_socket()) {
+            return Err(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                "there is something else",
+            ));
+        }
+        let unique = RandomState::new().hash_one(&path);
+        let temporary = path.with_file_name(format!("{TEMPORARY_PREFIX}{unique:016x}"));
+        let listener = UnixListener::bind(&temporary)?;
+        fs::set_permissions(&temporary, fs::Permissions::from_mode(0o600))?;
+        fs::rename(&temporary, &path)?;
+        let id = SocketId::at(&path).ok_or(io::ErrorKind::NotFound)?;
+        Ok(Socket {
+            path,
+            id,
+            listener: Arc::new(listener),
+        })
+    }
+
+    /// What to accept from.
+    pub fn listener(&self) -> Arc<UnixListener> {
+        Arc::clone(&self.listener)
+    }
+
+    /// Who is at our path now.
+    pub fn presence(&self) -> Presence {
+        match SocketId::at(&self.path) {
+            Some(id) if id == self.id => Presence::Ours,
+            Some(_) if is_served(&self.path) => Presence::Taken,
+            _ => Presence::Free,
+        }
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if SocketId::at(&self.path) == Some(self.id) {
+            // Nobody is left to tell; a stale socket is replaced at the next start.
+            let _ = remove(&self.path);
+        }
+    }
+}
+
+/// Whether a process listens at `path`.
+pub fn is_served(path: &Path) -> bool {
+    // Connecting to a Unix socket does not wait: it succeeds at once, or the
+    // queue is full (EAGAIN), which only a listener has.
+    match UnixStream::connect(path) {
+        Ok(_) => true,
+        Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+    }
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Removes sockets of ours in `directory` that nobody serves, which a process
+/// left that was killed.
+pub fn remove_stale(directory: &Path) {
+    use crate::kubelet_dir::{SOCKET_PREFIX, SOCKET_SUFFIX};
+    let Ok(entries) = fs::read_dir(directory) else {
+        return;
+    };
+    for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or_default();
+        let ours = name.starts_with(SOCKET_PREFIX) && name.ends_with(SOCKET_SUFFIX)
+            || name.starts_with(TEMPORARY_PREFIX);
+        if ours && SocketId::at(&path).is_some() && !is_served(&path) {
+            match remove(&path) {
+                Ok(()) => tracing::info!("{}: removed, nobody serves it", path.display()),
+                Err(error) => tracing::warn!("{}: can't be removed: {error}", path.display()),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_socket_knows_who_is_at_its_path() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("boathook-a.sock");
+        let first = Socket::bind(path.clone()).unwrap();
+        assert_eq!(first.presence(), Presence::Ours);
+        fs::remove_file(&path).unwrap();
+        assert_eq!(first.presence(), Presence::Free);
+        let second = Socket::bind(path.clone()).unwrap();
+        assert_eq!(first.presence(), Presence::Taken);
+        drop(first);
+        assert_eq!(
+            second.presence(),
+            Presence::Ours,
+            "the first may not remove the second's"
+        );
+        drop(second);
+        assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn only_our_own_stale_sockets_are_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        for name in [".boathook-1", "boathook-old.sock", "other.sock"] {
+            drop(std::os::unix::net::UnixListener::bind(at(name)).unwrap());
+        }
+        fs::write(at("boathook-file.sock"), "").unwrap();
+        let live = Socket::bind(at("boathook-live.sock")).unwrap();
+        remove_stale(directory.path());
+        let left = [
+            "boathook-old.sock",
+            "other.sock",
+            "boathook-file.sock",
+            "boathook-live.sock",
+        ]
+        .map(|name| at(name).exists());
+        assert_eq!(left, [false, true, true, true]);
+        drop(live);
+    }
+
+    #[tokio::test]
+    async fn what_is_no_socket_is_not_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("boathook-a.sock");
+        fs::write(&path, "precious").unwrap();
+        assert!(Socket::bind(path.clone()).is_err());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+    }
+}

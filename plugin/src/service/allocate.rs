@@ -1,0 +1,231 @@
+//! Allocate: names the devices to the hook, by environment and annotation, and
+//! adds nothing else.
+
+use std::collections::{BTreeSet, HashMap};
+
+use device_class::discover::Health;
+use device_class::name::{DeviceId, EnvName, ResourceName};
+use device_class::request::ANNOTATION_PREFIX;
+use tonic::{Code, Status};
+
+use crate::api::deviceplugin::ContainerAllocateResponse;
+use crate::catalog::{AdvertisedDevice, Resource};
+
+/// Why devices can't be given.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AllocateError {
+    /// A container without any id: the kubelet never asks this.
+    #[error("{0}: a container asks for no device; leave it out of the request")]
+    NoDevice(ResourceName),
+    /// An id that is not in the list.
+    #[error("{resource} has no device `{id}`; take one from the latest list")]
+    Unknown {
+        /// The resource that was asked.
+        resource: ResourceName,
+        /// The id, shortened if it is very long.
+        id: String,
+    },
+    /// A device that is in the list as unhealthy.
+    #[error("{id} of {resource} is unhealthy: {reason}; take a healthy one, or repair it")]
+    Unhealthy {
+        /// The resource that was asked.
+        resource: ResourceName,
+        /// The device.
+        id: DeviceId,
+        /// What its health checks say.
+        reason: String,
+    },
+}
+
+impl AllocateError {
+    fn code(&self) -> Code {
+        match self {
+            AllocateError::NoDevice(_) => Code::InvalidArgument,
+            AllocateError::Unknown { .. } => Code::NotFound,
+            AllocateError::Unhealthy { .. } => Code::FailedPrecondition,
+        }
+    }
+}
+
+impl From<AllocateError> for Status {
+    fn from(error: AllocateError) -> Self {
+        Status::new(error.code(), error.to_string())
+    }
+}
+
+/// The devices that `ids` name, each once, in the resource's own order: the
+/// kubelet's order is that of a hash table, and the answer should be the same
+/// each time.
+///
+/// # Errors
+/// There are none, or one is unknown or unhealthy.
+pub(super) fn chosen<'a>(
+    resource: &'a Resource,
+    ids: &[String],
+) -> Result<Vec<&'a AdvertisedDevice>, AllocateError> {
+    let mut positions = BTreeSet::new();
+    for id in ids {
+        let position = resource
+            .position(id)
+            .ok_or_else(|| AllocateError::Unknown {
+                resource: resource.name.clone(),
+                id: device_class::name::excerpt(id),
+            })?;
+        let device = &resource.devices()[position];
+        if let Health::Unhealthy { reason } = &device.health {
+            let (resource, id) = (resource.name.clone(), device.id.clone());
+            return Err(AllocateError::Unhealthy {
+                resource,
+                id,
+                reason: reason.clone(),
+            });
+        }
+        positions.insert(position);
+    }
+    if positions.is_empty() {
+        return Err(AllocateError::NoDevice(resource.name.clone()));
+    }
+    Ok(positions
+        .into_iter()
+        .map(|position| &resource.devices()[position])
+        .collect())
+}
+
+/// The answer for one container.
+///
+/// # Errors
+/// See [`chosen`].
+pub fn container(
+    resource: &Resource,
+    ids: &[String],
+) -> Result<ContainerAllocateResponse, AllocateError> {
+    let devices = chosen(resource, ids)?;
+    let names: Vec<&str> = devices.iter().map(|device| device.id.as_str()).collect();
+    let names = names.join(",");
+    let mut envs = environment(&devices);
+    envs.insert(resource.request_env.to_string(), names.clone());
+    let annotation = format!("{ANNOTATION_PREFIX}{}", resource.class);
+    Ok(ContainerAllocateResponse {
+        envs,
+        annotations: HashMap::from([(annotation, names)]),
+        ..Default::default()
+    })
+}
+
+/// The devices' own variables. Where several devices give the same variable
+/// different values, it lists them all, in the order of the devices.
+fn environment(devices: &[&AdvertisedDevice]) -> HashMap<String, String> {
+    let mut values: HashMap<&EnvName, Vec<&str>> = HashMap::new();
+    for (name, value) in devices.iter().flat_map(|device| &device.env) {
+        let known = values.entry(name).or_default();
+        if !known.contains(&value.as_str()) {
+            known.push(value);
+        }
+    }
+    values
+        .into_iter()
+        .map(|(name, values)| (name.to_string(), values.join(",")))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::fixture::{device, resource, sick};
+
+    fn with_env(id: &str, env: &[(&str, &str)]) -> AdvertisedDevice {
+        let entry = |(name, value): &(&str, &str)| {
+            (
+                EnvName::try_from((*name).to_owned()).unwrap(),
+                (*value).to_owned(),
+            )
+        };
+        AdvertisedDevice {
+            env: env.iter().map(entry).collect(),
+            ..device(id)
+        }
+    }
+
+    fn ids(ids: &[&str]) -> Vec<String> {
+        ids.iter().map(|id| (*id).to_owned()).collect()
+    }
+
+    fn sorted(map: HashMap<String, String>) -> Vec<String> {
+        let mut lines: Vec<String> = map.iter().map(|(k, v)| format!("{k}={v}")).collect();
+        lines.sort();
+        lines
+    }
+
+    #[test]
+    fn an_answer_has_only_variables_and_one_annotation() {
+        let npus = resource(vec![device("npu-3"), device("npu-5"), device("npu-10")]);
+        let answer = container(&npus, &ids(&["npu-10", "npu-3"])).unwrap();
+        assert_eq!(sorted(answer.envs), ["DUMMY_VISIBLE_DEVICES=npu-3,npu-10"]);
+        assert_eq!(
+            sorted(answer.annotations),
+            ["devices.boathook.dev/dummy-npu=npu-3,npu-10"]
+        );
+        assert_eq!(
+            (
+                answer.mounts.len(),
+                answer.devices.len(),
+                answer.cdi_devices.len()
+            ),
+            (0, 0, 0)
+        );
+    }
+
+    #[test]
+    fn the_order_of_the_ids_and_their_repetition_change_nothing() {
+        let npus = resource(vec![device("a"), device("b")]);
+        let answers = [&["a", "b"][..], &["b", "a"], &["b", "a", "b"]];
+        let answers = answers.map(|asked| container(&npus, &ids(asked)).unwrap());
+        assert!(
+            answers.iter().all(|answer| *answer == answers[0]),
+            "{answers:?}"
+        );
+    }
+
+    #[test]
+    fn variables_of_several_devices_are_joined() {
+        let devices = resource(vec![
+            with_env("a", &[("QAT0", "a"), ("FIRMWARE", "2"), ("PORT", "1")]),
+            with_env("b", &[("QAT1", "b"), ("FIRMWARE", "2"), ("PORT", "0")]),
+        ]);
+        let answer = container(&devices, &ids(&["b", "a"])).unwrap();
+        let wanted = [
+            "DUMMY_VISIBLE_DEVICES=a,b",
+            "FIRMWARE=2",
+            "PORT=1,0",
+            "QAT0=a",
+            "QAT1=b",
+        ];
+        assert_eq!(sorted(answer.envs), wanted);
+    }
+
+    #[test]
+    fn what_can_not_be_given_is_refused_with_its_reason() {
+        let npus = resource(vec![device("npu-0"), sick("npu-1", "/dev/npu1 is missing")]);
+        let long = "x".repeat(10_000);
+        for (asked, code, said) in [
+            (
+                &["npu-2"][..],
+                Code::NotFound,
+                "dummy.com/npu has no device `npu-2`",
+            ),
+            (&["npu-0", ""], Code::NotFound, "no device ``"),
+            (&[&long], Code::NotFound, "xxx…`"),
+            (
+                &["npu-0", "npu-1"],
+                Code::FailedPrecondition,
+                "npu-1 of dummy.com/npu is unhealthy: /dev/npu1 is missing",
+            ),
+            (&[], Code::InvalidArgument, "asks for no device"),
+        ] {
+            let status = Status::from(container(&npus, &ids(asked)).unwrap_err());
+            assert_eq!(status.code(), code, "{asked:?}");
+            assert!(status.message().contains(said), "{status}");
+            assert!(status.message().len() < 300, "{status}");
+        }
+    }
+}

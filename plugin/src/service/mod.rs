@@ -1,0 +1,118 @@
+//! The device plugin API for one resource, as the kubelet calls it.
+
+mod allocate;
+mod preferred;
+mod streams;
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tonic::{Request, Response, Status};
+
+pub use allocate::{AllocateError, container};
+pub use preferred::{PreferredError, preferred};
+pub use streams::{DeviceStream, StreamCount};
+
+use crate::api::deviceplugin::device_plugin_server::DevicePlugin;
+use crate::api::deviceplugin::{
+    AllocateRequest, AllocateResponse, ContainerPreferredAllocationResponse, DevicePluginOptions,
+    Empty, PreStartContainerRequest, PreStartContainerResponse, PreferredAllocationRequest,
+    PreferredAllocationResponse,
+};
+use crate::catalog::Resource;
+
+/// What the kubelet may call beyond the necessary.
+pub const OPTIONS: DevicePluginOptions = DevicePluginOptions {
+    pre_start_required: false,
+    get_preferred_allocation_available: true,
+};
+
+/// Answers for one resource, with what its channel holds at that moment.
+#[derive(Debug, Clone)]
+pub struct Service {
+    resource: watch::Receiver<Arc<Resource>>,
+    streams: StreamCount,
+}
+
+impl Service {
+    /// A service whose streams end when the channel's sender is dropped, and
+    /// are counted in `streams`.
+    pub fn new(resource: watch::Receiver<Arc<Resource>>, streams: StreamCount) -> Self {
+        Service { resource, streams }
+    }
+
+    fn now(&self) -> Arc<Resource> {
+        Arc::clone(&self.resource.borrow())
+    }
+}
+
+#[tonic::async_trait]
+impl DevicePlugin for Service {
+    type ListAndWatchStream = DeviceStream;
+
+    async fn get_device_plugin_options(
+        &self,
+        _: Request<Empty>,
+    ) -> Result<Response<DevicePluginOptions>, Status> {
+        Ok(Response::new(OPTIONS))
+    }
+
+    async fn list_and_watch(&self, _: Request<Empty>) -> Result<Response<DeviceStream>, Status> {
+        Ok(Response::new(DeviceStream::new(
+            self.resource.clone(),
+            self.streams.enter(),
+        )))
+    }
+
+    async fn get_preferred_allocation(
+        &self,
+        request: Request<PreferredAllocationRequest>,
+    ) -> Result<Response<PreferredAllocationResponse>, Status> {
+        let resource = self.now();
+        let answers = request
+            .into_inner()
+            .container_requests
+            .into_iter()
+            .map(|asked| {
+                let size = usize::try_from(asked.allocation_size).map_err(|_| {
+                    Status::invalid_argument(format!(
+                        "{} devices can't be chosen",
+                        asked.allocation_size
+                    ))
+                })?;
+                let (available, must) =
+                    (asked.available_device_i_ds, asked.must_include_device_i_ds);
+                let device_i_ds = preferred(&resource, &available, &must, size)?;
+                Ok(ContainerPreferredAllocationResponse { device_i_ds })
+            });
+        let container_responses = answers.collect::<Result<_, Status>>()?;
+        Ok(Response::new(PreferredAllocationResponse {
+            container_responses,
+        }))
+    }
+
+    async fn allocate(
+        &self,
+        request: Request<AllocateRequest>,
+    ) -> Result<Response<AllocateResponse>, Status> {
+        let resource = self.now();
+        let containers = request.into_inner().container_requests;
+        let answers = containers
+            .iter()
+            .map(|asked| container(&resource, &asked.devices_ids));
+        let container_responses = answers.collect::<Result<_, _>>().inspect_err(|error| {
+            tracing::warn!("allocation refused: {error}");
+        })?;
+        Ok(Response::new(AllocateResponse {
+            container_responses,
+        }))
+    }
+
+    async fn pre_start_container(
+        &self,
+        request: Request<PreStartContainerRequest>,
+    ) -> Result<Response<PreStartContainerResponse>, Status> {
+        allocate::chosen(&self.now(), &request.get_ref().devices_ids)?;
+        Ok(Response::new(PreStartContainerResponse {}))
+    }
+}
