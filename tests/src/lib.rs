@@ -5,7 +5,7 @@
 //! devices and vendor libraries; [`rootfs`] and [`bundle`] make a container's
 //! files; [`runc`] runs it on cgroup v1 or v2 ([`cgroup_view`]); a [`probe`]
 //! inside reports what the container really sees; [`leftovers`] says what a
-//! container left on the machine.
+//! container left on the machine. A [`kubelet`] stands in for the real one.
 
 pub mod alias_device;
 pub mod binaries;
@@ -17,6 +17,7 @@ pub mod compile;
 pub mod demo_host;
 pub mod exit;
 pub mod fingerprint;
+pub mod kubelet;
 pub mod leftovers;
 pub mod loader;
 pub mod mountinfo;

@@ -1,0 +1,107 @@
+//! What can't be served is refused in words, and everything else goes on.
+
+use harness::kubelet::Allocation;
+
+use crate::node::{CARDS, NPU, NPUS, Node, PATIENCE};
+
+#[test]
+fn devices_that_can_not_be_given_are_refused_with_the_right_status() {
+    let mut node = Node::new(&[("cards", CARDS)]);
+    node.add_card(0, "mark-1", -1);
+    node.add_card(1, "mark-1", -1);
+    node.write("host/sys/card1/health", "burnt");
+    let kubelet = node.kubelet();
+    node.start_plugin();
+    let cards = "cards.example/mark-1";
+    kubelet.wait_devices(PATIENCE, cards).unwrap();
+    let long = "x".repeat(100_000);
+    for (ids, refusal) in [
+        (
+            &["card-7"][..],
+            "NotFound: cards.example/mark-1 has no device `card-7`",
+        ),
+        (&["card-0", "card-7"], "NotFound: "),
+        (
+            &["../../etc/passwd\n"],
+            "NotFound: cards.example/mark-1 has no device `../../etc/passwd\\n`",
+        ),
+        (&[&long], "NotFound: "),
+        (
+            &["card-1"],
+            "FailedPrecondition: card-1 of cards.example/mark-1 is unhealthy: ",
+        ),
+        (
+            &[],
+            "InvalidArgument: cards.example/mark-1: a container asks for no device",
+        ),
+    ] {
+        let refused = kubelet
+            .allocate(Allocation::of_ids(cards, ids))
+            .unwrap_err();
+        assert!(refused.starts_with(refusal), "{refused}");
+    }
+    kubelet
+        .allocate(Allocation::of_ids(cards, &["card-0"]))
+        .unwrap();
+}
+
+#[test]
+fn a_bad_class_is_named_once_and_the_others_are_served() {
+    let typo = NPUS.replace("resource", "resorce");
+    let mut node = Node::new(&[("broken", &typo), ("dummy-npu", NPUS)]);
+    let kubelet = node.kubelet();
+    node.start_plugin();
+    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    let said = "broken.toml:3: unknown key `resorce`, did you mean `resource`?";
+    node.wait_log(said);
+    // By now several looks at the host have been taken.
+    std::thread::sleep(std::time::Duration::from_millis(350));
+    assert_eq!(
+        node.log().matches("broken.toml").count(),
+        1,
+        "{}",
+        node.log()
+    );
+}
+
+#[test]
+fn without_any_class_the_plugin_stays_and_says_so() {
+    let mut node = Node::new(&[]);
+    node.start_plugin();
+    node.wait_log("no class in ");
+}
+
+#[test]
+fn two_classes_can_not_share_a_resource() {
+    let mut node = Node::new(&[("a", NPUS), ("b", NPUS)]);
+    let kubelet = node.kubelet();
+    node.start_plugin();
+    assert_eq!(kubelet.wait_devices(PATIENCE, NPU).unwrap().len(), 64);
+    node.wait_log("b: npu-0: dummy.com/npu is of class a already");
+}
+
+#[test]
+fn what_can_not_work_ends_the_process_with_one_line() {
+    let long = format!("/{}", "x".repeat(100));
+    for (arguments, code, said) in [
+        (
+            &["--kubelet-dir", "kubelet"][..],
+            1,
+            "give an absolute path",
+        ),
+        (&["--kubelet-dir", &long], 1, "use a shorter path"),
+        (
+            &["--config", "/nonexistent.toml"],
+            1,
+            "configuration: /nonexistent.toml: can't be read",
+        ),
+        (&["--rescan", "0"], 2, "not from 0.1 to 86400"),
+    ] {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_boathook-plugin"));
+        let output = command.args(arguments).output().unwrap();
+        let words = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {words}");
+        assert!(words.contains(said), "{arguments:?}: {words}");
+        assert!(code == 2 || words.lines().count() == 1, "{words}");
+    }
+}

@@ -1,0 +1,72 @@
+//! Devices come, go, fall ill and recover.
+
+use harness::kubelet::{DeviceReport, Event};
+
+use crate::node::{CARDS, Node, PATIENCE, wait_until};
+
+const MARK_1: &str = "cards.example/mark-1";
+const MARK_2: &str = "cards.example/mark-2";
+
+fn brief(devices: &[DeviceReport]) -> Vec<(&str, &str, Option<i64>)> {
+    devices
+        .iter()
+        .map(|d| (d.id.as_str(), d.health.as_str(), d.numa))
+        .collect()
+}
+
+#[test]
+fn health_goes_and_comes_back_and_is_said_once_each() {
+    let mut node = Node::new(&[("cards", CARDS)]);
+    node.add_card(2, "mark-1", 1);
+    node.add_card(10, "mark-1", -1);
+    let kubelet = node.kubelet();
+    node.start_plugin();
+    let well = [("card-2", "Healthy", Some(1)), ("card-10", "Healthy", None)];
+    assert_eq!(
+        brief(&kubelet.wait_devices(PATIENCE, MARK_1).unwrap()),
+        well
+    );
+
+    node.write("host/sys/card2/health", "burnt");
+    let ill = [
+        ("card-2", "Unhealthy", Some(1)),
+        ("card-10", "Healthy", None),
+    ];
+    assert_eq!(brief(&kubelet.wait_devices(PATIENCE, MARK_1).unwrap()), ill);
+
+    node.write("host/sys/card2/health", "ok");
+    assert_eq!(
+        brief(&kubelet.wait_devices(PATIENCE, MARK_1).unwrap()),
+        well
+    );
+    node.wait_log("card-2 is healthy again");
+    assert_eq!(
+        node.log().matches("card-2 is unhealthy").count(),
+        1,
+        "{}",
+        node.log()
+    );
+}
+
+#[test]
+fn a_resource_gets_its_server_with_its_first_device_and_loses_it_with_the_last() {
+    let mut node = Node::new(&[("cards", CARDS)]);
+    node.add_card(0, "mark-1", -1);
+    let kubelet = node.kubelet();
+    node.start_plugin();
+    kubelet.wait_devices(PATIENCE, MARK_1).unwrap();
+
+    node.add_card(1, "mark-2", -1);
+    assert_eq!(kubelet.wait_devices(PATIENCE, MARK_2).unwrap().len(), 1);
+    let both = [
+        "boathook-cards.example_mark-1.sock",
+        "boathook-cards.example_mark-2.sock",
+    ];
+    assert_eq!(node.sockets(), both);
+
+    node.remove("host/dev/card0");
+    let broken =
+        |event: &Event| matches!(event, Event::StreamBroken { resource } if resource == MARK_1);
+    kubelet.wait(PATIENCE, broken).unwrap();
+    wait_until("the first socket is gone", || node.sockets() == both[1..]);
+}

@@ -1,0 +1,218 @@
+//! A node for one test: a host tree, class files, and the plugin as a process.
+
+use std::fs::{self, File};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use harness::kubelet::{Config, FakeKubelet};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+/// Longer than anything takes that works.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The resource of [`NPUS`].
+pub(crate) const NPU: &str = "dummy.com/npu";
+
+/// 64 devices that are always there.
+pub(crate) const NPUS: &str = r#"
+version = 1
+resource = "dummy.com/npu"
+request = { env = "DUMMY_VISIBLE_DEVICES" }
+discover = [{ count = 64 }]
+device = { id = "npu-{index}", index = "{index}" }
+"#;
+
+/// Cards of several models, each a resource, with health and NUMA nodes.
+pub(crate) const CARDS: &str = r#"
+version = 1
+resource = "cards.example/{model}"
+request = { env = "CARD_VISIBLE_DEVICES" }
+
+[[discover]]
+path = "/dev/card{index:number}"
+attributes = [{ name = "model", file = "/sys/card{index}/model" }]
+
+[device]
+id = "card-{index}"
+index = "{index}"
+numa = "/sys/card{index}"
+health = [{ file = "/sys/card{index}/health", equals = "ok" }]
+env = { CARD_PORT = "/ports/{index}" }
+"#;
+
+pub(crate) struct Node {
+    root: TempDir,
+    plugin: Option<Child>,
+    arguments: Vec<String>,
+}
+
+impl Node {
+    /// A node with these class files; nothing runs on it yet.
+    pub(crate) fn new(classes: &[(&str, &str)]) -> Self {
+        let root = tempfile::Builder::new().prefix("bh").tempdir().unwrap();
+        for directory in ["classes", "host/dev", "host/sys", "kubelet"] {
+            fs::create_dir_all(root.path().join(directory)).unwrap();
+        }
+        let node = Node {
+            root,
+            plugin: None,
+            arguments: vec!["--rescan=0.1".to_owned()],
+        };
+        for (name, text) in classes {
+            node.write(&format!("classes/{name}.toml"), text);
+        }
+        let [classes, host] = ["classes", "host"].map(|name| node.path(name));
+        node.write(
+            "config.toml",
+            &format!("classes = [{classes:?}]\nhost_root = {host:?}\n"),
+        );
+        node
+    }
+
+    /// Further arguments for the plugin.
+    pub(crate) fn with_arguments(mut self, arguments: &[&str]) -> Self {
+        self.arguments
+            .extend(arguments.iter().map(|argument| (*argument).to_owned()));
+        self
+    }
+
+    pub(crate) fn path(&self, relative: &str) -> PathBuf {
+        self.root.path().join(relative)
+    }
+
+    pub(crate) fn write(&self, relative: &str, text: &str) {
+        let path = self.path(relative);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    pub(crate) fn remove(&self, relative: &str) {
+        fs::remove_file(self.path(relative)).unwrap();
+    }
+
+    /// A card for the class [`CARDS`].
+    pub(crate) fn add_card(&self, index: u32, model: &str, numa: i32) {
+        self.write(&format!("host/sys/card{index}/model"), model);
+        self.write(&format!("host/sys/card{index}/health"), "ok\n");
+        self.write(
+            &format!("host/sys/card{index}/numa_node"),
+            &format!("{numa}\n"),
+        );
+        self.write(&format!("host/dev/card{index}"), "");
+    }
+
+    pub(crate) fn kubelet(&self) -> FakeKubelet {
+        FakeKubelet::start(Config::new(&self.path("kubelet"))).unwrap()
+    }
+
+    pub(crate) fn sockets(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.path("kubelet/device-plugins")).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = names.filter(|name| name.starts_with("boathook-")).collect();
+        names.sort();
+        names
+    }
+
+    /// A further plugin for the same kubelet.
+    pub(crate) fn second_plugin(&self) -> SecondPlugin {
+        SecondPlugin(self.command().spawn().unwrap())
+    }
+
+    /// The command of the plugin, with its messages in the node's `log`.
+    fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_boathook-plugin"));
+        command.arg("--kubelet-dir").arg(self.path("kubelet"));
+        command
+            .arg("--config")
+            .arg(self.path("config.toml"))
+            .args(&self.arguments);
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.path("log"))
+            .unwrap();
+        command.env_clear().stdout(Stdio::null()).stderr(log);
+        command
+    }
+
+    pub(crate) fn start_plugin(&mut self) {
+        self.plugin = Some(self.command().spawn().unwrap());
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.plugin.as_ref().unwrap().id()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.pid().try_into().unwrap()), signal).unwrap();
+    }
+
+    /// Sends a signal and waits for the end: its status, and how long it took.
+    pub(crate) fn end_plugin(&mut self, signal: Signal) -> (ExitStatus, Duration) {
+        self.signal(signal);
+        let since = Instant::now();
+        let status = self.plugin.take().unwrap().wait().unwrap();
+        (status, since.elapsed())
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.path("log")).unwrap_or_default()
+    }
+
+    /// Waits until the log has a text.
+    pub(crate) fn wait_log(&self, wanted: &str) {
+        wait_until(wanted, || self.log().contains(wanted));
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the plugin's log:\n{}", self.log());
+        }
+        if self.plugin.is_some() {
+            let (status, _) = self.end_plugin(Signal::SIGTERM);
+            assert!(
+                std::thread::panicking() || status.signal().is_none(),
+                "{status}"
+            );
+        }
+    }
+}
+
+/// A plugin beside a node's own, killed at its end.
+pub(crate) struct SecondPlugin(Child);
+
+impl SecondPlugin {
+    pub(crate) fn kill(&mut self) {
+        // One that has ended already is none the worse for it.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for SecondPlugin {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Waits until `holds`.
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < end, "not in {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// How many descriptors a process has.
+pub(crate) fn descriptors(pid: u32) -> usize {
+    fs::read_dir(Path::new("/proc").join(pid.to_string()).join("fd"))
+        .unwrap()
+        .count()
+}

@@ -1,0 +1,162 @@
+//! The kubelet comes, goes, refuses, hangs, and is found again.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use harness::kubelet::{Config, Event, FakeKubelet, RegisterFault};
+
+use crate::node::{NPU, NPUS, Node, PATIENCE, wait_until};
+
+fn node() -> Node {
+    Node::new(&[("dummy-npu", NPUS)])
+}
+
+fn is_registered(event: &Event) -> bool {
+    matches!(event, Event::Registered { resource, .. } if resource == NPU)
+}
+
+#[test]
+fn all_devices_are_known_after_registration() {
+    let mut node = node();
+    let kubelet = node.kubelet();
+    node.start_plugin();
+    let devices = kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    let ids: Vec<&str> = devices.iter().map(|device| device.id.as_str()).collect();
+    let wanted: Vec<String> = (0..64).map(|index| format!("npu-{index}")).collect();
+    assert_eq!(ids, wanted);
+    assert!(
+        devices
+            .iter()
+            .all(|device| device.health == "Healthy" && device.numa.is_none())
+    );
+    assert_eq!(node.sockets(), ["boathook-dummy.com_npu.sock"]);
+}
+
+#[test]
+fn a_kubelet_that_starts_later_is_found_at_once() {
+    let mut node = node();
+    node.start_plugin();
+    node.wait_log("waiting for the kubelet to make");
+    let since = Instant::now();
+    let kubelet = node.kubelet();
+    kubelet.wait(PATIENCE, is_registered).unwrap();
+    let took = since.elapsed();
+    assert!(took < Duration::from_millis(500), "{took:?}");
+}
+
+#[test]
+fn a_kubelet_that_starts_again_is_registered_with_again() {
+    let mut node = node();
+    let mut kubelet = node.kubelet();
+    node.start_plugin();
+    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    for _ in 0..5 {
+        kubelet.resume().unwrap();
+        kubelet.wait(PATIENCE, is_registered).unwrap();
+        assert_eq!(kubelet.wait_devices(PATIENCE, NPU).unwrap().len(), 64);
+    }
+}
+
+#[test]
+fn a_deleted_socket_is_made_again_while_the_old_stream_goes_on() {
+    let mut node = node();
+    let kubelet = node.kubelet();
+    node.start_plugin();
+    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    node.remove("kubelet/device-plugins/boathook-dummy.com_npu.sock");
+    // Registered anew, by the new socket, and without a break of the stream.
+    let next = |event: &Event| !matches!(event, Event::Devices { .. });
+    assert!(is_registered(&kubelet.wait(PATIENCE, next).unwrap()));
+    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    assert_eq!(node.sockets(), ["boathook-dummy.com_npu.sock"]);
+}
+
+#[test]
+fn a_directory_that_is_removed_and_made_anew_is_used_again() {
+    let mut node = node();
+    let mut kubelet = node.kubelet();
+    node.start_plugin();
+    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    kubelet.stop();
+    fs::remove_dir_all(node.path("kubelet")).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    kubelet.resume().unwrap();
+    kubelet.wait(PATIENCE, is_registered).unwrap();
+    assert_eq!(kubelet.wait_devices(PATIENCE, NPU).unwrap().len(), 64);
+}
+
+#[test]
+fn a_refusal_is_said_once_and_tried_again() {
+    let mut node = node();
+    let config = Config::new(&node.path("kubelet"));
+    let refuse = RegisterFault::Refuse("not\ntoday".to_owned());
+    let mut kubelet = FakeKubelet::start(Config {
+        register: refuse,
+        ..config
+    })
+    .unwrap();
+    node.start_plugin();
+    node.wait_log("the kubelet refused the registration: Unknown: not\\ntoday; will try again");
+    for _ in 0..4 {
+        kubelet
+            .wait(PATIENCE, |event| matches!(event, Event::Refused { .. }))
+            .unwrap();
+    }
+    kubelet.set_register_fault(RegisterFault::None);
+    kubelet.wait(PATIENCE, is_registered).unwrap();
+    assert_eq!(node.log().matches("refused").count(), 1, "{}", node.log());
+}
+
+#[test]
+fn a_registration_that_hangs_is_given_up_and_tried_again() {
+    let mut node = node().with_arguments(&["--register-timeout=0.3"]);
+    let config = Config::new(&node.path("kubelet"));
+    let mut kubelet = FakeKubelet::start(Config {
+        register: RegisterFault::Hang,
+        ..config
+    })
+    .unwrap();
+    node.start_plugin();
+    node.wait_log("the kubelet did not answer the registration in 0.3 s; will try again");
+    kubelet.set_register_fault(RegisterFault::None);
+    kubelet.wait(PATIENCE, is_registered).unwrap();
+}
+
+#[test]
+fn a_socket_that_nobody_serves_is_said_and_waited_for() {
+    let mut node = node();
+    let mut kubelet = node.kubelet();
+    kubelet.stop();
+    node.start_plugin();
+    node.wait_log("can't reach the kubelet at ");
+    kubelet.resume().unwrap();
+    kubelet.wait(PATIENCE, is_registered).unwrap();
+}
+
+#[test]
+fn the_newest_of_two_plugins_serves_and_the_other_waits() {
+    let mut node = node();
+    let kubelet = node.kubelet();
+    node.start_plugin();
+    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    let mut second = node.second_plugin();
+    kubelet.wait(PATIENCE, is_registered).unwrap();
+    // Were they to fight for the socket, registrations would go on and on.
+    let more = kubelet.wait(Duration::from_millis(500), is_registered);
+    assert!(more.is_err(), "{more:?}");
+    // The second dies without cleaning up: the first takes over.
+    second.kill();
+    node.remove("kubelet/device-plugins/boathook-dummy.com_npu.sock");
+    kubelet.wait(PATIENCE, is_registered).unwrap();
+}
+
+#[test]
+fn sockets_of_a_killed_process_are_removed_at_the_next_start() {
+    let mut node = node();
+    let kubelet = node.kubelet();
+    let stale = node.path("kubelet/device-plugins/boathook-gone.example_x.sock");
+    drop(std::os::unix::net::UnixListener::bind(&stale).unwrap());
+    node.start_plugin();
+    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    wait_until("the stale socket is removed", || !stale.exists());
+}

@@ -1,0 +1,138 @@
+//! What happens to a fake kubelet, in order.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+/// One thing that happened. As JSON: `{"event":"registered","resource":"…"}`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum Event {
+    /// The kubelet serves its socket.
+    Started {
+        /// The socket's path.
+        socket: String,
+    },
+    /// The kubelet died.
+    Stopped {},
+    /// A plugin registered and was dialled.
+    Registered {
+        /// Its resource.
+        resource: String,
+        /// The name of its socket.
+        endpoint: String,
+    },
+    /// A registration failed.
+    Refused {
+        /// The resource.
+        resource: String,
+        /// Why.
+        reason: String,
+    },
+    /// A plugin told of its devices, all of them.
+    Devices {
+        /// The resource.
+        resource: String,
+        /// The devices, in the plugin's order.
+        devices: Vec<DeviceReport>,
+    },
+    /// A plugin's stream ended: its devices count as unhealthy.
+    StreamBroken {
+        /// The resource.
+        resource: String,
+    },
+    /// A container was given devices.
+    Allocated {
+        /// The resource.
+        resource: String,
+        /// The devices.
+        ids: Vec<String>,
+        /// The pod.
+        pod_uid: String,
+        /// The container in it.
+        container: String,
+        /// The container's environment, as far as kubelet and pod make it.
+        envs: BTreeMap<String, String>,
+        /// The container's annotations, as containerd writes them.
+        annotations: BTreeMap<String, String>,
+    },
+    /// What was asked for failed.
+    Error {
+        /// Why.
+        message: String,
+    },
+}
+
+/// One device as a plugin told of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DeviceReport {
+    /// Its id.
+    pub id: String,
+    /// `Healthy` or `Unhealthy`.
+    pub health: String,
+    /// Its first NUMA node, if it has any.
+    pub numa: Option<i64>,
+}
+
+/// All events since the beginning, shared by whoever writes and waits.
+#[derive(Debug, Clone, Default)]
+pub struct EventLog(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    log: Mutex<Log>,
+    news: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Log {
+    events: Vec<Event>,
+    /// Up to here, a wait has seen them.
+    seen: usize,
+}
+
+impl EventLog {
+    /// Adds an event.
+    pub fn push(&self, event: Event) {
+        self.lock().events.push(event);
+        self.0.news.notify_all();
+    }
+
+    /// The events from the one numbered `from`; waits if there is none yet.
+    pub fn next(&self, from: usize) -> Vec<Event> {
+        let log = self.lock();
+        let log = self.0.news.wait_while(log, |log| log.events.len() <= from);
+        log.unwrap_or_else(PoisonError::into_inner).events[from..].to_vec()
+    }
+
+    /// Waits for an event after the last one that a wait returned.
+    ///
+    /// # Errors
+    /// It does not come in `patience`; the error has what came instead.
+    pub fn wait(&self, patience: Duration, wanted: impl Fn(&Event) -> bool) -> io::Result<Event> {
+        let end = Instant::now() + patience;
+        let mut log = self.lock();
+        let from = log.seen;
+        loop {
+            if let Some(at) = (log.seen..log.events.len()).find(|at| wanted(&log.events[*at])) {
+                log.seen = at + 1;
+                return Ok(log.events[at].clone());
+            }
+            log.seen = log.events.len();
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let came = format!("not in {patience:?}; these came: {:?}", &log.events[from..]);
+                return Err(io::Error::new(io::ErrorKind::TimedOut, came));
+            }
+            let waited = self.0.news.wait_timeout(log, left);
+            log = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Log> {
+        self.0.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,119 @@
+//! One run of the kubelet: a thread with its own runtime, so that its end
+//! breaks every connection, as the end of a process does.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use plugin::api::KUBELET_SOCKET;
+use plugin::api::deviceplugin::registration_server::RegistrationServer;
+use tokio::net::UnixListener;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{mpsc, oneshot};
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::Server;
+
+use super::manager::{Allocated, Allocation, Manager};
+use super::registration::{RegisterFault, Registration};
+use super::{Config, Event, EventLog};
+
+/// A running kubelet.
+pub(super) struct Life {
+    commands: mpsc::UnboundedSender<Command>,
+    thread: JoinHandle<()>,
+}
+
+enum Command {
+    Allocate(Allocation, oneshot::Sender<Result<Allocated, String>>),
+    SetRegisterFault(RegisterFault),
+    End,
+}
+
+impl Life {
+    /// Does what the kubelet does at its start.
+    pub(super) fn begin(config: Config, log: EventLog) -> io::Result<Self> {
+        let directory = config.dir.join("device-plugins");
+        fs::create_dir_all(&directory)?;
+        remove_sockets(&directory)?;
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let socket = directory.join(KUBELET_SOCKET);
+        let listener = {
+            let _context = runtime.enter();
+            UnixListener::bind(&socket)?
+        };
+        log.push(Event::Started {
+            socket: socket.display().to_string(),
+        });
+        let (commands, orders) = mpsc::unbounded_channel();
+        let thread = std::thread::spawn(move || live(&runtime, listener, orders, config, log));
+        Ok(Life { commands, thread })
+    }
+
+    pub(super) fn allocate(&self, allocation: Allocation) -> Result<Allocated, String> {
+        let (answer, answered) = oneshot::channel();
+        let order = Command::Allocate(allocation, answer);
+        let answered = match self.commands.send(order) {
+            Ok(()) => answered.blocking_recv().ok(),
+            Err(_) => None,
+        };
+        answered.unwrap_or_else(|| Err("the kubelet died".to_owned()))
+    }
+
+    pub(super) fn set_register_fault(&self, fault: RegisterFault) {
+        // A kubelet that died has no faults any more.
+        let _ = self.commands.send(Command::SetRegisterFault(fault));
+    }
+
+    pub(super) fn end(self) {
+        let _ = self.commands.send(Command::End);
+        let _ = self.thread.join();
+    }
+}
+
+fn live(
+    runtime: &Runtime,
+    listener: UnixListener,
+    mut orders: mpsc::UnboundedReceiver<Command>,
+    config: Config,
+    log: EventLog,
+) {
+    runtime.block_on(async {
+        let manager = Arc::new(Manager::new(&config, log));
+        let (registration, fault) = Registration::new(Arc::clone(&manager), config.register);
+        let serving = Server::builder().serve_with_incoming(
+            RegistrationServer::new(registration),
+            UnixListenerStream::new(listener),
+        );
+        let obeying = async {
+            while let Some(order) = orders.recv().await {
+                match order {
+                    Command::Allocate(allocation, answer) => {
+                        let _ = answer.send(manager.allocate(allocation).await);
+                    }
+                    Command::SetRegisterFault(wanted) => {
+                        fault.send_replace(wanted);
+                    }
+                    Command::End => return,
+                }
+            }
+        };
+        tokio::select! {
+            _ = serving => {}
+            () = obeying => {}
+        }
+    });
+}
+
+/// The kubelet starts with an empty directory, but for its checkpoint.
+fn remove_sockets(directory: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_type()?.is_socket() {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,147 @@
+//! A kubelet that is only a device manager, and behaves as the real one does
+//! (kubernetes/kubernetes, pkg/kubelet/cm/devicemanager):
+//!
+//! - when it starts it deletes the sockets of its device plugins and keeps its
+//!   checkpoint;
+//! - it dials a plugin back while that waits for the answer to Register;
+//! - it keeps each plugin's ListAndWatch stream, and takes all its devices for
+//!   unhealthy when the stream breaks;
+//! - it passes a plugin's environment and annotations on as the kubelet and
+//!   containerd do, and records what it gave in its checkpoint.
+//!
+//! Its faults can be asked for: see [`RegisterFault`] and [`FakeKubelet::stop`].
+
+mod checkpoint;
+mod container;
+mod endpoint;
+mod event;
+mod life;
+mod manager;
+mod registration;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub use event::{DeviceReport, Event, EventLog};
+pub use manager::{Allocated, Allocation};
+pub use registration::RegisterFault;
+
+use life::Life;
+
+/// What a fake kubelet is made with.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Its root; `device-plugins` is made in it.
+    pub dir: PathBuf,
+    /// containerd's `container_annotations`: patterns of keys that reach a
+    /// container.
+    pub container_annotations: Vec<String>,
+    /// What is wrong with its Register.
+    pub register: RegisterFault,
+}
+
+impl Config {
+    /// A kubelet without faults, whose containerd passes our annotations on.
+    pub fn new(dir: &Path) -> Self {
+        Config {
+            dir: dir.to_owned(),
+            container_annotations: vec!["devices.boathook.dev/*".to_owned()],
+            register: RegisterFault::None,
+        }
+    }
+}
+
+/// A fake kubelet, which runs in a thread of its own.
+pub struct FakeKubelet {
+    config: Config,
+    log: EventLog,
+    life: Option<Life>,
+}
+
+impl FakeKubelet {
+    /// Starts one.
+    ///
+    /// # Errors
+    /// Its directory can't be made, or its socket not be bound.
+    pub fn start(config: Config) -> io::Result<Self> {
+        let log = EventLog::default();
+        let life = Some(Life::begin(config.clone(), log.clone())?);
+        Ok(FakeKubelet { config, log, life })
+    }
+
+    /// What has happened, and word of what will.
+    pub fn log(&self) -> &EventLog {
+        &self.log
+    }
+
+    /// Waits until something happens that `wanted` accepts, or has happened
+    /// since the last wait.
+    ///
+    /// # Errors
+    /// It does not happen in `patience`; the error tells what did.
+    pub fn wait(&self, patience: Duration, wanted: impl Fn(&Event) -> bool) -> io::Result<Event> {
+        self.log.wait(patience, wanted)
+    }
+
+    /// Waits until a resource is registered and its devices are known.
+    ///
+    /// # Errors
+    /// See [`FakeKubelet::wait`].
+    pub fn wait_devices(
+        &self,
+        patience: Duration,
+        resource: &str,
+    ) -> io::Result<Vec<DeviceReport>> {
+        let of_resource =
+            |event: &Event| matches!(event, Event::Devices { resource: r, .. } if r == resource);
+        match self.wait(patience, of_resource)? {
+            Event::Devices { devices, .. } => Ok(devices),
+            other => Err(io::Error::other(format!("{other:?}"))),
+        }
+    }
+
+    /// Gives devices to a container, as at a pod's admission.
+    ///
+    /// # Errors
+    /// There is no such resource, there are too few devices, the plugin
+    /// refuses (the message begins with the gRPC code), or the kubelet is
+    /// stopped.
+    pub fn allocate(&self, allocation: Allocation) -> Result<Allocated, String> {
+        let life = self.life.as_ref().ok_or("the kubelet is stopped")?;
+        life.allocate(allocation)
+    }
+
+    /// Changes what is wrong with Register, from the next start on or, if it
+    /// runs, at once.
+    pub fn set_register_fault(&mut self, fault: RegisterFault) {
+        self.config.register = fault.clone();
+        if let Some(life) = &self.life {
+            life.set_register_fault(fault);
+        }
+    }
+
+    /// Dies, as if killed: connections break, its socket's file stays.
+    pub fn stop(&mut self) {
+        if let Some(life) = self.life.take() {
+            life.end();
+            self.log.push(Event::Stopped {});
+        }
+    }
+
+    /// Starts again after [`FakeKubelet::stop`].
+    ///
+    /// # Errors
+    /// See [`FakeKubelet::start`].
+    pub fn resume(&mut self) -> io::Result<()> {
+        self.stop();
+        self.life = Some(Life::begin(self.config.clone(), self.log.clone())?);
+        Ok(())
+    }
+}
+
+impl Drop for FakeKubelet {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
