@@ -1,2 +1,19 @@
-//! Placeholder.
-fn main() {}
+//! `boathook-init`: installs the hook on a host, reports on it and removes it.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+mod cli;
+mod command;
+
+fn main() -> ExitCode {
+    match command::run(cli::Cli::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("boathook-init: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

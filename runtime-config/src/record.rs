@@ -60,6 +60,20 @@ impl Record {
         self.files.iter().map(|f| f.path.as_path())
     }
 
+    /// The files that no longer hold what was written to them.
+    ///
+    /// # Errors
+    /// A file can't be read.
+    pub fn verify(&self, host: &HostRoot) -> Result<Vec<&Path>, Error> {
+        let mut changed = Vec::new();
+        for file in &self.files {
+            if host.read(&file.path)?.as_ref() != file.written.first() {
+                changed.push(file.path.as_path());
+            }
+        }
+        Ok(changed)
+    }
+
     pub(crate) fn file(&self, path: &Path) -> Option<&RecordedFile> {
         self.files.iter().find(|f| f.path == path)
     }

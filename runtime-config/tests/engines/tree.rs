@@ -26,7 +26,8 @@ pub(crate) fn files(root: &Path) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     walk(root, root, &mut |path, relative| {
         if path.is_file() {
-            found.insert(relative.to_owned(), fs::read_to_string(path).unwrap());
+            let text = String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned();
+            found.insert(relative.to_owned(), text);
         }
     });
     found

@@ -1,0 +1,71 @@
+//! What can go wrong, and what the operator should do about it.
+
+use std::path::PathBuf;
+
+/// A failure while installing, reporting or uninstalling.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file of the host, or an engine's configuration.
+    #[error(transparent)]
+    Host(#[from] runtime_config::Error),
+    /// A file to be installed is missing or unfit.
+    #[error("{path} can't be installed: {problem}; use the image or archive of this release")]
+    Payload {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A program for another kind of machine.
+    #[error(
+        "{path} is a program for {found}, but this host is {host}; \
+         use the image or archive for {host}"
+    )]
+    Architecture {
+        /// The file.
+        path: PathBuf,
+        /// The machine that it is for.
+        found: String,
+        /// The machine that this is.
+        host: &'static str,
+    },
+    /// Another installer holds the lock.
+    #[error("another boathook-init is at work on {path}; try again when it has ended")]
+    Busy {
+        /// The locked directory.
+        path: PathBuf,
+    },
+    /// No engine was found.
+    #[error("no container engine was found under {root}; name one with --engine ({known})")]
+    NoEngine {
+        /// The host's root.
+        root: PathBuf,
+        /// The names that would do.
+        known: String,
+    },
+    /// Containers still need the wrapper runtime.
+    #[error(
+        "containers still run by boathook-runtime, and could not be stopped without it: {ids}; \
+         stop them first, or use --force"
+    )]
+    InUse {
+        /// The containers' ids.
+        ids: String,
+    },
+    /// What an earlier installation left can't be understood.
+    #[error("{path} is not valid: {message}; restore it from a backup, or remove it")]
+    Manifest {
+        /// The manifest.
+        path: PathBuf,
+        /// Why.
+        message: String,
+    },
+    /// A step failed, and so did taking back the steps before it.
+    #[error("{first}; and taking back the earlier steps failed too: {second}")]
+    Rollback {
+        /// What failed first.
+        first: Box<Error>,
+        /// What failed while undoing.
+        second: Box<Error>,
+    },
+}

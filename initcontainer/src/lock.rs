@@ -1,0 +1,57 @@
+//! One installer at a time.
+//!
+//! The lock is flock(2) on a directory, so it leaves no file behind and ends
+//! with the process that holds it, however that ends.
+
+use std::fs::File;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use runtime_config::{Error as HostError, HostRoot};
+
+use crate::error::Error;
+use crate::layout::ROOT;
+
+/// The right to change a host, until it is dropped.
+#[derive(Debug)]
+pub struct Lock {
+    held: Vec<Flock<File>>,
+}
+
+impl Lock {
+    /// Takes the lock on a host: on the installation's directory, or on the
+    /// nearest directory above it that exists.
+    ///
+    /// # Errors
+    /// Another installer has it.
+    pub fn take(host: &HostRoot) -> Result<Self, Error> {
+        let root = Path::new(ROOT);
+        let nearest = root
+            .ancestors()
+            .find(|dir| host.exists(dir))
+            .unwrap_or(root);
+        Ok(Self {
+            held: vec![lock(host, nearest)?],
+        })
+    }
+
+    /// Takes the lock on the installation's directory too, once it was made,
+    /// for that is where another installer will look from now on.
+    ///
+    /// # Errors
+    /// Another installer was faster.
+    pub fn extend(&mut self, host: &HostRoot) -> Result<(), Error> {
+        self.held.push(lock(host, Path::new(ROOT))?);
+        Ok(())
+    }
+}
+
+fn lock(host: &HostRoot, dir: &Path) -> Result<Flock<File>, Error> {
+    let at = host.locate(dir)?;
+    let file = File::open(&at).map_err(HostError::io("open", &at))?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
+        Errno::EWOULDBLOCK => Error::Busy { path: at },
+        other => HostError::io("lock", &at)(other.into()).into(),
+    })
+}

@@ -1,0 +1,48 @@
+//! What an installation remembers of the host, engines apart.
+
+use std::path::{Path, PathBuf};
+
+use runtime_config::HostRoot;
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+use crate::layout::MANIFEST;
+
+/// The mode of everything in the state directory: a copy of an engine's
+/// configuration may hold what not everyone may read.
+pub const MODE: u32 = 0o600;
+
+/// What was there before, so that uninstalling can bring it back.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// The directories that did not exist, outermost first.
+    pub made_dirs: Vec<PathBuf>,
+    /// The text of the configuration that was written; `None`: there was one.
+    pub config: Option<String>,
+}
+
+impl Manifest {
+    /// The host's manifest; `None` when nothing is installed.
+    ///
+    /// # Errors
+    /// It can't be read or understood.
+    pub fn load(host: &HostRoot) -> Result<Option<Self>, Error> {
+        let path = Path::new(MANIFEST);
+        let Some(text) = host.read(path)? else {
+            return Ok(None);
+        };
+        serde_json::from_str(&text)
+            .map(Some)
+            .map_err(|e| Error::Manifest {
+                path: path.into(),
+                message: e.to_string(),
+            })
+    }
+
+    /// The manifest as a file's text.
+    pub fn to_text(&self) -> String {
+        // Strings and lists alone: serialising them has no way to fail.
+        serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
+    }
+}

@@ -1,0 +1,161 @@
+//! What is installed on a host, and what is missing.
+
+use std::fmt;
+use std::path::Path;
+
+use runtime_config::{Engine, HostRoot, Loaded, Record, loaded};
+use serde::Serialize;
+
+use crate::error::Error;
+use crate::install::{current, installed};
+use crate::layout::{HOOK, RUNTIME, record};
+
+/// The state of a host.
+#[derive(Debug, Serialize)]
+pub struct Status {
+    /// The version in use; `None`: nothing is installed.
+    pub version: Option<String>,
+    /// Every version on the host.
+    pub versions: Vec<String>,
+    /// The engines that were found, or were configured.
+    pub engines: Vec<EngineStatus>,
+    /// What is missing, in words.
+    pub missing: Vec<String>,
+}
+
+/// The state of one engine.
+#[derive(Debug, Serialize)]
+pub struct EngineStatus {
+    /// The engine.
+    pub engine: Engine,
+    /// What told that it is there; `None`: it was not found.
+    pub found: Option<&'static Path>,
+    /// Whether it is told to call the hook.
+    pub configured: bool,
+    /// Whether the running engine knows: "yes", "no", "not running", or "-".
+    pub loaded: &'static str,
+}
+
+impl Status {
+    /// Looks at a host. Changes nothing.
+    ///
+    /// # Errors
+    /// A file can't be read.
+    pub fn read(host: &HostRoot) -> Result<Self, Error> {
+        let version = current(host)?.map(|v| v.to_string_lossy().into_owned());
+        let mut missing = Vec::new();
+        for program in [HOOK, RUNTIME] {
+            if version.is_some() && !host.exists(Path::new(program)) {
+                missing.push(format!("{program}: install again"));
+            }
+        }
+        let mut engines = Vec::new();
+        for engine in Engine::ALL {
+            let known = Record::load(host, &record(engine))?;
+            let found = engine.detect(host);
+            if found.is_some() || known.is_some() {
+                engines.push(engine_status(
+                    host,
+                    engine,
+                    found,
+                    known.as_ref(),
+                    &mut missing,
+                )?);
+            }
+        }
+        let versions = installed(host)?;
+        Ok(Self {
+            version,
+            versions,
+            engines,
+            missing,
+        })
+    }
+
+    /// Whether a version is installed and nothing is missing.
+    pub fn is_complete(&self) -> bool {
+        self.version.is_some() && self.missing.is_empty()
+    }
+}
+
+fn engine_status(
+    host: &HostRoot,
+    engine: Engine,
+    found: Option<&'static Path>,
+    known: Option<&Record>,
+    missing: &mut Vec<String>,
+) -> Result<EngineStatus, Error> {
+    let Some(known) = known else {
+        return Ok(EngineStatus {
+            engine,
+            found,
+            configured: false,
+            loaded: "-",
+        });
+    };
+    let changed = known.verify(host)?;
+    for path in &changed {
+        missing.push(format!(
+            "{engine}: {} was changed: install again",
+            path.display()
+        ));
+    }
+    let loaded = match loaded(host, engine, known) {
+        Loaded::Yes => "yes",
+        Loaded::NotRunning => "not running",
+        Loaded::No => {
+            missing.push(format!(
+                "{engine} has not read its configuration: restart it"
+            ));
+            "no"
+        }
+    };
+    Ok(EngineStatus {
+        engine,
+        found,
+        configured: changed.is_empty(),
+        loaded,
+    })
+}
+
+/// The table for people.
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.version {
+            None => writeln!(f, "boathook is not installed")?,
+            Some(version) => {
+                let others = self.versions.iter().filter(|v| *v != version);
+                let others: Vec<_> = others.map(String::as_str).collect();
+                write!(f, "boathook {version} is installed")?;
+                match others.as_slice() {
+                    [] => writeln!(f)?,
+                    kept => writeln!(f, "; kept beside it: {}", kept.join(", "))?,
+                }
+            }
+        }
+        if !self.engines.is_empty() {
+            writeln!(
+                f,
+                "\n{:<12}{:<12}{:<13}FOUND BY",
+                "ENGINE", "CONFIGURED", "LOADED"
+            )?;
+        }
+        for row in &self.engines {
+            let configured = if row.configured { "yes" } else { "no" };
+            let found = row
+                .found
+                .map_or("-".into(), |path| path.display().to_string());
+            writeln!(
+                f,
+                "{:<12}{configured:<12}{:<13}{found}",
+                row.engine, row.loaded
+            )?;
+        }
+        if !self.missing.is_empty() {
+            writeln!(f, "\nmissing:")?;
+        }
+        self.missing
+            .iter()
+            .try_for_each(|line| writeln!(f, "  {line}"))
+    }
+}

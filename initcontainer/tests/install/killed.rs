@@ -1,0 +1,213 @@
+//! SIGKILL after every step, and at any time.
+//!
+//! Whenever it comes, each file is what it was or what it shall be, the link
+//! leads to a complete version, and an engine that refers to the hook finds it.
+//! From there a second run gets where the first would have got, and a removal
+//! gets back to the beginning.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use initcontainer::step::{self, Step};
+use initcontainer::uninstall;
+use nix::sys::signal::{Signal, kill, raise};
+use nix::unistd::Pid;
+use runtime_config::{Engine, HostRoot};
+
+use crate::site::{Site, fixture};
+use crate::tree;
+
+/// Tells the child what to do: the release, the host, the version, the engine,
+/// and after which step to die.
+const CHILD: &str = "INSTALL_TEST_CHILD";
+
+/// Engines with one file, with two and a directory, and with an edit in place.
+const CASES: [(&str, Engine); 4] = [
+    ("containerd/1.7-kubeadm", Engine::Containerd),
+    ("containerd/2.0-no-imports", Engine::Containerd),
+    ("crio/1.36-package", Engine::Crio),
+    ("docker/20.10-nvidia-runtime", Engine::Docker),
+];
+
+/// Not a test of its own: what a child process does, see [`killed_at`].
+#[test]
+fn child() {
+    let Ok(orders) = std::env::var(CHILD) else {
+        return;
+    };
+    let orders: Vec<&str> = orders.split('\n').collect();
+    let [release, root, version, engine, last] = orders[..] else {
+        panic!("{orders:?}");
+    };
+    let (host, last) = (HostRoot::new(root), last.parse::<usize>().unwrap());
+    let steps = steps(&host, release, version, engine.parse().unwrap());
+    let mut done = 0;
+    step::run(&host, &steps, |_| {
+        done += 1;
+        if done == last {
+            raise(Signal::SIGKILL).unwrap();
+        }
+        Ok(())
+    })
+    .unwrap();
+}
+
+fn steps(host: &HostRoot, release: &str, version: &str, engine: Engine) -> Vec<Step> {
+    if version == "none" {
+        return uninstall::plan(host, &[], false).unwrap().steps;
+    }
+    let payload = initcontainer::payload::Payload::read(version, release.as_ref(), None).unwrap();
+    let options = crate::site::options();
+    initcontainer::install::plan(host, &payload, &[engine], &options)
+        .unwrap()
+        .steps
+}
+
+/// Installs `version` (or uninstalls, for "none") in a process that dies after
+/// the step `last`; gives whether it died.
+fn killed_at(site: &Site, version: &str, engine: Engine, last: usize) -> bool {
+    let (release, root) = (site.release(), site.root());
+    let orders = format!(
+        "{}\n{}\n{version}\n{engine}\n{last}",
+        release.display(),
+        root.display()
+    );
+    let status = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "killed::child"])
+        .env(CHILD, orders)
+        .output()
+        .unwrap()
+        .status;
+    assert!(status.success() || status.signal() == Some(9), "{status}");
+    !status.success()
+}
+
+/// The host works: what refers to the hook finds a complete version.
+fn assert_whole(site: &Site, engine: Engine) {
+    let files = tree::snapshot(site.root());
+    let refers = |name: &str| {
+        let text = fs::read_to_string(site.root().join(name)).unwrap_or_default();
+        text.contains("/opt/boathook/current/")
+    };
+    let record = format!("opt/boathook/state/{engine}.json");
+    let configured = files.keys().any(|path| {
+        let name = path.to_str().unwrap();
+        name.starts_with("etc/") && name != "etc/boathook/config.toml" && refers(name)
+    });
+    if configured {
+        assert!(site.root().join(&record).exists());
+        for name in ["boathook", "boathook-runtime", "boathook-init"] {
+            let program = site.root().join("opt/boathook/current/bin").join(name);
+            assert_eq!(
+                fs::read(&program).unwrap(),
+                fs::read(site.release().join("bin").join(name)).unwrap()
+            );
+        }
+    }
+}
+
+#[test]
+fn an_installation_killed_after_any_step_goes_on_or_back() {
+    for (name, engine) in CASES {
+        let reference = Site::new(&fixture(name));
+        reference.install("0.1.0", &[engine]);
+        let installed = tree::files(reference.root());
+        for last in 1.. {
+            let site = Site::new(&fixture(name));
+            let before = tree::snapshot(site.root());
+            if !killed_at(&site, "0.1.0", engine, last) {
+                assert!(last > 6, "{name}: only {last} steps");
+                break;
+            }
+            assert_whole(&site, engine);
+            site.install("0.1.0", &[engine]);
+            assert_eq!(
+                tree::files(site.root()),
+                installed,
+                "{name}: on from step {last}"
+            );
+            site.uninstall();
+            assert_eq!(
+                tree::snapshot(site.root()),
+                before,
+                "{name}: on from step {last}, back"
+            );
+
+            let site = Site::new(&fixture(name));
+            killed_at(&site, "0.1.0", engine, last);
+            site.uninstall();
+            assert_eq!(
+                tree::snapshot(site.root()),
+                before,
+                "{name}: back from step {last}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_upgrade_killed_after_any_step_is_the_old_version_or_the_new() {
+    let (name, engine) = CASES[1];
+    for last in 1.. {
+        let site = Site::new(&fixture(name));
+        let before = tree::snapshot(site.root());
+        site.install("0.1.0", &[engine]);
+        if !killed_at(&site, "0.2.0", engine, last) {
+            assert!(last > 2, "only {last} steps");
+            break;
+        }
+        assert_whole(&site, engine);
+        let current = fs::read_link(site.root().join("opt/boathook/current")).unwrap();
+        assert!(["0.1.0", "0.2.0"].contains(&current.to_str().unwrap()));
+        site.uninstall();
+        assert_eq!(tree::snapshot(site.root()), before, "back from step {last}");
+    }
+}
+
+#[test]
+fn a_removal_killed_after_any_step_can_be_finished() {
+    for (name, engine) in CASES {
+        for last in 1.. {
+            let site = Site::new(&fixture(name));
+            let before = tree::snapshot(site.root());
+            site.install("0.1.0", &[engine]);
+            if !killed_at(&site, "none", engine, last) {
+                assert!(last > 3, "{name}: only {last} steps");
+                break;
+            }
+            assert_whole(&site, engine);
+            site.uninstall();
+            assert_eq!(
+                tree::snapshot(site.root()),
+                before,
+                "{name}: on from step {last}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_program_killed_at_any_time_leaves_a_host_that_can_be_undone() {
+    let mut killed = 0;
+    for tick in 0..40 {
+        let site = Site::new(&fixture("crio/1.36-package"));
+        site.set_programs(&vec![7; 1 << 20]);
+        let before = tree::snapshot(site.root());
+        let mut command = site.command(&["install", "--engine", "crio"]);
+        let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_micros(500 * tick));
+        let _ = kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGKILL);
+        killed += i32::from(child.wait().unwrap().signal() == Some(9));
+        assert_whole(&site, Engine::Crio);
+        site.uninstall();
+        assert_eq!(
+            tree::snapshot(site.root()),
+            before,
+            "killed after {} us",
+            500 * tick
+        );
+    }
+    assert!(killed > 0, "the program was never killed in time");
+}

@@ -1,0 +1,16 @@
+//! Installing, upgrading and uninstalling on hosts that are trees in a
+//! temporary directory, by the library and by the program.
+
+// Helper functions of tests are no `#[test]`s, so clippy.toml's leave for
+// tests does not reach them.
+#![allow(clippy::unwrap_used)]
+
+mod bad_input;
+mod killed;
+mod program;
+mod round_trip;
+mod site;
+mod upgrade;
+
+#[path = "../../../runtime-config/tests/engines/tree.rs"]
+mod tree;

@@ -1,0 +1,121 @@
+//! The program as an operator uses it.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+
+use crate::site::{Site, fixture, said, with_mounts};
+use crate::tree;
+
+#[test]
+fn a_dry_run_prints_a_diff_and_changes_nothing() {
+    let site = Site::with_containerd();
+    let before = tree::snapshot(site.root());
+    let text = said(&site.run(&["install", "--dry-run"]));
+    assert!(
+        text.contains("--- /etc/containerd/config.toml\n+++ /etc/containerd/config.toml\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("link /opt/boathook/current -> 0.1.0\n"),
+        "{text}"
+    );
+    assert_eq!(tree::snapshot(site.root()), before);
+    site.run(&["install"]);
+    let installed = tree::snapshot(site.root());
+    let text = said(&site.run(&["uninstall", "--dry-run"]));
+    assert!(text.contains("remove /opt/boathook/0.1.0\n"), "{text}");
+    assert_eq!(tree::snapshot(site.root()), installed);
+}
+
+#[test]
+fn status_tells_what_is_there_and_what_is_missing() {
+    let site = Site::with_containerd();
+    let output = site.run(&["status"]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with("boathook is not installed\n"), "{text}");
+
+    site.run(&["install"]);
+    let text = said(&site.run(&["status"]));
+    let expected = "boathook 0.1.0 is installed\n\n\
+        ENGINE      CONFIGURED  LOADED       FOUND BY\n\
+        containerd  yes         not running  /etc/containerd\n";
+    assert_eq!(text, expected);
+
+    fs::write(
+        site.root().join("etc/containerd/config.toml"),
+        "version = 2\n",
+    )
+    .unwrap();
+    let output = site.run(&["status", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(status["engines"][0]["configured"], false);
+    let missing = "containerd: /etc/containerd/config.toml was changed: install again";
+    assert_eq!(status["missing"][0], missing);
+}
+
+#[test]
+fn an_engine_that_starts_no_pods_is_passed_over() {
+    let site = Site::new(&fixture("containerd/refused-cri-disabled"));
+    fs::create_dir_all(site.root().join("etc/docker")).unwrap();
+    let text = said(&site.run(&["install"]));
+    assert!(text.starts_with("containerd: left out: "), "{text}");
+    assert!(site.root().join("etc/docker/daemon.json").exists());
+}
+
+#[test]
+fn installing_and_removing_tell_what_must_be_restarted() {
+    let site = Site::with_containerd();
+    let socket = site.root().join("run/containerd/containerd.sock");
+    fs::create_dir_all(socket.parent().unwrap()).unwrap();
+    let _daemon = UnixListener::bind(socket).unwrap();
+    // Coarse clocks tick every few milliseconds.
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    let advice = "containerd: to take it up: systemctl try-restart containerd.service\n";
+    assert!(said(&site.run(&["install"])).ends_with(advice));
+    assert!(said(&site.run(&["uninstall"])).ends_with(advice));
+    assert!(said(&site.run(&["uninstall"])).ends_with("nothing to do\n"));
+}
+
+#[test]
+fn restart_sends_docker_a_hangup_where_there_is_no_systemd() {
+    let site = Site::new(&fixture("docker/empty-object"));
+    for dir in ["run", "proc"] {
+        fs::create_dir(site.root().join(dir)).unwrap();
+    }
+    // The signal goes to a process of the daemon's name alone.
+    let daemon = site.release().join("dockerd");
+    fs::copy("/bin/sleep", &daemon).unwrap();
+    let mut daemon = Command::new(daemon).arg("60").spawn().unwrap();
+    fs::write(site.root().join("run/docker.pid"), daemon.id().to_string()).unwrap();
+    let api = UnixListener::bind(site.root().join("run/docker.sock")).unwrap();
+    let api = std::thread::spawn(move || {
+        let (mut stream, _) = api.accept().unwrap();
+        let _ = stream.read(&mut [0; 256]).unwrap();
+        stream
+            .write_all(b"HTTP/1.0 200 OK\r\n\r\n{\"Runtimes\": {}}")
+            .unwrap();
+    });
+    let (program, root) = (env!("CARGO_BIN_EXE_boathook-init"), site.root().display());
+    let output = with_mounts(&format!(
+        "mount -t proc none {root}/proc; \
+         {program} --host-root {root} install --source {} --engine docker --restart",
+        site.release().display(),
+    ));
+    let Some(output) = output else {
+        daemon.kill().unwrap();
+        daemon.wait().unwrap();
+        return;
+    };
+    let text = said(&output);
+    assert!(
+        text.ends_with(&format!("docker: SIGHUP to process {}\n", daemon.id())),
+        "{text}"
+    );
+    assert_eq!(daemon.wait().unwrap().signal(), Some(1));
+    api.join().unwrap();
+}
