@@ -146,9 +146,8 @@ fn carry_out(host: &HostRoot, steps: &[Step], run: Run, mut lock: Option<&mut Lo
     step::run(host, steps, |step| {
         let made_root =
             matches!(step, Step::MakeTree { path, .. } if Path::new(ROOT).starts_with(path));
-        match lock.as_mut().filter(|_| made_root) {
-            Some(lock) => lock.extend(host)?,
-            None => {}
+        if let Some(lock) = lock.as_mut().filter(|_| made_root) {
+            lock.extend(host)?;
         }
         print!("{step}");
         Ok(())
