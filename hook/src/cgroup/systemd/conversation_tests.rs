@@ -1,132 +1,12 @@
 //! Conversations with a systemd made of a script, and messages byte by byte.
 
-use std::io::{Read, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::thread::{self, JoinHandle};
 
-use super::message::{BYTE_ORDER, Call, Writer, field};
-use super::reply::{FIXED_LEN, MAX_LEN, Message, length};
+use super::fake_systemd::{Answer, GUID, done, list_property, reply, serve, text_property};
+use super::message::{Call, Writer};
+use super::reply::{MAX_LEN, Message, length};
 use super::*;
 use crate::cgroup::rule::DeviceKind;
-
-const GUID: &[u8] = b"OK 0123456789abcdef0123456789abcdef\r\n";
-
-/// What the other side does on being called.
-enum Answer {
-    Return(&'static str, Writer),
-    Error(&'static str, &'static str),
-    Bytes(Vec<u8>),
-    Silence,
-}
-
-/// A systemd, or a bus, that answers calls one by one and then hangs up. Gives
-/// back the calls, as `member` and body.
-fn serve(path: &Path, auth: &'static [u8], answers: Vec<Answer>) -> JoinHandle<Vec<Vec<u8>>> {
-    let listener = UnixListener::bind(path).unwrap();
-    thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        let mut calls = Vec::new();
-        let hello = read_until(&mut stream, b"\r\n");
-        let uid = nix::unistd::geteuid().to_string();
-        let hex: String = uid.bytes().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(hello, format!("\0AUTH EXTERNAL {hex}\r\n").as_bytes());
-        stream.write_all(auth).unwrap();
-        if !auth.starts_with(b"OK") {
-            return calls;
-        }
-        assert_eq!(read_until(&mut stream, b"\r\n"), b"BEGIN\r\n");
-        for (serial, answer) in (1..).zip(answers) {
-            let mut call = vec![0; FIXED_LEN];
-            if stream.read_exact(&mut call).is_err() {
-                break;
-            }
-            call.resize(length(call[..].try_into().unwrap()).unwrap(), 0);
-            stream.read_exact(&mut call[FIXED_LEN..]).unwrap();
-            calls.push(call);
-            // A client may have seen enough and be gone.
-            let _ = match answer {
-                Answer::Return(signature, body) => {
-                    stream.write_all(&reply(2, serial, None, signature, body))
-                }
-                Answer::Error(name, text) => {
-                    let mut body = Writer::default();
-                    body.string(text);
-                    stream.write_all(&reply(3, serial, Some(name), "s", body))
-                }
-                Answer::Bytes(bytes) => stream.write_all(&bytes),
-                Answer::Silence => {
-                    let _ = stream.read(&mut [0]);
-                    Ok(())
-                }
-            };
-        }
-        calls
-    })
-}
-
-fn read_until(stream: &mut UnixStream, end: &[u8]) -> Vec<u8> {
-    let mut line = Vec::new();
-    while !line.ends_with(end) {
-        let mut byte = [0];
-        stream.read_exact(&mut byte).unwrap();
-        line.extend(byte);
-    }
-    line
-}
-
-fn reply(kind: u8, serial: u32, error: Option<&str>, signature: &str, body: Writer) -> Vec<u8> {
-    let body = body.into_bytes();
-    let mut message = Writer::default();
-    for byte in [BYTE_ORDER, kind, 0, 1] {
-        message.byte(byte);
-    }
-    message.u32(body.len() as u32);
-    message.u32(77);
-    message.array_of_structs(|fields| {
-        fields.byte(field::REPLY_SERIAL);
-        fields.signature("u");
-        fields.u32(serial);
-        if let Some(error) = error {
-            fields.begin_struct();
-            fields.byte(field::ERROR_NAME);
-            fields.signature("s");
-            fields.string(error);
-        }
-        fields.begin_struct();
-        fields.byte(field::SIGNATURE);
-        fields.signature("g");
-        fields.signature(signature);
-    });
-    message.begin_struct();
-    let mut bytes = message.into_bytes();
-    bytes.extend(body);
-    bytes
-}
-
-fn text_property(value: &str) -> Answer {
-    let mut body = Writer::default();
-    body.signature("s");
-    body.string(value);
-    Answer::Return("v", body)
-}
-
-fn list_property(entries: &[(&str, &str)]) -> Answer {
-    let mut body = Writer::default();
-    body.signature("a(ss)");
-    body.array_of_structs(|list| {
-        for (path, letters) in entries {
-            list.begin_struct();
-            list.string(path);
-            list.string(letters);
-        }
-    });
-    Answer::Return("v", body)
-}
-
-fn done() -> Answer {
-    Answer::Return("", Writer::default())
-}
 
 fn device(kind: DeviceKind, major: u32, minor: u32, access: &str) -> DeviceRule {
     DeviceRule::new(kind, major, minor, Access::parse(access).unwrap()).unwrap()
@@ -165,6 +45,7 @@ fn writes_calls_byte_for_byte() {
         text_property("strict"),
         list_property(&[]),
         text_property("252"),
+        done(),
         done(),
     ];
     let server = serve(&dir.path().join("private"), GUID, answers);
@@ -257,10 +138,10 @@ fn sets_what_is_missing_and_only_where_there_is_a_list() {
         (
             text_property("auto"),
             list_property(&[("/dev/fuse", "rw")]),
-            3,
+            4,
             added(1),
         ),
-        (text_property("closed"), list_property(&[]), 3, added(1)),
+        (text_property("closed"), list_property(&[]), 4, added(1)),
         (
             strict(),
             list_property(&[("/dev/char/1:3", "rwm")]),
@@ -270,13 +151,13 @@ fn sets_what_is_missing_and_only_where_there_is_a_list() {
         (
             strict(),
             list_property(&[("/dev/char/1:3", "m")]),
-            3,
+            4,
             added(1),
         ),
         (
             strict(),
             list_property(&[("char-*", "m"), ("/dev/block/1:3", "rw")]),
-            3,
+            4,
             added(1),
         ),
     ] {
@@ -284,10 +165,10 @@ fn sets_what_is_missing_and_only_where_there_is_a_list() {
         let link = Path::new("/dev/char/1:3").exists();
         let mut answers = vec![policy, list];
         answers.extend((!link).then(|| text_property("252")));
-        answers.push(done());
+        answers.extend([done(), done()]);
         let (result, made) = allow_null(answers);
         assert_eq!(result.unwrap(), outcome);
-        let asked = usize::from(!link && calls == 3);
+        let asked = usize::from(!link && calls == 4);
         assert_eq!(made.len(), calls + asked, "{outcome:?}");
     }
 }
@@ -316,6 +197,7 @@ fn an_old_systemd_gets_links_where_they_can_be_made() {
             text_property("strict"),
             list_property(&[]),
             text_property(version),
+            done(),
             done(),
         ];
         let server = serve(&dir.path().join("private"), GUID, answers);

@@ -55,6 +55,20 @@ pub(super) fn add_device_allow(
     bus.call(&set_device_allow(unit, entries)).map(drop)
 }
 
+/// Waits until systemd has applied what it was told: it answers first and acts
+/// then, but before it reads the next message.
+pub(super) fn settle(bus: &mut Connection) -> Result<(), BusError> {
+    let ping = Call {
+        destination: SYSTEMD,
+        path: MANAGER_PATH,
+        interface: "org.freedesktop.DBus.Peer",
+        member: "Ping",
+        signature: "",
+        body: Writer::default(),
+    };
+    bus.call(&ping).map(drop)
+}
+
 fn get<'a>(path: &'a str, interface: &'a str, property: &'a str) -> Call<'a> {
     let mut body = Writer::default();
     body.string(interface);

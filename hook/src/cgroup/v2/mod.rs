@@ -21,6 +21,10 @@ mod old_programs;
 #[cfg(test)]
 mod on_this_kernel;
 #[cfg(test)]
+mod other_machine;
+#[cfg(test)]
+mod program_properties;
+#[cfg(test)]
 mod program_tests;
 mod replace;
 mod request;

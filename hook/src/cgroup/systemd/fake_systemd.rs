@@ -1,0 +1,137 @@
+//! For tests: a systemd, or a bus, made of a script.
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::thread::{self, JoinHandle};
+
+use super::message::{BYTE_ORDER, Writer, field};
+use super::reply::{FIXED_LEN, length};
+
+pub(super) const GUID: &[u8] = b"OK 0123456789abcdef0123456789abcdef\r\n";
+
+/// What the other side does on being called.
+pub(super) enum Answer {
+    Return(&'static str, Writer),
+    Error(&'static str, &'static str),
+    Bytes(Vec<u8>),
+    Silence,
+}
+
+/// A systemd, or a bus, that answers calls one by one and then hangs up. Gives
+/// back the calls, as `member` and body.
+pub(super) fn serve(
+    path: &Path,
+    auth: &'static [u8],
+    answers: Vec<Answer>,
+) -> JoinHandle<Vec<Vec<u8>>> {
+    let listener = UnixListener::bind(path).unwrap();
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut calls = Vec::new();
+        let hello = read_until(&mut stream, b"\r\n");
+        let uid = nix::unistd::geteuid().to_string();
+        let hex: String = uid.bytes().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hello, format!("\0AUTH EXTERNAL {hex}\r\n").as_bytes());
+        stream.write_all(auth).unwrap();
+        if !auth.starts_with(b"OK") {
+            return calls;
+        }
+        assert_eq!(read_until(&mut stream, b"\r\n"), b"BEGIN\r\n");
+        for (serial, answer) in (1..).zip(answers) {
+            let mut call = vec![0; FIXED_LEN];
+            if stream.read_exact(&mut call).is_err() {
+                break;
+            }
+            call.resize(length(call[..].try_into().unwrap()).unwrap(), 0);
+            stream.read_exact(&mut call[FIXED_LEN..]).unwrap();
+            calls.push(call);
+            // A client may have seen enough and be gone.
+            let _ = match answer {
+                Answer::Return(signature, body) => {
+                    stream.write_all(&reply(2, serial, None, signature, body))
+                }
+                Answer::Error(name, text) => {
+                    let mut body = Writer::default();
+                    body.string(text);
+                    stream.write_all(&reply(3, serial, Some(name), "s", body))
+                }
+                Answer::Bytes(bytes) => stream.write_all(&bytes),
+                Answer::Silence => {
+                    let _ = stream.read(&mut [0]);
+                    Ok(())
+                }
+            };
+        }
+        calls
+    })
+}
+
+fn read_until(stream: &mut UnixStream, end: &[u8]) -> Vec<u8> {
+    let mut line = Vec::new();
+    while !line.ends_with(end) {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        line.extend(byte);
+    }
+    line
+}
+
+pub(super) fn reply(
+    kind: u8,
+    serial: u32,
+    error: Option<&str>,
+    signature: &str,
+    body: Writer,
+) -> Vec<u8> {
+    let body = body.into_bytes();
+    let mut message = Writer::default();
+    for byte in [BYTE_ORDER, kind, 0, 1] {
+        message.byte(byte);
+    }
+    message.u32(body.len() as u32);
+    message.u32(77);
+    message.array_of_structs(|fields| {
+        fields.byte(field::REPLY_SERIAL);
+        fields.signature("u");
+        fields.u32(serial);
+        if let Some(error) = error {
+            fields.begin_struct();
+            fields.byte(field::ERROR_NAME);
+            fields.signature("s");
+            fields.string(error);
+        }
+        fields.begin_struct();
+        fields.byte(field::SIGNATURE);
+        fields.signature("g");
+        fields.signature(signature);
+    });
+    message.begin_struct();
+    let mut bytes = message.into_bytes();
+    bytes.extend(body);
+    bytes
+}
+
+pub(super) fn text_property(value: &str) -> Answer {
+    let mut body = Writer::default();
+    body.signature("s");
+    body.string(value);
+    Answer::Return("v", body)
+}
+
+pub(super) fn list_property(entries: &[(&str, &str)]) -> Answer {
+    let mut body = Writer::default();
+    body.signature("a(ss)");
+    body.array_of_structs(|list| {
+        for (path, letters) in entries {
+            list.begin_struct();
+            list.string(path);
+            list.string(letters);
+        }
+    });
+    Answer::Return("v", body)
+}
+
+pub(super) fn done() -> Answer {
+    Answer::Return("", Writer::default())
+}

@@ -1,0 +1,89 @@
+//! What was done with a unit, for the caller to print.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use super::unit::Unit;
+
+/// What came of the rules at one unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SystemdReport {
+    /// The unit.
+    pub unit: Unit,
+    /// What was done.
+    pub outcome: UnitOutcome,
+    /// Links that an old systemd needs to know the devices.
+    pub links: Vec<LinkReport>,
+}
+
+/// What was done with a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnitOutcome {
+    /// No systemd runs here.
+    NoSystemd,
+    /// systemd doesn't have the unit: something else has made the cgroup.
+    UnknownUnit,
+    /// The unit restricts no devices. It was left so: the first entry would
+    /// make it restrict all others.
+    Unrestricted,
+    /// The unit allows the devices already.
+    AlreadyAllowed,
+    /// Entries were added.
+    Added {
+        /// How many.
+        entries: usize,
+    },
+    /// systemd takes no orders from this user.
+    NoPermission,
+}
+
+/// A `/dev/char` or `/dev/block` link that was missing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinkReport {
+    /// It was made.
+    Made(PathBuf),
+    /// It could not be made, so this systemd will ignore the device's rule.
+    Missing {
+        /// The link.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+}
+
+impl fmt::Display for SystemdReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.unit, self.outcome)?;
+        for link in &self.links {
+            write!(f, "; {link}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for UnitOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSystemd => write!(f, "no systemd runs here"),
+            Self::UnknownUnit => write!(f, "not known to systemd"),
+            Self::Unrestricted => write!(f, "restricts no devices"),
+            Self::AlreadyAllowed => write!(f, "already allowed"),
+            Self::Added { entries } => write!(f, "{entries} entries added to DeviceAllow"),
+            Self::NoPermission => write!(
+                f,
+                "no permission to change the unit; rules may be lost on daemon-reload"
+            ),
+        }
+    }
+}
+
+impl fmt::Display for LinkReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Made(path) => write!(f, "{} made for an old systemd", path.display()),
+            Self::Missing { path, reason } => {
+                write!(f, "{} is missing: {reason}", path.display())
+            }
+        }
+    }
+}

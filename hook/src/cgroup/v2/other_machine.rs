@@ -1,0 +1,49 @@
+//! For tests: a virtual machine that is not ours, and what lists of rules mean.
+
+use super::request::Request;
+use crate::cgroup::spec_rules::{SpecRule, SpecRules};
+use crate::sys::bpf::Insn;
+
+/// What a program leaves in R0.
+pub(super) fn result(program: &[Insn], request: &Request) -> u64 {
+    let bytes = program.concat();
+    let mut context = request.context();
+    let machine = rbpf::EbpfVmRaw::new(Some(&bytes)).unwrap();
+    machine.execute_program(&mut context).unwrap()
+}
+
+/// Whether a program admits a request.
+pub(super) fn run(program: &[Insn], request: &Request) -> bool {
+    match result(program, request) {
+        0 => false,
+        1 => true,
+        result => panic!("result {result} for {request:?}"),
+    }
+}
+
+/// What a list of rules means, one letter at a time.
+pub(super) fn model(rules: &SpecRules, request: &Request) -> bool {
+    let of_device = |rule: &&SpecRule| {
+        rule.kind.is_none_or(|kind| kind == request.kind)
+            && rule.major.is_none_or(|major| major == request.major)
+            && rule.minor.is_none_or(|minor| minor == request.minor)
+    };
+    let allows = |bit: u8| {
+        let mut last_first = rules.rules().iter().rev().filter(of_device);
+        last_first
+            .find(|rule| rule.access.bits() & bit != 0)
+            .is_some_and(|rule| rule.allow)
+    };
+    match request.access {
+        // A request for nothing is admitted if the device is permitted at all.
+        0 => rules
+            .rules()
+            .iter()
+            .filter(of_device)
+            .any(|rule| rule.allow),
+        wanted => [1, 2, 4]
+            .into_iter()
+            .filter(|bit| wanted & bit != 0)
+            .all(allows),
+    }
+}
