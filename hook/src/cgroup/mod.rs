@@ -99,6 +99,9 @@ impl DeviceCgroup {
     /// where the kernel does not show the program that enforces them, and a new
     /// one has to be made.
     ///
+    /// Needs CAP_SYS_ADMIN, for v2 also CAP_NET_ADMIN, and before Linux 5.11
+    /// CAP_SYS_RESOURCE if little memory may be locked.
+    ///
     /// The report says what was done at each level. Missing privileges are an
     /// [`Outcome::NoPermission`] in it: a rootless runtime could not restrict
     /// the devices either.
