@@ -10,9 +10,10 @@ use crate::sys;
 /// the namespace of a process with more capabilities than ours (`SYS_PTRACE`),
 /// creating files in a root that belongs to other users (`DAC_OVERRIDE`,
 /// `DAC_READ_SEARCH`, `FOWNER`, `CHOWN`, and `SETUID` and `SETGID` for the
-/// file system ids of a mapped root), device nodes (`MKNOD`), and memory for
+/// file system ids of a mapped root), device nodes (`MKNOD`), device programs
+/// on cgroup v2 (`NET_ADMIN`), and memory for
 /// programs before Linux 5.11 (`SYS_RESOURCE`).
-const NEEDED: [Capability; 11] = [
+const NEEDED: [Capability; 12] = [
     Capability::CAP_SYS_ADMIN,
     Capability::CAP_SYS_CHROOT,
     Capability::CAP_SYS_PTRACE,
@@ -23,6 +24,7 @@ const NEEDED: [Capability; 11] = [
     Capability::CAP_SETUID,
     Capability::CAP_SETGID,
     Capability::CAP_MKNOD,
+    Capability::CAP_NET_ADMIN,
     Capability::CAP_SYS_RESOURCE,
 ];
 
