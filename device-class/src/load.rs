@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use crate::class::DeviceClass;
+use crate::class::{DeviceClass, mentions};
 use crate::name::ClassName;
 use crate::strict_toml::FileError;
 
@@ -64,18 +64,6 @@ impl ClassSource {
     }
 }
 
-/// Whether a TOML text has `name` as a plain string.
-pub(crate) fn mentions(text: &str, name: &str) -> bool {
-    text.match_indices(name).any(|(at, _)| {
-        let before = text[..at].bytes().next_back();
-        let after = text[at + name.len()..].bytes().next();
-        matches!(
-            (before, after),
-            (Some(b'"'), Some(b'"')) | (Some(b'\''), Some(b'\''))
-        )
-    })
-}
-
 /// The class files of several directories, sorted by name. A file masks one of
 /// the same name in an earlier directory; an empty file masks it away. A
 /// directory that does not exist has no files.
@@ -129,18 +117,5 @@ mod tests {
         let found = sources(&[shipped, local, root.path().join("absent")]).unwrap();
         let texts: Vec<&str> = found.iter().map(|source| source.text.as_str()).collect();
         assert_eq!(texts, ["shipped a", "local b"]);
-    }
-
-    #[test]
-    fn a_class_that_does_not_mention_a_variable_need_not_be_read() {
-        let text = "request = { env = \"X_VISIBLE_DEVICES\", capabilities_env = 'X_CAPS' }";
-        for (name, wanted) in [
-            ("X_VISIBLE_DEVICES", true),
-            ("X_CAPS", true),
-            ("VISIBLE_DEVICES", false),
-            ("env", false),
-        ] {
-            assert_eq!(mentions(text, name), wanted, "{name}");
-        }
     }
 }

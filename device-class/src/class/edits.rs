@@ -49,6 +49,13 @@ pub struct Node {
     /// What the device rule allows.
     #[serde(default)]
     pub access: Access,
+    /// The permission bits that the container's users see. With this or `gid`
+    /// the container gets a node of its own and not the host's.
+    #[serde(default)]
+    pub mode: Option<NodeMode>,
+    /// The group that the container's users see.
+    #[serde(default)]
+    pub gid: Option<u32>,
     /// Whether it may be missing on the host.
     #[serde(default)]
     pub optional: bool,
@@ -189,6 +196,31 @@ impl TryFrom<String> for SoName {
     }
 }
 
+/// The permission bits of a node, written in octal: `0660`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct NodeMode(u32);
+
+impl NodeMode {
+    /// The bits.
+    pub fn bits(self) -> u32 {
+        self.0
+    }
+}
+
+impl TryFrom<String> for NodeMode {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match u32::from_str_radix(&text, 8) {
+            Ok(bits @ 0..=0o777) => Ok(NodeMode(bits)),
+            _ => Err(format!(
+                "mode `{text}` is not an octal number from 0000 to 0777"
+            )),
+        }
+    }
+}
+
 /// What a device rule allows: read, write, mknod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
@@ -263,6 +295,8 @@ impl Short for Node {
             path,
             container_path: None,
             access: Access::default(),
+            mode: None,
+            gid: None,
             optional: false,
         }
     }

@@ -5,15 +5,18 @@
 mod attribute;
 mod edits;
 mod health;
+mod mention;
 mod validate;
 
 use serde::Deserialize;
 
 pub use attribute::{AttributeSource, Condition, Expectation, Origin};
 pub use edits::{
-    Access, Directory, Edits, File, Library, Node, PathTemplate, PathTemplateError, SoName,
+    Access, Directory, Edits, File, Library, Node, NodeMode, PathTemplate, PathTemplateError,
+    SoName,
 };
 pub use health::HealthCheck;
+pub(crate) use mention::mentions;
 pub use validate::ClassRuleError;
 
 use crate::name::{CapabilityName, ClassName, EnvName};

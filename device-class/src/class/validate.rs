@@ -87,7 +87,7 @@ fn check_request(spec: &ClassSpec, text: &str) -> Result<(), ClassRuleError> {
         .into_iter()
         .flatten()
     {
-        if !crate::load::mentions(text, env.as_str()) {
+        if !super::mentions(text, env.as_str()) {
             return Err(ClassRuleError::EscapedEnv(env.to_string()));
         }
     }

@@ -30,8 +30,32 @@ pub struct FoundNode {
     pub container: PathBuf,
     /// What the device rule allows.
     pub access: Access,
+    /// The permission bits and the group of a node of the container's own;
+    /// nothing for the host's node.
+    pub own: Option<OwnNode>,
     /// What the node stands for.
     pub number: Presence<DeviceNumber>,
+}
+
+/// Whose a node of the container's own is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwnNode {
+    /// Permission bits.
+    pub mode: u32,
+    /// The group, as the container counts it.
+    pub gid: u32,
+}
+
+impl OwnNode {
+    /// A node for which a class sets only one of the two belongs to the root
+    /// group, and its group may read and write.
+    fn of(spec: &class::Node) -> Option<Self> {
+        let set = spec.mode.is_some() || spec.gid.is_some();
+        set.then(|| OwnNode {
+            mode: spec.mode.map_or(0o660, class::NodeMode::bits),
+            gid: spec.gid.unwrap_or(0),
+        })
+    }
 }
 
 /// A library.
@@ -170,6 +194,7 @@ pub(super) fn node(
         host: path,
         container,
         access: spec.access,
+        own: OwnNode::of(spec),
         number,
     })
 }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 pub use edits::{
     DriverRoot, EditsError, FoundDirectory, FoundEdits, FoundFile, FoundLibrary, FoundNode,
-    Presence, edits,
+    OwnNode, Presence, edits,
 };
 pub use health::Health;
 

@@ -4,15 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use oci_spec::OciSpecError;
-use oci_spec::runtime::{
-    LinuxDevice, LinuxDeviceBuilder, LinuxDeviceCgroup, LinuxDeviceCgroupBuilder, LinuxDeviceType,
-    Mount, MountBuilder,
-};
 
-use super::{Action, Authority, Grant, Granted, INJECTED, InjectionPlan, InjectionStep, LIBRARIES};
+use super::{
+    Action, Authority, Grant, Granted, INJECTED, InjectionPlan, InjectionStep, LIBRARIES, oci,
+};
 use crate::class::Access;
-use crate::discover::{Device, FoundEdits, FoundNode, Inventory, Presence};
-use crate::host::{DeviceKind, DeviceNumber};
+use crate::discover::{Device, FoundEdits, FoundNode, Inventory, OwnNode, Presence};
+use crate::host::DeviceNumber;
 use crate::request::{RefusedRequest, Request, Selection};
 
 /// One request, with what the host has for it.
@@ -71,6 +69,14 @@ pub fn plan(asked: &[Asked<'_>], granted: &Granted) -> Result<InjectionPlan, Pla
     draft.finish(granted)
 }
 
+/// A node of the host on its way to a place in the container.
+#[derive(Clone, PartialEq, Eq)]
+struct PlannedNode {
+    source: PathBuf,
+    number: DeviceNumber,
+    own: Option<OwnNode>,
+}
+
 /// What is collected over all requests, each place and device once.
 #[derive(Default)]
 struct Draft {
@@ -78,7 +84,7 @@ struct Draft {
     warnings: Vec<String>,
     notes: Vec<String>,
     rules: BTreeMap<DeviceNumber, (Access, BTreeSet<String>)>,
-    nodes: BTreeMap<PathBuf, (PathBuf, DeviceNumber, BTreeSet<String>)>,
+    nodes: BTreeMap<PathBuf, (PlannedNode, BTreeSet<String>)>,
     directories: BTreeMap<PathBuf, (PathBuf, String)>,
     files: BTreeMap<PathBuf, (PathBuf, String)>,
     libraries: BTreeMap<String, (PathBuf, BTreeSet<String>, String)>,
@@ -161,17 +167,21 @@ impl Draft {
         access.write |= node.access.write;
         access.mknod |= node.access.mknod;
         users.insert(whose.to_owned());
-        let (source, before, users) = self.nodes.entry(node.container.clone()).or_insert((
-            node.host.clone(),
+        let planned = PlannedNode {
+            source: node.host.clone(),
             number,
-            BTreeSet::new(),
-        ));
-        if (&*source, *before) != (&node.host, number) {
-            return Err(PlanError::Conflict {
-                path: node.container.clone(),
-                first: source.display().to_string(),
-                second: node.host.display().to_string(),
-            });
+            own: node.own,
+        };
+        let (before, users) = self
+            .nodes
+            .entry(node.container.clone())
+            .or_insert((planned.clone(), BTreeSet::new()));
+        if *before != planned {
+            return Err(conflict(
+                node.container.clone(),
+                &before.source,
+                &planned.source,
+            ));
         }
         users.insert(whose.to_owned());
         Ok(())
@@ -250,21 +260,21 @@ impl Draft {
                 continue;
             }
             let action = Action::Allow {
-                rule: rule(number, access)?,
+                rule: oci::rule(number, access)?,
             };
             steps.push(InjectionStep {
                 action,
                 why: joined(users),
             });
         }
-        for (path, (source, number, users)) in self.nodes {
-            if granted.has_node(&path, number) {
+        for (path, (node, users)) in self.nodes {
+            if granted.has_node(&path, node.number) {
                 notes.push(format!("{} is made by the runtime already", path.display()));
                 continue;
             }
             let action = Action::Node {
-                source,
-                device: node(path, number)?,
+                device: oci::node(path, node.number, node.own)?,
+                source: node.source,
             };
             steps.push(InjectionStep {
                 action,
@@ -274,7 +284,7 @@ impl Draft {
         for (path, (source, why)) in self.directories {
             steps.push(InjectionStep {
                 action: Action::Directory {
-                    mount: bind(&source, &path)?,
+                    mount: oci::bind(&source, &path)?,
                 },
                 why,
             });
@@ -282,7 +292,7 @@ impl Draft {
         for (path, (source, why)) in self.files {
             steps.push(InjectionStep {
                 action: Action::File {
-                    mount: bind(&source, &path)?,
+                    mount: oci::bind(&source, &path)?,
                 },
                 why,
             });
@@ -297,7 +307,7 @@ impl Draft {
                     .chain([&name])
                     .map(|link| (link.clone(), home.join(link))),
             );
-            let mount = bind(&source, &path)?;
+            let mount = oci::bind(&source, &path)?;
             steps.push(InjectionStep {
                 action: Action::Library { mount, links },
                 why,
@@ -362,41 +372,4 @@ fn conflict(path: PathBuf, first: &Path, second: &Path) -> PlanError {
 
 fn joined(users: BTreeSet<String>) -> String {
     users.into_iter().collect::<Vec<_>>().join(", ")
-}
-
-fn oci_kind(kind: DeviceKind) -> LinuxDeviceType {
-    match kind {
-        DeviceKind::Character => LinuxDeviceType::C,
-        DeviceKind::Block => LinuxDeviceType::B,
-    }
-}
-
-fn rule(number: DeviceNumber, access: Access) -> Result<LinuxDeviceCgroup, OciSpecError> {
-    LinuxDeviceCgroupBuilder::default()
-        .allow(true)
-        .typ(oci_kind(number.kind))
-        .major(number.major)
-        .minor(number.minor)
-        .access(access.to_string())
-        .build()
-}
-
-fn node(path: PathBuf, number: DeviceNumber) -> Result<LinuxDevice, OciSpecError> {
-    LinuxDeviceBuilder::default()
-        .path(path)
-        .typ(oci_kind(number.kind))
-        .major(number.major)
-        .minor(number.minor)
-        .build()
-}
-
-/// A mount of the host's file or directory that the container can't write to,
-/// take another user's rights from, or open devices through.
-fn bind(source: &Path, destination: &Path) -> Result<Mount, OciSpecError> {
-    MountBuilder::default()
-        .source(source)
-        .destination(destination)
-        .typ("bind")
-        .options(["rbind", "ro", "nosuid", "nodev"].map(str::to_owned))
-        .build()
 }

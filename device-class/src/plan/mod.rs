@@ -4,6 +4,7 @@
 mod authority;
 mod granted;
 mod make;
+mod oci;
 mod text;
 
 use std::collections::BTreeSet;
@@ -78,7 +79,8 @@ pub enum Action {
     Node {
         /// Where the host has it.
         source: PathBuf,
-        /// Where the container gets it, and what it has to stand for.
+        /// Where the container gets it, and what it has to stand for. With a
+        /// mode it is made in the container, else it is the host's own node.
         device: LinuxDevice,
     },
     /// A directory of the host appears in the container.

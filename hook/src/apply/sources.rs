@@ -4,10 +4,12 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use device_class::plan::{Action, InjectionPlan};
+use nix::sys::stat::Mode;
+use nix::unistd::{Gid, Uid};
 use oci_spec::runtime::{LinuxDevice, LinuxDeviceType, Mount};
 
 use super::ApplyError;
-use crate::container::{DeviceNumber, FileKind};
+use crate::container::{DeviceAccess, DeviceNumber, FileKind};
 use crate::mount::{Attributes, Depth, HostFile, HostRoot, KernelCalls, Source};
 
 /// A step of the plan, ready for the container's mount namespace.
@@ -19,8 +21,15 @@ pub(super) struct Ready {
 
 /// What is to be put where.
 pub(super) enum What {
-    /// A node or a directory, at its path.
-    Place { source: Source, path: PathBuf },
+    /// A directory, at its path.
+    Directory { source: Source, path: PathBuf },
+    /// A node, at its path: the host's, or one of the container's own.
+    Node {
+        source: Source,
+        path: PathBuf,
+        number: DeviceNumber,
+        own: Option<DeviceAccess>,
+    },
     /// A file, over the one at its path or as a link.
     File { source: Source, path: PathBuf },
     /// A library, under its own name and others.
@@ -65,7 +74,7 @@ fn prepare_one(
         Action::Directory { mount } => {
             let file = open(host, mount)?;
             file.expect_kind(FileKind::Directory)?;
-            What::Place {
+            What::Directory {
                 source: Source::new(&file, Attributes::FILE, Depth::Recursive, calls)?,
                 path: mount.destination().clone(),
             }
@@ -113,14 +122,22 @@ fn node(
         })
     };
     let file = host.file(source)?;
-    file.expect_device(DeviceNumber {
+    let number = DeviceNumber {
         block: device.typ() == LinuxDeviceType::B,
         major: number(device.major())?,
         minor: number(device.minor())?,
-    })?;
-    Ok(What::Place {
+    };
+    file.expect_device(number)?;
+    let own = device.file_mode().map(|mode| DeviceAccess {
+        mode: Mode::from_bits_truncate(mode),
+        uid: Uid::from_raw(device.uid().unwrap_or(0)),
+        gid: Gid::from_raw(device.gid().unwrap_or(0)),
+    });
+    Ok(What::Node {
         source: Source::new(&file, Attributes::DEVICE, Depth::Single, calls)?,
         path: device.path().clone(),
+        number,
+        own,
     })
 }
 

@@ -6,7 +6,7 @@ use super::ApplyError;
 use super::home::Home;
 use super::loader;
 use super::sources::{Ready, What};
-use crate::container::{self, ContainerRoot, FileKind};
+use crate::container::{self, ContainerRoot, FileKind, Owner};
 use crate::mount::{KernelCalls, Mounter, Source};
 
 /// Puts everything in its place.
@@ -22,7 +22,28 @@ pub(super) fn attach(
     let mut loaders = Vec::new();
     for Ready { what, why } in ready {
         let done = match what {
-            What::Place { source, path } => place(source, &path, root, &mut mounter),
+            What::Directory { source, path } => place(source, &path, root, &mut mounter),
+            What::Node {
+                source,
+                path,
+                number,
+                own,
+            } => match own {
+                Some(own) if root.owner() == Owner::HOST_ROOT => {
+                    root.make_device(&path, number, own).map_err(Into::into)
+                }
+                // A node that is made under a mapped root can't be opened.
+                Some(own) => {
+                    notes.push(format!(
+                        "{}: the container has a user namespace and gets the host's node; to open \
+                         it, its user has to be in the host's group that owns it, not in {}",
+                        path.display(),
+                        own.gid
+                    ));
+                    place(source, &path, root, &mut mounter)
+                }
+                None => place(source, &path, root, &mut mounter),
+            },
             What::File { source, path } => {
                 file(source, path.as_path(), root, &mut mounter, &mut home)
             }
