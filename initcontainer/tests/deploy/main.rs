@@ -1,0 +1,11 @@
+//! The manifests in `deploy`: read into Kubernetes' own types, what refers to
+//! what, and rendered by `kubectl kustomize`.
+
+// Helper functions of tests are no `#[test]`s, so clippy.toml's leave for
+// tests does not reach them.
+#![allow(clippy::unwrap_used)]
+
+mod manifest;
+mod references;
+mod rendered;
+mod sources;

@@ -1,0 +1,172 @@
+//! What one object names must be in another, or in the code.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use initcontainer::layout::{CONFIG, HOOK, ROOT, RUNTIME};
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Container, PodSpec};
+use runtime_config::{Change, Engine, HANDLER, HostRoot, Options, scratch};
+
+use crate::manifest::Objects;
+
+/// Where the init container sees the host.
+const HOST: &str = "/host";
+
+/// Checks all that a rendered overlay, or the base, refers to.
+pub(crate) fn check(objects: &Objects, config_maps: &BTreeSet<String>) {
+    let [daemon_set] = objects.daemon_sets.as_slice() else {
+        panic!("{} daemon sets", objects.daemon_sets.len());
+    };
+    let handlers: Vec<_> = objects
+        .runtime_classes
+        .iter()
+        .map(|c| c.handler.as_str())
+        .collect();
+    assert_eq!(handlers, [HANDLER]);
+    let pod = pod(daemon_set);
+    let accounts: Vec<_> = objects
+        .service_accounts
+        .iter()
+        .map(|a| a.metadata.name.as_deref())
+        .collect();
+    assert_eq!(accounts, [pod.service_account_name.as_deref()]);
+    assert_eq!(pod.automount_service_account_token, Some(false));
+    check_selector(daemon_set);
+    check_volumes(pod, config_maps);
+    for container in containers(pod) {
+        check_security(container);
+    }
+    let init = init(pod);
+    assert_eq!(
+        init.command.as_deref(),
+        Some(&["/boathook/bin/boathook-init".to_owned()][..])
+    );
+    for path in [ROOT, Path::new(CONFIG).parent().unwrap().to_str().unwrap()] {
+        assert!(
+            is_writable(init, Path::new(path)),
+            "{path} is not mounted for writing"
+        );
+    }
+}
+
+/// Checks that all that an engine's configuration needs is mounted.
+pub(crate) fn check_engine(objects: &Objects) {
+    let init = init(pod(&objects.daemon_sets[0]));
+    let arguments = init.args.as_ref().unwrap();
+    let name = arguments
+        .iter()
+        .find_map(|a| a.strip_prefix("--engine="))
+        .unwrap();
+    let engine: Engine = name.parse().unwrap();
+    let empty = tempfile::tempdir().unwrap();
+    let host = HostRoot::new(empty.path());
+    let options = Options {
+        hook: HOOK.into(),
+        runtime: RUNTIME.into(),
+        set_default: false,
+        base_spec: None,
+    };
+    let plan = engine
+        .plan_install(&engine.read(&host, None).unwrap(), None, &options)
+        .unwrap();
+    let mut written = 0;
+    for change in &plan.changes {
+        if let Change::Write { path, .. } = change {
+            // The file, and the place from which it is renamed there.
+            for path in [path.clone(), scratch(path)] {
+                assert!(
+                    is_writable(init, &path),
+                    "{engine}: {} is not mounted",
+                    path.display()
+                );
+            }
+            written += 1;
+        }
+    }
+    assert!(written > 0);
+}
+
+pub(crate) fn pod(daemon_set: &DaemonSet) -> &PodSpec {
+    daemon_set.spec.template.spec.as_ref().unwrap()
+}
+
+fn init(pod: &PodSpec) -> &Container {
+    &pod.init_containers.as_ref().unwrap()[0]
+}
+
+pub(crate) fn containers(pod: &PodSpec) -> impl Iterator<Item = &Container> {
+    pod.init_containers.iter().flatten().chain(&pod.containers)
+}
+
+fn is_writable(init: &Container, path: &Path) -> bool {
+    let path = Path::new(HOST).join(path.strip_prefix("/").unwrap());
+    let mounts = init.volume_mounts.iter().flatten();
+    let mut writable = mounts
+        .filter(|m| m.read_only != Some(true))
+        .map(|m| PathBuf::from(&m.mount_path));
+    writable.any(|mount| path.starts_with(mount))
+}
+
+fn check_selector(daemon_set: &DaemonSet) {
+    let spec = &daemon_set.spec;
+    let selected = spec.selector.match_labels.as_ref().unwrap();
+    let labels = spec
+        .template
+        .metadata
+        .as_ref()
+        .unwrap()
+        .labels
+        .as_ref()
+        .unwrap();
+    assert!(!selected.is_empty());
+    for (key, value) in selected {
+        assert_eq!(labels.get(key), Some(value), "{key}");
+    }
+}
+
+fn check_volumes(pod: &PodSpec, config_maps: &BTreeSet<String>) {
+    let volumes: BTreeSet<_> = pod
+        .volumes
+        .iter()
+        .flatten()
+        .map(|v| v.name.clone())
+        .collect();
+    let mounts = containers(pod).flat_map(|c| c.volume_mounts.iter().flatten());
+    let mounted: BTreeSet<_> = mounts.map(|m| m.name.clone()).collect();
+    assert_eq!(mounted, volumes, "what is mounted, and what there is");
+    for volume in pod.volumes.iter().flatten() {
+        if let Some(config_map) = &volume.config_map {
+            assert!(
+                config_maps.contains(&config_map.name),
+                "no ConfigMap {}",
+                config_map.name
+            );
+        }
+    }
+}
+
+fn check_security(container: &Container) {
+    let name = &container.name;
+    let context = container.security_context.as_ref().unwrap();
+    assert_ne!(context.privileged, Some(true), "{name}");
+    assert_eq!(context.allow_privilege_escalation, Some(false), "{name}");
+    assert_eq!(context.read_only_root_filesystem, Some(true), "{name}");
+    let dropped = context
+        .capabilities
+        .as_ref()
+        .unwrap()
+        .drop
+        .as_ref()
+        .unwrap();
+    assert_eq!(*dropped, ["ALL"], "{name}");
+    let resources = container.resources.as_ref().unwrap();
+    assert!(
+        resources.requests.as_ref().unwrap().contains_key("cpu"),
+        "{name}"
+    );
+    assert!(
+        resources.limits.as_ref().unwrap().contains_key("memory"),
+        "{name}"
+    );
+}

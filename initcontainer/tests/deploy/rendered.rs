@@ -1,0 +1,105 @@
+//! The overlays as `kubectl kustomize` renders them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::manifest::{Objects, repository};
+use crate::references;
+
+/// Whether there is a kubectl that knows kustomize's components; says so if
+/// not. Those that do (1.24 and later) tell kustomize's version.
+fn has_kubectl() -> bool {
+    let output = Command::new("kubectl")
+        .args(["version", "--client"])
+        .output();
+    let found =
+        output.is_ok_and(|o| String::from_utf8_lossy(&o.stdout).contains("Kustomize Version"));
+    if !found {
+        eprintln!("skipped: no kubectl of version 1.24 or later");
+    }
+    found
+}
+
+fn render(dir: &Path) -> Objects {
+    let output = Command::new("kubectl")
+        .arg("kustomize")
+        .arg(dir)
+        .output()
+        .unwrap();
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {complaint}", dir.display());
+    let mut objects = Objects::default();
+    objects.add(&String::from_utf8(output.stdout).unwrap());
+    objects
+}
+
+fn check(objects: &Objects) {
+    let names = objects
+        .config_maps
+        .iter()
+        .map(|m| m.metadata.name.clone().unwrap());
+    references::check(objects, &names.collect());
+    for pod in objects.daemon_sets.iter().map(references::pod) {
+        let tag = format!("boathook:{}", env!("CARGO_PKG_VERSION"));
+        assert_eq!(pod.init_containers.as_ref().unwrap()[0].image, Some(tag));
+    }
+}
+
+fn overlays() -> Vec<PathBuf> {
+    let entries = fs::read_dir(repository("deploy/overlays")).unwrap();
+    let overlays: Vec<_> = entries.map(|e| e.unwrap().path()).collect();
+    assert_eq!(overlays.len(), 4);
+    overlays
+}
+
+#[test]
+fn every_overlay_mounts_what_its_engine_needs() {
+    for overlay in overlays().into_iter().filter(|_| has_kubectl()) {
+        let objects = render(&overlay);
+        check(&objects);
+        references::check_engine(&objects);
+    }
+}
+
+#[test]
+fn every_overlay_can_be_turned_around() {
+    for overlay in overlays().into_iter().filter(|_| has_kubectl()) {
+        let name = overlay.file_name().unwrap();
+        let objects = render(&repository("deploy/uninstall").join(name));
+        check(&objects);
+        let pod = references::pod(&objects.daemon_sets[0]);
+        let init = &pod.init_containers.as_ref().unwrap()[0];
+        assert_eq!(init.args.as_ref().unwrap()[0], "uninstall");
+        assert_eq!(
+            pod.containers[0].command.as_deref(),
+            Some(&["/pause".to_owned()][..])
+        );
+    }
+}
+
+#[test]
+fn the_restart_component_fits_every_overlay() {
+    for overlay in overlays().into_iter().filter(|_| has_kubectl()) {
+        // A kustomization names its parts by relative paths alone.
+        let dir = tempfile::tempdir_in(repository("target")).unwrap();
+        let name = overlay.file_name().unwrap().to_str().unwrap();
+        let text = format!(
+            "resources: [../../deploy/overlays/{name}]\n\
+             components: [../../deploy/components/restart]\n"
+        );
+        fs::write(dir.path().join("kustomization.yaml"), text).unwrap();
+        let objects = render(dir.path());
+        check(&objects);
+        references::check_engine(&objects);
+        let pod = references::pod(&objects.daemon_sets[0]);
+        let init = &pod.init_containers.as_ref().unwrap()[0];
+        assert_eq!(init.args.as_ref().unwrap().last().unwrap(), "--restart");
+        let host = init
+            .volume_mounts
+            .iter()
+            .flatten()
+            .find(|m| m.mount_path == "/host");
+        assert_eq!(host.unwrap().name, "host");
+    }
+}

@@ -1,0 +1,148 @@
+//! The manifests as they are written.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use device_class::config::Config;
+use initcontainer::layout::{DEFAULT_CONFIG, ROOT};
+
+use crate::manifest::{Objects, documents, manifests, repository};
+use crate::references;
+
+fn kustomization(dir: &str) -> serde_json::Value {
+    let text = fs::read_to_string(repository(dir).join("kustomization.yaml")).unwrap();
+    documents(&text).remove(0)
+}
+
+/// The names of the ConfigMaps that a kustomization generates.
+fn generated(dir: &str) -> BTreeSet<String> {
+    let generators = kustomization(dir)["configMapGenerator"].clone();
+    let names = generators.as_array().unwrap().iter();
+    names
+        .map(|g| g["name"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn the_base_refers_to_what_there_is() {
+    let objects = Objects::read(&manifests(&repository("deploy/base")));
+    let config_maps = &generated("deploy/base") | &generated("device-class/classes");
+    references::check(&objects, &config_maps);
+    assert_eq!(objects.namespaces.len(), 1);
+    let namespace = objects.namespaces[0].metadata.name.clone().unwrap();
+    assert_eq!(kustomization("deploy/base")["namespace"], namespace);
+}
+
+#[test]
+fn every_resource_of_the_base_is_listed() {
+    let base = repository("deploy/base");
+    let listed = kustomization("deploy/base")["resources"].clone();
+    let listed: BTreeSet<_> = listed
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|r| base.join(r.as_str().unwrap()))
+        .collect();
+    for file in manifests(&base) {
+        assert!(listed.contains(&file), "{}", file.display());
+    }
+    assert!(listed.iter().all(|path| path.exists()), "{listed:?}");
+}
+
+#[test]
+fn the_image_is_of_this_version() {
+    let image = kustomization("deploy/base")["images"][0].clone();
+    assert_eq!(image["newTag"], env!("CARGO_PKG_VERSION"));
+    let objects = Objects::read(&manifests(&repository("deploy/base")));
+    for container in references::containers(references::pod(&objects.daemon_sets[0])) {
+        assert_eq!(container.image.as_deref(), image["name"].as_str());
+    }
+}
+
+#[test]
+fn the_image_holds_every_program_that_is_named() {
+    let script = fs::read_to_string(repository("initcontainer/image-files")).unwrap();
+    let line = script
+        .lines()
+        .find(|line| line.starts_with("for program in"))
+        .unwrap();
+    let programs: Vec<_> = line.split([' ', ';']).collect();
+    let objects = Objects::read(&manifests(&repository("deploy/base")));
+    for container in references::containers(references::pod(&objects.daemon_sets[0])) {
+        let command = &container.command.as_ref().unwrap()[0];
+        let program = command.strip_prefix("/boathook/bin/").unwrap();
+        assert!(programs.contains(&program), "{program}");
+    }
+}
+
+#[test]
+fn both_ways_to_build_the_image_end_alike() {
+    let last_stage = |name: &str| {
+        let text = fs::read_to_string(repository("initcontainer").join(name)).unwrap();
+        let start = text.rfind("FROM scratch").unwrap();
+        text[start..].replace("--from=build /image", ".")
+    };
+    assert_eq!(last_stage("Dockerfile"), last_stage("Dockerfile.prebuilt"));
+}
+
+#[test]
+fn every_class_file_is_in_the_config_map() {
+    let entries = fs::read_dir(repository("device-class/classes")).unwrap();
+    let names = entries.map(|e| e.unwrap().file_name().into_string().unwrap());
+    let classes: BTreeSet<_> = names.filter(|name| name.ends_with(".toml")).collect();
+    let listed = kustomization("device-class/classes")["configMapGenerator"][0]["files"].clone();
+    let listed = listed
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|f| f.as_str().unwrap().to_owned());
+    assert_eq!(listed.collect::<BTreeSet<_>>(), classes);
+}
+
+#[test]
+fn the_configurations_are_what_the_programs_read() {
+    let plugin = Config::load(Some(&repository("deploy/base/plugin.toml"))).unwrap();
+    assert_eq!(plugin.host_root, Path::new("/host"));
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("config.toml");
+    fs::write(&file, DEFAULT_CONFIG).unwrap();
+    let host = Config::load(Some(&file)).unwrap();
+    assert!(host.classes[0].starts_with(ROOT));
+    let seen: Vec<_> = host
+        .classes
+        .iter()
+        .map(|c| Path::new("/host").join(c.strip_prefix("/").unwrap()))
+        .collect();
+    assert_eq!(seen, plugin.classes, "the plugin reads what the hook reads");
+}
+
+#[test]
+fn the_examples_ask_for_what_a_class_offers() {
+    let objects = Objects::read(&manifests(&repository("deploy/examples")));
+    let base = Objects::read(&manifests(&repository("deploy/base")));
+    assert_eq!(objects.pods.len(), 3);
+    for pod in &objects.pods {
+        let name = pod.metadata.name.as_deref().unwrap();
+        let spec = pod.spec.as_ref().unwrap();
+        assert_eq!(
+            spec.runtime_class_name, base.runtime_classes[0].metadata.name,
+            "{name}"
+        );
+        let class = repository("device-class/classes").join(format!("{name}.toml"));
+        let class = fs::read_to_string(&class).unwrap();
+        let limits = spec.containers[0]
+            .resources
+            .as_ref()
+            .unwrap()
+            .limits
+            .as_ref()
+            .unwrap();
+        for resource in limits.keys() {
+            assert!(
+                class.contains(&format!("resource = \"{resource}\"")),
+                "{name}: {resource}"
+            );
+        }
+    }
+}

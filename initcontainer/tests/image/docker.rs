@@ -1,0 +1,103 @@
+//! A Docker daemon of the test's own, with nothing but temporary directories.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// How long the daemon may take to answer.
+const START: Duration = Duration::from_secs(60);
+
+/// A daemon that ends with this value.
+pub(crate) struct Docker {
+    daemon: Child,
+    dir: tempfile::TempDir,
+}
+
+impl Docker {
+    /// Starts a daemon; `None`, with a word on the reason, where it can't be.
+    pub(crate) fn start() -> Option<Self> {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("skipped: dockerd needs root");
+            return None;
+        }
+        if Command::new("dockerd").arg("--version").output().is_err() {
+            eprintln!("skipped: no dockerd (Debian: docker.io)");
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::write(at("daemon.json"), "{}").unwrap();
+        let log = File::create(at("log")).unwrap();
+        let daemon = Command::new("dockerd")
+            .args(["--bridge=none", "--iptables=false", "--config-file"])
+            .arg(at("daemon.json"))
+            .arg("--data-root")
+            .arg(at("data"))
+            .arg("--exec-root")
+            .arg(at("exec"))
+            .arg("--pidfile")
+            .arg(at("pid"))
+            .arg(format!("--host=unix://{}", at("socket").display()))
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let mut docker = Self { daemon, dir };
+        let began = Instant::now();
+        while !docker
+            .client(&["version"])
+            .output()
+            .unwrap()
+            .status
+            .success()
+        {
+            let ended = docker.daemon.try_wait().unwrap();
+            if ended.is_some() || began.elapsed() > START {
+                panic!(
+                    "dockerd does not start: {}",
+                    fs::read_to_string(docker.dir().join("log")).unwrap()
+                );
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Some(docker)
+    }
+
+    /// The daemon's directory, with room for the test's own files.
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Runs a command that must go well; gives what it printed.
+    pub(crate) fn run(&self, arguments: &[&str]) -> String {
+        let output = self.client(arguments).output().unwrap();
+        assert!(output.status.success(), "docker {arguments:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn client(&self, arguments: &[&str]) -> Command {
+        let mut client = Command::new("docker");
+        client.env(
+            "DOCKER_HOST",
+            format!("unix://{}", self.dir().join("socket").display()),
+        );
+        // The old builder is in the daemon; the new one may be a plugin that is missing.
+        client.env("DOCKER_BUILDKIT", "0").args(arguments);
+        client
+    }
+}
+
+impl Drop for Docker {
+    fn drop(&mut self) {
+        // It ends its containerd and unmounts what it mounted.
+        let _ = kill(
+            Pid::from_raw(self.daemon.id().cast_signed()),
+            Signal::SIGTERM,
+        );
+        let _ = self.daemon.wait();
+    }
+}

@@ -1,0 +1,91 @@
+//! The image, built without a registry from binaries that are there, and run
+//! against a host root by a Docker of its own.
+
+// Helper functions of tests are no `#[test]`s, so clippy.toml's leave for
+// tests does not reach them.
+#![allow(clippy::unwrap_used)]
+
+mod docker;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use docker::Docker;
+
+/// All of the image together, in bytes.
+const MAX_SIZE: u64 = 12 << 20;
+
+/// The directory of the programs that were built with this test; `None`, with
+/// a word on the reason, when one is missing.
+fn release() -> Option<PathBuf> {
+    let dir = Path::new(env!("CARGO_BIN_EXE_boathook-init"))
+        .parent()
+        .unwrap();
+    for name in ["boathook", "boathook-runtime", "boathook-plugin"] {
+        if !dir.join(name).exists() {
+            eprintln!("skipped: {name} was not built (cargo build --workspace --bins)");
+            return None;
+        }
+    }
+    Some(dir.to_path_buf())
+}
+
+#[test]
+fn the_image_installs_on_a_host() {
+    let Some(release) = release() else { return };
+    let Some(docker) = Docker::start() else {
+        return;
+    };
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let context = docker.dir().join("image");
+    let gathered = Command::new(repository.join("image-files"))
+        .arg(release)
+        .arg(&context)
+        .status();
+    assert!(gathered.unwrap().success());
+    let dockerfile = repository.join("Dockerfile.prebuilt");
+    let (dockerfile, context) = (dockerfile.to_str().unwrap(), context.to_str().unwrap());
+    docker.run(&[
+        "build",
+        "--tag",
+        "boathook:test",
+        "--file",
+        dockerfile,
+        context,
+    ]);
+
+    let host = docker.dir().join("host");
+    fs::create_dir_all(host.join("etc/containerd")).unwrap();
+    let mount = format!("{}:/host", host.display());
+    let run = [
+        "run",
+        "--rm",
+        "--network=none",
+        "--read-only",
+        "--volume",
+        &mount,
+        "boathook:test",
+    ];
+    let init = |arguments: &[&str]| docker.run(&[&run[..], arguments].concat());
+    let said = init(&["install", "--host-root=/host"]);
+    assert!(said.contains("+++ /etc/containerd/config.toml"), "{said}");
+    let installed = Command::new(host.join("opt/boathook/current/bin/boathook"))
+        .arg("--version")
+        .output();
+    assert!(installed.unwrap().status.success());
+    assert!(init(&["status", "--host-root=/host"]).contains("containerd  yes"));
+    init(&["uninstall", "--host-root=/host"]);
+    let left: Vec<_> = fs::read_dir(&host)
+        .unwrap()
+        .map(|e| e.unwrap().file_name())
+        .collect();
+    assert_eq!(left, ["etc"]);
+    assert_eq!(fs::read_dir(host.join("etc")).unwrap().count(), 1);
+
+    let size = docker.run(&["image", "inspect", "--format={{.Size}}", "boathook:test"]);
+    let size: u64 = size.trim().parse().unwrap();
+    println!("image: {:.1} MB", size as f64 / f64::from(1 << 20));
+    // A debug build's programs are many times larger.
+    assert!(cfg!(debug_assertions) || size <= MAX_SIZE, "{size} bytes");
+}
