@@ -9,6 +9,15 @@ use std::path::{Path, PathBuf};
 use inotify::{Event, EventMask, EventStream, Inotify, WatchDescriptor, WatchMask};
 use tokio_stream::StreamExt;
 
+/// What counts as different.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interest {
+    /// Names that come and go.
+    Names,
+    /// Files that are written, too. Not for `/dev`: writing to a device counts.
+    Contents,
+}
+
 /// What became different.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notice<'a> {
@@ -22,8 +31,7 @@ pub enum Notice<'a> {
 const ENTRIES: WatchMask = WatchMask::CREATE
     .union(WatchMask::DELETE)
     .union(WatchMask::MOVED_FROM)
-    .union(WatchMask::MOVED_TO)
-    .union(WatchMask::ATTRIB);
+    .union(WatchMask::MOVED_TO);
 
 /// The directory's own end.
 const ITSELF: WatchMask = WatchMask::DELETE_SELF
@@ -33,6 +41,7 @@ const ITSELF: WatchMask = WatchMask::DELETE_SELF
 /// An inotify queue over directories that need not exist yet.
 pub struct DirWatch {
     directories: Vec<PathBuf>,
+    entries: WatchMask,
     events: EventStream<[u8; 4096]>,
     /// What each watch is for: whether it is on one of `directories`, or only
     /// on something above one that has to be waited for.
@@ -51,10 +60,15 @@ impl DirWatch {
     /// # Errors
     /// The kernel gives no inotify queue or no watch: its limits are in
     /// `/proc/sys/fs/inotify`.
-    pub fn new(directories: Vec<PathBuf>) -> io::Result<Self> {
+    pub fn new(directories: Vec<PathBuf>, interest: Interest) -> io::Result<Self> {
         let events = Inotify::init()?.into_event_stream([0; 4096])?;
+        let entries = match interest {
+            Interest::Names => ENTRIES,
+            Interest::Contents => ENTRIES.union(WatchMask::CLOSE_WRITE),
+        };
         let mut watch = DirWatch {
             directories,
+            entries,
             events,
             watches: HashMap::new(),
         };
@@ -119,7 +133,7 @@ impl DirWatch {
             }
         }
         for directory in &self.directories {
-            if let Some(descriptor) = present(handle.add(directory, ENTRIES | ITSELF))? {
+            if let Some(descriptor) = present(handle.add(directory, self.entries | ITSELF))? {
                 self.watches.insert(descriptor, Watched::Directory);
             }
         }
@@ -168,7 +182,7 @@ mod tests {
     async fn a_directory_is_watched_through_its_end_and_its_return() {
         let root = tempfile::tempdir().unwrap();
         let directory = root.path().join("a/b");
-        let watch = DirWatch::new(vec![directory.clone()]).unwrap();
+        let watch = DirWatch::new(vec![directory.clone()], Interest::Names).unwrap();
         let (tell, mut told_of) = mpsc::unbounded_channel();
         let watching = watch.run(|notice| {
             let _ = tell.send(match notice {

@@ -15,7 +15,9 @@
 pub mod api;
 pub mod catalog;
 pub mod dir_watch;
+pub mod hotplug;
 pub mod kubelet_dir;
+pub mod nudge;
 pub mod run;
 pub mod server;
 pub mod service;

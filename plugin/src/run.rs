@@ -6,12 +6,12 @@ use std::time::Duration;
 use device_class::config::Config;
 use device_class::strict_toml::FileError;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::watch;
 
 use crate::api::KUBELET_SOCKET;
 use crate::catalog::{Keeper, Source};
-use crate::dir_watch::{DirWatch, Notice};
+use crate::dir_watch::{DirWatch, Interest, Notice};
 use crate::kubelet_dir::{KubeletDir, KubeletDirError, SOCKET_PREFIX};
+use crate::nudge::Nudge;
 use crate::server::{Timing, remove_stale};
 use crate::supervisor::Supervisor;
 
@@ -52,12 +52,12 @@ pub enum RunError {
 pub async fn run(options: Options) -> Result<(), RunError> {
     let kubelet = KubeletDir::new(options.kubelet_dir)?;
     let config = Config::load(options.config.as_deref())?;
-    let signals = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
-    let [terminate, interrupt] = signals;
+    let listen = |kind| signal(kind).map_err(RunError::Signals);
     let stop = stop_signal(
-        terminate.map_err(RunError::Signals)?,
-        interrupt.map_err(RunError::Signals)?,
+        listen(SignalKind::terminate())?,
+        listen(SignalKind::interrupt())?,
     );
+    let hang_up = listen(SignalKind::hangup())?;
 
     remove_stale(&kubelet.device_plugins());
     let source = Source {
@@ -66,14 +66,15 @@ pub async fn run(options: Options) -> Result<(), RunError> {
     };
     let keeper = Keeper::start(source).await;
     let inventory = keeper.subscribe();
-    let (_rescan, rescans) = watch::channel(0);
-    let (nudge, nudges) = watch::channel(0);
+    let (reload, reloads) = Nudge::new();
+    let (nudge, nudges) = Nudge::new();
     let mut supervisor = Supervisor::new(kubelet.clone(), nudges, options.timing);
     let ended = tokio::select! {
         name = stop => { tracing::info!("{name}: ending"); Ok(()) }
         () = supervisor.run(inventory) => Err(RunError::Part("the supervisor")),
-        () = keeper.run(options.rescan, rescans) => Err(RunError::Part("the catalog")),
+        () = keeper.run(options.rescan, reloads) => Err(RunError::Part("the catalog")),
         () = watch_sockets(&kubelet, nudge) => Err(RunError::Part("the watch")),
+        () = hang_ups(hang_up, reload) => Err(RunError::Part("the reload")),
     };
     supervisor.stop().await;
     ended
@@ -86,9 +87,17 @@ async fn stop_signal(mut terminate: Signal, mut interrupt: Signal) -> &'static s
     }
 }
 
-/// Changes `nudge` when the kubelet's socket or one of ours comes or goes.
+/// SIGHUP is the usual word for reading one's files again.
+async fn hang_ups(mut hang_up: Signal, reload: Nudge) {
+    while hang_up.recv().await.is_some() {
+        tracing::info!("SIGHUP: reading the classes again");
+        reload.give();
+    }
+}
+
+/// Gives a nudge when the kubelet's socket or one of ours comes or goes.
 /// Without inotify, the servers' own poll has to do.
-async fn watch_sockets(kubelet: &KubeletDir, nudge: watch::Sender<u64>) {
+async fn watch_sockets(kubelet: &KubeletDir, nudge: Nudge) {
     let directories = vec![kubelet.device_plugins()];
     let nudging = |notice: Notice<'_>| {
         let relevant = match notice {
@@ -99,10 +108,10 @@ async fn watch_sockets(kubelet: &KubeletDir, nudge: watch::Sender<u64>) {
             }
         };
         if relevant {
-            nudge.send_modify(|count| *count += 1);
+            nudge.give();
         }
     };
-    let ended = match DirWatch::new(directories) {
+    let ended = match DirWatch::new(directories, Interest::Names) {
         Ok(watch) => watch.run(nudging).await,
         Err(error) => Err(error),
     };

@@ -10,6 +10,7 @@ use tokio::task::{Id, JoinError, JoinSet};
 
 use crate::catalog::{Inventory, Resource};
 use crate::kubelet_dir::KubeletDir;
+use crate::nudge::Nudged;
 use crate::server::{self, ServeError, Timing};
 
 /// How long servers may take to end, altogether.
@@ -21,7 +22,7 @@ const RESTART: Duration = Duration::from_secs(1);
 /// All servers of this process.
 pub struct Supervisor {
     kubelet: KubeletDir,
-    nudge: watch::Receiver<u64>,
+    nudge: Nudged,
     timing: Timing,
     running: BTreeMap<ResourceName, Running>,
     servers: JoinSet<Result<(), ServeError>>,
@@ -36,7 +37,7 @@ struct Running {
 impl Supervisor {
     /// No server yet. `nudge` changes when something happens in the kubelet's
     /// directory.
-    pub fn new(kubelet: KubeletDir, nudge: watch::Receiver<u64>, timing: Timing) -> Self {
+    pub fn new(kubelet: KubeletDir, nudge: Nudged, timing: Timing) -> Self {
         let (running, servers) = (BTreeMap::new(), JoinSet::new());
         Supervisor {
             kubelet,

@@ -1,5 +1,6 @@
 //! Looks at the host again and again, and tells what is there now.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +10,24 @@ use device_class::host::RealHost;
 use tokio::sync::watch;
 
 use super::{Classes, Inventory, Scan, changes, scan};
+use crate::dir_watch::Interest;
+use crate::hotplug::{self, Watching};
+use crate::nudge::{Nudge, Nudged};
+
+/// How long to let things settle after the first word of a change.
+const SETTLE: Duration = Duration::from_millis(10);
+
+/// How long to rest between two looks, however much goes on.
+const REST: Duration = Duration::from_millis(50);
+
+/// What to do again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Again {
+    /// Look at the host.
+    Look,
+    /// Read the class files, too.
+    Load,
+}
 
 /// Where classes and devices are looked for.
 #[derive(Debug, Clone)]
@@ -27,6 +46,8 @@ pub struct Keeper {
     inventory: watch::Sender<Inventory>,
     /// What was said already, so that it is said once.
     warnings: Vec<String>,
+    class_errors: Vec<String>,
+    class_names: Option<String>,
 }
 
 impl Keeper {
@@ -37,6 +58,8 @@ impl Keeper {
             classes: Arc::default(),
             inventory: watch::channel(Inventory::new()).0,
             warnings: Vec::new(),
+            class_errors: Vec::new(),
+            class_names: None,
         };
         keeper.load_classes();
         keeper.look().await;
@@ -48,40 +71,72 @@ impl Keeper {
         self.inventory.subscribe()
     }
 
-    /// Looks at the host every `period`, and at once when `nudge` changes.
-    pub async fn run(mut self, period: Duration, mut nudge: watch::Receiver<u64>) {
+    /// Looks at the host every `period` and, soon after each, whenever
+    /// something happens that may be about a device; reads the class files
+    /// again when one is changed, or `reload` says so.
+    pub async fn run(mut self, period: Duration, mut reload: Nudged) {
+        let (device, mut devices) = Nudge::new();
+        let (file, mut files) = Nudge::new();
+        let class_files = self.source.classes.iter().cloned().collect();
+        let _classes = Watching::directories(&class_files, Interest::Contents, file);
+        let _uevents = Watching::uevents(device.clone());
+        let mut watched = BTreeSet::new();
+        let mut _watching = None;
         loop {
-            // A closed channel only means that nobody nudges.
-            let nudged = async {
-                if nudge.changed().await.is_err() {
-                    std::future::pending::<()>().await;
-                }
+            let directories = hotplug::directories(&self.classes, &self.source.host_root);
+            if directories != watched {
+                _watching = Some(Watching::directories(
+                    &directories,
+                    Interest::Names,
+                    device.clone(),
+                ));
+                watched = directories;
+            }
+            let again = tokio::select! {
+                () = tokio::time::sleep(period) => Again::Look,
+                () = devices.wait() => Again::Look,
+                () = files.wait() => Again::Load,
+                () = reload.wait() => Again::Load,
             };
-            let _ = tokio::time::timeout(period, nudged).await;
+            // Nodes come in bursts, and an editor writes a file in steps.
+            tokio::time::sleep(SETTLE).await;
+            devices.forget();
+            if again == Again::Load {
+                files.forget();
+                self.load_classes();
+            }
             self.look().await;
+            tokio::time::sleep(REST).await;
         }
     }
 
-    /// Reads the class files again, and says what is wrong with them.
-    pub fn load_classes(&mut self) {
+    /// Reads the class files, and says what is different since the last time.
+    fn load_classes(&mut self) {
         let Classes { usable, errors } = Classes::load(&self.source.classes);
-        for error in &errors {
+        let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        for error in errors
+            .iter()
+            .filter(|error| !self.class_errors.contains(error))
+        {
             tracing::error!("class left out: {error}");
         }
-        let names: Vec<&str> = usable.iter().map(|class| class.name.as_str()).collect();
-        if names.is_empty() {
-            let looked: Vec<String> = self
-                .source
-                .classes
-                .iter()
-                .map(|d| d.display().to_string())
-                .collect();
-            tracing::warn!(
-                "no class in {}: nothing to advertise until there is one",
-                looked.join(", ")
-            );
-        } else {
-            tracing::info!("classes: {}", names.join(", "));
+        self.class_errors = errors;
+        let names: Vec<String> = usable.iter().map(|class| class.name.to_string()).collect();
+        let names = names.join(", ");
+        if self.class_names.as_ref() != Some(&names) {
+            if names.is_empty() {
+                let looked = self
+                    .source
+                    .classes
+                    .iter()
+                    .map(|path| path.display().to_string());
+                let looked: Vec<String> = looked.collect();
+                let looked = looked.join(", ");
+                tracing::warn!("no class in {looked}: nothing to advertise until there is one");
+            } else {
+                tracing::info!("classes: {names}");
+            }
+            self.class_names = Some(names);
         }
         self.classes = Arc::new(usable);
     }

@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use super::socket::{Presence, Socket, SocketId};
 use super::{Backoff, Timing, register};
 use crate::kubelet_dir::{KubeletDir, socket_name};
+use crate::nudge::Nudged;
 
 /// The first wait after a failure: a socket that has just been made may need
 /// a moment until its owner listens.
@@ -40,7 +41,7 @@ pub(super) struct Lifecycle {
     registered: Option<(SocketId, Instant)>,
     listener: watch::Sender<Option<Arc<UnixListener>>>,
     listening: watch::Receiver<usize>,
-    nudge: watch::Receiver<u64>,
+    nudge: Nudged,
     timing: Timing,
     backoff: Backoff,
     said: Option<(String, Instant)>,
@@ -94,7 +95,7 @@ impl Lifecycle {
         kubelet: KubeletDir,
         listener: watch::Sender<Option<Arc<UnixListener>>>,
         listening: watch::Receiver<usize>,
-        nudge: watch::Receiver<u64>,
+        nudge: Nudged,
         timing: Timing,
     ) -> Self {
         Lifecycle {
@@ -125,7 +126,7 @@ impl Lifecycle {
 
     fn situation(&mut self) -> Situation {
         // What is seen now need not wake us again.
-        self.nudge.mark_unchanged();
+        self.nudge.forget();
         Situation {
             socket: self.socket.as_ref().map(Socket::presence),
             kubelet: SocketId::at(&self.kubelet.kubelet_socket()),
@@ -208,13 +209,13 @@ impl Lifecycle {
     /// Waits after a failure. News from the kubelet's directory end the wait.
     async fn pause(&mut self) {
         let wait = self.backoff.next_wait();
-        let _ = tokio::time::timeout(wait, self.nudge.changed()).await;
+        let _ = tokio::time::timeout(wait, self.nudge.wait()).await;
     }
 
     async fn wait(&mut self, longest: Duration) {
         tokio::select! {
             () = tokio::time::sleep(longest) => {}
-            Ok(()) = self.nudge.changed() => {}
+            () = self.nudge.wait() => {}
             Ok(()) = self.listening.changed() => {}
         }
     }
@@ -235,7 +236,7 @@ impl Lifecycle {
 /// Waits until a registration under way is for nothing: our socket is gone, or
 /// the kubelet that was asked.
 async fn overtaken(
-    mut nudge: watch::Receiver<u64>,
+    mut nudge: Nudged,
     socket: Option<&Socket>,
     (path, kubelet): (&Path, SocketId),
     poll: Duration,
@@ -245,7 +246,7 @@ async fn overtaken(
         if !ours || SocketId::at(path) != Some(kubelet) {
             return;
         }
-        let _ = tokio::time::timeout(poll, nudge.changed()).await;
+        let _ = tokio::time::timeout(poll, nudge.wait()).await;
     }
 }
 

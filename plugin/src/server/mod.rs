@@ -23,6 +23,7 @@ pub use socket::{Presence, Socket, SocketId, is_served, remove_stale};
 use crate::api::deviceplugin::device_plugin_server::DevicePluginServer;
 use crate::catalog::Resource;
 use crate::kubelet_dir::KubeletDir;
+use crate::nudge::Nudged;
 use crate::service::{Service, StreamCount};
 use lifecycle::Lifecycle;
 
@@ -70,7 +71,7 @@ pub enum ServeError {
 pub async fn serve(
     mut resource: watch::Receiver<Arc<Resource>>,
     kubelet: KubeletDir,
-    nudge: watch::Receiver<u64>,
+    nudge: Nudged,
     timing: Timing,
 ) -> Result<(), ServeError> {
     let name = resource.borrow().name.clone();

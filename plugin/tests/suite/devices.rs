@@ -1,8 +1,11 @@
 //! Devices come, go, fall ill and recover.
 
-use harness::kubelet::{DeviceReport, Event};
+use std::time::{Duration, Instant};
 
-use crate::node::{CARDS, Node, PATIENCE, wait_until};
+use harness::kubelet::{DeviceReport, Event};
+use nix::sys::signal::Signal;
+
+use crate::node::{CARDS, NPU, NPUS, Node, PATIENCE, wait_until};
 
 const MARK_1: &str = "cards.example/mark-1";
 const MARK_2: &str = "cards.example/mark-2";
@@ -69,4 +72,65 @@ fn a_resource_gets_its_server_with_its_first_device_and_loses_it_with_the_last()
         |event: &Event| matches!(event, Event::StreamBroken { resource } if resource == MARK_1);
     kubelet.wait(PATIENCE, broken).unwrap();
     wait_until("the first socket is gone", || node.sockets() == both[1..]);
+}
+
+#[test]
+fn a_node_that_comes_or_goes_is_reported_at_once() {
+    let mut node = Node::new(&[("cards", CARDS)]).without_rescans();
+    node.add_card(0, "mark-1", -1);
+    let kubelet = node.kubelet();
+    node.start_plugin();
+    kubelet.wait_devices(PATIENCE, MARK_1).unwrap();
+    for _ in 0..5 {
+        let since = Instant::now();
+        node.add_card(1, "mark-1", -1);
+        assert_eq!(kubelet.wait_devices(PATIENCE, MARK_1).unwrap().len(), 2);
+        let came = since.elapsed();
+        let since = Instant::now();
+        node.remove("host/dev/card1");
+        assert_eq!(kubelet.wait_devices(PATIENCE, MARK_1).unwrap().len(), 1);
+        let went = since.elapsed();
+        let limit = Duration::from_millis(250);
+        assert!(came < limit && went < limit, "{came:?}, {went:?}");
+    }
+}
+
+#[test]
+fn a_changed_class_is_read_again_without_touching_the_others() {
+    let mut node = Node::new(&[("cards", CARDS)]).without_rescans();
+    node.write("classes/dummy-npu.toml", NPUS);
+    node.add_card(0, "mark-1", -1);
+    let kubelet = node.kubelet();
+    node.start_plugin();
+    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    for count in [8, 9] {
+        node.write(
+            "classes/dummy-npu.toml",
+            &NPUS.replace("64", &count.to_string()),
+        );
+        assert_eq!(kubelet.wait_devices(PATIENCE, NPU).unwrap().len(), count);
+    }
+    node.remove("classes/dummy-npu.toml");
+    let broken =
+        |event: &Event| matches!(event, Event::StreamBroken { resource } if resource == NPU);
+    kubelet.wait(PATIENCE, broken).unwrap();
+    let cards =
+        |event: &Event| matches!(event, Event::StreamBroken { resource } if resource == MARK_1);
+    assert!(
+        kubelet.log().next(0).iter().all(|event| !cards(event)),
+        "the cards' stream goes on"
+    );
+}
+
+#[test]
+fn a_hang_up_reads_classes_and_attributes_again() {
+    let mut node = Node::new(&[("cards", CARDS)]).without_rescans();
+    node.add_card(0, "mark-1", -1);
+    let kubelet = node.kubelet();
+    node.start_plugin();
+    kubelet.wait_devices(PATIENCE, MARK_1).unwrap();
+    node.write("host/sys/card0/health", "burnt");
+    node.signal(Signal::SIGHUP);
+    let devices = kubelet.wait_devices(PATIENCE, MARK_1).unwrap();
+    assert_eq!(devices[0].health, "Unhealthy");
 }

@@ -47,6 +47,7 @@ env = { CARD_PORT = "/ports/{index}" }
 pub(crate) struct Node {
     root: TempDir,
     plugin: Option<Child>,
+    rescan: &'static str,
     arguments: Vec<String>,
 }
 
@@ -60,7 +61,8 @@ impl Node {
         let node = Node {
             root,
             plugin: None,
-            arguments: vec!["--rescan=0.1".to_owned()],
+            rescan: "0.1",
+            arguments: Vec::new(),
         };
         for (name, text) in classes {
             node.write(&format!("classes/{name}.toml"), text);
@@ -71,6 +73,12 @@ impl Node {
             &format!("classes = [{classes:?}]\nhost_root = {host:?}\n"),
         );
         node
+    }
+
+    /// Without rescans in the time of a test: what is seen is told by events.
+    pub(crate) fn without_rescans(mut self) -> Self {
+        self.rescan = "3600";
+        self
     }
 
     /// Further arguments for the plugin.
@@ -126,6 +134,7 @@ impl Node {
     fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_boathook-plugin"));
         command.arg("--kubelet-dir").arg(self.path("kubelet"));
+        command.arg("--rescan").arg(self.rescan);
         command
             .arg("--config")
             .arg(self.path("config.toml"))

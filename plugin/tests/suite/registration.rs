@@ -78,7 +78,9 @@ fn a_directory_that_is_removed_and_made_anew_is_used_again() {
     node.start_plugin();
     kubelet.wait_devices(PATIENCE, NPU).unwrap();
     kubelet.stop();
-    fs::remove_dir_all(node.path("kubelet")).unwrap();
+    // In one step: the plugin may be about to make its socket again.
+    fs::rename(node.path("kubelet"), node.path("old")).unwrap();
+    fs::remove_dir_all(node.path("old")).unwrap();
     std::thread::sleep(Duration::from_millis(50));
     kubelet.resume().unwrap();
     kubelet.wait(PATIENCE, is_registered).unwrap();

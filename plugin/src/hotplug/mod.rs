@@ -1,0 +1,103 @@
+//! Word of devices that come and go: by the directories in which their nodes
+//! are, and by the kernel's own messages. Both only say that it is time to
+//! look; a missed one costs no more than the time until the next rescan.
+
+mod uevent;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use device_class::DeviceClass;
+use device_class::pattern::PathPattern;
+use device_class::template::Attributes;
+use tokio::task::JoinHandle;
+
+use crate::dir_watch::{DirWatch, Interest};
+use crate::nudge::Nudge;
+use uevent::Uevents;
+
+/// Somebody who gives a nudge when something happens, in a task that ends when
+/// this is dropped. What can't be watched is said in the log, and rescans have
+/// to do.
+#[derive(Debug)]
+pub struct Watching(JoinHandle<()>);
+
+impl Watching {
+    /// Watches directories.
+    pub fn directories(directories: &BTreeSet<PathBuf>, interest: Interest, nudge: Nudge) -> Self {
+        let directories: Vec<PathBuf> = directories.iter().cloned().collect();
+        Watching(tokio::spawn(async move {
+            let ended = match DirWatch::new(directories, interest) {
+                Ok(watch) => watch.run(|_| nudge.give()).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = ended {
+                tracing::warn!("inotify failed, changes are seen at the next rescan: {error}");
+            }
+        }))
+    }
+
+    /// Listens to the kernel.
+    pub fn uevents(nudge: Nudge) -> Self {
+        Watching(tokio::spawn(async move {
+            let ended = match Uevents::new() {
+                Ok(uevents) => uevents.run(&nudge).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = ended {
+                tracing::warn!("no uevents, changes are seen at the next rescan: {error}");
+            }
+        }))
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// The directories in which candidates of the classes appear. /proc and /sys
+/// are not among them: the kernel's own changes give no word there (inotify(7)).
+pub fn directories(classes: &[DeviceClass], host_root: &Path) -> BTreeSet<PathBuf> {
+    let sources = classes.iter().flat_map(|class| &class.spec.discover);
+    let paths = sources
+        .filter_map(|source| source.path.as_ref())
+        .filter_map(fixed_part);
+    let useful = paths.filter(|path| !["proc", "sys"].iter().any(|tree| path.starts_with(tree)));
+    useful.map(|path| host_root.join(path)).collect()
+}
+
+/// What is above the first component of a pattern that may match many names,
+/// relative to the root.
+fn fixed_part(pattern: &PathPattern) -> Option<PathBuf> {
+    let known = Attributes::new();
+    let names = pattern
+        .components()
+        .iter()
+        .map(|component| component.fixed(&known));
+    let fixed: PathBuf = names.clone().map_while(|name| name).collect();
+    match fixed.components().count() == pattern.components().len() {
+        true => fixed.parent().map(Path::to_owned),
+        false => Some(fixed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_part_of_a_pattern_that_is_one_directory_is_watched() {
+        for (pattern, wanted) in [
+            ("/dev/apex_{index:number}", "dev"),
+            ("/dev/dri/renderD*", "dev/dri"),
+            ("/dev/bus/usb/*/*", "dev/bus/usb"),
+            ("/dev/kfd", "dev"),
+            ("/*", ""),
+        ] {
+            let pattern = PathPattern::try_from(pattern.to_owned()).unwrap();
+            assert_eq!(fixed_part(&pattern), Some(wanted.into()), "{pattern}");
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The kernel's messages of devices (lib/kobject_uevent.c): datagrams of
+//! `ACTION@DEVPATH`, a zero byte, and `KEY=VALUE`s that end with one each.
+
+use std::io;
+use std::os::fd::AsRawFd;
+
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, socket,
+};
+use tokio::net::UnixDatagram;
+
+use crate::nudge::Nudge;
+
+/// The multicast group of the kernel's own messages; udev's are in another.
+const KERNEL_GROUP: u32 = 1;
+
+/// The kernel's messages are no longer than this (`UEVENT_BUFFER_SIZE`, 2048,
+/// and the header).
+const LONGEST: usize = 8192;
+
+/// Trees in which no accelerator is, but which have news with every container
+/// that starts.
+const NOISE: [&str; 2] = ["/devices/virtual/net/", "/devices/virtual/bdi/"];
+
+/// A socket that hears the kernel. Its type is that of another family, whose
+/// `recv` is the same system call: there is no asynchronous one for netlink.
+pub(super) struct Uevents(UnixDatagram);
+
+impl Uevents {
+    /// Begins to listen.
+    ///
+    /// # Errors
+    /// The kernel gives no such socket, for example in a sandbox.
+    pub(super) fn new() -> io::Result<Self> {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let protocol = SockProtocol::NetlinkKObjectUEvent;
+        let socket = socket(AddressFamily::Netlink, SockType::Datagram, flags, protocol)?;
+        bind(socket.as_raw_fd(), &NetlinkAddr::new(0, KERNEL_GROUP))?;
+        Ok(Uevents(UnixDatagram::from_std(socket.into())?))
+    }
+
+    /// Gives a nudge for every message that may be about an accelerator.
+    ///
+    /// # Errors
+    /// The socket broke.
+    pub(super) async fn run(self, nudge: &Nudge) -> io::Result<()> {
+        let mut buffer = [0; LONGEST];
+        loop {
+            match self.0.recv(&mut buffer).await {
+                Ok(length) if is_relevant(&buffer[..length]) => nudge.give(),
+                Ok(_) => {}
+                // Messages were lost: look again.
+                Err(error) if error.raw_os_error() == Some(Errno::ENOBUFS as i32) => nudge.give(),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+fn is_relevant(message: &[u8]) -> bool {
+    let head = message.split(|byte| *byte == 0).next().unwrap_or_default();
+    let Ok(head) = std::str::from_utf8(head) else {
+        return false;
+    };
+    let Some((action, path)) = head.split_once('@') else {
+        return false;
+    };
+    !action.is_empty() && !NOISE.iter().any(|tree| path.starts_with(tree))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_messages_that_may_be_about_a_device_count() {
+        for (message, wanted) in [
+            (
+                &b"add@/devices/pci0000:00/0000:00:04.0/apex/apex_0\0ACTION=add\0"[..],
+                true,
+            ),
+            (b"remove@/devices/pci0000:00/0000:00:04.0\0", true),
+            (b"change@/devices/virtual/npu/npu3\0", true),
+            (
+                b"add@/devices/virtual/net/veth1234/queues/rx-0\0ACTION=add\0",
+                false,
+            ),
+            (b"libudev\0\xfe\xed\xca\xfe", false),
+            (b"\xff@\xff", false),
+            (b"@/devices/x", false),
+            (b"", false),
+        ] {
+            assert_eq!(is_relevant(message), wanted, "{}", message.escape_ascii());
+        }
+    }
+
+    #[tokio::test]
+    async fn the_kernel_lets_us_listen() {
+        match Uevents::new() {
+            Ok(uevents) => {
+                let (nudge, _nudged) = Nudge::new();
+                let moment = std::time::Duration::from_millis(10);
+                let ended = tokio::time::timeout(moment, uevents.run(&nudge)).await;
+                assert!(ended.is_err(), "{ended:?}");
+            }
+            Err(error) => println!("skipped: no uevent socket here: {error}"),
+        }
+    }
+}
