@@ -20,6 +20,7 @@ pub(crate) fn device(id: &str) -> AdvertisedDevice {
         health: Health::Healthy,
         numa: None,
         group: None,
+        share_of: None,
         env: [].into(),
     }
 }

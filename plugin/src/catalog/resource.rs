@@ -33,6 +33,8 @@ pub struct AdvertisedDevice {
     pub numa: Option<u32>,
     /// Devices with the same group belong together.
     pub group: Option<String>,
+    /// The hardware that it is a share of; `None` where it is all of it.
+    pub share_of: Option<DeviceId>,
     /// The variables that a container gets with it.
     pub env: BTreeMap<EnvName, String>,
 }
@@ -89,6 +91,11 @@ impl Resource {
 }
 
 impl AdvertisedDevice {
+    /// The hardware behind it.
+    pub fn hardware(&self) -> &DeviceId {
+        self.share_of.as_ref().unwrap_or(&self.id)
+    }
+
     /// Whether it may be allocated.
     pub fn is_healthy(&self) -> bool {
         matches!(self.health, Health::Healthy)

@@ -78,6 +78,7 @@ fn advertised(device: Device) -> AdvertisedDevice {
         health,
         numa,
         group,
+        share_of: None,
         env,
     }
 }
