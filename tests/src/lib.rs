@@ -21,6 +21,7 @@ pub mod kubelet;
 pub mod leftovers;
 pub mod loader;
 pub mod mountinfo;
+pub mod plugin_process;
 pub mod privilege;
 pub mod probe;
 pub mod rootfs;

@@ -4,6 +4,7 @@
 //! `skipped: <test>: <reason>`.
 //!
 //! - `cli`: the program `boathook` by itself; needs no root
+//! - `kubernetes`: plugin, kubelet and hook together; needs root and runc
 //! - `selfcheck`: the harness itself, without boathook
 //! - `runc`: the hook in real containers; needs root and runc
 
@@ -11,6 +12,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod cli;
+mod demo;
+mod kubernetes;
 mod lab;
 mod runc;
 mod selfcheck;

@@ -90,6 +90,13 @@ impl HostDirectory {
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
     }
 
+    /// Writes the hook's configuration such that it takes the word of the
+    /// kubelet with this directory for who holds which devices.
+    pub fn trust_kubelet(&self, directory: &Path) -> Result<()> {
+        let checkpoint = directory.join("device-plugins/kubelet_internal_checkpoint");
+        self.write_config(&format!("[trust]\nkubelet_checkpoint = {checkpoint:?}\n"))
+    }
+
     /// What the hook has logged so far.
     pub fn log(&self) -> String {
         fs::read_to_string(self.log_file()).unwrap_or_default()

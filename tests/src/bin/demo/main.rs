@@ -10,17 +10,16 @@ mod comparison;
 mod container;
 mod kubelet;
 mod plan;
-mod plugin;
 
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use harness::cgroup_view::CgroupView;
 use harness::demo_host::DemoHost;
+use harness::plugin_process::PluginProcess;
 use harness::{exit, privilege};
 
 use crate::kubelet::DemoKubelet;
-use crate::plugin::Plugin;
 
 /// The indices of the devices to allocate.
 const ALLOCATED: [usize; 2] = [3, 5];
@@ -37,7 +36,8 @@ fn run() -> Result<()> {
     );
 
     let mut kubelet = DemoKubelet::start()?;
-    let plugin = Plugin::start(kubelet.directory(), &host.config_file())?;
+    host.trust_kubelet(kubelet.directory())?;
+    let plugin = PluginProcess::start(kubelet.directory(), &host.config_file())?;
     let offered = kubelet
         .wait_for_devices(DemoHost::RESOURCE)
         .map_err(|error| plugin.explain(error))?;

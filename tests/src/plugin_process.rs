@@ -7,23 +7,27 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Error, Result, bail};
-use harness::binaries;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+
+use crate::binaries;
 
 /// Where the sockets lie below the kubelet's directory.
 const SOCKETS: &str = "device-plugins";
 /// The kubelet's own socket, which outlives plugins.
 const KUBELET_SOCKET: &str = "kubelet.sock";
 
-/// A running plugin. Killed when dropped; [`Plugin::stop`] ends it properly.
-pub(crate) struct Plugin {
+/// A running plugin. Killed when dropped; [`PluginProcess::stop`] ends it
+/// properly.
+#[derive(Debug)]
+pub struct PluginProcess {
     process: Child,
     said: File,
 }
 
-impl Plugin {
-    pub(crate) fn start(kubelet: &Path, config: &Path) -> Result<Self> {
+impl PluginProcess {
+    /// Starts it for a kubelet with this directory.
+    pub fn start(kubelet: &Path, config: &Path) -> Result<Self> {
         let said = tempfile::tempfile()?;
         let process = Command::new(binaries::program("boathook-plugin")?)
             .arg("--kubelet-dir")
@@ -39,7 +43,7 @@ impl Plugin {
     }
 
     /// Adds what the plugin said to an error that it may be the cause of.
-    pub(crate) fn explain(&self, error: Error) -> Error {
+    pub fn explain(&self, error: Error) -> Error {
         let mut said = String::new();
         let read = self.said.try_clone().and_then(|mut file| {
             file.rewind()?;
@@ -52,7 +56,7 @@ impl Plugin {
     }
 
     /// Ends the plugin as the kubelet does, and checks that it cleaned up.
-    pub(crate) fn stop(mut self, kubelet: &Path) -> Result<()> {
+    pub fn stop(mut self, kubelet: &Path) -> Result<()> {
         let id = i32::try_from(self.process.id()).context("not a process id")?;
         kill(Pid::from_raw(id), Signal::SIGTERM).context("cannot stop the plugin")?;
         let status = self.process.wait()?;
@@ -67,7 +71,7 @@ impl Plugin {
     }
 }
 
-impl Drop for Plugin {
+impl Drop for PluginProcess {
     fn drop(&mut self) {
         // It may have ended already, and then there is nothing to stop.
         let _ = self.process.kill();
