@@ -102,13 +102,16 @@ pub(crate) fn read(layout: &Layout, host: &HostRoot, snapshot: &mut Snapshot) ->
             for path in template::files(dir) {
                 snapshot.read(host, &path)?;
             }
+            snapshot.set_generated(&template::generated(dir));
             documents::read(host, &template::generated(dir), snapshot)
         }
         Layout::DropIns { dir, generated } => {
             snapshot.read(host, &own_drop_in(Path::new(dir)))?;
-            generated
-                .iter()
-                .try_for_each(|path| documents::read(host, Path::new(path), snapshot))
+            for main in generated.map(Path::new) {
+                snapshot.set_generated(main);
+                documents::read(host, main, snapshot)?;
+            }
+            Ok(())
         }
     }
 }

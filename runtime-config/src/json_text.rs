@@ -106,6 +106,7 @@ fn splice(text: &str, range: Range<usize>, with: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn a_member_goes_in_and_comes_out() {
@@ -159,6 +160,37 @@ mod tests {
                 .unwrap_err()
                 .to_string();
             assert!(error.starts_with(&format!("/f.json:{line}: ")), "{error}");
+        }
+    }
+
+    fn value() -> impl Strategy<Value = serde_json::Value> {
+        let leaf = prop_oneof![
+            Just(serde_json::Value::Null),
+            any::<bool>().prop_map(Into::into),
+            any::<f64>().prop_map(Into::into),
+            "[ -~]{0,8}".prop_map(Into::into),
+        ];
+        leaf.prop_recursive(3, 16, 4, |inner| {
+            let list = prop::collection::vec(inner.clone(), 0..4).prop_map(Into::into);
+            let object = prop::collection::btree_map("[ -~]{0,4}", inner, 0..4);
+            prop_oneof![list, object.prop_map(|o| o.into_iter().collect())]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn every_object_gets_its_bytes_back(
+            object in prop::collection::btree_map("[ -~]{0,4}", value(), 1..5),
+            pretty: bool,
+        ) {
+            let object: serde_json::Value = object.into_iter().collect();
+            let text = if pretty { format!("{object:#}\n") } else { object.to_string() };
+            let edited = set(&text, find(&text, &[]).unwrap(), "boathook", "{}");
+            let parsed: serde_json::Value = serde_json::from_str(&edited).unwrap();
+            prop_assert_eq!(&parsed["boathook"], &serde_json::json!({}));
+            prop_assert_eq!(parsed.as_object().unwrap().len(), object.as_object().unwrap().len() + 1);
+            let taken = remove(&edited, find(&edited, &[]).unwrap(), "boathook");
+            prop_assert_eq!(taken, text);
         }
     }
 }

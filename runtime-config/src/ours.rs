@@ -12,7 +12,8 @@ use crate::toml_text::{self, OWN_STEM};
 /// By the record where it fits to the byte, else by our file names and marks.
 pub(crate) fn without(now: &Snapshot, record: Option<&Record>) -> Snapshot {
     let mut base = now.clone();
-    for (path, text) in now.present() {
+    // What an engine has made of our files by itself is not to be taken apart.
+    for (path, text) in now.present().filter(|(path, _)| !now.is_generated(path)) {
         let recorded = record.and_then(|r| r.file(path));
         let text = match recorded {
             Some(file) if file.written.iter().any(|w| w == text) => file.before.clone(),

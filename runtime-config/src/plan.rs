@@ -103,7 +103,7 @@ impl Engine {
         order.reverse();
         let known: BTreeSet<_> = order.iter().cloned().collect();
         order.extend(
-            now.paths()
+            now.writable()
                 .map(Path::to_path_buf)
                 .filter(|p| !known.contains(p)),
         );

@@ -1,6 +1,6 @@
 //! What a plan is made from: the engine's files as they were at one moment.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
@@ -14,6 +14,7 @@ use crate::host::HostRoot;
 pub struct Snapshot {
     files: BTreeMap<PathBuf, Option<String>>,
     missing_dirs: BTreeMap<PathBuf, Vec<PathBuf>>,
+    generated: BTreeSet<PathBuf>,
 }
 
 impl Snapshot {
@@ -45,9 +46,21 @@ impl Snapshot {
             .filter_map(|(path, text)| Some((path.as_path(), text.as_deref()?)))
     }
 
-    /// Every path that was looked at.
-    pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
-        self.files.keys().map(PathBuf::as_path)
+    /// Notes that the engine makes a file by itself: it tells things, but is
+    /// never written to.
+    pub(crate) fn set_generated(&mut self, path: &Path) {
+        self.generated.insert(path.into());
+    }
+
+    /// Whether the engine makes the file by itself.
+    pub(crate) fn is_generated(&self, path: &Path) -> bool {
+        self.generated.contains(path)
+    }
+
+    /// Every path that was looked at and may be written to.
+    pub(crate) fn writable(&self) -> impl Iterator<Item = &Path> {
+        let paths = self.files.keys().filter(|path| !self.is_generated(path));
+        paths.map(PathBuf::as_path)
     }
 
     /// The directories that must be made before `path` can be written.

@@ -3,11 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
-use super::handler::Handler;
+use super::handler::{Handler, refuse_taken};
 use super::schema::{self, V2, V3};
 use super::{Request, documents, drop_in, in_place, own_drop_in};
 use crate::error::Error;
-use crate::toml_text::{add_to_list, whole_file};
+use crate::toml_text::{add_to_list, quote, whole_file};
 
 pub(super) fn desired(
     main: &Path,
@@ -15,13 +15,14 @@ pub(super) fn desired(
     request: &Request<'_>,
 ) -> Result<Vec<(PathBuf, String)>, Error> {
     let Some(text) = request.base.text(main) else {
-        return absent(main, conf_d, request).map(|file| vec![file]);
+        return absent(main, conf_d, request);
     };
     let schema = schema::of(request.base, main)?;
     let known = documents::in_load_order(request.base, main)?;
     let (Some(schema), Some(dir)) = (schema.filter(|s| s.merges_imports()), conf_d) else {
         return in_place::desired(main, schema, &known, request).map(|file| vec![file]);
     };
+    refuse_taken(schema, &known, request.base)?;
     // The drop-in first: until it is imported, nothing reads it.
     let mut files = vec![drop_in(dir, schema, &known, request)?];
     let path = own_drop_in(dir);
@@ -32,19 +33,36 @@ pub(super) fn desired(
     Ok(files)
 }
 
-/// No main file: containerd runs on its defaults, which from 2.2 on import
-/// conf.d. A new main file of version 2 is read by all versions, but forbids
-/// drop-ins of version 3, so it is not made where there are any.
+/// No main file: containerd runs on its defaults. A new main file of version 2
+/// is read by all versions, but forbids drop-ins of version 3; where there are
+/// some, containerd is a 2.x, and a main file that imports them all is right.
 fn absent(
     main: &Path,
     conf_d: Option<&Path>,
     request: &Request<'_>,
-) -> Result<(PathBuf, String), Error> {
-    let in_use = |dir: &&Path| request.base.present().any(|(p, _)| p.parent() == Some(dir));
-    if let Some(dir) = conf_d.filter(in_use) {
-        return drop_in(dir, &V3, &[], request);
+) -> Result<Vec<(PathBuf, String)>, Error> {
+    let dropped = |dir| {
+        let files = request.base.present().map(|(path, _)| path);
+        files
+            .filter(|path| path.parent() == Some(dir))
+            .map(Path::to_path_buf)
+            .collect()
+    };
+    let known: Vec<PathBuf> = conf_d.map(dropped).unwrap_or_default();
+    for path in &known {
+        let (Some(&V3), Some(dir)) = (schema::of(request.base, path)?, conf_d) else {
+            continue;
+        };
+        refuse_taken(&V3, &known, request.base)?;
+        let imports = quote(&dir.join("*.toml").to_string_lossy());
+        let body = format!("version = 3\nimports = [{imports}]\n");
+        let drop_in = drop_in(dir, &V3, &known, request)?;
+        return Ok(vec![drop_in, (main.into(), whole_file(&body))]);
     }
     let handler = Handler::new(&V2, &[], request)?;
     let tables = handler.tables() + &handler.default_table();
-    Ok((main.into(), whole_file(&format!("version = 2\n\n{tables}"))))
+    Ok(vec![(
+        main.into(),
+        whole_file(&format!("version = 2\n\n{tables}")),
+    )])
 }

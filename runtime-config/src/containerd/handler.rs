@@ -4,9 +4,9 @@
 //! that (the cgroup driver above all) must hold for ours, or pods that name it
 //! would be put into cgroups that the kubelet does not know.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use toml_edit::{Document, Item, TableLike};
+use toml_edit::{Item, TableLike};
 
 use super::Request;
 use super::schema::Schema;
@@ -102,10 +102,7 @@ fn inherited(schema: &Schema, known: &[PathBuf], base: &Snapshot) -> Result<(Key
     let mut default = "runc".to_owned();
     let mut handlers: Vec<(String, Keys, Keys)> = Vec::new();
     for path in known {
-        let text = base.text(path).unwrap_or_default();
-        let doc = parse(path, text)?;
-        refuse_taken(path, text, &doc, schema)?;
-        let doc = doc.into_mut();
+        let doc = parse(path, base.text(path).unwrap_or_default())?.into_mut();
         let section = doc.get("plugins").and_then(|p| p.get(schema.plugin));
         if section.is_some() && !schema.merges_imports() {
             handlers.clear();
@@ -118,7 +115,9 @@ fn inherited(schema: &Schema, known: &[PathBuf], base: &Snapshot) -> Result<(Key
             name.clone_into(&mut default);
         }
         let runtimes = section.get("runtimes").and_then(Item::as_table_like);
-        for (name, item) in runtimes.into_iter().flat_map(TableLike::iter) {
+        let runtimes = runtimes.into_iter().flat_map(TableLike::iter);
+        // A merged file can hold what was written here before.
+        for (name, item) in runtimes.filter(|(name, _)| *name != HANDLER) {
             let at = handlers
                 .iter()
                 .position(|h| h.0 == name)
@@ -146,25 +145,29 @@ fn inherited(schema: &Schema, known: &[PathBuf], base: &Snapshot) -> Result<(Key
         .unwrap_or_default())
 }
 
-/// A handler of our name that is not ours would be merged with ours.
-fn refuse_taken(
-    path: &Path,
-    text: &str,
-    doc: &Document<&str>,
+/// Fails if a file defines a handler of our name: it would be merged with ours.
+pub(super) fn refuse_taken(
     schema: &Schema,
+    known: &[PathBuf],
+    base: &Snapshot,
 ) -> Result<(), Error> {
-    let mut table = schema.table().into_iter().chain(["runtimes"]);
-    let runtimes = table.try_fold(doc.as_item(), |item, name| item.get(name));
-    let taken = runtimes
-        .and_then(Item::as_table_like)
-        .and_then(|runtimes| runtimes.get_key_value(HANDLER));
-    match taken {
-        None => Ok(()),
-        Some((key, _)) => Err(Error::NameTaken {
-            path: path.into(),
-            line: line_of(text, key.span().map_or(0, |span| span.start)),
-        }),
+    for path in known {
+        let text = base.text(path).unwrap_or_default();
+        let doc = parse(path, text)?;
+        let mut table = schema.table().into_iter().chain(["runtimes"]);
+        let runtimes = table.try_fold(doc.as_item(), |item, name| item.get(name));
+        let taken = runtimes
+            .and_then(Item::as_table_like)
+            .and_then(|runtimes| runtimes.get_key_value(HANDLER));
+        if let Some((key, _)) = taken {
+            let line = line_of(text, key.span().map_or(0, |span| span.start));
+            return Err(Error::NameTaken {
+                path: path.into(),
+                line,
+            });
+        }
     }
+    Ok(())
 }
 
 /// Takes over a table's plain values; tables inside it are handled apart.

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use super::Request;
-use super::handler::Handler;
+use super::handler::{Handler, refuse_taken};
 use super::schema::{Schema, V2};
 use crate::error::Error;
 use crate::options::HANDLER;
@@ -26,6 +26,7 @@ pub(super) fn desired(
         text = insert_line(&path, &text, "version = 2")?;
     }
     let schema = schema.unwrap_or(&V2);
+    refuse_taken(schema, known, request.base)?;
     let handler = Handler::new(schema, known, request)?;
     let mut body = handler.tables();
     if request.options.set_default {
