@@ -16,6 +16,9 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
+    /// A class file breaks a rule of the schema; the hook would refuse to work.
+    #[error(transparent)]
+    Class(#[from] device_class::strict_toml::FileError),
     /// A program for another kind of machine.
     #[error(
         "{path} is a program for {found}, but this host is {host}; \

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use device_class::load::ClassSource;
 use runtime_config::{Error as HostError, HostRoot};
 
 use crate::elf;
@@ -36,7 +37,7 @@ impl Payload {
     /// taken from `classes` instead, if that is given.
     ///
     /// # Errors
-    /// A program is missing, or is for another machine.
+    /// A program is missing, or is for another machine; a class file is wrong.
     pub fn read(version: &str, source: &Path, classes: Option<&Path>) -> Result<Self, Error> {
         let mut files = Vec::new();
         for name in PROGRAMS {
@@ -54,6 +55,7 @@ impl Payload {
             let from = classes.join(&name);
             // A ConfigMap's mount has links and directories of its own.
             if from.extension().is_some_and(|e| e == "toml") {
+                ClassSource::read(&from)?.parse()?;
                 let to = Path::new(CLASSES).join(&name);
                 files.push(PayloadFile {
                     from: regular(&from)?,

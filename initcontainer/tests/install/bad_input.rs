@@ -53,6 +53,14 @@ fn a_file_that_is_no_program() {
 }
 
 #[test]
+fn a_class_file_that_the_hook_would_refuse() {
+    let site = Site::with_containerd();
+    let class = site.release().join("classes.d/dummy-npu.toml");
+    fs::write(&class, "version = 1\nresuorce = \"x.com/y\"\n").unwrap();
+    assert_refused(&site, &["install"], "classes.d/dummy-npu.toml:2");
+}
+
+#[test]
 fn a_second_installer_at_the_same_time() {
     let site = Site::with_containerd();
     let lock = Lock::take(&site.host).unwrap();

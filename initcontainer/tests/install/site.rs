@@ -55,7 +55,8 @@ impl Site {
         for name in ["boathook", "boathook-runtime", "boathook-init"] {
             fs::write(bin.join(name), [elf_header(), tail.to_vec()].concat()).unwrap();
         }
-        fs::write(classes.join("dummy-npu.toml"), "version = 1\n").unwrap();
+        let class = fixtures().join("../../device-class/classes/dummy-npu.toml");
+        fs::copy(class, classes.join("dummy-npu.toml")).unwrap();
     }
 
     pub(crate) fn payload(&self, version: &str) -> Payload {
