@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use plugin::run::Options;
-use plugin::server::Timing;
+use plugin::server::{RegisterBy, Timing};
 
 /// Tells the kubelet of this node's devices, as the device classes describe them.
 #[derive(Debug, Parser)]
@@ -14,6 +14,11 @@ pub(crate) struct Cli {
     /// The kubelet's root directory
     #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
     kubelet_dir: PathBuf,
+
+    /// How the kubelet learns of the resources: `kubelet` registers at its socket, `watcher` lets
+    /// it find ours in plugins_registry
+    #[arg(long, value_name = "WAY", default_value = "kubelet", value_parser = register_by)]
+    register: RegisterBy,
 
     /// The configuration file [default: /etc/boathook/config.toml, which may be absent]
     #[arg(long, value_name = "FILE")]
@@ -26,6 +31,14 @@ pub(crate) struct Cli {
     /// How long to wait for the kubelet's answer to a registration
     #[arg(long, value_name = "SECONDS", default_value = "15", value_parser = seconds)]
     register_timeout: Duration,
+}
+
+fn register_by(text: &str) -> Result<RegisterBy, String> {
+    match text {
+        "kubelet" => Ok(RegisterBy::Kubelet),
+        "watcher" => Ok(RegisterBy::Watcher),
+        _ => Err("not `kubelet` or `watcher`".to_owned()),
+    }
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -42,6 +55,7 @@ impl Cli {
     pub(crate) fn options(self) -> Options {
         Options {
             kubelet_dir: self.kubelet_dir,
+            register_by: self.register,
             config: self.config,
             rescan: self.rescan,
             timing: Timing {

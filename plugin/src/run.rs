@@ -12,7 +12,7 @@ use crate::catalog::{Keeper, Source};
 use crate::dir_watch::{DirWatch, Interest, Notice};
 use crate::kubelet_dir::{KubeletDir, KubeletDirError, SOCKET_PREFIX};
 use crate::nudge::Nudge;
-use crate::server::{Timing, remove_stale};
+use crate::server::{RegisterBy, Timing, remove_stale};
 use crate::supervisor::Supervisor;
 
 /// What to run with.
@@ -20,6 +20,8 @@ use crate::supervisor::Supervisor;
 pub struct Options {
     /// The kubelet's root.
     pub kubelet_dir: PathBuf,
+    /// How the kubelet learns of us.
+    pub register_by: RegisterBy,
     /// The configuration; without it the default file, which may be absent.
     pub config: Option<PathBuf>,
     /// How often to look at the host, should nothing tell of a change.
@@ -59,7 +61,9 @@ pub async fn run(options: Options) -> Result<(), RunError> {
     );
     let hang_up = listen(SignalKind::hangup())?;
 
-    remove_stale(&kubelet.device_plugins());
+    for directory in [kubelet.device_plugins(), kubelet.plugins_registry()] {
+        remove_stale(&directory);
+    }
     let source = Source {
         classes: config.classes,
         host_root: config.host_root,
@@ -68,7 +72,11 @@ pub async fn run(options: Options) -> Result<(), RunError> {
     let inventory = keeper.subscribe();
     let (reload, reloads) = Nudge::new();
     let (nudge, nudges) = Nudge::new();
-    let mut supervisor = Supervisor::new(kubelet.clone(), nudges, options.timing);
+    let mut supervisor = Supervisor::new(
+        (kubelet.clone(), options.register_by),
+        nudges,
+        options.timing,
+    );
     let ended = tokio::select! {
         name = stop => { tracing::info!("{name}: ending"); Ok(()) }
         () = supervisor.run(inventory) => Err(RunError::Part("the supervisor")),
@@ -98,7 +106,7 @@ async fn hang_ups(mut hang_up: Signal, reload: Nudge) {
 /// Gives a nudge when the kubelet's socket or one of ours comes or goes.
 /// Without inotify, the servers' own poll has to do.
 async fn watch_sockets(kubelet: &KubeletDir, nudge: Nudge) {
-    let directories = vec![kubelet.device_plugins()];
+    let directories = vec![kubelet.device_plugins(), kubelet.plugins_registry()];
     let nudging = |notice: Notice<'_>| {
         let relevant = match notice {
             Notice::Anything => true,
@@ -118,7 +126,7 @@ async fn watch_sockets(kubelet: &KubeletDir, nudge: Nudge) {
     if let Err(error) = ended {
         tracing::error!(
             "{} can't be watched, only polled: {error}",
-            kubelet.device_plugins().display()
+            kubelet.root().display()
         );
     }
     std::future::pending().await

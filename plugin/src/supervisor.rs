@@ -11,7 +11,7 @@ use tokio::task::{Id, JoinError, JoinSet};
 use crate::catalog::{Inventory, Resource};
 use crate::kubelet_dir::KubeletDir;
 use crate::nudge::Nudged;
-use crate::server::{self, ServeError, Timing};
+use crate::server::{self, RegisterBy, ServeError, Timing};
 
 /// How long servers may take to end, altogether.
 const END: Duration = Duration::from_millis(700);
@@ -21,7 +21,7 @@ const RESTART: Duration = Duration::from_secs(1);
 
 /// All servers of this process.
 pub struct Supervisor {
-    kubelet: KubeletDir,
+    kubelet: (KubeletDir, RegisterBy),
     nudge: Nudged,
     timing: Timing,
     running: BTreeMap<ResourceName, Running>,
@@ -37,7 +37,7 @@ struct Running {
 impl Supervisor {
     /// No server yet. `nudge` changes when something happens in the kubelet's
     /// directory.
-    pub fn new(kubelet: KubeletDir, nudge: Nudged, timing: Timing) -> Self {
+    pub fn new(kubelet: (KubeletDir, RegisterBy), nudge: Nudged, timing: Timing) -> Self {
         let (running, servers) = (BTreeMap::new(), JoinSet::new());
         Supervisor {
             kubelet,

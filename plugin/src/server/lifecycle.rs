@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::socket::{Presence, Socket, SocketId};
-use super::{Backoff, Timing, register};
+use super::{Backoff, RegisterBy, Timing, register};
 use crate::kubelet_dir::{KubeletDir, socket_name};
 use crate::nudge::Nudged;
 
@@ -35,6 +35,7 @@ const SAY_AGAIN: Duration = Duration::from_secs(300);
 pub(super) struct Lifecycle {
     resource: ResourceName,
     kubelet: KubeletDir,
+    register_by: RegisterBy,
     socket_name: String,
     socket: Option<Socket>,
     /// The kubelet's socket by which it knows us, and since when.
@@ -63,7 +64,7 @@ enum Step {
 struct Situation {
     /// What is at the path of our socket, if we have one.
     socket: Option<Presence>,
-    /// The kubelet's socket.
+    /// The kubelet's socket, if it wants to be told.
     kubelet: Option<SocketId>,
     /// The kubelet that knows us, and how long ago we told it.
     registered: Option<(SocketId, Duration)>,
@@ -92,7 +93,7 @@ fn next_step(now: Situation, timing: &Timing) -> Step {
 impl Lifecycle {
     pub(super) fn new(
         resource: ResourceName,
-        kubelet: KubeletDir,
+        (kubelet, register_by): (KubeletDir, RegisterBy),
         listener: watch::Sender<Option<Arc<UnixListener>>>,
         listening: watch::Receiver<usize>,
         nudge: Nudged,
@@ -102,6 +103,7 @@ impl Lifecycle {
             socket_name: socket_name(&resource),
             resource,
             kubelet,
+            register_by,
             socket: None,
             registered: None,
             listener,
@@ -129,14 +131,24 @@ impl Lifecycle {
         self.nudge.forget();
         Situation {
             socket: self.socket.as_ref().map(Socket::presence),
-            kubelet: SocketId::at(&self.kubelet.kubelet_socket()),
+            kubelet: match self.register_by {
+                RegisterBy::Kubelet => SocketId::at(&self.kubelet.kubelet_socket()),
+                RegisterBy::Watcher => None,
+            },
             registered: self.registered.map(|(id, since)| (id, since.elapsed())),
             listeners: *self.listening.borrow_and_update(),
         }
     }
 
+    fn directory(&self) -> PathBuf {
+        match self.register_by {
+            RegisterBy::Kubelet => self.kubelet.device_plugins(),
+            RegisterBy::Watcher => self.kubelet.plugins_registry(),
+        }
+    }
+
     fn path(&self) -> PathBuf {
-        self.kubelet.device_plugins().join(&self.socket_name)
+        self.directory().join(&self.socket_name)
     }
 
     /// A new socket is a new address: the kubelet has to be told.
@@ -148,7 +160,7 @@ impl Lifecycle {
                 self.socket = Some(socket);
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let directory = self.kubelet.device_plugins();
+                let directory = self.directory();
                 self.say(format!(
                     "waiting for the kubelet to make {}",
                     directory.display()

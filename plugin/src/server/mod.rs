@@ -21,11 +21,21 @@ pub use register::{RegisterError, register};
 pub use socket::{Presence, Socket, SocketId, is_served, remove_stale};
 
 use crate::api::deviceplugin::device_plugin_server::DevicePluginServer;
+use crate::api::pluginregistration::registration_server::RegistrationServer;
 use crate::catalog::Resource;
 use crate::kubelet_dir::KubeletDir;
 use crate::nudge::Nudged;
-use crate::service::{Service, StreamCount};
+use crate::service::{PluginInfoService, Service, StreamCount};
 use lifecycle::Lifecycle;
+
+/// How the kubelet learns of us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RegisterBy {
+    /// We tell it, at kubelet.sock.
+    Kubelet,
+    /// It finds our socket in `plugins_registry`, and asks.
+    Watcher,
+}
 
 /// How long a server waits for what.
 #[derive(Debug, Clone, Copy)]
@@ -70,7 +80,7 @@ pub enum ServeError {
 /// A part of the server failed. The caller starts it again.
 pub async fn serve(
     mut resource: watch::Receiver<Arc<Resource>>,
-    kubelet: KubeletDir,
+    kubelet: (KubeletDir, RegisterBy),
     nudge: Nudged,
     timing: Timing,
 ) -> Result<(), ServeError> {
@@ -83,7 +93,13 @@ pub async fn serve(
 
     let withdrawn = async move { while resource.changed().await.is_ok() {} };
     let incoming = ReceiverStream::new(incoming).map(Ok::<_, io::Error>);
-    let serving = Server::builder().serve_with_incoming_shutdown(service, incoming, withdrawn);
+    // Both services at every socket: what asks may be either part of the kubelet.
+    let serving = Server::builder()
+        .add_service(service)
+        .add_service(RegistrationServer::new(PluginInfoService::new(
+            name.clone(),
+        )))
+        .serve_with_incoming_shutdown(incoming, withdrawn);
     let lifecycle = Lifecycle::new(name, kubelet, listener, listening, nudge, timing);
     tokio::select! {
         // First, so that a withdrawal is seen as what it is.

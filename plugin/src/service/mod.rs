@@ -1,6 +1,7 @@
 //! The device plugin API for one resource, as the kubelet calls it.
 
 mod allocate;
+mod plugin_info;
 mod preferred;
 mod streams;
 
@@ -10,6 +11,7 @@ use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
 pub use allocate::{AllocateError, container};
+pub use plugin_info::PluginInfoService;
 pub use preferred::{PreferredError, preferred};
 pub use streams::{DeviceStream, StreamCount};
 

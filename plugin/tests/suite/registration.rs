@@ -162,3 +162,26 @@ fn sockets_of_a_killed_process_are_removed_at_the_next_start() {
     kubelet.wait_devices(PATIENCE, NPU).unwrap();
     wait_until("the stale socket is removed", || !stale.exists());
 }
+
+#[test]
+fn the_plugin_watcher_finds_the_plugin_by_itself_again_and_again() {
+    let mut node = node().with_arguments(&["--register=watcher"]);
+    let mut kubelet = node.kubelet();
+    node.start_plugin();
+    for _ in 0..3 {
+        assert_eq!(kubelet.wait_devices(PATIENCE, NPU).unwrap().len(), 64);
+        kubelet.resume().unwrap();
+    }
+    node.wait_log("registered by the plugin watcher");
+    assert_eq!(
+        node.sockets(),
+        [""; 0],
+        "all sockets are in plugins_registry"
+    );
+    let socket = node.path("kubelet/plugins_registry/boathook-dummy.com_npu.sock");
+    fs::remove_file(&socket).unwrap();
+    wait_until("the socket is made again", || socket.exists());
+    kubelet.wait(PATIENCE, is_registered).unwrap();
+    node.end_plugin(nix::sys::signal::Signal::SIGTERM);
+    assert!(!socket.exists());
+}

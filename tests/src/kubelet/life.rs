@@ -18,7 +18,7 @@ use tonic::transport::Server;
 
 use super::manager::{Allocated, Allocation, Manager};
 use super::registration::{RegisterFault, Registration};
-use super::{Config, Event, EventLog};
+use super::{Config, Event, EventLog, watcher};
 
 /// A running kubelet.
 pub(super) struct Life {
@@ -37,6 +37,7 @@ impl Life {
     pub(super) fn begin(config: Config, log: EventLog) -> io::Result<Self> {
         let directory = config.dir.join("device-plugins");
         fs::create_dir_all(&directory)?;
+        fs::create_dir_all(config.dir.join("plugins_registry"))?;
         remove_sockets(&directory)?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let socket = directory.join(KUBELET_SOCKET);
@@ -100,7 +101,9 @@ fn live(
                 }
             }
         };
+        let watching = watcher::watch(config.dir.join("plugins_registry"), &manager);
         tokio::select! {
+            () = watching => {}
             _ = serving => {}
             () = obeying => {}
         }

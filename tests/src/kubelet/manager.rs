@@ -1,7 +1,7 @@
 //! The device manager: plugins, devices, and who has them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use plugin::api::UNHEALTHY;
@@ -121,22 +121,29 @@ impl Manager {
     pub(super) async fn connect(
         self: &Arc<Self>,
         resource: &str,
-        endpoint: &str,
+        socket: &Path,
     ) -> Result<(), String> {
         let generation = {
             let mut state = self.state();
             state.registrations += 1;
             state.registrations
         };
-        let (dialled, stream) = endpoint::dial(&self.directory.join(endpoint), generation).await?;
+        let name = socket.file_name().unwrap_or_default();
+        let endpoint = name.to_string_lossy().into_owned();
+        let (dialled, stream) = endpoint::dial(socket, generation).await?;
         self.state().endpoints.insert(resource.to_owned(), dialled);
         self.log.push(Event::Registered {
             resource: resource.into(),
-            endpoint: endpoint.into(),
+            endpoint,
         });
         let (manager, resource) = (Arc::clone(self), resource.to_owned());
         tokio::spawn(async move { manager.listen(&resource, generation, stream).await });
         Ok(())
+    }
+
+    /// A device plugin's socket by the name that Register gives.
+    pub(super) fn socket(&self, endpoint: &str) -> PathBuf {
+        self.directory.join(endpoint)
     }
 
     pub(super) fn refused(&self, resource: &str, reason: &str) {

@@ -4,6 +4,8 @@
 //! - when it starts it deletes the sockets of its device plugins and keeps its
 //!   checkpoint;
 //! - it dials a plugin back while that waits for the answer to Register;
+//! - it finds plugins by their sockets in `plugins_registry`, which it does not
+//!   clear (pkg/kubelet/pluginmanager);
 //! - it keeps each plugin's ListAndWatch stream, and takes all its devices for
 //!   unhealthy when the stream breaks;
 //! - it passes a plugin's environment and annotations on as the kubelet and
@@ -18,6 +20,7 @@ mod event;
 mod life;
 mod manager;
 mod registration;
+mod watcher;
 
 use std::io;
 use std::path::{Path, PathBuf};

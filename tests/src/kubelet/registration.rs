@@ -50,9 +50,8 @@ impl registration_server::Registration for Registration {
                 request.version
             )),
             RegisterFault::None => {
-                self.manager
-                    .connect(&request.resource_name, &request.endpoint)
-                    .await
+                let socket = self.manager.socket(&request.endpoint);
+                self.manager.connect(&request.resource_name, &socket).await
             }
         };
         if let Err(reason) = answer {

@@ -1,0 +1,58 @@
+//! The plugin watcher's service: who we are, for a kubelet that finds our
+//! socket by itself.
+
+use device_class::name::ResourceName;
+use tonic::{Request, Response, Status};
+
+use crate::api::pluginregistration::registration_server::Registration;
+use crate::api::pluginregistration::{
+    InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
+};
+use crate::api::{PLUGIN_TYPE, VERSION};
+
+/// Answers for one resource.
+#[derive(Debug, Clone)]
+pub struct PluginInfoService {
+    resource: ResourceName,
+}
+
+impl PluginInfoService {
+    /// The answers for `resource`.
+    pub fn new(resource: ResourceName) -> Self {
+        PluginInfoService { resource }
+    }
+}
+
+#[tonic::async_trait]
+impl Registration for PluginInfoService {
+    async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
+        Ok(Response::new(PluginInfo {
+            r#type: PLUGIN_TYPE.to_owned(),
+            name: self.resource.to_string(),
+            // The same socket serves the resource.
+            endpoint: String::new(),
+            supported_versions: vec![VERSION.to_owned()],
+        }))
+    }
+
+    async fn notify_registration_status(
+        &self,
+        status: Request<RegistrationStatus>,
+    ) -> Result<Response<RegistrationStatusResponse>, Status> {
+        let RegistrationStatus {
+            plugin_registered,
+            error,
+        } = status.into_inner();
+        match plugin_registered {
+            true => tracing::info!("{}: registered by the plugin watcher", self.resource),
+            false => {
+                let error = device_class::name::excerpt(&error);
+                tracing::warn!(
+                    "{}: the kubelet refused the registration: {error}",
+                    self.resource
+                );
+            }
+        }
+        Ok(Response::new(RegistrationStatusResponse {}))
+    }
+}

@@ -1,0 +1,80 @@
+//! The plugin watcher: dials every socket that appears in `plugins_registry`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use plugin::api::pluginregistration::registration_client::RegistrationClient;
+use plugin::api::pluginregistration::{InfoRequest, RegistrationStatus};
+use plugin::api::{PLUGIN_TYPE, VERSION};
+use tonic::transport::Endpoint;
+
+use super::manager::Manager;
+
+/// The real one uses inotify; nobody will notice.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Looks for sockets for ever.
+pub(super) async fn watch(directory: PathBuf, manager: &Arc<Manager>) {
+    let mut known = BTreeMap::new();
+    loop {
+        let sockets = sockets(&directory);
+        known.retain(|path, inode| sockets.get(path) == Some(inode));
+        for (path, inode) in sockets {
+            if known.contains_key(&path) {
+                continue;
+            }
+            if let Err(error) = register(&path, manager).await {
+                manager.refused(&path.display().to_string(), &error);
+            }
+            known.insert(path, inode);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// The sockets with their inodes. Names that begin with a dot don't count.
+fn sockets(directory: &Path) -> BTreeMap<PathBuf, u64> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let visible = entries.filter(|entry| !entry.file_name().as_encoded_bytes().starts_with(b"."));
+    let found = visible.filter_map(|entry| {
+        let metadata = entry.metadata().ok()?;
+        let is_socket = metadata.file_type().is_socket();
+        is_socket.then(|| (entry.path(), metadata.ino()))
+    });
+    found.collect()
+}
+
+async fn register(path: &Path, manager: &Arc<Manager>) -> Result<(), String> {
+    let address = Endpoint::from_shared(format!("unix://{}", path.display()));
+    let channel = address.map_err(|e| e.to_string())?.connect().await;
+    let mut client = RegistrationClient::new(channel.map_err(|e| e.to_string())?);
+    let info = client
+        .get_info(InfoRequest {})
+        .await
+        .map_err(|e| e.to_string())?
+        .into_inner();
+    let supported =
+        info.r#type == PLUGIN_TYPE && info.supported_versions.iter().any(|v| v == VERSION);
+    let socket = match info.endpoint.as_str() {
+        "" => path.to_owned(),
+        endpoint => PathBuf::from(endpoint),
+    };
+    let connected = match supported {
+        true => manager.connect(&info.name, &socket).await,
+        false => Err(format!("{info:?} is not supported")),
+    };
+    let error = connected.clone().err().unwrap_or_default();
+    let status = RegistrationStatus {
+        plugin_registered: connected.is_ok(),
+        error,
+    };
+    client
+        .notify_registration_status(status)
+        .await
+        .map_err(|e| e.to_string())?;
+    connected
+}
