@@ -243,15 +243,35 @@ impl DeviceId {
     /// # Errors
     /// The text is empty.
     pub fn from_hardware(text: &str) -> Result<Self, NameError> {
+        Self::fitted(text, Self::MAX)
+    }
+
+    /// The same, with room for what [`DeviceId::replica`] adds.
+    ///
+    /// # Errors
+    /// The text is empty.
+    pub fn shared_from_hardware(text: &str) -> Result<Self, NameError> {
+        Self::fitted(text, Self::MAX - Self::REPLICA)
+    }
+
+    /// The longest addition for a replica: `::4095`.
+    const REPLICA: usize = 6;
+
+    /// The id of one of the replicas of this device: its own and a number.
+    pub fn replica(&self, number: u16) -> Self {
+        DeviceId(format!("{}::{number}", self.0))
+    }
+
+    fn fitted(text: &str, max: usize) -> Result<Self, NameError> {
         if text.is_empty() {
             return Err(NameError::Empty { what: "device id" });
         }
-        if text.len() <= Self::MAX && text.chars().all(Self::fits) {
+        if text.len() <= max && text.chars().all(Self::fits) {
             return Ok(DeviceId(text.to_owned()));
         }
         let hash = format!("-{:016x}", fnv1a(text.as_bytes()));
         let readable = text.chars().map(|c| if Self::fits(c) { c } else { '-' });
-        let start: String = readable.take(Self::MAX - hash.len()).collect();
+        let start: String = readable.take(max - hash.len()).collect();
         Ok(DeviceId(start + &hash))
     }
 }

@@ -163,17 +163,17 @@ impl Selection {
             }
             Selection::These(wanted) => wanted,
         };
-        let mut chosen = BTreeSet::new();
-        let mut choose = |name: &str| match position(devices, name) {
-            Some(at) => {
-                chosen.insert(at);
-                Ok(())
-            }
-            None => Err(RequestError::Unknown {
+        let mut chosen = BTreeSet::<usize>::new();
+        let mut choose = |name: &str| match meant(devices, name).as_slice() {
+            [] => Err(RequestError::Unknown {
                 class: class.clone(),
                 wanted: name.to_owned(),
                 known: known(devices),
             }),
+            found => {
+                chosen.extend(found);
+                Ok(())
+            }
         };
         for item in wanted {
             match item {
@@ -207,12 +207,21 @@ impl Wanted {
     }
 }
 
-/// An id goes before an index, and an index before an alias.
-fn position(devices: &[Device], name: &str) -> Option<usize> {
-    let by = |fits: &dyn Fn(&Device) -> bool| devices.iter().position(fits);
-    by(&|device| device.id.as_str() == name)
-        .or_else(|| by(&|device| device.index.as_deref() == Some(name)))
-        .or_else(|| by(&|device| device.aliases.iter().any(|alias| alias == name)))
+/// The positions of the devices that a name means. An id, of a device or of
+/// one of its replicas, goes before an index, and an index before an alias.
+fn meant(devices: &[Device], name: &str) -> Vec<usize> {
+    let one = |fits: &dyn Fn(&Device) -> bool| devices.iter().position(fits);
+    let found = one(&|device| device.id.as_str() == name)
+        .or_else(|| one(&|device| device.has_replica(name)))
+        .or_else(|| one(&|device| device.index.as_deref() == Some(name)));
+    match found {
+        Some(at) => vec![at],
+        None => {
+            let all = devices.iter().enumerate();
+            let named = all.filter(|(_, device)| device.aliases.iter().any(|a| a == name));
+            named.map(|(at, _)| at).collect()
+        }
+    }
 }
 
 fn known(devices: &[Device]) -> String {
@@ -288,12 +297,7 @@ fn capabilities(
     class: &DeviceClass,
     asked: Option<&str>,
 ) -> (BTreeSet<CapabilityName>, Vec<String>) {
-    let known: BTreeSet<_> = class
-        .spec
-        .edits
-        .iter()
-        .filter_map(|edits| edits.capability.clone())
-        .collect();
+    let known = class.spec.capabilities();
     match asked.map(str::trim) {
         None | Some("") => (
             class
@@ -311,9 +315,11 @@ fn capabilities(
                 .split(',')
                 .map(str::trim)
                 .filter(|item| !item.is_empty());
+            let exceptions = class.spec.exceptions();
+            let nameable: BTreeSet<_> = known.union(&exceptions).cloned().collect();
             let (fits, unknown): (Vec<&str>, Vec<&str>) =
-                items.partition(|item| known.iter().any(|name| name.as_str() == *item));
-            let chosen = known
+                items.partition(|item| nameable.iter().any(|name| name.as_str() == *item));
+            let chosen = nameable
                 .into_iter()
                 .filter(|name| fits.contains(&name.as_str()))
                 .collect();

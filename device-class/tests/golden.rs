@@ -1,4 +1,10 @@
 //! The shipped classes on recorded hosts: what is found, and what is planned.
+//!
+//! A directory of `testdata` with a `host.txt` is a case. It belongs to the
+//! class whose name its path begins with; generations of hardware that differ
+//! are directories below. `plan.txt` says what is asked, each time in a line
+//! `$ VARIABLE=value ...`, and what the plan is.
+//!
 //! `UPDATE_EXPECT=1 cargo test -p device-class` writes the golden files anew;
 //! the difference is then read like any other change.
 #![allow(clippy::unwrap_used)]
@@ -8,28 +14,37 @@ use std::path::{Path, PathBuf};
 
 use device_class::discover::{self, DriverRoot, Inventory};
 use device_class::host::RecordedHost;
-use device_class::load::ClassSource;
+use device_class::load::{self, ClassSource};
 use device_class::plan::{self, Asked, Authority, Granted};
 use device_class::request::Request;
 use device_class::{DeviceClass, HostView};
 
-fn class(name: &str) -> DeviceClass {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("classes/{name}.toml"));
-    ClassSource::read(&path)
-        .and_then(|source| source.parse())
-        .unwrap_or_else(|e| panic!("{e}"))
+fn directory(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
 
-fn testdata(class: &str, file: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("testdata")
-        .join(class)
-        .join(file)
+fn classes() -> Vec<DeviceClass> {
+    let sources = load::sources(&[directory("classes")]).unwrap();
+    let parse = |source: &ClassSource| source.parse().unwrap_or_else(|error| panic!("{error}"));
+    sources.iter().map(parse).collect()
 }
 
-fn host(class: &str) -> RecordedHost {
-    let text = std::fs::read_to_string(testdata(class, "host.txt")).unwrap();
-    RecordedHost::parse(&text).unwrap()
+/// The directories with recorded hosts of a class.
+fn cases(class: &DeviceClass) -> Vec<PathBuf> {
+    let mut cases = Vec::new();
+    let mut unseen = vec![directory("testdata").join(class.name.as_str())];
+    while let Some(directory) = unseen.pop() {
+        for entry in std::fs::read_dir(&directory).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                unseen.push(path);
+            } else if path.ends_with("host.txt") {
+                cases.push(directory.clone());
+            }
+        }
+    }
+    cases.sort();
+    cases
 }
 
 fn inventory_text(inventory: &Inventory) -> String {
@@ -79,65 +94,53 @@ fn plan_text(class: &DeviceClass, host: &dyn HostView, env: &[(&str, &str)]) -> 
     }
 }
 
-fn check(name: &str, requests: &[&[(&str, &str)]]) {
-    let (class, host) = (class(name), host(name));
-    let inventory = inventory_text(&discover::devices(&class, &host));
-    expect_test::expect_file![testdata(name, "inventory.txt")].assert_eq(&inventory);
-    let plans = requests.iter().map(|env| {
-        let asked: Vec<String> = env
-            .iter()
-            .map(|(key, value)| format!("{key}={value}"))
-            .collect();
-        format!("$ {}\n{}", asked.join(" "), plan_text(&class, &host, env))
-    });
-    let plans = plans.collect::<Vec<_>>().join("\n");
-    expect_test::expect_file![testdata(name, "plan.txt")].assert_eq(&plans);
+/// What is asked: the lines `$ NAME=value NAME=value` of a golden plan.
+fn requests(plan: &str) -> Vec<Vec<(&str, &str)>> {
+    let lines = plan.lines().filter_map(|line| line.strip_prefix("$ "));
+    lines
+        .map(|line| line.split(' ').map(pair).collect())
+        .collect()
+}
+
+fn pair(text: &str) -> (&str, &str) {
+    text.split_once('=')
+        .unwrap_or_else(|| panic!("`{text}` is not NAME=value"))
 }
 
 #[test]
-fn dummy_npu() {
-    check(
-        "dummy-npu",
-        &[
-            &[("DUMMY_VISIBLE_DEVICES", "npu-3,npu-10")],
-            &[("DUMMY_VISIBLE_DEVICES", "2-3")],
-            &[("DUMMY_VISIBLE_DEVICES", "none")],
-            &[("DUMMY_VISIBLE_DEVICES", "void")],
-            &[("DUMMY_VISIBLE_DEVICES", "npu-64")],
-        ],
-    );
-}
-
-#[test]
-fn coral_edgetpu() {
-    check(
-        "coral-edgetpu",
-        &[
-            &[("CORAL_VISIBLE_DEVICES", "apex_10")],
-            &[("CORAL_VISIBLE_DEVICES", "all")],
-            &[("CORAL_VISIBLE_DEVICES", "1")],
-        ],
-    );
-}
-
-#[test]
-fn nvidia_gpu() {
-    check(
-        "nvidia-gpu",
-        &[
-            &[("NVIDIA_VISIBLE_DEVICES", "all")],
-            &[
-                ("NVIDIA_VISIBLE_DEVICES", "0"),
-                ("NVIDIA_DRIVER_CAPABILITIES", "utility,video"),
-            ],
-            &[
-                ("NVIDIA_VISIBLE_DEVICES", "none"),
-                ("NVIDIA_DRIVER_CAPABILITIES", "compute"),
-            ],
-            &[(
-                "NVIDIA_VISIBLE_DEVICES",
-                "GPU-00000000-0000-0000-0000-000000000000",
-            )],
-        ],
-    );
+fn every_class_finds_and_plans_what_its_golden_files_say() {
+    for class in classes() {
+        let cases = cases(&class);
+        assert!(!cases.is_empty(), "{} has no recorded host", class.name);
+        for case in cases {
+            let text = std::fs::read_to_string(case.join("host.txt")).unwrap();
+            let host =
+                RecordedHost::parse(&text).unwrap_or_else(|e| panic!("{}: {e}", case.display()));
+            let inventory = discover::devices(&class, &host);
+            assert!(
+                !inventory.devices.is_empty(),
+                "{}: {:?}",
+                case.display(),
+                inventory.warnings
+            );
+            expect_test::expect_file![case.join("inventory.txt")]
+                .assert_eq(&inventory_text(&inventory));
+            let golden = std::fs::read_to_string(case.join("plan.txt")).unwrap_or_default();
+            let asked = requests(&golden);
+            assert!(
+                !asked.is_empty(),
+                "{}/plan.txt asks for nothing",
+                case.display()
+            );
+            let plans = asked.iter().map(|env| {
+                let pairs: Vec<_> = env
+                    .iter()
+                    .map(|(name, value)| format!("{name}={value}"))
+                    .collect();
+                format!("$ {}\n{}", pairs.join(" "), plan_text(&class, &host, env))
+            });
+            let plans = plans.collect::<Vec<_>>().join("\n");
+            expect_test::expect_file![case.join("plan.txt")].assert_eq(&plans);
+        }
+    }
 }

@@ -1,14 +1,14 @@
 //! What a container gets: nodes and files, in CDI's sense of container edits.
 
 use std::fmt;
-use std::marker::PhantomData;
 
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Error, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
+use super::path_template::PathTemplate;
+use super::short_form::short_or_table;
 use crate::name::CapabilityName;
-use crate::template::{Template, TemplateError};
+use crate::pattern::PathPattern;
+use crate::template::Template;
 
 /// `[[edits]]`: what a container gets once.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -17,9 +17,16 @@ pub struct Edits {
     /// Only for a container with this capability; without it for all.
     #[serde(default)]
     pub capability: Option<CapabilityName>,
+    /// Not for a container with this capability.
+    #[serde(default)]
+    pub unless: Option<CapabilityName>,
     /// Whether everything in this table may be missing on the host.
     #[serde(default)]
     pub optional: bool,
+    /// The version with which the names of the libraries' files have to end:
+    /// a host may have more than one version lying about.
+    #[serde(default)]
+    pub library_version: Option<Template>,
     /// Control nodes. A container that gets no device gets none of them.
     #[serde(default, deserialize_with = "short_or_table")]
     pub nodes: Vec<Node>,
@@ -43,9 +50,19 @@ pub struct Edits {
 pub struct Node {
     /// Where the host has it.
     pub path: PathTemplate,
+    /// Paths that are taken in its stead where the host has them, the first
+    /// first; the container still gets the node under its own path.
+    #[serde(default)]
+    pub prefer: Vec<PathTemplate>,
+    /// One node for each path that matches; the captures serve the templates.
+    #[serde(default)]
+    pub each: Option<PathPattern>,
     /// Where the container gets it, if elsewhere.
     #[serde(default)]
     pub container_path: Option<PathTemplate>,
+    /// Only for a container with this capability.
+    #[serde(default)]
+    pub capability: Option<CapabilityName>,
     /// What the device rule allows.
     #[serde(default)]
     pub access: Access,
@@ -81,6 +98,9 @@ pub struct Library {
 pub struct File {
     /// Where the host (or the driver's root) has it.
     pub path: PathTemplate,
+    /// One file for each path that matches; the captures serve the templates.
+    #[serde(default)]
+    pub each: Option<PathPattern>,
     /// Where the container gets it, if elsewhere.
     #[serde(default)]
     pub container_path: Option<PathTemplate>,
@@ -104,68 +124,6 @@ pub struct Directory {
     /// Whether it may be missing on the host.
     #[serde(default)]
     pub optional: bool,
-}
-
-/// A template for an absolute path without `..`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub struct PathTemplate(Template);
-
-/// Why a text is no [`PathTemplate`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PathTemplateError {
-    /// Not absolute, or with components that mean another directory.
-    #[error("`{0}` is not an absolute path without `.` and `..`")]
-    Path(String),
-    /// Not a template.
-    #[error(transparent)]
-    Template(#[from] TemplateError),
-}
-
-impl PathTemplate {
-    /// The path's text with its attributes in place, checked once more: an
-    /// attribute comes from the hardware and may hold anything.
-    ///
-    /// # Errors
-    /// An attribute is missing, or makes the path another one.
-    pub fn fill(
-        &self,
-        attributes: &crate::template::Attributes,
-    ) -> Result<std::path::PathBuf, PathTemplateError> {
-        let filled = self.0.fill(attributes)?;
-        let as_many = filled.matches('/').count() == self.0.to_string().matches('/').count();
-        if !as_many || !is_plain(&filled) {
-            return Err(PathTemplateError::Path(crate::name::excerpt(&filled)));
-        }
-        Ok(filled.into())
-    }
-
-    /// The template behind it.
-    pub fn template(&self) -> &Template {
-        &self.0
-    }
-}
-
-fn is_plain(path: &str) -> bool {
-    let Some(relative) = path.strip_prefix('/') else {
-        return false;
-    };
-    !path.contains('\0')
-        && relative
-            .split('/')
-            .all(|part| !matches!(part, "" | "." | ".."))
-}
-
-impl TryFrom<String> for PathTemplate {
-    type Error = PathTemplateError;
-
-    fn try_from(text: String) -> Result<Self, PathTemplateError> {
-        if text == "/" || is_plain(&text) {
-            Ok(PathTemplate(Template::try_from(text)?))
-        } else {
-            Err(PathTemplateError::Path(crate::name::excerpt(&text)))
-        }
-    }
 }
 
 /// The name under which a library is loaded: a file name, no path.
@@ -280,106 +238,4 @@ impl fmt::Display for Access {
         }
         Ok(())
     }
-}
-
-/// A table that has a short form: a text that stands for its main key.
-pub(super) trait Short: Sized {
-    type Text: TryFrom<String, Error: fmt::Display>;
-    fn from_text(text: Self::Text) -> Self;
-}
-
-impl Short for Node {
-    type Text = PathTemplate;
-    fn from_text(path: PathTemplate) -> Self {
-        Node {
-            path,
-            container_path: None,
-            access: Access::default(),
-            mode: None,
-            gid: None,
-            optional: false,
-        }
-    }
-}
-
-impl Short for Library {
-    type Text = SoName;
-    fn from_text(soname: SoName) -> Self {
-        Library {
-            soname,
-            links: Vec::new(),
-            optional: false,
-        }
-    }
-}
-
-impl Short for File {
-    type Text = PathTemplate;
-    fn from_text(path: PathTemplate) -> Self {
-        File {
-            path,
-            container_path: None,
-            optional: false,
-        }
-    }
-}
-
-impl Short for Directory {
-    type Text = PathTemplate;
-    fn from_text(path: PathTemplate) -> Self {
-        Directory {
-            path,
-            container_path: None,
-            libraries: false,
-            optional: false,
-        }
-    }
-}
-
-/// Reads a list whose elements are tables or their short form.
-pub(super) fn short_or_table<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Short + Deserialize<'de>,
-{
-    struct Either<T>(T);
-    struct EitherVisitor<T>(PhantomData<T>);
-    struct ListVisitor<T>(PhantomData<T>);
-
-    impl<'de, T: Short + Deserialize<'de>> Visitor<'de> for EitherVisitor<T> {
-        type Value = Either<T>;
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a text or a table")
-        }
-        fn visit_str<E: Error>(self, text: &str) -> Result<Either<T>, E> {
-            T::Text::try_from(text.to_owned())
-                .map(|t| Either(T::from_text(t)))
-                .map_err(E::custom)
-        }
-        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Either<T>, A::Error> {
-            T::deserialize(MapAccessDeserializer::new(map)).map(Either)
-        }
-    }
-
-    impl<'de, T: Short + Deserialize<'de>> Deserialize<'de> for Either<T> {
-        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-            deserializer.deserialize_any(EitherVisitor(PhantomData))
-        }
-    }
-
-    impl<'de, T: Short + Deserialize<'de>> Visitor<'de> for ListVisitor<T> {
-        type Value = Vec<T>;
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a list")
-        }
-        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
-            let mut items = Vec::new();
-            while let Some(Either(item)) = list.next_element::<Either<T>>()? {
-                items.push(item);
-            }
-            Ok(items)
-        }
-    }
-
-    deserializer.deserialize_seq(ListVisitor(PhantomData))
 }

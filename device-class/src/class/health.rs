@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::attribute::Expectation;
+use super::condition::Expectation;
 use crate::pattern::PathPattern;
 use crate::template::Template;
 

@@ -3,20 +3,26 @@
 //! the line. `docs/device-classes.md` is the reference for those who write one.
 
 mod attribute;
+mod condition;
 mod edits;
 mod health;
 mod mention;
+mod path_template;
+mod sharing;
+mod short_form;
 mod validate;
+
+use std::collections::BTreeSet;
 
 use serde::Deserialize;
 
-pub use attribute::{AttributeSource, Condition, Expectation, Origin};
-pub use edits::{
-    Access, Directory, Edits, File, Library, Node, NodeMode, PathTemplate, PathTemplateError,
-    SoName,
-};
+pub use attribute::{AttributeSource, Origin, Says, Text};
+pub use condition::{Condition, Expectation};
+pub use edits::{Access, Directory, Edits, File, Library, Node, NodeMode, SoName};
 pub use health::HealthCheck;
 pub(crate) use mention::mentions;
+pub use path_template::{PathTemplate, PathTemplateError};
+pub use sharing::{MAX_REPLICAS, ReplicaCount, Sharing};
 pub use validate::ClassRuleError;
 
 use crate::name::{CapabilityName, ClassName, EnvName};
@@ -52,10 +58,14 @@ pub struct ClassSpec {
     /// Attributes of the host as a whole, such as the driver's version.
     #[serde(default)]
     pub attributes: Vec<AttributeSource>,
-    /// Where devices are found: the first source that finds any is the one.
+    /// Where devices are found: the first source that finds any is the one,
+    /// unless a later one says `also`.
     pub discover: Vec<Source>,
     /// What one device is.
     pub device: DeviceSpec,
+    /// How often a device is offered.
+    #[serde(default)]
+    pub sharing: Option<Sharing>,
     /// What a container gets once, whatever the number of its devices.
     #[serde(default)]
     pub edits: Vec<Edits>,
@@ -106,6 +116,10 @@ pub struct Source {
     /// Instead of a path: so many virtual devices, with the attribute `index`.
     #[serde(default)]
     pub count: Option<u16>,
+    /// Whether its devices come in addition to those of the sources before,
+    /// instead of in their stead.
+    #[serde(default)]
+    pub also: bool,
     /// Whether the match has to be a symbolic link, or must not be one.
     #[serde(default)]
     pub symlink: Option<SymlinkRule>,
@@ -136,7 +150,11 @@ pub struct DeviceSpec {
     /// The number that people use for it; devices are sorted by it.
     #[serde(default)]
     pub index: Option<Template>,
-    /// Other names that a request may use.
+    /// Instead of an index: devices are sorted by this and counted from 0.
+    #[serde(default)]
+    pub order: Option<Template>,
+    /// Other names that a request may use. One that several devices have
+    /// means all of them.
     #[serde(default)]
     pub aliases: Vec<Template>,
     /// Where the walk up to the first `numa_node` begins.
@@ -149,11 +167,28 @@ pub struct DeviceSpec {
     #[serde(default)]
     pub health: Vec<HealthCheck>,
     /// The device's own nodes.
-    #[serde(default, deserialize_with = "edits::short_or_table")]
+    #[serde(default, deserialize_with = "short_form::short_or_table")]
     pub nodes: Vec<Node>,
     /// Further variables that Allocate gives with the device.
     #[serde(default)]
     pub env: std::collections::BTreeMap<EnvName, Template>,
+}
+
+impl ClassSpec {
+    /// The capabilities that bring something along.
+    pub fn capabilities(&self) -> BTreeSet<CapabilityName> {
+        let nodes = self.edits.iter().flat_map(|edits| &edits.nodes);
+        let nodes = nodes.chain(&self.device.nodes);
+        let edits = self.edits.iter().map(|edits| &edits.capability);
+        let all = edits.chain(nodes.map(|node| &node.capability));
+        all.flatten().cloned().collect()
+    }
+
+    /// The capabilities that take something away.
+    pub fn exceptions(&self) -> BTreeSet<CapabilityName> {
+        let exceptions = self.edits.iter().filter_map(|edits| edits.unless.clone());
+        exceptions.collect()
+    }
 }
 
 impl DeviceClass {

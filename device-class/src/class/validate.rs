@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use super::attribute::{AttributeSource, Condition, Origin};
+use super::attribute::AttributeSource;
+use super::condition::Condition;
 use super::health::HealthCheck;
-use super::{ClassSpec, Source};
+use super::{ClassSpec, Edits, Node, PathTemplate, Source};
 use crate::name::AttributeName;
+use crate::pattern::PathPattern;
 use crate::strict_toml::BrokenRule;
 use crate::template::Template;
 
@@ -34,6 +36,12 @@ pub enum ClassRuleError {
     /// A default capability that no edits have.
     #[error("the default capability `{0}` has no [[edits]] of its own")]
     UnknownCapability(String),
+    /// An index is either said or counted.
+    #[error("[device] has either `index` or `order`, not both")]
+    IndexAndOrder(String),
+    /// The number of replicas is said twice.
+    #[error("[sharing] has either `replicas` or `replicas_from`, not both")]
+    ReplicasTwice(String),
     /// Class files are searched for the variable's name before they are read.
     #[error("the variable `{0}` has to be written plainly, without escapes")]
     EscapedEnv(String),
@@ -47,6 +55,8 @@ impl BrokenRule for ClassRuleError {
             ClassRuleError::UnknownAttribute { template: text, .. }
             | ClassRuleError::CapabilityWithoutEnv(text)
             | ClassRuleError::UnknownCapability(text)
+            | ClassRuleError::IndexAndOrder(text)
+            | ClassRuleError::ReplicasTwice(text)
             | ClassRuleError::EscapedEnv(text) => Some(text),
         }
     }
@@ -61,22 +71,10 @@ pub(super) fn check(spec: &ClassSpec, text: &str) -> Result<(), ClassRuleError> 
     let mut host = Known::default();
     host.read(&spec.attributes)?;
     for source in &spec.discover {
-        check_device(spec, known_after(source, host.clone())?)?;
+        check_device(spec, &known_after(source, host.clone())?)?;
     }
     for edits in &spec.edits {
-        let nodes = edits
-            .nodes
-            .iter()
-            .flat_map(|n| [Some(&n.path), n.container_path.as_ref()]);
-        let singles = edits.binaries.iter().chain(&edits.files);
-        let files = singles.flat_map(|f| [Some(&f.path), f.container_path.as_ref()]);
-        let dirs = edits
-            .directories
-            .iter()
-            .flat_map(|d| [Some(&d.path), d.container_path.as_ref()]);
-        for path in nodes.chain(files).chain(dirs).flatten() {
-            host.serve(path.template())?;
-        }
+        host.check_edits(edits)?;
     }
     Ok(())
 }
@@ -91,19 +89,13 @@ fn check_request(spec: &ClassSpec, text: &str) -> Result<(), ClassRuleError> {
             return Err(ClassRuleError::EscapedEnv(env.to_string()));
         }
     }
-    let used: BTreeSet<_> = spec
-        .edits
-        .iter()
-        .filter_map(|e| e.capability.as_ref())
-        .collect();
-    if let (None, Some(name)) = (&request.capabilities_env, used.first()) {
+    let chosen = spec.capabilities();
+    let used = chosen.union(&spec.exceptions()).next().cloned();
+    if let (None, Some(name)) = (&request.capabilities_env, used) {
         return Err(ClassRuleError::CapabilityWithoutEnv(name.to_string()));
     }
-    match request
-        .default_capabilities
-        .iter()
-        .find(|name| !used.contains(name))
-    {
+    let mut defaults = request.default_capabilities.iter();
+    match defaults.find(|name| !chosen.contains(*name)) {
         Some(name) => Err(ClassRuleError::UnknownCapability(name.to_string())),
         None => Ok(()),
     }
@@ -126,26 +118,31 @@ fn known_after(source: &Source, mut known: Known) -> Result<Known, ClassRuleErro
     Ok(known)
 }
 
-fn check_device(spec: &ClassSpec, known: Known) -> Result<(), ClassRuleError> {
+fn check_device(spec: &ClassSpec, known: &Known) -> Result<(), ClassRuleError> {
     let device = &spec.device;
-    let nodes = device
-        .nodes
-        .iter()
-        .flat_map(|node| [Some(&node.path), node.container_path.as_ref()]);
+    if let (Some(index), Some(_)) = (&device.index, &device.order) {
+        return Err(ClassRuleError::IndexAndOrder(index.to_string()));
+    }
+    let sharing = spec.sharing.as_ref();
+    if let Some((Some(_), Some(from))) =
+        sharing.map(|sharing| (sharing.replicas, &sharing.replicas_from))
+    {
+        return Err(ClassRuleError::ReplicasTwice(from.to_string()));
+    }
     let templates = [
         Some(&spec.resource),
         Some(&device.id),
         device.index.as_ref(),
-    ]
-    .into_iter()
-    .chain([device.numa.as_ref(), device.group.as_ref()])
-    .flatten()
-    .chain(&device.aliases)
-    .chain(device.env.values())
-    .chain(nodes.flatten().map(super::PathTemplate::template));
-    for template in templates {
+        device.order.as_ref(),
+        device.numa.as_ref(),
+        device.group.as_ref(),
+        sharing.and_then(|sharing| sharing.replicas_from.as_ref()),
+    ];
+    let templates = templates.into_iter().flatten();
+    for template in templates.chain(&device.aliases).chain(device.env.values()) {
         known.serve(template)?;
     }
+    known.check_nodes(&device.nodes)?;
     for check in &device.health {
         if let HealthCheck::File { file, .. } | HealthCheck::Below { file, .. } = check {
             known.serve(file)?;
@@ -161,15 +158,45 @@ struct Known(BTreeSet<AttributeName>);
 impl Known {
     fn read(&mut self, sources: &[AttributeSource]) -> Result<(), ClassRuleError> {
         for source in sources {
-            match &source.origin {
-                Origin::File { file: template, .. } | Origin::Link { link: template, .. } => {
-                    self.serve(template)?;
-                }
-                Origin::Path { .. } => {}
+            for template in source.templates() {
+                self.serve(template)?;
             }
             self.0.extend(source.names().cloned());
         }
         Ok(())
+    }
+
+    fn check_edits(&self, edits: &Edits) -> Result<(), ClassRuleError> {
+        self.check_nodes(&edits.nodes)?;
+        for file in edits.binaries.iter().chain(&edits.files) {
+            self.check_paths([Some(&file.path), file.container_path.as_ref()], &file.each)?;
+        }
+        for directory in &edits.directories {
+            let paths = [Some(&directory.path), directory.container_path.as_ref()];
+            self.check_paths(paths, &None)?;
+        }
+        edits.library_version.iter().try_for_each(|v| self.serve(v))
+    }
+
+    fn check_nodes(&self, nodes: &[Node]) -> Result<(), ClassRuleError> {
+        nodes.iter().try_for_each(|node| {
+            let paths = [Some(&node.path), node.container_path.as_ref()];
+            let paths = paths.into_iter().chain(node.prefer.iter().map(Some));
+            self.check_paths(paths, &node.each)
+        })
+    }
+
+    fn check_paths<'a>(
+        &self,
+        paths: impl IntoIterator<Item = Option<&'a PathTemplate>>,
+        each: &Option<PathPattern>,
+    ) -> Result<(), ClassRuleError> {
+        let mut known = self.clone();
+        known
+            .0
+            .extend(each.iter().flat_map(PathPattern::captures).cloned());
+        let mut paths = paths.into_iter().flatten();
+        paths.try_for_each(|path| known.serve(path.template()))
     }
 
     fn serve(&self, template: &Template) -> Result<(), ClassRuleError> {

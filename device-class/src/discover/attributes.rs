@@ -3,10 +3,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::search;
-use crate::class::{AttributeSource, Origin};
+use super::{MAX_DEVICES, search};
+use crate::class::{AttributeSource, Origin, Says, Text};
 use crate::host::{HostView, MAX_ATTRIBUTE};
 use crate::name::excerpt;
+use crate::pattern::PathPattern;
 use crate::template::{Attributes, Template};
 
 /// The longest value of an attribute, in bytes: ids and paths are made of it.
@@ -40,12 +41,10 @@ pub(super) fn read(
     host: &dyn HostView,
 ) -> Result<Attributes, Unread> {
     for source in sources {
-        match (
-            read_one(&source.origin, base, &known, host),
-            &source.default,
-        ) {
+        match (read_one(source, base, &known, host), &source.default) {
             (Ok(values), _) => known.extend(values),
             (Err(_), Some(default)) => {
+                let default = default.fill(&known)?;
                 known.extend(source.names().map(|name| (name.clone(), default.clone())));
             }
             (Err(unread), None) => return Err(unread),
@@ -55,19 +54,13 @@ pub(super) fn read(
 }
 
 fn read_one(
-    origin: &Origin,
+    source: &AttributeSource,
     base: Option<&Path>,
     known: &Attributes,
     host: &dyn HostView,
 ) -> Result<Attributes, Unread> {
-    match origin {
-        Origin::Path { path } => {
-            let mut found = search::matches(path, known, host, 1).unwrap_or_default();
-            found
-                .pop()
-                .map(|m| m.attributes)
-                .ok_or_else(|| Unread::NoMatch(path.to_string()))
-        }
+    let (name, value) = match &source.origin {
+        Origin::Path { path, says } => return first_path(path, says.as_ref(), known, host),
         Origin::Link { name, link } => {
             let path = located(link, base, known)?;
             let target = host
@@ -77,32 +70,14 @@ fn read_one(
                 .file_name()
                 .and_then(|name| name.to_str())
                 .unwrap_or_default();
-            Ok([(name.clone(), plain(&path, last)?)].into())
+            (name, plain(&path, last)?)
         }
-        Origin::File {
-            name,
-            file,
-            key,
-            regex,
-        } => {
-            let path = located(file, base, known)?;
-            let bytes = host
-                .read(&path, MAX_ATTRIBUTE)
-                .map_err(|error| unread(&path, error))?;
-            let text = String::from_utf8_lossy(&bytes);
-            let text = match key {
-                None => &text,
-                Some(key) => keyed_values(&text, key)
-                    .next()
-                    .ok_or_else(|| Unread::NoValue {
-                        path: path.clone(),
-                        wanted: format!("line `{key}`"),
-                    })?,
-            };
+        Origin::Text { name, text, regex } => {
+            let (path, text) = read_text(text, base, known, host)?;
             let value = match regex {
                 None => text.lines().next().unwrap_or_default().trim(),
                 Some(regex) => regex
-                    .captures(text)
+                    .captures(&text)
                     .and_then(|groups| groups.get(1).or(groups.get(0)))
                     .map(|group| group.as_str())
                     .ok_or_else(|| Unread::NoValue {
@@ -110,8 +85,71 @@ fn read_one(
                         wanted: format!("match of `{regex}`"),
                     })?,
             };
-            Ok([(name.clone(), plain(&path, value)?)].into())
+            (name, plain(&path, value)?)
         }
+    };
+    let value = source.map.get(&value).cloned().unwrap_or(value);
+    Ok([(name.clone(), value)].into())
+}
+
+/// The text, and for messages where it comes from.
+fn read_text(
+    text: &Text,
+    base: Option<&Path>,
+    known: &Attributes,
+    host: &dyn HostView,
+) -> Result<(PathBuf, String), Unread> {
+    match text {
+        Text::Value(template) => Ok((template.to_string().into(), template.fill(known)?)),
+        Text::File { file, key } => {
+            let path = located(file, base, known)?;
+            let bytes = host
+                .read(&path, MAX_ATTRIBUTE)
+                .map_err(|error| unread(&path, error))?;
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            let Some(key) = key else {
+                return Ok((path, text));
+            };
+            let value = keyed_values(&text, key).next().map(str::to_owned);
+            match value {
+                Some(value) => Ok((path, value)),
+                None => Err(Unread::NoValue {
+                    path,
+                    wanted: format!("line `{key}`"),
+                }),
+            }
+        }
+    }
+}
+
+/// The captures of the first path that matches and whose file says the right
+/// thing.
+fn first_path(
+    path: &PathPattern,
+    says: Option<&Says>,
+    known: &Attributes,
+    host: &dyn HostView,
+) -> Result<Attributes, Unread> {
+    let limit = if says.is_some() { MAX_DEVICES } else { 1 };
+    let found = search::matches(path, known, host, limit).unwrap_or_default();
+    let wanted = says.map(|says| says.value.fill(known)).transpose()?;
+    let mut found = found.into_iter().filter(|found| match (says, &wanted) {
+        (Some(says), Some(wanted)) => file_says(&found.path, says.key.as_deref(), wanted, host),
+        _ => true,
+    });
+    found
+        .next()
+        .map(|found| found.attributes)
+        .ok_or_else(|| Unread::NoMatch(path.to_string()))
+}
+
+/// Whether a file, or one of its lines with this key, says `wanted`.
+pub(super) fn file_says(path: &Path, key: Option<&str>, wanted: &str, host: &dyn HostView) -> bool {
+    let text = host.read(path, MAX_ATTRIBUTE).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    match key {
+        Some(key) => keyed_values(&text, key).any(|value| value == wanted),
+        None => text.trim() == wanted,
     }
 }
 

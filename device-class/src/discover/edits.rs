@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::DeviceError;
+use super::{DeviceError, MAX_DEVICES, search};
 use crate::class::{self, Access, DeviceClass, PathTemplate};
 use crate::host::{DeviceNumber, Entry, HostView};
 use crate::name::CapabilityName;
+use crate::pattern::PathPattern;
 use crate::template::Attributes;
 
 /// What there is where a class expects something.
@@ -28,6 +29,8 @@ pub struct FoundNode {
     pub host: PathBuf,
     /// Where the container gets it.
     pub container: PathBuf,
+    /// Only for a container with this capability.
+    pub capability: Option<CapabilityName>,
     /// What the device rule allows.
     pub access: Access,
     /// The permission bits and the group of a node of the container's own;
@@ -138,25 +141,29 @@ pub fn edits(
     driver: DriverRoot<'_>,
 ) -> Result<FoundEdits, EditsError> {
     let mut found = FoundEdits::default();
+    let asked = |capability: &CapabilityName| capabilities.contains(capability);
     let chosen = class.spec.edits.iter().filter(|edits| {
-        edits
-            .capability
-            .as_ref()
-            .is_none_or(|capability| capabilities.contains(capability))
+        edits.capability.as_ref().is_none_or(asked) && !edits.unless.as_ref().is_some_and(asked)
     });
     for edits in chosen {
         let optional = edits.optional;
         for spec in &edits.nodes {
-            found.nodes.push(node(spec, attributes, optional, host)?);
+            found.nodes.extend(nodes(spec, attributes, optional, host)?);
         }
+        let version = match &edits.library_version {
+            Some(version) => Some(version.fill(attributes).map_err(DeviceError::from)?),
+            None => None,
+        };
         for spec in &edits.libraries {
-            found.libraries.push(library(spec, optional, driver)?);
+            let library = library(spec, version.as_deref(), optional, driver)?;
+            found.libraries.push(library);
         }
         let files = edits.files.iter().map(|spec| (spec, false));
         for (spec, binary) in edits.binaries.iter().map(|spec| (spec, true)).chain(files) {
-            found
-                .files
-                .push(file(spec, binary, attributes, optional, driver)?);
+            for attributes in each(spec.each.as_ref(), attributes, driver.view)? {
+                let file = file(spec, binary, &attributes, optional, driver)?;
+                found.files.push(file);
+            }
         }
         for spec in &edits.directories {
             found
@@ -172,14 +179,50 @@ pub fn edits(
 #[error(transparent)]
 pub struct EditsError(#[from] DeviceError);
 
-/// Looks up one node.
-pub(super) fn node(
+/// Looks up a node, or those of a pattern.
+pub(super) fn nodes(
+    spec: &class::Node,
+    attributes: &Attributes,
+    optional: bool,
+    host: &dyn HostView,
+) -> Result<Vec<FoundNode>, DeviceError> {
+    let each = each(spec.each.as_ref(), attributes, host)?;
+    let nodes = each
+        .iter()
+        .map(|attributes| node(spec, attributes, optional, host));
+    nodes.collect()
+}
+
+/// The attributes with the captures of each path that matches, in their order.
+fn each(
+    pattern: Option<&PathPattern>,
+    attributes: &Attributes,
+    view: &dyn HostView,
+) -> Result<Vec<Attributes>, DeviceError> {
+    let Some(pattern) = pattern else {
+        return Ok(vec![attributes.clone()]);
+    };
+    let found = search::matches(pattern, attributes, view, MAX_DEVICES).map_err(|error| {
+        let path = pattern.to_string().into();
+        DeviceError::Io { path, error }
+    })?;
+    Ok(found.into_iter().map(|found| found.attributes).collect())
+}
+
+fn node(
     spec: &class::Node,
     attributes: &Attributes,
     optional: bool,
     host: &dyn HostView,
 ) -> Result<FoundNode, DeviceError> {
-    let (path, container) = both(&spec.path, spec.container_path.as_ref(), attributes)?;
+    let (mut path, container) = both(&spec.path, spec.container_path.as_ref(), attributes)?;
+    for preferred in &spec.prefer {
+        let preferred = preferred.fill(attributes)?;
+        if let Ok(Some(Entry::Device(_))) = host.entry(&preferred) {
+            path = preferred;
+            break;
+        }
+    }
     let number = present(
         &path,
         optional || spec.optional,
@@ -193,6 +236,7 @@ pub(super) fn node(
     Ok(FoundNode {
         host: path,
         container,
+        capability: spec.capability.clone(),
         access: spec.access,
         own: OwnNode::of(spec),
         number,
@@ -201,25 +245,35 @@ pub(super) fn node(
 
 fn library(
     spec: &class::Library,
+    version: Option<&str>,
     optional: bool,
     driver: DriverRoot<'_>,
 ) -> Result<FoundLibrary, DeviceError> {
     let soname = spec.soname.as_str().to_owned();
     let cached = driver
         .view
-        .library(&soname)
+        .libraries(&soname)
         .map_err(|error| DeviceError::Io {
             path: "/etc/ld.so.cache".into(),
             error,
         })?;
-    let file = match cached.map(|path| driver.canonical(&path).map_err(|e| (path, e))) {
-        Some(Ok(file)) => Presence::Found(file),
+    let file = match (
+        of_version(&cached, version, driver),
+        cached.first(),
+        version,
+    ) {
+        (Some(file), _, _) => Presence::Found(file),
         _ if optional || spec.optional => Presence::Optional,
-        None => Presence::Unfit(format!(
+        (None, None, _) => Presence::Unfit(format!(
             "{soname} is not in the host's ld.so.cache; install the driver's libraries or run ldconfig"
         )),
-        Some(Err((path, error))) => Presence::Unfit(format!(
-            "{soname} is in the host's ld.so.cache as {}, which can't be used: {error}; run ldconfig",
+        (None, Some(path), None) => Presence::Unfit(format!(
+            "{soname} is in the host's ld.so.cache as {}, which can't be used; run ldconfig",
+            path.display()
+        )),
+        (None, Some(path), Some(version)) => Presence::Unfit(format!(
+            "{soname} is in the host's ld.so.cache as {}, which is not of version {version}; \
+             install the libraries of the driver that is loaded",
             path.display()
         )),
     };
@@ -239,6 +293,22 @@ fn library(
         soname,
         links,
         file,
+    })
+}
+
+/// The first file that is there and of the version, without links in its path.
+fn of_version(
+    cached: &[PathBuf],
+    version: Option<&str>,
+    driver: DriverRoot<'_>,
+) -> Option<PathBuf> {
+    let mut files = cached.iter().filter_map(|path| driver.canonical(path).ok());
+    files.find(|file| {
+        let name = file.to_string_lossy();
+        version.is_none_or(|version| {
+            name.strip_suffix(version)
+                .is_some_and(|name| name.ends_with('.'))
+        })
     })
 }
 

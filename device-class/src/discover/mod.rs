@@ -1,15 +1,16 @@
 //! What a host has of a class.
 
 mod attributes;
+mod device;
 mod edits;
 mod health;
+mod order;
 mod search;
+mod sharing;
 mod source;
 mod topology;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::io;
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
 
 pub use edits::{
     DriverRoot, EditsError, FoundDirectory, FoundEdits, FoundFile, FoundLibrary, FoundNode,
@@ -17,7 +18,9 @@ pub use edits::{
 };
 pub use health::Health;
 
-use crate::class::DeviceClass;
+use device::DeviceError;
+
+use crate::class::{DeviceClass, Source};
 use crate::host::HostView;
 use crate::name::{DeviceId, EnvName, ResourceName};
 use crate::template::Attributes;
@@ -48,6 +51,9 @@ pub struct Device {
     pub index: Option<String>,
     /// Other names that a request may use.
     pub aliases: Vec<String>,
+    /// How many containers may have it at once, where the class shares its
+    /// devices: each gets an id of [`Device::offered_ids`].
+    pub replicas: Option<u16>,
     /// Whether it can be given to a container.
     pub health: Health,
     /// The NUMA node that it is on; `None` where the hardware says none.
@@ -76,113 +82,55 @@ pub fn devices(class: &DeviceClass, host: &dyn HostView) -> Inventory {
         }
     }
     for source in &class.spec.discover {
-        let candidates = source::candidates(
-            source,
-            &inventory.host_attributes,
-            host,
-            &mut inventory.warnings,
-        );
-        if candidates.is_empty() {
-            continue;
+        if inventory.devices.is_empty() || source.also {
+            find(class, source, host, &mut inventory);
         }
-        for candidate in candidates {
-            match device(class, &candidate, host) {
-                Ok(device) => inventory.devices.push(device),
-                Err(problem) => inventory.warnings.push(format!("{candidate}: {problem}")),
-            }
-        }
-        break;
     }
-    inventory.devices.sort_by_cached_key(|device| {
-        let number = device
-            .index
-            .as_ref()
-            .and_then(|index| index.parse::<u64>().ok());
-        (
-            number.is_none(),
-            number,
-            device.index.clone(),
-            device.id.clone(),
-        )
-    });
-    leave_out_duplicates(&mut inventory);
+    order::sort(&mut inventory.devices);
+    if class.spec.device.order.is_some() {
+        order::number(&mut inventory.devices);
+    }
+    order::leave_out_duplicates(&mut inventory);
+    if class.spec.sharing.as_ref().is_some_and(|s| s.all) {
+        sharing::merge(&mut inventory);
+    }
     inventory
 }
 
-/// Why a candidate is no device.
-#[derive(Debug, thiserror::Error)]
-enum DeviceError {
-    #[error(transparent)]
-    Template(#[from] crate::template::TemplateError),
-    #[error(transparent)]
-    Path(#[from] crate::class::PathTemplateError),
-    #[error(transparent)]
-    Name(#[from] crate::name::NameError),
-    #[error("{}: {error}", path.display())]
-    Io { path: PathBuf, error: io::Error },
-}
-
-fn device(
-    class: &DeviceClass,
-    candidate: &source::Candidate,
-    host: &dyn HostView,
-) -> Result<Device, DeviceError> {
-    let spec = &class.spec.device;
-    let attributes = &candidate.attributes;
-    let optional = |template: &Option<crate::template::Template>| {
-        template
-            .as_ref()
-            .map(|template| template.fill(attributes))
-            .transpose()
-    };
-    let nodes = spec
-        .nodes
-        .iter()
-        .map(|node| edits::node(node, attributes, false, host));
-    let nodes: Vec<FoundNode> = nodes.collect::<Result<_, DeviceError>>()?;
-    let env = spec
-        .env
-        .iter()
-        .map(|(name, value)| Ok((name.clone(), value.fill(attributes)?)));
-    let aliases: Result<Vec<_>, _> = spec.aliases.iter().map(|a| a.fill(attributes)).collect();
-    Ok(Device {
-        id: DeviceId::from_hardware(&spec.id.fill(attributes)?)?,
-        resource: ResourceName::try_from(class.spec.resource.fill(attributes)?)?,
-        index: optional(&spec.index)?,
-        aliases: aliases?
-            .into_iter()
-            .filter(|alias| !alias.is_empty())
-            .collect(),
-        health: health::of(&spec.health, &nodes, candidate, host),
-        numa: match optional(&spec.numa)? {
-            Some(start) => topology::numa_node(Path::new(&start), host),
-            None => None,
-        },
-        group: optional(&spec.group)?,
-        nodes,
-        env: env.collect::<Result<_, DeviceError>>()?,
-        attributes: attributes.clone(),
-    })
-}
-
-/// Two devices with one id can't be told apart: only the first can be given.
-fn leave_out_duplicates(inventory: &mut Inventory) {
-    let mut seen = BTreeSet::new();
-    let warnings = &mut inventory.warnings;
-    inventory.devices.retain(|device| {
-        let first = seen.insert(device.id.clone());
-        if !first {
-            let nodes: Vec<_> = device
-                .nodes
-                .iter()
-                .map(|n| n.host.display().to_string())
-                .collect();
-            let nodes = nodes.join(", ");
-            warnings.push(format!(
-                "the id {} is there twice; left out: {nodes}",
-                device.id
-            ));
+fn find(class: &DeviceClass, source: &Source, host: &dyn HostView, inventory: &mut Inventory) {
+    let known = &inventory.host_attributes;
+    let candidates = source::candidates(source, known, host, &mut inventory.warnings);
+    for candidate in candidates {
+        match device::from_candidate(class, &candidate, host) {
+            Ok(device) => inventory.devices.push(device),
+            Err(problem) => inventory.warnings.push(format!("{candidate}: {problem}")),
         }
-        first
-    });
+    }
+}
+
+impl Device {
+    /// The ids under which it is offered: its own, or one for each replica.
+    pub fn offered_ids(&self) -> Vec<DeviceId> {
+        match self.replicas {
+            None => vec![self.id.clone()],
+            Some(count) => (0..count).map(|number| self.id.replica(number)).collect(),
+        }
+    }
+
+    /// Whether `id` is one of those under which it is offered.
+    pub fn is_offered_as(&self, id: &DeviceId) -> bool {
+        match self.replicas {
+            None => self.id == *id,
+            Some(_) => self.has_replica(id.as_str()),
+        }
+    }
+
+    /// Whether `id` is that of one of its replicas.
+    pub fn has_replica(&self, id: &str) -> bool {
+        let number = id
+            .strip_prefix(self.id.as_str())
+            .and_then(|rest| rest.strip_prefix("::"))
+            .and_then(|number| number.parse().ok());
+        number.is_some_and(|number: u16| self.replicas.is_some_and(|count| number < count))
+    }
 }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use super::attributes::{self, Unread};
 use super::{MAX_DEVICES, search};
-use crate::class::{Condition, Source, SymlinkRule};
-use crate::host::{HostView, MAX_ATTRIBUTE};
+use crate::class::{AttributeSource, Condition, Source, SymlinkRule};
+use crate::host::HostView;
 use crate::name::AttributeName;
 use crate::template::Attributes;
 
@@ -91,18 +91,38 @@ fn virtual_devices(count: u16, known: &Attributes) -> Vec<Candidate> {
     numbered.collect()
 }
 
+/// Reads a candidate's attributes. Each condition is tested as soon as it can
+/// be, so that little is read of what is no device.
 fn complete(
     source: &Source,
     candidate: &mut Candidate,
     host: &dyn HostView,
 ) -> Result<bool, Unread> {
-    let known = std::mem::take(&mut candidate.attributes);
-    candidate.attributes =
-        attributes::read(&source.attributes, candidate.path.as_deref(), known, host)?;
-    Ok(source
-        .require
-        .iter()
-        .all(|condition| holds(condition, &candidate.attributes, host)))
+    let mut untested: Vec<&Condition> = source.require.iter().collect();
+    let mut unread = source.attributes.as_slice();
+    loop {
+        let mut fits = true;
+        untested.retain(|condition| {
+            let waits = condition.attributes().any(|name| {
+                let mut later = unread.iter().flat_map(AttributeSource::names);
+                later.any(|later| later == name)
+            });
+            if !waits && fits {
+                fits = holds(condition, &candidate.attributes, host);
+            }
+            waits
+        });
+        if !fits {
+            return Ok(false);
+        }
+        let Some((next, rest)) = unread.split_first() else {
+            return Ok(true);
+        };
+        let known = std::mem::take(&mut candidate.attributes);
+        let next = std::slice::from_ref(next);
+        candidate.attributes = attributes::read(next, candidate.path.as_deref(), known, host)?;
+        unread = rest;
+    }
 }
 
 fn holds(condition: &Condition, attributes: &Attributes, host: &dyn HostView) -> bool {
@@ -117,11 +137,8 @@ fn holds(condition: &Condition, attributes: &Attributes, host: &dyn HostView) ->
                 return false;
             };
             let found = search::matches(files, attributes, host, MAX_DEVICES).unwrap_or_default();
-            found.iter().any(|file| {
-                let text = host.read(&file.path, MAX_ATTRIBUTE).unwrap_or_default();
-                let text = String::from_utf8_lossy(&text);
-                attributes::keyed_values(&text, key).any(|value| value == wanted)
-            })
+            let mut found = found.iter();
+            found.any(|file| attributes::file_says(&file.path, Some(key), &wanted, host))
         }
     }
 }

@@ -53,11 +53,11 @@ pub trait HostView {
     fn canonical(&self, path: &Path) -> io::Result<PathBuf>;
 
     /// Where the host's dynamic loader finds `soname`, for programs of this
-    /// program's own architecture. `None`: its cache does not have it.
+    /// program's own architecture: the first path is the one that it takes.
     ///
     /// # Errors
     /// The cache of the loader is there but can't be used.
-    fn library(&self, soname: &str) -> io::Result<Option<PathBuf>>;
+    fn libraries(&self, soname: &str) -> io::Result<Vec<PathBuf>>;
 }
 
 /// What is at a path.

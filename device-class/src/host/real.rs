@@ -185,13 +185,14 @@ impl HostView for RealHost {
         Ok(Path::new("/").join(inside))
     }
 
-    fn library(&self, soname: &str) -> io::Result<Option<PathBuf>> {
+    fn libraries(&self, soname: &str) -> io::Result<Vec<PathBuf>> {
         let Some(cache) = self.ld_cache()? else {
-            return Ok(None);
+            return Ok(Vec::new());
         };
-        Ok(cache
-            .lookup_plain(soname, Abi::NATIVE)
-            .map(|entry| entry.path().to_owned()))
+        let plain = cache
+            .lookup(soname, Abi::NATIVE)
+            .filter(|entry| entry.hwcap == 0);
+        Ok(plain.map(|entry| entry.path().to_owned()).collect())
     }
 }
 

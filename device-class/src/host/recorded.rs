@@ -21,7 +21,7 @@ use super::{DeviceKind, DeviceNumber, Entry, HostView};
 pub struct RecordedHost {
     tree: BTreeMap<PathBuf, Recorded>,
     children: BTreeMap<PathBuf, BTreeSet<String>>,
-    libraries: BTreeMap<String, PathBuf>,
+    libraries: BTreeMap<String, Vec<PathBuf>>,
 }
 
 #[derive(Debug, Clone)]
@@ -90,8 +90,8 @@ impl RecordedHost {
                 }
                 ("link", Some(to)) => host.insert(path, Recorded::Link(to.into())),
                 ("lib", Some(to)) => {
-                    host.libraries
-                        .insert(path.to_string_lossy().into_owned(), to.into());
+                    let soname = path.to_string_lossy().into_owned();
+                    host.libraries.entry(soname).or_default().push(to.into());
                 }
                 _ => return Err(bad("a kind is dir, file, char, block, link or lib")),
             }
@@ -232,8 +232,8 @@ impl HostView for RecordedHost {
         }
     }
 
-    fn library(&self, soname: &str) -> io::Result<Option<PathBuf>> {
-        Ok(self.libraries.get(soname).cloned())
+    fn libraries(&self, soname: &str) -> io::Result<Vec<PathBuf>> {
+        Ok(self.libraries.get(soname).cloned().unwrap_or_default())
     }
 }
 

@@ -95,7 +95,7 @@ impl Recorded {
             }
             let lost = ids
                 .iter()
-                .find(|id| devices.iter().all(|device| device.id != **id));
+                .find(|id| !devices.iter().any(|device| device.is_offered_as(id)));
             if let Some(id) = lost {
                 return Err(RequestError::Lost {
                     class: request.class.clone(),
@@ -105,7 +105,7 @@ impl Recorded {
         }
         let holds = |device: &&Device| {
             let ids = self.devices.get(&device.resource);
-            ids.is_some_and(|ids| ids.contains(&device.id))
+            ids.is_some_and(|ids| ids.iter().any(|id| device.is_offered_as(id)))
         };
         Ok(devices.iter().filter(holds).collect())
     }

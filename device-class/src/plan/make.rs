@@ -113,12 +113,12 @@ impl Draft {
             .extend(unknown.map(|name| format!("{class} has no capability {name}")));
         self.note_health(request, inventory, &devices);
         for device in &devices {
-            for node in &device.nodes {
+            for node in chosen(&device.nodes, request) {
                 self.node(node, device.id.as_str())?;
             }
         }
         if !devices.is_empty() {
-            for node in &edits.nodes {
+            for node in chosen(&edits.nodes, request) {
                 self.node(node, &class)?;
             }
         }
@@ -343,6 +343,14 @@ impl Draft {
             notes,
         })
     }
+}
+
+/// The nodes that a container with the request's capabilities gets.
+fn chosen<'a>(nodes: &'a [FoundNode], request: &'a Request) -> impl Iterator<Item = &'a FoundNode> {
+    let asked = |name| request.capabilities.contains(name);
+    nodes
+        .iter()
+        .filter(move |node| node.capability.as_ref().is_none_or(asked))
 }
 
 fn place(

@@ -1,17 +1,23 @@
 //! Texts with attributes in braces: `/dev/npu{index}`, `{busnum:03}`.
 
+mod format;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Deserialize;
+
+use format::Format;
 
 use crate::name::{AttributeName, NameError};
 
 /// The attributes of one device, by name.
 pub type Attributes = BTreeMap<AttributeName, String>;
 
-/// A text in which `{name}` stands for an attribute, and `{name:03}` for a
-/// number padded with zeros to that width.
+/// A text in which `{name}` stands for an attribute. After a colon it may say
+/// how: `{name:03}` with zeros up to that width, `{name:.3}` only the first
+/// characters, `{name:016x}` a number in hexadecimal, `{name:lower}` in lower
+/// case, `{name:base64}` hexadecimal bytes as base64 for URLs.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Template {
@@ -22,7 +28,7 @@ pub struct Template {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Part {
     Text(String),
-    Attribute { name: AttributeName, width: usize },
+    Attribute { name: AttributeName, format: Format },
 }
 
 /// Why a text is not a template, or can't be filled in.
@@ -31,9 +37,21 @@ pub enum TemplateError {
     /// A brace without its partner.
     #[error("`{0}` has a brace without its partner")]
     Brace(String),
-    /// The width after the colon is not a small number.
-    #[error("`{0}` has a width that is not a number from 1 to 16")]
-    Width(String),
+    /// What follows the colon is no format.
+    #[error(
+        "`{0}` has an unknown format; there are {{x:03}}, {{x:.3}}, {{x:016x}}, {{x:lower}}, {{x:base64}}"
+    )]
+    Format(String),
+    /// The attribute's value is not of the sort that the format is for.
+    #[error("`{template}` can't be filled in: {name} is `{value}`")]
+    Value {
+        /// The template that was to be filled in.
+        template: String,
+        /// The attribute.
+        name: AttributeName,
+        /// Its value.
+        value: String,
+    },
     /// What stands in the braces is not an attribute's name.
     #[error(transparent)]
     Name(#[from] NameError),
@@ -59,19 +77,23 @@ impl Template {
     /// The text with every attribute in its place.
     ///
     /// # Errors
-    /// [`TemplateError::Missing`] when the device lacks one of them.
+    /// The device lacks one of them, or it can't be written in that format.
     pub fn fill(&self, attributes: &Attributes) -> Result<String, TemplateError> {
         let mut filled = String::with_capacity(self.text.len());
         for part in &self.parts {
             match part {
                 Part::Text(text) => filled.push_str(text),
-                Part::Attribute { name, width } => {
+                Part::Attribute { name, format } => {
                     let value = attributes.get(name).ok_or_else(|| TemplateError::Missing {
                         template: self.text.clone(),
                         name: name.clone(),
                     })?;
-                    filled.extend(std::iter::repeat_n('0', width.saturating_sub(value.len())));
-                    filled.push_str(value);
+                    let written = format.apply(value).ok_or_else(|| TemplateError::Value {
+                        template: self.text.clone(),
+                        name: name.clone(),
+                        value: crate::name::excerpt(value),
+                    })?;
+                    filled.push_str(&written);
                 }
             }
         }
@@ -108,16 +130,16 @@ impl TryFrom<String> for Template {
 }
 
 fn attribute(inner: &str, text: &str) -> Result<Part, TemplateError> {
-    let (name, width) = match inner.split_once(':') {
-        None => (inner, 0),
-        Some((name, width)) => match width.parse() {
-            Ok(width @ 1..=16) => (name, width),
-            _ => return Err(TemplateError::Width(text.to_owned())),
+    let (name, format) = match inner.split_once(':') {
+        None => (inner, Format::Plain),
+        Some((name, format)) => match Format::parse(format) {
+            Some(format) => (name, format),
+            None => return Err(TemplateError::Format(text.to_owned())),
         },
     };
     Ok(Part::Attribute {
         name: AttributeName::try_from(name.to_owned())?,
-        width,
+        format,
     })
 }
 
@@ -158,7 +180,14 @@ mod tests {
             ("{a{b}}", Err("`{a{b}}` has a brace without its partner")),
             (
                 "{index:wide}",
-                Err("`{index:wide}` has a width that is not a number from 1 to 16"),
+                Err(
+                    "`{index:wide}` has an unknown format; there are {x:03}, {x:.3}, {x:016x}, \
+                     {x:lower}, {x:base64}",
+                ),
+            ),
+            (
+                "{index:base64}{bus:base64}",
+                Err("`{index:base64}{bus:base64}` can't be filled in: bus is `3`"),
             ),
             ("{}", Err("attribute name is empty")),
         ] {

@@ -1,0 +1,67 @@
+//! Templates for absolute paths.
+
+use serde::Deserialize;
+
+use crate::template::{Template, TemplateError};
+
+/// A template for an absolute path without `..`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct PathTemplate(Template);
+
+/// Why a text is no [`PathTemplate`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PathTemplateError {
+    /// Not absolute, or with components that mean another directory.
+    #[error("`{0}` is not an absolute path without `.` and `..`")]
+    Path(String),
+    /// Not a template.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+}
+
+impl PathTemplate {
+    /// The path's text with its attributes in place, checked once more: an
+    /// attribute comes from the hardware and may hold anything.
+    ///
+    /// # Errors
+    /// An attribute is missing, or makes the path another one.
+    pub fn fill(
+        &self,
+        attributes: &crate::template::Attributes,
+    ) -> Result<std::path::PathBuf, PathTemplateError> {
+        let filled = self.0.fill(attributes)?;
+        let as_many = filled.matches('/').count() == self.0.to_string().matches('/').count();
+        if !as_many || !is_plain(&filled) {
+            return Err(PathTemplateError::Path(crate::name::excerpt(&filled)));
+        }
+        Ok(filled.into())
+    }
+
+    /// The template behind it.
+    pub fn template(&self) -> &Template {
+        &self.0
+    }
+}
+
+fn is_plain(path: &str) -> bool {
+    let Some(relative) = path.strip_prefix('/') else {
+        return false;
+    };
+    !path.contains('\0')
+        && relative
+            .split('/')
+            .all(|part| !matches!(part, "" | "." | ".."))
+}
+
+impl TryFrom<String> for PathTemplate {
+    type Error = PathTemplateError;
+
+    fn try_from(text: String) -> Result<Self, PathTemplateError> {
+        if text == "/" || is_plain(&text) {
+            Ok(PathTemplate(Template::try_from(text)?))
+        } else {
+            Err(PathTemplateError::Path(crate::name::excerpt(&text)))
+        }
+    }
+}

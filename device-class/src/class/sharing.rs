@@ -1,0 +1,52 @@
+//! One device for several containers, or several devices as one.
+
+use serde::Deserialize;
+
+use crate::name::EnvName;
+use crate::template::Template;
+
+/// The most replicas that a device may have: the kubelet is told of each.
+pub const MAX_REPLICAS: u16 = 4096;
+
+/// `[sharing]`: how often a device is offered.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sharing {
+    /// So many containers may have a device at once.
+    #[serde(default)]
+    pub replicas: Option<ReplicaCount>,
+    /// As many as this says, by template: a device's memory in GiB, say.
+    #[serde(default)]
+    pub replicas_from: Option<Template>,
+    /// All devices of a resource are one: whoever gets it gets them all.
+    #[serde(default)]
+    pub all: bool,
+    /// The variable in which Allocate tells how many replicas were allocated.
+    #[serde(default)]
+    pub count_env: Option<EnvName>,
+}
+
+/// A number of replicas from 1 to [`MAX_REPLICAS`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "i64")]
+pub struct ReplicaCount(u16);
+
+impl ReplicaCount {
+    /// The number.
+    pub fn get(self) -> u16 {
+        self.0
+    }
+}
+
+impl TryFrom<i64> for ReplicaCount {
+    type Error = String;
+
+    fn try_from(number: i64) -> Result<Self, String> {
+        match u16::try_from(number) {
+            Ok(count @ 1..=MAX_REPLICAS) => Ok(ReplicaCount(count)),
+            _ => Err(format!(
+                "{number} replicas are not from 1 to {MAX_REPLICAS}"
+            )),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! How an attribute is written in a template: what follows the colon.
+
+use std::borrow::Cow;
+
+/// What follows the colon in `{name:format}`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Format {
+    /// As it is.
+    Plain,
+    /// `03`: with zeros before it, up to this width.
+    Padded(usize),
+    /// `.3`: the first so many characters.
+    First(usize),
+    /// `016x`: a decimal number in hexadecimal, with zeros up to this width.
+    Hexadecimal(usize),
+    /// `lower`: in lower case.
+    Lower,
+    /// `base64`: hexadecimal bytes in the URL's base64 alphabet, without
+    /// padding (RFC 4648, section 5).
+    Base64,
+}
+
+impl Format {
+    /// The format that a text names.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let width = |digits: &str| digits.parse().ok().filter(|width| (1..=16).contains(width));
+        match text {
+            "lower" => Some(Format::Lower),
+            "base64" => Some(Format::Base64),
+            "x" => Some(Format::Hexadecimal(1)),
+            _ => match (text.strip_prefix('.'), text.strip_suffix('x')) {
+                (Some(digits), _) => width(digits).map(Format::First),
+                (_, Some(digits)) => width(digits).map(Format::Hexadecimal),
+                _ => width(text).map(Format::Padded),
+            },
+        }
+    }
+
+    /// The value so written, or nothing when it is not of the format's sort.
+    pub(super) fn apply(self, value: &str) -> Option<Cow<'_, str>> {
+        Some(match self {
+            Format::Plain => value.into(),
+            Format::Padded(width) => format!("{value:0>width$}").into(),
+            Format::First(count) => match value.char_indices().nth(count) {
+                Some((end, _)) => value[..end].into(),
+                None => value.into(),
+            },
+            Format::Hexadecimal(width) => {
+                let number: u64 = value.parse().ok()?;
+                format!("{number:0width$x}").into()
+            }
+            Format::Lower => value.to_ascii_lowercase().into(),
+            Format::Base64 => base64(&bytes(value)?).into(),
+        })
+    }
+}
+
+/// The bytes that hexadecimal digits stand for.
+fn bytes(digits: &str) -> Option<Vec<u8>> {
+    if !digits.len().is_multiple_of(2) {
+        return None;
+    }
+    let digit = |c: u8| char::from(c).to_digit(16);
+    let pairs = digits.as_bytes().chunks_exact(2);
+    pairs
+        .map(|pair| u8::try_from(digit(pair[0])? << 4 | digit(pair[1])?).ok())
+        .collect()
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let mut text = String::new();
+    for chunk in bytes.chunks(3) {
+        let group = chunk
+            .iter()
+            .fold(0_usize, |group, byte| group << 8 | usize::from(*byte));
+        let group = group << (8 * (3 - chunk.len()));
+        let sextets = [18, 12, 6, 0].map(|shift| ALPHABET[group >> shift & 63]);
+        text.extend(sextets[..=chunk.len()].iter().map(|c| char::from(*c)));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_written_as_the_format_says() {
+        for (format, value, wanted) in [
+            ("03", "7", Some("007")),
+            ("3", "1234", Some("1234")),
+            (".3", "abcdef", Some("abc")),
+            (".3", "äöüß", Some("äöü")),
+            (".3", "a", Some("a")),
+            ("016x", "7450931232", Some("00000001bc1c3020")),
+            ("x", "255", Some("ff")),
+            ("x", "ff", None),
+            ("lower", "CPX_NPS4", Some("cpx_nps4")),
+            // RFC 4648, section 10, in hexadecimal.
+            ("base64", "666f6f626172", Some("Zm9vYmFy")),
+            ("base64", "666f6f6261", Some("Zm9vYmE")),
+            ("base64", "666f6f62", Some("Zm9vYg")),
+            ("base64", "fbff", Some("-_8")),
+            ("base64", "fbf", None),
+            ("base64", "äö", None),
+        ] {
+            let format = Format::parse(format).unwrap();
+            assert_eq!(format.apply(value).as_deref(), wanted, "{format:?} {value}");
+        }
+        for text in ["", "0", "17", "wide", ".", ".x", "17x", "-1"] {
+            assert_eq!(Format::parse(text), None, "{text}");
+        }
+    }
+}
