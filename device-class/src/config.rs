@@ -115,6 +115,7 @@ impl Default for Config {
     fn default() -> Self {
         Config {
             classes: vec![
+                "/opt/boathook/current/classes.d".into(),
                 "/usr/share/boathook/classes.d".into(),
                 "/etc/boathook/classes.d".into(),
             ],
