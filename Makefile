@@ -4,6 +4,8 @@
 
 # The harness is the program that runs, so that it finds the others beside it.
 HARNESS := cargo run --quiet --release --package boathook-tests --bin
+# What it needs to run containers.
+IN_CONTAINERS := probe cgroup2-view
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 8
@@ -18,12 +20,12 @@ test: ## Install what the tests need, build, and run every test
 
 demo: ## Show the main job on this machine: two devices into a real container (as root)
 	scripts/install-test-packages runc busybox-static
-	cargo build --workspace --bins --release
+	cargo build --release --bin boathook --bin boathook-plugin $(addprefix --bin ,demo $(IN_CONTAINERS) fake-kubelet)
 	$(HARNESS) demo
 
 bench: ## Measure what the hook adds to starting a container (as root)
 	scripts/install-test-packages runc busybox-static
-	cargo build --workspace --bins --release
+	cargo build --release --bin boathook $(addprefix --bin ,bench $(IN_CONTAINERS))
 	$(HARNESS) bench
 
 lint: ## Check the formatting and run clippy
