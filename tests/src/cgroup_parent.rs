@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// A name for a cgroup that no other test uses. A runtime makes it when a
 /// container is put below, and leaves it there; dropping this removes it.
@@ -36,11 +38,27 @@ impl Default for CgroupParent {
 
 impl Drop for CgroupParent {
     fn drop(&mut self) {
-        for directory in directories_named(&self.0) {
-            // A cgroup that still has processes stays: the test has failed then,
-            // and says more than this could.
+        remove_named(&self.0);
+    }
+}
+
+/// How long the last process of a cgroup may take to go.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Removes the cgroups whose name contains `text`. One that keeps its processes
+/// stays, for the test to find it.
+pub(crate) fn remove_named(text: &str) {
+    let start = Instant::now();
+    while start.elapsed() < PATIENCE {
+        let directories = directories_named(text);
+        if directories.is_empty() {
+            return;
+        }
+        for directory in directories.iter().rev() {
+            // Refused while it has processes: tried again.
             let _ = fs::remove_dir(directory);
         }
+        sleep(Duration::from_millis(10));
     }
 }
 

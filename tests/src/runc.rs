@@ -13,6 +13,7 @@ pub use container::Container;
 
 use crate::bundle::Bundle;
 use crate::captured::Captured;
+use crate::cgroup_parent;
 use crate::cgroup_view::CgroupView;
 use crate::scratch;
 
@@ -82,14 +83,18 @@ impl Runc {
     }
 
     /// Removes a container, running or not. Without effect if there is none.
+    ///
+    /// Under load a killed process takes longer to go than runc waits before it
+    /// gives its cgroup up: what is left of that is removed here.
     pub fn delete(&self, id: &str) {
-        if !self.knows(id) {
-            return;
-        }
-        let deleted = self
-            .command("delete")
-            .and_then(|mut command| Captured::run(command.args(["--force", id])));
-        if let Err(error) = deleted.and_then(Captured::success) {
+        let deleted = match self.knows(id) {
+            true => self.command("delete").and_then(|mut command| {
+                Captured::run(command.args(["--force", id])).and_then(Captured::success)
+            }),
+            false => return cgroup_parent::remove_named(id),
+        };
+        cgroup_parent::remove_named(id);
+        if let (Err(error), true) = (deleted, self.knows(id)) {
             // Called while dropping: there is nobody to return it to.
             eprintln!("{error:#}");
         }
