@@ -1,9 +1,10 @@
 //! The command line of `boathook-plugin`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use plugin::run::Options;
 use plugin::server::{RegisterBy, Timing};
 
@@ -11,18 +12,37 @@ use plugin::server::{RegisterBy, Timing};
 #[derive(Debug, Parser)]
 #[command(name = "boathook-plugin", version)]
 pub(crate) struct Cli {
+    /// The configuration file [default: /etc/boathook/config.toml, which may be absent]
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) config: Option<PathBuf>,
+
+    #[command(flatten)]
+    serve: Serve,
+
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+/// What to do instead of serving.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Print what would be advertised, and end; exit 1 if a class or a device had to be left out
+    List {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Serve {
     /// The kubelet's root directory
     #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
     kubelet_dir: PathBuf,
 
-    /// How the kubelet learns of the resources: `kubelet` registers at its socket, `watcher` lets
-    /// it find ours in plugins_registry
-    #[arg(long, value_name = "WAY", default_value = "kubelet", value_parser = register_by)]
-    register: RegisterBy,
-
-    /// The configuration file [default: /etc/boathook/config.toml, which may be absent]
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+    /// How the kubelet learns of the resources
+    #[arg(long, value_name = "WAY", default_value = "kubelet")]
+    register: Register,
 
     /// How often to look at the host when nothing tells of a change
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
@@ -31,14 +51,30 @@ pub(crate) struct Cli {
     /// How long to wait for the kubelet's answer to a registration
     #[arg(long, value_name = "SECONDS", default_value = "15", value_parser = seconds)]
     register_timeout: Duration,
+
+    /// Serve /metrics, /healthz and /readyz here; without it, nowhere
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    http: Option<SocketAddr>,
+
+    /// How messages are written to stderr
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    log_format: LogFormat,
 }
 
-fn register_by(text: &str) -> Result<RegisterBy, String> {
-    match text {
-        "kubelet" => Ok(RegisterBy::Kubelet),
-        "watcher" => Ok(RegisterBy::Watcher),
-        _ => Err("not `kubelet` or `watcher`".to_owned()),
-    }
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Register {
+    /// Tell it at kubelet.sock
+    Kubelet,
+    /// Let it find our sockets in plugins_registry
+    Watcher,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people
+    Text,
+    /// One object a line
+    Json,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -51,17 +87,26 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 impl Cli {
+    pub(crate) fn log_format(&self) -> LogFormat {
+        self.serve.log_format
+    }
+
     /// What to run with.
     pub(crate) fn options(self) -> Options {
+        let serve = self.serve;
         Options {
-            kubelet_dir: self.kubelet_dir,
-            register_by: self.register,
+            kubelet_dir: serve.kubelet_dir,
+            register_by: match serve.register {
+                Register::Kubelet => RegisterBy::Kubelet,
+                Register::Watcher => RegisterBy::Watcher,
+            },
             config: self.config,
-            rescan: self.rescan,
+            rescan: serve.rescan,
             timing: Timing {
-                register: self.register_timeout,
+                register: serve.register_timeout,
                 ..Timing::default()
             },
+            http: serve.http,
         }
     }
 }

@@ -2,29 +2,51 @@
 
 mod cli;
 
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Parser;
+use cli::{Cli, Command, LogFormat};
+use device_class::config::Config;
+use plugin::list::Listing;
 
 fn main() -> ExitCode {
-    let cli = cli::Cli::parse();
-    tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_target(false)
-        .with_ansi(false)
-        .init();
-    match run(cli) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("boathook-plugin: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    let cli = Cli::parse();
+    let done = match cli.command {
+        Some(Command::List { json }) => list(&cli, json),
+        None => serve(cli).map(|()| ExitCode::SUCCESS),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("boathook-plugin: {error:#}");
+        ExitCode::FAILURE
+    })
 }
 
-fn run(cli: cli::Cli) -> anyhow::Result<()> {
+fn list(cli: &Cli, json: bool) -> anyhow::Result<ExitCode> {
+    let config = Config::load(cli.config.as_deref()).context("configuration")?;
+    let listing = Listing::of(&config)
+        .with_context(|| format!("the host's root {}", config.host_root.display()))?;
+    match json {
+        true => writeln!(std::io::stdout(), "{:#}", listing.json())?,
+        false => write!(std::io::stdout(), "{}", listing.table())?,
+    }
+    for problem in &listing.problems {
+        eprintln!("boathook-plugin: left out: {problem}");
+    }
+    Ok(ExitCode::from(u8::from(!listing.problems.is_empty())))
+}
+
+fn serve(cli: Cli) -> anyhow::Result<()> {
+    let log = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .with_ansi(false);
+    match cli.log_format() {
+        LogFormat::Text => log.init(),
+        LogFormat::Json => log.json().flatten_event(true).init(),
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -1,18 +1,23 @@
 //! The whole process, from its options to its end.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use device_class::config::Config;
 use device_class::strict_toml::FileError;
+use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::api::KUBELET_SOCKET;
 use crate::catalog::{Keeper, Source};
 use crate::dir_watch::{DirWatch, Interest, Notice};
+use crate::http::{self, Pages};
 use crate::kubelet_dir::{KubeletDir, KubeletDirError, SOCKET_PREFIX};
+use crate::metrics::Metrics;
 use crate::nudge::Nudge;
-use crate::server::{RegisterBy, Timing, remove_stale};
+use crate::server::{Context, RegisterBy, Timing, remove_stale};
 use crate::supervisor::Supervisor;
 
 /// What to run with.
@@ -28,6 +33,8 @@ pub struct Options {
     pub rescan: Duration,
     /// How long servers wait for what.
     pub timing: Timing,
+    /// Where to serve metrics and health; `None`: nowhere.
+    pub http: Option<SocketAddr>,
 }
 
 /// Why the process can't run.
@@ -42,6 +49,14 @@ pub enum RunError {
     /// The kernel refuses a signal handler.
     #[error("signals can't be received: {0}")]
     Signals(#[source] std::io::Error),
+    /// The address for metrics and health can't be used.
+    #[error("--http {address}: {error}")]
+    Http {
+        /// The address.
+        address: SocketAddr,
+        /// The system's reason.
+        error: std::io::Error,
+    },
     /// A part that has to run for ever ended.
     #[error("{0} ended")]
     Part(&'static str),
@@ -68,20 +83,37 @@ pub async fn run(options: Options) -> Result<(), RunError> {
         classes: config.classes,
         host_root: config.host_root,
     };
-    let keeper = Keeper::start(source).await;
+    let metrics = Arc::<Metrics>::default();
+    let keeper = Keeper::start(source, Arc::clone(&metrics)).await;
     let inventory = keeper.subscribe();
+    let pages = Pages {
+        metrics: Arc::clone(&metrics),
+        inventory: keeper.subscribe(),
+    };
+    let http = match options.http {
+        Some(address) => Some(
+            http::listen(address)
+                .await
+                .map_err(|error| RunError::Http { address, error })?,
+        ),
+        None => None,
+    };
     let (reload, reloads) = Nudge::new();
     let (nudge, nudges) = Nudge::new();
-    let mut supervisor = Supervisor::new(
-        (kubelet.clone(), options.register_by),
-        nudges,
-        options.timing,
-    );
+    let (register_by, timing) = (options.register_by, options.timing);
+    let context = Context {
+        kubelet: kubelet.clone(),
+        register_by,
+        timing,
+        metrics,
+    };
+    let mut supervisor = Supervisor::new(context, nudges);
     let ended = tokio::select! {
         name = stop => { tracing::info!("{name}: ending"); Ok(()) }
         () = supervisor.run(inventory) => Err(RunError::Part("the supervisor")),
         () = keeper.run(options.rescan, reloads) => Err(RunError::Part("the catalog")),
         () = watch_sockets(&kubelet, nudge) => Err(RunError::Part("the watch")),
+        () = serve_pages(http, pages) => Err(RunError::Part("the HTTP server")),
         () = hang_ups(hang_up, reload) => Err(RunError::Part("the reload")),
     };
     supervisor.stop().await;
@@ -92,6 +124,13 @@ async fn stop_signal(mut terminate: Signal, mut interrupt: Signal) -> &'static s
     tokio::select! {
         _ = terminate.recv() => "SIGTERM",
         _ = interrupt.recv() => "SIGINT",
+    }
+}
+
+async fn serve_pages(listener: Option<TcpListener>, pages: Pages) {
+    match listener {
+        Some(listener) => http::serve(listener, pages).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -9,9 +9,8 @@ use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 
 use crate::catalog::{Inventory, Resource};
-use crate::kubelet_dir::KubeletDir;
 use crate::nudge::Nudged;
-use crate::server::{self, RegisterBy, ServeError, Timing};
+use crate::server::{self, Context, ServeError};
 
 /// How long servers may take to end, altogether.
 const END: Duration = Duration::from_millis(700);
@@ -21,9 +20,8 @@ const RESTART: Duration = Duration::from_secs(1);
 
 /// All servers of this process.
 pub struct Supervisor {
-    kubelet: (KubeletDir, RegisterBy),
+    context: Context,
     nudge: Nudged,
-    timing: Timing,
     running: BTreeMap<ResourceName, Running>,
     servers: JoinSet<Result<(), ServeError>>,
 }
@@ -37,12 +35,11 @@ struct Running {
 impl Supervisor {
     /// No server yet. `nudge` changes when something happens in the kubelet's
     /// directory.
-    pub fn new(kubelet: (KubeletDir, RegisterBy), nudge: Nudged, timing: Timing) -> Self {
+    pub fn new(context: Context, nudge: Nudged) -> Self {
         let (running, servers) = (BTreeMap::new(), JoinSet::new());
         Supervisor {
-            kubelet,
+            context,
             nudge,
-            timing,
             running,
             servers,
         }
@@ -75,6 +72,7 @@ impl Supervisor {
             let stays = wanted.contains_key(name);
             if !stays {
                 tracing::info!("{name}: withdrawn, no device is left");
+                self.context.metrics.withdrawn(name);
             }
             stays
         });
@@ -95,12 +93,7 @@ impl Supervisor {
     fn start(&mut self, name: ResourceName, resource: Arc<Resource>) {
         tracing::info!("{name}: {} of class {}", devices(&resource), resource.class);
         let (resource, receiver) = watch::channel(resource);
-        let server = server::serve(
-            receiver,
-            self.kubelet.clone(),
-            self.nudge.clone(),
-            self.timing,
-        );
+        let server = server::serve(receiver, self.context.clone(), self.nudge.clone());
         let task = self.servers.spawn(server).id();
         self.running.insert(name, Running { resource, task });
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use device_class::DeviceClass;
 use device_class::host::RealHost;
@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use super::{Classes, Inventory, Scan, changes, scan};
 use crate::dir_watch::Interest;
 use crate::hotplug::{self, Watching};
+use crate::metrics::Metrics;
 use crate::nudge::{Nudge, Nudged};
 
 /// How long to let things settle after the first word of a change.
@@ -42,6 +43,7 @@ pub struct Source {
 #[derive(Debug)]
 pub struct Keeper {
     source: Source,
+    metrics: Arc<Metrics>,
     classes: Arc<Vec<DeviceClass>>,
     inventory: watch::Sender<Inventory>,
     /// What was said already, so that it is said once.
@@ -52,9 +54,10 @@ pub struct Keeper {
 
 impl Keeper {
     /// Reads the classes and looks at the host for the first time.
-    pub async fn start(source: Source) -> Self {
+    pub async fn start(source: Source, metrics: Arc<Metrics>) -> Self {
         let mut keeper = Keeper {
             source,
+            metrics,
             classes: Arc::default(),
             inventory: watch::channel(Inventory::new()).0,
             warnings: Vec::new(),
@@ -155,7 +158,10 @@ impl Keeper {
                 ..Scan::default()
             },
         });
-        match looking.await {
+        let since = Instant::now();
+        let looked = looking.await;
+        self.metrics.discovered(since.elapsed());
+        match looked {
             Ok(Scan {
                 inventory,
                 warnings,

@@ -20,8 +20,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::socket::{Presence, Socket, SocketId};
-use super::{Backoff, RegisterBy, Timing, register};
-use crate::kubelet_dir::{KubeletDir, socket_name};
+use super::{Backoff, Context, RegisterBy, Timing, register};
+use crate::kubelet_dir::socket_name;
 use crate::nudge::Nudged;
 
 /// The first wait after a failure: a socket that has just been made may need
@@ -34,8 +34,7 @@ const SAY_AGAIN: Duration = Duration::from_secs(300);
 /// The state of one resource's registration.
 pub(super) struct Lifecycle {
     resource: ResourceName,
-    kubelet: KubeletDir,
-    register_by: RegisterBy,
+    context: Context,
     socket_name: String,
     socket: Option<Socket>,
     /// The kubelet's socket by which it knows us, and since when.
@@ -43,7 +42,6 @@ pub(super) struct Lifecycle {
     listener: watch::Sender<Option<Arc<UnixListener>>>,
     listening: watch::Receiver<usize>,
     nudge: Nudged,
-    timing: Timing,
     backoff: Backoff,
     said: Option<(String, Instant)>,
 }
@@ -93,24 +91,21 @@ fn next_step(now: Situation, timing: &Timing) -> Step {
 impl Lifecycle {
     pub(super) fn new(
         resource: ResourceName,
-        (kubelet, register_by): (KubeletDir, RegisterBy),
+        context: Context,
         listener: watch::Sender<Option<Arc<UnixListener>>>,
         listening: watch::Receiver<usize>,
         nudge: Nudged,
-        timing: Timing,
     ) -> Self {
         Lifecycle {
             socket_name: socket_name(&resource),
             resource,
-            kubelet,
-            register_by,
             socket: None,
             registered: None,
             listener,
             listening,
             nudge,
-            timing,
-            backoff: Backoff::new(FIRST_RETRY, timing.retry),
+            backoff: Backoff::new(FIRST_RETRY, context.timing.retry),
+            context,
             said: None,
         }
     }
@@ -118,7 +113,7 @@ impl Lifecycle {
     /// Runs until it is dropped.
     pub(super) async fn run(mut self) {
         loop {
-            match next_step(self.situation(), &self.timing) {
+            match next_step(self.situation(), &self.context.timing) {
                 Step::Bind => self.bind().await,
                 Step::Register(kubelet) => self.register(kubelet).await,
                 Step::Wait(longest) => self.wait(longest).await,
@@ -131,8 +126,8 @@ impl Lifecycle {
         self.nudge.forget();
         Situation {
             socket: self.socket.as_ref().map(Socket::presence),
-            kubelet: match self.register_by {
-                RegisterBy::Kubelet => SocketId::at(&self.kubelet.kubelet_socket()),
+            kubelet: match self.context.register_by {
+                RegisterBy::Kubelet => SocketId::at(&self.context.kubelet.kubelet_socket()),
                 RegisterBy::Watcher => None,
             },
             registered: self.registered.map(|(id, since)| (id, since.elapsed())),
@@ -141,9 +136,9 @@ impl Lifecycle {
     }
 
     fn directory(&self) -> PathBuf {
-        match self.register_by {
-            RegisterBy::Kubelet => self.kubelet.device_plugins(),
-            RegisterBy::Watcher => self.kubelet.plugins_registry(),
+        match self.context.register_by {
+            RegisterBy::Kubelet => self.context.kubelet.device_plugins(),
+            RegisterBy::Watcher => self.context.kubelet.plugins_registry(),
         }
     }
 
@@ -165,7 +160,7 @@ impl Lifecycle {
                     "waiting for the kubelet to make {}",
                     directory.display()
                 ));
-                self.wait(self.timing.poll.min(Duration::from_secs(1)))
+                self.wait(self.context.timing.poll.min(Duration::from_secs(1)))
                     .await;
             }
             Err(error) => {
@@ -188,20 +183,23 @@ impl Lifecycle {
             // A kubelet that never listens is asked less and less often.
             self.pause().await;
         }
-        let at = self.kubelet.kubelet_socket();
-        let (resource, patience) = (self.resource.clone(), self.timing.register);
+        let at = self.context.kubelet.kubelet_socket();
+        let (resource, patience) = (self.resource.clone(), self.context.timing.register);
         let asking = register(&at, &self.socket_name, &resource, patience);
         let overtaken = overtaken(
             self.nudge.clone(),
             self.socket.as_ref(),
             (&at, kubelet),
-            self.timing.poll,
+            self.context.timing.poll,
         );
         let answer = tokio::select! {
             answer = asking => answer,
             // The kubelet would dial a socket that is gone, for 10 s.
             () = overtaken => return,
         };
+        self.context
+            .metrics
+            .registered(&self.resource, answer.is_ok());
         match answer {
             Ok(()) => {
                 tracing::info!("{}: registered at {}", self.resource, at.display());

@@ -24,6 +24,7 @@ use crate::api::deviceplugin::device_plugin_server::DevicePluginServer;
 use crate::api::pluginregistration::registration_server::RegistrationServer;
 use crate::catalog::Resource;
 use crate::kubelet_dir::KubeletDir;
+use crate::metrics::Metrics;
 use crate::nudge::Nudged;
 use crate::service::{PluginInfoService, Service, StreamCount};
 use lifecycle::Lifecycle;
@@ -62,6 +63,19 @@ impl Default for Timing {
     }
 }
 
+/// What all servers have in common.
+#[derive(Debug, Clone)]
+pub struct Context {
+    /// The kubelet's directory.
+    pub kubelet: KubeletDir,
+    /// How the kubelet learns of us.
+    pub register_by: RegisterBy,
+    /// How long to wait for what.
+    pub timing: Timing,
+    /// Where things are counted.
+    pub metrics: Arc<Metrics>,
+}
+
 /// Why a server ended although its resource is there.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
@@ -74,20 +88,20 @@ pub enum ServeError {
 }
 
 /// Serves and registers one resource until the channel's sender is dropped.
-/// `nudge` changes when something happens in the kubelet's directory.
+/// `nudge` tells of news in the kubelet's directory.
 ///
 /// # Errors
 /// A part of the server failed. The caller starts it again.
 pub async fn serve(
     mut resource: watch::Receiver<Arc<Resource>>,
-    kubelet: (KubeletDir, RegisterBy),
+    context: Context,
     nudge: Nudged,
-    timing: Timing,
 ) -> Result<(), ServeError> {
     let name = resource.borrow().name.clone();
-    let streams = StreamCount::default();
+    let streams = StreamCount::new(name.clone(), Arc::clone(&context.metrics));
     let listening = streams.subscribe();
-    let service = DevicePluginServer::new(Service::new(resource.clone(), streams));
+    let service = Service::new(resource.clone(), streams, Arc::clone(&context.metrics));
+    let service = DevicePluginServer::new(service);
     let (connections, incoming) = mpsc::channel::<UnixStream>(16);
     let (listener, listeners) = watch::channel(None);
 
@@ -100,7 +114,7 @@ pub async fn serve(
             name.clone(),
         )))
         .serve_with_incoming_shutdown(incoming, withdrawn);
-    let lifecycle = Lifecycle::new(name, kubelet, listener, listening, nudge, timing);
+    let lifecycle = Lifecycle::new(name, context, listener, listening, nudge);
     tokio::select! {
         // First, so that a withdrawal is seen as what it is.
         biased;

@@ -6,6 +6,7 @@ mod preferred;
 mod streams;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
@@ -22,6 +23,7 @@ use crate::api::deviceplugin::{
     PreferredAllocationResponse,
 };
 use crate::catalog::Resource;
+use crate::metrics::Metrics;
 
 /// What the kubelet may call beyond the necessary.
 pub const OPTIONS: DevicePluginOptions = DevicePluginOptions {
@@ -34,13 +36,22 @@ pub const OPTIONS: DevicePluginOptions = DevicePluginOptions {
 pub struct Service {
     resource: watch::Receiver<Arc<Resource>>,
     streams: StreamCount,
+    metrics: Arc<Metrics>,
 }
 
 impl Service {
     /// A service whose streams end when the channel's sender is dropped, and
     /// are counted in `streams`.
-    pub fn new(resource: watch::Receiver<Arc<Resource>>, streams: StreamCount) -> Self {
-        Service { resource, streams }
+    pub fn new(
+        resource: watch::Receiver<Arc<Resource>>,
+        streams: StreamCount,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Service {
+            resource,
+            streams,
+            metrics,
+        }
     }
 
     fn now(&self) -> Arc<Resource> {
@@ -97,14 +108,17 @@ impl DevicePlugin for Service {
         &self,
         request: Request<AllocateRequest>,
     ) -> Result<Response<AllocateResponse>, Status> {
+        let since = Instant::now();
         let resource = self.now();
         let containers = request.into_inner().container_requests;
         let answers = containers
             .iter()
             .map(|asked| container(&resource, &asked.devices_ids));
-        let container_responses = answers.collect::<Result<_, _>>().inspect_err(|error| {
-            tracing::warn!("allocation refused: {error}");
-        })?;
+        let answers: Result<Vec<_>, AllocateError> = answers.collect();
+        self.metrics
+            .allocated(&resource.name, answers.is_ok(), since.elapsed());
+        let container_responses =
+            answers.inspect_err(|error| tracing::warn!("allocation refused: {error}"))?;
         Ok(Response::new(AllocateResponse {
             container_responses,
         }))

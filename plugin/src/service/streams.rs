@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use device_class::name::ResourceName;
 use tokio::sync::watch;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::WatchStream;
@@ -11,32 +12,53 @@ use tonic::Status;
 
 use crate::api::deviceplugin::ListAndWatchResponse;
 use crate::catalog::Resource;
+use crate::metrics::Metrics;
 
 /// How many kubelets listen: none means that no kubelet counts on us, whatever
 /// it said when we registered.
-#[derive(Debug, Clone, Default)]
-pub struct StreamCount(watch::Sender<usize>);
+#[derive(Debug, Clone)]
+pub struct StreamCount {
+    open: watch::Sender<usize>,
+    resource: ResourceName,
+    metrics: Arc<Metrics>,
+}
 
 impl StreamCount {
+    /// None yet of `resource`.
+    pub fn new(resource: ResourceName, metrics: Arc<Metrics>) -> Self {
+        StreamCount {
+            open: watch::Sender::new(0),
+            resource,
+            metrics,
+        }
+    }
+
     /// Counts one more until the guard is dropped.
     pub fn enter(&self) -> StreamGuard {
-        self.0.send_modify(|count| *count += 1);
-        StreamGuard(self.0.clone())
+        self.change(|open| open + 1);
+        StreamGuard(self.clone())
     }
 
     /// The count, and word of its changes.
     pub fn subscribe(&self) -> watch::Receiver<usize> {
-        self.0.subscribe()
+        self.open.subscribe()
+    }
+
+    fn change(&self, change: impl FnOnce(usize) -> usize) {
+        self.open.send_modify(|open| {
+            *open = change(*open);
+            self.metrics.streams(&self.resource, *open);
+        });
     }
 }
 
 /// One open stream.
 #[derive(Debug)]
-pub struct StreamGuard(watch::Sender<usize>);
+pub struct StreamGuard(StreamCount);
 
 impl Drop for StreamGuard {
     fn drop(&mut self) {
-        self.0.send_modify(|count| *count -= 1);
+        self.0.change(|open| open - 1);
     }
 }
 
@@ -95,7 +117,8 @@ mod tests {
     #[tokio::test]
     async fn a_list_is_sent_at_once_and_then_only_when_it_differs() {
         let (sender, receiver) = watch::channel(Arc::new(resource(vec![device("a")])));
-        let count = StreamCount::default();
+        let name = resource(vec![]).name;
+        let count = StreamCount::new(name, Arc::default());
         let open = count.subscribe();
         let mut stream = DeviceStream::new(receiver, count.enter());
         assert_eq!(*open.borrow(), 1);

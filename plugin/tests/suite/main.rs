@@ -6,5 +6,6 @@ mod bad_input;
 mod descriptors;
 mod devices;
 mod node;
+mod operation;
 mod registration;
 mod shutdown;

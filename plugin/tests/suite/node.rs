@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use harness::kubelet::{Config, FakeKubelet};
@@ -146,6 +146,16 @@ impl Node {
             .unwrap();
         command.env_clear().stdout(Stdio::null()).stderr(log);
         command
+    }
+
+    /// What `boathook-plugin list` says.
+    pub(crate) fn list(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_boathook-plugin"));
+        command
+            .arg("list")
+            .arg("--config")
+            .arg(self.path("config.toml"));
+        command.args(arguments).output().unwrap()
     }
 
     pub(crate) fn start_plugin(&mut self) {

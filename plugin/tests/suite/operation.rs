@@ -1,0 +1,136 @@
+//! What an operator sees: lists, metrics, health, logs.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+use harness::kubelet::Allocation;
+
+use crate::node::{CARDS, NPU, NPUS, Node, PATIENCE, wait_until};
+
+fn free_address() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+fn get(address: &str, path: &str) -> String {
+    let mut connection = TcpStream::connect(address).unwrap();
+    write!(connection, "GET {path} HTTP/1.1\r\nHost: node\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn metrics_and_health_tell_of_the_kubelet_and_the_devices() {
+    let address = free_address();
+    let mut node = Node::new(&[("dummy-npu", NPUS)]).with_arguments(&["--http", &address]);
+    node.start_plugin();
+    node.wait_log("waiting for the kubelet");
+    assert!(get(&address, "/healthz").starts_with("HTTP/1.1 200 "));
+    let unready = get(&address, "/readyz");
+    assert!(unready.starts_with("HTTP/1.1 503 "), "{unready}");
+    assert!(
+        unready.contains("no kubelet listens to dummy.com/npu"),
+        "{unready}"
+    );
+
+    let kubelet = node.kubelet();
+    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    wait_until("ready", || {
+        get(&address, "/readyz").starts_with("HTTP/1.1 200 ")
+    });
+    kubelet.allocate(Allocation::of(NPU, 2)).unwrap();
+    kubelet
+        .allocate(Allocation::of_ids(NPU, &["npu-99"]))
+        .unwrap_err();
+    let page = get(&address, "/metrics");
+    for line in [
+        r#"boathook_devices{resource="dummy.com/npu",health="healthy"} 64"#,
+        r#"boathook_allocations_total{resource="dummy.com/npu",result="given"} 1"#,
+        r#"boathook_allocations_total{resource="dummy.com/npu",result="refused"} 1"#,
+        r#"boathook_registrations_total{resource="dummy.com/npu",result="accepted"} 1"#,
+        r#"boathook_streams{resource="dummy.com/npu"} 1"#,
+        r#"boathook_allocation_seconds_count{resource="dummy.com/npu"} 2"#,
+    ] {
+        assert!(
+            page.lines().any(|written| written == line),
+            "{line}\n{page}"
+        );
+    }
+    // A client that says nothing and one that says too much harm nobody.
+    let _silent = TcpStream::connect(&address).unwrap();
+    let mut loud = TcpStream::connect(&address).unwrap();
+    let _ = loud.write_all(&[b'x'; 100_000]);
+    assert!(get(&address, "/healthz").starts_with("HTTP/1.1 200 "));
+}
+
+#[test]
+fn nothing_listens_on_the_network_unless_asked() {
+    let mut node = Node::new(&[("dummy-npu", NPUS)]);
+    let kubelet = node.kubelet();
+    node.start_plugin();
+    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    let fds = std::fs::read_dir(format!("/proc/{}/fd", node.pid())).unwrap();
+    let targets = fds.filter_map(|fd| std::fs::read_link(fd.unwrap().path()).ok());
+    let sockets: Vec<String> = targets.map(|path| path.display().to_string()).collect();
+    for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
+        let table = std::fs::read_to_string(table).unwrap_or_default();
+        for line in table.lines().skip(1) {
+            let inode = line.split_whitespace().nth(9).unwrap();
+            assert!(!sockets.contains(&format!("socket:[{inode}]")), "{line}");
+        }
+    }
+}
+
+#[test]
+fn a_list_shows_what_would_be_advertised() {
+    let node = Node::new(&[("cards", CARDS)]);
+    node.add_card(0, "mark-1", 1);
+    node.add_card(10, "mark-2", -1);
+    node.write("host/sys/card10/health", "burnt");
+    let output = node.list(&[]);
+    assert_eq!(output.status.code(), Some(0));
+    let table = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<&str> = table.lines().collect();
+    assert_eq!(lines.len(), 3, "{table}");
+    assert_eq!(
+        lines[0],
+        "RESOURCE              DEVICE   NUMA  GROUP  HEALTH"
+    );
+    assert_eq!(
+        lines[1],
+        "cards.example/mark-1  card-0   1     -      healthy"
+    );
+    assert!(
+        lines[2].starts_with("cards.example/mark-2  card-10  -     -      unhealthy: "),
+        "{table}"
+    );
+
+    node.write("classes/broken.toml", "version = 2");
+    let output = node.list(&["--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let json = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        json.contains(r#""id": "card-0""#) && json.contains("broken.toml"),
+        "{json}"
+    );
+    assert!(
+        String::from_utf8(output.stderr)
+            .unwrap()
+            .contains("left out: ")
+    );
+}
+
+#[test]
+fn logs_can_be_read_by_programs() {
+    let mut node = Node::new(&[("dummy-npu", NPUS)]).with_arguments(&["--log-format=json"]);
+    let kubelet = node.kubelet();
+    node.start_plugin();
+    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    node.wait_log(r#""message":"dummy.com/npu: registered at "#);
+    assert!(
+        node.log()
+            .lines()
+            .all(|line| line.starts_with('{') && line.ends_with('}'))
+    );
+}
