@@ -48,6 +48,10 @@ struct Serve {
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     rescan: Duration,
 
+    /// How long a device that is missing counts as unhealthy, before it is gone
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    forget: Duration,
+
     /// How long to wait for the kubelet's answer to a registration
     #[arg(long, value_name = "SECONDS", default_value = "15", value_parser = seconds)]
     register_timeout: Duration,
@@ -102,6 +106,7 @@ impl Cli {
             },
             config: self.config,
             rescan: serve.rescan,
+            forget: serve.forget,
             timing: Timing {
                 register: serve.register_timeout,
                 ..Timing::default()

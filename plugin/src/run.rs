@@ -31,6 +31,9 @@ pub struct Options {
     pub config: Option<PathBuf>,
     /// How often to look at the host, should nothing tell of a change.
     pub rescan: Duration,
+    /// How long a device that is missing counts as unhealthy, before it is
+    /// gone.
+    pub forget: Duration,
     /// How long servers wait for what.
     pub timing: Timing,
     /// Where to serve metrics and health; `None`: nowhere.
@@ -82,6 +85,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
     let source = Source {
         classes: config.classes,
         host_root: config.host_root,
+        forget: options.forget,
     };
     let metrics = Arc::<Metrics>::default();
     let keeper = Keeper::start(source, Arc::clone(&metrics)).await;

@@ -13,7 +13,7 @@ pub enum Change<'a> {
     /// It was not there before.
     Appeared(&'a DeviceId, &'a Health),
     /// It is not there any more.
-    Vanished(&'a DeviceId),
+    Gone(&'a DeviceId),
     /// It can or can't be given any more, or can't for another reason.
     Health(&'a DeviceId, &'a Health),
 }
@@ -25,7 +25,7 @@ impl fmt::Display for Change<'_> {
             Change::Appeared(id, Health::Unhealthy { reason }) => {
                 write!(f, "{id} appeared, unhealthy: {reason}")
             }
-            Change::Vanished(id) => write!(f, "{id} vanished"),
+            Change::Gone(id) => write!(f, "{id} is gone"),
             Change::Health(id, Health::Healthy) => write!(f, "{id} is healthy again"),
             Change::Health(id, Health::Unhealthy { reason }) => {
                 write!(f, "{id} is unhealthy: {reason}")
@@ -48,7 +48,7 @@ pub fn changes<'a>(before: &'a Resource, after: &'a Resource) -> Vec<Change<'a>>
         .devices()
         .iter()
         .filter(|d| after.position(d.id.as_str()).is_none());
-    now.chain(gone.map(|device| Change::Vanished(&device.id)))
+    now.chain(gone.map(|device| Change::Gone(&device.id)))
         .collect()
 }
 
@@ -81,7 +81,7 @@ mod tests {
                 "b is unhealthy: too hot",
                 "c is healthy again",
                 "e appeared",
-                "d vanished"
+                "d is gone"
             ]
         );
         assert_eq!(changes(&after, &after), []);

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use device_class::DeviceClass;
-use device_class::load;
+use device_class::load::{self, ClassSource};
 use device_class::strict_toml::FileError;
 
 /// The classes that can be used, and what keeps others from being used.
@@ -11,6 +11,8 @@ use device_class::strict_toml::FileError;
 pub struct Classes {
     /// Sorted by name.
     pub usable: Vec<DeviceClass>,
+    /// The files as they were read.
+    pub sources: Vec<ClassSource>,
     /// One for each file or directory that can't be used.
     pub errors: Vec<FileError>,
 }
@@ -23,18 +25,17 @@ impl Classes {
         let sources = match load::sources(directories) {
             Ok(sources) => sources,
             Err(error) => {
-                return Classes {
-                    usable: Vec::new(),
-                    errors: vec![error],
-                };
+                classes.errors.push(error);
+                return classes;
             }
         };
-        for source in sources {
+        for source in &sources {
             match source.parse() {
                 Ok(class) => classes.usable.push(class),
                 Err(error) => classes.errors.push(error),
             }
         }
+        classes.sources = sources;
         classes
     }
 }

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use device_class::DeviceClass;
 use device_class::host::RealHost;
+use device_class::load::ClassSource;
 use tokio::sync::watch;
 
-use super::{Classes, Inventory, Scan, changes, scan};
+use super::{Classes, Inventory, Scan, Settle, changes, scan};
 use crate::dir_watch::Interest;
 use crate::hotplug::{self, Watching};
 use crate::metrics::Metrics;
@@ -37,6 +38,9 @@ pub struct Source {
     pub classes: Vec<PathBuf>,
     /// The root of the host's tree.
     pub host_root: PathBuf,
+    /// How long a device that is missing counts as unhealthy, before it is
+    /// gone.
+    pub forget: Duration,
 }
 
 /// Keeps the inventory up to date.
@@ -44,7 +48,9 @@ pub struct Source {
 pub struct Keeper {
     source: Source,
     metrics: Arc<Metrics>,
+    settle: Settle,
     classes: Arc<Vec<DeviceClass>>,
+    class_files: Vec<ClassSource>,
     inventory: watch::Sender<Inventory>,
     /// What was said already, so that it is said once.
     warnings: Vec<String>,
@@ -56,16 +62,18 @@ impl Keeper {
     /// Reads the classes and looks at the host for the first time.
     pub async fn start(source: Source, metrics: Arc<Metrics>) -> Self {
         let mut keeper = Keeper {
+            settle: Settle::new(source.forget),
             source,
             metrics,
             classes: Arc::default(),
+            class_files: Vec::new(),
             inventory: watch::channel(Inventory::new()).0,
             warnings: Vec::new(),
             class_errors: Vec::new(),
             class_names: None,
         };
         keeper.load_classes();
-        keeper.look().await;
+        keeper.look(true).await;
         keeper
     }
 
@@ -96,7 +104,7 @@ impl Keeper {
                 watched = directories;
             }
             let again = tokio::select! {
-                () = tokio::time::sleep(period) => Again::Look,
+                () = tokio::time::sleep(self.until_next_look(period)) => Again::Look,
                 () = devices.wait() => Again::Look,
                 () = files.wait() => Again::Load,
                 () = reload.wait() => Again::Load,
@@ -104,18 +112,31 @@ impl Keeper {
             // Nodes come in bursts, and an editor writes a file in steps.
             tokio::time::sleep(SETTLE).await;
             devices.forget();
-            if again == Again::Load {
+            let changed = again == Again::Load && {
                 files.forget();
-                self.load_classes();
-            }
-            self.look().await;
+                self.load_classes()
+            };
+            self.look(changed).await;
             tokio::time::sleep(REST).await;
         }
     }
 
-    /// Reads the class files, and says what is different since the last time.
-    fn load_classes(&mut self) {
-        let Classes { usable, errors } = Classes::load(&self.source.classes);
+    /// The period, or less when a missing device is to be forgotten before.
+    fn until_next_look(&self, period: Duration) -> Duration {
+        let end = self.settle.next_end();
+        end.map_or(period, |end| {
+            period.min(end.saturating_duration_since(Instant::now()))
+        })
+    }
+
+    /// Reads the class files, says what is different since the last time, and
+    /// returns whether anything is.
+    fn load_classes(&mut self) -> bool {
+        let Classes {
+            usable,
+            sources,
+            errors,
+        } = Classes::load(&self.source.classes);
         let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
         for error in errors
             .iter()
@@ -142,11 +163,14 @@ impl Keeper {
             self.class_names = Some(names);
         }
         self.classes = Arc::new(usable);
+        let changed = self.class_files != sources;
+        self.class_files = sources;
+        changed
     }
 
     /// One look at the host. It is not done on the thread that serves: a
     /// driver may keep a read of its attributes waiting.
-    async fn look(&mut self) {
+    async fn look(&mut self, classes_changed: bool) {
         let (classes, root) = (Arc::clone(&self.classes), self.source.host_root.clone());
         let looking = tokio::task::spawn_blocking(move || match RealHost::open(&root) {
             Ok(host) => scan(&classes, &host),
@@ -173,7 +197,19 @@ impl Keeper {
                     tracing::warn!("{warning}");
                 }
                 self.warnings = warnings;
-                self.publish(inventory);
+                // By other classes, what is missing may not be meant any more.
+                let classes = match classes_changed {
+                    true => BTreeSet::new(),
+                    false => self
+                        .classes
+                        .iter()
+                        .map(|class| class.name.clone())
+                        .collect(),
+                };
+                let known = self.inventory.borrow().clone();
+                let now = Instant::now();
+                let settled = self.settle.settle(&known, inventory, &classes, now);
+                self.publish(settled);
             }
             Err(error) => {
                 tracing::error!("the look at the host failed, the last one stays: {error}")

@@ -8,6 +8,7 @@ pub(crate) mod fixture;
 mod keeper;
 mod resource;
 mod scan;
+mod settle;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ pub use classes::Classes;
 pub use keeper::{Keeper, Source};
 pub use resource::{AdvertisedDevice, Resource};
 pub use scan::{Scan, scan};
+pub use settle::Settle;
 
 /// All resources of the host.
 pub type Inventory = BTreeMap<ResourceName, Arc<Resource>>;

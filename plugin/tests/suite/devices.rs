@@ -88,8 +88,14 @@ fn a_node_that_comes_or_goes_is_reported_at_once() {
         let came = since.elapsed();
         let since = Instant::now();
         node.remove("host/dev/card1");
-        assert_eq!(kubelet.wait_devices(PATIENCE, MARK_1).unwrap().len(), 1);
+        let ill = [("card-0", "Healthy", None), ("card-1", "Unhealthy", None)];
+        assert_eq!(brief(&kubelet.wait_devices(PATIENCE, MARK_1).unwrap()), ill);
         let went = since.elapsed();
+        assert_eq!(
+            kubelet.wait_devices(PATIENCE, MARK_1).unwrap().len(),
+            1,
+            "gone for good"
+        );
         let limit = Duration::from_millis(250);
         assert!(came < limit && went < limit, "{came:?}, {went:?}");
     }

@@ -134,7 +134,7 @@ impl Node {
     fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_boathook-plugin"));
         command.arg("--kubelet-dir").arg(self.path("kubelet"));
-        command.arg("--rescan").arg(self.rescan);
+        command.args(["--rescan", self.rescan, "--forget=0.3"]);
         command
             .arg("--config")
             .arg(self.path("config.toml"))

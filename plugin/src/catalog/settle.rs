@@ -1,0 +1,149 @@
+//! What a device's absence means: first that it is unhealthy, and only after
+//! a while that it is gone. A card that is reset, or a driver that is loaded
+//! again, should not make the node's capacity flutter.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use device_class::discover::Health;
+use device_class::name::{ClassName, DeviceId, ResourceName};
+
+use super::Inventory;
+use super::resource::{AdvertisedDevice, Resource};
+
+/// Remembers devices that are missing.
+#[derive(Debug)]
+pub struct Settle {
+    patience: Duration,
+    missing: BTreeMap<(ResourceName, DeviceId), Instant>,
+}
+
+impl Settle {
+    /// Devices are gone when they have been missing for `patience`.
+    pub fn new(patience: Duration) -> Self {
+        Settle {
+            patience,
+            missing: BTreeMap::new(),
+        }
+    }
+
+    /// What to advertise, after what was `known` and what was `found` at `now`.
+    /// The missing devices of a class that is not among `classes` are gone at
+    /// once.
+    pub fn settle(
+        &mut self,
+        known: &Inventory,
+        mut found: Inventory,
+        classes: &BTreeSet<ClassName>,
+        now: Instant,
+    ) -> Inventory {
+        let mut missing = BTreeMap::new();
+        for (name, before) in known
+            .iter()
+            .filter(|(_, known)| classes.contains(&known.class))
+        {
+            let now_there = found.get(name);
+            if now_there.is_some_and(|there| there.class != before.class) {
+                continue;
+            }
+            let is_there = |id: &DeviceId| {
+                now_there.is_some_and(|there| there.position(id.as_str()).is_some())
+            };
+            let mut kept = Vec::new();
+            for device in before
+                .devices()
+                .iter()
+                .filter(|device| !is_there(&device.id))
+            {
+                let key = (name.clone(), device.id.clone());
+                let since = *self.missing.get(&key).unwrap_or(&now);
+                if now.duration_since(since) < self.patience {
+                    missing.insert(key, since);
+                    kept.push(vanished(device));
+                }
+            }
+            if !kept.is_empty() {
+                let there = now_there.map_or(&[][..], |there| there.devices());
+                let devices = there.iter().cloned().chain(kept).collect();
+                found.insert(name.clone(), Arc::new(before.with_devices(devices)));
+            }
+        }
+        self.missing = missing;
+        found
+    }
+
+    /// When the next missing device is gone.
+    pub fn next_end(&self) -> Option<Instant> {
+        self.missing
+            .values()
+            .min()
+            .map(|since| *since + self.patience)
+    }
+}
+
+fn vanished(device: &AdvertisedDevice) -> AdvertisedDevice {
+    let reason = "it is not there any more".to_owned();
+    AdvertisedDevice {
+        health: Health::Unhealthy { reason },
+        ..device.clone()
+    }
+}
+
+impl Resource {
+    fn with_devices(&self, devices: Vec<AdvertisedDevice>) -> Resource {
+        let (name, class) = (self.name.clone(), self.class.clone());
+        Resource::new(name, class, self.request_env.clone(), devices)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::fixture::{device, resource};
+
+    fn inventory(ids: &[&str]) -> Inventory {
+        let npus = resource(ids.iter().map(|id| device(id)).collect());
+        match ids.is_empty() {
+            true => Inventory::new(),
+            false => [(npus.name.clone(), Arc::new(npus))].into(),
+        }
+    }
+
+    fn brief(inventory: &Inventory) -> String {
+        let devices = inventory.values().flat_map(|resource| resource.devices());
+        let words = devices.map(|d| format!("{}{}", d.id, if d.is_healthy() { "" } else { "!" }));
+        words.collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn a_missing_device_is_unhealthy_then_away_and_may_return() {
+        let start = Instant::now();
+        let classes = BTreeSet::from([resource(vec![]).class]);
+        let mut settle = Settle::new(Duration::from_secs(60));
+        let mut known = Inventory::new();
+        for (second, found, wanted) in [
+            (0, &["a", "b"][..], "a b"),
+            (10, &["a"], "a b!"),
+            (60, &["a"], "a b!"),
+            (69, &["a", "b"], "a b"),
+            (70, &["a"], "a b!"),
+            (80, &[], "a! b!"),
+            (130, &[], "a!"),
+            (140, &[], ""),
+        ] {
+            let now = start + Duration::from_secs(second);
+            known = settle.settle(&known, inventory(found), &classes, now);
+            assert_eq!(brief(&known), wanted, "second {second}");
+        }
+        assert_eq!(settle.next_end(), None);
+    }
+
+    #[test]
+    fn a_class_that_is_gone_takes_its_devices_along() {
+        let mut settle = Settle::new(Duration::from_secs(60));
+        let known = inventory(&["a"]);
+        let settled = settle.settle(&known, Inventory::new(), &BTreeSet::new(), Instant::now());
+        assert_eq!(brief(&settled), "");
+    }
+}
