@@ -62,6 +62,8 @@ pub enum Text {
     },
     /// Made of attributes that are known already.
     Value(Template),
+    /// A path, with every symbolic link in it followed.
+    RealPath(Template),
 }
 
 /// What a file has to say for its path to be the one.
@@ -69,8 +71,8 @@ pub enum Text {
 pub struct Says {
     /// Some line `key: value` or `key value`; without it the file as a whole.
     pub key: Option<String>,
-    /// The wanted value, by template.
-    pub value: Template,
+    /// The wanted values, by template: one of them.
+    pub values: Vec<Template>,
 }
 
 impl AttributeSource {
@@ -83,17 +85,25 @@ impl AttributeSource {
         one.into_iter().chain(many.into_iter().flatten())
     }
 
+    /// Whether it gives an attribute its value. A capture of what is known
+    /// already only tests it.
+    pub(crate) fn sets(&self, attribute: &AttributeName, known: bool) -> bool {
+        let captures = matches!(self.origin, Origin::Path { .. });
+        !(captures && known) && self.names().any(|name| name == attribute)
+    }
+
     /// The templates that are filled in to read it.
     pub(super) fn templates(&self) -> impl Iterator<Item = &Template> {
-        let main = match &self.origin {
+        let main: &[Template] = match &self.origin {
             Origin::Text {
-                text: Text::File { file: template, .. } | Text::Value(template),
+                text:
+                    Text::File { file: template, .. } | Text::Value(template) | Text::RealPath(template),
                 ..
             }
-            | Origin::Link { link: template, .. } => Some(template),
-            Origin::Path { says, .. } => says.as_ref().map(|says| &says.value),
+            | Origin::Link { link: template, .. } => std::slice::from_ref(template),
+            Origin::Path { says, .. } => says.as_ref().map_or(&[], |says| &says.values),
         };
-        main.into_iter().chain(&self.default)
+        main.iter().chain(&self.default)
     }
 }
 
@@ -105,9 +115,11 @@ struct RawAttributeSource {
     key: Option<String>,
     regex: Option<String>,
     value: Option<Template>,
+    real_path: Option<Template>,
     link: Option<Template>,
     path: Option<PathPattern>,
     equals: Option<Template>,
+    one_of: Option<Vec<Template>>,
     #[serde(default)]
     map: BTreeMap<String, String>,
     default: Option<Template>,
@@ -127,35 +139,49 @@ impl TryFrom<RawAttributeSource> for AttributeSource {
         let (map, default) = (raw.map, raw.default);
         let origin = match (
             (raw.name, raw.path),
-            (raw.file, raw.value, raw.link),
-            (raw.key, regex, raw.equals),
+            (raw.file, raw.value, raw.real_path, raw.link),
+            (
+                raw.key,
+                regex,
+                raw.equals.map(|one| vec![one]).or(raw.one_of),
+            ),
         ) {
-            ((Some(name), None), (Some(file), None, None), (key, regex, None)) => Origin::Text {
-                name,
-                text: Text::File { file, key },
-                regex,
-            },
-            ((Some(name), None), (None, Some(value), None), (None, regex, None)) => Origin::Text {
-                name,
-                text: Text::Value(value),
-                regex,
-            },
-            ((Some(name), None), (None, None, Some(link)), (None, None, None)) => {
+            ((Some(name), None), (Some(file), None, None, None), (key, regex, None)) => {
+                Origin::Text {
+                    name,
+                    text: Text::File { file, key },
+                    regex,
+                }
+            }
+            ((Some(name), None), (None, Some(value), None, None), (None, regex, None)) => {
+                Origin::Text {
+                    name,
+                    text: Text::Value(value),
+                    regex,
+                }
+            }
+            ((Some(name), None), (None, None, Some(path), None), (None, regex, None)) => {
+                let text = Text::RealPath(path);
+                Origin::Text { name, text, regex }
+            }
+            ((Some(name), None), (None, None, None, Some(link)), (None, None, None)) => {
                 Origin::Link { name, link }
             }
-            ((None, Some(path)), (None, None, None), (None, None, None)) if map.is_empty() => {
-                Origin::Path { path, says: None }
-            }
-            ((None, Some(path)), (None, None, None), (key, None, Some(value)))
+            ((None, Some(path)), (None, None, None, None), (None, None, None))
                 if map.is_empty() =>
             {
-                let says = Some(Says { key, value });
+                Origin::Path { path, says: None }
+            }
+            ((None, Some(path)), (None, None, None, None), (key, None, Some(values)))
+                if map.is_empty() =>
+            {
+                let says = Some(Says { key, values });
                 Origin::Path { path, says }
             }
             _ => {
                 return Err(
-                    "an attribute is `name` with one of `file` (and `key`, `regex`), `value` (and \
-                     `regex`) or `link`; or `path` with captures (and `equals`, `key`)"
+                    "an attribute is `name` with one of `file` (and `key`, `regex`), `value` or \
+                     `real_path` (and `regex`), or `link`; or `path` with captures (and `equals` or `one_of`, `key`)"
                         .into(),
                 );
             }

@@ -55,6 +55,10 @@ pub struct ClassSpec {
     /// root: a directory on the host that holds a root of its own.
     #[serde(default)]
     pub driver_root: Option<PathTemplate>,
+    /// What is there when the class's driver is loaded. Where nothing matches,
+    /// nothing is looked for.
+    #[serde(default)]
+    pub driver: Option<PathPattern>,
     /// Attributes of the host as a whole, such as the driver's version.
     #[serde(default)]
     pub attributes: Vec<AttributeSource>,

@@ -45,7 +45,11 @@ pub(super) fn read(
             (Ok(values), _) => known.extend(values),
             (Err(_), Some(default)) => {
                 let default = default.fill(&known)?;
-                known.extend(source.names().map(|name| (name.clone(), default.clone())));
+                for name in source.names() {
+                    if source.sets(name, known.contains_key(name)) {
+                        known.insert(name.clone(), default.clone());
+                    }
+                }
             }
             (Err(unread), None) => return Err(unread),
         }
@@ -101,6 +105,14 @@ fn read_text(
 ) -> Result<(PathBuf, String), Unread> {
     match text {
         Text::Value(template) => Ok((template.to_string().into(), template.fill(known)?)),
+        Text::RealPath(template) => {
+            let path = located(template, base, known)?;
+            let real = host
+                .canonical(&path)
+                .map_err(|error| unread(&path, error))?;
+            let text = real.to_string_lossy().into_owned();
+            Ok((path, text))
+        }
         Text::File { file, key } => {
             let path = located(file, base, known)?;
             let bytes = host
@@ -132,10 +144,12 @@ fn first_path(
 ) -> Result<Attributes, Unread> {
     let limit = if says.is_some() { MAX_DEVICES } else { 1 };
     let found = search::matches(path, known, host, limit).unwrap_or_default();
-    let wanted = says.map(|says| says.value.fill(known)).transpose()?;
-    let mut found = found.into_iter().filter(|found| match (says, &wanted) {
-        (Some(says), Some(wanted)) => file_says(&found.path, says.key.as_deref(), wanted, host),
-        _ => true,
+    let mut wanted = Vec::new();
+    for value in says.iter().flat_map(|says| &says.values) {
+        wanted.push(value.fill(known)?);
+    }
+    let mut found = found.into_iter().filter(|found| {
+        says.is_none_or(|says| file_says(&found.path, says.key.as_deref(), &wanted, host))
     });
     found
         .next()
@@ -143,13 +157,19 @@ fn first_path(
         .ok_or_else(|| Unread::NoMatch(path.to_string()))
 }
 
-/// Whether a file, or one of its lines with this key, says `wanted`.
-pub(super) fn file_says(path: &Path, key: Option<&str>, wanted: &str, host: &dyn HostView) -> bool {
+/// Whether a file, or one of its lines with this key, says one of `wanted`.
+pub(super) fn file_says(
+    path: &Path,
+    key: Option<&str>,
+    wanted: &[String],
+    host: &dyn HostView,
+) -> bool {
     let text = host.read(path, MAX_ATTRIBUTE).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
+    let fits = |value: &str| wanted.iter().any(|wanted| wanted == value);
     match key {
-        Some(key) => keyed_values(&text, key).any(|value| value == wanted),
-        None => text.trim() == wanted,
+        Some(key) => keyed_values(&text, key).any(fits),
+        None => fits(text.trim()),
     }
 }
 

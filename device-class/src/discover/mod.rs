@@ -72,7 +72,13 @@ pub struct Device {
 /// warning: hardware comes and goes while one looks.
 pub fn devices(class: &DeviceClass, host: &dyn HostView) -> Inventory {
     let mut inventory = Inventory::default();
-    match attributes::read(&class.spec.attributes, None, Attributes::new(), host) {
+    let known = Attributes::new();
+    if let Some(driver) = &class.spec.driver
+        && !search::any(driver, &known, host)
+    {
+        return inventory;
+    }
+    match attributes::read(&class.spec.attributes, None, known, host) {
         Ok(attributes) => inventory.host_attributes = attributes,
         // No driver is loaded: nothing to warn of, and nothing to find.
         Err(attributes::Unread::Absent(_)) => return inventory,
@@ -81,10 +87,20 @@ pub fn devices(class: &DeviceClass, host: &dyn HostView) -> Inventory {
             return inventory;
         }
     }
+    let mut in_vain = Vec::new();
     for source in &class.spec.discover {
-        if inventory.devices.is_empty() || source.also {
+        let before = (inventory.devices.len(), inventory.warnings.len());
+        if before.0 == 0 || source.also {
             find(class, source, host, &mut inventory);
         }
+        // What kept one tree from having devices is of no interest when
+        // another has them.
+        if inventory.devices.len() == before.0 {
+            in_vain.extend(inventory.warnings.drain(before.1..));
+        }
+    }
+    if inventory.devices.is_empty() {
+        inventory.warnings.extend(in_vain);
     }
     order::sort(&mut inventory.devices);
     if class.spec.device.order.is_some() {

@@ -4,13 +4,20 @@ use std::collections::BTreeSet;
 
 use super::{Device, Inventory};
 
-/// Sorts by index, as numbers where they are numbers, then by id.
+/// Sorts by index, as numbers where they are numbers, then by id. A shorter
+/// text goes first: `port9` before `port10`, and PCI addresses as they count.
 pub(super) fn sort(devices: &mut [Device]) {
     devices.sort_by_cached_key(|device| {
         let index = device.index.as_ref();
         let number = index.and_then(|index| index.parse::<u64>().ok());
-        let (index, id) = (device.index.clone(), device.id.clone());
-        (number.is_none(), number, index, id)
+        let shorter_first = |text: &str| (text.len(), text.to_owned());
+        let index = index.map(|index| shorter_first(index));
+        (
+            number.is_none(),
+            number,
+            index,
+            shorter_first(device.id.as_str()),
+        )
     });
 }
 

@@ -104,8 +104,8 @@ fn complete(
         let mut fits = true;
         untested.retain(|condition| {
             let waits = condition.attributes().any(|name| {
-                let mut later = unread.iter().flat_map(AttributeSource::names);
-                later.any(|later| later == name)
+                let known = candidate.attributes.contains_key(name);
+                unread.iter().any(|source| source.sets(name, known))
             });
             if !waits && fits {
                 fits = holds(condition, &candidate.attributes, host);
@@ -137,8 +137,10 @@ fn holds(condition: &Condition, attributes: &Attributes, host: &dyn HostView) ->
                 return false;
             };
             let found = search::matches(files, attributes, host, MAX_DEVICES).unwrap_or_default();
-            let mut found = found.iter();
-            found.any(|file| attributes::file_says(&file.path, Some(key), &wanted, host))
+            let wanted = [wanted];
+            found
+                .iter()
+                .any(|file| attributes::file_says(&file.path, Some(key), &wanted, host))
         }
     }
 }

@@ -89,6 +89,8 @@ struct Draft {
     files: BTreeMap<PathBuf, (PathBuf, String)>,
     libraries: BTreeMap<String, (PathBuf, BTreeSet<String>, String)>,
     searched: Vec<(PathBuf, Vec<String>)>,
+    /// What classes and devices do without, by their names.
+    absent: BTreeMap<String, Vec<String>>,
 }
 
 impl Draft {
@@ -239,9 +241,8 @@ impl Draft {
         match presence {
             Presence::Found(found) => Ok(Some(found)),
             Presence::Optional => {
-                let path = path.display();
-                self.notes
-                    .push(format!("{whose}: {path} is optional and not on this host"));
+                let absent = self.absent.entry(whose.to_owned()).or_default();
+                absent.push(path.display().to_string());
                 Ok(None)
             }
             Presence::Unfit(problem) => Err(PlanError::Unfit {
@@ -254,6 +255,10 @@ impl Draft {
     fn finish(self, granted: &Granted) -> Result<InjectionPlan, PlanError> {
         let mut steps = Vec::new();
         let mut notes = self.notes;
+        notes.extend(self.absent.into_iter().map(|(whose, paths)| {
+            let paths = paths.join(", ");
+            format!("{whose}: optional and not on this host: {paths}")
+        }));
         for (number, (access, users)) in self.rules {
             if granted.allows(number, access) {
                 notes.push(format!("{number} is allowed by the spec already"));
