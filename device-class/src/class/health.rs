@@ -1,5 +1,7 @@
 //! What has to hold for a device to be healthy.
 
+use std::time::Duration;
+
 use serde::Deserialize;
 
 use super::condition::Expectation;
@@ -12,19 +14,32 @@ use crate::template::Template;
 pub enum HealthCheck {
     /// Some path matches.
     Exists(PathPattern),
-    /// The trimmed content of a file is as expected.
+    /// A file says the right thing.
     File {
         /// Absolute, or relative to what the source's path matched.
         file: Template,
-        /// What is expected of it.
-        expected: Expectation,
+        /// What has to hold for its content.
+        rule: FileRule,
     },
-    /// The number in a file is under a limit.
+}
+
+/// What has to hold for a file's trimmed content.
+#[derive(Debug, Clone)]
+pub enum FileRule {
+    /// It is as expected.
+    Expected(Expectation),
+    /// It is a number under a limit.
     Below {
-        /// Absolute, or relative to what the source's path matched.
-        file: Template,
         /// The first number that is too much, in the file's own unit.
         limit: i64,
+        /// A device that was too high is healthy only below this again.
+        again_below: i64,
+    },
+    /// It is a number that changes at least so often, as a heartbeat does. One
+    /// look can't tell: [`crate::discover::HealthMemory`] can.
+    Advances {
+        /// The longest time without a change.
+        within: Duration,
     },
 }
 
@@ -36,6 +51,8 @@ struct RawHealthCheck {
     equals: Option<String>,
     differs: Option<String>,
     below: Option<i64>,
+    again_below: Option<i64>,
+    advances_within: Option<u32>,
 }
 
 impl TryFrom<RawHealthCheck> for HealthCheck {
@@ -48,20 +65,36 @@ impl TryFrom<RawHealthCheck> for HealthCheck {
             equals,
             differs,
             below,
+            again_below,
+            advances_within,
         } = raw;
-        match (exists, file, equals, differs, below) {
-            (Some(pattern), None, None, None, None) => Ok(HealthCheck::Exists(pattern)),
-            (None, Some(file), Some(wanted), None, None) => Ok(HealthCheck::File {
-                file,
-                expected: Expectation::OneOf(vec![wanted]),
-            }),
-            (None, Some(file), None, Some(refused), None) => Ok(HealthCheck::File {
-                file,
-                expected: Expectation::NoneOf(vec![refused]),
-            }),
-            (None, Some(file), None, None, Some(limit)) => Ok(HealthCheck::Below { file, limit }),
+        let again_fits = match (below, again_below) {
+            (Some(limit), Some(again)) => again <= limit,
+            (None, Some(_)) => false,
+            _ => true,
+        };
+        let below = below.map(|limit| FileRule::Below {
+            limit,
+            again_below: again_below.unwrap_or(limit),
+        });
+        let advances = advances_within.map(|seconds| FileRule::Advances {
+            within: Duration::from_secs(seconds.into()),
+        });
+        let rules = [
+            equals.map(|wanted| FileRule::Expected(Expectation::OneOf(vec![wanted]))),
+            differs.map(|refused| FileRule::Expected(Expectation::NoneOf(vec![refused]))),
+            below,
+            advances,
+        ];
+        let mut rules = rules.into_iter().flatten();
+        match (exists, file, rules.next(), rules.next()) {
+            (Some(pattern), None, None, None) if again_fits => Ok(HealthCheck::Exists(pattern)),
+            (None, Some(file), Some(rule), None) if again_fits => {
+                Ok(HealthCheck::File { file, rule })
+            }
             _ => Err(
-                "a health check is `exists`, or `file` with one of `equals`, `differs`, `below`",
+                "a health check is `exists`, or `file` with one of `equals`, `differs`, `below` \
+                 (and a lower `again_below`), `advances_within`",
             ),
         }
     }

@@ -19,7 +19,7 @@ use serde::Deserialize;
 pub use attribute::{AttributeSource, Origin, Says, Text};
 pub use condition::{Condition, Expectation};
 pub use edits::{Access, Directory, Edits, File, Library, Node, NodeMode, SoName};
-pub use health::HealthCheck;
+pub use health::{FileRule, HealthCheck};
 pub(crate) use mention::mentions;
 pub use path_template::{PathTemplate, PathTemplateError};
 pub use sharing::{MAX_REPLICAS, ReplicaCount, Sharing};

@@ -144,7 +144,7 @@ fn check_device(spec: &ClassSpec, known: &Known) -> Result<(), ClassRuleError> {
     }
     known.check_nodes(&device.nodes)?;
     for check in &device.health {
-        if let HealthCheck::File { file, .. } | HealthCheck::Below { file, .. } = check {
+        if let HealthCheck::File { file, .. } = check {
             known.serve(file)?;
         }
     }

@@ -41,6 +41,7 @@ pub(super) fn from_candidate(
     for node in &spec.nodes {
         nodes.extend(edits::nodes(node, attributes, false, host)?);
     }
+    let (health, readings) = health::of(&spec.health, &nodes, candidate, host);
     let id = spec.id.fill(attributes)?;
     let replicas = sharing::replicas(class.spec.sharing.as_ref(), attributes)?;
     let env = spec
@@ -60,7 +61,8 @@ pub(super) fn from_candidate(
             .into_iter()
             .filter(|alias| !alias.is_empty())
             .collect(),
-        health: health::of(&spec.health, &nodes, candidate, host),
+        health,
+        readings,
         numa: match optional(spec.numa.as_ref())? {
             Some(start) => topology::numa_node(Path::new(&start), host),
             None => None,

@@ -4,6 +4,7 @@ mod attributes;
 mod device;
 mod edits;
 mod health;
+mod memory;
 mod order;
 mod search;
 mod sharing;
@@ -16,7 +17,8 @@ pub use edits::{
     DriverRoot, EditsError, FoundDirectory, FoundEdits, FoundFile, FoundLibrary, FoundNode,
     OwnNode, Presence, edits,
 };
-pub use health::Health;
+pub use health::{Health, OverTime, Reading};
+pub use memory::HealthMemory;
 
 use device::DeviceError;
 
@@ -54,8 +56,10 @@ pub struct Device {
     /// How many containers may have it at once, where the class shares its
     /// devices: each gets an id of [`Device::offered_ids`].
     pub replicas: Option<u16>,
-    /// Whether it can be given to a container.
+    /// Whether it can be given to a container, at this look.
     pub health: Health,
+    /// What a [`HealthMemory`] compares with earlier looks.
+    pub readings: Vec<Reading>,
     /// The NUMA node that it is on; `None` where the hardware says none.
     pub numa: Option<u32>,
     /// Devices with the same group belong together.

@@ -54,6 +54,7 @@ fn first(device: Device, warnings: &mut Vec<String>) -> Device {
         index: Some("0".into()),
         aliases: Vec::new(),
         nodes: Vec::new(),
+        readings: Vec::new(),
         ..device.clone()
     };
     add(&mut whole, device, warnings);
@@ -71,6 +72,7 @@ fn add(whole: &mut Device, part: Device, warnings: &mut Vec<String>) {
         return;
     }
     whole.health = Health::Healthy;
+    whole.readings.extend(part.readings);
     for node in part.nodes {
         if !whole.nodes.contains(&node) {
             whole.nodes.push(node);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::attributes::{self, Unread};
 use super::{MAX_DEVICES, search};
-use crate::class::{AttributeSource, Condition, Source, SymlinkRule};
+use crate::class::{Condition, Source, SymlinkRule};
 use crate::host::HostView;
 use crate::name::AttributeName;
 use crate::template::Attributes;
