@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::name::ClassName;
 use crate::strict_toml::{self, FileError};
@@ -29,6 +30,19 @@ pub struct Config {
     pub class: BTreeMap<ClassName, ClassConfig>,
     /// Whose word counts.
     pub trust: Trust,
+    /// What `boathook-runtime` stands before.
+    pub runtime: RuntimeConfig,
+}
+
+/// `[runtime]`: what `boathook-runtime` stands before.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RuntimeConfig {
+    /// The real OCI runtime; else the first of runc, crun and youki that the
+    /// host has.
+    pub path: Option<PathBuf>,
+    /// The hook, as an absolute path; else the one beside `boathook-runtime`.
+    pub hook: Option<PathBuf>,
 }
 
 /// `[trust]`: whose word counts when a container asks for devices.
@@ -122,6 +136,7 @@ impl Default for Config {
             host_root: "/".into(),
             log_file: None,
             class: BTreeMap::new(),
+            runtime: RuntimeConfig::default(),
             trust: Trust::default(),
         }
     }
@@ -134,13 +149,33 @@ impl Config {
     /// The file can't be read, or is not a configuration; or `path` was given
     /// and does not exist.
     pub fn load(path: Option<&Path>) -> Result<Self, FileError> {
-        let file = path.unwrap_or(Path::new(DEFAULT_PATH));
-        match fs::read_to_string(file) {
-            Ok(text) => strict_toml::parse(file, &text),
-            Err(error) if path.is_none() && error.kind() == io::ErrorKind::NotFound => {
-                Ok(Config::default())
-            }
-            Err(error) => Err(FileError::whole(file, format!("can't be read: {error}"))),
+        load(path)
+    }
+}
+
+impl RuntimeConfig {
+    /// Reads the table `[runtime]` of `path`, or of the default file, which may
+    /// be absent. What else is in the file need not be right: containers that
+    /// run can be stopped whatever is wrong with the configuration of devices.
+    ///
+    /// # Errors
+    /// The file can't be read, is not TOML, or the table is wrong; or `path`
+    /// was given and does not exist.
+    pub fn load(path: Option<&Path>) -> Result<Self, FileError> {
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct AmongOthers {
+            runtime: RuntimeConfig,
         }
+        load(path).map(|AmongOthers { runtime }| runtime)
+    }
+}
+
+fn load<T: Default + DeserializeOwned>(path: Option<&Path>) -> Result<T, FileError> {
+    let file = path.unwrap_or(Path::new(DEFAULT_PATH));
+    match fs::read_to_string(file) {
+        Ok(text) => strict_toml::parse(file, &text),
+        Err(error) if path.is_none() && error.kind() == io::ErrorKind::NotFound => Ok(T::default()),
+        Err(error) => Err(FileError::whole(file, format!("can't be read: {error}"))),
     }
 }

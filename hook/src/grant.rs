@@ -14,6 +14,7 @@ use device_class::request::{ANNOTATION_PREFIX, RefusedRequest, Request};
 use device_class::strict_toml::FileError;
 use device_class::{DeviceClass, HostView};
 
+use crate::exit::ExitCode;
 use crate::oci::Bundle;
 use crate::trust::{self, Origin, OriginError, TrustError};
 
@@ -74,6 +75,19 @@ pub enum GrantError {
     /// A request can't be met.
     #[error(transparent)]
     Plan(#[from] PlanError),
+}
+
+impl GrantError {
+    /// The exit code that tells a host that is set up wrongly from a request
+    /// that can't be met.
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            GrantError::Class(_) | GrantError::SameEnv { .. } | GrantError::Root { .. } => {
+                ExitCode::Config
+            }
+            _ => ExitCode::Request,
+        }
+    }
 }
 
 /// A request, with the class that it is for.

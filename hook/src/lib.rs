@@ -14,6 +14,8 @@ pub mod log;
 pub mod mount;
 pub mod oci;
 pub mod process;
+mod program_dirs;
 #[allow(unsafe_code)]
 mod sys;
 pub mod trust;
+pub mod wrapper;

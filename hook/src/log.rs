@@ -33,6 +33,14 @@ pub fn start(file: Option<&Path>) {
         .try_init();
 }
 
+/// The time of a message (RFC 3339, UTC).
+pub(crate) fn time() -> String {
+    let mut time = String::new();
+    // Writing to a string does not fail.
+    let _ = SystemTime.format_time(&mut Writer::new(&mut time));
+    time
+}
+
 /// `boathook: warning: message`.
 struct Line;
 
@@ -81,8 +89,7 @@ impl Write for Tee<'_> {
         // Nobody may be listening, and there is nobody else to tell.
         let _ = io::stderr().write_all(line);
         if let Some(mut file) = self.file {
-            let mut stamped = String::new();
-            let _ = SystemTime.format_time(&mut Writer::new(&mut stamped));
+            let mut stamped = time();
             stamped.push(' ');
             stamped.push_str(&String::from_utf8_lossy(line));
             // One write, so that lines of several hooks do not mix.

@@ -62,12 +62,7 @@ impl CommandError {
         match self {
             CommandError::Config(_) => ExitCode::Config,
             CommandError::State(_) | CommandError::Bundle(_) => ExitCode::Spec,
-            CommandError::Grant(error) => match **error {
-                GrantError::Class(_) | GrantError::SameEnv { .. } | GrantError::Root { .. } => {
-                    ExitCode::Config
-                }
-                _ => ExitCode::Request,
-            },
+            CommandError::Grant(error) => error.exit_code(),
             CommandError::Apply(_) => ExitCode::Injection,
             CommandError::Container { error, .. } => error.exit_code(),
             CommandError::Confine(_) | CommandError::Output(_) | CommandError::Json(_) => {

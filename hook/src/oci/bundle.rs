@@ -146,17 +146,25 @@ impl Bundle {
     pub fn read(directory: &Path) -> Result<Self, BundleError> {
         let path = directory.join("config.json");
         let file = File::open(&path).and_then(|file| read::capped(file, Self::MAX));
-        let bytes = match file {
-            Ok(Some(bytes)) => bytes,
-            Ok(None) => return Err(BundleError::TooLarge(path)),
-            Err(error) => return Err(BundleError::Read { path, error }),
-        };
-        let config: Config = match serde_json::from_slice(&bytes) {
-            Ok(config) => config,
-            Err(error) => return Err(BundleError::Json { path, error }),
-        };
+        match file {
+            Ok(Some(bytes)) => Bundle::parse(directory, &path, &bytes),
+            Ok(None) => Err(BundleError::TooLarge(path)),
+            Err(error) => Err(BundleError::Read { path, error }),
+        }
+    }
+
+    /// The bundle in a directory whose configuration, read from `path`, is
+    /// `bytes`.
+    ///
+    /// # Errors
+    /// It is no OCI configuration, or names no root.
+    pub fn parse(directory: &Path, path: &Path, bytes: &[u8]) -> Result<Self, BundleError> {
+        let config: Config = serde_json::from_slice(bytes).map_err(|error| BundleError::Json {
+            path: path.into(),
+            error,
+        })?;
         let Some(root) = config.root else {
-            return Err(BundleError::NoRoot(path));
+            return Err(BundleError::NoRoot(path.into()));
         };
         let env = config
             .process

@@ -7,4 +7,5 @@ mod read;
 mod state;
 
 pub use bundle::{Bundle, BundleError};
+pub(crate) use read::capped;
 pub use state::{State, StateError};

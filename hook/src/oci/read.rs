@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 
 /// Everything that `from` has, or `None` when that is more than `limit` bytes.
-pub(super) fn capped(from: impl Read, limit: usize) -> io::Result<Option<Vec<u8>>> {
+pub(crate) fn capped(from: impl Read, limit: usize) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     from.take(limit as u64 + 1).read_to_end(&mut bytes)?;
     Ok((bytes.len() <= limit).then_some(bytes))

@@ -3,19 +3,7 @@
 use std::path::Path;
 
 use super::{Finding, Verdict};
-
-/// Where distributions and installers put programs (file-hierarchy(7), and
-/// what k3s, rke2 and snaps add).
-const DIRECTORIES: [&str; 8] = [
-    "usr/bin",
-    "usr/sbin",
-    "usr/local/bin",
-    "usr/local/sbin",
-    "opt/bin",
-    "snap/bin",
-    "var/lib/rancher/k3s/data/current/bin",
-    "var/lib/rancher/rke2/bin",
-];
+use crate::program_dirs::PROGRAM_DIRECTORIES;
 
 const PROGRAMS: [&str; 9] = [
     "containerd",
@@ -33,9 +21,9 @@ pub(super) fn check(host_root: &Path) -> Vec<Finding> {
     let found: Vec<Finding> = PROGRAMS
         .iter()
         .filter_map(|program| {
-            let paths = DIRECTORIES
+            let paths = PROGRAM_DIRECTORIES
                 .iter()
-                .map(|dir| host_root.join(dir).join(program));
+                .map(|dir| host_root.join(dir.trim_start_matches('/')).join(program));
             let path = paths.into_iter().find(|path| path.is_file())?;
             let text = path.display().to_string();
             Some(Finding::new(Verdict::Ok, format!("engine {program}"), text))

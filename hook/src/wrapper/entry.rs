@@ -1,0 +1,197 @@
+//! What is added to config.json: the hook, and the device rules.
+
+use std::path::{Path, PathBuf};
+
+use device_class::plan::{Action, InjectionPlan};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::WrapperError;
+use super::json::{self, EditError};
+
+/// The hook's file name, by which an entry of ours is known: an engine may
+/// have added one already, of the same or of another version.
+const FILE_NAME: &str = "boathook";
+
+/// How long a runtime lets the hook run, in seconds. Without a limit a hook
+/// that hangs would hold its container for ever.
+const TIMEOUT: u32 = 30;
+
+/// The hook's environment. runc would fill an empty one with its own.
+const ENV: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Stages at which the hook may stand already.
+const STAGES: [&str; 2] = ["prestart", "createRuntime"];
+
+/// The hook, as a runtime is to call it.
+pub(super) struct HookEntry {
+    /// An absolute path.
+    path: String,
+    config: Option<String>,
+}
+
+impl HookEntry {
+    /// The hook at `path`, or else beside this program; with a configuration
+    /// that is not at its usual place.
+    pub(super) fn new(path: Option<&Path>, config: Option<&Path>) -> Result<Self, WrapperError> {
+        let path = match path {
+            Some(path) => path.to_owned(),
+            None => beside_this_program(),
+        };
+        let wrong = |problem| WrapperError::Hook {
+            path: path.clone(),
+            problem,
+        };
+        if !path.is_absolute() {
+            return Err(wrong("is not an absolute path"));
+        }
+        if !path.is_file() {
+            return Err(wrong("is not there"));
+        }
+        let text = |path: &Path| path.to_str().map(str::to_owned);
+        let config = match config.map(std::path::absolute) {
+            None => None,
+            Some(Ok(config)) => text(&config),
+            Some(Err(_)) => None,
+        };
+        Ok(HookEntry {
+            path: text(&path).ok_or_else(|| wrong("has a name that is not UTF-8"))?,
+            config,
+        })
+    }
+
+    /// `text`, a config.json, with the hook and the plan's device rules.
+    ///
+    /// The stage is prestart: every runtime has it, the oldest included. The
+    /// rules come last, because a later one overrides an earlier one.
+    pub(super) fn add_to(&self, text: &str, plan: &InjectionPlan) -> Result<String, EditError> {
+        let mut text = text.to_owned();
+        if !self.is_in(&text) {
+            text = json::append(&text, &["hooks", "prestart"], &self.json())?;
+        }
+        for step in &plan.steps {
+            if let Action::Allow { rule } = &step.action {
+                let rule = json!(rule).to_string();
+                text = json::append(&text, &["linux", "resources", "devices"], &rule)?;
+            }
+        }
+        Ok(text)
+    }
+
+    fn json(&self) -> String {
+        let mut args = vec![FILE_NAME];
+        if let Some(config) = &self.config {
+            args.extend(["--config", config]);
+        }
+        args.push("prestart");
+        json!({"path": self.path, "args": args, "env": [ENV], "timeout": TIMEOUT}).to_string()
+    }
+
+    fn is_in(&self, text: &str) -> bool {
+        STAGES.iter().any(|stage| {
+            let entries = json::items(text, &["hooks", stage]);
+            entries.into_iter().any(|entry| {
+                let entry: Result<Entry, _> = serde_json::from_str(entry);
+                entry.is_ok_and(|entry| {
+                    entry.path == Path::new(&self.path) || entry.path.ends_with(FILE_NAME)
+                })
+            })
+        })
+    }
+}
+
+/// Of any hook's entry.
+#[derive(Deserialize)]
+struct Entry {
+    path: PathBuf,
+}
+
+fn beside_this_program() -> PathBuf {
+    let running = std::env::current_exe().unwrap_or_default();
+    running.with_file_name(FILE_NAME)
+}
+
+#[cfg(test)]
+mod tests {
+    use device_class::plan::InjectionStep;
+    use oci_spec::runtime::{LinuxDeviceCgroupBuilder, LinuxDeviceType};
+    use serde_json::Value;
+
+    use super::*;
+
+    fn hook() -> HookEntry {
+        HookEntry {
+            path: "/opt/boathook/1/boathook".into(),
+            config: None,
+        }
+    }
+
+    fn plan() -> InjectionPlan {
+        let rule = LinuxDeviceCgroupBuilder::default()
+            .allow(true)
+            .typ(LinuxDeviceType::C)
+            .major(10_i64)
+            .minor(183_i64)
+            .access("rwm");
+        InjectionPlan {
+            steps: vec![InjectionStep {
+                action: Action::Allow {
+                    rule: rule.build().unwrap(),
+                },
+                why: "npu-0".into(),
+            }],
+            ..InjectionPlan::default()
+        }
+    }
+
+    #[test]
+    fn the_hook_and_the_rules_are_added() {
+        let before = r#"{"linux":{"resources":{"devices":[{"allow":false,"access":"rwm"}]}}}"#;
+        let after = hook().add_to(before, &plan()).unwrap();
+        let after: Value = serde_json::from_str(&after).unwrap();
+        let hook = json!([{
+            "path": "/opt/boathook/1/boathook",
+            "args": ["boathook", "prestart"],
+            "env": [ENV],
+            "timeout": 30,
+        }]);
+        let rules = json!([
+            {"allow": false, "access": "rwm"},
+            {"allow": true, "type": "c", "major": 10, "minor": 183, "access": "rwm"},
+        ]);
+        assert_eq!(after["hooks"]["prestart"], hook);
+        assert_eq!(after["linux"]["resources"]["devices"], rules);
+    }
+
+    #[test]
+    fn a_configuration_elsewhere_is_named() {
+        let hook = HookEntry {
+            config: Some("/elsewhere/config.toml".into()),
+            ..hook()
+        };
+        let entry: Value = serde_json::from_str(&hook.json()).unwrap();
+        let wanted = json!(["boathook", "--config", "/elsewhere/config.toml", "prestart"]);
+        assert_eq!(entry["args"], wanted);
+    }
+
+    #[test]
+    fn our_own_entry_is_known_and_others_are_not() {
+        let entry =
+            |stage: &str, path: &str| format!(r#"{{"hooks":{{"{stage}":[{{"path":"{path}"}}]}}}}"#);
+        for (text, known) in [
+            (entry("prestart", "/opt/boathook/1/boathook"), true),
+            (entry("createRuntime", "/opt/boathook/1/boathook"), true),
+            (entry("prestart", "/opt/boathook/0/boathook"), true),
+            (entry("poststop", "/opt/boathook/1/boathook"), false),
+            (entry("prestart", "/opt/boathook/other"), false),
+            (entry("prestart", "/opt/boathook/1/boathook-runtime"), false),
+            (r#"{"hooks":{"prestart":[1,{},{"path":2}]}}"#.into(), false),
+            ("{}".into(), false),
+        ] {
+            assert_eq!(hook().is_in(&text), known, "{text}");
+            let after = hook().add_to(&text, &InjectionPlan::default()).unwrap();
+            assert_eq!(after == text, known, "{text}");
+            assert!(hook().is_in(&after), "{after}");
+        }
+    }
+}

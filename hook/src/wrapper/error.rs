@@ -1,0 +1,112 @@
+//! Why the real runtime was not started.
+
+use std::io;
+use std::path::PathBuf;
+
+use device_class::strict_toml::FileError;
+
+use super::json::EditError;
+use crate::exit::ExitCode;
+use crate::grant::GrantError;
+use crate::oci::BundleError;
+
+/// Why the real runtime was not started. Nothing was changed then.
+#[derive(Debug, thiserror::Error)]
+pub enum WrapperError {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] FileError),
+    /// The bundle can't be used.
+    #[error(transparent)]
+    Bundle(#[from] BundleError),
+    /// The container can't have what it asks for.
+    #[error(transparent)]
+    Grant(Box<GrantError>),
+    /// The hook can't be named in config.json.
+    #[error("the hook {} {problem}; set hook in the configuration's [runtime]", path.display())]
+    Hook {
+        /// Where it should be.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// There is no place in config.json for what has to go there.
+    #[error("{}: {error}", path.display())]
+    Edit {
+        /// The file.
+        path: PathBuf,
+        /// What is in the way.
+        error: EditError,
+    },
+    /// config.json can't be replaced.
+    #[error("{} can't be replaced: {error}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What came of it.
+        error: io::Error,
+    },
+    /// There is no runtime to hand the container to.
+    #[error(
+        "no OCI runtime (runc, crun or youki) is in PATH or the usual directories; install one, or set path in the configuration's [runtime]"
+    )]
+    NoRuntime,
+    /// The configured runtime can't be run.
+    #[error("the OCI runtime {} {problem}; set path in the configuration's [runtime] to runc, crun or youki", path.display())]
+    Runtime {
+        /// The runtime.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The real runtime leads back here.
+    #[error("the OCI runtime {} leads back to this program; set path in the configuration's [runtime] to runc, crun or youki", .0.display())]
+    Recursion(PathBuf),
+    /// The real runtime does not start.
+    #[error("the OCI runtime {} can't be run: {error}", path.display())]
+    Exec {
+        /// The runtime.
+        path: PathBuf,
+        /// What came of it.
+        error: io::Error,
+    },
+    /// The container for which something failed.
+    #[error("container {id}: {error}")]
+    Container {
+        /// Its id.
+        id: String,
+        /// What failed.
+        error: Box<WrapperError>,
+    },
+}
+
+impl WrapperError {
+    /// The same error, with the container that it concerns.
+    pub(super) fn of(self, id: &str) -> Self {
+        WrapperError::Container {
+            id: id.to_owned(),
+            error: Box::new(self),
+        }
+    }
+
+    /// The exit code that tells this failure from others.
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            WrapperError::Config(_)
+            | WrapperError::Hook { .. }
+            | WrapperError::NoRuntime
+            | WrapperError::Runtime { .. }
+            | WrapperError::Recursion(_) => ExitCode::Config,
+            WrapperError::Bundle(_) | WrapperError::Edit { .. } => ExitCode::Spec,
+            WrapperError::Grant(error) => error.exit_code(),
+            WrapperError::Write { .. } | WrapperError::Exec { .. } => ExitCode::Failure,
+            WrapperError::Container { error, .. } => error.exit_code(),
+        }
+    }
+}
+
+impl From<GrantError> for WrapperError {
+    fn from(error: GrantError) -> Self {
+        WrapperError::Grant(Box::new(error))
+    }
+}
