@@ -5,6 +5,7 @@
 //!
 //! - `cli`: the program `boathook` by itself; needs no root
 //! - `kubernetes`: plugin, kubelet and hook together; needs root and runc
+//! - `wrapper`: the program `boathook-runtime` by itself; needs no root
 //! - `selfcheck`: the harness itself, without boathook
 //! - `runc`: the hook in real containers; needs root and runc
 
@@ -18,3 +19,4 @@ mod lab;
 mod runc;
 mod selfcheck;
 mod tree;
+mod wrapper;

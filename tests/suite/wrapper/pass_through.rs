@@ -1,0 +1,110 @@
+//! The wrapper becomes the real runtime, with every argument as it was.
+
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+
+use harness::captured::Captured;
+
+use super::{Lab, arguments, bundle, config, config_of};
+
+#[test]
+fn the_arguments_are_the_real_runtimes() {
+    let lab = Lab::new();
+    let bundle = bundle(&config("0").to_string());
+    let bundle = bundle.path().to_str().unwrap();
+    let lines: [&[&str]; 7] = [
+        &["--version"],
+        &["--root", "/r", "state", "c1"],
+        &["delete", "--force", "create"],
+        &["exec", "c1", "sh", "-c", "run --bundle /b \"x\" 'y'"],
+        &["kill", "c1", "", "TERM"],
+        &["restore", "--bundle", bundle, "c1"],
+        &[
+            "--systemd-cgroup",
+            "create",
+            "--bundle",
+            bundle,
+            "--no-pivot",
+            "c1",
+        ],
+    ];
+    for line in lines {
+        let ran = lab.run(line).success().unwrap();
+        let runtime = lab.runtime.to_str().unwrap();
+        assert_eq!(arguments(&ran), [&[runtime], line].concat());
+    }
+}
+
+/// One process from the first to the last: nothing stands between the engine
+/// and its runtime, neither for signals nor for what it says.
+#[test]
+fn the_wrapper_is_gone_when_the_runtime_runs() {
+    let lab = Lab::new();
+    let mut command = lab.command(["state", "c1"]);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let mut printed = String::new();
+    child
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_string(&mut printed)
+        .unwrap();
+    child.wait().unwrap();
+    assert!(
+        printed.starts_with(&format!("pid {}\n", child.id())),
+        "{printed}"
+    );
+}
+
+#[test]
+fn the_way_it_ends_is_the_real_runtimes() {
+    let lab = Lab::new();
+    for code in [0, 1, 125, 255] {
+        let mut command = lab.command(["start", "c1"]);
+        let ran = Captured::run(command.env("FAKE_EXIT", code.to_string())).unwrap();
+        assert_eq!(ran.status.code(), Some(code));
+    }
+    for signal in [libc::SIGTERM, libc::SIGPIPE, libc::SIGKILL] {
+        let mut command = lab.command(["start", "c1"]);
+        let ran = Captured::run(command.env("FAKE_SIGNAL", signal.to_string())).unwrap();
+        assert_eq!(ran.status.signal(), Some(signal));
+    }
+}
+
+#[test]
+fn stdio_is_the_real_runtimes() {
+    let lab = Lab::new();
+    let mut command = lab.command(["exec", "c1"]);
+    let ran = Captured::run_with_input(&mut command, b"typed").unwrap();
+    assert!(ran.stdout.ends_with("arg c1\ntyped"), "{}", ran.stdout);
+    assert_eq!(ran.stderr, "said on stderr\n");
+}
+
+/// Whoever asks for nothing gets nothing written, not even the hook.
+#[test]
+fn a_container_that_asks_for_nothing_is_left_alone() {
+    let lab = Lab::new();
+    for value in ["", "void"] {
+        let text = config(value).to_string();
+        let bundle = bundle(&text);
+        lab.create(bundle.path()).success().unwrap();
+        assert_eq!(config_of(bundle.path()), text);
+    }
+}
+
+/// A mistake in what the configuration says of devices stops no container from
+/// being stopped.
+#[test]
+fn other_subcommands_need_only_the_runtimes_configuration() {
+    let lab = Lab::new();
+    let more = format!("unheard_of = 1\n[runtime]\npath = {:?}\n", lab.runtime);
+    lab.host.write_config(&more).unwrap();
+    lab.run(["kill", "c1"]).success().unwrap();
+    let bundle = bundle(&config("").to_string());
+    assert_eq!(lab.create(bundle.path()).status.code(), Some(3));
+}

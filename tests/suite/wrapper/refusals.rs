@@ -1,0 +1,137 @@
+//! What can't be done is refused in one line, which the engine is told too,
+//! and nothing is changed.
+
+use std::fs;
+use std::path::Path;
+
+use harness::captured::Captured;
+use serde_json::Value;
+
+use super::{Lab, bundle, config, config_of, names};
+
+/// Exit codes, as `boathook --help` lists them.
+const CONFIG: i32 = 3;
+const SPEC: i32 = 4;
+const REQUEST: i32 = 5;
+
+/// The runtime was not called, and one line says all of `words`.
+fn assert_refused(ran: &Captured, code: i32, words: &[&str]) {
+    let said = &ran.stderr;
+    assert_eq!(ran.status.code(), Some(code), "{said}");
+    assert_eq!(ran.stdout, "");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    for word in words.iter().chain(&["boathook: ", "the-container"]) {
+        assert!(said.contains(word), "no `{word}` in {said}");
+    }
+}
+
+#[test]
+fn a_bundle_that_cant_be_used() {
+    let lab = Lab::new();
+    let mut large = config("npu-3").to_string();
+    large.push_str(&" ".repeat(10 << 20));
+    let deep = format!("{{\"linux\": {}", "[".repeat(100_000));
+    let cases: [(&str, &str); 9] = [
+        ("", "no OCI configuration"),
+        ("{", "no OCI configuration"),
+        ("[1]", "no OCI configuration"),
+        (&deep, "no OCI configuration"),
+        ("{}", "names no root"),
+        (&large, "larger than 10485760 bytes"),
+        (
+            r#"{"root": {"path": "r"}, "root": {"path": "s"}}"#,
+            "duplicate field `root`",
+        ),
+        (
+            r#"{"root": {"path": "r"}, "process": {"env": ["DUMMY_VISIBLE_DEVICES=0"]}, "hooks": []}"#,
+            "`hooks` is not an object",
+        ),
+        (
+            r#"{"root": {"path": "r"}, "process": {"env": ["DUMMY_VISIBLE_DEVICES=0"]}, "hooks": {}, "hooks": {}}"#,
+            "`hooks` stands there twice",
+        ),
+    ];
+    for (text, reason) in cases {
+        let bundle = bundle(text);
+        let ran = lab.create(bundle.path());
+        assert_refused(&ran, SPEC, &["config.json", reason]);
+        assert!(config_of(bundle.path()) == text, "{reason}");
+        assert_eq!(names(bundle.path()), ["config.json"]);
+    }
+}
+
+#[test]
+fn no_bundle_at_all() {
+    let lab = Lab::new();
+    let empty = harness::scratch::directory("bundle").unwrap();
+    let named = lab.create(&empty.path().join("absent"));
+    assert_refused(&named, SPEC, &["absent/config.json", "No such file"]);
+    let mut command = lab.command(["create", "the-container"]);
+    let unnamed = Captured::run(command.current_dir(empty.path())).unwrap();
+    assert_refused(&unnamed, SPEC, &["config.json", "No such file"]);
+    assert!(names(empty.path()).is_empty());
+}
+
+#[test]
+fn a_request_that_cant_be_met() {
+    let lab = Lab::new();
+    for request in ["npu-64", "gpu-0", "3-1", "../../dev/sda"] {
+        let text = config(request).to_string();
+        let bundle = bundle(&text);
+        let ran = lab.create(bundle.path());
+        assert_refused(&ran, REQUEST, &[request, "DUMMY_VISIBLE_DEVICES"]);
+        assert_eq!(config_of(bundle.path()), text);
+    }
+}
+
+#[test]
+fn a_hook_that_is_not_there() {
+    let lab = Lab::new();
+    let text = config("npu-3").to_string();
+    for (hook, problem) in [
+        ("/nowhere/boathook", "is not there"),
+        ("boathook", "is not an absolute path"),
+    ] {
+        let more = format!("[runtime]\npath = {:?}\nhook = {hook:?}\n", lab.runtime);
+        lab.host.write_config(&more).unwrap();
+        let bundle = bundle(&text);
+        assert_refused(&lab.create(bundle.path()), CONFIG, &[hook, problem]);
+        assert_eq!(config_of(bundle.path()), text);
+    }
+}
+
+/// In the file and the form that the engine asks for: docker, containerd and
+/// podman show what is there.
+#[test]
+fn the_engine_reads_of_it_in_its_log() {
+    let lab = Lab::new();
+    let bundle = bundle(&config("npu-64").to_string());
+    let log = bundle.path().join("log");
+    let create = |format: &[&str]| {
+        let log = log.to_str().unwrap();
+        let directory = bundle.path().to_str().unwrap();
+        let global = [&["--log", log], format].concat();
+        lab.run([&*global, &["create", "--bundle", directory, "c1"]].concat());
+        read_and_remove(Path::new(log))
+    };
+    let line = create(&["--log-format", "json"]);
+    assert_eq!(line.lines().count(), 1, "{line}");
+    let line: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(line["level"], "error");
+    let message = line["msg"].as_str().unwrap();
+    assert!(message.starts_with("boathook: container c1: env DUMMY_VISIBLE_DEVICES=npu-64: "));
+    let time = line["time"].as_str().unwrap();
+    assert!(time.len() > 19 && time.ends_with('Z'), "{time}");
+
+    let line = create(&[]);
+    assert!(
+        line.contains("level=error msg=\"boathook: container c1: "),
+        "{line}"
+    );
+}
+
+fn read_and_remove(path: &Path) -> String {
+    let text = fs::read_to_string(path).unwrap();
+    fs::remove_file(path).unwrap();
+    text
+}
