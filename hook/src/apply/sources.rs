@@ -148,3 +148,71 @@ fn open(host: &HostRoot, mount: &Mount) -> Result<HostFile, ApplyError> {
     })?;
     Ok(host.file(source)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use device_class::plan::InjectionStep;
+    use oci_spec::runtime::{LinuxDeviceBuilder, MountBuilder};
+
+    fn node(path: &Path, major: i64, minor: i64) -> Action {
+        let device = LinuxDeviceBuilder::default()
+            .path("/dev/npu0")
+            .typ(LinuxDeviceType::C)
+            .major(major)
+            .minor(minor)
+            .build();
+        Action::Node {
+            source: path.into(),
+            device: device.unwrap(),
+        }
+    }
+
+    fn library(path: &Path) -> Action {
+        let mount = MountBuilder::default()
+            .source(path)
+            .destination("/usr/lib/boathook/lib/libnpu.so.1")
+            .build();
+        Action::Library {
+            mount: mount.unwrap(),
+            links: BTreeSet::new(),
+        }
+    }
+
+    #[test]
+    fn what_changed_since_the_plan_is_refused_by_name() {
+        let root = tempfile::tempdir().unwrap();
+        let gone = root.path().join("npu0");
+        let directory = root.path().join("libnpu.so.1");
+        std::fs::create_dir(&directory).unwrap();
+        let null = Path::new("/dev/null");
+        for (action, reason) in [
+            (node(&gone, 1, 3), "does not exist on the host"),
+            (
+                node(null, 1, 5),
+                "is character device 1:3 on the host, and not character device 1:5",
+            ),
+            (node(&directory, 1, 3), "is a directory"),
+            (library(&gone), "does not exist on the host"),
+            (library(&directory), "is a directory"),
+            (library(null), "is a character device"),
+        ] {
+            let plan = InjectionPlan {
+                steps: vec![InjectionStep {
+                    action,
+                    why: "npu-0".into(),
+                }],
+                ..InjectionPlan::default()
+            };
+            let calls = KernelCalls::probe();
+            let host = HostRoot::open(Path::new("/"), calls.resolver()).unwrap();
+            let error = match prepare(&plan, &host, calls) {
+                Ok(_) => panic!("made ready in spite of: {reason}"),
+                Err(error) => error.to_string(),
+            };
+            assert!(error.starts_with("npu-0: "), "{error}");
+            assert!(error.contains(reason), "{error}");
+        }
+    }
+}
