@@ -63,21 +63,20 @@ fn run() -> Result<()> {
 /// The medians of one view, and what each hook adds.
 fn measure(workload: &Workload, view: CgroupView, rounds: usize) -> Result<Vec<Figure>> {
     workload.check(view)?;
-    let medians = rounds::medians(workload, view, rounds)?;
-    let median = |kind: Kind| medians[kind as usize];
+    let times = rounds::run(workload, view, rounds)?;
     let mut figures: Vec<_> = Kind::ALL
         .into_iter()
         .map(|kind| {
             Figure::new(
                 format!("runc create, {kind}, {view}"),
-                median(kind),
+                times.median(kind),
                 Unit::Milliseconds,
                 None,
             )
         })
         .collect();
     let mut added = |what: &str, kind: Kind, base: Kind, goal: Option<f64>| {
-        let value = median(kind) - median(base);
+        let value = times.added(kind, base);
         figures.push(Figure::new(
             format!("{what}, {view}"),
             value,

@@ -14,9 +14,25 @@ use crate::workload::Workload;
 /// Rounds before those that count: they fill the caches.
 const WARM_UP: usize = 3;
 
-/// The median of `runc create` for each kind, in the order of [`Kind::ALL`], in
-/// milliseconds.
-pub(crate) fn medians(workload: &Workload, view: CgroupView, rounds: usize) -> Result<[f64; 4]> {
+/// How long each kind took in each round, in milliseconds.
+pub(crate) struct Times([Vec<f64>; 4]);
+
+impl Times {
+    /// The median of a kind.
+    pub(crate) fn median(&self, kind: Kind) -> f64 {
+        median(self.0[kind as usize].clone())
+    }
+
+    /// The median of what a kind took longer than another in the same round:
+    /// a machine that is busier in some rounds than in others is so for both.
+    pub(crate) fn added(&self, kind: Kind, base: Kind) -> f64 {
+        let pairs = self.0[kind as usize].iter().zip(&self.0[base as usize]);
+        median(pairs.map(|(time, base)| time - base).collect())
+    }
+}
+
+/// Lets every kind have its turn in every round.
+pub(crate) fn run(workload: &Workload, view: CgroupView, rounds: usize) -> Result<Times> {
     let runc = Runc::new(view)?;
     let mut times: [Vec<f64>; 4] = Default::default();
     for round in 0..WARM_UP + rounds {
@@ -32,7 +48,7 @@ pub(crate) fn medians(workload: &Workload, view: CgroupView, rounds: usize) -> R
             }
         }
     }
-    Ok(times.map(median))
+    Ok(Times(times))
 }
 
 /// How long `runc create` takes, in milliseconds.
