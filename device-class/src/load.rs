@@ -35,7 +35,8 @@ impl ClassSource {
         let stem = stem.and_then(|name| name.strip_suffix(".toml"));
         let stem = stem.ok_or_else(|| whole("a class file is named CLASS.toml".into()))?;
         let name = ClassName::try_from(stem.to_owned()).map_err(|e| whole(e.to_string()))?;
-        let mut text = String::new();
+        // Room for most class files in one read.
+        let mut text = String::with_capacity(8192);
         fs::File::open(path)
             .and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text))
             .map_err(|error| whole(format!("can't be read: {error}")))?;
