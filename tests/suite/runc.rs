@@ -7,6 +7,7 @@ mod kinds;
 mod libraries;
 mod nested;
 mod nothing_asked;
+mod owners;
 mod refusals;
 mod requests;
 mod twice;

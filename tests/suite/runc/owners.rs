@@ -1,0 +1,78 @@
+//! Nodes for users who are not root: a class gives them a mode and a group.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+
+use harness::bundle::{Bundle, BundleBuilder, HookCommand, Stage};
+use harness::demo_host::DemoHost;
+use harness::probe::{Access, Questions};
+use harness::rootfs::Rootfs;
+
+use super::node;
+use crate::lab::{Lab, asking, on_each_cgroup_version};
+
+on_each_cgroup_version!(
+    a_group_of_the_container_may_open_it,
+    under_a_user_namespace_the_log_names_the_group,
+);
+
+const VARIABLE: &str = "OWNED_VISIBLE_DEVICES";
+
+/// The same nodes as the demo host's, which nobody but the host's root may
+/// open, with `keys` for the container's.
+fn host(keys: &str) -> DemoHost {
+    let host = DemoHost::new().unwrap();
+    fs::set_permissions(host.node(3), Permissions::from_mode(0o600)).unwrap();
+    let class = format!(
+        "version = 1\nresource = 'owned.com/npu'\nrequest = {{ env = '{VARIABLE}' }}\n\
+         [[discover]]\npath = '/dev/dummy-npu{{index:number}}'\n\
+         [device]\nid = 'npu-{{index}}'\n\
+         nodes = [{{ path = '/dev/dummy-npu{{index}}'{keys} }}]\n"
+    );
+    host.add_class("owned", &class).unwrap();
+    host
+}
+
+fn ordinary_user(host: &DemoHost) -> BundleBuilder {
+    let stage = Stage::CreateRuntime;
+    let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
+    Bundle::builder(Rootfs::Busybox)
+        .hook(stage, hook)
+        .env(VARIABLE, "npu-3")
+        .args(asking(&Questions::new().path(node(3))))
+}
+
+fn a_group_of_the_container_may_open_it(lab: &Lab) {
+    for (keys, wanted) in [
+        (", mode = '0640', gid = 2000", Access::Granted),
+        (", mode = '0644'", Access::Granted),
+        (", gid = 3000", Access::refused("EACCES")),
+        ("", Access::refused("EACCES")),
+    ] {
+        let host = host(keys);
+        let bundle = ordinary_user(&host).user(1000, 2000).build().unwrap();
+        let report = lab.probe(&bundle);
+        let seen = report.path(node(3)).unwrap();
+        assert_eq!(seen.read, wanted, "{keys}");
+        let (number, device) = (seen.device.unwrap(), host.device(3));
+        assert_eq!(
+            (number.major, number.minor),
+            (device.major, device.minor),
+            "{keys}"
+        );
+    }
+}
+
+/// A node that is made there could not be opened by anybody.
+fn under_a_user_namespace_the_log_names_the_group(lab: &Lab) {
+    let host = host(", mode = '0640', gid = 2000");
+    fs::set_permissions(host.node(3), Permissions::from_mode(0o666)).unwrap();
+    let bundle = ordinary_user(&host).user_namespace().build().unwrap();
+    let report = lab.probe(&bundle);
+    assert_eq!(report.path(node(3)).unwrap().read, Access::Granted);
+    let log = host.log();
+    assert!(
+        log.contains("/dev/dummy-npu3: the container has a user namespace"),
+        "{log}"
+    );
+}
