@@ -209,4 +209,29 @@ mod tests {
             );
         }
     }
+
+    /// Dashboards and alerts may only ask for what there is.
+    #[test]
+    fn what_is_deployed_asks_for_families_that_exist() {
+        let page = Metrics::default().page(&Inventory::new());
+        let families: Vec<&str> = page
+            .lines()
+            .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
+            .collect();
+        let asked = concat!(
+            include_str!("../../../deploy/monitoring/grafana-dashboard.json"),
+            include_str!("../../../deploy/monitoring/prometheus-rules.yaml"),
+        );
+        let words = asked.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+        let names: Vec<&str> = words.filter(|word| word.starts_with("boathook_")).collect();
+        assert!(names.len() > 10);
+        for name in names {
+            let parts = ["_bucket", "_sum", "_count"];
+            let family = parts
+                .iter()
+                .find_map(|part| name.strip_suffix(part))
+                .unwrap_or(name);
+            assert!(families.contains(&family), "{name}");
+        }
+    }
 }
