@@ -129,7 +129,10 @@ mod tests {
     #[test]
     fn the_longest_list_fits_into_one_message() {
         let id = |n: usize| format!("{n:0>63}");
-        let full = |n| AdvertisedDevice { numa: Some(7), ..device(&id(n)) };
+        let full = |n| AdvertisedDevice {
+            numa: Some(7),
+            ..device(&id(n))
+        };
         let many = resource((0..10_000).map(full).collect());
         assert!(many.list().encoded_len() < MAX_MESSAGE);
         assert_eq!(many.position(&id(9_999)), Some(9_999));
