@@ -5,7 +5,8 @@
 //! devices and vendor libraries; [`rootfs`] and [`bundle`] make a container's
 //! files; [`runc`] runs it on cgroup v1 or v2 ([`cgroup_view`]); a [`probe`]
 //! inside reports what the container really sees; [`leftovers`] says what a
-//! container left on the machine. A [`kubelet`] stands in for the real one.
+//! container left on the machine. A [`kubelet`] stands in for the real one, and
+//! a [`systemd_host`] for a host that runs systemd.
 
 pub mod alias_device;
 pub mod binaries;
@@ -27,3 +28,4 @@ pub mod probe;
 pub mod rootfs;
 pub mod runc;
 pub mod scratch;
+pub mod systemd_host;

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 pub use busybox::BUSYBOX;
+pub(crate) use cache::directory as cached;
 pub use glibc::make_cache as make_loader_cache;
 pub(crate) use glibc::multiarch;
 

@@ -14,6 +14,7 @@
 
 mod cli;
 mod demo;
+mod durability;
 mod kubernetes;
 mod lab;
 mod runc;

@@ -76,11 +76,18 @@ impl HookCommand {
         let wrapper = Self::new(&binaries::program("without-syscalls")?)
             .arg(errno)
             .arg(&calls.join(","));
-        Ok(Self {
+        Ok(self.behind(wrapper))
+    }
+
+    /// The same hook, run by a program that takes a command as its last
+    /// arguments.
+    #[must_use]
+    pub fn behind(self, wrapper: Self) -> Self {
+        Self {
             args: [wrapper.args, self.args].concat(),
             path: wrapper.path,
             env: self.env,
-        })
+        }
     }
 
     /// The entry for config.json.

@@ -17,7 +17,7 @@ const VERSION: &str = "1";
 ///
 /// A tree is built aside and then renamed: one that is there is whole. Two
 /// tests may build the same tree at once; the first one is kept.
-pub(super) fn directory(
+pub(crate) fn directory(
     name: &str,
     inputs: &[PathBuf],
     build: impl FnOnce(&Tree) -> Result<()>,

@@ -1,0 +1,152 @@
+//! A host that runs systemd, in a container.
+//!
+//! What a runtime does with the systemd cgroup driver, and what systemd does to
+//! a container's devices later, only shows where systemd is process 1. So a
+//! small Debian is booted in a container of runc that may do whatever a host
+//! may. It has cgroups, processes and a network of its own; its root file
+//! system is read-only; when it is dropped, all of it is gone.
+
+mod config;
+mod container;
+mod mirror;
+mod root;
+mod runtime;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+
+pub use container::Container;
+pub use runtime::{Driver, Program, Runtime};
+
+use crate::bundle::{HookCommand, Stage};
+use crate::captured::Captured;
+use crate::cgroup_view::CgroupView;
+use crate::runc::Runc;
+use crate::{binaries, cgroup_parent, privilege, scratch};
+
+/// Where the programs under test are in the host.
+const PROGRAMS: &str = "/opt";
+/// How long it may take to boot, or to come back after `daemon-reexec`.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A booted host. Stopped and removed when dropped.
+#[derive(Debug)]
+pub struct SystemdHost {
+    runc: Runc,
+    directory: TempDir,
+    id: String,
+}
+
+impl SystemdHost {
+    /// Why there can be none with this view of cgroups, if there can't.
+    pub fn missing(view: CgroupView) -> Option<String> {
+        privilege::missing_for_runc(view).or_else(root::missing)
+    }
+
+    /// Boots a host, and waits until systemd says that it runs.
+    pub fn boot(view: CgroupView) -> Result<Self> {
+        static COUNTER: AtomicU32 = AtomicU32::new(0);
+        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+        let host = Self {
+            runc: Runc::new(view)?,
+            directory: scratch::directory("systemd")?,
+            id: format!("boathook-host-{}-{number}", std::process::id()),
+        };
+        let programs = binaries::program("boathook")?;
+        let programs = programs.parent().context("a program without a directory")?;
+        let spec = config::spec(view, &root::directory()?, programs)?;
+        let file = host.directory.path().join("config.json");
+        std::fs::write(&file, serde_json::to_vec_pretty(&spec)?)
+            .with_context(|| format!("cannot write {}", file.display()))?;
+        let mut command = host.runc.command("run")?;
+        command
+            .args(["--detach", "--bundle"])
+            .arg(host.directory.path())
+            .arg(&host.id);
+        Captured::run(&mut command)?.success()?;
+        host.wait_until_running()?;
+        Ok(host)
+    }
+
+    /// The view of cgroups that it has.
+    pub fn view(&self) -> CgroupView {
+        self.runc.view()
+    }
+
+    /// A command to be run in the host, as root. No process may be left behind
+    /// that keeps its output open: see [`SystemdHost::run_silently`].
+    pub fn command(&self, program: impl AsRef<Path>) -> Result<Command> {
+        let mut command = self.runc.command("exec")?;
+        command.arg(&self.id).arg(program.as_ref());
+        Ok(command)
+    }
+
+    /// Runs a command in the host to its success, and gives what it printed.
+    pub fn run(&self, program: &str, args: &[&str]) -> Result<String> {
+        let ran = Captured::run(self.command(program)?.args(args))?;
+        Ok(ran.success()?.stdout)
+    }
+
+    /// Runs a command in the host that leaves processes behind, as `runc
+    /// create` does. They keep a file open and not our output.
+    fn run_silently(&self, args: &[&str]) -> Result<()> {
+        const SCRIPT: &str =
+            r#""$@" </dev/null >/run/said 2>&1 || { cat /run/said >&2; exit 1; }"#;
+        let mut command = self.command("/bin/sh")?;
+        command.args(["-c", SCRIPT, "sh"]).args(args);
+        Captured::run(&mut command)?.success().map(|_| ())
+    }
+
+    /// `boathook` as a hook of a container in this host.
+    pub fn hook(&self, stage: Stage, config: &Path) -> HookCommand {
+        let hook = HookCommand::new(&Self::program("boathook"));
+        hook.arg("--config")
+            .arg(&config.display().to_string())
+            .arg(stage.subcommand())
+    }
+
+    /// Where one of the built programs is in the host.
+    pub fn program(name: &str) -> PathBuf {
+        Path::new(PROGRAMS).join(name)
+    }
+
+    /// Waits until systemd answers that it runs.
+    pub fn wait_until_running(&self) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            let mut command = self.command("systemctl")?;
+            let asked = Captured::run(command.arg("is-system-running"))?;
+            if asked.stdout.trim() == "running" {
+                return Ok(());
+            }
+            if start.elapsed() > PATIENCE {
+                let (said, error) = (asked.stdout.trim(), asked.stderr.trim());
+                bail!("systemd does not run after {PATIENCE:?}: {said} {error}");
+            }
+            sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Stops the host, and says what is left of it on the machine: nothing, if
+    /// all is well.
+    pub fn stop(self) -> Vec<String> {
+        let id = self.id.clone();
+        drop(self);
+        let left = cgroup_parent::directories_named(&id);
+        left.iter()
+            .map(|path| format!("cgroup {}", path.display()))
+            .collect()
+    }
+}
+
+impl Drop for SystemdHost {
+    fn drop(&mut self) {
+        self.runc.delete(&self.id);
+    }
+}
