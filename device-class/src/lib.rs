@@ -19,6 +19,7 @@ pub mod name;
 pub mod pattern;
 pub mod plan;
 pub mod request;
+pub mod requirement;
 pub mod strict_toml;
 pub mod template;
 

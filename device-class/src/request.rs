@@ -4,15 +4,19 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use crate::class::DeviceClass;
+use crate::class::{DeviceClass, PairSpec, RequirementSpec};
 use crate::discover::Device;
-use crate::name::{CapabilityName, ClassName, DeviceId, excerpt};
+use crate::name::{CapabilityName, ClassName, DeviceId, EnvName, NameError, excerpt};
+use crate::requirement::RequirementError;
 
 /// The annotation that carries a grant is this and the class's name.
 pub const ANNOTATION_PREFIX: &str = "devices.boathook.dev/";
 
 /// The longest request, in bytes. 128 ids of the longest sort fit.
 pub const MAX_REQUEST: usize = 8192;
+
+/// The numbers of pairs are below this.
+const MAX_PAIRS: u32 = 64;
 
 /// One container's request for devices of one class.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,8 +29,23 @@ pub struct Request {
     pub capabilities: BTreeSet<CapabilityName>,
     /// Capabilities that were asked for and that the class does not have.
     pub unknown_capabilities: Vec<String>,
+    /// What the image requires of the host: variables and their texts.
+    pub requirements: Vec<(EnvName, String)>,
+    /// What is wanted of single devices.
+    pub pairs: Vec<Pair>,
     /// Where the request stood.
     pub source: RequestSource,
+}
+
+/// What is wanted of one device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pair {
+    /// The variable that tells which device is meant, for people.
+    pub env: String,
+    /// Its value.
+    pub select: String,
+    /// The value of its partner.
+    pub value: String,
 }
 
 /// Where a request stood.
@@ -93,6 +112,27 @@ pub enum RequestError {
     /// An item that is neither a name nor a range.
     #[error("`{}` is neither a device nor a range such as 0-3", excerpt(.0))]
     Malformed(String),
+    /// A variable of a pair without its partner.
+    #[error("{env} is set without {partner}")]
+    Unpaired {
+        /// The variable.
+        env: String,
+        /// The one that is missing.
+        partner: String,
+    },
+    /// A variable of a pair with a value that no device could have.
+    #[error(transparent)]
+    Pair(NameError),
+    /// A requirement that the host does not meet.
+    #[error("{env}={} can't be met: {error}", excerpt(.text))]
+    Requirement {
+        /// The variable.
+        env: EnvName,
+        /// Its value.
+        text: String,
+        /// What is wrong.
+        error: RequirementError,
+    },
     /// There is no such device.
     #[error("class {class} has no device `{}` on this host; {known}", excerpt(.wanted))]
     Unknown {
@@ -275,6 +315,11 @@ impl Request {
                 });
             }
         };
+        let pairs = pairs(spec.pairs.as_ref(), &env).map_err(|error| RefusedRequest {
+            asked_by: source.to_string(),
+            error,
+        })?;
+        let requirements = requirements(spec.requirements.as_ref(), &env);
         let asked = spec
             .capabilities_env
             .as_ref()
@@ -286,9 +331,61 @@ impl Request {
             selection,
             capabilities,
             unknown_capabilities,
+            requirements,
+            pairs,
             source,
         }))
     }
+}
+
+/// The requirements that are set, unless they are switched off.
+fn requirements<'a>(
+    spec: Option<&RequirementSpec>,
+    env: impl Fn(&str) -> Option<&'a str>,
+) -> Vec<(EnvName, String)> {
+    let Some(spec) = spec else {
+        return Vec::new();
+    };
+    let switch = spec.disable_env.as_ref();
+    let off = switch
+        .and_then(|name| env(name.as_str()))
+        .is_some_and(|value| !matches!(value.trim(), "" | "0" | "false"));
+    if off {
+        return Vec::new();
+    }
+    let set = spec.env.iter().filter_map(|name| {
+        let text = env(name.as_str())?;
+        Some((name.clone(), text.to_owned()))
+    });
+    set.collect()
+}
+
+/// The pairs that a container has, by their numbers.
+fn pairs<'a>(
+    spec: Option<&PairSpec>,
+    env: impl Fn(&str) -> Option<&'a str>,
+) -> Result<Vec<Pair>, RequestError> {
+    let mut pairs = Vec::new();
+    for number in 0..spec.map_or(0, |_| MAX_PAIRS) {
+        let Some(spec) = spec else { break };
+        let first = format!("{}{number}", spec.select_env);
+        let Some(select) = env(&first) else { continue };
+        let second = format!("{}{number}", spec.value_env);
+        let value = env(&second).ok_or_else(|| RequestError::Unpaired {
+            env: first.clone(),
+            partner: second.clone(),
+        })?;
+        // Both may get into paths and command lines.
+        for text in [select, value] {
+            DeviceId::try_from(text.to_owned()).map_err(RequestError::Pair)?;
+        }
+        pairs.push(Pair {
+            env: first,
+            select: select.to_ascii_lowercase(),
+            value: value.to_ascii_lowercase(),
+        });
+    }
+    Ok(pairs)
 }
 
 /// The capabilities of a request, and those that the class does not know:

@@ -81,6 +81,7 @@ fn plan_text(class: &DeviceClass, host: &dyn HostView, env: &[(&str, &str)]) -> 
     let attributes = &inventory.host_attributes;
     let edits = discover::edits(class, &request.capabilities, attributes, host, driver).unwrap();
     let asked = Asked {
+        class,
         request: &request,
         inventory: &inventory,
         edits: &edits,

@@ -116,6 +116,7 @@ pub fn plan_for(bundle: &Bundle, config: &Config) -> Result<InjectionPlan, Grant
         .iter()
         .zip(&found)
         .map(|(wanted, (inventory, edits))| Asked {
+            class: &wanted.class,
             request: &wanted.request,
             inventory,
             edits,

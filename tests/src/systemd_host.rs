@@ -96,8 +96,7 @@ impl SystemdHost {
     /// Runs a command in the host that leaves processes behind, as `runc
     /// create` does. They keep a file open and not our output.
     fn run_silently(&self, args: &[&str]) -> Result<()> {
-        const SCRIPT: &str =
-            r#""$@" </dev/null >/run/said 2>&1 || { cat /run/said >&2; exit 1; }"#;
+        const SCRIPT: &str = r#""$@" </dev/null >/run/said 2>&1 || { cat /run/said >&2; exit 1; }"#;
         let mut command = self.command("/bin/sh")?;
         command.args(["-c", SCRIPT, "sh"]).args(args);
         Captured::run(&mut command)?.success().map(|_| ())

@@ -8,7 +8,7 @@ use super::path_template::PathTemplate;
 use super::short_form::short_or_table;
 use crate::name::CapabilityName;
 use crate::pattern::PathPattern;
-use crate::template::Template;
+use crate::template::{Attributes, Template};
 
 /// `[[edits]]`: what a container gets once.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -82,8 +82,8 @@ pub struct Node {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Library {
-    /// The name under which programs load it.
-    pub soname: SoName,
+    /// The name under which programs load it, by template.
+    pub soname: SoNameTemplate,
     /// Further names for it, such as the one without a version.
     #[serde(default)]
     pub links: Vec<SoName>,
@@ -176,6 +176,39 @@ impl TryFrom<String> for NodeMode {
                 "mode `{text}` is not an octal number from 0000 to 0777"
             )),
         }
+    }
+}
+
+/// A template for a [`SoName`]: some have the driver's version in them.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct SoNameTemplate(Template);
+
+impl SoNameTemplate {
+    /// The name with its attributes in place.
+    ///
+    /// # Errors
+    /// An attribute is missing, or makes the name none.
+    pub fn fill(&self, attributes: &Attributes) -> Result<SoName, String> {
+        let filled = self.0.fill(attributes).map_err(|e| e.to_string())?;
+        SoName::try_from(filled)
+    }
+
+    /// The template behind it.
+    pub fn template(&self) -> &Template {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for SoNameTemplate {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let template = Template::try_from(text.clone()).map_err(|e| e.to_string())?;
+        if template.attributes().next().is_none() {
+            SoName::try_from(text)?;
+        }
+        Ok(SoNameTemplate(template))
     }
 }
 

@@ -8,6 +8,8 @@ mod edits;
 mod health;
 mod mention;
 mod path_template;
+mod prepare;
+mod request;
 mod sharing;
 mod short_form;
 mod validate;
@@ -18,10 +20,12 @@ use serde::Deserialize;
 
 pub use attribute::{AttributeSource, Origin, Says, Text};
 pub use condition::{Condition, Expectation};
-pub use edits::{Access, Directory, Edits, File, Library, Node, NodeMode, SoName};
+pub use edits::{Access, Directory, Edits, File, Library, Node, NodeMode, SoName, SoNameTemplate};
 pub use health::{FileRule, HealthCheck};
 pub(crate) use mention::mentions;
 pub use path_template::{PathTemplate, PathTemplateError};
+pub use prepare::{Prepare, Timeout};
+pub use request::{PairSpec, RequestSpec, RequirementSpec};
 pub use sharing::{MAX_REPLICAS, ReplicaCount, Sharing};
 pub use validate::ClassRuleError;
 
@@ -70,6 +74,9 @@ pub struct ClassSpec {
     /// How often a device is offered.
     #[serde(default)]
     pub sharing: Option<Sharing>,
+    /// What is done with a device before a container gets it.
+    #[serde(default)]
+    pub prepare: Option<Prepare>,
     /// What a container gets once, whatever the number of its devices.
     #[serde(default)]
     pub edits: Vec<Edits>,
@@ -96,20 +103,6 @@ impl TryFrom<i64> for Version {
     }
 }
 
-/// `[request]`: how a container asks for devices of the class.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RequestSpec {
-    /// The variable that lists devices.
-    pub env: EnvName,
-    /// The variable that lists capabilities, where the class has any.
-    #[serde(default)]
-    pub capabilities_env: Option<EnvName>,
-    /// The capabilities of a container that names none.
-    #[serde(default)]
-    pub default_capabilities: Vec<CapabilityName>,
-}
-
 /// `[[discover]]`: one tree in which devices of the class may be found.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -133,6 +126,12 @@ pub struct Source {
     /// What has to hold for a candidate to be a device.
     #[serde(default)]
     pub require: Vec<Condition>,
+    /// Nodes that only this source's devices have.
+    #[serde(default, deserialize_with = "short_form::short_or_table")]
+    pub nodes: Vec<Node>,
+    /// What has to hold for this source's devices only.
+    #[serde(default)]
+    pub health: Vec<HealthCheck>,
 }
 
 /// Whether a match may be a symbolic link.
@@ -182,7 +181,8 @@ impl ClassSpec {
     /// The capabilities that bring something along.
     pub fn capabilities(&self) -> BTreeSet<CapabilityName> {
         let nodes = self.edits.iter().flat_map(|edits| &edits.nodes);
-        let nodes = nodes.chain(&self.device.nodes);
+        let sources = self.discover.iter().flat_map(|source| &source.nodes);
+        let nodes = nodes.chain(&self.device.nodes).chain(sources);
         let edits = self.edits.iter().map(|edits| &edits.capability);
         let all = edits.chain(nodes.map(|node| &node.capability));
         all.flatten().cloned().collect()

@@ -7,7 +7,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::edits::{Access, Directory, File, Library, Node, SoName};
+use super::edits::{Access, Directory, File, Library, Node, SoNameTemplate};
 use super::path_template::PathTemplate;
 
 /// A table that has a short form: a text that stands for its main key.
@@ -34,8 +34,8 @@ impl Short for Node {
 }
 
 impl Short for Library {
-    type Text = SoName;
-    fn from_text(soname: SoName) -> Self {
+    type Text = SoNameTemplate;
+    fn from_text(soname: SoNameTemplate) -> Self {
         Library {
             soname,
             links: Vec::new(),

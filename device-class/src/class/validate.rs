@@ -70,8 +70,12 @@ pub(super) fn check(spec: &ClassSpec, text: &str) -> Result<(), ClassRuleError> 
     }
     let mut host = Known::default();
     host.read(&spec.attributes)?;
+    if let Some(requirements) = &spec.request.requirements {
+        let mut values = requirements.values.values();
+        values.try_for_each(|value| host.serve(value))?;
+    }
     for source in &spec.discover {
-        check_device(spec, &known_after(source, host.clone())?)?;
+        check_device(spec, source, &known_after(source, host.clone())?)?;
     }
     for edits in &spec.edits {
         host.check_edits(edits)?;
@@ -118,7 +122,7 @@ fn known_after(source: &Source, mut known: Known) -> Result<Known, ClassRuleErro
     Ok(known)
 }
 
-fn check_device(spec: &ClassSpec, known: &Known) -> Result<(), ClassRuleError> {
+fn check_device(spec: &ClassSpec, source: &Source, known: &Known) -> Result<(), ClassRuleError> {
     let device = &spec.device;
     if let (Some(index), Some(_)) = (&device.index, &device.order) {
         return Err(ClassRuleError::IndexAndOrder(index.to_string()));
@@ -143,7 +147,9 @@ fn check_device(spec: &ClassSpec, known: &Known) -> Result<(), ClassRuleError> {
         known.serve(template)?;
     }
     known.check_nodes(&device.nodes)?;
-    for check in &device.health {
+    known.check_nodes(&source.nodes)?;
+    known.check_preparation(spec)?;
+    for check in device.health.iter().chain(&source.health) {
         if let HealthCheck::File { file, .. } = check {
             known.serve(file)?;
         }
@@ -164,6 +170,23 @@ impl Known {
             self.0.extend(source.names().cloned());
         }
         Ok(())
+    }
+
+    /// What is prepared may also use the attribute that a pair gives.
+    fn check_preparation(&self, spec: &ClassSpec) -> Result<(), ClassRuleError> {
+        let mut known = self.clone();
+        if let Some(pairs) = &spec.request.pairs {
+            known.serve(&pairs.select)?;
+            known.0.insert(pairs.attribute.clone());
+        }
+        let Some(prepare) = &spec.prepare else {
+            return Ok(());
+        };
+        // The file is read before it is known what is wanted.
+        self.serve(&prepare.file)?;
+        let mut templates = prepare.arguments.iter().chain([&prepare.equals]);
+        templates.try_for_each(|template| known.serve(template))?;
+        Known::default().serve(prepare.program.template())
     }
 
     fn check_edits(&self, edits: &Edits) -> Result<(), ClassRuleError> {

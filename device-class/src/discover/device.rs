@@ -3,9 +3,10 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{Device, FoundNode, edits, health, sharing, source, topology};
-use crate::class::{DeviceClass, PathTemplateError};
-use crate::host::HostView;
+use super::source::Candidate;
+use super::{Device, FoundNode, StateFile, attributes, edits, health, sharing, topology};
+use crate::class::{DeviceClass, PathTemplateError, Source};
+use crate::host::{HostView, MAX_ATTRIBUTE};
 use crate::name::{DeviceId, NameError, ResourceName};
 use crate::template::{Template, TemplateError};
 
@@ -18,6 +19,8 @@ pub(super) enum DeviceError {
     Path(#[from] PathTemplateError),
     #[error(transparent)]
     Name(#[from] NameError),
+    #[error("{0}")]
+    SoName(String),
     #[error("`{0}` is not a number of replicas")]
     Replicas(String),
     #[error("{}: {error}", path.display())]
@@ -27,7 +30,8 @@ pub(super) enum DeviceError {
 /// The device that a candidate is.
 pub(super) fn from_candidate(
     class: &DeviceClass,
-    candidate: &source::Candidate,
+    source: &Source,
+    candidate: &Candidate,
     host: &dyn HostView,
 ) -> Result<Device, DeviceError> {
     let spec = &class.spec.device;
@@ -38,10 +42,17 @@ pub(super) fn from_candidate(
             .transpose()
     };
     let mut nodes: Vec<FoundNode> = Vec::new();
-    for node in &spec.nodes {
+    for node in spec.nodes.iter().chain(&source.nodes) {
         nodes.extend(edits::nodes(node, attributes, false, host)?);
     }
-    let (health, readings) = health::of(&spec.health, &nodes, candidate, host);
+    let (health, readings) = {
+        let checks = spec.health.iter().chain(&source.health);
+        health::of(checks, &nodes, candidate, host)
+    };
+    let state = match &class.spec.prepare {
+        Some(prepare) => Some(state(&prepare.file, candidate, host)?),
+        None => None,
+    };
     let id = spec.id.fill(attributes)?;
     let replicas = sharing::replicas(class.spec.sharing.as_ref(), attributes)?;
     let env = spec
@@ -70,6 +81,18 @@ pub(super) fn from_candidate(
         group: optional(spec.group.as_ref())?,
         nodes,
         env: env.collect::<Result<_, DeviceError>>()?,
+        state,
         attributes: attributes.clone(),
     })
+}
+
+fn state(
+    file: &Template,
+    candidate: &Candidate,
+    host: &dyn HostView,
+) -> Result<StateFile, DeviceError> {
+    let path = attributes::located(file, candidate.path.as_deref(), &candidate.attributes)?;
+    let bytes = host.read(&path, MAX_ATTRIBUTE).ok();
+    let says = bytes.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned());
+    Ok(StateFile { path, says })
 }

@@ -155,7 +155,9 @@ pub fn edits(
             None => None,
         };
         for spec in &edits.libraries {
-            let library = library(spec, version.as_deref(), optional, driver)?;
+            let soname = spec.soname.fill(attributes);
+            let soname = soname.map_err(DeviceError::SoName)?;
+            let library = library(spec, &soname, version.as_deref(), optional, driver)?;
             found.libraries.push(library);
         }
         let files = edits.files.iter().map(|spec| (spec, false));
@@ -245,11 +247,12 @@ fn node(
 
 fn library(
     spec: &class::Library,
+    soname: &class::SoName,
     version: Option<&str>,
     optional: bool,
     driver: DriverRoot<'_>,
 ) -> Result<FoundLibrary, DeviceError> {
-    let soname = spec.soname.as_str().to_owned();
+    let soname = soname.as_str().to_owned();
     let cached = driver
         .view
         .libraries(&soname)

@@ -64,8 +64,8 @@ pub enum OverTime {
 
 /// The health at one look, and what is to be remembered. The first fault
 /// decides: a node that can't be given, then the checks.
-pub(super) fn of(
-    checks: &[HealthCheck],
+pub(super) fn of<'a>(
+    checks: impl Iterator<Item = &'a HealthCheck>,
     nodes: &[FoundNode],
     candidate: &Candidate,
     host: &dyn HostView,
@@ -75,9 +75,7 @@ pub(super) fn of(
         Presence::Found(_) | Presence::Optional => None,
     });
     let mut readings = Vec::new();
-    let mut faults = checks
-        .iter()
-        .filter_map(|check| test(check, candidate, host, &mut readings).err());
+    let mut faults = checks.filter_map(|check| test(check, candidate, host, &mut readings).err());
     let fault = unfit.or_else(|| faults.next());
     let health = match fault {
         None => Health::Healthy,

@@ -12,6 +12,7 @@ mod source;
 mod topology;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 pub use edits::{
     DriverRoot, EditsError, FoundDirectory, FoundEdits, FoundFile, FoundLibrary, FoundNode,
@@ -68,8 +69,19 @@ pub struct Device {
     pub nodes: Vec<FoundNode>,
     /// The variables that Allocate gives with it.
     pub env: BTreeMap<EnvName, String>,
+    /// The file that a preparation of the class would change.
+    pub state: Option<StateFile>,
     /// All that was read about it.
     pub attributes: Attributes,
+}
+
+/// A file that tells what a device is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StateFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What it says; nothing when it can't be read.
+    pub says: Option<String>,
 }
 
 /// Finds the devices of a class. What can't be read is left out with a
@@ -121,7 +133,7 @@ fn find(class: &DeviceClass, source: &Source, host: &dyn HostView, inventory: &m
     let known = &inventory.host_attributes;
     let candidates = source::candidates(source, known, host, &mut inventory.warnings);
     for candidate in candidates {
-        match device::from_candidate(class, &candidate, host) {
+        match device::from_candidate(class, source, &candidate, host) {
             Ok(device) => inventory.devices.push(device),
             Err(problem) => inventory.warnings.push(format!("{candidate}: {problem}")),
         }

@@ -7,15 +7,20 @@ use oci_spec::OciSpecError;
 
 use super::{
     Action, Authority, Grant, Granted, INJECTED, InjectionPlan, InjectionStep, LIBRARIES, oci,
+    prepare,
 };
-use crate::class::Access;
+use crate::DeviceClass;
+use crate::class::{Access, PathTemplateError};
 use crate::discover::{Device, FoundEdits, FoundNode, Inventory, OwnNode, Presence};
 use crate::host::DeviceNumber;
-use crate::request::{RefusedRequest, Request, Selection};
+use crate::request::{RefusedRequest, Request, RequestError, Selection};
+use crate::requirement;
 
 /// One request, with what the host has for it.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
+    /// The class.
+    pub class: &'a DeviceClass,
     /// The request.
     pub request: &'a Request,
     /// The devices of its class.
@@ -50,6 +55,24 @@ pub enum PlanError {
         /// What came second.
         second: String,
     },
+    /// What is wanted of a device that the container does not have.
+    #[error("{env}={select}: the container has no further device of {class} like this")]
+    NoPartner {
+        /// The variable.
+        env: String,
+        /// Its value.
+        select: String,
+        /// The class.
+        class: String,
+    },
+    /// A class's template can't be filled in for a device.
+    #[error("{whose}: {error}")]
+    Template {
+        /// The device.
+        whose: String,
+        /// What is wrong.
+        error: PathTemplateError,
+    },
     /// A value that the OCI types refuse.
     #[error(transparent)]
     Oci(#[from] OciSpecError),
@@ -83,6 +106,7 @@ struct Draft {
     grants: Vec<Grant>,
     warnings: Vec<String>,
     notes: Vec<String>,
+    preparations: Vec<InjectionStep>,
     rules: BTreeMap<DeviceNumber, (Access, BTreeSet<String>)>,
     nodes: BTreeMap<PathBuf, (PlannedNode, BTreeSet<String>)>,
     directories: BTreeMap<PathBuf, (PathBuf, String)>,
@@ -96,11 +120,13 @@ struct Draft {
 impl Draft {
     fn add(&mut self, asked: &Asked<'_>) -> Result<(), PlanError> {
         let Asked {
+            class: spec,
             request,
             inventory,
             edits,
             authority,
         } = asked;
+        self.requirements(asked)?;
         let (devices, warning) = authority.choose(request, &inventory.devices)?;
         self.warnings.extend(warning);
         let class = request.class.to_string();
@@ -114,6 +140,10 @@ impl Draft {
         self.notes
             .extend(unknown.map(|name| format!("{class} has no capability {name}")));
         self.note_health(request, inventory, &devices);
+        for (device, action) in prepare::actions(spec, request, &devices)? {
+            let why = device.id.to_string();
+            self.preparations.push(InjectionStep { action, why });
+        }
         for device in &devices {
             for node in chosen(&device.nodes, request) {
                 self.node(node, device.id.as_str())?;
@@ -135,6 +165,36 @@ impl Draft {
             asked_by: request.source.to_string(),
             on_the_word_of: authority.to_string(),
         });
+        Ok(())
+    }
+
+    /// Refuses what the image requires and the host does not have.
+    fn requirements(&mut self, asked: &Asked<'_>) -> Result<(), PlanError> {
+        let Some(spec) = &asked.class.spec.request.requirements else {
+            return Ok(());
+        };
+        let known = &asked.inventory.host_attributes;
+        let values = spec.values.iter().filter_map(|(name, value)| {
+            let value = value.fill(known).ok()?;
+            Some((name.clone(), value))
+        });
+        let values = values.collect();
+        for (env, text) in &asked.request.requirements {
+            let unknown = requirement::check(text, &values).map_err(|error| RefusedRequest {
+                asked_by: asked.request.source.to_string(),
+                error: RequestError::Requirement {
+                    env: env.clone(),
+                    text: text.clone(),
+                    error,
+                },
+            })?;
+            if !unknown.is_empty() {
+                let unknown = unknown.join(", ");
+                self.notes.push(format!(
+                    "{env}: taken to be met, as it can't be told: {unknown}"
+                ));
+            }
+        }
         Ok(())
     }
 
@@ -253,7 +313,7 @@ impl Draft {
     }
 
     fn finish(self, granted: &Granted) -> Result<InjectionPlan, PlanError> {
-        let mut steps = Vec::new();
+        let mut steps = self.preparations;
         let mut notes = self.notes;
         notes.extend(self.absent.into_iter().map(|(whose, paths)| {
             let paths = paths.join(", ");

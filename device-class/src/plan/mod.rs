@@ -5,6 +5,7 @@ mod authority;
 mod granted;
 mod make;
 mod oci;
+mod prepare;
 mod text;
 
 use std::collections::BTreeSet;
@@ -70,6 +71,19 @@ pub struct InjectionStep {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "action")]
 pub enum Action {
+    /// A program of the host makes a device what it is to be.
+    Prepare {
+        /// The program, an absolute path on the host.
+        program: PathBuf,
+        /// Its arguments.
+        arguments: Vec<String>,
+        /// How long it may take, in seconds.
+        timeout: u64,
+        /// The file that tells afterwards whether it did.
+        file: PathBuf,
+        /// What has to be in the file.
+        wanted: String,
+    },
     /// The container's cgroup allows a device.
     Allow {
         /// The rule.

@@ -39,6 +39,15 @@ impl fmt::Display for InjectionPlan {
 
 fn row(action: &Action, why: &str) -> [String; 3] {
     let (kind, what) = match action {
+        Action::Prepare {
+            program,
+            arguments,
+            wanted,
+            ..
+        } => {
+            let command = [&[program.display().to_string()], arguments.as_slice()].concat();
+            ("prepare", format!("{wanted} by {}", command.join(" ")))
+        }
         Action::Allow { rule } => {
             let number = |n: Option<i64>| n.map_or("*".into(), |n| n.to_string());
             let kind = rule.typ().unwrap_or_default().as_str().to_owned();

@@ -47,7 +47,10 @@ fn devices_last_as_the_documentation_says() {
     });
     let head = table::head().to_vec();
     let all_measured = hosts.iter().all(|lines| !lines.is_empty());
-    let table: Vec<String> = head.into_iter().chain(hosts.into_iter().flatten()).collect();
+    let table: Vec<String> = head
+        .into_iter()
+        .chain(hosts.into_iter().flatten())
+        .collect();
     println!("{}", table.join("\n"));
 
     let documented = table::documented();
@@ -60,7 +63,10 @@ fn devices_last_as_the_documentation_says() {
         "docs/durability.md has no such lines: {wrong:#?}"
     );
     if all_measured {
-        assert_eq!(table, documented, "docs/durability.md has more, or another order");
+        assert_eq!(
+            table, documented,
+            "docs/durability.md has more, or another order"
+        );
     }
 }
 

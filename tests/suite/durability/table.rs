@@ -33,7 +33,10 @@ pub(super) fn head() -> [String; 2] {
     let names = ["cgroup", "runtime", "device given by"].map(str::to_string);
     let events = Event::ALL.iter().map(Event::to_string);
     let columns: Vec<_> = names.into_iter().chain(events).collect();
-    [line(&columns), line(&vec!["---".to_string(); columns.len()])]
+    [
+        line(&columns),
+        line(&vec!["---".to_string(); columns.len()]),
+    ]
 }
 
 impl fmt::Display for Row {
@@ -68,7 +71,9 @@ fn line(cells: &[String]) -> String {
 pub(super) fn documented() -> Vec<String> {
     let file = binaries::source_tree().join("docs/durability.md");
     let text = fs::read_to_string(&file).unwrap();
-    let lines = text.lines().skip_while(|line| !line.starts_with("| cgroup |"));
+    let lines = text
+        .lines()
+        .skip_while(|line| !line.starts_with("| cgroup |"));
     lines
         .take_while(|line| line.starts_with('|'))
         .map(str::to_string)

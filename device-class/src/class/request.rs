@@ -1,0 +1,60 @@
+//! How a container asks, and what it may ask besides devices.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use crate::name::{AttributeName, CapabilityName, EnvName};
+use crate::requirement::WordName;
+use crate::template::Template;
+
+/// `[request]`: how a container asks for devices of the class.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RequestSpec {
+    /// The variable that lists devices.
+    pub env: EnvName,
+    /// The variable that lists capabilities, where the class has any.
+    #[serde(default)]
+    pub capabilities_env: Option<EnvName>,
+    /// The capabilities of a container that names none.
+    #[serde(default)]
+    pub default_capabilities: Vec<CapabilityName>,
+    /// What an image may require of the host.
+    #[serde(default)]
+    pub requirements: Option<RequirementSpec>,
+    /// What a container may say about each of its devices.
+    #[serde(default)]
+    pub pairs: Option<PairSpec>,
+}
+
+/// `[request.requirements]`: variables in which an image says what it needs
+/// of the host: see [`crate::requirement`].
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RequirementSpec {
+    /// The variables; all that are set have to be met.
+    pub env: Vec<EnvName>,
+    /// The variable that switches the requirements off, by any value but
+    /// empty, `0` and `false`.
+    #[serde(default)]
+    pub disable_env: Option<EnvName>,
+    /// The names that a requirement may use, with their values by template
+    /// over the host's attributes.
+    pub values: BTreeMap<WordName, Template>,
+}
+
+/// `[request.pairs]`: numbered pairs of variables. The first of a pair tells
+/// which device is meant, the second what is wanted of it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PairSpec {
+    /// How the first variable of a pair begins; a number follows.
+    pub select_env: EnvName,
+    /// What the first variable has to be equal to, by template.
+    pub select: Template,
+    /// How the second variable begins; the same number follows.
+    pub value_env: EnvName,
+    /// The attribute that the device gets from the second variable.
+    pub attribute: AttributeName,
+}

@@ -1,0 +1,108 @@
+//! Which devices are prepared, and for what.
+
+use super::{Action, PlanError};
+use crate::class::{DeviceClass, PairSpec, PathTemplateError, Prepare};
+use crate::discover::Device;
+use crate::request::{Pair, Request};
+use crate::template::Attributes;
+
+/// What has to be done with the devices before the container gets them. Every
+/// pair of the request gets a device of its own; one that is as it should be
+/// already comes first, and is left alone.
+pub(super) fn actions<'a>(
+    class: &DeviceClass,
+    request: &Request,
+    devices: &[&'a Device],
+) -> Result<Vec<(&'a Device, Action)>, PlanError> {
+    let (Some(prepare), Some(spec)) = (&class.spec.prepare, &class.spec.request.pairs) else {
+        return Ok(Vec::new());
+    };
+    let mut free = devices.to_vec();
+    let mut waiting = Vec::new();
+    for pair in &request.pairs {
+        match take(&mut free, |device| is_ready(device, pair, spec, prepare))? {
+            Some(_) => {}
+            None => waiting.push(pair),
+        }
+    }
+    let mut actions = Vec::new();
+    for pair in waiting {
+        let fits = |device: &Device| is_meant(device, pair, spec);
+        let device = take(&mut free, fits)?.ok_or_else(|| PlanError::NoPartner {
+            env: pair.env.clone(),
+            select: pair.select.clone(),
+            class: class.name.to_string(),
+        })?;
+        let known = with_value(device, pair, spec);
+        let action = action(prepare, device, &known).map_err(|error| of(device, error))?;
+        actions.push((device, action));
+    }
+    Ok(actions)
+}
+
+/// Takes away the first device that fits.
+fn take<'a>(
+    free: &mut Vec<&'a Device>,
+    fits: impl Fn(&Device) -> Result<bool, PlanError>,
+) -> Result<Option<&'a Device>, PlanError> {
+    for at in 0..free.len() {
+        if fits(free[at])? {
+            return Ok(Some(free.remove(at)));
+        }
+    }
+    Ok(None)
+}
+
+fn is_meant(device: &Device, pair: &Pair, spec: &PairSpec) -> Result<bool, PlanError> {
+    let select = spec.select.fill(&device.attributes);
+    let select = select.map_err(|error| of(device, error.into()))?;
+    Ok(select.eq_ignore_ascii_case(&pair.select))
+}
+
+/// Whether the device is meant, and its file said the right thing when the
+/// host was looked at.
+fn is_ready(
+    device: &Device,
+    pair: &Pair,
+    spec: &PairSpec,
+    prepare: &Prepare,
+) -> Result<bool, PlanError> {
+    let known = with_value(device, pair, spec);
+    let wanted = prepare.equals.fill(&known);
+    let wanted = wanted.map_err(|error| of(device, error.into()))?;
+    let is = device.state.as_ref().and_then(|state| state.says.as_ref());
+    Ok(is_meant(device, pair, spec)? && is.is_some_and(|is| is.eq_ignore_ascii_case(&wanted)))
+}
+
+fn with_value(device: &Device, pair: &Pair, spec: &PairSpec) -> Attributes {
+    let mut known = device.attributes.clone();
+    known.insert(spec.attribute.clone(), pair.value.clone());
+    known
+}
+
+fn action(
+    prepare: &Prepare,
+    device: &Device,
+    known: &Attributes,
+) -> Result<Action, PathTemplateError> {
+    let arguments = prepare
+        .arguments
+        .iter()
+        .map(|argument| argument.fill(known));
+    Ok(Action::Prepare {
+        program: prepare.program.fill(known)?,
+        arguments: arguments.collect::<Result<_, _>>()?,
+        timeout: prepare.timeout.get().as_secs(),
+        file: device
+            .state
+            .iter()
+            .map(|state| state.path.clone())
+            .collect(),
+        wanted: prepare.equals.fill(known)?,
+    })
+}
+
+fn of(device: &Device, error: PathTemplateError) -> PlanError {
+    let whose = device.id.to_string();
+    PlanError::Template { whose, error }
+}

@@ -1,0 +1,170 @@
+//! What an image requires of a host: `cuda>=12.4 brand=x,driver>=470`.
+//!
+//! Alternatives stand with spaces between them, and what an alternative needs
+//! with commas. A version is compared number by number, as far as the
+//! requirement goes: `12.4` is `=12`.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use crate::name::excerpt;
+
+/// A name that a requirement may use.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "String")]
+pub struct WordName(String);
+
+impl TryFrom<String> for WordName {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        if !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric()) {
+            Ok(WordName(name))
+        } else {
+            let name = excerpt(&name);
+            Err(format!("`{name}` is not a name of letters and digits"))
+        }
+    }
+}
+
+impl WordName {
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Why a requirement is not met.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RequirementError {
+    /// It can't be read.
+    #[error("`{}` is no requirement such as driver>=470", excerpt(.0))]
+    Malformed(String),
+    /// The host does not meet it.
+    #[error("this host has {host}")]
+    Unmet {
+        /// What the host has, for people.
+        host: String,
+    },
+}
+
+/// Tests a requirement against what the host has. What it does not know is
+/// taken to be met, and given back for a note: an image that runs elsewhere is
+/// not to be stopped for what can't be told.
+///
+/// # Errors
+/// The requirement is malformed, or not met.
+pub fn check(
+    text: &str,
+    host: &BTreeMap<WordName, String>,
+) -> Result<Vec<String>, RequirementError> {
+    let mut unknown = Vec::new();
+    let mut met = text.split_whitespace().next().is_none();
+    for alternative in text.split_whitespace() {
+        let mut all = true;
+        for term in alternative.split(',').filter(|term| !term.is_empty()) {
+            all &= holds(term, host, &mut unknown)?;
+        }
+        met |= all;
+    }
+    if met {
+        return Ok(unknown);
+    }
+    let host: Vec<_> = host
+        .iter()
+        .map(|(name, value)| format!("{} {value}", name.0))
+        .collect();
+    let host = host.join(", ");
+    Err(RequirementError::Unmet { host })
+}
+
+fn holds(
+    term: &str,
+    host: &BTreeMap<WordName, String>,
+    unknown: &mut Vec<String>,
+) -> Result<bool, RequirementError> {
+    let malformed = || RequirementError::Malformed(term.to_owned());
+    let at = term.find(['=', '!', '<', '>']).ok_or_else(malformed)?;
+    let (name, rest) = term.split_at(at);
+    let operators = ["!=", "<=", ">=", "=", "<", ">"];
+    let (operator, wanted) = operators
+        .into_iter()
+        .find_map(|operator| Some((operator, rest.strip_prefix(operator)?)))
+        .ok_or_else(malformed)?;
+    if name.is_empty() || wanted.is_empty() {
+        return Err(malformed());
+    }
+    let Some((_, value)) = host.iter().find(|(known, _)| known.0 == name) else {
+        unknown.push(excerpt(name));
+        return Ok(true);
+    };
+    let order = compare(value, wanted);
+    Ok(match operator {
+        "=" => order == Ordering::Equal,
+        "!=" => order != Ordering::Equal,
+        "<" => order == Ordering::Less,
+        "<=" => order != Ordering::Greater,
+        ">" => order == Ordering::Greater,
+        _ => order != Ordering::Less,
+    })
+}
+
+/// Compares the numbers of versions, as many as `wanted` has; other texts as
+/// texts.
+fn compare(value: &str, wanted: &str) -> Ordering {
+    let numbers = |text: &str| -> Option<Vec<u64>> {
+        text.split('.').map(|part| part.parse().ok()).collect()
+    };
+    match (numbers(value), numbers(wanted)) {
+        (Some(value), Some(wanted)) => {
+            let padded = value.into_iter().chain(std::iter::repeat(0));
+            padded.take(wanted.len()).cmp(wanted.iter().copied())
+        }
+        _ => value.cmp(wanted),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_requirement_is_met_or_says_what_the_host_has() {
+        let host = [("cuda", "12.4"), ("driver", "550.54.15")];
+        let host = host.map(|(n, v)| (WordName::try_from(n.to_owned()).unwrap(), v.to_owned()));
+        let host = host.into();
+        let unmet = "this host has cuda 12.4, driver 550.54.15";
+        for (text, wanted) in [
+            ("", Ok("")),
+            ("cuda>=12.4", Ok("")),
+            ("cuda>=12.0", Ok("")),
+            ("cuda>12", Err(unmet)),
+            ("cuda=12", Ok("")),
+            ("cuda>=12.8", Err(unmet)),
+            ("cuda>=9.0", Ok("")),
+            ("cuda>=12.8 driver>=550,driver<551", Ok("")),
+            ("cuda>=12.8 driver>=535,driver<536", Err(unmet)),
+            ("cuda>=13 brand=tesla,driver>=470,driver<471", Err(unmet)),
+            ("cuda>=13 brand=tesla,driver>=550", Ok("brand")),
+            ("driver!=550.54.15", Err(unmet)),
+            ("driver<=550.54.15", Ok("")),
+            ("arch>=7.5", Ok("arch")),
+            ("cuda", Err("`cuda` is no requirement such as driver>=470")),
+            (">=12", Err("`>=12` is no requirement such as driver>=470")),
+            (
+                "cuda>=",
+                Err("`cuda>=` is no requirement such as driver>=470"),
+            ),
+            (
+                "cuda!12",
+                Err("`cuda!12` is no requirement such as driver>=470"),
+            ),
+        ] {
+            let found = check(text, &host).map(|unknown| unknown.join(","));
+            let found = found.map_err(|error| error.to_string());
+            assert_eq!(found.as_deref().map_err(String::as_str), wanted, "{text}");
+        }
+    }
+}
