@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use crate::class::DeviceClass;
 use crate::name::ClassName;
 use crate::strict_toml::{self, FileError};
 
@@ -123,6 +124,8 @@ pub struct ClassConfig {
     /// Where the class's driver has its files, such as
     /// `/run/nvidia/driver` for a driver that runs in a container.
     pub driver_root: Option<PathBuf>,
+    /// Whether the plugin offers the class on this host.
+    pub offered: Option<bool>,
 }
 
 impl Default for Config {
@@ -143,6 +146,12 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Whether the plugin offers the devices of a class on this host.
+    pub fn offers(&self, class: &DeviceClass) -> bool {
+        let configured = self.class.get(&class.name).and_then(|class| class.offered);
+        configured.unwrap_or(class.spec.offered)
+    }
+
     /// Reads `path`, or the default file, which may be absent.
     ///
     /// # Errors

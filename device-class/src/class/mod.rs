@@ -53,6 +53,10 @@ pub struct ClassSpec {
     pub description: String,
     /// The extended resource, fixed or by template per device.
     pub resource: Template,
+    /// Whether the plugin offers it unless the configuration says otherwise.
+    /// Classes that divide the same hardware in different ways say `false`.
+    #[serde(default = "yes")]
+    pub offered: bool,
     /// How a container asks.
     pub request: RequestSpec,
     /// Where the class's driver keeps its files, when that is not the host's
@@ -175,6 +179,10 @@ pub struct DeviceSpec {
     /// Further variables that Allocate gives with the device.
     #[serde(default)]
     pub env: std::collections::BTreeMap<EnvName, Template>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 impl ClassSpec {

@@ -30,6 +30,8 @@ enum Recorded {
     File(Vec<u8>),
     Device(DeviceNumber),
     Link(PathBuf),
+    /// A socket or a pipe.
+    Other,
 }
 
 /// Why a text is not a recorded host.
@@ -80,6 +82,7 @@ impl RecordedHost {
             open_file = None;
             match (kind, value) {
                 ("dir", None) => host.insert(path, Recorded::Directory),
+                ("other", None) => host.insert(path, Recorded::Other),
                 ("file", None) => {
                     open_file = Some(path.clone());
                     host.insert(path, Recorded::File(Vec::new()));
@@ -93,7 +96,7 @@ impl RecordedHost {
                     let soname = path.to_string_lossy().into_owned();
                     host.libraries.entry(soname).or_default().push(to.into());
                 }
-                _ => return Err(bad("a kind is dir, file, char, block, link or lib")),
+                _ => return Err(bad("a kind is dir, file, char, block, link, other or lib")),
             }
         }
         Ok(host)
@@ -194,7 +197,7 @@ impl HostView for RecordedHost {
                 Recorded::Directory => Entry::Directory,
                 Recorded::File(_) => Entry::File,
                 Recorded::Device(number) => Entry::Device(*number),
-                Recorded::Link(_) => Entry::Other,
+                Recorded::Link(_) | Recorded::Other => Entry::Other,
             }))
     }
 
