@@ -8,11 +8,14 @@
 
 mod home;
 mod loader;
+mod prepare;
 mod rules;
 mod sources;
 mod targets;
 
 use std::path::PathBuf;
+
+pub use prepare::PrepareError;
 
 use device_class::config::Config;
 use device_class::ld_cache::LdCacheError;
@@ -53,6 +56,9 @@ pub enum ApplyError {
     /// The loader's cache has no room for more.
     #[error("the container's ld.so.cache can't be written: {0}")]
     LdCache(#[from] LdCacheError),
+    /// A device can't be made what the container wants.
+    #[error(transparent)]
+    Prepare(#[from] PrepareError),
     /// A step of the plan can't be carried out by anybody.
     #[error("{} is no path for {what}", path.display())]
     Path {
@@ -86,6 +92,7 @@ pub fn apply(
 ) -> Result<Vec<String>, ApplyError> {
     let calls = KernelCalls::probe();
     let host = HostRoot::open(&config.host_root, calls.resolver())?;
+    prepare::run(plan, &config.host_root)?;
     let ready = sources::prepare(plan, &host, calls)?;
     let namespace = ContainerNamespace::of(state.pid)?;
     let mut notes = rules::allow(plan, state.pid, &bundle.granted)?;

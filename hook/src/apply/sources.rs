@@ -69,7 +69,8 @@ fn prepare_one(
     calls: KernelCalls,
 ) -> Result<Option<What>, ApplyError> {
     Ok(Some(match action {
-        Action::Allow { .. } => return Ok(None),
+        // Done before and after.
+        Action::Prepare { .. } | Action::Allow { .. } => return Ok(None),
         Action::Node { source, device } => node(host, source, device, calls)?,
         Action::Directory { mount } => {
             let file = open(host, mount)?;
