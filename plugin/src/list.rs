@@ -23,7 +23,7 @@ impl Listing {
     /// # Errors
     /// The host's root can't be opened.
     pub fn of(config: &Config) -> std::io::Result<Self> {
-        let Classes { usable, errors, .. } = Classes::load(&config.classes);
+        let Classes { usable, errors, .. } = Classes::load(config);
         let mut problems: Vec<String> = errors.iter().map(ToString::to_string).collect();
         let found = scan(&usable, &RealHost::open(&config.host_root)?);
         problems.extend(found.warnings);

@@ -83,8 +83,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
         remove_stale(&directory);
     }
     let source = Source {
-        classes: config.classes,
-        host_root: config.host_root,
+        config,
         forget: options.forget,
     };
     let metrics = Arc::<Metrics>::default();

@@ -227,7 +227,10 @@ mod tests {
             ("echo $2 > $1", Ok(())),
             ("echo NEW > $1", Ok(())),
             // The environment is empty but for what the shell itself adds.
-            ("env | grep -qv '^_\\|^PWD\\|^SHLVL' || echo $2 > $1", Ok(())),
+            (
+                "env | grep -qv '^_\\|^PWD\\|^SHLVL' || echo $2 > $1",
+                Ok(()),
+            ),
             (
                 "echo bad bitstream >&2; exit 3",
                 Err("port-0: /programmer failed (exit status: 3): bad bitstream"),

@@ -1,8 +1,7 @@
 //! The classes of this host, and what is wrong with their files.
 
-use std::path::PathBuf;
-
 use device_class::DeviceClass;
+use device_class::config::Config;
 use device_class::load::{self, ClassSource};
 use device_class::strict_toml::FileError;
 
@@ -18,11 +17,12 @@ pub struct Classes {
 }
 
 impl Classes {
-    /// Reads every class file of the directories. A bad file is one vendor's
-    /// loss, not every vendor's.
-    pub fn load(directories: &[PathBuf]) -> Self {
+    /// Reads every class file that the configuration names, and keeps the
+    /// classes that this host offers. A bad file is one vendor's loss, not
+    /// every vendor's.
+    pub fn load(config: &Config) -> Self {
         let mut classes = Classes::default();
-        let sources = match load::sources(directories) {
+        let sources = match load::sources(&config.classes) {
             Ok(sources) => sources,
             Err(error) => {
                 classes.errors.push(error);
@@ -31,7 +31,8 @@ impl Classes {
         };
         for source in &sources {
             match source.parse() {
-                Ok(class) => classes.usable.push(class),
+                Ok(class) if config.offers(&class) => classes.usable.push(class),
+                Ok(_) => {}
                 Err(error) => classes.errors.push(error),
             }
         }

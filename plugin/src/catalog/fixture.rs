@@ -10,7 +10,7 @@ pub(crate) fn resource(devices: Vec<AdvertisedDevice>) -> Resource {
     let name = "dummy.com/npu".to_owned().try_into().unwrap();
     let class = "dummy-npu".to_owned().try_into().unwrap();
     let env = "DUMMY_VISIBLE_DEVICES".to_owned().try_into().unwrap();
-    Resource::new(name, class, env, devices)
+    Resource::new(name, class, env, None, devices)
 }
 
 /// A healthy device of no NUMA node.

@@ -1,11 +1,11 @@
 //! Looks at the host again and again, and tells what is there now.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use device_class::DeviceClass;
+use device_class::config::Config;
 use device_class::host::RealHost;
 use device_class::load::ClassSource;
 use tokio::sync::watch;
@@ -34,10 +34,9 @@ enum Again {
 /// Where classes and devices are looked for.
 #[derive(Debug, Clone)]
 pub struct Source {
-    /// The directories of class files; a later one masks an earlier one.
-    pub classes: Vec<PathBuf>,
-    /// The root of the host's tree.
-    pub host_root: PathBuf,
+    /// The directories of class files, the root of the host's tree, and which
+    /// classes the host offers.
+    pub config: Config,
     /// How long a device that is missing counts as unhealthy, before it is
     /// gone.
     pub forget: Duration,
@@ -88,13 +87,13 @@ impl Keeper {
     pub async fn run(mut self, period: Duration, mut reload: Nudged) {
         let (device, mut devices) = Nudge::new();
         let (file, mut files) = Nudge::new();
-        let class_files = self.source.classes.iter().cloned().collect();
+        let class_files = self.source.config.classes.iter().cloned().collect();
         let _classes = Watching::directories(&class_files, Interest::Contents, file);
         let _uevents = Watching::uevents(device.clone());
         let mut watched = BTreeSet::new();
         let mut _watching = None;
         loop {
-            let directories = hotplug::directories(&self.classes, &self.source.host_root);
+            let directories = hotplug::directories(&self.classes, &self.source.config.host_root);
             if directories != watched {
                 _watching = Some(Watching::directories(
                     &directories,
@@ -136,7 +135,7 @@ impl Keeper {
             usable,
             sources,
             errors,
-        } = Classes::load(&self.source.classes);
+        } = Classes::load(&self.source.config);
         let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
         for error in errors
             .iter()
@@ -151,6 +150,7 @@ impl Keeper {
             if names.is_empty() {
                 let looked = self
                     .source
+                    .config
                     .classes
                     .iter()
                     .map(|path| path.display().to_string());
@@ -171,7 +171,10 @@ impl Keeper {
     /// One look at the host. It is not done on the thread that serves: a
     /// driver may keep a read of its attributes waiting.
     async fn look(&mut self, classes_changed: bool) {
-        let (classes, root) = (Arc::clone(&self.classes), self.source.host_root.clone());
+        let (classes, root) = (
+            Arc::clone(&self.classes),
+            self.source.config.host_root.clone(),
+        );
         let looking = tokio::task::spawn_blocking(move || match RealHost::open(&root) {
             Ok(host) => scan(&classes, &host),
             Err(error) => Scan {

@@ -17,6 +17,8 @@ pub struct Resource {
     pub class: ClassName,
     /// The variable by which a container of that class asks for devices.
     pub request_env: EnvName,
+    /// The variable that tells a container how many shares it has.
+    pub count_env: Option<EnvName>,
     devices: Vec<AdvertisedDevice>,
     /// Positions in `devices`, sorted by id.
     by_id: Vec<u32>,
@@ -46,6 +48,7 @@ impl Resource {
         name: ResourceName,
         class: ClassName,
         request_env: EnvName,
+        count_env: Option<EnvName>,
         devices: Vec<AdvertisedDevice>,
     ) -> Self {
         let mut by_id: Vec<u32> = (0..).take(devices.len()).collect();
@@ -54,6 +57,7 @@ impl Resource {
             name,
             class,
             request_env,
+            count_env,
             devices,
             by_id,
         }

@@ -38,7 +38,7 @@ pub fn scan(classes: &[DeviceClass], host: &dyn HostView) -> Scan {
         for device in inventory.devices {
             match found.entry(device.resource.clone()) {
                 Entry::Vacant(place) => {
-                    place.insert((class, vec![advertised(device)]));
+                    place.insert((class, advertised(device)));
                 }
                 Entry::Occupied(place) if place.get().0.name != class.name => {
                     let (owner, resource) = (&place.get().0.name, place.key());
@@ -47,15 +47,23 @@ pub fn scan(classes: &[DeviceClass], host: &dyn HostView) -> Scan {
                         "{class}: {id}: {resource} is of class {owner} already"
                     ));
                 }
-                Entry::Occupied(mut place) => place.get_mut().1.push(advertised(device)),
+                Entry::Occupied(mut place) => place.get_mut().1.extend(advertised(device)),
             }
         }
     }
     let inventory = found.into_iter().map(|(name, (class, devices))| {
         let env = class.spec.request.env.clone();
+        let sharing = class.spec.sharing.as_ref();
+        let count_env = sharing.and_then(|sharing| sharing.count_env.clone());
         (
             name.clone(),
-            Arc::new(Resource::new(name, class.name.clone(), env, devices)),
+            Arc::new(Resource::new(
+                name,
+                class.name.clone(),
+                env,
+                count_env,
+                devices,
+            )),
         )
     });
     Scan {
@@ -64,21 +72,45 @@ pub fn scan(classes: &[DeviceClass], host: &dyn HostView) -> Scan {
     }
 }
 
-fn advertised(device: Device) -> AdvertisedDevice {
-    let Device {
+/// A device, or each of its shares.
+fn advertised(device: Device) -> Vec<AdvertisedDevice> {
+    let shared = device.replicas.is_some();
+    let share = |id| AdvertisedDevice {
         id,
-        health,
-        numa,
-        group,
-        env,
-        ..
-    } = device;
-    AdvertisedDevice {
-        id,
-        health,
-        numa,
-        group,
-        share_of: None,
-        env,
+        health: device.health.clone(),
+        numa: device.numa,
+        group: device.group.clone(),
+        share_of: shared.then(|| device.id.clone()),
+        env: device.env.clone(),
+    };
+    device.offered_ids().into_iter().map(share).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use device_class::host::RecordedHost;
+
+    use super::*;
+    use crate::service::allocate::container;
+
+    #[test]
+    fn shares_are_devices_of_their_own_that_tell_their_number() {
+        let text = "version = 1\nresource = 'x.com/mem'\nrequest = { env = 'X' }\n\
+                    device = { id = 'x-{index}' }\n[[discover]]\ncount = 2\n\
+                    [sharing]\nreplicas = 3\ncount_env = 'X_COUNT'\n";
+        let name = "x".to_owned().try_into().unwrap();
+        let class = DeviceClass::parse(name, "x.toml".as_ref(), text).unwrap();
+        let scan = scan(&[class], &RecordedHost::default());
+        let resource = scan.inventory.values().next().unwrap();
+        let ids: Vec<&str> = resource.devices().iter().map(|d| d.id.as_str()).collect();
+        assert_eq!(
+            ids,
+            ["x-0::0", "x-0::1", "x-0::2", "x-1::0", "x-1::1", "x-1::2"]
+        );
+        assert_eq!(resource.devices()[4].hardware().as_str(), "x-1");
+        let asked = ["x-0::2".to_owned(), "x-1::0".to_owned()];
+        let answer = container(resource, &asked).unwrap();
+        assert_eq!(answer.envs["X"], "x-0::2,x-1::0");
+        assert_eq!(answer.envs["X_COUNT"], "2");
     }
 }

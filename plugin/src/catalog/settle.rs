@@ -93,7 +93,13 @@ fn vanished(device: &AdvertisedDevice) -> AdvertisedDevice {
 impl Resource {
     fn with_devices(&self, devices: Vec<AdvertisedDevice>) -> Resource {
         let (name, class) = (self.name.clone(), self.class.clone());
-        Resource::new(name, class, self.request_env.clone(), devices)
+        Resource::new(
+            name,
+            class,
+            self.request_env.clone(),
+            self.count_env.clone(),
+            devices,
+        )
     }
 }
 

@@ -103,6 +103,9 @@ pub fn container(
     let names: Vec<&str> = devices.iter().map(|device| device.id.as_str()).collect();
     let names = names.join(",");
     let mut envs = environment(&devices);
+    if let Some(count) = &resource.count_env {
+        envs.insert(count.to_string(), devices.len().to_string());
+    }
     envs.insert(resource.request_env.to_string(), names.clone());
     let annotation = format!("{ANNOTATION_PREFIX}{}", resource.class);
     Ok(ContainerAllocateResponse {

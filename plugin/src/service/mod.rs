@@ -1,6 +1,6 @@
 //! The device plugin API for one resource, as the kubelet calls it.
 
-mod allocate;
+pub(crate) mod allocate;
 mod plugin_info;
 mod preferred;
 mod streams;
