@@ -25,6 +25,7 @@ pub mod mountinfo;
 pub mod plugin_process;
 pub mod privilege;
 pub mod probe;
+pub mod recorded_host;
 pub mod rootfs;
 pub mod runc;
 pub mod scratch;

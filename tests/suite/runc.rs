@@ -1,5 +1,6 @@
 //! The hook in real containers.
 
+mod classes;
 mod devices;
 mod hidden_calls;
 mod hostile;

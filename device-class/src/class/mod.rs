@@ -10,6 +10,7 @@ mod mention;
 mod path_template;
 mod prepare;
 mod request;
+mod schema;
 mod sharing;
 mod short_form;
 mod validate;
@@ -26,6 +27,7 @@ pub(crate) use mention::mentions;
 pub use path_template::{PathTemplate, PathTemplateError};
 pub use prepare::{Prepare, Timeout};
 pub use request::{PairSpec, RequestSpec, RequirementSpec};
+pub use schema::JSON_SCHEMA;
 pub use sharing::{MAX_REPLICAS, ReplicaCount, Sharing};
 pub use validate::ClassRuleError;
 

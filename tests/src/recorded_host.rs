@@ -1,0 +1,200 @@
+//! A recorded host made real in a directory: what `device-class/testdata` says
+//! of a machine becomes files, links, nodes and libraries.
+//!
+//! Every node bears the number of one device that this machine has, and every
+//! library is a small one that tells the name by which it was asked for.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::ops::Deref;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::alias_device::AliasDevice;
+use crate::compile::{self, Libc};
+use crate::demo_host::HostDirectory;
+use crate::loader::Wanted;
+use crate::rootfs::make_loader_cache;
+
+/// The function by which a library tells its soname.
+const FUNCTION: &str = "recorded_library_name";
+
+/// A host with the devices of one class. Making one takes root.
+#[derive(Debug)]
+pub struct RecordedHost {
+    directory: HostDirectory,
+    device: AliasDevice,
+}
+
+impl RecordedHost {
+    /// The host of a recording, with this class of the project.
+    pub fn new(class: &str, recording: &str) -> Result<Self> {
+        let (device, _) = AliasDevice::pair()?;
+        let directory = HostDirectory::new()?;
+        directory.add_shipped_class(class)?;
+        let host = Self { directory, device };
+        host.make(recording)?;
+        Ok(host)
+    }
+
+    /// The device that every node stands for.
+    pub fn device(&self) -> AliasDevice {
+        self.device
+    }
+
+    /// How a container asks for one of the libraries.
+    pub fn wanted(soname: &str) -> Wanted {
+        let (soname, function) = (soname.to_string(), FUNCTION.to_string());
+        Wanted { soname, function }
+    }
+
+    /// Makes a program of the host.
+    pub fn add_program(&self, path: &str, script: &str) -> Result<()> {
+        self.directory.add_file(path, script)?;
+        let program = self.root().join(path.trim_start_matches('/'));
+        fs::set_permissions(&program, PermissionsExt::from_mode(0o755))?;
+        Ok(())
+    }
+
+    /// Links come first, since other paths may lead through them.
+    fn make(&self, recording: &str) -> Result<()> {
+        let entries = parse(recording)?;
+        let (links, others): (Vec<_>, Vec<_>) =
+            entries.iter().partition(|entry| entry.kind == "link");
+        for entry in links.iter().chain(&others) {
+            self.make_one(entry, &entries)
+                .with_context(|| format!("cannot make {} {}", entry.kind, entry.path))?;
+        }
+        let directories: BTreeSet<_> = entries
+            .iter()
+            .filter(|entry| entry.kind == "lib")
+            .filter_map(|entry| Path::new(&entry.value).parent())
+            .collect();
+        let directories: Vec<_> = directories
+            .iter()
+            .map(|d| d.display().to_string())
+            .collect();
+        fs::write(
+            self.root().join("etc/ld.so.conf"),
+            directories.join("\n") + "\n",
+        )?;
+        make_loader_cache(&self.root())
+    }
+
+    fn make_one(&self, entry: &Entry, all: &[Entry]) -> Result<()> {
+        if entry.kind == "lib" {
+            return Ok(());
+        }
+        let path = self.place(&entry.path)?;
+        match entry.kind.as_str() {
+            "dir" => fs::create_dir_all(path)?,
+            "char" | "block" => self.device.make_node(&path)?,
+            "link" => symlink(&entry.value, path)?,
+            "other" => drop(UnixListener::bind(path)?),
+            "file" if entry.path.contains(".so") => library(&path, &soname(entry, all))?,
+            "file" => fs::write(path, &entry.content)?,
+            kind => bail!("unknown kind `{kind}`"),
+        }
+        Ok(())
+    }
+
+    /// Where a path of the recording is, with its directory made. Absolute
+    /// links would lead to this machine's own files; recordings have none.
+    fn place(&self, path: &str) -> Result<PathBuf> {
+        let path = self.root().join(path.trim_start_matches('/'));
+        if let Some(parent) = path.parent() {
+            make_directories(parent)?;
+        }
+        Ok(path)
+    }
+}
+
+impl Deref for RecordedHost {
+    type Target = HostDirectory;
+
+    fn deref(&self) -> &HostDirectory {
+        &self.directory
+    }
+}
+
+/// Makes a directory, and those that links on the way lead to.
+fn make_directories(path: &Path) -> Result<()> {
+    if let Some(parent) = path.parent()
+        && !parent.exists()
+    {
+        make_directories(parent)?;
+    }
+    match fs::read_link(path) {
+        Ok(target) if !path.exists() => {
+            let parent = path.parent().context("the root is a link")?;
+            make_directories(&parent.join(target))
+        }
+        Ok(_) => Ok(()),
+        Err(_) if path.is_dir() => Ok(()),
+        Err(_) => Ok(fs::create_dir(path)?),
+    }
+}
+
+/// One line of a recording.
+#[derive(Debug)]
+struct Entry {
+    kind: String,
+    path: String,
+    value: String,
+    content: String,
+}
+
+fn parse(recording: &str) -> Result<Vec<Entry>> {
+    let mut entries: Vec<Entry> = Vec::new();
+    for line in recording.lines() {
+        if let Some(content) = line.strip_prefix('|') {
+            let file = entries.last_mut().context("content without a file")?;
+            file.content += content.strip_prefix(' ').unwrap_or(content);
+            file.content.push('\n');
+            continue;
+        }
+        let mut words = line.split_whitespace().map(ToString::to_string);
+        let Some(kind) = words.next().filter(|kind| !kind.starts_with('#')) else {
+            continue;
+        };
+        entries.push(Entry {
+            kind,
+            path: words.next().context("an entry without a path")?,
+            value: words.next().unwrap_or_default(),
+            content: String::new(),
+        });
+    }
+    Ok(entries)
+}
+
+/// The name under which the loader's cache has a library's file, by itself or
+/// by a link beside it; else the file's own.
+fn soname(file: &Entry, all: &[Entry]) -> String {
+    let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_string();
+    let own = name(&file.path);
+    let leads_here = |entry: &&Entry| {
+        let link = |other: &Entry| {
+            other.kind == "link" && other.value == own && name(&other.path) == name(&entry.value)
+        };
+        entry.kind == "lib" && (name(&entry.value) == own || all.iter().any(link))
+    };
+    let cached = all.iter().find(leads_here);
+    cached.map_or(own.clone(), |entry| entry.path.clone())
+}
+
+fn library(path: &Path, soname: &str) -> Result<()> {
+    let arguments = [
+        "-shared".to_string(),
+        "-fPIC".to_string(),
+        "-nostdlib".to_string(),
+        format!("-Wl,-soname,{soname}"),
+        format!("-DVERSION_FUNCTION={FUNCTION}"),
+        format!("-DVERSION=\"{soname}\""),
+    ];
+    let built = compile::program("vendor-library.c", Libc::Glibc, &arguments)?;
+    fs::copy(&built, path)?;
+    Ok(())
+}

@@ -1,0 +1,245 @@
+//! Every shipped class, on every host that was recorded for it: what the plan
+//! says is what a real container has.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use harness::binaries;
+use harness::bundle::{Bundle, HookCommand, Stage};
+use harness::captured::Captured;
+use harness::loader::{self, Loaded};
+use harness::probe::{Access, Kind, Questions};
+use harness::recorded_host::RecordedHost;
+use harness::rootfs::Rootfs;
+use serde_json::Value;
+
+use crate::lab::{Lab, asking, on_each_cgroup_version};
+
+on_each_cgroup_version!(every_class_is_injected_as_planned);
+
+/// A class, and a host that was recorded for it.
+struct Case {
+    class: String,
+    directory: PathBuf,
+}
+
+/// What came of a case.
+struct Outcome {
+    devices: usize,
+    steps: usize,
+    seen: usize,
+}
+
+fn every_class_is_injected_as_planned(lab: &Lab) {
+    let mut table = String::new();
+    for case in cases() {
+        let Outcome {
+            devices,
+            steps,
+            seen,
+        } = case.run(lab);
+        let name = case.name();
+        table += &format!("{name:<28} {devices:>10} {steps:>9} {seen:>10}\n");
+    }
+    let head = format!(
+        "{:<28} {:>10} {:>9} {:>10}\n",
+        "class", "discovered", "planned", "injected"
+    );
+    // Past the capture of the test runner: the table is for people. Where
+    // standard error is closed there is nobody to read it.
+    let _ = std::io::stderr().write_all((head + &table).as_bytes());
+}
+
+fn cases() -> Vec<Case> {
+    let testdata = binaries::source_tree().join("device-class/testdata");
+    let mut cases = Vec::new();
+    let mut unseen = vec![testdata.clone()];
+    while let Some(directory) = unseen.pop() {
+        for entry in fs::read_dir(&directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                unseen.push(path);
+            } else if path.ends_with("host.txt") {
+                let below = directory.strip_prefix(&testdata).unwrap();
+                let class = below.iter().next().unwrap().to_str().unwrap().to_string();
+                let directory = directory.clone();
+                cases.push(Case { class, directory });
+            }
+        }
+    }
+    cases.sort_by_key(Case::name);
+    assert!(!cases.is_empty());
+    cases
+}
+
+impl Case {
+    fn name(&self) -> String {
+        let last = self.directory.file_name().unwrap().to_string_lossy();
+        if last == self.class {
+            self.class.clone()
+        } else {
+            format!("{} ({last})", self.class)
+        }
+    }
+
+    fn read(&self, file: &str) -> String {
+        fs::read_to_string(self.directory.join(file)).unwrap()
+    }
+
+    /// The first request of the golden plan that is granted.
+    fn request(&self) -> Vec<(String, String)> {
+        let plan = self.read("plan.txt");
+        let mut lines = plan.lines();
+        let granted = loop {
+            let line = lines
+                .next()
+                .unwrap_or_else(|| panic!("{} grants nothing", self.name()));
+            let answer = lines.clone().next().unwrap_or_default();
+            let refused = answer.starts_with("refused") || answer.starts_with("no request");
+            if let (Some(request), false) = (line.strip_prefix("$ "), refused) {
+                break request;
+            }
+        };
+        let pairs = granted.split(' ').filter_map(|pair| pair.split_once('='));
+        pairs
+            .map(|(name, value)| (name.to_string(), value.to_string()))
+            .collect()
+    }
+
+    fn run(&self, lab: &Lab) -> Outcome {
+        let host = RecordedHost::new(&self.class, &self.read("host.txt")).unwrap();
+        let devices = self.check_discovery(&host);
+        let plan = self.explain(&host);
+        let steps = plan["steps"].as_array().unwrap();
+        for step in steps {
+            add_programmer(&host, step);
+        }
+        let mut questions = Questions::new();
+        for path in places(steps).keys() {
+            questions = questions.path(path);
+        }
+        let bundle = self.bundle(&host, asking(&questions));
+        let report = lab.probe(&bundle);
+        for (path, kind) in places(steps) {
+            let seen = report.path(&path).unwrap();
+            let of = format!("{}: {}", self.name(), path.display());
+            assert_eq!(seen.kind, kind, "{of}");
+            if kind == Kind::CharacterDevice {
+                let number = seen.device.unwrap();
+                let device = host.device();
+                assert_eq!(
+                    (number.major, number.minor),
+                    (device.major, device.minor),
+                    "{of}"
+                );
+                assert_eq!(seen.read, Access::Granted, "{of}");
+            }
+        }
+        self.check_libraries(lab, &host, steps);
+        Outcome {
+            devices,
+            steps: steps.len(),
+            seen: steps.len(),
+        }
+    }
+
+    /// The directory made real has the devices that the recording has.
+    fn check_discovery(&self, host: &RecordedHost) -> usize {
+        let listed = boathook(host, &["list", "--json"]);
+        let listed: Value = serde_json::from_str(&listed).unwrap();
+        let mine = listed.as_array().unwrap().iter();
+        let found: Vec<&str> = mine
+            .filter(|device| device["class"] == self.class.as_str())
+            .map(|device| device["id"].as_str().unwrap())
+            .collect();
+        let golden = self.read("inventory.txt");
+        let expected: Vec<&str> = golden
+            .lines()
+            .filter(|line| !line.starts_with("warning: "))
+            .filter_map(|line| line.split_whitespace().next())
+            .collect();
+        assert_eq!(found, expected, "{}", self.name());
+        found.len()
+    }
+
+    fn explain(&self, host: &RecordedHost) -> Value {
+        let bundle = self.bundle(host, vec!["true".to_string()]);
+        let directory = bundle.directory().to_str().unwrap();
+        let printed = boathook(host, &["explain", "--json", "--bundle", directory]);
+        serde_json::from_str(&printed).unwrap()
+    }
+
+    fn bundle(&self, host: &RecordedHost, command: Vec<String>) -> Bundle {
+        let stage = Stage::CreateRuntime;
+        let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
+        let mut builder = Bundle::builder(Rootfs::Glibc)
+            .hook(stage, hook)
+            .args(command);
+        for (name, value) in self.request() {
+            builder = builder.env(&name, &value);
+        }
+        builder.build().unwrap()
+    }
+
+    /// Programs in the container load the libraries by their names.
+    fn check_libraries(&self, lab: &Lab, host: &RecordedHost, steps: &[Value]) {
+        let loaders = steps.iter().filter(|step| step["action"] == "loader");
+        let names = loaders.flat_map(|step| step["libraries"].as_array().unwrap());
+        let names = names.map(|pair| pair[0].as_str().unwrap().to_string());
+        let wanted: Vec<_> = names.map(|name| RecordedHost::wanted(&name)).collect();
+        if wanted.is_empty() {
+            return;
+        }
+        let bundle = self.bundle(host, loader::command(&wanted));
+        for loaded in loader::parse(&lab.run(&bundle)).unwrap() {
+            let found = matches!(loaded, Loaded::Found { .. });
+            assert!(found, "{}: {loaded:?}", self.name());
+        }
+    }
+}
+
+/// What the steps put where.
+fn places(steps: &[Value]) -> BTreeMap<PathBuf, Kind> {
+    let mut places = BTreeMap::new();
+    for step in steps {
+        let mount = Path::new(step["mount"]["destination"].as_str().unwrap_or_default());
+        let (path, kind) = match step["action"].as_str().unwrap() {
+            "node" => {
+                let path = step["device"]["path"].as_str().unwrap();
+                (Path::new(path), Kind::CharacterDevice)
+            }
+            "directory" => (mount, Kind::Directory),
+            "file" if mount.ends_with("socket") => (mount, Kind::Other),
+            "file" | "library" => (mount, Kind::File),
+            _ => continue,
+        };
+        places.insert(path.to_path_buf(), kind);
+    }
+    places
+}
+
+/// A program that does what the step wants of it.
+fn add_programmer(host: &RecordedHost, step: &Value) {
+    if step["action"] == "prepare" {
+        let text = |key: &str| step[key].as_str().unwrap().to_string();
+        let file = host.root().join(text("file").trim_start_matches('/'));
+        let script = format!("#!/bin/sh\necho {} > {}\n", text("wanted"), file.display());
+        host.add_program(&text("program"), &script).unwrap();
+    }
+}
+
+fn boathook(host: &RecordedHost, arguments: &[&str]) -> String {
+    let mut command = Command::new(binaries::program("boathook").unwrap());
+    command
+        .arg("--config")
+        .arg(host.config_file())
+        .args(arguments);
+    Captured::run(&mut command)
+        .unwrap()
+        .success()
+        .unwrap()
+        .stdout
+}
