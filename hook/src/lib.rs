@@ -12,6 +12,7 @@ pub mod grant;
 pub mod loader;
 pub mod log;
 pub mod mount;
+mod mountinfo;
 pub mod oci;
 pub mod process;
 mod program_dirs;

@@ -85,7 +85,7 @@ pub struct DeviceNumber {
 }
 
 /// The two sorts of device nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DeviceKind {
     /// A stream of bytes, as most accelerators.
     Character,

@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use device_class::host::{DeviceKind, DeviceNumber};
 use device_class::plan::{Action, InjectionPlan};
 use nix::sys::stat::Mode;
 use nix::unistd::{Gid, Uid};
 use oci_spec::runtime::{LinuxDevice, LinuxDeviceType, Mount};
 
 use super::ApplyError;
-use crate::container::{DeviceAccess, DeviceNumber, FileKind};
+use crate::container::{DeviceAccess, FileKind};
 use crate::mount::{Attributes, Depth, HostFile, HostRoot, KernelCalls, Source};
 
 /// A step of the plan, ready for the container's mount namespace.
@@ -124,7 +125,10 @@ fn node(
     };
     let file = host.file(source)?;
     let number = DeviceNumber {
-        block: device.typ() == LinuxDeviceType::B,
+        kind: match device.typ() {
+            LinuxDeviceType::B => DeviceKind::Block,
+            _ => DeviceKind::Character,
+        },
         major: number(device.major())?,
         minor: number(device.minor())?,
     };
@@ -192,7 +196,7 @@ mod tests {
             (node(&gone, 1, 3), "does not exist on the host"),
             (
                 node(null, 1, 5),
-                "is character device 1:3 on the host, and not character device 1:5",
+                "is the device c 1:3 on the host, and not c 1:5",
             ),
             (node(&directory, 1, 3), "is a directory"),
             (library(&gone), "does not exist on the host"),

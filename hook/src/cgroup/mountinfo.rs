@@ -1,12 +1,11 @@
-//! `mountinfo` of a process: where the hierarchies of cgroups are mounted.
-//!
-//! Format: proc_pid_mountinfo(5).
+//! Where the hierarchies of cgroups are mounted.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 
 use super::membership::Hierarchy;
+use crate::mountinfo::MountLine;
 
 /// A mount of a hierarchy, or of a part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,24 +40,19 @@ pub(super) fn mounts(content: &[u8], hierarchy: Hierarchy) -> Vec<CgroupMount> {
     mounts
 }
 
-/// Reads `ID PARENT DEV ROOT POINT OPTIONS [FIELDS] - TYPE SOURCE SUPER_OPTIONS`.
+/// A line that is a mount of `hierarchy`.
 fn mount(line: &[u8], hierarchy: Hierarchy) -> Option<CgroupMount> {
-    let mut fields = line.split(|byte| *byte == b' ');
-    let (root, point) = (fields.nth(3)?, fields.next()?);
-    fields.find(|field| *field == b"-")?;
-    let (fs_type, super_options) = (fields.next()?, fields.nth(1)?);
+    let line = MountLine::split(line)?;
     let found = match hierarchy {
-        Hierarchy::Unified => fs_type == b"cgroup2",
+        Hierarchy::Unified => line.fs_type == b"cgroup2",
         Hierarchy::V1Devices => {
-            fs_type == b"cgroup"
-                && super_options
-                    .split(|byte| *byte == b',')
-                    .any(|option| option == b"devices")
+            let mut options = line.super_options.split(|byte| *byte == b',');
+            line.fs_type == b"cgroup" && options.any(|option| option == b"devices")
         }
     };
     found.then(|| CgroupMount {
-        root: unescape(root),
-        point: unescape(point),
+        root: unescape(line.root),
+        point: unescape(line.point),
     })
 }
 

@@ -2,18 +2,10 @@
 
 use std::fmt;
 
+pub use device_class::host::DeviceKind;
 use oci_spec::runtime::{LinuxDeviceCgroup, LinuxDeviceType};
 
 use super::error::RuleError;
-
-/// Block or character device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum DeviceKind {
-    /// A block device.
-    Block,
-    /// A character device.
-    Char,
-}
 
 /// What may be done with a device; never nothing.
 ///
@@ -166,7 +158,7 @@ impl fmt::Display for DeviceRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.kind {
             DeviceKind::Block => 'b',
-            DeviceKind::Char => 'c',
+            DeviceKind::Character => 'c',
         };
         write!(f, "{kind} {}:{} {}", self.major, self.minor, self.access)
     }
@@ -183,7 +175,7 @@ impl TryFrom<&LinuxDeviceCgroup> for DeviceRule {
         let kind = match rule.typ() {
             Some(LinuxDeviceType::B) => DeviceKind::Block,
             // `u`, unbuffered, is mknod(1)'s other word for a character device.
-            Some(LinuxDeviceType::C | LinuxDeviceType::U) => DeviceKind::Char,
+            Some(LinuxDeviceType::C | LinuxDeviceType::U) => DeviceKind::Character,
             _ => return Err(RuleError::NotExact(rule.to_string())),
         };
         let (Some(major @ 0..), Some(minor @ 0..)) = (rule.major(), rule.minor()) else {
@@ -321,10 +313,10 @@ mod tests {
             DeviceRule::new(kind, 10, minor, Access::parse(access).unwrap()).unwrap()
         };
         let merged = merge(&[
-            rule(DeviceKind::Char, 1, "r"),
-            rule(DeviceKind::Char, 2, "r"),
+            rule(DeviceKind::Character, 1, "r"),
+            rule(DeviceKind::Character, 2, "r"),
             rule(DeviceKind::Block, 1, "m"),
-            rule(DeviceKind::Char, 1, "w"),
+            rule(DeviceKind::Character, 1, "w"),
         ]);
         let lines: Vec<_> = merged.iter().map(ToString::to_string).collect();
         assert_eq!(lines, ["c 10:1 rw", "c 10:2 r", "b 10:1 m"]);

@@ -29,16 +29,16 @@ pub(super) struct SpecRule {
 /// Left out is what only some of them allow: `/dev/net/tun` (runc, but for 1.2.0
 /// to 1.2.3; crun no longer) and `/dev/console` (crun).
 const RUNTIME_DEFAULTS: &[SpecRule] = &[
-    default_rule(DeviceKind::Char, None, None, Access::MKNOD),
+    default_rule(DeviceKind::Character, None, None, Access::MKNOD),
     default_rule(DeviceKind::Block, None, None, Access::MKNOD),
-    default_rule(DeviceKind::Char, Some(1), Some(3), Access::ALL), // null
-    default_rule(DeviceKind::Char, Some(1), Some(5), Access::ALL), // zero
-    default_rule(DeviceKind::Char, Some(1), Some(7), Access::ALL), // full
-    default_rule(DeviceKind::Char, Some(1), Some(8), Access::ALL), // random
-    default_rule(DeviceKind::Char, Some(1), Some(9), Access::ALL), // urandom
-    default_rule(DeviceKind::Char, Some(5), Some(0), Access::ALL), // tty
-    default_rule(DeviceKind::Char, Some(5), Some(2), Access::ALL), // ptmx
-    default_rule(DeviceKind::Char, Some(136), None, Access::ALL),  // pts/*
+    default_rule(DeviceKind::Character, Some(1), Some(3), Access::ALL), // null
+    default_rule(DeviceKind::Character, Some(1), Some(5), Access::ALL), // zero
+    default_rule(DeviceKind::Character, Some(1), Some(7), Access::ALL), // full
+    default_rule(DeviceKind::Character, Some(1), Some(8), Access::ALL), // random
+    default_rule(DeviceKind::Character, Some(1), Some(9), Access::ALL), // urandom
+    default_rule(DeviceKind::Character, Some(5), Some(0), Access::ALL), // tty
+    default_rule(DeviceKind::Character, Some(5), Some(2), Access::ALL), // ptmx
+    default_rule(DeviceKind::Character, Some(136), None, Access::ALL),  // pts/*
 ];
 
 const fn default_rule(
@@ -100,7 +100,7 @@ impl SpecRule {
         let kind = match rule.typ().unwrap_or_default() {
             LinuxDeviceType::A => None,
             LinuxDeviceType::B => Some(DeviceKind::Block),
-            LinuxDeviceType::C | LinuxDeviceType::U => Some(DeviceKind::Char),
+            LinuxDeviceType::C | LinuxDeviceType::U => Some(DeviceKind::Character),
             LinuxDeviceType::P => return None,
         };
         Some(Self {
@@ -127,7 +127,7 @@ impl SpecRule {
             // runc and cgroup v1 take `a` to mean everything, whatever follows.
             LinuxDeviceType::A | LinuxDeviceType::P => return Some(all),
             LinuxDeviceType::B => Some(DeviceKind::Block),
-            LinuxDeviceType::C | LinuxDeviceType::U => Some(DeviceKind::Char),
+            LinuxDeviceType::C | LinuxDeviceType::U => Some(DeviceKind::Character),
         };
         Some(Self {
             kind,
@@ -191,7 +191,7 @@ mod tests {
         let expected = [
             DENY_ALL,
             default_rule(
-                DeviceKind::Char,
+                DeviceKind::Character,
                 Some(195),
                 None,
                 Access::parse("rw").unwrap(),
@@ -222,13 +222,13 @@ mod tests {
                 r#"[{"allow":false,"type":"c","major":1,"minor":3,"access":"rx"}]"#,
                 Some(SpecRule {
                     allow: false,
-                    ..default_rule(DeviceKind::Char, Some(1), Some(3), Access::ALL)
+                    ..default_rule(DeviceKind::Character, Some(1), Some(3), Access::ALL)
                 }),
             ),
             (
                 r#"[{"allow":true,"type":"c","major":1,"minor":3,"access":"rx"}]"#,
                 Some(default_rule(
-                    DeviceKind::Char,
+                    DeviceKind::Character,
                     Some(1),
                     Some(3),
                     Access::READ,
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn added_rules_come_last() {
-        let rule = DeviceRule::new(DeviceKind::Char, 10, 183, Access::READ).unwrap();
+        let rule = DeviceRule::new(DeviceKind::Character, 10, 183, Access::READ).unwrap();
         let rules = SpecRules::of_container([]).and_allow(&[rule]);
         assert_eq!(rules.rules().last(), Some(&SpecRule::from(&rule)));
     }

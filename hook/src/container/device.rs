@@ -1,7 +1,6 @@
 //! Device nodes made inside a root.
 
-use std::fmt;
-
+use device_class::host::{DeviceKind, DeviceNumber};
 use nix::errno::Errno;
 use nix::fcntl::AtFlags;
 use nix::sys::stat::{Mode, SFlag, makedev, mknodat};
@@ -9,40 +8,21 @@ use nix::unistd::{Gid, Uid, fchownat};
 
 use super::{Directory, FileKind, Handle, Name, Result};
 
-/// What a device node stands for: its kind and its two numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct DeviceNumber {
-    /// A block device, and not a character device.
-    pub block: bool,
-    /// The driver's number.
-    pub major: u32,
-    /// The number the driver gives to the device.
-    pub minor: u32,
-}
-
-impl DeviceNumber {
-    /// What `handle` stands for. None if it is no device node.
-    #[must_use]
-    pub fn of(handle: &Handle) -> Option<Self> {
-        let rdev = handle.stat().st_rdev;
-        handle.kind().is_device().then(|| Self {
-            block: handle.kind() == FileKind::BlockDevice,
-            // The kernel's own numbers have 12 and 20 bits.
-            major: nix::sys::stat::major(rdev) as u32,
-            minor: nix::sys::stat::minor(rdev) as u32,
-        })
-    }
-
-    fn dev(self) -> u64 {
-        makedev(self.major.into(), self.minor.into())
-    }
-}
-
-impl fmt::Display for DeviceNumber {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = if self.block { "block" } else { "character" };
-        write!(f, "{kind} device {}:{}", self.major, self.minor)
-    }
+/// What `handle` stands for. None if it is no device node.
+#[must_use]
+pub fn device_number(handle: &Handle) -> Option<DeviceNumber> {
+    let kind = match handle.kind() {
+        FileKind::CharDevice => DeviceKind::Character,
+        FileKind::BlockDevice => DeviceKind::Block,
+        _ => return None,
+    };
+    let rdev = handle.stat().st_rdev;
+    Some(DeviceNumber {
+        kind,
+        // The kernel's own numbers have 12 and 20 bits.
+        major: nix::sys::stat::major(rdev) as u32,
+        minor: nix::sys::stat::minor(rdev) as u32,
+    })
 }
 
 /// Who may use a device node.
@@ -71,12 +51,12 @@ impl Directory {
         device: DeviceNumber,
         access: DeviceAccess,
     ) -> Result<()> {
-        let kind = if device.block {
-            SFlag::S_IFBLK
-        } else {
-            SFlag::S_IFCHR
+        let kind = match device.kind {
+            DeviceKind::Block => SFlag::S_IFBLK,
+            DeviceKind::Character => SFlag::S_IFCHR,
         };
-        let made = match mknodat(self, name.as_os_str(), kind, access.mode, device.dev()) {
+        let number = makedev(device.major.into(), device.minor.into());
+        let made = match mknodat(self, name.as_os_str(), kind, access.mode, number) {
             Ok(()) => true,
             Err(Errno::EEXIST) => false,
             Err(errno) => {
@@ -86,7 +66,7 @@ impl Directory {
         };
         // Whatever has the name now is checked, and then changed by handle.
         let handle = self.existing(name)?;
-        if DeviceNumber::of(&handle) != Some(device) {
+        if device_number(&handle) != Some(device) {
             return Err(self.occupied(name, handle.kind()));
         }
         let owner = (handle.stat().st_uid, handle.stat().st_gid);

@@ -29,7 +29,7 @@ mod target;
 mod walk;
 
 pub use creator::Owner;
-pub use device::{DeviceAccess, DeviceNumber};
+pub use device::{DeviceAccess, device_number};
 pub use directory::Directory;
 pub use error::Error;
 pub use handle::{FileKind, Handle, Identity};

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::Path;
 use std::rc::Rc;
 
+use device_class::host::DeviceNumber;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
@@ -12,8 +13,8 @@ use nix::sys::stat::Mode;
 use super::creator::Creator;
 use super::path::split_leaf;
 use super::{
-    DeviceAccess, DeviceNumber, Directory, Error, FileKind, Handle, Name, Owner, Procfs, Resolver,
-    Result, RootDir, Target,
+    DeviceAccess, Directory, Error, FileKind, Handle, Name, Owner, Procfs, Resolver, Result,
+    RootDir, Target,
 };
 
 /// The mode of directories made on the way to something else.

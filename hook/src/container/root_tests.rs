@@ -1,5 +1,6 @@
 //! Operations on a root in a temporary directory, with both resolvers.
 
+use device_class::host::{DeviceKind, DeviceNumber};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
@@ -328,7 +329,7 @@ fn device_nodes_are_made_once() {
         return;
     }
     let null = DeviceNumber {
-        block: false,
+        kind: DeviceKind::Character,
         major: 1,
         minor: 3,
     };

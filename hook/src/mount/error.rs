@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
+use device_class::host::DeviceNumber;
 use nix::errno::Errno;
 
 use super::MountInfoError;
-use crate::container::{self, DeviceNumber, FileKind};
+use crate::container::{self, FileKind};
 
 /// Why a source could not be opened, or could not be mounted.
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +44,7 @@ pub enum Error {
         wanted: FileKind,
     },
     /// A device node of the host stands for another device than it should.
-    #[error("{} is {found} on the host, and not {wanted}", path.display())]
+    #[error("{} is the device {found} on the host, and not {wanted}", path.display())]
     Device {
         /// The path that was asked for.
         path: PathBuf,

@@ -4,8 +4,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use device_class::host::{DeviceKind, DeviceNumber};
+
 use super::{Error, Result};
-use crate::container::{DeviceNumber, FileKind, Handle, Identity, Resolver, RootDir};
+use crate::container::{FileKind, Handle, Identity, Resolver, RootDir, device_number};
 
 /// The host's root directory, or a directory with a tree like it (`/host`, a
 /// driver's root). Paths are resolved in it and never out of it.
@@ -117,17 +119,16 @@ impl HostFile {
     /// [`Error::Kind`] if it is no device node, [`Error::Device`] if it stands
     /// for another device.
     pub fn expect_device(&self, wanted: DeviceNumber) -> Result<()> {
-        match DeviceNumber::of(&self.handle) {
+        match device_number(&self.handle) {
             Some(found) if found == wanted => Ok(()),
             Some(found) => Err(Error::Device {
                 path: self.path.clone(),
                 found,
                 wanted,
             }),
-            None => self.expect_kind(if wanted.block {
-                FileKind::BlockDevice
-            } else {
-                FileKind::CharDevice
+            None => self.expect_kind(match wanted.kind {
+                DeviceKind::Block => FileKind::BlockDevice,
+                DeviceKind::Character => FileKind::CharDevice,
             }),
         }
     }
@@ -144,7 +145,7 @@ mod tests {
     use super::*;
 
     const NULL: DeviceNumber = DeviceNumber {
-        block: false,
+        kind: DeviceKind::Character,
         major: 1,
         minor: 3,
     };
@@ -163,7 +164,7 @@ mod tests {
             let error = file.expect_device(DeviceNumber { minor: 5, ..NULL });
             assert_eq!(
                 error.unwrap_err().to_string(),
-                "/dev/null is character device 1:3 on the host, and not character device 1:5"
+                "/dev/null is the device c 1:3 on the host, and not c 1:5"
             );
             let error = file.expect_kind(FileKind::Regular);
             assert_eq!(

@@ -1,4 +1,6 @@
-//! The kernel's list of mounts (`/proc/self/mountinfo`, proc_pid_mountinfo(5)).
+//! The kernel's list of mounts, as far as mounts spread.
+
+use crate::mountinfo::MountLine;
 
 /// What is known of one mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,25 +46,13 @@ impl MountTable {
     }
 }
 
-/// `36 35 98:0 /root /mount/point options [tag[:value]]... - type source super`.
-/// Spaces in a field are written as `\040`.
 fn entry(line: &[u8]) -> Option<MountEntry> {
-    let mut fields = line.split(|byte| *byte == b' ');
-    let id = number(fields.next()?)?;
-    let parent = number(fields.next()?)?;
-    let mut shared = false;
-    let mut tags = fields.skip(4);
-    loop {
-        match tags.next()? {
-            b"-" => break,
-            tag => shared |= tag.starts_with(b"shared:"),
-        }
-    }
-    Some(MountEntry { id, parent, shared })
-}
-
-fn number(field: &[u8]) -> Option<u64> {
-    std::str::from_utf8(field).ok()?.parse().ok()
+    let line = MountLine::split(line)?;
+    Some(MountEntry {
+        id: line.id,
+        parent: line.parent,
+        shared: line.shared,
+    })
 }
 
 #[cfg(test)]

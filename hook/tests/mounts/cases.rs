@@ -6,7 +6,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use hook::container::{DeviceNumber, FileKind, Name};
+use device_class::host::{DeviceKind, DeviceNumber};
+use hook::container::{FileKind, Name};
 use hook::mount::{Attributes, Depth, Error, KernelCalls, TmpfsOptions};
 use nix::mount::{MsFlags, mount};
 use nix::sys::stat::Mode;
@@ -58,7 +59,7 @@ fn device_node(scene: &Scene) -> Result<()> {
     let host = scene.host()?;
     let file = host.root.file(Path::new("null0"))?;
     let null = DeviceNumber {
-        block: false,
+        kind: DeviceKind::Character,
         major: 1,
         minor: 3,
     };

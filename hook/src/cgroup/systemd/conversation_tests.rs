@@ -31,7 +31,7 @@ fn allow_null(answers: Vec<Answer>) -> (Result<UnitOutcome, SystemdError>, Vec<V
     let dir = tempfile::tempdir().unwrap();
     let server = serve(&dir.path().join("private"), GUID, answers);
     let mut systemd = Systemd::new(host(dir.path()));
-    let report = systemd.allow(&scope(), &[device(DeviceKind::Char, 1, 3, "rw")]);
+    let report = systemd.allow(&scope(), &[device(DeviceKind::Character, 1, 3, "rw")]);
     drop(systemd);
     (report.map(|report| report.outcome), server.join().unwrap())
 }
@@ -50,7 +50,7 @@ fn writes_calls_byte_for_byte() {
     ];
     let server = serve(&dir.path().join("private"), GUID, answers);
     let rules = [
-        device(DeviceKind::Char, 10, 183, "rw"),
+        device(DeviceKind::Character, 10, 183, "rw"),
         device(DeviceKind::Block, 8, 0, "r"),
     ];
     let mut systemd = Systemd::new(HostSystemd {
@@ -117,7 +117,7 @@ fn greets_a_bus() {
     let bus = serve(&dir.path().join("bus"), GUID, answers);
     let mut systemd = Systemd::new(host(dir.path()));
     let report = systemd
-        .allow(&scope(), &[device(DeviceKind::Char, 1, 3, "rw")])
+        .allow(&scope(), &[device(DeviceKind::Character, 1, 3, "rw")])
         .unwrap();
     assert_eq!(report.outcome, UnitOutcome::Unrestricted);
     private.join().unwrap();
@@ -179,7 +179,7 @@ fn keeps_letters_that_a_unit_had() {
         policy: "strict".into(),
         allowed: vec![("/dev/char/1:3".into(), "rm".into())],
     };
-    let entries = missing(&policy, &[device(DeviceKind::Char, 1, 3, "rw")]);
+    let entries = missing(&policy, &[device(DeviceKind::Character, 1, 3, "rw")]);
     assert_eq!(entries, [("/dev/char/1:3".into(), "rwm".into())]);
 }
 
@@ -207,7 +207,7 @@ fn an_old_systemd_gets_links_where_they_can_be_made() {
             ..host(dir.path())
         });
         let report = systemd
-            .allow(&scope(), &[device(DeviceKind::Char, 1, 3, "rw")])
+            .allow(&scope(), &[device(DeviceKind::Character, 1, 3, "rw")])
             .unwrap();
         assert_eq!(report.links.len(), links, "{version}: {report}");
         assert_eq!(report.outcome, UnitOutcome::Added { entries: 1 });
@@ -219,7 +219,7 @@ fn an_old_systemd_gets_links_where_they_can_be_made() {
 fn no_systemd_is_no_failure() {
     let dir = tempfile::tempdir().unwrap();
     let mut systemd = Systemd::new(host(dir.path()));
-    let report = systemd.allow(&scope(), &[device(DeviceKind::Char, 1, 3, "r")]);
+    let report = systemd.allow(&scope(), &[device(DeviceKind::Character, 1, 3, "r")]);
     assert_eq!(report.unwrap().outcome, UnitOutcome::NoSystemd);
 }
 

@@ -22,7 +22,7 @@ const SEARCH_LIMIT: usize = 20_000;
 pub(super) fn path(rule: &DeviceRule) -> String {
     let kind = match rule.kind() {
         DeviceKind::Block => "block",
-        DeviceKind::Char => "char",
+        DeviceKind::Character => "char",
     };
     format!("/dev/{kind}/{}:{}", rule.major(), rule.minor())
 }
@@ -82,7 +82,7 @@ fn find_node(dev: &Path, rule: &DeviceRule) -> Option<PathBuf> {
 fn is_device(node: &fs::Metadata, rule: &DeviceRule) -> bool {
     let of_kind = match rule.kind() {
         DeviceKind::Block => node.file_type().is_block_device(),
-        DeviceKind::Char => node.file_type().is_char_device(),
+        DeviceKind::Character => node.file_type().is_char_device(),
     };
     let number = libc::makedev(rule.major(), rule.minor());
     of_kind && node.rdev() == number
@@ -102,14 +102,17 @@ mod tests {
 
     #[test]
     fn names_links_as_udev_does() {
-        assert_eq!(path(&rule(DeviceKind::Char, 10, 183)), "/dev/char/10:183");
+        assert_eq!(
+            path(&rule(DeviceKind::Character, 10, 183)),
+            "/dev/char/10:183"
+        );
         assert_eq!(path(&rule(DeviceKind::Block, 8, 0)), "/dev/block/8:0");
     }
 
     /// The real `/dev` stands in for nodes, which only root can make.
     #[test]
     fn finds_nodes_by_number() {
-        let null = rule(DeviceKind::Char, 1, 3);
+        let null = rule(DeviceKind::Character, 1, 3);
         let found = find_node(Path::new("/dev"), &null).unwrap();
         assert!(is_device(&fs::metadata(found).unwrap(), &null));
         assert_eq!(
@@ -122,7 +125,7 @@ mod tests {
     #[test]
     fn knows_a_link_from_what_only_looks_like_one() {
         let dev = tempfile::tempdir().unwrap();
-        let null = rule(DeviceKind::Char, 1, 3);
+        let null = rule(DeviceKind::Character, 1, 3);
         fs::create_dir(dev.path().join("char")).unwrap();
         let link = dev.path().join("char/1:3");
 
@@ -143,7 +146,7 @@ mod tests {
         if let Err(errno) = mknod(&node, SFlag::S_IFCHR, Mode::S_IRUSR, number) {
             return skip(&format!("cannot make nodes: {errno}"));
         }
-        let null = rule(DeviceKind::Char, 1, 3);
+        let null = rule(DeviceKind::Character, 1, 3);
 
         let link = make(dev.path(), &null).unwrap();
         assert_eq!(link, dev.path().join("char/1:3"));
@@ -154,7 +157,7 @@ mod tests {
     #[test]
     fn says_which_node_is_missing() {
         let dev = tempfile::tempdir().unwrap();
-        let error = make(dev.path(), &rule(DeviceKind::Char, 1, 3)).unwrap_err();
+        let error = make(dev.path(), &rule(DeviceKind::Character, 1, 3)).unwrap_err();
         let expected = format!("no node c 1:3 r under {}", dev.path().display());
         assert_eq!(error.to_string(), expected);
     }

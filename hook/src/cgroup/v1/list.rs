@@ -73,7 +73,7 @@ impl fmt::Display for ListEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.kind {
             DeviceKind::Block => 'b',
-            DeviceKind::Char => 'c',
+            DeviceKind::Character => 'c',
         };
         let number = |number: Option<u32>| match number {
             None => "*".to_owned(),
@@ -90,7 +90,7 @@ impl ListEntry {
         let mut fields = line.split(' ');
         let kind = match fields.next()? {
             "b" => DeviceKind::Block,
-            "c" => DeviceKind::Char,
+            "c" => DeviceKind::Character,
             _ => return None,
         };
         let (major, minor) = fields.next()?.split_once(':')?;
@@ -136,7 +136,13 @@ mod tests {
     const USUAL: &str = "b *:* m\nc *:* m\nc 1:3 rwm\nc 136:* rwm\nc 10:183 r\n";
 
     fn rule(minor: u32, access: &str) -> DeviceRule {
-        DeviceRule::new(DeviceKind::Char, 10, minor, Access::parse(access).unwrap()).unwrap()
+        DeviceRule::new(
+            DeviceKind::Character,
+            10,
+            minor,
+            Access::parse(access).unwrap(),
+        )
+        .unwrap()
     }
 
     #[test]

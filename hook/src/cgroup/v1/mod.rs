@@ -142,7 +142,13 @@ mod tests {
     const USUAL: &str = "b *:* m\nc *:* m\nc 1:3 rwm\nc 136:* rwm\nc 10:183 r\n";
 
     fn rule(minor: u32, access: &str) -> DeviceRule {
-        DeviceRule::new(DeviceKind::Char, 10, minor, Access::parse(access).unwrap()).unwrap()
+        DeviceRule::new(
+            DeviceKind::Character,
+            10,
+            minor,
+            Access::parse(access).unwrap(),
+        )
+        .unwrap()
     }
 
     /// A cgroup `mount/pod/container` made of plain files.

@@ -30,7 +30,13 @@ fn cgroup(mount: &str, dir: &str) -> CgroupDir {
 }
 
 fn rule(minor: u32, access: &str) -> DeviceRule {
-    DeviceRule::new(DeviceKind::Char, 10, minor, Access::parse(access).unwrap()).unwrap()
+    DeviceRule::new(
+        DeviceKind::Character,
+        10,
+        minor,
+        Access::parse(access).unwrap(),
+    )
+    .unwrap()
 }
 
 fn request(minor: u32) -> Request {

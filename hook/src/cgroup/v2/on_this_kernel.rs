@@ -88,7 +88,7 @@ fn usual(shape: &str) -> Vec<Insn> {
 
 fn rule((major, minor): (u32, u32), access: &str) -> DeviceRule {
     let access = Access::parse(access).unwrap();
-    DeviceRule::new(DeviceKind::Char, major, minor, access).unwrap()
+    DeviceRule::new(DeviceKind::Character, major, minor, access).unwrap()
 }
 
 /// What was done at cgroups of ours; other levels are the machine's.

@@ -14,7 +14,7 @@ use crate::cgroup::spec_rules::{SpecRule, SpecRules};
 use crate::sys::bpf::Insn;
 
 fn any_kind() -> impl Strategy<Value = DeviceKind> {
-    prop_oneof![Just(DeviceKind::Block), Just(DeviceKind::Char)]
+    prop_oneof![Just(DeviceKind::Block), Just(DeviceKind::Character)]
 }
 
 fn any_access() -> impl Strategy<Value = Access> {

@@ -15,7 +15,7 @@ use crate::sys::bpf::Insn;
 /// Every kind and access, against numbers that rules name and others.
 fn requests() -> Vec<Request> {
     let mut requests = Vec::new();
-    for kind in [DeviceKind::Block, DeviceKind::Char] {
+    for kind in [DeviceKind::Block, DeviceKind::Character] {
         for access in 0..=7 {
             for major in [1, 10, 11, 136] {
                 for minor in [0, 3, 183, 184, 200] {
@@ -83,11 +83,11 @@ fn old_programs_mean_what_they_should() {
 fn rewritten_programs_admit_the_rules_and_nothing_else() {
     let old = permissions(&usual());
     for rules in [
-        vec![device(DeviceKind::Char, 10, 183, "rw")],
+        vec![device(DeviceKind::Character, 10, 183, "rw")],
         vec![device(DeviceKind::Block, 10, 183, "r")],
         vec![
-            device(DeviceKind::Char, 10, 183, "rwm"),
-            device(DeviceKind::Char, 10, 184, "w"),
+            device(DeviceKind::Character, 10, 183, "rwm"),
+            device(DeviceKind::Character, 10, 184, "w"),
             device(DeviceKind::Block, 11, 0, "rm"),
         ],
     ] {
@@ -110,11 +110,11 @@ fn read_only_stays_read_only() {
     let program = replacement(
         "nothing",
         &deny_everything(),
-        &[device(DeviceKind::Char, 10, 183, "r")],
+        &[device(DeviceKind::Character, 10, 183, "r")],
     );
     for (access, admitted) in [("r", true), ("w", false), ("rw", false), ("rm", false)] {
         let request = Request {
-            kind: DeviceKind::Char,
+            kind: DeviceKind::Character,
             access: Access::parse(access).unwrap().bits(),
             major: 10,
             minor: 183,
@@ -126,7 +126,7 @@ fn read_only_stays_read_only() {
 #[test]
 fn one_rewrite_serves_all_rules() {
     let rules: Vec<_> = (0..40)
-        .map(|minor| device(DeviceKind::Char, 195, minor, "rw"))
+        .map(|minor| device(DeviceKind::Character, 195, minor, "rw"))
         .collect();
     let new = replacement("nothing", &deny_everything(), &rules);
     assert_eq!(judge(&new, &rules), Verdict::Admits);
@@ -137,8 +137,8 @@ fn one_rewrite_serves_all_rules() {
 #[test]
 fn rules_that_are_admitted_are_not_added_again() {
     let (known, other) = (
-        device(DeviceKind::Char, 10, 183, "r"),
-        device(DeviceKind::Char, 10, 229, "r"),
+        device(DeviceKind::Character, 10, 183, "r"),
+        device(DeviceKind::Character, 10, 229, "r"),
     );
     let first = replacement("nothing", &deny_everything(), &[known]);
     let second = replacement("first", &first, &[known, other]);
@@ -162,14 +162,14 @@ fn programs_made_anew_enforce_the_spec() {
         let rules = spec(json);
         check_answers(json, &enforce(&rules), |request| model(&rules, request));
 
-        let added = rules.and_allow(&[device(DeviceKind::Char, 10, 184, "rw")]);
+        let added = rules.and_allow(&[device(DeviceKind::Character, 10, 184, "rw")]);
         check_answers(json, &enforce(&added), |request| model(&added, request));
     }
 }
 
 #[test]
 fn hidden_and_unknown_programs_are_unreadable() {
-    let rules = [device(DeviceKind::Char, 10, 183, "r")];
+    let rules = [device(DeviceKind::Character, 10, 183, "r")];
     let mut calls_if_major_is_7 = replacement("nothing", &deny_everything(), &rules);
     let call = [0x85, 0, 0, 0, 5, 0, 0, 0];
     calls_if_major_is_7.push(call);
@@ -208,7 +208,7 @@ fn hidden_and_unknown_programs_are_unreadable() {
             Verdict::Unreadable,
         ),
     ] {
-        let rules = [device(DeviceKind::Char, 10, 183, asked)];
+        let rules = [device(DeviceKind::Character, 10, 183, asked)];
         assert_eq!(judge(&program, &rules), expected, "{what}");
     }
 }
@@ -223,8 +223,8 @@ fn recorded(bytes: &[u8]) -> Vec<Insn> {
 #[cfg(target_endian = "little")]
 fn real_programs_are_understood() {
     let granted = |rules: &[DeviceRule]| permissions(&SpecRules::of_container([]).and_allow(rules));
-    let tun = device(DeviceKind::Char, 10, 200, "rwm");
-    let hwrng = device(DeviceKind::Char, 10, 183, "rw");
+    let tun = device(DeviceKind::Character, 10, 200, "rwm");
+    let hwrng = device(DeviceKind::Character, 10, 183, "rw");
     // A container that asks for nothing; runc allows tun, which we do not count on.
     let runc = recorded(include_bytes!(
         "../../../testdata/device-programs/runc-1.1.5.xlated"
@@ -240,7 +240,7 @@ fn real_programs_are_understood() {
         covers(&systemd_allows, request)
     });
 
-    let another = device(DeviceKind::Char, 10, 184, "rw");
+    let another = device(DeviceKind::Character, 10, 184, "rw");
     for (what, old, allows) in [
         ("runc", runc, runc_allows),
         ("systemd", systemd, systemd_allows),

@@ -49,7 +49,7 @@ impl Request {
 pub(super) fn kind_number(kind: DeviceKind) -> u32 {
     match kind {
         DeviceKind::Block => 1,
-        DeviceKind::Char => 2,
+        DeviceKind::Character => 2,
     }
 }
 
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn context_holds_access_above_kind() {
         let request = Request {
-            kind: DeviceKind::Char,
+            kind: DeviceKind::Character,
             access: Access::READ.bits() | Access::WRITE.bits(),
             major: 10,
             minor: 0x183,
