@@ -122,7 +122,7 @@ impl TryFrom<String> for PodPattern {
 #[serde(deny_unknown_fields, default)]
 pub struct ClassConfig {
     /// Where the class's driver has its files, such as
-    /// `/run/nvidia/driver` for a driver that runs in a container.
+    /// `/run/vendor/driver` for a driver that runs in a container.
     pub driver_root: Option<PathBuf>,
     /// Whether the plugin offers the class on this host.
     pub offered: Option<bool>,

@@ -20,6 +20,7 @@ pub mod pattern;
 pub mod plan;
 pub mod request;
 pub mod requirement;
+pub mod starter;
 pub mod strict_toml;
 pub mod template;
 

@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use device_class::discover::{self, DriverRoot, Inventory};
-use device_class::host::RecordedHost;
+use device_class::host::{RecordedHost, Recording};
 use device_class::load::{self, ClassSource};
 use device_class::plan::{self, Asked, Authority, Granted};
 use device_class::request::Request;
@@ -142,6 +142,30 @@ fn every_class_finds_and_plans_what_its_golden_files_say() {
             });
             let plans = plans.collect::<Vec<_>>().join("\n");
             expect_test::expect_file![case.join("plan.txt")].assert_eq(&plans);
+        }
+    }
+}
+
+/// A recording of a recording, made by looking at it as discovery and planning
+/// do, has the same devices and gives the same plans.
+#[test]
+fn what_is_looked_at_can_be_recorded() {
+    for class in classes() {
+        for case in cases(&class) {
+            let text = std::fs::read_to_string(case.join("host.txt")).unwrap();
+            let host = RecordedHost::parse(&text).unwrap();
+            let golden = std::fs::read_to_string(case.join("plan.txt")).unwrap();
+            let recording = Recording::new(&host);
+            let look = |view: &dyn HostView| {
+                let asked = requests(&golden);
+                let plans = asked.iter().map(|env| plan_text(&class, view, env));
+                plans.collect::<String>() + &inventory_text(&discover::devices(&class, view))
+            };
+            let first = look(&recording);
+            let written = recording.to_string();
+            let again =
+                RecordedHost::parse(&written).unwrap_or_else(|e| panic!("{}: {e}", case.display()));
+            assert_eq!(look(&again), first, "{}\n{written}", case.display());
         }
     }
 }

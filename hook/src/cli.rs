@@ -76,4 +76,16 @@ pub enum ClassCommand {
         /// The class file, named CLASS.toml
         file: PathBuf,
     },
+    /// Print a first class file for a device, with comments
+    New {
+        /// A path in /dev, pci:VENDOR:DEVICE or usb:VENDOR:PRODUCT
+        device: String,
+    },
+    /// Write down what the classes look at on this host, for use as a test
+    Record {
+        /// The directory for the file host.txt, which must not be there yet
+        directory: PathBuf,
+    },
+    /// Print a JSON Schema of class files, for editors
+    Schema,
 }

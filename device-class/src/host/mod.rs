@@ -2,12 +2,14 @@
 
 mod real;
 mod recorded;
+mod recording;
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 pub use real::RealHost;
 pub use recorded::{RecordError, RecordedHost};
+pub use recording::Recording;
 
 /// The largest attribute that is read, in bytes. sysfs gives at most one page;
 /// procfs files that classes read are smaller than this too.

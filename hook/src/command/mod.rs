@@ -1,19 +1,21 @@
 //! The commands, each in its file.
 
 mod check;
-mod class_check;
+mod class;
 mod explain;
 mod inject;
 mod list;
 mod table;
 
 use std::io;
+use std::path::PathBuf;
 
 use device_class::config::Config;
+use device_class::starter::TargetError;
 use device_class::strict_toml::FileError;
 
 use crate::apply::ApplyError;
-use crate::cli::{ClassCommand, Cli, Command};
+use crate::cli::{Cli, Command};
 use crate::exit::ExitCode;
 use crate::grant::GrantError;
 use crate::oci::{BundleError, StateError};
@@ -48,6 +50,17 @@ pub enum CommandError {
     /// The process could not give up its capabilities.
     #[error("capabilities can't be given up: {0}")]
     Confine(#[from] caps::errors::CapsError),
+    /// There is no class file for what was given.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// A file that was asked for can't be written.
+    #[error("{} can't be written: {error}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What came of it.
+        error: io::Error,
+    },
     /// The output could not be written.
     #[error("the output can't be written: {0}")]
     Output(#[from] io::Error),
@@ -65,9 +78,11 @@ impl CommandError {
             CommandError::Grant(error) => error.exit_code(),
             CommandError::Apply(_) => ExitCode::Injection,
             CommandError::Container { error, .. } => error.exit_code(),
-            CommandError::Confine(_) | CommandError::Output(_) | CommandError::Json(_) => {
-                ExitCode::Failure
-            }
+            CommandError::Target(_) => ExitCode::Usage,
+            CommandError::File { .. }
+            | CommandError::Confine(_)
+            | CommandError::Output(_)
+            | CommandError::Json(_) => ExitCode::Failure,
         }
     }
 }
@@ -107,9 +122,7 @@ pub fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
         Command::Prestart | Command::CreateRuntime => inject::run(&config),
         Command::Explain { bundle, json } => explain::run(bundle, *json, &config),
         Command::List { json } => list::run(*json, &config),
-        Command::Class {
-            command: ClassCommand::Check { file },
-        } => class_check::run(file, &config),
+        Command::Class { command } => class::run(command, &config),
         Command::Check => check::run(&config),
     };
     match done {

@@ -1,6 +1,5 @@
 //! `boathook class check`.
 
-use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -8,7 +7,7 @@ use device_class::config::Config;
 use device_class::discover::{self, DriverRoot, Presence};
 use device_class::load::ClassSource;
 
-use super::{CommandError, table};
+use crate::command::{CommandError, table};
 use crate::exit::ExitCode;
 use crate::grant;
 
@@ -46,12 +45,7 @@ pub(super) fn run(file: &Path, config: &Config) -> Result<ExitCode, CommandError
         &mut out,
         &[head].into_iter().chain(rows).collect::<Vec<_>>(),
     )?;
-    let capabilities: BTreeSet<_> = class
-        .spec
-        .edits
-        .iter()
-        .filter_map(|edits| edits.capability.clone())
-        .collect();
+    let capabilities = class.spec.capabilities();
     let driver = DriverRoot {
         view: &host,
         path: Path::new("/"),

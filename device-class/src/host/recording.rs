@@ -1,0 +1,163 @@
+//! Writing down what discovery looks at, as a [`super::RecordedHost`] has it.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::{DeviceKind, Entry, HostView};
+
+/// As many links are followed in one path (path_resolution(7)).
+const MAX_LINKS: usize = 40;
+
+/// A [`HostView`] that remembers all that is asked of another one.
+pub struct Recording<'a> {
+    view: &'a dyn HostView,
+    seen: RefCell<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    tree: BTreeMap<PathBuf, Kind>,
+    libraries: BTreeMap<String, Vec<PathBuf>>,
+    passed: BTreeSet<PathBuf>,
+}
+
+enum Kind {
+    Link(PathBuf),
+    Is(Entry),
+    Says(Vec<u8>),
+}
+
+impl<'a> Recording<'a> {
+    /// Nothing has been asked yet.
+    pub fn new(view: &'a dyn HostView) -> Self {
+        let seen = RefCell::default();
+        Recording { view, seen }
+    }
+
+    /// Notes what is at a path, and every link on the way.
+    fn note(&self, path: &Path) {
+        self.note_through(path, 0);
+    }
+
+    fn note_through(&self, path: &Path, links: usize) {
+        if links > MAX_LINKS || !self.seen.borrow_mut().passed.insert(path.into()) {
+            return;
+        }
+        let ancestors: Vec<&Path> = path.ancestors().collect();
+        for part in ancestors.into_iter().rev() {
+            let (Some(parent), Some(name)) = (part.parent(), part.file_name()) else {
+                continue;
+            };
+            let Ok(parent) = self.view.canonical(parent) else {
+                return;
+            };
+            let place = parent.join(name);
+            if let Ok(target) = self.view.read_link(&place) {
+                let leads_to = parent.join(&target);
+                self.seen
+                    .borrow_mut()
+                    .tree
+                    .insert(place, Kind::Link(target));
+                self.note_through(&leads_to, links + 1);
+            }
+        }
+        if let (Ok(place), Ok(Some(entry))) = (self.view.canonical(path), self.view.entry(path)) {
+            let tree = &mut self.seen.borrow_mut().tree;
+            tree.entry(place).or_insert(Kind::Is(entry));
+        }
+    }
+}
+
+impl HostView for Recording<'_> {
+    fn entry(&self, path: &Path) -> io::Result<Option<Entry>> {
+        self.note(path);
+        self.view.entry(path)
+    }
+
+    fn is_link(&self, path: &Path) -> bool {
+        self.note(path);
+        self.view.is_link(path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        self.note(path);
+        let names = self.view.list(path)?;
+        for name in &names {
+            self.note(&path.join(name));
+        }
+        Ok(names)
+    }
+
+    fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
+        self.note(path);
+        let bytes = self.view.read(path, limit)?;
+        if let Ok(place) = self.view.canonical(path) {
+            let tree = &mut self.seen.borrow_mut().tree;
+            tree.insert(place, Kind::Says(bytes.clone()));
+        }
+        Ok(bytes)
+    }
+
+    fn read_link(&self, path: &Path) -> io::Result<PathBuf> {
+        self.note(path);
+        self.view.read_link(path)
+    }
+
+    fn canonical(&self, path: &Path) -> io::Result<PathBuf> {
+        self.note(path);
+        self.view.canonical(path)
+    }
+
+    fn libraries(&self, soname: &str) -> io::Result<Vec<PathBuf>> {
+        let paths = self.view.libraries(soname)?;
+        for path in &paths {
+            self.note(path);
+        }
+        let libraries = &mut self.seen.borrow_mut().libraries;
+        libraries.insert(soname.to_owned(), paths.clone());
+        Ok(paths)
+    }
+}
+
+/// The text that [`super::RecordedHost::parse`] reads. Paths with spaces, which
+/// the format does not have, are left out.
+impl fmt::Display for Recording<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seen = self.seen.borrow();
+        let plain = |path: &Path| !path.to_string_lossy().contains(char::is_whitespace);
+        for (path, kind) in seen.tree.iter().filter(|(path, _)| plain(path)) {
+            let at = path.display();
+            match kind {
+                Kind::Link(target) if plain(target) => {
+                    writeln!(f, "link {at} {}", target.display())?;
+                }
+                Kind::Link(_) => {}
+                Kind::Is(Entry::Directory) => writeln!(f, "dir {at}")?,
+                Kind::Is(Entry::File) => writeln!(f, "file {at}")?,
+                Kind::Is(Entry::Other) => writeln!(f, "other {at}")?,
+                Kind::Is(Entry::Device(number)) => {
+                    let kind = match number.kind {
+                        DeviceKind::Character => "char",
+                        DeviceKind::Block => "block",
+                    };
+                    writeln!(f, "{kind} {at} {}:{}", number.major, number.minor)?;
+                }
+                Kind::Says(bytes) => {
+                    writeln!(f, "file {at}")?;
+                    for line in String::from_utf8_lossy(bytes).lines() {
+                        writeln!(f, "| {line}")?;
+                    }
+                }
+            }
+        }
+        for (soname, paths) in &seen.libraries {
+            for path in paths {
+                writeln!(f, "lib {soname} {}", path.display())?;
+            }
+        }
+        Ok(())
+    }
+}

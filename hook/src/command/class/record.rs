@@ -1,0 +1,56 @@
+//! `boathook class record`.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+
+use device_class::config::Config;
+use device_class::discover::{self, DriverRoot};
+use device_class::host::Recording;
+use device_class::load;
+
+use crate::command::CommandError;
+use crate::exit::ExitCode;
+use crate::grant;
+
+/// Writes what the classes look at on this host into `directory`.
+pub(super) fn run(directory: &Path, config: &Config) -> Result<ExitCode, CommandError> {
+    let host = grant::open_root("the host's root", &config.host_root)?;
+    let recording = Recording::new(&host);
+    let mut found = Vec::new();
+    for source in load::sources(&config.classes)? {
+        let class = source.parse()?;
+        let inventory = discover::devices(&class, &recording);
+        if inventory.devices.is_empty() {
+            continue;
+        }
+        let driver = DriverRoot {
+            view: &recording,
+            path: Path::new("/"),
+        };
+        let (capabilities, attributes) = (class.spec.capabilities(), &inventory.host_attributes);
+        // What can't be looked up is missing in the recording as on the host.
+        let _ = discover::edits(&class, &capabilities, attributes, &recording, driver);
+        found.push(class.name.to_string());
+    }
+    let path = directory.join("host.txt");
+    let failed = |error| CommandError::File {
+        path: path.clone(),
+        error,
+    };
+    fs::create_dir_all(directory).map_err(failed)?;
+    let mut file = File::create_new(&path).map_err(failed)?;
+    write!(file, "{recording}").map_err(failed)?;
+    let found = if found.is_empty() {
+        "no devices".to_owned()
+    } else {
+        format!("devices of {}", found.join(", "))
+    };
+    let mut out = io::stdout().lock();
+    writeln!(out, "{}: {found}", path.display())?;
+    writeln!(
+        out,
+        "look it over before you send it: it holds serial numbers and the like"
+    )?;
+    Ok(ExitCode::Success)
+}
