@@ -79,6 +79,9 @@ fn the_shipped_classes_are_of_the_schema() {
     let schema = schema();
     for entry in std::fs::read_dir(root().join("classes")).unwrap() {
         let path = entry.unwrap().path();
+        if path.extension().is_none_or(|end| end != "toml") {
+            continue;
+        }
         let text = std::fs::read_to_string(&path).unwrap();
         let value: toml::Table = toml::from_str(&text).unwrap();
         let value = serde_json::to_value(value).unwrap();
@@ -93,6 +96,22 @@ fn the_shipped_classes_are_of_the_schema() {
         let bad = serde_json::from_str(bad).unwrap();
         assert!(validate(&schema, &schema, &bad).is_err(), "{bad}");
     }
+}
+
+/// The ConfigMap for a cluster has every class.
+#[test]
+fn the_deployment_has_every_class() {
+    let text = std::fs::read_to_string(root().join("classes/kustomization.yaml")).unwrap();
+    let listed = text
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("- "));
+    let listed: Vec<&str> = listed.filter(|name| name.ends_with(".toml")).collect();
+    let sources = load::sources(&[root().join("classes")]).unwrap();
+    let names: Vec<_> = sources
+        .iter()
+        .map(|source| format!("{}.toml", source.name))
+        .collect();
+    assert_eq!(listed, names);
 }
 
 /// As much of JSON Schema as the schema uses.
