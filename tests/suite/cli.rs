@@ -20,6 +20,7 @@ use tempfile::TempDir;
 /// Exit codes, as `boathook --help` lists them.
 mod code {
     pub(super) const SUCCESS: i32 = 0;
+    pub(super) const FAILURE: i32 = 1;
     pub(super) const USAGE: i32 = 2;
     pub(super) const CONFIG: i32 = 3;
     pub(super) const SPEC: i32 = 4;

@@ -120,3 +120,65 @@ fn a_good_class_file_says_what_it_finds() {
         assert!(ran.stdout.contains(expected), "{}", ran.stdout);
     }
 }
+
+/// What `class new` prints is a class file that `class check` takes.
+#[test]
+fn a_first_class_file_can_be_used() {
+    let host = HostDirectory::new().unwrap();
+    for (device, name) in [
+        ("/dev/mychip0", "mychip"),
+        ("/dev/net/tun", "net-tun"),
+        ("pci:10ee:5000", "pci-10ee-5000"),
+        ("usb:054c:06c1", "usb-054c-06c1"),
+    ] {
+        let ran = boathook(&host, &["class", "new", device], b"");
+        assert_eq!(ran.status.code(), Some(code::SUCCESS), "{}", ran.stderr);
+        host.add_class(name, &ran.stdout).unwrap();
+        let file = host.classes().join(format!("{name}.toml"));
+        let ran = boathook(&host, &["class", "check", file.to_str().unwrap()], b"");
+        assert_eq!(ran.status.code(), Some(code::SUCCESS), "{}", ran.stderr);
+    }
+    let ran = boathook(&host, &["class", "new", "mychip"], b"");
+    assert_refused(&ran, code::USAGE, &["mychip", "/dev", "pci:"]);
+}
+
+/// A recording holds what classes look at, and is never written over another.
+#[test]
+fn a_host_is_recorded_once() {
+    let host = HostDirectory::new().unwrap();
+    host.add_class("thing", GOOD).unwrap();
+    let file = host.classes().join("thing.toml");
+    let text = GOOD.replace("/dev/thing{index:number}", "/sys/thing{index:number}");
+    let text = text.replace(
+        "nodes = [\"/dev/thing{index}\"]",
+        "health = [{ file = \"state\", equals = \"up\" }]",
+    );
+    std::fs::write(file, text).unwrap();
+    host.add_file("/sys/thing7/state", "up\n").unwrap();
+    host.add_file("/sys/thing7/secret", "hidden\n").unwrap();
+    let directory = host.path().join("recorded");
+    let arguments = ["class", "record", directory.to_str().unwrap()];
+    let ran = boathook(&host, &arguments, b"");
+    assert_eq!(ran.status.code(), Some(code::SUCCESS), "{}", ran.stderr);
+    assert!(
+        ran.stdout.contains("devices of dummy-npu, thing"),
+        "{}",
+        ran.stdout
+    );
+    let recorded = std::fs::read_to_string(directory.join("host.txt")).unwrap();
+    assert!(
+        recorded.contains("file /sys/thing7/state\n| up\n"),
+        "{recorded}"
+    );
+    assert!(!recorded.contains("hidden"), "{recorded}");
+    let ran = boathook(&host, &arguments, b"");
+    assert_refused(&ran, code::FAILURE, &["host.txt", "exists"]);
+}
+
+#[test]
+fn the_schema_is_json() {
+    let host = HostDirectory::new().unwrap();
+    let ran = boathook(&host, &["class", "schema"], b"");
+    let schema: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert!(schema["properties"]["discover"].is_object());
+}

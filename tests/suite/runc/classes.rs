@@ -28,8 +28,12 @@ struct Case {
 
 /// What came of a case.
 struct Outcome {
+    /// How many devices were found.
     devices: usize,
+    /// How many steps the plan has.
     steps: usize,
+    /// How many nodes and files were there in the container, and how many
+    /// names of libraries its loader found.
     seen: usize,
 }
 
@@ -42,10 +46,10 @@ fn every_class_is_injected_as_planned(lab: &Lab) {
             seen,
         } = case.run(lab);
         let name = case.name();
-        table += &format!("{name:<28} {devices:>10} {steps:>9} {seen:>10}\n");
+        table += &format!("{name:<30} {devices:>4} devices {steps:>4} steps {seen:>4} seen\n");
     }
     let head = format!(
-        "{:<28} {:>10} {:>9} {:>10}\n",
+        "{:<30} {:>12} {:>10} {:>9}\n",
         "class", "discovered", "planned", "injected"
     );
     // Past the capture of the test runner: the table is for people. Where
@@ -123,11 +127,12 @@ impl Case {
         }
         let bundle = self.bundle(&host, asking(&questions));
         let report = lab.probe(&bundle);
-        for (path, kind) in places(steps) {
-            let seen = report.path(&path).unwrap();
+        let places = places(steps);
+        for (path, kind) in &places {
+            let seen = report.path(path).unwrap();
             let of = format!("{}: {}", self.name(), path.display());
-            assert_eq!(seen.kind, kind, "{of}");
-            if kind == Kind::CharacterDevice {
+            assert_eq!(seen.kind, *kind, "{of}");
+            if *kind == Kind::CharacterDevice {
                 let number = seen.device.unwrap();
                 let device = host.device();
                 assert_eq!(
@@ -138,11 +143,11 @@ impl Case {
                 assert_eq!(seen.read, Access::Granted, "{of}");
             }
         }
-        self.check_libraries(lab, &host, steps);
+        let libraries = self.check_libraries(lab, &host, steps);
         Outcome {
             devices,
             steps: steps.len(),
-            seen: steps.len(),
+            seen: places.len() + libraries,
         }
     }
 
@@ -185,19 +190,20 @@ impl Case {
     }
 
     /// Programs in the container load the libraries by their names.
-    fn check_libraries(&self, lab: &Lab, host: &RecordedHost, steps: &[Value]) {
+    fn check_libraries(&self, lab: &Lab, host: &RecordedHost, steps: &[Value]) -> usize {
         let loaders = steps.iter().filter(|step| step["action"] == "loader");
         let names = loaders.flat_map(|step| step["libraries"].as_array().unwrap());
         let names = names.map(|pair| pair[0].as_str().unwrap().to_string());
         let wanted: Vec<_> = names.map(|name| RecordedHost::wanted(&name)).collect();
         if wanted.is_empty() {
-            return;
+            return 0;
         }
         let bundle = self.bundle(host, loader::command(&wanted));
         for loaded in loader::parse(&lab.run(&bundle)).unwrap() {
             let found = matches!(loaded, Loaded::Found { .. });
             assert!(found, "{}: {loaded:?}", self.name());
         }
+        wanted.len()
     }
 }
 
