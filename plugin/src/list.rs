@@ -1,12 +1,13 @@
 //! What would be advertised on this host, for people and for scripts.
 
 use std::fmt::Write;
+use std::time::Instant;
 
 use device_class::config::Config;
 use device_class::host::RealHost;
 use serde_json::{Value, json};
 
-use crate::catalog::{AdvertisedDevice, Classes, Inventory, scan};
+use crate::catalog::{AdvertisedDevice, Classes, Inventory, Memory, scan};
 
 /// What one look at the host gives.
 #[derive(Debug)]
@@ -25,7 +26,8 @@ impl Listing {
     pub fn of(config: &Config) -> std::io::Result<Self> {
         let Classes { usable, errors, .. } = Classes::load(config);
         let mut problems: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        let found = scan(&usable, &RealHost::open(&config.host_root)?);
+        let host = RealHost::open(&config.host_root)?;
+        let found = scan(&usable, &host, &mut Memory::new(), Instant::now());
         problems.extend(found.warnings);
         Ok(Listing {
             inventory: found.inventory,

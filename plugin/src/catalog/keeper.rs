@@ -10,7 +10,7 @@ use device_class::host::RealHost;
 use device_class::load::ClassSource;
 use tokio::sync::watch;
 
-use super::{Classes, Inventory, Scan, Settle, changes, scan};
+use super::{Classes, Inventory, Memory, Scan, Settle, changes, scan};
 use crate::dir_watch::Interest;
 use crate::hotplug::{self, Watching};
 use crate::metrics::Metrics;
@@ -48,6 +48,7 @@ pub struct Keeper {
     source: Source,
     metrics: Arc<Metrics>,
     settle: Settle,
+    memory: Memory,
     classes: Arc<Vec<DeviceClass>>,
     class_files: Vec<ClassSource>,
     inventory: watch::Sender<Inventory>,
@@ -62,6 +63,7 @@ impl Keeper {
     pub async fn start(source: Source, metrics: Arc<Metrics>) -> Self {
         let mut keeper = Keeper {
             settle: Settle::new(source.forget),
+            memory: Memory::new(),
             source,
             metrics,
             classes: Arc::default(),
@@ -175,24 +177,30 @@ impl Keeper {
             Arc::clone(&self.classes),
             self.source.config.host_root.clone(),
         );
-        let looking = tokio::task::spawn_blocking(move || match RealHost::open(&root) {
-            Ok(host) => scan(&classes, &host),
-            Err(error) => Scan {
-                warnings: vec![format!(
-                    "the host's root {} can't be opened: {error}",
-                    root.display()
-                )],
-                ..Scan::default()
-            },
+        let mut memory = std::mem::take(&mut self.memory);
+        let looking = tokio::task::spawn_blocking(move || {
+            let scan = match RealHost::open(&root) {
+                Ok(host) => scan(&classes, &host, &mut memory, Instant::now()),
+                Err(error) => Scan {
+                    warnings: vec![format!(
+                        "the host's root {} can't be opened: {error}",
+                        root.display()
+                    )],
+                    ..Scan::default()
+                },
+            };
+            (scan, memory)
         });
         let since = Instant::now();
         let looked = looking.await;
         self.metrics.discovered(since.elapsed());
         match looked {
-            Ok(Scan {
-                inventory,
-                warnings,
-            }) => {
+            Ok((scan, memory)) => {
+                self.memory = memory;
+                let Scan {
+                    inventory,
+                    warnings,
+                } = scan;
                 for warning in warnings
                     .iter()
                     .filter(|warning| !self.warnings.contains(warning))

@@ -19,7 +19,7 @@ pub use changes::{Change, changes};
 pub use classes::Classes;
 pub use keeper::{Keeper, Source};
 pub use resource::{AdvertisedDevice, Resource};
-pub use scan::{Scan, scan};
+pub use scan::{Memory, Scan, scan};
 pub use settle::Settle;
 
 /// All resources of the host.

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
+use std::time::Instant;
 
 use device_class::DeviceClass;
 use device_class::HostView;
-use device_class::discover::{self, Device};
-use device_class::name::ResourceName;
+use device_class::discover::{self, Device, HealthMemory};
+use device_class::name::{ClassName, ResourceName};
 
 use super::Inventory;
 use super::resource::{AdvertisedDevice, Resource};
@@ -21,14 +22,28 @@ pub struct Scan {
     pub warnings: Vec<String>,
 }
 
+/// What earlier looks saw of each class's devices.
+pub type Memory = BTreeMap<ClassName, HealthMemory>;
+
 /// Looks for the devices of every class. A resource belongs to the first class
 /// that has a device of it: two classes can't share one, since a container
 /// would not know which variable speaks for it.
-pub fn scan(classes: &[DeviceClass], host: &dyn HostView) -> Scan {
+///
+/// `memory` holds what earlier looks saw, for the health that one look can't
+/// tell; `now` is when this one is taken.
+pub fn scan(
+    classes: &[DeviceClass],
+    host: &dyn HostView,
+    memory: &mut Memory,
+    now: Instant,
+) -> Scan {
+    memory.retain(|name, _| classes.iter().any(|class| class.name == *name));
     let mut found: BTreeMap<ResourceName, (&DeviceClass, Vec<AdvertisedDevice>)> = BTreeMap::new();
     let mut warnings = Vec::new();
     for class in classes {
-        let inventory = discover::devices(class, host);
+        let mut inventory = discover::devices(class, host);
+        let remembered = memory.entry(class.name.clone()).or_default();
+        remembered.judge(&mut inventory.devices, now);
         warnings.extend(
             inventory
                 .warnings
@@ -88,6 +103,8 @@ fn advertised(device: Device) -> Vec<AdvertisedDevice> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use device_class::host::RecordedHost;
 
     use super::*;
@@ -100,7 +117,12 @@ mod tests {
                     [sharing]\nreplicas = 3\ncount_env = 'X_COUNT'\n";
         let name = "x".to_owned().try_into().unwrap();
         let class = DeviceClass::parse(name, "x.toml".as_ref(), text).unwrap();
-        let scan = scan(&[class], &RecordedHost::default());
+        let scan = scan(
+            &[class],
+            &RecordedHost::default(),
+            &mut Memory::new(),
+            Instant::now(),
+        );
         let resource = scan.inventory.values().next().unwrap();
         let ids: Vec<&str> = resource.devices().iter().map(|d| d.id.as_str()).collect();
         assert_eq!(
@@ -112,5 +134,32 @@ mod tests {
         let answer = container(resource, &asked).unwrap();
         assert_eq!(answer.envs["X"], "x-0::2,x-1::0");
         assert_eq!(answer.envs["X_COUNT"], "2");
+    }
+
+    #[test]
+    fn a_heart_that_stands_still_is_noticed() {
+        let text = "version = 1\nresource = 'x.com/x'\nrequest = { env = 'X' }\n\
+                    discover = [{ path = '/sys/x' }]\n\
+                    device = { id = 'x', health = [{ file = 'beat', advances_within = 30 }] }\n";
+        let name = "x".to_owned().try_into().unwrap();
+        let class = [DeviceClass::parse(name, "x.toml".as_ref(), text).unwrap()];
+        let (mut memory, start) = (Memory::new(), Instant::now());
+        for (seconds, beat, healthy) in [
+            (0, "7", true),
+            (30, "7", true),
+            (31, "7", false),
+            (40, "8", true),
+        ] {
+            let mut host = RecordedHost::default();
+            host.add_file("/sys/x/beat", beat);
+            let now = start + Duration::from_secs(seconds);
+            let scan = scan(&class, &host, &mut memory, now);
+            let resource = scan.inventory.values().next().unwrap();
+            assert_eq!(
+                resource.devices()[0].health.is_healthy(),
+                healthy,
+                "{seconds}"
+            );
+        }
     }
 }
