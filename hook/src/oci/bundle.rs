@@ -120,20 +120,22 @@ impl Bundle {
 
     /// The bundle of a container that is being created. crun 1.20 to 1.29 may
     /// say its working directory for the bundle; its root's parent is tried
-    /// then.
+    /// then. Older ones give the root as config.json has it, relative to the
+    /// bundle.
     ///
     /// # Errors
     /// There is no config.json, or it can't be used.
     pub fn of(state: &State) -> Result<Self, BundleError> {
-        let beside_root = state.root.as_deref().and_then(Path::parent);
+        let root = state.root.as_deref().filter(|root| root.is_absolute());
+        let beside_root = root.and_then(Path::parent);
         let named = state.bundle.join("config.json");
         let directory = match beside_root {
             Some(parent) if !named.exists() => parent,
             _ => &state.bundle,
         };
         let mut bundle = Bundle::read(directory)?;
-        if let Some(root) = &state.root {
-            bundle.rootfs = root.clone();
+        if let Some(root) = root {
+            bundle.rootfs = root.to_owned();
         }
         bundle.annotations.extend(state.annotations.clone());
         Ok(bundle)
@@ -186,5 +188,37 @@ impl Bundle {
             cgroups_path: linux.cgroups_path,
             mount_label: linux.mount_label.filter(|label| !label.is_empty()),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What runtimes say of a container with the bundle B and the root
+    /// `rootfs` in config.json.
+    #[test]
+    fn the_root_is_found_whoever_tells() {
+        let bundle = tempfile::tempdir().unwrap();
+        let config = r#"{"root": {"path": "rootfs"}}"#;
+        std::fs::write(bundle.path().join("config.json"), config).unwrap();
+        let rootfs = bundle.path().join("rootfs");
+        for (who, said_bundle, said_root) in [
+            ("runc", bundle.path(), None),
+            ("crun 1.8", bundle.path(), Some(Path::new("rootfs"))),
+            ("crun 1.20", bundle.path(), Some(rootfs.as_path())),
+            ("crun 1.20", Path::new("/"), Some(rootfs.as_path())),
+        ] {
+            let state = State {
+                oci_version: "1.0".into(),
+                id: "a".into(),
+                status: "created".into(),
+                pid: 1,
+                bundle: said_bundle.to_owned(),
+                root: said_root.map(Path::to_owned),
+                annotations: BTreeMap::new(),
+            };
+            assert_eq!(Bundle::of(&state).unwrap().rootfs, rootfs, "{who}");
+        }
     }
 }
