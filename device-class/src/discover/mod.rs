@@ -3,6 +3,7 @@
 mod attributes;
 mod device;
 mod edits;
+mod found;
 mod health;
 mod memory;
 mod order;
@@ -14,9 +15,9 @@ mod topology;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-pub use edits::{
-    DriverRoot, EditsError, FoundDirectory, FoundEdits, FoundFile, FoundLibrary, FoundNode,
-    OwnNode, Presence, edits,
+pub use edits::{DriverRoot, EditsError, edits};
+pub use found::{
+    FoundDirectory, FoundEdits, FoundFile, FoundLibrary, FoundNode, OwnNode, Presence,
 };
 pub use health::{Health, OverTime, Reading};
 pub use memory::HealthMemory;

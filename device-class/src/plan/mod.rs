@@ -2,10 +2,13 @@
 //! carrying it out is the hook's business and takes no decision.
 
 mod authority;
+mod draft;
+mod error;
 mod granted;
 mod make;
 mod oci;
 mod prepare;
+mod steps;
 mod text;
 
 use std::collections::BTreeSet;
@@ -15,8 +18,9 @@ use oci_spec::runtime::{LinuxDevice, LinuxDeviceCgroup, Mount};
 use serde::Serialize;
 
 pub use authority::{Authority, Recorded};
+pub use error::PlanError;
 pub use granted::Granted;
-pub use make::{Asked, PlanError, plan};
+pub use make::{Asked, plan};
 
 /// The directory in the container that holds what the image does not have a
 /// place for: a read-only tmpfs, so that nothing of it stays in the image's

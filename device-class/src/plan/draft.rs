@@ -1,0 +1,265 @@
+//! What a plan is made of, collected over all requests of a container.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use super::{Asked, Grant, INJECTED, InjectionStep, LIBRARIES, PlanError, prepare};
+use crate::class::Access;
+use crate::discover::{Device, FoundEdits, FoundNode, Inventory, OwnNode, Presence};
+use crate::host::DeviceNumber;
+use crate::request::{RefusedRequest, Request, RequestError, Selection};
+use crate::requirement;
+
+/// A node of the host on its way to a place in the container.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct PlannedNode {
+    pub(super) source: PathBuf,
+    pub(super) number: DeviceNumber,
+    pub(super) own: Option<OwnNode>,
+}
+
+/// What is collected over all requests, each place and device once.
+#[derive(Default)]
+pub(super) struct Draft {
+    pub(super) grants: Vec<Grant>,
+    pub(super) warnings: Vec<String>,
+    pub(super) notes: Vec<String>,
+    pub(super) preparations: Vec<InjectionStep>,
+    pub(super) rules: BTreeMap<DeviceNumber, (Access, BTreeSet<String>)>,
+    pub(super) nodes: BTreeMap<PathBuf, (PlannedNode, BTreeSet<String>)>,
+    pub(super) directories: BTreeMap<PathBuf, (PathBuf, String)>,
+    pub(super) files: BTreeMap<PathBuf, (PathBuf, String)>,
+    pub(super) libraries: BTreeMap<String, (PathBuf, BTreeSet<String>, String)>,
+    pub(super) searched: Vec<(PathBuf, Vec<String>)>,
+    /// What classes and devices do without, by their names.
+    pub(super) absent: BTreeMap<String, Vec<String>>,
+}
+
+impl Draft {
+    pub(super) fn add(&mut self, asked: &Asked<'_>) -> Result<(), PlanError> {
+        let Asked {
+            class: spec,
+            request,
+            inventory,
+            edits,
+            authority,
+        } = asked;
+        self.requirements(asked)?;
+        let (devices, warning) = authority.choose(request, &inventory.devices)?;
+        self.warnings.extend(warning);
+        let class = request.class.to_string();
+        self.notes.extend(
+            inventory
+                .warnings
+                .iter()
+                .map(|warning| format!("{class}: {warning}")),
+        );
+        let unknown = request.unknown_capabilities.iter();
+        self.notes
+            .extend(unknown.map(|name| format!("{class} has no capability {name}")));
+        self.note_health(request, inventory, &devices);
+        for (device, action) in prepare::actions(spec, request, &devices)? {
+            let why = device.id.to_string();
+            self.preparations.push(InjectionStep { action, why });
+        }
+        for device in &devices {
+            for node in chosen(&device.nodes, request) {
+                self.node(node, device.id.as_str())?;
+            }
+        }
+        if !devices.is_empty() {
+            for node in chosen(&edits.nodes, request) {
+                self.node(node, &class)?;
+            }
+        }
+        // `all` on a host without devices is no promise of files.
+        if !devices.is_empty() || request.selection == Selection::FilesOnly {
+            self.edits(edits, &class)?;
+        }
+        self.grants.push(Grant {
+            devices: devices.iter().map(|device| device.id.to_string()).collect(),
+            of: inventory.devices.len(),
+            class,
+            asked_by: request.source.to_string(),
+            on_the_word_of: authority.to_string(),
+        });
+        Ok(())
+    }
+
+    /// Refuses what the image requires and the host does not have.
+    fn requirements(&mut self, asked: &Asked<'_>) -> Result<(), PlanError> {
+        let Some(spec) = &asked.class.spec.request.requirements else {
+            return Ok(());
+        };
+        let known = &asked.inventory.host_attributes;
+        let values = spec.values.iter().filter_map(|(name, value)| {
+            let value = value.fill(known).ok()?;
+            Some((name.clone(), value))
+        });
+        let values = values.collect();
+        for (env, text) in &asked.request.requirements {
+            let unknown = requirement::check(text, &values).map_err(|error| RefusedRequest {
+                asked_by: asked.request.source.to_string(),
+                error: RequestError::Requirement {
+                    env: env.clone(),
+                    text: text.clone(),
+                    error,
+                },
+            })?;
+            if !unknown.is_empty() {
+                let unknown = unknown.join(", ");
+                self.notes.push(format!(
+                    "{env}: taken to be met, as it can't be told: {unknown}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn note_health(&mut self, request: &Request, inventory: &Inventory, given: &[&Device]) {
+        let ill = inventory
+            .devices
+            .iter()
+            .filter(|device| !device.health.is_healthy());
+        for device in ill {
+            let is_given = given.iter().any(|other| other.id == device.id);
+            if is_given {
+                self.warnings.push(format!(
+                    "{} is given although it is {}",
+                    device.id, device.health
+                ));
+            } else if request.selection == Selection::All {
+                self.notes
+                    .push(format!("{} is left out: {}", device.id, device.health));
+            }
+        }
+    }
+
+    fn node(&mut self, node: &FoundNode, whose: &str) -> Result<(), PlanError> {
+        let Some(number) = self.fit(&node.number, &node.host, whose)?.copied() else {
+            return Ok(());
+        };
+        let (access, users) = self
+            .rules
+            .entry(number)
+            .or_insert((node.access, BTreeSet::new()));
+        access.read |= node.access.read;
+        access.write |= node.access.write;
+        access.mknod |= node.access.mknod;
+        users.insert(whose.to_owned());
+        let planned = PlannedNode {
+            source: node.host.clone(),
+            number,
+            own: node.own,
+        };
+        let (before, users) = self
+            .nodes
+            .entry(node.container.clone())
+            .or_insert((planned.clone(), BTreeSet::new()));
+        if *before != planned {
+            return Err(conflict(
+                node.container.clone(),
+                &before.source,
+                &planned.source,
+            ));
+        }
+        users.insert(whose.to_owned());
+        Ok(())
+    }
+
+    fn edits(&mut self, edits: &FoundEdits, class: &str) -> Result<(), PlanError> {
+        for library in &edits.libraries {
+            let named = Path::new(&library.soname);
+            let Some(source) = self.fit(&library.file, named, class)?.cloned() else {
+                continue;
+            };
+            let name = source
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            let (first, links, _) = self.libraries.entry(name).or_insert((
+                source.clone(),
+                BTreeSet::new(),
+                class.to_owned(),
+            ));
+            if *first != source {
+                let path = Path::new(INJECTED).join(LIBRARIES).join(&library.soname);
+                return Err(conflict(path, first, &source));
+            }
+            links.extend(library.links.iter().cloned());
+        }
+        for file in &edits.files {
+            if let Some(source) = self.fit(&file.file, &file.path, class)?.cloned() {
+                place(&mut self.files, &file.container, source, class)?;
+            }
+        }
+        for directory in &edits.directories {
+            if let Some(source) = self
+                .fit(&directory.directory, &directory.path, class)?
+                .cloned()
+            {
+                place(&mut self.directories, &directory.container, source, class)?;
+                if !directory.libraries.is_empty() {
+                    self.searched
+                        .push((directory.container.clone(), directory.libraries.clone()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What was found, or nothing and a note when the class does without.
+    fn fit<'a, T>(
+        &mut self,
+        presence: &'a Presence<T>,
+        path: &Path,
+        whose: &str,
+    ) -> Result<Option<&'a T>, PlanError> {
+        match presence {
+            Presence::Found(found) => Ok(Some(found)),
+            Presence::Optional => {
+                let absent = self.absent.entry(whose.to_owned()).or_default();
+                absent.push(path.display().to_string());
+                Ok(None)
+            }
+            Presence::Unfit(problem) => Err(PlanError::Unfit {
+                whose: whose.to_owned(),
+                problem: problem.clone(),
+            }),
+        }
+    }
+}
+
+/// The nodes that a container with the request's capabilities gets.
+fn chosen<'a>(nodes: &'a [FoundNode], request: &'a Request) -> impl Iterator<Item = &'a FoundNode> {
+    let asked = |name| request.capabilities.contains(name);
+    nodes
+        .iter()
+        .filter(move |node| node.capability.as_ref().is_none_or(asked))
+}
+
+fn place(
+    places: &mut BTreeMap<PathBuf, (PathBuf, String)>,
+    path: &Path,
+    source: PathBuf,
+    class: &str,
+) -> Result<(), PlanError> {
+    let (first, _) = places
+        .entry(path.into())
+        .or_insert((source.clone(), class.to_owned()));
+    if *first == source {
+        Ok(())
+    } else {
+        Err(conflict(path.into(), first, &source))
+    }
+}
+
+fn conflict(path: PathBuf, first: &Path, second: &Path) -> PlanError {
+    let (first, second) = (first.display().to_string(), second.display().to_string());
+    PlanError::Conflict {
+        path,
+        first,
+        second,
+    }
+}

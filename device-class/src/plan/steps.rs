@@ -1,0 +1,111 @@
+//! From what was collected to the steps, in the order in which they are
+//! carried out.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::draft::Draft;
+use super::{Action, Granted, INJECTED, InjectionPlan, InjectionStep, LIBRARIES, PlanError, oci};
+
+impl Draft {
+    pub(super) fn finish(self, granted: &Granted) -> Result<InjectionPlan, PlanError> {
+        let mut steps = self.preparations;
+        let mut notes = self.notes;
+        notes.extend(self.absent.into_iter().map(|(whose, paths)| {
+            let paths = paths.join(", ");
+            format!("{whose}: optional and not on this host: {paths}")
+        }));
+        for (number, (access, users)) in self.rules {
+            if granted.allows(number, access) {
+                notes.push(format!("{number} is allowed by the spec already"));
+                continue;
+            }
+            let action = Action::Allow {
+                rule: oci::rule(number, access)?,
+            };
+            steps.push(InjectionStep {
+                action,
+                why: joined(users),
+            });
+        }
+        for (path, (node, users)) in self.nodes {
+            if granted.has_node(&path, node.number) {
+                notes.push(format!("{} is made by the runtime already", path.display()));
+                continue;
+            }
+            let action = Action::Node {
+                device: oci::node(path, node.number, node.own)?,
+                source: node.source,
+            };
+            steps.push(InjectionStep {
+                action,
+                why: joined(users),
+            });
+        }
+        for (path, (source, why)) in self.directories {
+            steps.push(InjectionStep {
+                action: Action::Directory {
+                    mount: oci::bind(&source, &path)?,
+                },
+                why,
+            });
+        }
+        for (path, (source, why)) in self.files {
+            steps.push(InjectionStep {
+                action: Action::File {
+                    mount: oci::bind(&source, &path)?,
+                },
+                why,
+            });
+        }
+        let mut loader = Vec::new();
+        let home = Path::new(INJECTED).join(LIBRARIES);
+        for (name, (source, links, why)) in self.libraries {
+            let path = home.join(&name);
+            loader.extend(
+                links
+                    .iter()
+                    .chain([&name])
+                    .map(|link| (link.clone(), home.join(link))),
+            );
+            let mount = oci::bind(&source, &path)?;
+            steps.push(InjectionStep {
+                action: Action::Library { mount, links },
+                why,
+            });
+        }
+        let mut directories = Vec::new();
+        if !loader.is_empty() {
+            directories.push(home);
+        }
+        for (directory, names) in self.searched {
+            loader.extend(
+                names
+                    .into_iter()
+                    .map(|name| (name.clone(), directory.join(name))),
+            );
+            directories.push(directory);
+        }
+        if !directories.is_empty() {
+            let why = "programs find the libraries".to_owned();
+            steps.push(InjectionStep {
+                action: Action::Loader {
+                    directories,
+                    libraries: loader,
+                },
+                why,
+            });
+        }
+        notes.dedup();
+        Ok(InjectionPlan {
+            grants: self.grants,
+            steps,
+            warnings: self.warnings,
+            notes,
+        })
+    }
+}
+
+fn joined(users: BTreeSet<String>) -> String {
+    users.into_iter().collect::<Vec<_>>().join(", ")
+}

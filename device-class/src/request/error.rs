@@ -1,0 +1,71 @@
+//! Why a request can't be met.
+
+use super::MAX_REQUEST;
+use crate::name::{ClassName, DeviceId, EnvName, NameError, excerpt};
+use crate::requirement::RequirementError;
+
+/// Why a request can't be met.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// The value is longer than [`MAX_REQUEST`].
+    #[error("{length} bytes are too many; a request has at most {MAX_REQUEST}")]
+    TooLong {
+        /// The length in bytes.
+        length: usize,
+    },
+    /// An item that is neither a name nor a range.
+    #[error("`{}` is neither a device nor a range such as 0-3", excerpt(.0))]
+    Malformed(String),
+    /// A variable of a pair without its partner.
+    #[error("{env} is set without {partner}")]
+    Unpaired {
+        /// The variable.
+        env: String,
+        /// The one that is missing.
+        partner: String,
+    },
+    /// A variable of a pair with a value that no device could have.
+    #[error(transparent)]
+    Pair(NameError),
+    /// A requirement that the host does not meet.
+    #[error("{env}={} can't be met: {error}", excerpt(.text))]
+    Requirement {
+        /// The variable.
+        env: EnvName,
+        /// Its value.
+        text: String,
+        /// What is wrong.
+        error: RequirementError,
+    },
+    /// There is no such device.
+    #[error("class {class} has no device `{}` on this host; {known}", excerpt(.wanted))]
+    Unknown {
+        /// The class.
+        class: ClassName,
+        /// What was asked for.
+        wanted: String,
+        /// What there is, for people.
+        known: String,
+    },
+    /// A device that was allocated is not there any more.
+    #[error(
+        "device {id} of class {class} was allocated to the container but is not on this host any \
+         more; delete the pod, so that it is scheduled anew"
+    )]
+    Lost {
+        /// The class.
+        class: ClassName,
+        /// The device.
+        id: DeviceId,
+    },
+}
+
+/// A request that can't be met, and where it stood.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{asked_by}: {error}")]
+pub struct RefusedRequest {
+    /// The request's [`RequestSource`], for people.
+    pub asked_by: String,
+    /// What is wrong with it.
+    pub error: RequestError,
+}

@@ -1,0 +1,138 @@
+//! What a container asks for: the text of a variable or an annotation, parsed
+//! and then matched with the devices that there are.
+
+mod error;
+mod further;
+mod selection;
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+pub use error::{RefusedRequest, RequestError};
+pub use selection::{MAX_REQUEST, Selection, Wanted};
+
+use crate::class::DeviceClass;
+use crate::name::{CapabilityName, ClassName, EnvName, excerpt};
+use further::{capabilities, pairs, requirements};
+
+/// The annotation that carries a grant is this and the class's name.
+pub const ANNOTATION_PREFIX: &str = "devices.boathook.dev/";
+
+/// One container's request for devices of one class.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// The class.
+    pub class: ClassName,
+    /// Which devices.
+    pub selection: Selection,
+    /// Which of the class's capabilities.
+    pub capabilities: BTreeSet<CapabilityName>,
+    /// Capabilities that were asked for and that the class does not have.
+    pub unknown_capabilities: Vec<String>,
+    /// What the image requires of the host: variables and their texts.
+    pub requirements: Vec<(EnvName, String)>,
+    /// What is wanted of single devices.
+    pub pairs: Vec<Pair>,
+    /// Where the request stood.
+    pub source: RequestSource,
+}
+
+/// What is wanted of one device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pair {
+    /// The variable that tells which device is meant, for people.
+    pub env: String,
+    /// Its value.
+    pub select: String,
+    /// The value of its partner.
+    pub value: String,
+}
+
+/// Where a request stood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RequestSource {
+    /// In the container's environment.
+    Env {
+        /// The variable.
+        name: String,
+        /// Its value.
+        value: String,
+    },
+    /// In the container's annotations.
+    Annotation {
+        /// The key.
+        key: String,
+        /// Its value.
+        value: String,
+    },
+}
+
+impl fmt::Display for RequestSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RequestSource::Env { name, value } => write!(f, "env {name}={}", excerpt(value)),
+            RequestSource::Annotation { key, value } => {
+                write!(f, "annotation {key}={}", excerpt(value))
+            }
+        }
+    }
+}
+
+impl Request {
+    /// What a container asks of a class. An annotation, which carries what was
+    /// allocated, goes before the variable, which an image can set as well.
+    /// `None`: nothing was asked.
+    ///
+    /// # Errors
+    /// The request's text is malformed.
+    pub fn of<'a>(
+        class: &DeviceClass,
+        env: impl Fn(&str) -> Option<&'a str>,
+        annotation: impl Fn(&str) -> Option<&'a str>,
+    ) -> Result<Option<Self>, RefusedRequest> {
+        let spec = &class.spec.request;
+        let key = format!("{ANNOTATION_PREFIX}{}", class.name);
+        let source = match (annotation(&key), env(spec.env.as_str())) {
+            (Some(value), _) => RequestSource::Annotation {
+                key,
+                value: value.to_owned(),
+            },
+            (None, Some(value)) => RequestSource::Env {
+                name: spec.env.to_string(),
+                value: value.to_owned(),
+            },
+            (None, None) => return Ok(None),
+        };
+        let (RequestSource::Env { value, .. } | RequestSource::Annotation { value, .. }) = &source;
+        let selection = match Selection::parse(value) {
+            Ok(Selection::Nothing) => return Ok(None),
+            Ok(selection) => selection,
+            Err(error) => {
+                return Err(RefusedRequest {
+                    asked_by: source.to_string(),
+                    error,
+                });
+            }
+        };
+        let pairs = pairs(spec.pairs.as_ref(), &env).map_err(|error| RefusedRequest {
+            asked_by: source.to_string(),
+            error,
+        })?;
+        let requirements = requirements(spec.requirements.as_ref(), &env);
+        let asked = spec
+            .capabilities_env
+            .as_ref()
+            .and_then(|name| env(name.as_str()));
+        let (capabilities, unknown_capabilities) = capabilities(class, asked);
+        let class = class.name.clone();
+        Ok(Some(Request {
+            class,
+            selection,
+            capabilities,
+            unknown_capabilities,
+            requirements,
+            pairs,
+            source,
+        }))
+    }
+}
