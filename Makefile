@@ -18,10 +18,10 @@ test: ## Install what the tests need, build, and run every test
 	cargo build --workspace --bins
 	cargo test --workspace --no-fail-fast
 
-demo: ## Show the main job on this machine: two devices into a real container (as root)
+demo: ## Show the main job: two devices into a real container (as root); CLASS=FILE [HOST=host.txt] for any class
 	scripts/install-test-packages runc busybox-static
 	cargo build --release --bin boathook --bin boathook-plugin $(addprefix --bin ,demo $(IN_CONTAINERS) fake-kubelet)
-	$(HARNESS) demo
+	$(HARNESS) demo -- $(CLASS) $(HOST)
 
 bench: ## Measure what the hook adds to starting a container (as root)
 	scripts/install-test-packages runc busybox-static

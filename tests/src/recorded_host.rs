@@ -32,9 +32,15 @@ pub struct RecordedHost {
 impl RecordedHost {
     /// The host of a recording, with this class of the project.
     pub fn new(class: &str, recording: &str) -> Result<Self> {
+        let host = Self::bare(recording)?;
+        host.add_shipped_class(class)?;
+        Ok(host)
+    }
+
+    /// The host of a recording, without a class of its own.
+    pub fn bare(recording: &str) -> Result<Self> {
         let (device, _) = AliasDevice::pair()?;
         let directory = HostDirectory::new()?;
-        directory.add_shipped_class(class)?;
         let host = Self { directory, device };
         host.make(recording)?;
         Ok(host)

@@ -118,7 +118,8 @@ fn node_row(host: &DemoHost, plan: &Plan, report: &Report, index: usize) -> Resu
     })
 }
 
-fn describe(seen: &PathReport) -> String {
+/// What is at a path, for the table.
+pub(crate) fn describe(seen: &PathReport) -> String {
     match (seen.kind, seen.device, &seen.read) {
         (Kind::Missing, ..) => NO_NODE.to_string(),
         (Kind::CharacterDevice, Some(number), read) => {

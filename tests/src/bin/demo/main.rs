@@ -3,17 +3,21 @@
 //!
 //! A host directory of its own plays the machine with the devices, a small
 //! server plays the kubelet; the plugin, the hook, runc and the container are
-//! real. Changes nothing outside of temporary directories, and exits non-zero
+//! real. With a class file as its argument it shows that class instead, on this
+//! machine or on one that was recorded. Changes nothing outside of temporary directories, and exits non-zero
 //! if anything differs from what was asked.
 
+mod class;
 mod comparison;
 mod container;
 mod kubelet;
 mod plan;
 
+use std::env;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use harness::cgroup_view::CgroupView;
 use harness::demo_host::DemoHost;
 use harness::plugin_process::PluginProcess;
@@ -25,7 +29,14 @@ use crate::kubelet::DemoKubelet;
 const ALLOCATED: [usize; 2] = [3, 5];
 
 fn main() -> ExitCode {
-    exit::with("demo", run())
+    let arguments: Vec<PathBuf> = env::args_os().skip(1).map(PathBuf::from).collect();
+    let done = match arguments.as_slice() {
+        [] => run(),
+        [class] => class::run(class, None),
+        [class, recording] => class::run(class, Some(recording)),
+        _ => Err(anyhow!("usage: demo [CLASS.toml [host.txt]]")),
+    };
+    exit::with("demo", done)
 }
 
 fn run() -> Result<()> {

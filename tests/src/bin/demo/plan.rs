@@ -60,6 +60,14 @@ impl Plan {
         })
     }
 
+    /// All nodes that are planned, with their numbers.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = (&Path, (u64, u64))> {
+        self.steps.iter().filter_map(|step| match step {
+            Step::Node { device } => Some((&*device.path, (device.major, device.minor))),
+            _ => None,
+        })
+    }
+
     /// Where the library file of this name is to lie in the container.
     pub(crate) fn library(&self, file_name: &str) -> Option<&Path> {
         self.steps.iter().find_map(|step| match step {

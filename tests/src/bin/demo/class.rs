@@ -1,0 +1,143 @@
+//! Any class file, on this machine or on one that was recorded: its first
+//! devices in a real container, planned and seen side by side.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use harness::binaries;
+use harness::bundle::{Bundle, HookCommand, Stage};
+use harness::captured::Captured;
+use harness::cgroup_view::CgroupView;
+use harness::privilege;
+use harness::probe::{Questions, Report};
+use harness::recorded_host::RecordedHost;
+use harness::rootfs::Rootfs;
+use harness::runc::Runc;
+use harness::scratch;
+use serde_json::Value;
+
+use crate::comparison::{Comparison, Row};
+use crate::container::describe;
+use crate::plan::Plan;
+use crate::step;
+
+/// How many devices are asked for.
+const ASKED: usize = 2;
+
+/// Shows the class on this machine, or on the host of a recording.
+pub(crate) fn run(file: &Path, recording: Option<&Path>) -> Result<()> {
+    let directory = scratch::directory("class")?;
+    let recorded = match recording {
+        Some(recording) => Some(RecordedHost::bare(&fs::read_to_string(recording)?)?),
+        None => None,
+    };
+    let root = recorded.as_ref().map_or("/".into(), |host| host.root());
+    let config = write_config(directory.path(), file, &root)?;
+    let variable = variable(&config, file)?;
+    let ids = devices(&config)?;
+    let from = recording.unwrap_or(Path::new("/"));
+    step(
+        "host",
+        &format!("{} healthy devices on {}", ids.len(), from.display()),
+    );
+    if ids.is_empty() {
+        bail!("nothing to show: add HOST=host.txt, a recording of a machine that has devices");
+    }
+    let asked = ids[..ids.len().min(ASKED)].join(",");
+    step("request", &format!("{variable}={asked}"));
+    let mut shown = 0;
+    for view in CgroupView::ALL {
+        match privilege::missing_for_runc(view) {
+            Some(reason) => step("skipped", &format!("{view}: {reason}")),
+            None => {
+                show(&config, &variable, &asked, view)?;
+                shown += 1;
+            }
+        }
+    }
+    if shown == 0 {
+        bail!("no container could be started on this machine");
+    }
+    println!("demo: ok");
+    Ok(())
+}
+
+/// A configuration with this class alone.
+fn write_config(directory: &Path, file: &Path, root: &Path) -> Result<PathBuf> {
+    let classes = directory.join("classes");
+    fs::create_dir(&classes)?;
+    let name = file.file_name().context("CLASS is not a file")?;
+    fs::copy(file, classes.join(name))
+        .with_context(|| format!("cannot read {}", file.display()))?;
+    let config = directory.join("config.toml");
+    fs::write(
+        &config,
+        format!("classes = [{classes:?}]\nhost_root = {root:?}\n"),
+    )?;
+    Ok(config)
+}
+
+/// The variable that the class is asked for by.
+fn variable(config: &Path, file: &Path) -> Result<String> {
+    let checked = boathook(config, &["class", "check", &file.display().to_string()])?;
+    let line = checked
+        .lines()
+        .find_map(|line| line.strip_prefix("asked for by "));
+    Ok(line.context("class check names no variable")?.to_string())
+}
+
+fn devices(config: &Path) -> Result<Vec<String>> {
+    let listed: Vec<Value> = serde_json::from_str(&boathook(config, &["list", "--json"])?)?;
+    let healthy = listed.iter().filter(|device| device["healthy"] == true);
+    let ids = healthy.filter_map(|device| device["id"].as_str());
+    Ok(ids.map(ToString::to_string).collect())
+}
+
+fn boathook(config: &Path, arguments: &[&str]) -> Result<String> {
+    let mut command = Command::new(binaries::program("boathook")?);
+    command.arg("--config").arg(config).args(arguments);
+    Ok(Captured::run(&mut command)?.success()?.stdout)
+}
+
+fn show(config: &Path, variable: &str, asked: &str, view: CgroupView) -> Result<()> {
+    let stage = Stage::CreateRuntime;
+    let bundle = Bundle::builder(Rootfs::Glibc)
+        .hook(stage, HookCommand::boathook(stage, config)?)
+        .env(variable, asked)
+        .build()?;
+    let plan = Plan::explain(config, bundle.directory())?;
+    let runc = Runc::new(view)?;
+    let container = runc.create(&bundle)?;
+    container.start()?;
+    step(
+        "runc",
+        &format!("started a container with the hook on {view}"),
+    );
+    let mut questions = Questions::new();
+    for (path, _) in plan.nodes() {
+        questions = questions.path(path);
+    }
+    let report = Report::parse(&container.exec(&questions.command()?)?.success()?.stdout)?;
+    let mut rows = Vec::new();
+    for (path, (major, minor)) in plan.nodes() {
+        let planned = format!("c {major}:{minor}");
+        let seen = describe(report.path(path)?);
+        rows.push(Row {
+            what: path.display().to_string(),
+            asked: asked.to_string(),
+            // A driver may refuse to open; that the node is there is ours.
+            right: seen.starts_with(&planned) && !seen.ends_with("EPERM"),
+            planned,
+            seen,
+        });
+    }
+    let comparison = Comparison(rows);
+    print!("{comparison}");
+    let wrong = comparison.differences();
+    if !wrong.is_empty() {
+        bail!("on {view}: {}", wrong.join("; "));
+    }
+    Ok(())
+}
