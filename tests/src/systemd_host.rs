@@ -79,6 +79,16 @@ impl SystemdHost {
         self.runc.view()
     }
 
+    /// Whether a container's share of the processor can be changed. Where v1
+    /// has the controllers, a view of v2 is without.
+    pub fn has_cpu_controller(&self) -> Result<bool> {
+        if self.view() == CgroupView::V1 {
+            return Ok(true);
+        }
+        let controllers = self.run("cat", &["/sys/fs/cgroup/cgroup.controllers"])?;
+        Ok(controllers.split_whitespace().any(|name| name == "cpu"))
+    }
+
     /// A command to be run in the host, as root. No process may be left behind
     /// that keeps its output open: see [`SystemdHost::run_silently`].
     pub fn command(&self, program: impl AsRef<Path>) -> Result<Command> {
@@ -95,7 +105,7 @@ impl SystemdHost {
 
     /// Runs a command in the host that leaves processes behind, as `runc
     /// create` does. They keep a file open and not our output.
-    fn run_silently(&self, args: &[&str]) -> Result<()> {
+    fn run_silently(&self, args: &[String]) -> Result<()> {
         const SCRIPT: &str = r#""$@" </dev/null >/run/said 2>&1 || { cat /run/said >&2; exit 1; }"#;
         let mut command = self.command("/bin/sh")?;
         command.args(["-c", SCRIPT, "sh"]).args(args);

@@ -4,6 +4,7 @@
 //! `skipped: <test>: <reason>`.
 //!
 //! - `cli`: the program `boathook` by itself; needs no root
+//! - `durability`: devices on a host with systemd; needs root, runc and debootstrap
 //! - `kubernetes`: plugin, kubelet and hook together; needs root and runc
 //! - `wrapper`: the program `boathook-runtime` by itself; needs no root
 //! - `selfcheck`: the harness itself, without boathook

@@ -1,6 +1,8 @@
 //! A container in the host.
 
-use anyhow::Result;
+use std::path::Path;
+
+use anyhow::{Context, Result};
 
 use super::{Runtime, SystemdHost};
 use crate::bundle::Bundle;
@@ -13,6 +15,7 @@ pub struct Container<'a> {
     host: &'a SystemdHost,
     runtime: Runtime,
     bundle: &'a Bundle,
+    wrapper_config: Option<&'a Path>,
 }
 
 impl<'a> Container<'a> {
@@ -22,6 +25,25 @@ impl<'a> Container<'a> {
             host,
             runtime,
             bundle,
+            wrapper_config: None,
+        };
+        container.start()?;
+        Ok(container)
+    }
+
+    /// The same where the engine calls `boathook-runtime` instead of the
+    /// runtime, with this configuration.
+    pub fn run_wrapped(
+        host: &'a SystemdHost,
+        runtime: Runtime,
+        bundle: &'a Bundle,
+        config: &'a Path,
+    ) -> Result<Self> {
+        let container = Self {
+            host,
+            runtime,
+            bundle,
+            wrapper_config: Some(config),
         };
         container.start()?;
         Ok(container)
@@ -29,18 +51,20 @@ impl<'a> Container<'a> {
 
     /// What the probe in it sees.
     pub fn probe(&self, questions: &Questions) -> Result<Report> {
-        let command = self.runtime.command();
-        let (program, options) = command.split_first().unwrap_or((&"", &[]));
-        let mut exec = self.host.command(program)?;
-        exec.args(options)
+        let mut exec = self.host.command("env")?;
+        exec.args(self.command())
             .args(["exec", self.bundle.id()])
             .args(questions.command()?);
         Report::parse(&Captured::run(&mut exec)?.success()?.stdout)
     }
 
-    /// Changes its resources, as an engine does: `update ARGS ID`.
-    pub fn update(&self, args: &[&str]) -> Result<()> {
-        self.silently(&[&["update"], args, &[self.bundle.id()]].concat())
+    /// Changes its resources: `resources` is as in config.json.
+    pub fn update(&self, resources: &serde_json::Value) -> Result<()> {
+        let file = self.bundle.directory().join("resources.json");
+        std::fs::write(&file, resources.to_string())
+            .with_context(|| format!("cannot write {}", file.display()))?;
+        let file = file.display().to_string();
+        self.silently(&["update", "--resources", &file, self.bundle.id()])
     }
 
     /// Kills and removes it, and runs it again from the same bundle.
@@ -59,8 +83,24 @@ impl<'a> Container<'a> {
     }
 
     fn silently(&self, args: &[&str]) -> Result<()> {
-        let command = self.runtime.command();
-        self.host.run_silently(&[&command, args].concat())
+        let mut command = vec!["env".to_string()];
+        command.extend(self.command());
+        command.extend(args.iter().map(ToString::to_string));
+        self.host.run_silently(&command)
+    }
+
+    /// What the engine calls, as arguments of env(1).
+    fn command(&self) -> Vec<String> {
+        let program = match self.wrapper_config {
+            None => vec![self.runtime.program.path().to_string()],
+            Some(config) => vec![
+                format!("BOATHOOK_CONFIG={}", config.display()),
+                SystemdHost::program("boathook-runtime")
+                    .display()
+                    .to_string(),
+            ],
+        };
+        [program, self.runtime.options()].concat()
     }
 }
 

@@ -11,6 +11,25 @@ pub enum Program {
     Crun,
 }
 
+impl Program {
+    /// Where it is in the host.
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::Runc => "/usr/sbin/runc",
+            Self::Crun => "/usr/bin/crun",
+        }
+    }
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Runc => "runc",
+            Self::Crun => "crun",
+        })
+    }
+}
+
 /// Who makes a container's cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
@@ -30,17 +49,13 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// The program with its state directory and driver, to be completed with a
-    /// subcommand.
-    pub(super) fn command(self) -> Vec<&'static str> {
-        let mut command = match self.program {
-            Program::Runc => vec!["runc", "--root", "/run/test-runc"],
-            Program::Crun => vec!["crun", "--root", "/run/test-crun"],
-        };
+    /// The options before a subcommand: the state directory and the driver.
+    pub(super) fn options(self) -> Vec<String> {
+        let mut options = vec!["--root".to_string(), format!("/run/test-{}", self.program)];
         if self.driver == Driver::Systemd {
-            command.push("--systemd-cgroup");
+            options.push("--systemd-cgroup".to_string());
         }
-        command
+        options
     }
 
     /// The `cgroupsPath` for a container, in the form that the driver wants.
@@ -59,13 +74,10 @@ impl Runtime {
 
 impl fmt::Display for Runtime {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self.program {
-            Program::Runc => "runc",
-            Program::Crun => "crun",
-        })?;
-        formatter.write_str(match self.driver {
-            Driver::Cgroupfs => ", cgroupfs",
-            Driver::Systemd => ", systemd",
-        })
+        let driver = match self.driver {
+            Driver::Cgroupfs => "cgroupfs",
+            Driver::Systemd => "systemd",
+        };
+        write!(formatter, "{}, {driver}", self.program)
     }
 }

@@ -1,1 +1,77 @@
 //! What it costs to tell systemd.
+
+use std::fs;
+use std::path::Path;
+
+use harness::bundle::{Bundle, HookCommand, Stage};
+use harness::cgroup_view::CgroupView;
+use harness::demo_host::DemoHost;
+use harness::privilege::report_skip;
+use harness::rootfs::Rootfs;
+use harness::systemd_host::{Container, Driver, Program, Runtime, SystemdHost};
+
+use super::given_by::without_systemd;
+
+/// Containers of each kind; the first of them only fill caches.
+const ROUNDS: usize = 30;
+const WARM_UP: usize = 3;
+/// What the step may cost, in milliseconds.
+const LIMIT: f64 = 3.0;
+
+/// A hook that tells systemd, and one to which systemd is hidden, take turns.
+#[test]
+fn telling_systemd_is_fast() {
+    let view = CgroupView::V2;
+    if let Some(reason) = SystemdHost::missing(view) {
+        return report_skip("telling_systemd_is_fast", &reason);
+    }
+    let host = SystemdHost::boot(view).unwrap();
+    let demo = DemoHost::new().unwrap();
+    let times = demo.path().join("times");
+    fs::create_dir(&times).unwrap();
+    let (with, without) = (times.join("with"), times.join("without"));
+    let stage = Stage::CreateRuntime;
+    let hook = host.hook(stage, &demo.config_file());
+    let reached = hook.clone().behind(timed(&with));
+    let hidden = hook.behind(timed(&without)).behind(without_systemd());
+    for _ in 0..ROUNDS {
+        run(&host, stage, reached.clone());
+        run(&host, stage, hidden.clone());
+    }
+
+    let (with, without) = (median(&with), median(&without));
+    let added = with - without;
+    println!(
+        "the hook takes {with:.2} ms with systemd (cgroup v2), {without:.2} ms without: \
+         {added:.2} ms added, goal {LIMIT} or less"
+    );
+    assert!(added <= LIMIT, "telling systemd takes {added:.2} ms");
+}
+
+/// Creates and removes a container with a device.
+fn run(host: &SystemdHost, stage: Stage, hook: HookCommand) {
+    let runtime = Runtime {
+        program: Program::Runc,
+        driver: Driver::Systemd,
+    };
+    let bundle = Bundle::builder(Rootfs::Busybox)
+        .hook(stage, hook)
+        .env(DemoHost::VARIABLE, "npu-3")
+        .cgroups_path(runtime.cgroups_path("cost"))
+        .build()
+        .unwrap();
+    Container::run(host, runtime, &bundle).unwrap();
+}
+
+/// What writes down how long a hook takes.
+fn timed(file: &Path) -> HookCommand {
+    HookCommand::new(&SystemdHost::program("timed")).arg(&file.display().to_string())
+}
+
+fn median(file: &Path) -> f64 {
+    let text = fs::read_to_string(file).unwrap();
+    let times = text.lines().map(|line| line.parse().unwrap());
+    let mut times: Vec<f64> = times.skip(WARM_UP).collect();
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}

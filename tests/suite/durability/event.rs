@@ -3,8 +3,8 @@
 use std::fmt;
 
 use anyhow::Result;
-use harness::cgroup_view::CgroupView;
 use harness::systemd_host::{Container, SystemdHost};
+use serde_json::json;
 
 /// Something that makes systemd or the runtime think about a container's
 /// resources again.
@@ -48,9 +48,11 @@ impl Event {
                 let command = [&["set-property", "--runtime", unit], &properties[..]].concat();
                 host.run("systemctl", &command)?;
             }
-            Self::RuntimeUpdate => container.update(match host.view() {
-                CgroupView::V1 => &["--cpu-share", "512"],
-                CgroupView::V2 => &["--cpu-share", "512"],
+            Self::RuntimeUpdate => container.update(&if host.has_cpu_controller()? {
+                json!({"cpu": {"shares": 512}})
+            } else {
+                // Nothing to be changed, in the same way.
+                json!({})
             })?,
             Self::ContainerRestart => container.restart()?,
         }

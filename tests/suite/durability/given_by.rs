@@ -1,53 +1,77 @@
 //! Who gives a container its device.
 
 use std::fmt;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 
+use anyhow::Result;
 use harness::bundle::{Bundle, BundleBuilder, HookCommand, Stage};
 use harness::demo_host::DemoHost;
 use harness::rootfs::Rootfs;
-use harness::systemd_host::SystemdHost;
-use oci_spec::runtime::{LinuxDeviceCgroupBuilder, LinuxDeviceType};
+use harness::systemd_host::{Runtime, SystemdHost};
 
-/// The index of the device that is given.
-pub(super) const INDEX: usize = 3;
-/// The device's path in the container.
+/// The device that is given.
+const DEVICE: &str = "npu-3";
+/// Its path in the container.
 pub(super) const NODE: &str = "/dev/dummy-npu3";
 
-/// Ways to give a device.
+/// A way to give a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum GivenBy {
-    /// The hook alone.
+pub(super) struct GivenBy {
+    pub(super) giver: Giver,
+    pub(super) systemd: SystemdIs,
+}
+
+/// Who gives it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Giver {
+    /// The hook, which config.json has from the beginning.
     Hook,
-    /// A rule in config.json from the beginning, as the wrapper writes it.
-    Spec,
-    /// The hook, on a host where it does not reach systemd.
-    HookWithoutSystemd,
+    /// `boathook-runtime`, which adds the hook and the device's rule.
+    Wrapper,
+}
+
+/// Whether the hook can talk to systemd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SystemdIs {
+    Reached,
+    Hidden,
 }
 
 impl GivenBy {
-    /// A container that pauses, with the device.
-    pub(super) fn container(self, host: &SystemdHost, demo: &DemoHost) -> BundleBuilder {
-        let builder = Bundle::builder(Rootfs::Busybox);
+    /// A container that pauses, and asks for the device.
+    pub(super) fn bundle(self, host: &SystemdHost, demo: &DemoHost) -> BundleBuilder {
         let stage = Stage::CreateRuntime;
+        let builder = Bundle::builder(Rootfs::Busybox).env(DemoHost::VARIABLE, DEVICE);
         let hook = host.hook(stage, &demo.config_file());
-        let asking = |hook| builder.clone().hook(stage, hook);
-        let asking = |hook| asking(hook).env(DemoHost::VARIABLE, &format!("npu-{INDEX}"));
-        match self {
-            Self::Hook => asking(hook),
-            Self::HookWithoutSystemd => asking(hook.behind(without_systemd())),
-            Self::Spec => {
-                let device = demo.device(INDEX);
-                let rule = LinuxDeviceCgroupBuilder::default()
-                    .allow(true)
-                    .typ(LinuxDeviceType::C)
-                    .major(device.major as i64)
-                    .minor(device.minor as i64)
-                    .access("rwm");
-                builder
-                    .bind(&demo.node(INDEX), NODE)
-                    .device_rule(rule.build().unwrap())
-            }
+        match (self.giver, self.systemd) {
+            (Giver::Hook, SystemdIs::Reached) => builder.hook(stage, hook),
+            (Giver::Hook, SystemdIs::Hidden) => builder.hook(stage, hook.behind(without_systemd())),
+            (Giver::Wrapper, _) => builder,
         }
+    }
+
+    /// Tells the wrapper which runtime to call, and which hook to add.
+    pub(super) fn configure_wrapper(self, demo: &DemoHost, runtime: Runtime) -> Result<()> {
+        let boathook = SystemdHost::program("boathook");
+        let hook = match self.systemd {
+            SystemdIs::Reached => boathook,
+            SystemdIs::Hidden => {
+                // The wrapper takes a program without arguments.
+                let hide = SystemdHost::program("without-systemd");
+                let script = format!(
+                    "#!/bin/sh\nexec {} {} \"$@\"\n",
+                    hide.display(),
+                    boathook.display()
+                );
+                let file = demo.path().join("boathook");
+                fs::write(&file, script)?;
+                fs::set_permissions(&file, Permissions::from_mode(0o755))?;
+                file
+            }
+        };
+        let runtime = runtime.program.path();
+        demo.write_config(&format!("[runtime]\npath = {runtime:?}\nhook = {hook:?}\n"))
     }
 }
 
@@ -58,10 +82,13 @@ pub(super) fn without_systemd() -> HookCommand {
 
 impl fmt::Display for GivenBy {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Hook => "hook",
-            Self::Spec => "spec",
-            Self::HookWithoutSystemd => "hook, systemd hidden",
-        })
+        formatter.write_str(match self.giver {
+            Giver::Hook => "hook",
+            Giver::Wrapper => "wrapper",
+        })?;
+        match self.systemd {
+            SystemdIs::Reached => Ok(()),
+            SystemdIs::Hidden => formatter.write_str(", systemd hidden"),
+        }
     }
 }

@@ -11,17 +11,18 @@ use harness::probe::{Access, Questions};
 use harness::systemd_host::{Container, Driver, Program, Runtime, SystemdHost};
 
 use super::event::Event;
-use super::given_by::{GivenBy, NODE};
+use super::given_by::SystemdIs::{Hidden, Reached};
+use super::given_by::{GivenBy, Giver, NODE};
 use super::table::{self, Fate, Row};
 
-/// Both ways with every runtime and driver that runs here; and the hook without
-/// systemd where that should make a difference.
+/// Both ways with every runtime and driver that runs here; without systemd where
+/// that may make a difference.
 fn kinds(view: CgroupView) -> Vec<(Runtime, GivenBy)> {
-    use {Driver::*, GivenBy::*, Program::*};
+    use Driver::{Cgroupfs, Systemd};
     let programs = match view {
-        CgroupView::V1 => &[Runc, Crun][..],
+        CgroupView::V1 => &[Program::Runc, Program::Crun][..],
         // crun needs CAP_SYS_RESOURCE there, which the machine may not have.
-        CgroupView::V2 => &[Runc][..],
+        CgroupView::V2 => &[Program::Runc][..],
     };
     let mut kinds = Vec::new();
     for program in programs {
@@ -30,9 +31,13 @@ fn kinds(view: CgroupView) -> Vec<(Runtime, GivenBy)> {
                 program: *program,
                 driver,
             };
-            kinds.extend([(runtime, Hook), (runtime, Spec)]);
-            if driver == Systemd {
-                kinds.push((runtime, HookWithoutSystemd));
+            for systemd in [Reached, Hidden] {
+                if driver == Systemd || systemd == Reached {
+                    kinds.extend(
+                        [Giver::Hook, Giver::Wrapper]
+                            .map(|giver| (runtime, GivenBy { giver, systemd })),
+                    );
+                }
             }
         }
     }
@@ -82,7 +87,7 @@ fn measured(view: CgroupView) -> Vec<String> {
     for (runtime, given_by) in kinds(view) {
         let fate = |event: Event| {
             fate(&host, &demo, runtime, given_by, event)
-                .with_context(|| format!("{view}, {runtime}, {given_by}: {event}"))
+                .with_context(|| format!("{view}, {runtime}, {given_by}: {event}; {}", demo.log()))
                 .unwrap()
         };
         let fates = Event::ALL.map(fate).to_vec();
@@ -108,10 +113,17 @@ fn fate(
 ) -> Result<Fate> {
     let name = format!("{event}").replace(' ', "-");
     let bundle = given_by
-        .container(host, demo)
+        .bundle(host, demo)
         .cgroups_path(runtime.cgroups_path(&name))
         .build()?;
-    let container = Container::run(host, runtime, &bundle)?;
+    let config = demo.config_file();
+    let container = match given_by.giver {
+        Giver::Hook => Container::run(host, runtime, &bundle)?,
+        Giver::Wrapper => {
+            given_by.configure_wrapper(demo, runtime)?;
+            Container::run_wrapped(host, runtime, &bundle, &config)?
+        }
+    };
     if !opens(&container, demo)? {
         bail!("the device does not open to begin with");
     }
