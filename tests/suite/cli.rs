@@ -2,6 +2,7 @@
 //! no root: nothing here gets as far as a container.
 
 mod classes;
+mod confinement;
 mod explain;
 mod list;
 mod requests;
