@@ -1,8 +1,9 @@
 //! A conversation with systemd over a Unix socket.
 //!
-//! Blocking, one call at a time, with a deadline for all of it. The hook makes
-//! a handful of calls and leaves; a D-Bus library would bring an asynchronous
-//! runtime with its threads into a process that has to stay single-threaded.
+//! Blocking, with a deadline for all of it. The hook makes a handful of calls
+//! and leaves; a D-Bus library would bring an asynchronous runtime with its
+//! threads into a process that has to stay single-threaded. Calls that don't
+//! need each other's results are sent together: systemd wakes up once.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -57,14 +58,14 @@ impl Connection {
             return Ok(None);
         };
         // A bus gives a name to whoever greets it, and hears nobody else.
-        bus.call(&Call {
+        bus.call([Call {
             destination: "org.freedesktop.DBus",
             path: "/org/freedesktop/DBus",
             interface: "org.freedesktop.DBus",
             member: "Hello",
             signature: "",
             body: Writer::default(),
-        })?;
+        }])?;
         Ok(Some(bus))
     }
 
@@ -84,29 +85,44 @@ impl Connection {
     }
 
     /// The server knows from the socket who we are; it wants to hear it too.
+    /// That messages will begin is said at once, as sd-bus does it.
     fn authenticate(&mut self) -> Result<(), BusError> {
         let uid = nix::unistd::geteuid().to_string();
         let hex: String = uid.bytes().map(|byte| format!("{byte:02x}")).collect();
-        self.send(format!("\0AUTH EXTERNAL {hex}\r\n").as_bytes())?;
+        self.send(format!("\0AUTH EXTERNAL {hex}\r\nBEGIN\r\n").as_bytes())?;
         if !self.line()?.starts_with(b"OK ") {
             return Err(BusError::Rejected);
         }
-        self.send(b"BEGIN\r\n")
+        Ok(())
     }
 
-    /// Calls a method and waits for its results.
-    pub(super) fn call(&mut self, call: &Call<'_>) -> Result<Results, BusError> {
-        self.serial += 1;
-        self.send(&call.message(self.serial))?;
+    /// Calls methods and waits for the results of all, or for the first error.
+    pub(super) fn call<const N: usize>(
+        &mut self,
+        calls: [Call<'_>; N],
+    ) -> Result<[Results; N], BusError> {
+        let first = self.serial + 1;
+        let mut messages = Vec::new();
+        for call in calls {
+            self.serial += 1;
+            messages.extend(call.message(self.serial));
+        }
+        self.send(&messages)?;
+
+        let mut results = [const { None }; N];
         for _ in 0..MAX_STRAYS {
             let Message { reply_to, content } = self.receive()?;
-            if reply_to != self.serial {
+            let at = reply_to.checked_sub(first).map(|at| at as usize);
+            let Some(result) = at.and_then(|at| results.get_mut(at)) else {
                 continue;
-            }
+            };
             match content {
-                Content::Return { signature, body } => return Ok(Results { signature, body }),
+                Content::Return { signature, body } => *result = Some(Results { signature, body }),
                 Content::Error { name, message } => return Err(BusError::Call { name, message }),
                 Content::Other => {}
+            }
+            if results.iter().all(Option::is_some) {
+                return Ok(results.map(Option::unwrap_or_default));
             }
         }
         Err(BusError::Garbage)
@@ -122,16 +138,17 @@ impl Connection {
         Ok(Message::parse(&message)?)
     }
 
-    /// One line of the talk before messages, which ends in CR and LF.
+    /// One line of the talk before messages, which ends in CR and LF. Nothing
+    /// follows it until something is asked.
     fn line(&mut self) -> Result<Vec<u8>, BusError> {
         let mut line = Vec::new();
+        let mut buffer = [0; MAX_LINE];
         while !line.ends_with(b"\r\n") {
-            if line.len() == MAX_LINE {
+            if line.len() >= MAX_LINE {
                 return Err(BusError::Garbage);
             }
-            let mut byte = [0];
-            self.read_exact(&mut byte)?;
-            line.extend(byte);
+            let count = self.read(&mut buffer)?;
+            line.extend_from_slice(&buffer[..count]);
         }
         Ok(line)
     }
@@ -153,15 +170,22 @@ impl Connection {
     fn read_exact(&mut self, buffer: &mut [u8]) -> Result<(), BusError> {
         let mut filled = 0;
         while filled < buffer.len() {
+            filled += self.read(&mut buffer[filled..])?;
+        }
+        Ok(())
+    }
+
+    /// Reads at least a byte.
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, BusError> {
+        loop {
             self.stream.set_read_timeout(Some(self.time_left()?))?;
-            match self.stream.read(&mut buffer[filled..]) {
+            match self.stream.read(buffer) {
                 Ok(0) => return Err(BusError::Closed),
-                Ok(count) => filled += count,
+                Ok(count) => return Ok(count),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(())
     }
 
     fn time_left(&self) -> Result<Duration, BusError> {
@@ -173,7 +197,7 @@ impl Connection {
 }
 
 /// What a call gave back.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Results {
     pub(super) signature: String,
     pub(super) body: Vec<u8>,

@@ -29,35 +29,33 @@ impl DevicePolicy {
     }
 }
 
-/// Reads a unit's device rules.
-pub(super) fn device_policy(bus: &mut Connection, unit: &Unit) -> Result<DevicePolicy, BusError> {
+/// Reads a unit's device rules, and systemd's version number, the first part of
+/// it.
+pub(super) fn device_policy(
+    bus: &mut Connection,
+    unit: &Unit,
+) -> Result<(DevicePolicy, Option<u32>), BusError> {
     let path = unit.object_path();
-    let policy = bus.call(&get(&path, unit.interface(), "DevicePolicy"))?;
+    let [policy, allowed, version] = bus.call([
+        get(&path, unit.interface(), "DevicePolicy"),
+        get(&path, unit.interface(), "DeviceAllow"),
+        get(MANAGER_PATH, MANAGER, "Version"),
+    ])?;
     let policy = variant(&policy, "s")?.string()?.to_owned();
-    let allowed = bus.call(&get(&path, unit.interface(), "DeviceAllow"))?;
     let allowed = variant(&allowed, "a(ss)")?.pairs()?;
-    Ok(DevicePolicy { policy, allowed })
+    let version = version_number(variant(&version, "s")?.string()?);
+    Ok((DevicePolicy { policy, allowed }, version))
 }
 
-/// systemd's version number, the first part of it.
-pub(super) fn version(bus: &mut Connection) -> Result<Option<u32>, BusError> {
-    let version = bus.call(&get(MANAGER_PATH, MANAGER, "Version"))?;
-    Ok(version_number(variant(&version, "s")?.string()?))
-}
-
-/// Adds entries to a unit's `DeviceAllow=`, until the next boot. An entry for a
-/// path that has one already takes its place.
+/// Adds entries to a unit's `DeviceAllow=`, until the next boot, and waits until
+/// systemd has applied them. An entry for a path that has one already takes its
+/// place.
 pub(super) fn add_device_allow(
     bus: &mut Connection,
     unit: &Unit,
     entries: &[DeviceAllow],
 ) -> Result<(), BusError> {
-    bus.call(&set_device_allow(unit, entries)).map(drop)
-}
-
-/// Waits until systemd has applied what it was told: it answers first and acts
-/// then, but before it reads the next message.
-pub(super) fn settle(bus: &mut Connection) -> Result<(), BusError> {
+    // systemd answers first and acts then, but before it reads the next message.
     let ping = Call {
         destination: SYSTEMD,
         path: MANAGER_PATH,
@@ -66,7 +64,7 @@ pub(super) fn settle(bus: &mut Connection) -> Result<(), BusError> {
         signature: "",
         body: Writer::default(),
     };
-    bus.call(&ping).map(drop)
+    bus.call([set_device_allow(unit, entries), ping]).map(drop)
 }
 
 fn get<'a>(path: &'a str, interface: &'a str, property: &'a str) -> Call<'a> {

@@ -111,7 +111,7 @@ impl Systemd {
                 None => return Ok(UnitOutcome::NoSystemd),
             },
         };
-        let policy = manager::device_policy(bus, unit)?;
+        let (policy, version) = manager::device_policy(bus, unit)?;
         if !policy.restricts() {
             return Ok(UnitOutcome::Unrestricted);
         }
@@ -119,9 +119,8 @@ impl Systemd {
         if entries.is_empty() {
             return Ok(UnitOutcome::AlreadyAllowed);
         }
-        *links = provide_links(bus, &self.host.dev, rules)?;
+        *links = provide_links(version, &self.host.dev, rules);
         manager::add_device_allow(bus, unit, &entries)?;
-        manager::settle(bus)?;
         Ok(UnitOutcome::Added {
             entries: entries.len(),
         })
@@ -145,25 +144,14 @@ fn missing(policy: &DevicePolicy, rules: &[DeviceRule]) -> Vec<DeviceAllow> {
 }
 
 /// Makes the links that are missing, if this systemd needs them.
-fn provide_links(
-    bus: &mut Connection,
-    dev: &Path,
-    rules: &[DeviceRule],
-) -> Result<Vec<LinkReport>, BusError> {
-    let mut missing = rules
-        .iter()
-        .filter(|rule| !dev_links::exists(dev, rule))
-        .peekable();
-    if missing.peek().is_none() {
-        return Ok(Vec::new());
-    }
+fn provide_links(version: Option<u32>, dev: &Path, rules: &[DeviceRule]) -> Vec<LinkReport> {
     // Of an unknown version the better is thought: links are never harmful,
     // but nobody wants them without need.
-    let version = manager::version(bus)?;
     if version.is_none_or(|version| version >= dev_links::NOT_NEEDED_SINCE) {
-        return Ok(Vec::new());
+        return Vec::new();
     }
-    Ok(missing
+    let missing = rules.iter().filter(|rule| !dev_links::exists(dev, rule));
+    missing
         .map(|rule| match dev_links::make(dev, rule) {
             Ok(path) => LinkReport::Made(path),
             Err(error) => LinkReport::Missing {
@@ -171,7 +159,7 @@ fn provide_links(
                 reason: error.to_string(),
             },
         })
-        .collect())
+        .collect()
 }
 
 /// What errors of systemd mean that are no failures.
