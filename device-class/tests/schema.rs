@@ -98,6 +98,23 @@ fn the_shipped_classes_are_of_the_schema() {
     }
 }
 
+/// No two shipped classes share a variable, or a resource: a container would
+/// not know which of them it asks, nor a pod what it gets.
+#[test]
+fn no_two_classes_speak_for_each_other() {
+    let mut owners: BTreeMap<String, String> = BTreeMap::new();
+    for source in load::sources(&[root().join("classes")]).unwrap() {
+        let class = source.parse().unwrap();
+        for word in [
+            class.spec.request.env.to_string(),
+            class.spec.resource.to_string(),
+        ] {
+            let owner = owners.insert(word.clone(), class.name.to_string());
+            assert_eq!(owner, None, "{word} is of {} too", class.name);
+        }
+    }
+}
+
 /// The ConfigMap for a cluster has every class.
 #[test]
 fn the_deployment_has_every_class() {
