@@ -182,3 +182,21 @@ fn the_schema_is_json() {
     let schema: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
     assert!(schema["properties"]["discover"].is_object());
 }
+
+/// Two classes that are asked for by one variable: neither is guessed.
+#[test]
+fn two_classes_with_one_variable_are_refused() {
+    let host = HostDirectory::new().unwrap();
+    host.add_class("thing", GOOD).unwrap();
+    host.add_class("thing-too", GOOD).unwrap();
+    let asking = bundle(&[("THING_VISIBLE_DEVICES", "all")]);
+    let input = state(asking.path()).to_string();
+    let ran = boathook(&host, &["prestart"], input.as_bytes());
+    let words = [
+        "thing",
+        "thing-too",
+        "THING_VISIBLE_DEVICES",
+        "mask one of them",
+    ];
+    assert_refused(&ran, code::CONFIG, &words);
+}
