@@ -23,10 +23,12 @@ demo: ## Show the main job: two devices into a real container (as root); CLASS=F
 	cargo build --release --bin boathook --bin boathook-plugin $(addprefix --bin ,demo $(IN_CONTAINERS) fake-kubelet)
 	$(HARNESS) demo -- $(CLASS) $(HOST)
 
-bench: ## Measure what the hook adds to starting a container (as root)
-	scripts/install-test-packages runc busybox-static
-	cargo build --release --bin boathook $(addprefix --bin ,bench $(IN_CONTAINERS))
+bench: ## Measure what the hook adds to starting a container, and the plugin (as root, on a quiet machine)
+	scripts/install-test-packages runc busybox-static debootstrap
+	cargo build --release --bin boathook --bin boathook-plugin $(addprefix --bin ,bench bench-plugin $(IN_CONTAINERS))
 	$(HARNESS) bench
+	$(HARNESS) bench-plugin
+	cargo test --release --package boathook-tests --test suite durability::cost -- --ignored --nocapture
 
 lint: ## Check the formatting and run clippy
 	cargo fmt --all --check
