@@ -12,6 +12,10 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use super::{DeviceKind, DeviceNumber, Entry, HostView, MAX_LD_CACHE};
 use crate::ld_cache::{Abi, LdCache};
 
+/// How often a path is looked up again: each time something would have to be
+/// renamed or mounted within a few microseconds.
+const ATTEMPTS: usize = 256;
+
 /// A [`HostView`] of the real file system under a root.
 ///
 /// The host is trusted, so that its paths may be looked up more than once. A
@@ -72,12 +76,18 @@ impl RealHost {
         let how = OpenHow::new()
             .flags(flags)
             .resolve(ResolveFlag::RESOLVE_IN_ROOT);
-        match openat2(handle, path, how) {
-            Ok(file) => Ok(file.into()),
-            // Before Linux 5.6: links that are absolute lead out of the root.
-            Err(nix::Error::ENOSYS | nix::Error::EPERM) => plain(&self.joined(path)),
-            Err(error) => Err(error.into()),
+        for _ in 0..ATTEMPTS {
+            match openat2(handle, path, how) {
+                Ok(file) => return Ok(file.into()),
+                // Something was renamed or mounted meanwhile, anywhere on the
+                // system, and the kernel is not sure of a `..` (openat2(2)).
+                Err(nix::Error::EAGAIN) => {}
+                // Before Linux 5.6: links that are absolute lead out of the root.
+                Err(nix::Error::ENOSYS | nix::Error::EPERM) => return plain(&self.joined(path)),
+                Err(error) => return Err(error.into()),
+            }
         }
+        Err(nix::Error::EAGAIN.into())
     }
 
     fn joined(&self, path: &Path) -> PathBuf {
@@ -202,4 +212,39 @@ fn absent(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
     ) || error.raw_os_error() == Some(nix::Error::ENXIO as i32)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_path_is_found_however_busy_the_system_is() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = temp.path().join("host");
+        fs::create_dir_all(root.join("devices/npu0")).unwrap();
+        fs::create_dir_all(root.join("class/npu")).unwrap();
+        std::os::unix::fs::symlink("../../devices/npu0", root.join("class/npu/npu0")).unwrap();
+        let host = RealHost::open(&root).unwrap();
+        let done = AtomicBool::new(false);
+        let (one, two) = (temp.path().join("one"), temp.path().join("two"));
+        fs::write(&one, "").unwrap();
+        std::thread::scope(|scope| {
+            // The kernel is not sure of a `..` while anything is renamed.
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    fs::rename(&one, &two).unwrap();
+                    fs::rename(&two, &one).unwrap();
+                }
+            });
+            let path = Path::new("/class/npu/npu0");
+            let lost =
+                (0..20_000).filter(|_| host.entry(path).ok() != Some(Some(Entry::Directory)));
+            let lost = lost.count();
+            done.store(true, Ordering::Relaxed);
+            assert_eq!(lost, 0);
+        });
+    }
 }
