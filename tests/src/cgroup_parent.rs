@@ -1,7 +1,7 @@
 //! A cgroup for containers to be nested in.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -27,6 +27,13 @@ impl CgroupParent {
     /// The `cgroupsPath` of a cgroup in it.
     pub fn child(&self, name: &str) -> PathBuf {
         self.path().join(name)
+    }
+
+    /// The `cgroupsPath` of a cgroup in it that no other container has.
+    pub fn unique_child(&self) -> PathBuf {
+        static COUNTER: AtomicU32 = AtomicU32::new(0);
+        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+        self.child(&format!("child-{number}"))
     }
 }
 
@@ -55,11 +62,20 @@ pub(crate) fn remove_named(text: &str) {
             return;
         }
         for directory in directories.iter().rev() {
-            // Refused while it has processes: tried again.
-            let _ = fs::remove_dir(directory);
+            remove(directory);
         }
         sleep(Duration::from_millis(10));
     }
+}
+
+/// Removes a cgroup and those that an engine left below it, except while they
+/// have processes.
+fn remove(cgroup: &Path) {
+    let below = fs::read_dir(cgroup).into_iter().flatten().flatten();
+    for entry in below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+        remove(&entry.path());
+    }
+    let _ = fs::remove_dir(cgroup);
 }
 
 /// The cgroups whose name contains `text`, in every hierarchy of the machine,

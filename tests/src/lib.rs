@@ -6,7 +6,9 @@
 //! files; [`runc`] runs it on cgroup v1 or v2 ([`cgroup_view`]); a [`probe`]
 //! inside reports what the container really sees; [`leftovers`] says what a
 //! container left on the machine. A [`kubelet`] stands in for the real one, and
-//! a [`systemd_host`] for a host that runs systemd.
+//! a [`systemd_host`] for a host that runs systemd. An engine gets a
+//! [`private_host`] and an [`image`] for each root file system, and containerd
+//! is driven by [`cri`].
 
 pub mod alias_device;
 pub mod binaries;
@@ -15,14 +17,17 @@ pub mod captured;
 pub mod cgroup_parent;
 pub mod cgroup_view;
 pub mod compile;
+pub mod cri;
 pub mod demo_host;
 pub mod exit;
 pub mod fingerprint;
+pub mod image;
 pub mod kubelet;
 pub mod leftovers;
 pub mod loader;
 pub mod mountinfo;
 pub mod plugin_process;
+pub mod private_host;
 pub mod privilege;
 pub mod probe;
 pub mod recorded_host;

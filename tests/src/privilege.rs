@@ -8,8 +8,8 @@ use nix::unistd::geteuid;
 
 use crate::captured::Captured;
 use crate::cgroup_view::CgroupView;
-use crate::rootfs::BUSYBOX;
 use crate::{compile, runc};
+use rootfs::BUSYBOX;
 
 /// `CAP_SYS_ADMIN` (linux/capability.h): mounts and namespaces.
 const SYS_ADMIN: u32 = 21;
@@ -27,6 +27,11 @@ pub fn missing_for_runc(view: CgroupView) -> Option<String> {
         })
         .or_else(missing_for_busybox)
         .or_else(|| view.missing())
+}
+
+/// Why an engine cannot be run here, if it cannot.
+pub fn missing_for_engines() -> Option<String> {
+    missing_for_root().or_else(|| missing_file(Path::new(BUSYBOX), "busybox-static"))
 }
 
 /// Why programs for musl cannot be made here, if they cannot.

@@ -7,6 +7,8 @@
 //! - `durability`: devices on a host with systemd; needs root, runc and debootstrap
 //! - `kubernetes`: plugin, kubelet and hook together; needs root and runc
 //! - `wrapper`: the program `boathook-runtime` by itself; needs no root
+//! - `engines`: docker, podman, containerd, crun, with their own commands; needs
+//!   root and the engine
 //! - `selfcheck`: the harness itself, without boathook
 //! - `runc`: the hook in real containers; needs root and runc
 
@@ -16,6 +18,7 @@
 mod cli;
 mod demo;
 mod durability;
+mod engines;
 mod kubernetes;
 mod lab;
 mod runc;

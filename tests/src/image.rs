@@ -1,0 +1,108 @@
+//! Images for engines, made of the root file systems.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::captured::Captured;
+use crate::rootfs::Rootfs;
+use crate::scratch;
+
+/// An image's files, removed when dropped.
+#[derive(Debug)]
+pub struct Image {
+    directory: TempDir,
+}
+
+impl Image {
+    /// The image of a root file system.
+    pub fn new(rootfs: Rootfs) -> Result<Self> {
+        let directory = scratch::directory("image")?;
+        let tree = directory.path().join("tree");
+        rootfs.copy_to(&tree)?;
+        let image = Self { directory };
+        tar(&tree, &image.layer())?;
+        Ok(image)
+    }
+
+    /// The files as one tar archive, for `docker import`.
+    pub fn layer(&self) -> PathBuf {
+        self.directory.path().join("layer.tar")
+    }
+
+    /// A tar archive with the image as the OCI image spec (1.0, "Image
+    /// Layout") lays it out, under a full name such as
+    /// `docker.io/library/busybox:1`. It runs `command` unless told otherwise.
+    pub fn oci_archive(&self, name: &str, command: &[&str]) -> Result<PathBuf> {
+        let top = self.directory.path().join("oci");
+        let blobs = top.join("blobs/sha256");
+        fs::create_dir_all(&blobs)?;
+        let layer = blob(&blobs, &fs::read(self.layer())?)?;
+        let config = json!({
+            "architecture": architecture(),
+            "os": "linux",
+            "config": {"Cmd": command, "Env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"]},
+            "rootfs": {"type": "layers", "diff_ids": [layer.0]},
+        });
+        let config = blob(&blobs, config.to_string().as_bytes())?;
+        let manifest = json!({
+            "schemaVersion": 2,
+            "mediaType": "application/vnd.oci.image.manifest.v1+json",
+            "config": descriptor("application/vnd.oci.image.config.v1+json", &config),
+            "layers": [descriptor("application/vnd.oci.image.layer.v1.tar", &layer)],
+        });
+        let manifest = blob(&blobs, manifest.to_string().as_bytes())?;
+        let mut entry = descriptor("application/vnd.oci.image.manifest.v1+json", &manifest);
+        entry["annotations"] = json!({"io.containerd.image.name": name});
+        let index = json!({"schemaVersion": 2, "manifests": [entry]});
+        fs::write(top.join("index.json"), index.to_string())?;
+        let layout = json!({"imageLayoutVersion": "1.0.0"});
+        fs::write(top.join("oci-layout"), layout.to_string())?;
+        let archive = self.directory.path().join("oci.tar");
+        tar(&top, &archive)?;
+        Ok(archive)
+    }
+}
+
+/// A blob's digest and size.
+type Blob = (String, usize);
+
+fn blob(directory: &Path, contents: &[u8]) -> Result<Blob> {
+    let unnamed = directory.join("unnamed");
+    fs::write(&unnamed, contents)?;
+    let printed = Captured::run(Command::new("sha256sum").arg(&unnamed))?.success()?;
+    let digest = printed.stdout.split(' ').next().unwrap_or_default();
+    fs::rename(&unnamed, directory.join(digest))?;
+    Ok((format!("sha256:{digest}"), contents.len()))
+}
+
+fn descriptor(kind: &str, (digest, size): &Blob) -> Value {
+    json!({"mediaType": kind, "digest": digest, "size": size})
+}
+
+/// The architecture as images name it (Go's GOARCH).
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+fn tar(tree: &Path, archive: &Path) -> Result<()> {
+    let mut command = Command::new("tar");
+    command
+        .args(["--create", "--numeric-owner", "--file"])
+        .arg(archive)
+        .arg("--directory")
+        .arg(tree)
+        .arg(".");
+    Captured::run(&mut command)?
+        .success()
+        .map(|_| ())
+        .with_context(|| format!("cannot pack {}", tree.display()))
+}

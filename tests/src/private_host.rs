@@ -1,0 +1,68 @@
+//! The machine as an engine would have it to itself.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result};
+
+use crate::binaries;
+
+/// Namespaces of mounts, processes and networks in which /etc, /run and
+/// /dev/shm are private. Everything in them ends when this is dropped, and
+/// when the test does.
+#[derive(Debug)]
+pub struct PrivateHost {
+    keeper: Child,
+    first: u32,
+}
+
+impl PrivateHost {
+    /// New namespaces.
+    pub fn new() -> Result<Self> {
+        let mut keeper = Command::new(binaries::program("private-host")?)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut line = String::new();
+        let stdout = keeper.stdout.take().context("no pipe to read from")?;
+        BufReader::new(stdout).read_line(&mut line)?;
+        let first = line.trim().parse().context("no namespaces were made");
+        if first.is_err() {
+            keeper.wait()?;
+        }
+        Ok(Self {
+            keeper,
+            first: first?,
+        })
+    }
+
+    /// A command that runs `program` in there.
+    pub fn command(&self, program: impl AsRef<Path>) -> Command {
+        let mut command = Command::new("nsenter");
+        command
+            .args(["--mount", "--pid", "--net", "--target"])
+            .arg(self.first.to_string())
+            .arg("--")
+            .arg(program.as_ref());
+        command
+    }
+
+    /// Its root directory, seen from outside.
+    pub fn root(&self) -> PathBuf {
+        format!("/proc/{}/root", self.first).into()
+    }
+
+    /// Where the file `path` in there is seen from outside.
+    pub fn file(&self, path: &str) -> PathBuf {
+        self.root().join(path.trim_start_matches('/'))
+    }
+}
+
+impl Drop for PrivateHost {
+    fn drop(&mut self) {
+        // It ends when its input does. Nobody is left to tell of a failure.
+        drop(self.keeper.stdin.take());
+        let _ = self.keeper.wait();
+    }
+}

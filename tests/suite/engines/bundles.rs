@@ -1,0 +1,133 @@
+//! An OCI runtime by itself, behind the wrapper.
+
+use std::process::Command;
+
+use anyhow::{Result, bail};
+use harness::binaries;
+use harness::bundle::Bundle;
+use harness::captured::Captured;
+use harness::demo_host::DemoHost;
+use serde::Deserialize;
+
+use super::case::Case;
+use super::engine::{Engine, Running, Wanted, printed};
+use super::machine::{self, Machine};
+
+/// Where crun and systemd expect a second hierarchy beside those of cgroup v1.
+const UNIFIED: &str = "/sys/fs/cgroup/unified";
+
+/// A runtime that is given bundles.
+pub(super) struct Bundles {
+    machine: Machine,
+}
+
+pub(super) fn missing(runtime: &str) -> Option<String> {
+    machine::missing(&[runtime])
+}
+
+impl Bundles {
+    /// The runtime of this name.
+    pub(super) fn new(runtime: &str) -> Result<Self> {
+        let machine = Machine::new(runtime)?;
+        // crun refuses a hybrid of cgroup v1 and v2.
+        if machine.private.file(UNIFIED).join("cgroup.procs").exists() {
+            printed(machine.private.command("umount").arg(UNIFIED))?;
+        }
+        Ok(Self { machine })
+    }
+
+    fn command(&self, subcommand: &str) -> Result<Command> {
+        let wrapper = binaries::program("boathook-runtime")?;
+        let mut command = self.machine.private.command(wrapper);
+        command
+            .arg("--root")
+            .arg(self.machine.path("state"))
+            .arg(subcommand);
+        Ok(command)
+    }
+}
+
+impl Engine for Bundles {
+    fn lacks(&self, case: Case) -> Option<&'static str> {
+        (case == Case::WritableLayer)
+            .then_some("a runtime by itself has no layers, nor a command to compare them")
+    }
+
+    fn start(&self, wanted: &Wanted) -> Result<Box<dyn Running + '_>> {
+        let mut builder = Bundle::builder(wanted.image);
+        if let Some(devices) = &wanted.devices {
+            builder = builder.env(DemoHost::VARIABLE, devices);
+        }
+        if wanted.readonly {
+            builder = builder.readonly();
+        }
+        if let Some(user) = wanted.user {
+            builder = builder.user(user, user);
+        }
+        if wanted.user_namespace {
+            builder = builder.user_namespace();
+        }
+        // The id is not known before the bundle is built.
+        let bundle = builder
+            .cgroups_path(self.machine.parent.unique_child())
+            .build()?;
+        let container = Container {
+            engine: self,
+            bundle,
+        };
+        container.start()?;
+        Ok(Box::new(container))
+    }
+}
+
+struct Container<'a> {
+    engine: &'a Bundles,
+    bundle: Bundle,
+}
+
+/// What the runtimes print of a state.
+#[derive(Deserialize)]
+struct State {
+    status: String,
+}
+
+impl Container<'_> {
+    /// As engines do it: `create`, then `start`.
+    fn start(&self) -> Result<()> {
+        let mut create = self.engine.command("create")?;
+        create.arg("--bundle").arg(self.bundle.directory());
+        printed(create.arg(self.bundle.id()))?;
+        printed(self.engine.command("start")?.arg(self.bundle.id()))?;
+        let state = printed(self.engine.command("state")?.arg(self.bundle.id()))?;
+        let State { status } = serde_json::from_str(&state)?;
+        if status != "running" {
+            bail!("the container is {status}");
+        }
+        Ok(())
+    }
+
+    fn delete(&self) -> Result<Captured> {
+        let mut delete = self.engine.command("delete")?;
+        Captured::run(delete.args(["--force", self.bundle.id()]))
+    }
+}
+
+impl Running for Container<'_> {
+    fn exec(&self, args: &[String]) -> Result<String> {
+        let mut command = self.engine.command("exec")?;
+        printed(command.arg(self.bundle.id()).args(args))
+    }
+
+    /// With the same bundle, which the wrapper has written to.
+    fn restart(&self) -> Result<()> {
+        self.delete()?.success()?;
+        self.start()
+    }
+}
+
+impl Drop for Container<'_> {
+    fn drop(&mut self) {
+        // It may not be there: then the runtime complains, and rightly.
+        let _ = self.delete();
+    }
+}

@@ -1,0 +1,240 @@
+//! What each case means, for any engine.
+
+use std::collections::BTreeSet;
+use std::thread;
+
+use anyhow::{Context, Result, bail, ensure};
+use harness::demo_host::{DemoHost, VendorLibrary};
+use harness::loader::{self, Loaded};
+use harness::probe::{Access, Kind, Questions, Report};
+use harness::rootfs::Rootfs;
+
+use super::case::Case;
+use super::engine::{Engine, Running, Wanted};
+
+/// The hook's directory in a container.
+const INJECTED: &str = "/usr/lib/boathook";
+
+/// Tries one case.
+pub(super) fn check(engine: &dyn Engine, case: Case) -> Result<()> {
+    match case {
+        Case::OneDevice => gets(engine, &asking("npu-3"), &[3]),
+        Case::TwoDevices => gets(engine, &asking("npu-3,npu-7"), &[3, 7]),
+        Case::AllDevices => gets(engine, &asking("all"), &[0, 1, 2, 3, 4, 5, 6, 7]),
+        Case::NoneOfThem => gets(engine, &asking("none"), &[]),
+        Case::Unset => is_left_alone(engine),
+        Case::UnknownDevice => is_refused(engine),
+        Case::Glibc => loads_the_library(engine, Rootfs::Glibc),
+        Case::GlibcWithoutCache => loads_the_library(engine, Rootfs::GlibcWithoutCache),
+        Case::Busybox => gets(engine, &of(Rootfs::Busybox), &[3]),
+        Case::ReadOnly => has_a_read_only_root(engine),
+        Case::OrdinaryUser => is_an_ordinary_user(engine),
+        Case::UserNamespace => is_in_a_user_namespace(engine),
+        Case::Exec => has_them_in_every_exec(engine),
+        Case::Restart => has_them_after_a_restart(engine),
+        Case::TwentyAtOnce => twenty_get_theirs(engine),
+        Case::WritableLayer => leaves_little(engine),
+    }
+}
+
+fn asking(devices: &str) -> Wanted {
+    Wanted {
+        image: Rootfs::Glibc,
+        devices: Some(devices.to_string()),
+        readonly: false,
+        user: None,
+        user_namespace: false,
+    }
+}
+
+fn of(image: Rootfs) -> Wanted {
+    Wanted {
+        image,
+        ..asking("npu-3")
+    }
+}
+
+/// The container opens these of the host's devices, and has no node of any
+/// other.
+fn gets(engine: &dyn Engine, wanted: &Wanted, devices: &[usize]) -> Result<()> {
+    let report = look(&*engine.start(wanted)?)?;
+    has(&report, devices)?;
+    let kind = report.path(INJECTED)?.kind;
+    ensure!(kind == Kind::Directory, "{INJECTED} is {kind:?}");
+    Ok(())
+}
+
+fn is_left_alone(engine: &dyn Engine) -> Result<()> {
+    let wanted = Wanted {
+        devices: None,
+        ..asking("")
+    };
+    let report = look(&*engine.start(&wanted)?)?;
+    has(&report, &[])?;
+    let kind = report.path(INJECTED)?.kind;
+    ensure!(kind == Kind::Missing, "{INJECTED} is {kind:?}");
+    Ok(())
+}
+
+fn is_refused(engine: &dyn Engine) -> Result<()> {
+    let Err(error) = engine.start(&asking("npu-64")) else {
+        bail!("it started");
+    };
+    let told = format!("{error:#}");
+    for word in ["dummy-npu", "no device", "npu-64"] {
+        ensure!(
+            told.contains(word),
+            "no `{word}` in what the user is told: {told}"
+        );
+    }
+    Ok(())
+}
+
+fn loads_the_library(engine: &dyn Engine, image: Rootfs) -> Result<()> {
+    let container = engine.start(&of(image))?;
+    has(&look(&*container)?, &[3])?;
+    let library = VendorLibrary::dummy_npu();
+    let printed = container.exec(&loader::command(&[library.wanted()]))?;
+    let expected = Loaded::Found {
+        soname: library.soname(),
+        path: format!("{INJECTED}/lib/{}", library.soname()).into(),
+        answer: library.version,
+    };
+    let loaded = loader::parse(&printed)?;
+    ensure!(loaded == [expected], "{loaded:?}");
+    Ok(())
+}
+
+fn has_a_read_only_root(engine: &dyn Engine) -> Result<()> {
+    let wanted = Wanted {
+        readonly: true,
+        ..asking("npu-3")
+    };
+    let report = look(&*engine.start(&wanted)?)?;
+    let root = report.mount_at("/").context("no root is mounted")?;
+    ensure!(root.has("ro"), "{root:?}");
+    has(&report, &[3])
+}
+
+fn is_an_ordinary_user(engine: &dyn Engine) -> Result<()> {
+    let wanted = Wanted {
+        user: Some(1000),
+        ..asking("npu-3")
+    };
+    let report = look(&*engine.start(&wanted)?)?;
+    ensure!(report.uid == 1000, "it runs as {}", report.uid);
+    has(&report, &[3])
+}
+
+fn is_in_a_user_namespace(engine: &dyn Engine) -> Result<()> {
+    let wanted = Wanted {
+        user_namespace: true,
+        ..asking("npu-3")
+    };
+    let container = engine.start(&wanted)?;
+    let map = container.exec(&["cat", "/proc/self/uid_map"].map(str::to_string))?;
+    let first: Vec<&str> = map.split_whitespace().take(2).collect();
+    ensure!(
+        first.first() == Some(&"0") && first.get(1) != Some(&"0"),
+        "{map}"
+    );
+    has(&look(&*container)?, &[3])
+}
+
+fn has_them_in_every_exec(engine: &dyn Engine) -> Result<()> {
+    let container = engine.start(&asking("npu-3"))?;
+    for _ in 0..3 {
+        has(&look(&*container)?, &[3])?;
+    }
+    Ok(())
+}
+
+fn has_them_after_a_restart(engine: &dyn Engine) -> Result<()> {
+    let container = engine.start(&asking("npu-3"))?;
+    for _ in 0..2 {
+        container.restart()?;
+        has(&look(&*container)?, &[3])?;
+    }
+    Ok(())
+}
+
+fn twenty_get_theirs(engine: &dyn Engine) -> Result<()> {
+    thread::scope(|scope| {
+        let containers: Vec<_> = (0..20)
+            .map(|number| {
+                let device = number % DemoHost::NODES;
+                scope.spawn(move || gets(engine, &asking(&format!("npu-{device}")), &[device]))
+            })
+            .collect();
+        for container in containers {
+            let Ok(result) = container.join() else {
+                bail!("a container's thread panicked");
+            };
+            result?;
+        }
+        Ok(())
+    })
+}
+
+/// Directories to mount on, links and what the loader reads; nothing that is
+/// named like a library or a device.
+fn leaves_little(engine: &dyn Engine) -> Result<()> {
+    let container = engine.start(&asking("npu-3"))?;
+    look(&*container)?;
+    let changes = container.changes()?;
+    let changed: BTreeSet<&str> = changes
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .map(|(_, path)| path)
+        .collect();
+    let expected = [
+        "/etc",
+        "/etc/ld.so.cache",
+        "/etc/ld.so.conf.d",
+        "/etc/ld.so.conf.d/00-boathook.conf",
+        "/usr",
+        "/usr/lib",
+        "/usr/lib/boathook",
+    ];
+    let more: Vec<_> = changed
+        .iter()
+        .filter(|path| !expected.contains(path) && !is_the_engines_own(path))
+        .collect();
+    ensure!(more.is_empty(), "{more:?}");
+    ensure!(changed.contains("/usr/lib/boathook"), "{changes}");
+    Ok(())
+}
+
+/// What engines put into every container, with or without a hook.
+fn is_the_engines_own(path: &str) -> bool {
+    let own = ["/etc/mtab", "/run", "/run/.containerenv", "/run/secrets"];
+    own.contains(&path)
+}
+
+/// What a probe in the container sees of the devices.
+fn look(container: &dyn Running) -> Result<Report> {
+    let questions = (0..DemoHost::NODES)
+        .map(node)
+        .fold(Questions::new().path(INJECTED), Questions::path);
+    Report::parse(&container.exec(&questions.command()?)?)
+}
+
+fn has(report: &Report, devices: &[usize]) -> Result<()> {
+    for index in 0..DemoHost::NODES {
+        let seen = report.path(node(index))?;
+        if devices.contains(&index) {
+            ensure!(seen.read == Access::Granted, "npu-{index}: {}", seen.read);
+        } else {
+            ensure!(
+                seen.kind == Kind::Missing,
+                "npu-{index} is there: {:?}",
+                seen.kind
+            );
+        }
+    }
+    Ok(())
+}
+
+fn node(index: usize) -> String {
+    format!("/dev/dummy-npu{index}")
+}

@@ -1,0 +1,155 @@
+//! containerd as the kubelet drives it: by CRI, with what a device plugin
+//! allocated in the container's environment and annotations, and in the
+//! kubelet's record.
+
+mod pod;
+mod record;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use anyhow::{Context, Result};
+use harness::cri::CriClient;
+use harness::rootfs::Rootfs;
+
+use super::case::Case;
+use super::ctr::{Containerd, name_of};
+use super::engine::{Engine, IMAGES, Running, Wanted, printed};
+use super::machine::Machine;
+use pod::Pod;
+use record::Record;
+
+/// How the handler `boathook` calls the hook.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum How {
+    /// Its runtime is the wrapper.
+    BinaryName,
+    /// Every spec begins with the hook in it.
+    BaseRuntimeSpec,
+}
+
+/// The engine for CRI.
+pub(super) struct Cri {
+    client: CriClient,
+    containerd: Containerd,
+    record: Mutex<Record>,
+}
+
+impl Cri {
+    /// A containerd with the handler and with images.
+    pub(super) fn new(how: How) -> Result<Self> {
+        let machine = Machine::new("runc")?;
+        let record = Record::new(&machine.path("checkpoint"));
+        let trust = format!(
+            "[trust]\nkubelet_checkpoint = {:?}\n",
+            machine.path("checkpoint")
+        );
+        let config = std::fs::read_to_string(machine.devices.config_file())?;
+        machine.write("/etc/boathook/config.toml", &(config + &trust))?;
+
+        // Lowering a score takes CAP_SYS_RESOURCE, which a test machine may
+        // lack. Nothing is to be pulled.
+        let settings = Containerd::settings(&machine)
+            + &format!(
+                "[plugins.\"io.containerd.grpc.v1.cri\"]\nrestrict_oom_score_adj = true\nsandbox_image = {:?}\n",
+                name_of(Rootfs::Busybox)
+            );
+        machine.write("/etc/containerd/config.toml", &settings)?;
+        let base_spec = match how {
+            How::BinaryName => None,
+            How::BaseRuntimeSpec => Some(printed(
+                machine.private.command("ctr").args(["oci", "spec"]),
+            )?),
+        };
+        machine.install(runtime_config::Engine::Containerd, base_spec)?;
+
+        let containerd = Containerd::start(machine)?;
+        for rootfs in IMAGES {
+            containerd.import(rootfs)?;
+        }
+        Ok(Self {
+            client: CriClient::connect(&containerd.machine.path("socket"))?,
+            containerd,
+            record: Mutex::new(record),
+        })
+    }
+}
+
+impl Engine for Cri {
+    fn lacks(&self, case: Case) -> Option<&'static str> {
+        match case {
+            Case::UserNamespace => Some("containerd 1.6 has no user namespaces for pods"),
+            Case::WritableLayer => Some("containerd has no command like docker's diff"),
+            _ => None,
+        }
+    }
+
+    fn start(&self, wanted: &Wanted) -> Result<Box<dyn Running + '_>> {
+        static COUNTER: AtomicU32 = AtomicU32::new(0);
+        let pod = Pod::new(COUNTER.fetch_add(1, Ordering::Relaxed), wanted);
+        let allocated = pod.allocated();
+        let mut record = self.record.lock().ok().context("a test panicked")?;
+        record.add(&pod.uid, pod::CONTAINER, &allocated)?;
+        drop(record);
+
+        let parent = self.containerd.machine.parent.path();
+        let sandbox_config = pod.sandbox(&parent);
+        let sandbox = self.client.run_sandbox(&sandbox_config, "boathook")?;
+        let container = Container {
+            engine: self,
+            pod,
+            sandbox_config,
+            sandbox,
+            id: Mutex::default(),
+            attempt: AtomicU32::new(0),
+        };
+        container.start()?;
+        Ok(Box::new(container))
+    }
+}
+
+struct Container<'a> {
+    engine: &'a Cri,
+    pod: Pod,
+    sandbox_config: harness::cri::api::PodSandboxConfig,
+    sandbox: String,
+    id: Mutex<String>,
+    attempt: AtomicU32,
+}
+
+impl Container<'_> {
+    fn start(&self) -> Result<()> {
+        let client = &self.engine.client;
+        let attempt = self.attempt.fetch_add(1, Ordering::Relaxed);
+        let config = self.pod.container(attempt);
+        let id = client.create(&self.sandbox, &self.sandbox_config, config)?;
+        client.start(&id)?;
+        *self.id.lock().unwrap() = id;
+        Ok(())
+    }
+
+    fn id(&self) -> String {
+        self.id.lock().unwrap().clone()
+    }
+}
+
+impl Running for Container<'_> {
+    fn exec(&self, args: &[String]) -> Result<String> {
+        self.engine.client.exec(&self.id(), args)
+    }
+
+    /// As the kubelet does: a new container in the same sandbox.
+    fn restart(&self) -> Result<()> {
+        self.engine.client.remove(&self.id())?;
+        self.start()
+    }
+}
+
+impl Drop for Container<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.engine.client.remove_sandbox(&self.sandbox) {
+            // Called while dropping: there is nobody to return it to.
+            eprintln!("{error:#}");
+        }
+    }
+}

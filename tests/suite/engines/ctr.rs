@@ -1,0 +1,180 @@
+//! containerd, by its own client `ctr` and the wrapper as `--runc-binary`.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use harness::binaries;
+use harness::image::Image;
+use harness::probe;
+use harness::rootfs::Rootfs;
+
+use super::case::Case;
+use super::engine::{Engine, IMAGES, MAPPED_ROOT, Running, Wanted, printed};
+use super::machine::{self, Machine};
+
+/// A containerd of its own.
+pub(super) struct Containerd {
+    pub(super) machine: Machine,
+}
+
+pub(super) fn missing() -> Option<String> {
+    machine::missing(&["containerd", "ctr", "runc"])
+}
+
+impl Containerd {
+    /// Starts it on a machine that has its configuration.
+    pub(super) fn start(machine: Machine) -> Result<Self> {
+        let containerd = Self { machine };
+        let mut daemon = containerd.machine.private.command("containerd");
+        let ready = || printed(containerd.ctr().arg("version")).is_ok();
+        containerd.machine.start(&mut daemon, ready)?;
+        Ok(containerd)
+    }
+
+    /// The settings without which it would use the machine's directories, for
+    /// configuration version 2.
+    pub(super) fn settings(machine: &Machine) -> String {
+        format!(
+            "version = 2\nroot = {:?}\nstate = {:?}\n[grpc]\naddress = {:?}\n\
+             [plugins.\"io.containerd.internal.v1.opt\"]\npath = {:?}\n",
+            machine.path("root"),
+            machine.path("state"),
+            machine.path("socket"),
+            machine.path("opt"),
+        )
+    }
+
+    /// Adds the image of a root file system.
+    pub(super) fn import(&self, rootfs: Rootfs) -> Result<()> {
+        let archive = Image::new(rootfs)?;
+        let command = [probe::PATH, probe::PAUSE];
+        let archive_file = archive.oci_archive(&name_of(rootfs), &command)?;
+        let mut import = self.ctr();
+        printed(import.args(["images", "import"]).arg(archive_file)).map(drop)
+    }
+
+    /// `ctr` where CRI has its containers and images.
+    pub(super) fn ctr(&self) -> Command {
+        let mut command = self.machine.private.command("ctr");
+        command
+            .arg("--address")
+            .arg(self.machine.path("socket"))
+            .args(["--namespace", "k8s.io"]);
+        command
+    }
+}
+
+/// An image's name in full.
+pub(super) fn name_of(image: Rootfs) -> String {
+    format!("docker.io/library/boathook-test-{}:1", image.name())
+}
+
+/// The engine for `ctr`.
+pub(super) struct Ctr(Containerd);
+
+impl Ctr {
+    /// A containerd with images.
+    pub(super) fn new() -> Result<Self> {
+        let machine = Machine::new("runc")?;
+        let settings = Containerd::settings(&machine);
+        machine.write("/etc/containerd/config.toml", &settings)?;
+        let containerd = Containerd::start(machine)?;
+        for rootfs in IMAGES {
+            containerd.import(rootfs)?;
+        }
+        Ok(Self(containerd))
+    }
+
+    fn task(&self, subcommand: &str) -> Command {
+        let mut command = self.0.ctr();
+        command.args(["tasks", subcommand]);
+        command
+    }
+}
+
+impl Engine for Ctr {
+    fn lacks(&self, case: Case) -> Option<&'static str> {
+        (case == Case::WritableLayer).then_some("containerd has no command like docker's diff")
+    }
+
+    fn start(&self, wanted: &Wanted) -> Result<Box<dyn Running + '_>> {
+        static COUNTER: AtomicU32 = AtomicU32::new(0);
+        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+        let container = Container {
+            engine: self,
+            id: format!("test-{number}"),
+        };
+        let mut command = self.0.ctr();
+        command
+            .args(["run", "--detach", "--runc-binary"])
+            .arg(binaries::program("boathook-runtime")?)
+            .arg("--cgroup")
+            .arg(self.0.machine.parent.child(&container.id));
+        if let Some(devices) = &wanted.devices {
+            command.arg(format!("--env=DUMMY_VISIBLE_DEVICES={devices}"));
+        }
+        if wanted.readonly {
+            command.arg("--read-only");
+        }
+        if let Some(user) = wanted.user {
+            command.arg(format!("--user={user}"));
+        }
+        if wanted.user_namespace {
+            command.arg(format!("--uidmap=0:{MAPPED_ROOT}:65536"));
+            command.arg(format!("--gidmap=0:{MAPPED_ROOT}:65536"));
+        }
+        printed(command.arg(name_of(wanted.image)).arg(&container.id))?;
+        Ok(Box::new(container))
+    }
+}
+
+struct Container<'a> {
+    engine: &'a Ctr,
+    id: String,
+}
+
+impl Container<'_> {
+    /// Ends its process and waits until it is gone.
+    fn stop(&self) -> Result<()> {
+        let mut kill = self.engine.task("kill");
+        printed(kill.args(["--signal", "SIGKILL", &self.id]))?;
+        for _ in 0..200 {
+            // It is refused as long as the process is there.
+            if printed(self.engine.task("delete").arg(&self.id)).is_ok() {
+                return Ok(());
+            }
+            sleep(Duration::from_millis(20));
+        }
+        printed(self.engine.task("delete").arg(&self.id))
+            .map(drop)
+            .context("the container does not end")
+    }
+}
+
+impl Running for Container<'_> {
+    fn exec(&self, args: &[String]) -> Result<String> {
+        static COUNTER: AtomicU32 = AtomicU32::new(0);
+        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+        let mut command = self.engine.task("exec");
+        command.args(["--exec-id", &format!("exec-{number}"), &self.id]);
+        printed(command.args(args))
+    }
+
+    fn restart(&self) -> Result<()> {
+        self.stop()?;
+        let mut start = self.engine.task("start");
+        printed(start.args(["--detach", &self.id])).map(drop)
+    }
+}
+
+impl Drop for Container<'_> {
+    fn drop(&mut self) {
+        // One that was refused has no process, and may not be there at all.
+        let _ = self.stop();
+        let mut delete = self.engine.0.ctr();
+        let _ = printed(delete.args(["containers", "delete", &self.id]));
+    }
+}

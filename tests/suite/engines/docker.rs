@@ -1,0 +1,160 @@
+//! docker, and podman, which has the same commands.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use anyhow::Result;
+use harness::image::Image;
+use harness::probe;
+use harness::rootfs::Rootfs;
+use serde_json::json;
+
+use super::case::Case;
+use super::engine::{Engine, IMAGES, MAPPED_ROOT, Running, Wanted, printed};
+use super::machine::{self, Machine};
+
+/// An engine with docker's commands.
+pub(super) struct DockerLike {
+    machine: Machine,
+    /// The words before the subcommand: program and options.
+    client: fn(&Machine) -> Command,
+    /// Options of `run`.
+    options: Vec<String>,
+    /// Whether `run` makes user namespaces.
+    user_namespaces: bool,
+}
+
+pub(super) fn missing() -> Option<String> {
+    machine::missing(&["dockerd", "docker", "containerd", "runc"])
+}
+
+/// A dockerd of its own, with the runtime in its daemon.json.
+pub(super) fn engine() -> Result<DockerLike> {
+    let machine = Machine::new("runc")?;
+    let settings = json!({
+        "data-root": machine.path("data"),
+        "exec-root": machine.path("exec"),
+        "pidfile": machine.path("pid"),
+        "hosts": [socket(&machine)],
+        "cgroup-parent": machine.parent.path(),
+        "bridge": "none",
+        "iptables": false,
+        "ip-forward": false,
+    });
+    machine.write("/etc/docker/daemon.json", &format!("{settings:#}\n"))?;
+    machine.install(runtime_config::Engine::Docker, None)?;
+    let mut daemon = machine.private.command("dockerd");
+    machine.start(&mut daemon, || {
+        printed(client(&machine).arg("version")).is_ok()
+    })?;
+    let options = ["--network", "none", "--runtime", "boathook"];
+    DockerLike::new(machine, client, &options, false)
+}
+
+fn socket(machine: &Machine) -> String {
+    format!("unix://{}", machine.path("socket").display())
+}
+
+fn client(machine: &Machine) -> Command {
+    let mut command = Command::new("docker");
+    command.arg("--host").arg(socket(machine));
+    command
+}
+
+impl DockerLike {
+    /// An engine that answers by now.
+    pub(super) fn new(
+        machine: Machine,
+        client: fn(&Machine) -> Command,
+        options: &[&str],
+        user_namespaces: bool,
+    ) -> Result<Self> {
+        let engine = Self {
+            machine,
+            client,
+            options: options.iter().map(ToString::to_string).collect(),
+            user_namespaces,
+        };
+        for rootfs in IMAGES {
+            let image = Image::new(rootfs)?;
+            let mut command = engine.command("import");
+            printed(command.arg(image.layer()).arg(name_of(rootfs)))?;
+        }
+        Ok(engine)
+    }
+
+    fn command(&self, subcommand: &str) -> Command {
+        let mut command = (self.client)(&self.machine);
+        command.arg(subcommand);
+        command
+    }
+}
+
+impl Engine for DockerLike {
+    fn lacks(&self, case: Case) -> Option<&'static str> {
+        (case == Case::UserNamespace && !self.user_namespaces)
+            .then_some("docker has user namespaces for all containers of a daemon or for none")
+    }
+
+    fn start(&self, wanted: &Wanted) -> Result<Box<dyn Running + '_>> {
+        static COUNTER: AtomicU32 = AtomicU32::new(0);
+        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+        let container = Container {
+            engine: self,
+            name: format!("test-{number}"),
+        };
+        let mut command = self.command("run");
+        command.args(["--detach", "--name", &container.name]);
+        command.args(&self.options);
+        if let Some(devices) = &wanted.devices {
+            command.arg(format!("--env=DUMMY_VISIBLE_DEVICES={devices}"));
+        }
+        if wanted.readonly {
+            command.arg("--read-only");
+        }
+        if let Some(user) = wanted.user {
+            command.arg(format!("--user={user}"));
+        }
+        if wanted.user_namespace {
+            command.arg(format!("--uidmap=0:{MAPPED_ROOT}:65536"));
+            command.arg(format!("--gidmap=0:{MAPPED_ROOT}:65536"));
+        }
+        command.arg(name_of(wanted.image));
+        printed(command.args([probe::PATH, probe::PAUSE]))?;
+        Ok(Box::new(container))
+    }
+}
+
+struct Container<'a> {
+    engine: &'a DockerLike,
+    name: String,
+}
+
+impl Running for Container<'_> {
+    fn exec(&self, args: &[String]) -> Result<String> {
+        printed(self.engine.command("exec").arg(&self.name).args(args))
+    }
+
+    fn restart(&self) -> Result<()> {
+        let mut command = self.engine.command("restart");
+        printed(command.args(["--time", "0", &self.name])).map(drop)
+    }
+
+    fn changes(&self) -> Result<String> {
+        printed(self.engine.command("diff").arg(&self.name))
+    }
+}
+
+impl Drop for Container<'_> {
+    fn drop(&mut self) {
+        let mut command = self.engine.command("rm");
+        if let Err(error) = printed(command.args(["--force", &self.name])) {
+            // Called while dropping: there is nobody to return it to.
+            eprintln!("{error:#}");
+        }
+    }
+}
+
+fn name_of(image: Rootfs) -> String {
+    format!("boathook-test-{}", image.name())
+}

@@ -1,0 +1,57 @@
+//! What an engine has to be able to do for the cases.
+
+use anyhow::Result;
+use harness::captured::Captured;
+use harness::rootfs::Rootfs;
+
+use super::case::Case;
+
+/// A container that is asked for. It sleeps until others look into it.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    /// Its image.
+    pub(super) image: Rootfs,
+    /// The value of the demo host's variable.
+    pub(super) devices: Option<String>,
+    /// Whether its root file system is read-only.
+    pub(super) readonly: bool,
+    /// The user that it runs as, if not root.
+    pub(super) user: Option<u32>,
+    /// Whether it has a user namespace of its own.
+    pub(super) user_namespace: bool,
+}
+
+/// The images that an engine has to have.
+pub(super) const IMAGES: [Rootfs; 3] = [Rootfs::Busybox, Rootfs::Glibc, Rootfs::GlibcWithoutCache];
+
+/// The container's root in a user namespace is this user of the host.
+pub(super) const MAPPED_ROOT: u32 = 100_000;
+
+/// An engine that runs.
+pub(super) trait Engine: Sync {
+    /// Why the engine can't be tried with a case, if it can't.
+    fn lacks(&self, case: Case) -> Option<&'static str>;
+
+    /// Starts a container. The error has what the engine tells its user.
+    fn start(&self, wanted: &Wanted) -> Result<Box<dyn Running + '_>>;
+}
+
+/// A container that runs. Removed when dropped.
+pub(super) trait Running {
+    /// Runs a command in it.
+    fn exec(&self, args: &[String]) -> Result<String>;
+
+    /// Ends it and starts it again.
+    fn restart(&self) -> Result<()>;
+
+    /// What is other than in its image, as `docker diff` prints it. Only asked
+    /// of an engine that does not lack the case.
+    fn changes(&self) -> Result<String> {
+        anyhow::bail!("there is no command for that")
+    }
+}
+
+/// What a command printed, or the error with what it said.
+pub(super) fn printed(command: &mut std::process::Command) -> Result<String> {
+    Ok(Captured::run(command)?.success()?.stdout)
+}

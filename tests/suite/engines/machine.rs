@@ -1,0 +1,124 @@
+//! The machine that an engine has to itself.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use harness::binaries;
+use harness::cgroup_parent::CgroupParent;
+use harness::demo_host::DemoHost;
+use harness::private_host::PrivateHost;
+use harness::scratch;
+use runtime_config::{self as config, HostRoot, Options};
+use tempfile::TempDir;
+
+/// How long a daemon may take to answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A private host with devices and with Boathook's configuration. Parts are
+/// dropped in this order: first whatever runs.
+pub(super) struct Machine {
+    pub(super) private: PrivateHost,
+    pub(super) parent: CgroupParent,
+    pub(super) devices: DemoHost,
+    pub(super) files: TempDir,
+}
+
+impl Machine {
+    /// A machine whose wrapper stands before this runtime.
+    pub(super) fn new(real_runtime: &str) -> Result<Self> {
+        let machine = Machine {
+            private: PrivateHost::new()?,
+            parent: CgroupParent::new(),
+            devices: DemoHost::new()?,
+            files: scratch::directory("engine")?,
+        };
+        let runtime = program(real_runtime).context("the runtime is gone")?;
+        let more = format!("[runtime]\npath = {runtime:?}\n");
+        machine.devices.write_config(&more)?;
+        let text = fs::read_to_string(machine.devices.config_file())?;
+        machine.write("/etc/boathook/config.toml", &text)?;
+        Ok(machine)
+    }
+
+    /// Writes one of the machine's files in /etc.
+    pub(super) fn write(&self, path: &str, text: &str) -> Result<()> {
+        let file = self.private.file(path);
+        if let Some(parent) = file.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        fs::write(&file, text).with_context(|| format!("cannot write {path}"))
+    }
+
+    /// Teaches an engine, as `boathook-init install` does.
+    pub(super) fn install(&self, engine: config::Engine, base_spec: Option<String>) -> Result<()> {
+        let options = Options {
+            hook: binaries::program("boathook")?,
+            runtime: binaries::program("boathook-runtime")?,
+            set_default: false,
+            base_spec,
+        };
+        let host = HostRoot::new(self.private.root());
+        let plan = engine.plan_install(&engine.read(&host, None)?, None, &options)?;
+        config::apply(&host, &plan.changes)?;
+        Ok(())
+    }
+
+    /// A path for a file of this engine.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.files.path().join(name)
+    }
+
+    /// Starts a daemon and waits until `ready` succeeds. It ends with the
+    /// machine.
+    pub(super) fn start(
+        &self,
+        daemon: &mut Command,
+        mut ready: impl FnMut() -> bool,
+    ) -> Result<()> {
+        let log = self.path("daemon.log");
+        let file = File::create(&log)?;
+        let mut child = daemon
+            .stdin(Stdio::null())
+            .stdout(file.try_clone()?)
+            .stderr(file)
+            .spawn()?;
+        let start = Instant::now();
+        while !ready() {
+            if let Some(status) = child.try_wait()? {
+                bail!("the daemon ended ({status}): {}", tail(&log));
+            }
+            if start.elapsed() > PATIENCE {
+                bail!("the daemon does not answer: {}", tail(&log));
+            }
+            sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+}
+
+/// Where a program is, by PATH and where Debian has what is for root.
+pub(super) fn program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/sbin".into()])
+        .map(|directory| directory.join(name))
+        .find(|file| file.is_file())
+}
+
+/// Why these programs can't be run, if one can't.
+pub(super) fn missing(programs: &[&str]) -> Option<String> {
+    let absent = programs.iter().find(|name| program(name).is_none());
+    absent
+        .map(|name| format!("needs {name}"))
+        .or_else(harness::privilege::missing_for_engines)
+}
+
+fn tail(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<_> = text.lines().rev().take(5).collect();
+    lines.into_iter().rev().collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,112 @@
+//! The table of engines and cases.
+
+use std::fmt::Write;
+use std::io::Write as _;
+use std::sync::Mutex;
+
+use harness::privilege;
+
+use super::case::Case;
+use super::check::check;
+use super::engine::Engine;
+
+/// What came of one case.
+enum Cell {
+    Passed,
+    Skipped(String),
+    Failed(String),
+}
+
+/// One engine with all cases.
+pub(super) struct Column {
+    engine: &'static str,
+    cells: Vec<Cell>,
+}
+
+impl Column {
+    /// Tries every case.
+    pub(super) fn of(name: &'static str, engine: &dyn Engine) -> Self {
+        let try_one = |case: Case| match engine.lacks(case) {
+            Some(reason) => {
+                privilege::report_skip(&format!("{name}: {case}"), reason);
+                Cell::Skipped(reason.to_string())
+            }
+            None => match check(engine, case) {
+                Ok(()) => Cell::Passed,
+                Err(error) => Cell::Failed(format!("{error:#}")),
+            },
+        };
+        Column {
+            engine: name,
+            cells: Case::ALL.into_iter().map(try_one).collect(),
+        }
+    }
+
+    /// An engine that is not there.
+    pub(super) fn missing(engine: &'static str, reason: &str) -> Self {
+        let skipped = |_| Cell::Skipped(reason.to_string());
+        Column {
+            engine,
+            cells: Case::ALL.into_iter().map(skipped).collect(),
+        }
+    }
+
+    /// A line for each case that failed.
+    pub(super) fn failures(&self) -> String {
+        let cells = Case::ALL.iter().zip(&self.cells);
+        cells
+            .filter_map(|(case, cell)| match cell {
+                Cell::Failed(error) => Some(format!("{case}: {error}\n")),
+                _ => None,
+            })
+            .collect()
+    }
+}
+
+static COLUMNS: Mutex<Vec<Column>> = Mutex::new(Vec::new());
+
+/// Adds an engine, and prints the table if it is the last of `all`.
+pub(super) fn add(column: Column, all: usize) {
+    let mut columns = COLUMNS.lock().unwrap();
+    columns.push(column);
+    if columns.len() == all {
+        columns.sort_by_key(|column| column.engine);
+        // Past the capture of the test runner, which shows nothing of a test
+        // that passes.
+        let _ = std::io::stderr().write_all(table(&columns).as_bytes());
+    }
+}
+
+/// In Markdown, as docs/engines.md has it, with the reasons below.
+fn table(columns: &[Column]) -> String {
+    let mut text = String::from("\n| case |");
+    let mut reasons: Vec<&str> = Vec::new();
+    for column in columns {
+        let _ = write!(text, " {} |", column.engine);
+    }
+    text.push_str("\n|---|");
+    text.push_str(&":-:|".repeat(columns.len()));
+    for (row, case) in Case::ALL.iter().enumerate() {
+        let _ = write!(text, "\n| {case} |");
+        for column in columns {
+            let cell = match &column.cells[row] {
+                Cell::Passed => "yes".to_string(),
+                Cell::Failed(_) => "**no**".to_string(),
+                Cell::Skipped(reason) => {
+                    let known = reasons.iter().position(|known| known == reason);
+                    let number = known.unwrap_or_else(|| {
+                        reasons.push(reason);
+                        reasons.len() - 1
+                    });
+                    format!("– ({})", number + 1)
+                }
+            };
+            let _ = write!(text, " {cell} |");
+        }
+    }
+    text.push_str("\n\n");
+    for (number, reason) in reasons.iter().enumerate() {
+        let _ = writeln!(text, "{}. {reason}", number + 1);
+    }
+    text
+}

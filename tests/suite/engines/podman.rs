@@ -1,0 +1,58 @@
+//! podman, by hooks.d and by the wrapper.
+
+use std::process::Command;
+
+use anyhow::Result;
+
+use super::docker::DockerLike;
+use super::machine::{self, Machine};
+
+pub(super) fn missing() -> Option<String> {
+    machine::missing(&["podman", "conmon", "runc"])
+}
+
+/// The hook comes to every container by the file in hooks.d.
+pub(super) fn by_hooks_d() -> Result<DockerLike> {
+    engine(&[])
+}
+
+/// The wrapper is named on the command line. The hook is in hooks.d as well,
+/// and must not be called twice.
+pub(super) fn by_runtime() -> Result<DockerLike> {
+    engine(&["--runtime", "boathook"])
+}
+
+fn engine(global: &'static [&'static str]) -> Result<DockerLike> {
+    let machine = Machine::new("runc")?;
+    let storage = format!(
+        "[storage]\ndriver = \"overlay\"\ngraphroot = {:?}\nrunroot = \"/run/containers/storage\"\n",
+        machine.path("storage")
+    );
+    machine.write("/etc/containers/storage.conf", &storage)?;
+    machine.write("/etc/containers/containers.conf", CONTAINERS_CONF)?;
+    machine.install(runtime_config::Engine::Podman, None)?;
+    let parent = format!("--cgroup-parent={}", machine.parent.path().display());
+    let client = if global.is_empty() { plain } else { wrapped };
+    DockerLike::new(machine, client, &["--network", "none", &parent], true)
+}
+
+/// Without limits: raising them takes CAP_SYS_RESOURCE, which a test machine
+/// may lack.
+const CONTAINERS_CONF: &str = r#"
+[containers]
+default_ulimits = []
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+events_logger = "none"
+"#;
+
+fn plain(machine: &Machine) -> Command {
+    machine.private.command("podman")
+}
+
+fn wrapped(machine: &Machine) -> Command {
+    let mut command = plain(machine);
+    command.args(["--runtime", "boathook"]);
+    command
+}
