@@ -60,7 +60,7 @@ fn absent(
         return Ok(vec![drop_in, (main.into(), whole_file(&body))]);
     }
     let handler = Handler::new(&V2, &[], request)?;
-    let tables = handler.tables() + &handler.default_table();
+    let tables = handler.tables() + &handler.runc_table() + &handler.default_table();
     Ok(vec![(
         main.into(),
         whole_file(&format!("version = 2\n\n{tables}")),

@@ -27,6 +27,8 @@ type Keys = Vec<(String, String)>;
 pub(super) struct Handler {
     plugin: &'static str,
     is_default: bool,
+    /// Whether the built-in handler is to be missed once ours is named.
+    writes_runc: bool,
     keys: Keys,
     options: Keys,
 }
@@ -40,7 +42,11 @@ impl Handler {
         request: &Request<'_>,
     ) -> Result<Self, Error> {
         let wanted = request.options;
-        let (mut keys, mut options) = inherited(schema, known, request.base)?;
+        let Inherited {
+            mut keys,
+            mut options,
+            built_in,
+        } = inherited(schema, known, request.base)?;
         set(&mut keys, "runtime_type", quote(RUNC_V2));
         if wanted.base_spec.is_some() {
             set(
@@ -64,6 +70,7 @@ impl Handler {
         Ok(Self {
             plugin: schema.plugin,
             is_default: wanted.set_default,
+            writes_runc: built_in && !schema.merges_handlers(),
             keys,
             options,
         })
@@ -87,6 +94,16 @@ impl Handler {
         text
     }
 
+    /// The table of containerd's built-in handler, where a file that names any
+    /// handler has to name that one too.
+    pub(super) fn runc_table(&self) -> String {
+        if !self.writes_runc {
+            return String::new();
+        }
+        let table = format!("plugins.{}.containerd.runtimes.runc", quote(self.plugin));
+        format!("\n[{table}]\nruntime_type = {}\n", quote(RUNC_V2))
+    }
+
     /// The table that makes the handler the default, if that is wanted.
     pub(super) fn default_table(&self) -> String {
         if !self.is_default {
@@ -97,8 +114,15 @@ impl Handler {
     }
 }
 
-/// The settings of the handler that pods get now: its keys and its options.
-fn inherited(schema: &Schema, known: &[PathBuf], base: &Snapshot) -> Result<(Keys, Keys), Error> {
+/// The settings of the handler that pods get now.
+struct Inherited {
+    keys: Keys,
+    options: Keys,
+    /// Whether that is containerd's built-in handler, which no file names.
+    built_in: bool,
+}
+
+fn inherited(schema: &Schema, known: &[PathBuf], base: &Snapshot) -> Result<Inherited, Error> {
     let mut default = "runc".to_owned();
     let mut handlers: Vec<(String, Keys, Keys)> = Vec::new();
     for path in known {
@@ -139,10 +163,14 @@ fn inherited(schema: &Schema, known: &[PathBuf], base: &Snapshot) -> Result<(Key
             .iter()
             .position(|(n, keys, _)| n == name && fits(keys))
     });
+    let built_in = default == "runc" && handlers.iter().all(|(name, ..)| name != "runc");
     let found = chosen.map(|at| handlers.swap_remove(at));
-    Ok(found
-        .map(|(_, keys, options)| (keys, options))
-        .unwrap_or_default())
+    let (_, keys, options) = found.unwrap_or_default();
+    Ok(Inherited {
+        keys,
+        options,
+        built_in,
+    })
 }
 
 /// Fails if a file defines a handler of our name: it would be merged with ours.

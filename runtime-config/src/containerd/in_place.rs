@@ -28,7 +28,7 @@ pub(super) fn desired(
     let schema = schema.unwrap_or(&V2);
     refuse_taken(schema, known, request.base)?;
     let handler = Handler::new(schema, known, request)?;
-    let mut body = handler.tables();
+    let mut body = handler.tables() + &handler.runc_table();
     if request.options.set_default {
         match set_key(
             &path,

@@ -33,6 +33,12 @@ impl Schema {
         self.version >= 3
     }
 
+    /// Whether a handler in a file adds to the built-in one. In 1.x it takes its
+    /// place, and without its default handler CRI does not start.
+    pub(crate) fn merges_handlers(&self) -> bool {
+        self.version >= 3
+    }
+
     /// The path of the table that holds the handlers' settings.
     pub(crate) fn table(&self) -> [&'static str; 3] {
         ["plugins", self.plugin, "containerd"]
