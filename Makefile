@@ -14,7 +14,7 @@ build: ## Build the programs, optimised and static
 	cargo build --workspace --bins --release
 
 test: ## Install what the tests need, build, and run every test
-	scripts/install-test-packages runc busybox-static musl-tools debootstrap
+	scripts/install-test-packages runc busybox-static musl-tools debootstrap crun containerd docker.io podman
 	cargo build --workspace --bins
 	cargo test --workspace --no-fail-fast
 

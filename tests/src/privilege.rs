@@ -9,7 +9,7 @@ use nix::unistd::geteuid;
 use crate::captured::Captured;
 use crate::cgroup_view::CgroupView;
 use crate::{compile, runc};
-use rootfs::BUSYBOX;
+use crate::rootfs::BUSYBOX;
 
 /// `CAP_SYS_ADMIN` (linux/capability.h): mounts and namespaces.
 const SYS_ADMIN: u32 = 21;
@@ -31,7 +31,7 @@ pub fn missing_for_runc(view: CgroupView) -> Option<String> {
 
 /// Why an engine cannot be run here, if it cannot.
 pub fn missing_for_engines() -> Option<String> {
-    missing_for_root().or_else(|| missing_file(Path::new(BUSYBOX), "busybox-static"))
+    missing_for_root().or_else(missing_for_busybox)
 }
 
 /// Why programs for musl cannot be made here, if they cannot.

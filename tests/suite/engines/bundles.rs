@@ -74,6 +74,7 @@ impl Engine for Bundles {
         let container = Container {
             engine: self,
             bundle,
+            user: wanted.user.unwrap_or(0),
         };
         container.start()?;
         Ok(Box::new(container))
@@ -83,6 +84,7 @@ impl Engine for Bundles {
 struct Container<'a> {
     engine: &'a Bundles,
     bundle: Bundle,
+    user: u32,
 }
 
 /// What the runtimes print of a state.
@@ -115,6 +117,8 @@ impl Container<'_> {
 impl Running for Container<'_> {
     fn exec(&self, args: &[String]) -> Result<String> {
         let mut command = self.engine.command("exec")?;
+        // crun takes root if it is not told.
+        command.arg(format!("--user={}", self.user));
         printed(command.arg(self.bundle.id()).args(args))
     }
 

@@ -81,7 +81,7 @@ fn is_refused(engine: &dyn Engine) -> Result<()> {
         bail!("it started");
     };
     let told = format!("{error:#}");
-    for word in ["dummy-npu", "no device", "npu-64"] {
+    for word in ["boathook: ", "dummy-npu", "npu-64"] {
         ensure!(
             told.contains(word),
             "no `{word}` in what the user is told: {told}"

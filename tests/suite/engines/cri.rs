@@ -13,7 +13,7 @@ use harness::cri::CriClient;
 use harness::rootfs::Rootfs;
 
 use super::case::Case;
-use super::ctr::{Containerd, name_of};
+use super::ctr::{Containerd, NO_DIFF, name_of};
 use super::engine::{Engine, IMAGES, Running, Wanted, printed};
 use super::machine::Machine;
 use pod::Pod;
@@ -79,7 +79,7 @@ impl Engine for Cri {
     fn lacks(&self, case: Case) -> Option<&'static str> {
         match case {
             Case::UserNamespace => Some("containerd 1.6 has no user namespaces for pods"),
-            Case::WritableLayer => Some("containerd has no command like docker's diff"),
+            Case::WritableLayer => Some(NO_DIFF),
             _ => None,
         }
     }

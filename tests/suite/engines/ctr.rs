@@ -12,8 +12,11 @@ use harness::probe;
 use harness::rootfs::Rootfs;
 
 use super::case::Case;
-use super::engine::{Engine, IMAGES, MAPPED_ROOT, Running, Wanted, printed};
+use super::engine::{Engine, IMAGES, Running, Wanted, printed};
 use super::machine::{self, Machine};
+
+/// Why there is nothing to see of the writable layer.
+pub(super) const NO_DIFF: &str = "containerd has no command like docker's diff";
 
 /// A containerd of its own.
 pub(super) struct Containerd {
@@ -97,7 +100,13 @@ impl Ctr {
 
 impl Engine for Ctr {
     fn lacks(&self, case: Case) -> Option<&'static str> {
-        (case == Case::WritableLayer).then_some("containerd has no command like docker's diff")
+        match case {
+            Case::OrdinaryUser => Some("ctr run of containerd 1.6 has no option for the user"),
+            // Its options for the process's files replace those for the runtime.
+            Case::UserNamespace => Some("ctr run forgets --runc-binary when it is given --uidmap"),
+            Case::WritableLayer => Some(NO_DIFF),
+            _ => None,
+        }
     }
 
     fn start(&self, wanted: &Wanted) -> Result<Box<dyn Running + '_>> {
@@ -118,13 +127,6 @@ impl Engine for Ctr {
         }
         if wanted.readonly {
             command.arg("--read-only");
-        }
-        if let Some(user) = wanted.user {
-            command.arg(format!("--user={user}"));
-        }
-        if wanted.user_namespace {
-            command.arg(format!("--uidmap=0:{MAPPED_ROOT}:65536"));
-            command.arg(format!("--gidmap=0:{MAPPED_ROOT}:65536"));
         }
         printed(command.arg(name_of(wanted.image)).arg(&container.id))?;
         Ok(Box::new(container))

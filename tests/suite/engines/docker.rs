@@ -104,7 +104,8 @@ impl Engine for DockerLike {
             name: format!("test-{number}"),
         };
         let mut command = self.command("run");
-        command.args(["--detach", "--name", &container.name]);
+        // The container's only process does not listen to SIGTERM.
+        command.args(["--detach", "--stop-timeout=0", "--name", &container.name]);
         command.args(&self.options);
         if let Some(devices) = &wanted.devices {
             command.arg(format!("--env=DUMMY_VISIBLE_DEVICES={devices}"));
@@ -137,7 +138,7 @@ impl Running for Container<'_> {
 
     fn restart(&self) -> Result<()> {
         let mut command = self.engine.command("restart");
-        printed(command.args(["--time", "0", &self.name])).map(drop)
+        printed(command.arg(&self.name)).map(drop)
     }
 
     fn changes(&self) -> Result<String> {
