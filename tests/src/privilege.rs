@@ -8,8 +8,8 @@ use nix::unistd::geteuid;
 
 use crate::captured::Captured;
 use crate::cgroup_view::CgroupView;
-use crate::{compile, runc};
 use crate::rootfs::BUSYBOX;
+use crate::{compile, runc};
 
 /// `CAP_SYS_ADMIN` (linux/capability.h): mounts and namespaces.
 const SYS_ADMIN: u32 = 21;

@@ -25,6 +25,11 @@ fn docker() {
 }
 
 #[test]
+fn docker_with_userns_remap() {
+    try_every_case("docker, userns-remap", docker::missing, docker::remapped);
+}
+
+#[test]
 fn podman_by_hooks_d() {
     try_every_case("podman, hooks.d", podman::missing, podman::by_hooks_d);
 }
@@ -79,7 +84,7 @@ fn youki() {
 }
 
 /// How many engines are tried above.
-const ENGINES: usize = 9;
+const ENGINES: usize = 10;
 
 fn try_every_case<E: Engine>(
     name: &'static str,

@@ -20,8 +20,18 @@ pub(super) struct DockerLike {
     client: fn(&Machine) -> Command,
     /// Options of `run`.
     options: Vec<String>,
-    /// Whether `run` makes user namespaces.
-    user_namespaces: bool,
+    user_namespaces: UserNamespaces,
+}
+
+/// Which containers are in user namespaces.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum UserNamespaces {
+    /// None of the daemon's.
+    None,
+    /// All of the daemon's.
+    All,
+    /// Those for which `run` is told so.
+    ByOption,
 }
 
 pub(super) fn missing() -> Option<String> {
@@ -30,8 +40,17 @@ pub(super) fn missing() -> Option<String> {
 
 /// A dockerd of its own, with the runtime in its daemon.json.
 pub(super) fn engine() -> Result<DockerLike> {
+    start(UserNamespaces::None)
+}
+
+/// The same with a user namespace for every container.
+pub(super) fn remapped() -> Result<DockerLike> {
+    start(UserNamespaces::All)
+}
+
+fn start(user_namespaces: UserNamespaces) -> Result<DockerLike> {
     let machine = Machine::new("runc")?;
-    let settings = json!({
+    let mut settings = json!({
         "data-root": machine.path("data"),
         "exec-root": machine.path("exec"),
         "pidfile": machine.path("pid"),
@@ -41,6 +60,13 @@ pub(super) fn engine() -> Result<DockerLike> {
         "iptables": false,
         "ip-forward": false,
     });
+    if user_namespaces == UserNamespaces::All {
+        // A user that every machine has; root itself is refused.
+        settings["userns-remap"] = json!("daemon");
+        let ids = format!("daemon:{MAPPED_ROOT}:65536\n");
+        machine.write("/etc/subuid", &ids)?;
+        machine.write("/etc/subgid", &ids)?;
+    }
     machine.write("/etc/docker/daemon.json", &format!("{settings:#}\n"))?;
     machine.install(runtime_config::Engine::Docker, None)?;
     let mut daemon = machine.private.command("dockerd");
@@ -48,7 +74,7 @@ pub(super) fn engine() -> Result<DockerLike> {
         printed(client(&machine).arg("version")).is_ok()
     })?;
     let options = ["--network", "none", "--runtime", "boathook"];
-    DockerLike::new(machine, client, &options, false)
+    DockerLike::new(machine, client, &options, user_namespaces)
 }
 
 fn socket(machine: &Machine) -> String {
@@ -67,7 +93,7 @@ impl DockerLike {
         machine: Machine,
         client: fn(&Machine) -> Command,
         options: &[&str],
-        user_namespaces: bool,
+        user_namespaces: UserNamespaces,
     ) -> Result<Self> {
         let engine = Self {
             machine,
@@ -92,8 +118,8 @@ impl DockerLike {
 
 impl Engine for DockerLike {
     fn lacks(&self, case: Case) -> Option<&'static str> {
-        (case == Case::UserNamespace && !self.user_namespaces)
-            .then_some("docker has user namespaces for all containers of a daemon or for none")
+        (case == Case::UserNamespace && self.user_namespaces == UserNamespaces::None)
+            .then_some("the daemon has no user namespaces; the one with userns-remap has")
     }
 
     fn start(&self, wanted: &Wanted) -> Result<Box<dyn Running + '_>> {
@@ -116,7 +142,7 @@ impl Engine for DockerLike {
         if let Some(user) = wanted.user {
             command.arg(format!("--user={user}"));
         }
-        if wanted.user_namespace {
+        if wanted.user_namespace && self.user_namespaces == UserNamespaces::ByOption {
             command.arg(format!("--uidmap=0:{MAPPED_ROOT}:65536"));
             command.arg(format!("--gidmap=0:{MAPPED_ROOT}:65536"));
         }

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use super::docker::DockerLike;
+use super::docker::{DockerLike, UserNamespaces};
 use super::machine::{self, Machine};
 
 pub(super) fn missing() -> Option<String> {
@@ -33,7 +33,12 @@ fn engine(global: &'static [&'static str]) -> Result<DockerLike> {
     machine.install(runtime_config::Engine::Podman, None)?;
     let parent = format!("--cgroup-parent={}", machine.parent.path().display());
     let client = if global.is_empty() { plain } else { wrapped };
-    DockerLike::new(machine, client, &["--network", "none", &parent], true)
+    DockerLike::new(
+        machine,
+        client,
+        &["--network", "none", &parent],
+        UserNamespaces::ByOption,
+    )
 }
 
 /// Without limits: raising them takes CAP_SYS_RESOURCE, which a test machine
