@@ -12,6 +12,7 @@ mod kind;
 mod machine;
 mod rounds;
 mod workload;
+mod wrapper;
 
 use std::fs;
 use std::process::ExitCode;
@@ -46,14 +47,19 @@ fn run() -> Result<()> {
     println!();
 
     let workload = Workload::new()?;
-    let mut figures = vec![binary_size()?];
+    let mut figures = vec![
+        binary_size("boathook", Some(3.0))?,
+        binary_size("boathook-runtime", None)?,
+        wrapper::measure(&workload, rounds)?,
+    ];
+    let without_containers = figures.len();
     for view in CgroupView::ALL {
         match privilege::missing_for_runc(view) {
             Some(reason) => println!("skipped: {view}: {reason}"),
             None => figures.extend(measure(&workload, view, rounds)?),
         }
     }
-    if figures.len() == 1 {
+    if figures.len() == without_containers {
         bail!("no container could be started on this machine");
     }
     print!("{}", figure::table(&figures));
@@ -105,17 +111,16 @@ fn measure(workload: &Workload, view: CgroupView, rounds: usize) -> Result<Vec<F
     Ok(figures)
 }
 
-fn binary_size() -> Result<Figure> {
-    let program = binaries::program("boathook")?;
+fn binary_size(name: &str, goal: Option<f64>) -> Result<Figure> {
+    let program = binaries::program(name)?;
     let bytes = fs::metadata(&program)
         .with_context(|| format!("cannot read {}", program.display()))?
         .len();
-    let megabytes = bytes as f64 / 1e6;
     Ok(Figure::new(
-        "size of boathook, stripped".to_string(),
-        megabytes,
+        format!("size of {name}, stripped"),
+        bytes as f64 / 1e6,
         Unit::Megabytes,
-        Some(Goal::AtMost(3.0)),
+        goal.map(Goal::AtMost),
     ))
 }
 

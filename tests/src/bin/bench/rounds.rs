@@ -12,7 +12,7 @@ use crate::kind::Kind;
 use crate::workload::Workload;
 
 /// Rounds before those that count: they fill the caches.
-const WARM_UP: usize = 3;
+pub(crate) const WARM_UP: usize = 3;
 
 /// How long each kind took in each round, in milliseconds.
 pub(crate) struct Times([Vec<f64>; 4]);
@@ -71,7 +71,8 @@ fn create(runc: &Runc, bundle: &Bundle) -> Result<f64> {
     Ok(time)
 }
 
-fn median(mut times: Vec<f64>) -> f64 {
+/// The middle of the values.
+pub(crate) fn median(mut times: Vec<f64>) -> f64 {
     times.sort_by(f64::total_cmp);
     let middle = times.len() / 2;
     match times.len() {

@@ -2,6 +2,7 @@
 //! soname link each and the loader's cache, on a glibc root file system.
 
 use std::fmt::Write;
+use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use harness::bundle::{Bundle, HookCommand, Stage};
@@ -33,7 +34,13 @@ impl Workload {
             .collect();
         host.install(&libraries)?;
         host.add_class("bench", &class(&libraries)?)?;
+        host.write_config(&format!("[runtime]\npath = {:?}\n", fake_runtime()?))?;
         Ok(Self { host, libraries })
+    }
+
+    /// The configuration of the hook and of the wrapper.
+    pub(crate) fn config_file(&self) -> PathBuf {
+        self.host.config_file()
     }
 
     /// A new bundle of a kind.
@@ -105,6 +112,11 @@ fn class(libraries: &[VendorLibrary]) -> Result<String> {
     Ok(text)
 }
 
-fn empty_hook() -> Result<std::path::PathBuf> {
+fn empty_hook() -> Result<PathBuf> {
     compile::program("empty-hook.c", Libc::Glibc, &["-static"])
+}
+
+/// A runtime that ends at once.
+pub(crate) fn fake_runtime() -> Result<PathBuf> {
+    compile::program("fake-runtime.c", Libc::Glibc, &["-static"])
 }
