@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::thread::available_parallelism;
 
 use harness::bundle::{Bundle, HookCommand, Stage};
 use harness::cgroup_view::CgroupView;
@@ -16,12 +15,12 @@ use super::given_by::without_systemd;
 /// Containers of each kind; the first of them only fill caches.
 const ROUNDS: usize = 30;
 const WARM_UP: usize = 3;
-/// What the step may cost, in milliseconds; twice that where tests run side by
-/// side.
+/// What the step may cost, in milliseconds.
 const LIMIT: f64 = 3.0;
 
 /// A hook that tells systemd, and one to which systemd is hidden, take turns.
 #[test]
+#[ignore = "a figure, for a release build on a quiet machine: make bench"]
 fn telling_systemd_is_fast() {
     let view = CgroupView::V2;
     if let Some(reason) = SystemdHost::missing(view) {
@@ -42,18 +41,14 @@ fn telling_systemd_is_fast() {
     }
 
     let (with, without) = (times_in(&with), times_in(&without));
-    let added = |share| with.at(share) - without.at(share);
+    let added = with.median() - without.median();
     println!(
-        "telling systemd adds {:.2} ms to the hook (median; {:.2} ms with, {:.2} ms without), \
-         {:.2} ms at the fastest tenth; goal {LIMIT} or less",
-        added(0.5),
-        with.at(0.5),
-        without.at(0.5),
-        added(0.1),
+        "added by telling systemd, cgroup v2 ({:.2} ms with, {:.2} ms without)  {added:.2} ms  \
+         goal {LIMIT} or less",
+        with.median(),
+        without.median(),
     );
-    // Every wait for systemd is also one for a processor.
-    let limit = if busy() { 2.0 * LIMIT } else { LIMIT };
-    assert!(added(0.1) <= limit, "telling systemd takes too long");
+    assert!(added <= LIMIT, "telling systemd takes too long");
 }
 
 /// Creates and removes a container with a device.
@@ -76,20 +71,12 @@ fn timed(file: &Path) -> HookCommand {
     HookCommand::new(&SystemdHost::program("timed")).arg(&file.display().to_string())
 }
 
-/// Whether more wants to run than there are processors (proc_loadavg(5)).
-fn busy() -> bool {
-    let text = fs::read_to_string("/proc/loadavg").unwrap();
-    let load: f64 = text.split(' ').next().unwrap().parse().unwrap();
-    load > available_parallelism().unwrap().get() as f64
-}
-
 /// Times in milliseconds, the shortest first.
 struct Times(Vec<f64>);
 
 impl Times {
-    /// The time that this share of them is not above.
-    fn at(&self, share: f64) -> f64 {
-        self.0[(self.0.len() as f64 * share) as usize]
+    fn median(&self) -> f64 {
+        self.0[self.0.len() / 2]
     }
 }
 
