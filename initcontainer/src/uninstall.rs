@@ -55,6 +55,8 @@ pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal, Er
     let manifest = Manifest::load(host)?.unwrap_or_default();
     let mut kept = None;
     let config = Path::new(CONFIG);
+    // An installation may have been killed while it wrote the configuration.
+    steps.extend(remove(host, &scratch(config))?);
     if let (Some(written), Some(text)) = (&manifest.config, host.read(config)?) {
         if *written == text {
             steps.extend(remove(host, config)?);

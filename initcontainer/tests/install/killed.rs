@@ -213,3 +213,15 @@ fn the_program_killed_at_any_time_leaves_a_host_that_can_be_undone() {
     }
     assert!(killed > 0, "the program was never killed in time");
 }
+
+#[test]
+fn a_half_written_configuration_is_removed_too() {
+    let (name, engine) = CASES[1];
+    let site = Site::new(&fixture(name));
+    let before = tree::snapshot(site.root());
+    site.install("0.1.0", &[engine]);
+    let half = site.root().join("etc/boathook/.config.toml.boathook-new");
+    fs::write(half, "# The confi").unwrap();
+    site.uninstall();
+    assert_eq!(tree::snapshot(site.root()), before);
+}

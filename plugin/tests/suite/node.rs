@@ -118,8 +118,12 @@ impl Node {
     }
 
     pub(crate) fn sockets(&self) -> Vec<String> {
-        let entries = fs::read_dir(self.path("kubelet/device-plugins")).unwrap();
-        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        // The directory may not be there yet.
+        let entries = fs::read_dir(self.path("kubelet/device-plugins"));
+        let names = entries
+            .into_iter()
+            .flatten()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap());
         let mut names: Vec<String> = names.filter(|name| name.starts_with("boathook-")).collect();
         names.sort();
         names
