@@ -193,9 +193,16 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("sys")).unwrap();
         fs::write(root.path().join("sys/id"), "old\n").unwrap();
-        let program = root.path().join("programmer");
-        fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let text = root.path().join("text");
+        fs::write(&text, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&text, fs::Permissions::from_mode(0o755)).unwrap();
+        // Copied by another process: a descriptor of this one, open for writing
+        // on the program, could be inherited by what another test starts just
+        // then, and the program could not be run (ETXTBSY).
+        let copied = Command::new("/bin/cp")
+            .args([text, root.path().join("programmer")])
+            .status();
+        assert!(copied.unwrap().success());
         root
     }
 
