@@ -1,4 +1,4 @@
-//! Turns the vendored protos into Rust, without an installed `protoc`.
+//! Turns the protos into Rust, without an installed `protoc`.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=proto");

@@ -1,5 +1,6 @@
 //! The kubelet's side of the container runtime interface (Kubernetes, CRI
-//! version v1, `proto/runtime/v1/api.proto`).
+//! version v1, `proto/runtime/v1/api.proto`, of which the proto here has the
+//! part that is called).
 
 use std::fmt::Write;
 use std::path::Path;
