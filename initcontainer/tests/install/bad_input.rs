@@ -172,42 +172,28 @@ fn a_full_disk_is_as_it_was() {
 
 #[test]
 fn a_host_that_is_mounted_read_only() {
-    let site = Site::with_containerd();
-    let before = tree::snapshot(site.root());
-    let (program, root) = (env!("CARGO_BIN_EXE_boathook-init"), site.root().display());
-    let Some(output) = with_mounts(&format!(
-        "mount --bind {root} {root}; mount -o remount,bind,ro {root}; \
-         {program} --host-root {root} install --source {}",
-        site.release().display(),
-    )) else {
-        return;
-    };
-    let message = complaint(&output);
-    assert!(
-        message.contains("mount the host's file system writable"),
-        "{message}"
-    );
-    assert_eq!(tree::snapshot(site.root()), before);
+    refused_where_read_only("", "mount the host's file system writable");
 }
 
 #[test]
 fn an_engine_directory_alone_that_is_read_only_is_seen_before_the_first_step() {
+    refused_where_read_only("/etc/containerd", "/etc/containerd: Read-only file system");
+}
+
+/// A host of which `part` can't be written is left as it is.
+fn refused_where_read_only(part: &str, wanted: &str) {
     let site = Site::with_containerd();
     let before = tree::snapshot(site.root());
     let (program, root) = (env!("CARGO_BIN_EXE_boathook-init"), site.root().display());
     let Some(output) = with_mounts(&format!(
-        "mount --bind {root}/etc/containerd {root}/etc/containerd; \
-         mount -o remount,bind,ro {root}/etc/containerd; \
+        "mount --bind {root}{part} {root}{part}; mount -o remount,bind,ro {root}{part}; \
          {program} --host-root {root} install --source {}",
         site.release().display(),
     )) else {
         return;
     };
     let message = complaint(&output);
-    assert!(
-        message.contains("/etc/containerd: Read-only file system"),
-        "{message}"
-    );
+    assert!(message.contains(wanted), "{message}");
     assert_eq!(tree::snapshot(site.root()), before);
 }
 

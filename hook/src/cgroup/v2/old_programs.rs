@@ -53,23 +53,23 @@ pub(super) fn covers(rules: &[SpecRule], request: &Request) -> bool {
 }
 
 pub(super) fn deny_everything() -> Vec<Insn> {
-    encode(vec![mov64(Reg::R0, Const(0)), Instruction::Exit])
+    encode(DENY.to_vec())
 }
 
 pub(super) fn allow_everything() -> Vec<Insn> {
-    encode(vec![mov64(Reg::R0, Const(1)), Instruction::Exit])
+    encode(ADMIT.to_vec())
 }
+
+/// What most end with: a rule's verdict, and the one without a rule.
+const ADMIT: [Instruction; 2] = [mov64(Reg::R0, Const(1)), Instruction::Exit];
+const DENY: [Instruction; 2] = [mov64(Reg::R0, Const(0)), Instruction::Exit];
 
 /// runc 1.1: 32-bit moves, and a block with a verdict and exit per rule.
 fn runc(rules: &[SpecRule]) -> Vec<Insn> {
     let mut program = load_words();
+    let admit = [mov32(Reg::R0, Const(1)), Instruction::Exit];
     for rule in rules {
-        let tests = [kind_test(rule), access_test(rule), number_tests(rule)].concat();
-        block(
-            &mut program,
-            tests,
-            &[mov32(Reg::R0, Const(1)), Instruction::Exit],
-        );
+        block(&mut program, tests_of(rule), &admit);
     }
     program.extend([mov32(Reg::R0, Const(0)), Instruction::Exit]);
     encode(program)
@@ -79,14 +79,9 @@ fn runc(rules: &[SpecRule]) -> Vec<Insn> {
 fn crun(rules: &[SpecRule]) -> Vec<Insn> {
     let mut program = load_words();
     for rule in rules.iter().rev() {
-        let tests = [kind_test(rule), access_test(rule), number_tests(rule)].concat();
-        block(
-            &mut program,
-            tests,
-            &[mov64(Reg::R0, Const(1)), Instruction::Exit],
-        );
+        block(&mut program, tests_of(rule), &ADMIT);
     }
-    program.extend([mov64(Reg::R0, Const(0)), Instruction::Exit]);
+    program.extend(DENY);
     encode(program)
 }
 
@@ -100,7 +95,7 @@ fn systemd(rules: &[SpecRule]) -> Vec<Insn> {
     }
     program.extend([mov64(Reg::R0, Const(0)), Instruction::Goto { offset: 1 }]);
     let pass = program.len();
-    program.extend([mov64(Reg::R0, Const(1)), Instruction::Exit]);
+    program.extend(ADMIT);
     for (at, instruction) in program.iter_mut().enumerate() {
         if *instruction == TO_PASS {
             *instruction = Instruction::Goto {
@@ -138,13 +133,9 @@ fn narrow_loads(rules: &[SpecRule]) -> Vec<Insn> {
     ];
     for rule in rules {
         let tests = [number_tests(rule), kind_test(rule), access_test(rule)].concat();
-        block(
-            &mut program,
-            tests,
-            &[mov64(Reg::R0, Const(1)), Instruction::Exit],
-        );
+        block(&mut program, tests, &ADMIT);
     }
-    program.extend([mov64(Reg::R0, Const(0)), Instruction::Exit]);
+    program.extend(DENY);
     encode(program)
 }
 
@@ -152,9 +143,7 @@ fn narrow_loads(rules: &[SpecRule]) -> Vec<Insn> {
 fn bare_exit(rules: &[SpecRule]) -> Vec<Insn> {
     let mut program = load_words();
     for rule in rules {
-        let tests = [kind_test(rule), access_test(rule), number_tests(rule)].concat();
-        let verdict = [mov64(Reg::R0, Const(1)), Instruction::Exit];
-        block(&mut program, tests, &verdict);
+        block(&mut program, tests_of(rule), &ADMIT);
     }
     program.insert(0, mov64(Reg::R0, Const(0)));
     program.push(Instruction::Exit);
@@ -236,6 +225,11 @@ fn block(program: &mut Vec<Instruction>, mut tests: Vec<Instruction>, then: &[In
     program.extend_from_slice(then);
 }
 
+/// What a rule's block tests, in the order of most.
+fn tests_of(rule: &SpecRule) -> Vec<Instruction> {
+    [kind_test(rule), access_test(rule), number_tests(rule)].concat()
+}
+
 fn kind_test(rule: &SpecRule) -> Vec<Instruction> {
     Vec::from_iter(rule.kind.map(|kind| unless(Reg::R2, kind_number(kind))))
 }
@@ -287,7 +281,7 @@ fn mov32(dst: Reg, operand: Operand) -> Instruction {
     alu32(AluOp::Mov, dst, operand)
 }
 
-fn mov64(dst: Reg, operand: Operand) -> Instruction {
+const fn mov64(dst: Reg, operand: Operand) -> Instruction {
     Instruction::Alu {
         width: W64,
         op: AluOp::Mov,
