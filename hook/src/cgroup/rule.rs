@@ -202,6 +202,15 @@ pub(super) fn merge(rules: &[DeviceRule]) -> Vec<DeviceRule> {
 }
 
 #[cfg(test)]
+impl DeviceRule {
+    /// A rule for a misc device, for tests.
+    pub(super) fn misc(minor: u32, access: &str) -> Self {
+        let access = Access::parse(access).unwrap();
+        DeviceRule::new(DeviceKind::Character, 10, minor, access).unwrap()
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

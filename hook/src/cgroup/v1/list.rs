@@ -135,16 +135,6 @@ mod tests {
     /// As runc leaves it.
     const USUAL: &str = "b *:* m\nc *:* m\nc 1:3 rwm\nc 136:* rwm\nc 10:183 r\n";
 
-    fn rule(minor: u32, access: &str) -> DeviceRule {
-        DeviceRule::new(
-            DeviceKind::Character,
-            10,
-            minor,
-            Access::parse(access).unwrap(),
-        )
-        .unwrap()
-    }
-
     #[test]
     fn knows_what_a_list_covers() {
         for (list, minor, access, covered) in [
@@ -162,7 +152,7 @@ mod tests {
         ] {
             let parsed = DeviceList::parse(list).unwrap();
             assert_eq!(
-                parsed.covers(&rule(minor, access)),
+                parsed.covers(&DeviceRule::misc(minor, access)),
                 covered,
                 "{list:?} {minor} {access}"
             );

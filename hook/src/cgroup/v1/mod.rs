@@ -136,20 +136,9 @@ fn may_administer() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cgroup::rule::{Access, DeviceKind};
 
     /// As runc leaves it.
     const USUAL: &str = "b *:* m\nc *:* m\nc 1:3 rwm\nc 136:* rwm\nc 10:183 r\n";
-
-    fn rule(minor: u32, access: &str) -> DeviceRule {
-        DeviceRule::new(
-            DeviceKind::Character,
-            10,
-            minor,
-            Access::parse(access).unwrap(),
-        )
-        .unwrap()
-    }
 
     /// A cgroup `mount/pod/container` made of plain files.
     fn fake(lists: [&str; 3]) -> (tempfile::TempDir, CgroupDir) {
@@ -175,7 +164,11 @@ mod tests {
         let (_temp, cgroup) = fake([USUAL, "a *:* rwm\n", "a *:* rwm\n"]);
         std::fs::write(cgroup.dir.join("devices.allow"), "").unwrap();
 
-        let report = allow(&cgroup, &[rule(183, "r"), rule(229, "rw")]).unwrap();
+        let report = allow(
+            &cgroup,
+            &[DeviceRule::misc(183, "r"), DeviceRule::misc(229, "rw")],
+        )
+        .unwrap();
 
         assert_eq!(outcome(report), Outcome::Written { rules: 1 });
         let written = std::fs::read_to_string(cgroup.dir.join("devices.allow")).unwrap();
@@ -186,7 +179,7 @@ mod tests {
     fn writes_nothing_if_all_is_there() {
         // There is no devices.allow that could be opened.
         let (_temp, cgroup) = fake([USUAL, "a *:* rwm\n", "a *:* rwm\n"]);
-        let report = allow(&cgroup, &[rule(183, "r")]).unwrap();
+        let report = allow(&cgroup, &[DeviceRule::misc(183, "r")]).unwrap();
         assert_eq!(outcome(report), Outcome::AlreadyAllowed);
     }
 
@@ -208,7 +201,9 @@ mod tests {
         let pod = cgroup.dir.parent().unwrap().to_owned();
         let refused = io::Error::from_raw_os_error(libc::EPERM);
 
-        let Refusal::Error(error) = explain(&cgroup, &rule(183, "rw"), refused).unwrap() else {
+        let Refusal::Error(error) =
+            explain(&cgroup, &DeviceRule::misc(183, "rw"), refused).unwrap()
+        else {
             panic!("not an error");
         };
 
@@ -231,7 +226,7 @@ mod tests {
             (libc::EINVAL, false),
         ] {
             let error = io::Error::from_raw_os_error(errno);
-            let refusal = explain(&cgroup, &rule(183, "r"), error).unwrap();
+            let refusal = explain(&cgroup, &DeviceRule::misc(183, "r"), error).unwrap();
             assert_eq!(
                 matches!(refusal, Refusal::Privilege),
                 privilege,

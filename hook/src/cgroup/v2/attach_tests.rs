@@ -12,7 +12,7 @@ use super::{Wanted, allow_on};
 use crate::cgroup::CgroupDir;
 use crate::cgroup::error::CgroupError;
 use crate::cgroup::report::Outcome::{self, *};
-use crate::cgroup::rule::{Access, DeviceKind, DeviceRule};
+use crate::cgroup::rule::DeviceRule;
 use crate::cgroup::spec_rules::SpecRules;
 use crate::sys::bpf::{ALLOW_MULTI, MAX_PROGRAMS};
 
@@ -29,18 +29,10 @@ fn cgroup(mount: &str, dir: &str) -> CgroupDir {
     }
 }
 
-fn rule(minor: u32, access: &str) -> DeviceRule {
-    DeviceRule::new(
-        DeviceKind::Character,
-        10,
-        minor,
-        Access::parse(access).unwrap(),
-    )
-    .unwrap()
-}
-
 fn request(minor: u32) -> Request {
-    Request::covered_by(rule(minor, "r")).next().unwrap()
+    Request::covered_by(DeviceRule::misc(minor, "r"))
+        .next()
+        .unwrap()
 }
 
 /// Asks for `c 10:183 rw` in a container at [`LEAF`].
@@ -53,7 +45,7 @@ fn allow_in(
     cgroup: &CgroupDir,
 ) -> Result<Vec<(PathBuf, Outcome)>, CgroupError> {
     let wanted = Wanted {
-        rules: &[rule(183, "rw")],
+        rules: &[DeviceRule::misc(183, "rw")],
         spec: &SpecRules::of_container([]),
     };
     let report = allow_on(kernel, cgroup, wanted)?;
