@@ -7,7 +7,7 @@ use device_class::ld_cache::{Abi, LdCache, MAX_SIZE, NewEntry};
 use nix::sys::stat::Mode;
 
 use super::ApplyError;
-use crate::container::ContainerRoot;
+use crate::container::{ContainerRoot, Identity};
 use crate::loader::{LibraryDir, Loader, glibc, loaders, musl};
 
 /// Where the loaders of this program's architecture are in an image: these
@@ -20,6 +20,9 @@ const INTERPRETERS: [&str; 2] = if cfg!(target_arch = "aarch64") {
 
 const CACHE: &str = "/etc/ld.so.cache";
 
+/// Where all that loaders read is.
+pub(super) const LOADERS_DIRECTORY: &str = "/etc";
+
 /// The largest configuration of a loader that is read, in bytes.
 const MAX_CONF: usize = 1 << 20;
 
@@ -28,12 +31,24 @@ const DIRECTORY_MODE: Mode = Mode::from_bits_truncate(0o755);
 
 /// Makes every loader that the container has find the libraries. A container
 /// without one has only programs that load nothing.
+///
+/// The host's own directory, `hosts_own`, is never written to: a container may
+/// have it as a volume.
 pub(super) fn configure(
     root: &ContainerRoot,
     directories: &[PathBuf],
     libraries: &[(String, PathBuf)],
+    hosts_own: Option<Identity>,
     notes: &mut Vec<String>,
 ) -> Result<(), ApplyError> {
+    let found = root.resolve(Path::new(LOADERS_DIRECTORY))?;
+    if found.is_some_and(|found| Some(found.identity()) == hosts_own) {
+        notes.push(format!(
+            "the container has the host's own {LOADERS_DIRECTORY}, which is left alone: its \
+             loaders are not told of the libraries; set LD_LIBRARY_PATH to their directory"
+        ));
+        return Ok(());
+    }
     let directories: Vec<LibraryDir> = directories
         .iter()
         .map(LibraryDir::new)

@@ -10,8 +10,9 @@ use nix::unistd::{Gid, Uid};
 use oci_spec::runtime::{LinuxDevice, LinuxDeviceType, Mount};
 
 use super::ApplyError;
-use crate::container::{DeviceAccess, FileKind};
-use crate::mount::{Attributes, Depth, HostFile, HostRoot, KernelCalls, Source};
+use super::loader::LOADERS_DIRECTORY;
+use crate::container::{DeviceAccess, FileKind, Identity};
+use crate::mount::{self, Attributes, Depth, HostFile, HostRoot, KernelCalls, Source};
 
 /// A step of the plan, ready for the container's mount namespace.
 pub(super) struct Ready {
@@ -39,10 +40,11 @@ pub(super) enum What {
         path: PathBuf,
         links: BTreeSet<String>,
     },
-    /// The loader's configuration.
+    /// The loader's configuration, but not the host's own.
     Loader {
         directories: Vec<PathBuf>,
         libraries: Vec<(String, PathBuf)>,
+        hosts_own: Option<Identity>,
     },
 }
 
@@ -107,6 +109,11 @@ fn prepare_one(
         } => What::Loader {
             directories: directories.clone(),
             libraries: libraries.clone(),
+            hosts_own: match host.file(Path::new(LOADERS_DIRECTORY)) {
+                Ok(file) => Some(file.identity()),
+                Err(mount::Error::Missing { .. }) => None,
+                Err(error) => return Err(error.into()),
+            },
         },
     }))
 }

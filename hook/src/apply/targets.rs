@@ -55,16 +55,17 @@ pub(super) fn attach(
             What::Loader {
                 directories,
                 libraries,
+                hosts_own,
             } => {
-                loaders.push((directories, libraries));
+                loaders.push((directories, libraries, hosts_own));
                 Ok(())
             }
         };
         done.map_err(|error| error.why(&why))?;
     }
     home.attach(root, &mut mounter, label)?;
-    for (directories, libraries) in loaders {
-        loader::configure(root, &directories, &libraries, notes)?;
+    for (directories, libraries, hosts_own) in loaders {
+        loader::configure(root, &directories, &libraries, hosts_own, notes)?;
     }
     Ok(())
 }

@@ -11,13 +11,15 @@ use harness::rootfs::{Rootfs, make_loader_cache};
 
 use super::container;
 use crate::lab::{Lab, asking, images_with_a_loader, on_each_cgroup_version};
+use crate::tree::listing;
 
 on_each_cgroup_version!(
     every_loader_finds_them,
     they_are_the_hosts_own_and_read_only,
     they_stay_when_the_container_runs_ldconfig,
     the_images_own_libraries_stay,
-    a_stale_library_of_the_image_gives_way
+    a_stale_library_of_the_image_gives_way,
+    the_hosts_own_loader_is_left_alone
 );
 
 const DIRECTORY: &str = "/usr/lib/boathook/lib";
@@ -134,4 +136,24 @@ fn add_to_image(bundle: &Bundle, library: &VendorLibrary) {
     library.install(&directory).unwrap();
     fs::write(bundle.in_rootfs("/etc/ld.so.conf.d/own.conf"), "/opt/own\n").unwrap();
     make_loader_cache(&bundle.rootfs()).unwrap();
+}
+
+/// A container may have the host's /etc as a volume: what it says there, every
+/// program of the host would believe.
+fn the_hosts_own_loader_is_left_alone(lab: &Lab) {
+    let host = DemoHost::new().unwrap();
+    let etc = host.root().join("etc");
+    make_loader_cache(&host.root()).unwrap();
+    let before = listing(&etc);
+    let bundle = container(&host, Rootfs::Glibc, "npu-3")
+        .bind(&etc, "/etc")
+        .env("LD_LIBRARY_PATH", DIRECTORY)
+        .args(load_command())
+        .build()
+        .unwrap();
+    let loaded = loader::parse(&lab.run(&bundle)).unwrap();
+    assert_eq!(loaded, [the_vendors()]);
+    assert_eq!(listing(&etc), before);
+    let log = host.log();
+    assert!(log.contains("the host's own /etc"), "{log}");
 }

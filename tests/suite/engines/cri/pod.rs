@@ -57,9 +57,7 @@ impl Pod {
                 cgroup_parent: cgroup_parent.display().to_string(),
                 security_context: Some(LinuxSandboxSecurityContext {
                     namespace_options: Some(namespaces()),
-                    ..Default::default()
                 }),
-                ..Default::default()
             }),
             ..Default::default()
         }
@@ -91,7 +89,6 @@ impl Pod {
             }),
             image: Some(ImageSpec {
                 image: name_of(self.wanted.image),
-                ..Default::default()
             }),
             command: vec![probe::PATH.to_string(), probe::PAUSE.to_string()],
             envs,
@@ -101,7 +98,6 @@ impl Pod {
                     namespace_options: Some(namespaces()),
                     readonly_rootfs: self.wanted.readonly,
                     run_as_user: user,
-                    ..Default::default()
                 }),
                 ..Default::default()
             }),
