@@ -10,7 +10,7 @@ use clap::{Parser, Subcommand};
 /// every container, with the container's state on stdin. All other commands
 /// are for people and change nothing.
 #[derive(Debug, Parser)]
-#[command(name = "boathook", version, after_help = EXIT_CODES)]
+#[command(name = "boathook", version, after_help = HELP_END)]
 pub struct Cli {
     /// The configuration; the default may be absent
     #[arg(
@@ -26,7 +26,13 @@ pub struct Cli {
     pub command: Command,
 }
 
-const EXIT_CODES: &str = "\
+const HELP_END: &str = "\
+Examples:
+  boathook check                               is this host ready, and what to mend
+  boathook list                                the devices of each class
+  boathook explain --bundle /run/.../container  what that container gets, and on whose word
+  boathook class new /dev/mychip0 > mychip.toml  begin a class for your own device
+
 Exit codes:
   0  all is well, or nothing was asked for
   1  a check found an error, or something unforeseen failed

@@ -8,7 +8,7 @@ use runtime_config::Engine;
 
 /// Installs the hook on a host, reports on it and removes it.
 #[derive(Debug, Parser)]
-#[command(name = "boathook-init", version, after_help = EXIT_CODES)]
+#[command(name = "boathook-init", version, after_help = HELP_END)]
 pub(crate) struct Cli {
     /// Where the host's / is; /host in a container that mounts it there
     #[arg(long, global = true, value_name = "DIR", default_value = "/")]
@@ -18,7 +18,12 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-const EXIT_CODES: &str = "\
+const HELP_END: &str = "\
+Examples:
+  boathook-init install --dry-run                what would change, as a diff
+  boathook-init install --engine docker,podman   these engines alone
+  boathook-init --host-root /host status         from a container that mounts the host there
+
 Exit codes:
   0  done, or there was nothing to do
   1  it failed, and the host is as it was; or status found something missing
