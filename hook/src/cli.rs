@@ -28,9 +28,9 @@ pub struct Cli {
 
 const HELP_END: &str = "\
 Examples:
-  boathook check                               is this host ready, and what to mend
-  boathook list                                the devices of each class
-  boathook explain --bundle /run/.../container  what that container gets, and on whose word
+  boathook check                                 is this host ready, and what to mend
+  boathook list                                  the devices of each class
+  boathook explain --bundle /run/.../container   what that container gets, and on whose word
   boathook class new /dev/mychip0 > mychip.toml  begin a class for your own device
 
 Exit codes:
