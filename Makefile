@@ -3,7 +3,7 @@
 .PHONY: help build test demo bench lint
 
 # The harness is the program that runs, so that it finds the others beside it.
-HARNESS := cargo run --quiet --release --package boathook-tests --bin
+HARNESS := --quiet --package boathook-tests --bin
 # What it needs to run containers.
 IN_CONTAINERS := probe cgroup2-view
 
@@ -20,14 +20,14 @@ test: ## Install what the tests need, build, and run every test
 
 demo: ## Show the main job: two devices into a real container (as root); CLASS=FILE [HOST=host.txt] for any class
 	scripts/install-test-packages runc busybox-static
-	cargo build --release --bin boathook --bin boathook-plugin $(addprefix --bin ,demo $(IN_CONTAINERS) fake-kubelet)
-	$(HARNESS) demo -- $(CLASS) $(HOST)
+	cargo build --bin boathook --bin boathook-plugin $(addprefix --bin ,demo $(IN_CONTAINERS) fake-kubelet)
+	cargo run $(HARNESS) demo -- $(CLASS) $(HOST)
 
 bench: ## Measure what the hook adds to starting a container, and the plugin (as root, on a quiet machine)
 	scripts/install-test-packages runc busybox-static debootstrap
 	cargo build --release --bin boathook --bin boathook-plugin $(addprefix --bin ,bench bench-plugin $(IN_CONTAINERS))
-	$(HARNESS) bench
-	$(HARNESS) bench-plugin
+	cargo run --release $(HARNESS) bench
+	cargo run --release $(HARNESS) bench-plugin
 	cargo test --release --package boathook-tests --test suite durability::cost -- --ignored --nocapture
 
 lint: ## Check the formatting and run clippy
