@@ -9,6 +9,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod cdi;
 pub mod class;
 pub mod config;
 pub mod discover;

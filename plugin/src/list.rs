@@ -86,7 +86,7 @@ impl Listing {
                 let devices: Vec<Value> = resource.devices().iter().map(device).collect();
                 json!({
                     "name": resource.name.as_str(),
-                    "class": resource.class.as_str(),
+                    "class": resource.terms.class.as_str(),
                     "devices": devices,
                 })
             })

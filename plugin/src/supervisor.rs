@@ -91,7 +91,11 @@ impl Supervisor {
     }
 
     fn start(&mut self, name: ResourceName, resource: Arc<Resource>) {
-        tracing::info!("{name}: {} of class {}", devices(&resource), resource.class);
+        tracing::info!(
+            "{name}: {} of class {}",
+            devices(&resource),
+            resource.terms.class
+        );
         let (resource, receiver) = watch::channel(resource);
         let server = server::serve(receiver, self.context.clone(), self.nudge.clone());
         let task = self.servers.spawn(server).id();

@@ -2,6 +2,7 @@
 //! checked in one value is checked while it is read, so that the message names
 //! the line. `docs/device-classes.md` is the reference for those who write one.
 
+mod allocate;
 mod attribute;
 mod condition;
 mod edits;
@@ -19,6 +20,7 @@ use std::collections::BTreeSet;
 
 use serde::Deserialize;
 
+pub use allocate::{Allocate, CdiTemplate, CdiTemplateError, Preference};
 pub use attribute::{AttributeSource, Origin, Says, Text};
 pub use condition::{Condition, Expectation};
 pub use edits::{Access, Directory, Edits, File, Library, Node, NodeMode, SoName, SoNameTemplate};
@@ -77,6 +79,9 @@ pub struct ClassSpec {
     pub discover: Vec<Source>,
     /// What one device is.
     pub device: DeviceSpec,
+    /// What the plugin answers the kubelet besides names.
+    #[serde(default)]
+    pub allocate: Allocate,
     /// How often a device is offered.
     #[serde(default)]
     pub sharing: Option<Sharing>,

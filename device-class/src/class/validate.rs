@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::attribute::AttributeSource;
 use super::condition::Condition;
 use super::health::HealthCheck;
-use super::{ClassSpec, Edits, Node, PathTemplate, Source};
+use super::{CdiTemplate, ClassSpec, Edits, Node, PathTemplate, Source};
 use crate::name::AttributeName;
 use crate::pattern::PathPattern;
 use crate::strict_toml::BrokenRule;
@@ -141,6 +141,7 @@ fn check_device(spec: &ClassSpec, source: &Source, known: &Known) -> Result<(), 
         device.numa.as_ref(),
         device.group.as_ref(),
         sharing.and_then(|sharing| sharing.replicas_from.as_ref()),
+        spec.allocate.cdi.as_ref().map(CdiTemplate::template),
     ];
     let templates = templates.into_iter().flatten();
     for template in templates.chain(&device.aliases).chain(device.env.values()) {

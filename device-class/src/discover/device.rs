@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::source::Candidate;
 use super::{Device, FoundNode, StateFile, attributes, edits, health, sharing, topology};
-use crate::class::{DeviceClass, PathTemplateError, Source};
+use crate::class::{CdiTemplateError, DeviceClass, PathTemplateError, Source};
 use crate::host::{HostView, MAX_ATTRIBUTE};
 use crate::name::{DeviceId, NameError, ResourceName};
 use crate::template::{Template, TemplateError};
@@ -21,6 +21,8 @@ pub(super) enum DeviceError {
     Name(#[from] NameError),
     #[error("{0}")]
     SoName(String),
+    #[error(transparent)]
+    Cdi(#[from] CdiTemplateError),
     #[error("`{0}` is not a number of replicas")]
     Replicas(String),
     #[error("{}: {error}", path.display())]
@@ -59,6 +61,8 @@ pub(super) fn from_candidate(
         .env
         .iter()
         .map(|(name, value)| Ok((name.clone(), value.fill(attributes)?)));
+    let cdi = class.spec.allocate.cdi.iter();
+    let cdi: Result<_, _> = cdi.map(|template| template.fill(attributes)).collect();
     let aliases: Result<Vec<_>, _> = spec.aliases.iter().map(|a| a.fill(attributes)).collect();
     Ok(Device {
         id: match class.spec.sharing {
@@ -81,6 +85,7 @@ pub(super) fn from_candidate(
         group: optional(spec.group.as_ref())?,
         nodes,
         env: env.collect::<Result<_, DeviceError>>()?,
+        cdi: cdi?,
         state,
         attributes: attributes.clone(),
     })

@@ -8,7 +8,7 @@ use super::found::{
     FoundDirectory, FoundEdits, FoundFile, FoundLibrary, FoundNode, OwnNode, Presence,
 };
 use super::{DeviceError, MAX_DEVICES, search};
-use crate::class::{self, DeviceClass, PathTemplate};
+use crate::class::{self, DeviceClass, Edits, PathTemplate};
 use crate::host::{Entry, HostView};
 use crate::name::CapabilityName;
 use crate::pattern::PathPattern;
@@ -43,16 +43,12 @@ pub fn edits(
     host: &dyn HostView,
     driver: DriverRoot<'_>,
 ) -> Result<FoundEdits, EditsError> {
-    let mut found = FoundEdits::default();
-    let asked = |capability: &CapabilityName| capabilities.contains(capability);
-    let chosen = class.spec.edits.iter().filter(|edits| {
-        edits.capability.as_ref().is_none_or(asked) && !edits.unless.as_ref().is_some_and(asked)
-    });
-    for edits in chosen {
+    let mut found = FoundEdits {
+        nodes: control_nodes(class, capabilities, attributes, host)?,
+        ..FoundEdits::default()
+    };
+    for edits in chosen(class, capabilities) {
         let optional = edits.optional;
-        for spec in &edits.nodes {
-            found.nodes.extend(nodes(spec, attributes, optional, host)?);
-        }
         let version = match &edits.library_version {
             Some(version) => Some(version.fill(attributes).map_err(DeviceError::from)?),
             None => None,
@@ -77,6 +73,37 @@ pub fn edits(
         }
     }
     Ok(found)
+}
+
+/// Looks up the nodes that a container with these capabilities gets besides
+/// those of its devices.
+///
+/// # Errors
+/// A template can't be filled in.
+pub fn control_nodes(
+    class: &DeviceClass,
+    capabilities: &BTreeSet<CapabilityName>,
+    attributes: &Attributes,
+    host: &dyn HostView,
+) -> Result<Vec<FoundNode>, EditsError> {
+    let mut found = Vec::new();
+    for edits in chosen(class, capabilities) {
+        for spec in &edits.nodes {
+            found.extend(nodes(spec, attributes, edits.optional, host)?);
+        }
+    }
+    Ok(found)
+}
+
+/// The tables that are for these capabilities.
+fn chosen<'a>(
+    class: &'a DeviceClass,
+    capabilities: &'a BTreeSet<CapabilityName>,
+) -> impl Iterator<Item = &'a Edits> {
+    let asked = |capability: &CapabilityName| capabilities.contains(capability);
+    class.spec.edits.iter().filter(move |edits| {
+        edits.capability.as_ref().is_none_or(asked) && !edits.unless.as_ref().is_some_and(asked)
+    })
 }
 
 /// Why the edits of a class can't be looked up.

@@ -15,7 +15,7 @@ mod topology;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-pub use edits::{DriverRoot, EditsError, edits};
+pub use edits::{DriverRoot, EditsError, control_nodes, edits};
 pub use found::{
     FoundDirectory, FoundEdits, FoundFile, FoundLibrary, FoundNode, OwnNode, Presence,
 };
@@ -24,6 +24,7 @@ pub use memory::HealthMemory;
 
 use device::DeviceError;
 
+use crate::cdi::CdiName;
 use crate::class::{DeviceClass, Source};
 use crate::host::HostView;
 use crate::name::{DeviceId, EnvName, ResourceName};
@@ -70,6 +71,9 @@ pub struct Device {
     pub nodes: Vec<FoundNode>,
     /// The variables that Allocate gives with it.
     pub env: BTreeMap<EnvName, String>,
+    /// Its names in the Container Device Interface: one where the class gives
+    /// it one, those of its parts where it is made of several.
+    pub cdi: Vec<CdiName>,
     /// The file that a preparation of the class would change.
     pub state: Option<StateFile>,
     /// All that was read about it.

@@ -55,6 +55,7 @@ fn first(device: Device, warnings: &mut Vec<String>) -> Device {
         aliases: Vec::new(),
         nodes: Vec::new(),
         readings: Vec::new(),
+        cdi: Vec::new(),
         ..device.clone()
     };
     add(&mut whole, device, warnings);
@@ -73,6 +74,7 @@ fn add(whole: &mut Device, part: Device, warnings: &mut Vec<String>) {
     }
     whole.health = Health::Healthy;
     whole.readings.extend(part.readings);
+    whole.cdi.extend(part.cdi);
     for node in part.nodes {
         if !whole.nodes.contains(&node) {
             whole.nodes.push(node);

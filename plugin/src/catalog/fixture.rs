@@ -1,16 +1,25 @@
 //! Resources for the tests of this crate.
 
+use std::sync::Arc;
+
+use device_class::class::Preference;
 use device_class::discover::Health;
 
-use super::resource::{AdvertisedDevice, Resource};
+use super::resource::{AdvertisedDevice, Resource, Terms};
 
 /// `dummy.com/npu` of the class `dummy-npu`, asked for by
 /// `DUMMY_VISIBLE_DEVICES`.
 pub(crate) fn resource(devices: Vec<AdvertisedDevice>) -> Resource {
     let name = "dummy.com/npu".to_owned().try_into().unwrap();
     let class = "dummy-npu".to_owned().try_into().unwrap();
-    let env = "DUMMY_VISIBLE_DEVICES".to_owned().try_into().unwrap();
-    Resource::new(name, class, env, None, devices)
+    let terms = Terms {
+        class,
+        request_env: "DUMMY_VISIBLE_DEVICES".to_owned().try_into().unwrap(),
+        count_env: None,
+        prefer: Preference::Packed,
+        control_nodes: Vec::new(),
+    };
+    Resource::new(name, Arc::new(terms), devices)
 }
 
 /// A healthy device of no NUMA node.
@@ -22,6 +31,7 @@ pub(crate) fn device(id: &str) -> AdvertisedDevice {
         group: None,
         share_of: None,
         env: [].into(),
+        grants: Arc::default(),
     }
 }
 

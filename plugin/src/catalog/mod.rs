@@ -5,6 +5,7 @@ mod changes;
 mod classes;
 #[cfg(test)]
 pub(crate) mod fixture;
+mod grants;
 mod keeper;
 mod resource;
 mod scan;
@@ -17,8 +18,9 @@ use device_class::name::ResourceName;
 
 pub use changes::{Change, changes};
 pub use classes::Classes;
+pub use grants::Grants;
 pub use keeper::{Keeper, Source};
-pub use resource::{AdvertisedDevice, Resource};
+pub use resource::{AdvertisedDevice, Resource, Terms};
 pub use scan::{Memory, Scan, scan};
 pub use settle::Settle;
 

@@ -1,11 +1,15 @@
 //! What is advertised under one resource name.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use device_class::DeviceClass;
+use device_class::class::Preference;
 use device_class::discover::Health;
 use device_class::name::{ClassName, DeviceId, EnvName, ResourceName};
 
-use crate::api::deviceplugin::{Device, ListAndWatchResponse, NumaNode, TopologyInfo};
+use super::grants::Grants;
+use crate::api::deviceplugin::{Device, DeviceSpec, ListAndWatchResponse, NumaNode, TopologyInfo};
 use crate::api::{HEALTHY, UNHEALTHY};
 
 /// One extended resource of the node, and all its devices.
@@ -13,15 +17,40 @@ use crate::api::{HEALTHY, UNHEALTHY};
 pub struct Resource {
     /// The resource's name.
     pub name: ResourceName,
-    /// The class that its devices are of.
+    /// What the class says of all its devices.
+    pub terms: Arc<Terms>,
+    devices: Vec<AdvertisedDevice>,
+    /// Positions in `devices`, sorted by id.
+    by_id: Vec<u32>,
+}
+
+/// What a class says of all its devices together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Terms {
+    /// The class.
     pub class: ClassName,
     /// The variable by which a container of that class asks for devices.
     pub request_env: EnvName,
     /// The variable that tells a container how many shares it has.
     pub count_env: Option<EnvName>,
-    devices: Vec<AdvertisedDevice>,
-    /// Positions in `devices`, sorted by id.
-    by_id: Vec<u32>,
+    /// Which devices go well together.
+    pub prefer: Preference,
+    /// The nodes that an engine is told of with any device.
+    pub control_nodes: Vec<DeviceSpec>,
+}
+
+impl Terms {
+    /// Those of a class, with its control nodes as the host has them.
+    pub fn of(class: &DeviceClass, control_nodes: Vec<DeviceSpec>) -> Self {
+        let sharing = class.spec.sharing.as_ref();
+        Terms {
+            class: class.name.clone(),
+            request_env: class.spec.request.env.clone(),
+            count_env: sharing.and_then(|sharing| sharing.count_env.clone()),
+            prefer: class.spec.allocate.prefer,
+            control_nodes,
+        }
+    }
 }
 
 /// One device as the kubelet is told of it.
@@ -39,25 +68,19 @@ pub struct AdvertisedDevice {
     pub share_of: Option<DeviceId>,
     /// The variables that a container gets with it.
     pub env: BTreeMap<EnvName, String>,
+    /// What an engine is told of it.
+    pub grants: Arc<Grants>,
 }
 
 impl Resource {
     /// A resource with its devices, in the order in which people count them.
     /// Ids are unique, as discovery makes them.
-    pub fn new(
-        name: ResourceName,
-        class: ClassName,
-        request_env: EnvName,
-        count_env: Option<EnvName>,
-        devices: Vec<AdvertisedDevice>,
-    ) -> Self {
+    pub fn new(name: ResourceName, terms: Arc<Terms>, devices: Vec<AdvertisedDevice>) -> Self {
         let mut by_id: Vec<u32> = (0..).take(devices.len()).collect();
         by_id.sort_by(|a, b| devices[*a as usize].id.cmp(&devices[*b as usize].id));
         Resource {
             name,
-            class,
-            request_env,
-            count_env,
+            terms,
             devices,
             by_id,
         }

@@ -7,11 +7,12 @@ use std::time::Instant;
 
 use device_class::DeviceClass;
 use device_class::HostView;
-use device_class::discover::{self, Device, HealthMemory};
+use device_class::discover::{self, Device, Health, HealthMemory};
 use device_class::name::{ClassName, ResourceName};
 
 use super::Inventory;
-use super::resource::{AdvertisedDevice, Resource};
+use super::grants::{Grants, control_nodes};
+use super::resource::{AdvertisedDevice, Resource, Terms};
 
 /// What one look at the host gave.
 #[derive(Debug, Default)]
@@ -38,7 +39,7 @@ pub fn scan(
     now: Instant,
 ) -> Scan {
     memory.retain(|name, _| classes.iter().any(|class| class.name == *name));
-    let mut found: BTreeMap<ResourceName, (&DeviceClass, Vec<AdvertisedDevice>)> = BTreeMap::new();
+    let mut found: BTreeMap<ResourceName, (Arc<Terms>, Vec<AdvertisedDevice>)> = BTreeMap::new();
     let mut warnings = Vec::new();
     for class in classes {
         let mut inventory = discover::devices(class, host);
@@ -50,36 +51,30 @@ pub fn scan(
                 .iter()
                 .map(|line| format!("{}: {line}", class.name)),
         );
+        let control_nodes = control_nodes(class, &inventory.host_attributes, host);
+        if let Err(reason) = &control_nodes {
+            refuse_all(&mut inventory.devices, reason);
+        }
+        let terms = Arc::new(Terms::of(class, control_nodes.unwrap_or_default()));
         for device in inventory.devices {
             match found.entry(device.resource.clone()) {
                 Entry::Vacant(place) => {
-                    place.insert((class, advertised(device)));
+                    place.insert((Arc::clone(&terms), advertised(device, class)));
                 }
-                Entry::Occupied(place) if place.get().0.name != class.name => {
-                    let (owner, resource) = (&place.get().0.name, place.key());
+                Entry::Occupied(place) if place.get().0.class != class.name => {
+                    let (owner, resource) = (&place.get().0.class, place.key());
                     let (id, class) = (device.id, &class.name);
                     warnings.push(format!(
                         "{class}: {id}: {resource} is of class {owner} already"
                     ));
                 }
-                Entry::Occupied(mut place) => place.get_mut().1.extend(advertised(device)),
+                Entry::Occupied(mut place) => place.get_mut().1.extend(advertised(device, class)),
             }
         }
     }
-    let inventory = found.into_iter().map(|(name, (class, devices))| {
-        let env = class.spec.request.env.clone();
-        let sharing = class.spec.sharing.as_ref();
-        let count_env = sharing.and_then(|sharing| sharing.count_env.clone());
-        (
-            name.clone(),
-            Arc::new(Resource::new(
-                name,
-                class.name.clone(),
-                env,
-                count_env,
-                devices,
-            )),
-        )
+    let inventory = found.into_iter().map(|(name, (terms, devices))| {
+        let resource = Resource::new(name.clone(), terms, devices);
+        (name, Arc::new(resource))
     });
     Scan {
         inventory: inventory.collect(),
@@ -87,9 +82,21 @@ pub fn scan(
     }
 }
 
+/// Without its control nodes a container could not use any of the devices.
+fn refuse_all(devices: &mut [Device], reason: &str) {
+    for device in devices
+        .iter_mut()
+        .filter(|device| device.health.is_healthy())
+    {
+        let reason = reason.to_owned();
+        device.health = Health::Unhealthy { reason };
+    }
+}
+
 /// A device, or each of its shares.
-fn advertised(device: Device) -> Vec<AdvertisedDevice> {
+fn advertised(device: Device, class: &DeviceClass) -> Vec<AdvertisedDevice> {
     let shared = device.replicas.is_some();
+    let grants = Arc::new(Grants::of(&device, class));
     let share = |id| AdvertisedDevice {
         id,
         health: device.health.clone(),
@@ -97,6 +104,7 @@ fn advertised(device: Device) -> Vec<AdvertisedDevice> {
         group: device.group.clone(),
         share_of: shared.then(|| device.id.clone()),
         env: device.env.clone(),
+        grants: Arc::clone(&grants),
     };
     device.offered_ids().into_iter().map(share).collect()
 }

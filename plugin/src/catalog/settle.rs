@@ -41,10 +41,10 @@ impl Settle {
         let mut missing = BTreeMap::new();
         for (name, before) in known
             .iter()
-            .filter(|(_, known)| classes.contains(&known.class))
+            .filter(|(_, known)| classes.contains(&known.terms.class))
         {
             let now_there = found.get(name);
-            if now_there.is_some_and(|there| there.class != before.class) {
+            if now_there.is_some_and(|there| there.terms.class != before.terms.class) {
                 continue;
             }
             let is_there = |id: &DeviceId| {
@@ -92,14 +92,7 @@ fn vanished(device: &AdvertisedDevice) -> AdvertisedDevice {
 
 impl Resource {
     fn with_devices(&self, devices: Vec<AdvertisedDevice>) -> Resource {
-        let (name, class) = (self.name.clone(), self.class.clone());
-        Resource::new(
-            name,
-            class,
-            self.request_env.clone(),
-            self.count_env.clone(),
-            devices,
-        )
+        Resource::new(self.name.clone(), Arc::clone(&self.terms), devices)
     }
 }
 
@@ -125,7 +118,7 @@ mod tests {
     #[test]
     fn a_missing_device_is_unhealthy_then_away_and_may_return() {
         let start = Instant::now();
-        let classes = BTreeSet::from([resource(vec![]).class]);
+        let classes = BTreeSet::from([resource(vec![]).terms.class.clone()]);
         let mut settle = Settle::new(Duration::from_secs(60));
         let mut known = Inventory::new();
         for (second, found, wanted) in [

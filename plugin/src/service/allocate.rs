@@ -1,15 +1,19 @@
 //! Allocate: names the devices to the hook, by environment and annotation, and
-//! adds nothing else.
+//! adds nothing else unless the class says so.
 
 use std::collections::{BTreeSet, HashMap};
 
+use device_class::cdi::{self, CdiName};
 use device_class::discover::Health;
 use device_class::name::{DeviceId, EnvName, ResourceName};
 use device_class::request::ANNOTATION_PREFIX;
 use tonic::{Code, Status};
 
-use crate::api::deviceplugin::ContainerAllocateResponse;
+use crate::api::deviceplugin::{ContainerAllocateResponse, DeviceSpec};
 use crate::catalog::{AdvertisedDevice, Resource};
+
+/// Who asks for CDI devices, in the keys of annotations.
+const CDI_PLUGIN: &str = "boathook";
 
 /// Why devices can't be given.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -103,16 +107,46 @@ pub fn container(
     let names: Vec<&str> = devices.iter().map(|device| device.id.as_str()).collect();
     let names = names.join(",");
     let mut envs = environment(&devices);
-    if let Some(count) = &resource.count_env {
+    let terms = &resource.terms;
+    if let Some(count) = &terms.count_env {
         envs.insert(count.to_string(), devices.len().to_string());
     }
-    envs.insert(resource.request_env.to_string(), names.clone());
-    let annotation = format!("{ANNOTATION_PREFIX}{}", resource.class);
+    envs.insert(terms.request_env.to_string(), names.clone());
+    let annotation = format!("{ANNOTATION_PREFIX}{}", terms.class);
+    let mut annotations = HashMap::from([(annotation, names)]);
+    annotations.extend(cdi_annotation(resource, &devices));
     Ok(ContainerAllocateResponse {
         envs,
-        annotations: HashMap::from([(annotation, names)]),
+        annotations,
+        devices: nodes(resource, &devices),
         ..Default::default()
     })
+}
+
+/// The nodes of the devices and the control nodes, each once.
+fn nodes(resource: &Resource, devices: &[&AdvertisedDevice]) -> Vec<DeviceSpec> {
+    let own = devices.iter().flat_map(|device| &device.grants.nodes);
+    let nodes = own.chain(&resource.terms.control_nodes);
+    let mut seen = BTreeSet::new();
+    nodes
+        .filter(|node| seen.insert((&node.container_path, &node.host_path, &node.permissions)))
+        .cloned()
+        .collect()
+}
+
+/// What makes the engine inject the devices by itself. Every engine that knows
+/// of CDI reads the annotation; said in `cdi_devices` as well, it would be said
+/// twice.
+fn cdi_annotation(resource: &Resource, devices: &[&AdvertisedDevice]) -> Option<(String, String)> {
+    let names = devices.iter().flat_map(|device| &device.grants.cdi);
+    // Shares of one device have one name.
+    let mut seen = BTreeSet::new();
+    let names: Vec<&str> = names
+        .map(CdiName::as_str)
+        .filter(|name| seen.insert(*name))
+        .collect();
+    let key = cdi::annotation_key(CDI_PLUGIN, resource.name.as_str());
+    (!names.is_empty()).then(|| (key, names.join(",")))
 }
 
 /// The devices' own variables. Where several devices give the same variable

@@ -7,9 +7,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 use oci_spec::runtime::{
-    Hooks, HooksBuilder, Linux, LinuxBuilder, LinuxDeviceCgroup, LinuxResourcesBuilder, Mount,
-    Process, ProcessBuilder, RootBuilder, Spec, SpecBuilder, UserBuilder, get_default_maskedpaths,
-    get_default_readonly_paths,
+    Hooks, HooksBuilder, Linux, LinuxBuilder, LinuxDevice, LinuxDeviceCgroup,
+    LinuxResourcesBuilder, Mount, Process, ProcessBuilder, RootBuilder, Spec, SpecBuilder,
+    UserBuilder, get_default_maskedpaths, get_default_readonly_paths,
 };
 
 use super::hook::{HookCommand, Stage};
@@ -30,6 +30,7 @@ pub struct BundleBuilder {
     annotations: HashMap<String, String>,
     hooks: Vec<(Stage, HookCommand)>,
     mounts: Vec<Mount>,
+    devices: Vec<LinuxDevice>,
     device_rules: Vec<LinuxDeviceCgroup>,
     readonly: bool,
     user: (u32, u32),
@@ -47,6 +48,7 @@ impl BundleBuilder {
             annotations: HashMap::new(),
             hooks: Vec::new(),
             mounts: Vec::new(),
+            devices: Vec::new(),
             device_rules: Vec::new(),
             readonly: false,
             user: (0, 0),
@@ -94,6 +96,12 @@ impl BundleBuilder {
             .set_source(Some(source.to_path_buf()))
             .set_options(Some(options.iter().map(ToString::to_string).collect()));
         self.mounts.push(mount);
+        self
+    }
+
+    /// Adds a node that the runtime makes, as engines do for a device of theirs.
+    pub fn device(mut self, device: LinuxDevice) -> Self {
+        self.devices.push(device);
         self
     }
 
@@ -185,6 +193,9 @@ impl BundleBuilder {
             .masked_paths(get_default_maskedpaths())
             .readonly_paths(get_default_readonly_paths())
             .build()?;
+        if !self.devices.is_empty() {
+            linux.set_devices(Some(self.devices.clone()));
+        }
         linux.set_cgroups_path(self.cgroups_path.clone());
         linux.set_rootfs_propagation(self.propagation.clone());
         if self.user_namespace {

@@ -1,15 +1,23 @@
 //! Called more than once, or for what the configuration grants already.
 
+use std::os::unix::fs::MetadataExt;
+
 use harness::bundle::{HookCommand, Stage};
 use harness::demo_host::{DemoHost, VendorLibrary};
 use harness::loader::{self, Loaded};
 use harness::probe::{Access, Questions, Report};
 use harness::rootfs::Rootfs;
 
+use oci_spec::runtime::{LinuxDeviceBuilder, LinuxDeviceCgroupBuilder, LinuxDeviceType};
+
 use super::{container, node};
 use crate::lab::{Lab, asking, on_each_cgroup_version};
 
-on_each_cgroup_version!(both_stages_do_no_harm, a_second_container_is_like_the_first);
+on_each_cgroup_version!(
+    both_stages_do_no_harm,
+    what_the_engine_gives_is_not_given_twice,
+    a_second_container_is_like_the_first
+);
 
 /// As where an engine injects the hook at both stages.
 fn both_stages_do_no_harm(lab: &Lab) {
@@ -40,6 +48,44 @@ fn both_stages_do_no_harm(lab: &Lab) {
     let wanted = loader::command(&[VendorLibrary::dummy_npu().wanted()]);
     let loaded = loader::parse(&running.exec(&wanted).unwrap().success().unwrap().stdout).unwrap();
     assert!(matches!(&loaded[..], [Loaded::Found { .. }]), "{loaded:?}");
+}
+
+/// As where the plugin tells the engine of nodes (`[allocate] devices`), and
+/// the hook is called as well.
+fn what_the_engine_gives_is_not_given_twice(lab: &Lab) {
+    let host = DemoHost::new().unwrap();
+    let device = host.device(3);
+    let number = |part: u64| i64::try_from(part).unwrap();
+    let (major, minor) = (number(device.major), number(device.minor));
+    let node_of_engine = LinuxDeviceBuilder::default()
+        .path(node(3))
+        .typ(LinuxDeviceType::C)
+        .major(major)
+        .minor(minor)
+        .build()
+        .unwrap();
+    let rule = LinuxDeviceCgroupBuilder::default()
+        .allow(true)
+        .typ(LinuxDeviceType::C)
+        .major(major)
+        .minor(minor)
+        .access("rwm")
+        .build()
+        .unwrap();
+    let asked = Questions::new().path(node(3)).path(node(DemoHost::UNLIKE));
+    let bundle = container(&host, Rootfs::Busybox, "npu-3,npu-7")
+        .device(node_of_engine)
+        .device_rule(rule)
+        .args(asking(&asked))
+        .build()
+        .unwrap();
+    let report = lab.probe(&bundle);
+    for (index, by_the_hook) in [(3, false), (DemoHost::UNLIKE, true)] {
+        let seen = report.path(node(index)).unwrap();
+        assert_eq!(seen.read, Access::Granted, "{index}");
+        let is_the_hosts = seen.inode == std::fs::metadata(host.node(index)).unwrap().ino();
+        assert_eq!(is_the_hosts, by_the_hook, "{index}");
+    }
 }
 
 /// An engine that keeps a container's files starts it on what the hook left.

@@ -1,4 +1,4 @@
-//! The choice itself, over numbers instead of names.
+//! The choice of what is near each other.
 //!
 //! Of all choices the best has, in this order: the most different pieces of
 //! hardware, the fewest NUMA nodes, the fewest groups, the fewest devices left
@@ -9,21 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::bins;
-
-/// One available device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Candidate<'a> {
-    /// Its place in the resource.
-    pub(super) position: usize,
-    /// The hardware that it is, or is a share of.
-    pub(super) hardware: &'a str,
-    /// Its NUMA node.
-    pub(super) numa: Option<u32>,
-    /// The group that it belongs to.
-    pub(super) group: Option<&'a str>,
-    /// Whether it has to be chosen.
-    pub(super) must: bool,
-}
+use super::candidate::Candidate;
 
 /// A piece of hardware with its available shares.
 struct Hardware<'a> {

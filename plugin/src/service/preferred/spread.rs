@@ -1,0 +1,155 @@
+//! The choice of what is apart from each other.
+//!
+//! Of all choices the best has, in this order: each piece of hardware as few
+//! times as can be, NUMA nodes as even as can be, groups as even as can be, the
+//! hardware with the fewest shares in use; and then comes what stands first.
+//! Evenness is the sum of squares, which grows the more the more is there
+//! already: so the best choice is made by taking, again and again, what adds
+//! least.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::candidate::Candidate;
+
+/// A piece of hardware with its available shares.
+struct Hardware<'a> {
+    numa: Option<u32>,
+    group: Option<&'a str>,
+    /// Places that are not chosen yet, the first one last.
+    shares: Vec<usize>,
+    /// How many of its shares the container has.
+    chosen: usize,
+    /// How many of its shares others have.
+    used: usize,
+}
+
+impl Hardware<'_> {
+    /// What is better to take comes first.
+    fn rank(&self) -> Rank {
+        let first = self.shares.last().copied().unwrap_or(usize::MAX);
+        (self.used, first)
+    }
+}
+
+/// Shares in use, and the place.
+type Rank = (usize, usize);
+
+/// How many a node or a group has given already.
+type Load = usize;
+
+/// Hardware of one node and one group; or, without a group, one piece.
+struct Bin {
+    load: Load,
+    free: BTreeSet<(Rank, usize)>,
+}
+
+impl Bin {
+    fn rank(&self) -> Option<(Load, Rank)> {
+        Some((self.load, self.free.first()?.0))
+    }
+}
+
+#[derive(Default)]
+struct Node {
+    load: Load,
+    bins: BTreeSet<((Load, Rank), usize)>,
+}
+
+impl Node {
+    fn rank(&self) -> Option<(Load, (Load, Rank))> {
+        Some((self.load, self.bins.first()?.0))
+    }
+}
+
+/// The positions of `size` candidates, of which there are enough.
+pub(super) fn choose(candidates: &[Candidate<'_>], size: usize) -> BTreeSet<usize> {
+    let must = candidates.iter().filter(|candidate| candidate.must);
+    let mut chosen: BTreeSet<usize> = must.map(|candidate| candidate.position).collect();
+    let mut hardware = by_hardware(candidates);
+    while chosen.len() < size {
+        let rest = hardware.iter().filter(|piece| !piece.shares.is_empty());
+        let Some(least) = rest.map(|piece| piece.chosen).min() else {
+            break;
+        };
+        let wanted = size - chosen.len();
+        chosen.extend(round(&mut hardware, least, wanted));
+    }
+    chosen
+}
+
+fn by_hardware<'a>(candidates: &[Candidate<'a>]) -> Vec<Hardware<'a>> {
+    let mut found: BTreeMap<&str, Hardware<'a>> = BTreeMap::new();
+    for candidate in candidates.iter().rev() {
+        let empty = || Hardware {
+            numa: candidate.numa,
+            group: candidate.group,
+            shares: Vec::new(),
+            chosen: 0,
+            used: candidate.used,
+        };
+        let piece = found.entry(candidate.hardware).or_insert_with(empty);
+        if candidate.must {
+            piece.chosen += 1;
+        } else {
+            piece.shares.push(candidate.position);
+        }
+    }
+    found.into_values().collect()
+}
+
+/// Takes one share of at most `wanted` pieces of which `least` are chosen.
+fn round(hardware: &mut [Hardware<'_>], least: usize, wanted: usize) -> Vec<usize> {
+    let (mut bins, mut nodes) = arranged(hardware, least);
+    let mut taken = Vec::new();
+    while taken.len() < wanted {
+        let best = nodes
+            .iter()
+            .filter_map(|(numa, node)| Some((node.rank()?, *numa)));
+        let Some((_, numa)) = best.min() else {
+            break;
+        };
+        let Some(node) = nodes.get_mut(&numa) else {
+            break;
+        };
+        let Some((_, bin_at)) = node.bins.pop_first() else {
+            break;
+        };
+        let bin = &mut bins[bin_at];
+        if let Some((_, piece)) = bin.free.pop_first() {
+            taken.extend(hardware[piece].shares.pop());
+            hardware[piece].chosen += 1;
+        }
+        (bin.load, node.load) = (bin.load + 1, node.load + 1);
+        node.bins.extend(bin.rank().map(|rank| (rank, bin_at)));
+    }
+    taken
+}
+
+/// The bins and nodes with what is chosen of them, and what is free of the
+/// hardware of which `least` are chosen.
+fn arranged(hardware: &[Hardware<'_>], least: usize) -> (Vec<Bin>, BTreeMap<Option<u32>, Node>) {
+    let mut places: BTreeMap<(Option<u32>, &str), usize> = BTreeMap::new();
+    let mut homes: Vec<Option<u32>> = Vec::new();
+    let mut bins: Vec<Bin> = Vec::new();
+    let mut nodes: BTreeMap<Option<u32>, Node> = BTreeMap::new();
+    for (index, piece) in hardware.iter().enumerate() {
+        let new = bins.len();
+        let group = piece.group.map(|group| (piece.numa, group));
+        let place = group.map_or(new, |group| *places.entry(group).or_insert(new));
+        if place == new {
+            let free = BTreeSet::new();
+            bins.push(Bin { load: 0, free });
+            homes.push(piece.numa);
+        }
+        bins[place].load += piece.chosen;
+        nodes.entry(piece.numa).or_default().load += piece.chosen;
+        if piece.chosen == least && !piece.shares.is_empty() {
+            bins[place].free.insert((piece.rank(), index));
+        }
+    }
+    for (at, bin) in bins.iter().enumerate() {
+        let node = nodes.entry(homes[at]).or_default();
+        node.bins.extend(bin.rank().map(|rank| (rank, at)));
+    }
+    (bins, nodes)
+}
