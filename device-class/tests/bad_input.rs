@@ -283,6 +283,16 @@ fn class_files_that_contradict_themselves_are_refused() {
         ),
         (
             "device =",
+            "sharing = { all = true, at_most = 1 }\ndevice =",
+            "[sharing] has `at_most`, but neither",
+        ),
+        (
+            "device =",
+            "sharing = { suffix = true }\ndevice =",
+            "[sharing] has `suffix`, but neither",
+        ),
+        (
+            "device =",
             "edits = [{ unless = \"x\" }]\ndevice =",
             "no capabilities_env",
         ),

@@ -30,7 +30,7 @@ pub use path_template::{PathTemplate, PathTemplateError};
 pub use prepare::{Prepare, Timeout};
 pub use request::{PairSpec, RequestSpec, RequirementSpec};
 pub use schema::JSON_SCHEMA;
-pub use sharing::{MAX_REPLICAS, ReplicaCount, Sharing};
+pub use sharing::{MAX_REPLICAS, ReplicaCount, SHARED_SUFFIX, Sharing};
 pub use validate::ClassRuleError;
 
 use crate::name::{CapabilityName, ClassName, EnvName};

@@ -8,6 +8,10 @@ use crate::template::Template;
 /// The most replicas that a device may have: the kubelet is told of each.
 pub const MAX_REPLICAS: u16 = 4096;
 
+/// What a resource's name ends with whose devices are shared, where the class
+/// tells the two apart.
+pub const SHARED_SUFFIX: &str = ".shared";
+
 /// `[sharing]`: how often a device is offered.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -24,6 +28,13 @@ pub struct Sharing {
     /// The variable in which Allocate tells how many replicas were allocated.
     #[serde(default)]
     pub count_env: Option<EnvName>,
+    /// Whether a device of which there is more than one replica counts for a
+    /// resource of its own, with [`SHARED_SUFFIX`].
+    #[serde(default)]
+    pub suffix: bool,
+    /// The most replicas that one container may have; without it any number.
+    #[serde(default)]
+    pub at_most: Option<ReplicaCount>,
 }
 
 /// A number of replicas from 1 to [`MAX_REPLICAS`].

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::attribute::AttributeSource;
 use super::condition::Condition;
 use super::health::HealthCheck;
-use super::{CdiTemplate, ClassSpec, Edits, Node, PathTemplate, Source};
+use super::{CdiTemplate, ClassSpec, Edits, Node, PathTemplate, Sharing, Source};
 use crate::name::AttributeName;
 use crate::pattern::PathPattern;
 use crate::strict_toml::BrokenRule;
@@ -42,6 +42,9 @@ pub enum ClassRuleError {
     /// The number of replicas is said twice.
     #[error("[sharing] has either `replicas` or `replicas_from`, not both")]
     ReplicasTwice(String),
+    /// A rule for replicas where there are none.
+    #[error("[sharing] has `{0}`, but neither `replicas` nor `replicas_from`")]
+    NoReplicas(&'static str),
     /// Class files are searched for the variable's name before they are read.
     #[error("the variable `{0}` has to be written plainly, without escapes")]
     EscapedEnv(String),
@@ -52,6 +55,7 @@ impl BrokenRule for ClassRuleError {
         match self {
             ClassRuleError::NoSource => None,
             ClassRuleError::PathOrCount => Some("[[discover]]"),
+            ClassRuleError::NoReplicas(key) => Some(key),
             ClassRuleError::UnknownAttribute { template: text, .. }
             | ClassRuleError::CapabilityWithoutEnv(text)
             | ClassRuleError::UnknownCapability(text)
@@ -128,11 +132,7 @@ fn check_device(spec: &ClassSpec, source: &Source, known: &Known) -> Result<(), 
         return Err(ClassRuleError::IndexAndOrder(index.to_string()));
     }
     let sharing = spec.sharing.as_ref();
-    if let Some((Some(_), Some(from))) =
-        sharing.map(|sharing| (sharing.replicas, &sharing.replicas_from))
-    {
-        return Err(ClassRuleError::ReplicasTwice(from.to_string()));
-    }
+    sharing.map_or(Ok(()), check_sharing)?;
     let templates = [
         Some(&spec.resource),
         Some(&device.id),
@@ -156,6 +156,15 @@ fn check_device(spec: &ClassSpec, source: &Source, known: &Known) -> Result<(), 
         }
     }
     Ok(())
+}
+
+fn check_sharing(sharing: &Sharing) -> Result<(), ClassRuleError> {
+    match (sharing.replicas, &sharing.replicas_from) {
+        (Some(_), Some(from)) => Err(ClassRuleError::ReplicasTwice(from.to_string())),
+        (None, None) if sharing.suffix => Err(ClassRuleError::NoReplicas("suffix")),
+        (None, None) if sharing.at_most.is_some() => Err(ClassRuleError::NoReplicas("at_most")),
+        _ => Ok(()),
+    }
 }
 
 /// The attributes that are set by a point of the file.

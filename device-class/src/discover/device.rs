@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::source::Candidate;
 use super::{Device, FoundNode, StateFile, attributes, edits, health, sharing, topology};
-use crate::class::{CdiTemplateError, DeviceClass, PathTemplateError, Source};
+use crate::class::{CdiTemplateError, DeviceClass, PathTemplateError, SHARED_SUFFIX, Source};
 use crate::host::{HostView, MAX_ATTRIBUTE};
 use crate::name::{DeviceId, NameError, ResourceName};
 use crate::template::{Template, TemplateError};
@@ -57,6 +57,11 @@ pub(super) fn from_candidate(
     };
     let id = spec.id.fill(attributes)?;
     let replicas = sharing::replicas(class.spec.sharing.as_ref(), attributes)?;
+    let mut resource = class.spec.resource.fill(attributes)?;
+    let suffix = class.spec.sharing.as_ref().is_some_and(|s| s.suffix);
+    if suffix && replicas > Some(1) {
+        resource.push_str(SHARED_SUFFIX);
+    }
     let env = spec
         .env
         .iter()
@@ -69,7 +74,7 @@ pub(super) fn from_candidate(
             None => DeviceId::from_hardware(&id)?,
             Some(_) => DeviceId::shared_from_hardware(&id)?,
         },
-        resource: ResourceName::try_from(class.spec.resource.fill(attributes)?)?,
+        resource: ResourceName::try_from(resource)?,
         index: optional(spec.index.as_ref().or(spec.order.as_ref()))?,
         replicas,
         aliases: aliases?

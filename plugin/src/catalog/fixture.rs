@@ -16,6 +16,7 @@ pub(crate) fn resource(devices: Vec<AdvertisedDevice>) -> Resource {
         class,
         request_env: "DUMMY_VISIBLE_DEVICES".to_owned().try_into().unwrap(),
         count_env: None,
+        at_most: None,
         prefer: Preference::Packed,
         control_nodes: Vec::new(),
     };

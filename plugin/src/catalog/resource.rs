@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use device_class::DeviceClass;
-use device_class::class::Preference;
+use device_class::class::{Preference, ReplicaCount};
 use device_class::discover::Health;
 use device_class::name::{ClassName, DeviceId, EnvName, ResourceName};
 
@@ -33,6 +33,8 @@ pub struct Terms {
     pub request_env: EnvName,
     /// The variable that tells a container how many shares it has.
     pub count_env: Option<EnvName>,
+    /// The most shares that one container may have; `None`: any number.
+    pub at_most: Option<u16>,
     /// Which devices go well together.
     pub prefer: Preference,
     /// The nodes that an engine is told of with any device.
@@ -47,6 +49,9 @@ impl Terms {
             class: class.name.clone(),
             request_env: class.spec.request.env.clone(),
             count_env: sharing.and_then(|sharing| sharing.count_env.clone()),
+            at_most: sharing
+                .and_then(|sharing| sharing.at_most)
+                .map(ReplicaCount::get),
             prefer: class.spec.allocate.prefer,
             control_nodes,
         }

@@ -21,6 +21,19 @@ pub enum AllocateError {
     /// A container without any id: the kubelet never asks this.
     #[error("{0}: a container asks for no device; leave it out of the request")]
     NoDevice(ResourceName),
+    /// More shares than the class gives to one container.
+    #[error(
+        "{resource}: {asked} asked for one container, which may have {at_most}: more shares do \
+         not give more of a device"
+    )]
+    TooMany {
+        /// The resource that was asked.
+        resource: ResourceName,
+        /// How many were asked.
+        asked: usize,
+        /// How many one container may have.
+        at_most: u16,
+    },
     /// An id that is not in the list.
     #[error("{resource} has no device `{id}`; take one from the latest list")]
     Unknown {
@@ -44,7 +57,7 @@ pub enum AllocateError {
 impl AllocateError {
     fn code(&self) -> Code {
         match self {
-            AllocateError::NoDevice(_) => Code::InvalidArgument,
+            AllocateError::NoDevice(_) | AllocateError::TooMany { .. } => Code::InvalidArgument,
             AllocateError::Unknown { .. } => Code::NotFound,
             AllocateError::Unhealthy { .. } => Code::FailedPrecondition,
         }
@@ -98,12 +111,22 @@ pub(super) fn chosen<'a>(
 /// The answer for one container.
 ///
 /// # Errors
-/// See [`chosen`].
+/// A device can't be given, or not so many of them.
 pub fn container(
     resource: &Resource,
     ids: &[String],
 ) -> Result<ContainerAllocateResponse, AllocateError> {
     let devices = chosen(resource, ids)?;
+    if let Some(at_most) = resource.terms.at_most
+        && devices.len() > at_most.into()
+    {
+        let (resource, asked) = (resource.name.clone(), devices.len());
+        return Err(AllocateError::TooMany {
+            resource,
+            asked,
+            at_most,
+        });
+    }
     let names: Vec<&str> = devices.iter().map(|device| device.id.as_str()).collect();
     let names = names.join(",");
     let mut envs = environment(&devices);

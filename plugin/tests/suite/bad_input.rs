@@ -46,6 +46,27 @@ fn devices_that_can_not_be_given_are_refused_with_the_right_status() {
 }
 
 #[test]
+fn more_shares_than_the_class_allows_are_refused_with_the_reason() {
+    let text = format!("{NPUS}[sharing]\nreplicas = 2\nsuffix = true\nat_most = 1\n");
+    let mut node = Node::new(&[("dummy-npu", &text)]);
+    let kubelet = node.kubelet();
+    node.start_plugin();
+    let shared = "dummy.com/npu.shared";
+    assert_eq!(kubelet.wait_devices(PATIENCE, shared).unwrap().len(), 128);
+    for two in [["npu-0::0", "npu-0::1"], ["npu-0::0", "npu-1::0"]] {
+        let refused = kubelet.allocate(Allocation::of_ids(shared, &two));
+        assert_eq!(
+            refused.unwrap_err(),
+            "InvalidArgument: dummy.com/npu.shared: 2 asked for one container, which may have 1: \
+             more shares do not give more of a device"
+        );
+    }
+    let twice = Allocation::of_ids(shared, &["npu-0::1", "npu-0::1"]);
+    let given = kubelet.allocate(twice).unwrap();
+    assert_eq!(given.envs["DUMMY_VISIBLE_DEVICES"], "npu-0::1");
+}
+
+#[test]
 fn a_bad_class_is_named_once_and_the_others_are_served() {
     let typo = NPUS.replace("resource", "resorce");
     let mut node = Node::new(&[("broken", &typo), ("dummy-npu", NPUS)]);

@@ -52,6 +52,43 @@ fn health_goes_and_comes_back_and_is_said_once_each() {
 }
 
 #[test]
+fn shares_have_the_health_of_their_device() {
+    let text = format!("{CARDS}[sharing]\nreplicas_from = \"{{shares}}\"\nsuffix = true\n");
+    let shares = "attributes = [{ name = \"shares\", file = \"/sys/card{index}/shares\" }, ";
+    let mut node = Node::new(&[("cards", &text.replace("attributes = [", shares))]);
+    for (index, count) in [(0, "2"), (1, "1"), (2, "2")] {
+        node.add_card(index, "mark-1", 1);
+        node.write(&format!("host/sys/card{index}/shares"), count);
+    }
+    let kubelet = node.kubelet();
+    node.start_plugin();
+    // What is whole keeps its name.
+    let whole = kubelet.wait_devices(PATIENCE, MARK_1).unwrap();
+    assert_eq!(brief(&whole), [("card-1::0", "Healthy", Some(1))]);
+
+    let shared = "cards.example/mark-1.shared";
+    let healths = || -> Vec<(String, String)> {
+        let devices = kubelet.wait_devices(PATIENCE, shared).unwrap();
+        devices.into_iter().map(|d| (d.id, d.health)).collect()
+    };
+    let wanted = |ill: &str| {
+        ["card-0::0", "card-0::1", "card-2::0", "card-2::1"].map(|id| {
+            let health = if id.starts_with(ill) {
+                "Unhealthy"
+            } else {
+                "Healthy"
+            };
+            (id.to_owned(), health.to_owned())
+        })
+    };
+    assert_eq!(healths(), wanted("none"));
+    node.write("host/sys/card2/health", "burnt");
+    assert_eq!(healths(), wanted("card-2"));
+    node.write("host/sys/card2/health", "ok");
+    assert_eq!(healths(), wanted("none"));
+}
+
+#[test]
 fn a_resource_gets_its_server_with_its_first_device_and_loses_it_with_the_last() {
     let mut node = Node::new(&[("cards", CARDS)]);
     node.add_card(0, "mark-1", -1);
