@@ -2,7 +2,8 @@
 //! host has of it ([`discover::Inventory`]), what a container asks for
 //! ([`request::Request`]), and the plan to give it ([`plan::InjectionPlan`]).
 //!
-//! The data goes one way, and nothing here changes the system:
+//! The data goes one way, and nothing on it changes the system; only
+//! [`prepare`] runs programs of the host:
 //!
 //! ```text
 //! classes/*.toml ─load─▶ DeviceClass ─discover(HostView)─▶ Inventory ─plan(Request)─▶ InjectionPlan
@@ -19,6 +20,7 @@ pub mod load;
 pub mod name;
 pub mod pattern;
 pub mod plan;
+pub mod prepare;
 pub mod request;
 pub mod requirement;
 pub mod starter;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use plugin::host_program;
 use plugin::run::Options;
 use plugin::server::{RegisterBy, Timing};
 
@@ -31,6 +32,17 @@ pub(crate) enum Command {
         /// As JSON
         #[arg(long)]
         json: bool,
+    },
+    /// Become a program of a host that is mounted somewhere
+    #[command(name = host_program::IN_ROOT, hide = true)]
+    InRoot {
+        /// The host's root
+        root: PathBuf,
+        /// The program, as its path is there
+        program: PathBuf,
+        /// Its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
     },
 }
 

@@ -15,6 +15,7 @@
 pub mod api;
 pub mod catalog;
 pub mod dir_watch;
+pub mod host_program;
 pub mod hotplug;
 pub mod http;
 pub mod kubelet_dir;

@@ -10,12 +10,21 @@ use anyhow::Context;
 use clap::Parser;
 use cli::{Cli, Command, LogFormat};
 use device_class::config::Config;
+use plugin::host_program;
 use plugin::list::Listing;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let done = match cli.command {
-        Some(Command::List { json }) => list(&cli, json),
+    let done = match &cli.command {
+        Some(Command::List { json }) => list(&cli, *json),
+        Some(Command::InRoot {
+            root,
+            program,
+            arguments,
+        }) => {
+            let error = host_program::enter(root, program, arguments);
+            Err(error).with_context(|| format!("{} can't be run", program.display()))
+        }
         None => serve(cli).map(|()| ExitCode::SUCCESS),
     };
     done.unwrap_or_else(|error| {

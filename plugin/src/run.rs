@@ -18,6 +18,7 @@ use crate::kubelet_dir::{KubeletDir, KubeletDirError, SOCKET_PREFIX};
 use crate::metrics::Metrics;
 use crate::nudge::Nudge;
 use crate::server::{Context, RegisterBy, Timing, remove_stale};
+use crate::service::Preparer;
 use crate::supervisor::Supervisor;
 
 /// What to run with.
@@ -82,6 +83,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
     for directory in [kubelet.device_plugins(), kubelet.plugins_registry()] {
         remove_stale(&directory);
     }
+    let preparer = Arc::new(Preparer::new(config.host_root.clone()));
     let source = Source {
         config,
         forget: options.forget,
@@ -108,6 +110,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
         kubelet: kubelet.clone(),
         register_by,
         timing,
+        preparer,
         metrics,
     };
     let mut supervisor = Supervisor::new(context, nudges);

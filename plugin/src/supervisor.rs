@@ -8,9 +8,11 @@ use device_class::name::ResourceName;
 use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 
+use crate::api::deviceplugin::DevicePluginOptions;
 use crate::catalog::{Inventory, Resource};
 use crate::nudge::Nudged;
 use crate::server::{self, Context, ServeError};
+use crate::service::options;
 
 /// How long servers may take to end, altogether.
 const END: Duration = Duration::from_millis(700);
@@ -27,6 +29,8 @@ pub struct Supervisor {
 }
 
 struct Running {
+    /// The kubelet reads them when it connects, and never again.
+    options: DevicePluginOptions,
     /// Dropped, it ends the server.
     resource: watch::Sender<Arc<Resource>>,
     task: Id,
@@ -68,6 +72,11 @@ impl Supervisor {
     }
 
     fn adjust(&mut self, wanted: &Inventory) {
+        let renewed = |name: &ResourceName, running: &Running| {
+            let wanted = wanted.get(name);
+            wanted.is_some_and(|wanted| options(wanted) != running.options)
+        };
+        self.running.retain(|name, running| !renewed(name, running));
         self.running.retain(|name, _| {
             let stays = wanted.contains_key(name);
             if !stays {
@@ -96,10 +105,18 @@ impl Supervisor {
             devices(&resource),
             resource.terms.class
         );
+        let options = options(&resource);
         let (resource, receiver) = watch::channel(resource);
         let server = server::serve(receiver, self.context.clone(), self.nudge.clone());
         let task = self.servers.spawn(server).id();
-        self.running.insert(name, Running { resource, task });
+        self.running.insert(
+            name,
+            Running {
+                options,
+                resource,
+                task,
+            },
+        );
     }
 
     /// A server that was told to end has no entry any more. One that has

@@ -27,7 +27,7 @@ pub use edits::{Access, Directory, Edits, File, Library, Node, NodeMode, SoName,
 pub use health::{FileRule, HealthCheck};
 pub(crate) use mention::mentions;
 pub use path_template::{PathTemplate, PathTemplateError};
-pub use prepare::{Prepare, Timeout};
+pub use prepare::{MAX_PRE_START, Prepare, Timeout, When};
 pub use request::{PairSpec, RequestSpec, RequirementSpec};
 pub use schema::JSON_SCHEMA;
 pub use sharing::{MAX_REPLICAS, ReplicaCount, SHARED_SUFFIX, Sharing};

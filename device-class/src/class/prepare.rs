@@ -25,7 +25,29 @@ pub struct Prepare {
     pub file: Template,
     /// What has to be in it.
     pub equals: Template,
+    /// When it is run, and by whom.
+    #[serde(default)]
+    pub when: When,
 }
+
+/// When a device is prepared, and by whom.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum When {
+    /// By the hook, while the container is made, for what the container says
+    /// in a pair of `[request.pairs]`.
+    #[default]
+    ContainerStart,
+    /// By the plugin, before each start of a container, when the kubelet calls
+    /// PreStartContainer. It tells ids and nothing else, so that what is wanted
+    /// can only be made of the device's own attributes.
+    PreStart,
+}
+
+/// The longest that a program may take at [`When::PreStart`]: the kubelet
+/// waits no longer for an answer (kubernetes/kubernetes,
+/// `KubeletPreStartContainerRPCTimeoutInSecs`).
+pub const MAX_PRE_START: Duration = Duration::from_secs(30);
 
 /// A time in seconds, from 1 to 3600.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]

@@ -1,11 +1,15 @@
 //! The rules that no single value can show.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::attribute::AttributeSource;
 use super::condition::Condition;
 use super::health::HealthCheck;
-use super::{CdiTemplate, ClassSpec, Edits, Node, PathTemplate, Sharing, Source};
+use super::{
+    CdiTemplate, ClassSpec, Edits, MAX_PRE_START, Node, PathTemplate, Prepare, Sharing, Source,
+    When,
+};
 use crate::name::AttributeName;
 use crate::pattern::PathPattern;
 use crate::strict_toml::BrokenRule;
@@ -45,6 +49,15 @@ pub enum ClassRuleError {
     /// A rule for replicas where there are none.
     #[error("[sharing] has `{0}`, but neither `replicas` nor `replicas_from`")]
     NoReplicas(&'static str),
+    /// The kubelet gives up before.
+    #[error(
+        "[prepare] has a timeout of {} seconds; before a container's start the kubelet waits {}",
+        .0.as_secs(), MAX_PRE_START.as_secs()
+    )]
+    PreStartTooLong(Duration),
+    /// Whoever has the device already would lose it.
+    #[error("[prepare] at `pre-start` would change a device that [sharing] gives to several")]
+    PreStartShared,
     /// Class files are searched for the variable's name before they are read.
     #[error("the variable `{0}` has to be written plainly, without escapes")]
     EscapedEnv(String),
@@ -56,6 +69,8 @@ impl BrokenRule for ClassRuleError {
             ClassRuleError::NoSource => None,
             ClassRuleError::PathOrCount => Some("[[discover]]"),
             ClassRuleError::NoReplicas(key) => Some(key),
+            ClassRuleError::PreStartTooLong(_) => Some("timeout"),
+            ClassRuleError::PreStartShared => Some("pre-start"),
             ClassRuleError::UnknownAttribute { template: text, .. }
             | ClassRuleError::CapabilityWithoutEnv(text)
             | ClassRuleError::UnknownCapability(text)
@@ -167,6 +182,16 @@ fn check_sharing(sharing: &Sharing) -> Result<(), ClassRuleError> {
     }
 }
 
+fn check_pre_start(spec: &ClassSpec, prepare: &Prepare) -> Result<(), ClassRuleError> {
+    if prepare.timeout.get() > MAX_PRE_START {
+        return Err(ClassRuleError::PreStartTooLong(prepare.timeout.get()));
+    }
+    match spec.sharing {
+        Some(_) => Err(ClassRuleError::PreStartShared),
+        None => Ok(()),
+    }
+}
+
 /// The attributes that are set by a point of the file.
 #[derive(Debug, Clone, Default)]
 struct Known(BTreeSet<AttributeName>);
@@ -192,6 +217,10 @@ impl Known {
         let Some(prepare) = &spec.prepare else {
             return Ok(());
         };
+        if prepare.when == When::PreStart {
+            check_pre_start(spec, prepare)?;
+            known = self.clone();
+        }
         // The file is read before it is known what is wanted.
         self.serve(&prepare.file)?;
         let mut templates = prepare.arguments.iter().chain([&prepare.equals]);

@@ -17,6 +17,8 @@ use std::path::PathBuf;
 use oci_spec::runtime::{LinuxDevice, LinuxDeviceCgroup, Mount};
 use serde::Serialize;
 
+use crate::prepare::Preparation;
+
 pub use authority::{Authority, Recorded};
 pub use error::PlanError;
 pub use granted::Granted;
@@ -76,18 +78,7 @@ pub struct InjectionStep {
 #[serde(rename_all = "kebab-case", tag = "action")]
 pub enum Action {
     /// A program of the host makes a device what it is to be.
-    Prepare {
-        /// The program, an absolute path on the host.
-        program: PathBuf,
-        /// Its arguments.
-        arguments: Vec<String>,
-        /// How long it may take, in seconds.
-        timeout: u64,
-        /// The file that tells afterwards whether it did.
-        file: PathBuf,
-        /// What has to be in the file.
-        wanted: String,
-    },
+    Prepare(Preparation),
     /// The container's cgroup allows a device.
     Allow {
         /// The rule.

@@ -1,8 +1,9 @@
 //! Which devices are prepared, and for what.
 
 use super::{Action, PlanError};
-use crate::class::{DeviceClass, PairSpec, PathTemplateError, Prepare};
+use crate::class::{DeviceClass, PairSpec, PathTemplateError, Prepare, When};
 use crate::discover::Device;
+use crate::prepare::Preparation;
 use crate::request::{Pair, Request};
 use crate::template::Attributes;
 
@@ -17,6 +18,9 @@ pub(super) fn actions<'a>(
     let (Some(prepare), Some(spec)) = (&class.spec.prepare, &class.spec.request.pairs) else {
         return Ok(Vec::new());
     };
+    if prepare.when != When::ContainerStart {
+        return Ok(Vec::new());
+    }
     let mut free = devices.to_vec();
     let mut waiting = Vec::new();
     for pair in &request.pairs {
@@ -34,8 +38,9 @@ pub(super) fn actions<'a>(
             class: class.name.to_string(),
         })?;
         let known = with_value(device, pair, spec);
-        let action = action(prepare, device, &known).map_err(|error| of(device, error))?;
-        actions.push((device, action));
+        let preparation = Preparation::of(prepare, device, &known);
+        let preparation = preparation.map_err(|error| of(device, error))?;
+        actions.push((device, Action::Prepare(preparation)));
     }
     Ok(actions)
 }
@@ -78,28 +83,6 @@ fn with_value(device: &Device, pair: &Pair, spec: &PairSpec) -> Attributes {
     let mut known = device.attributes.clone();
     known.insert(spec.attribute.clone(), pair.value.clone());
     known
-}
-
-fn action(
-    prepare: &Prepare,
-    device: &Device,
-    known: &Attributes,
-) -> Result<Action, PathTemplateError> {
-    let arguments = prepare
-        .arguments
-        .iter()
-        .map(|argument| argument.fill(known));
-    Ok(Action::Prepare {
-        program: prepare.program.fill(known)?,
-        arguments: arguments.collect::<Result<_, _>>()?,
-        timeout: prepare.timeout.get().as_secs(),
-        file: device
-            .state
-            .iter()
-            .map(|state| state.path.clone())
-            .collect(),
-        wanted: prepare.equals.fill(known)?,
-    })
 }
 
 fn of(device: &Device, error: PathTemplateError) -> PlanError {

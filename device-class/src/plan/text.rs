@@ -39,13 +39,10 @@ impl fmt::Display for InjectionPlan {
 
 fn row(action: &Action, why: &str) -> [String; 3] {
     let (kind, what) = match action {
-        Action::Prepare {
-            program,
-            arguments,
-            wanted,
-            ..
-        } => {
-            let command = [&[program.display().to_string()], arguments.as_slice()].concat();
+        Action::Prepare(preparation) => {
+            let program = preparation.program.display().to_string();
+            let command = [&[program], preparation.arguments.as_slice()].concat();
+            let wanted = &preparation.wanted;
             ("prepare", format!("{wanted} by {}", command.join(" ")))
         }
         Action::Allow { rule } => {

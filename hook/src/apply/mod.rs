@@ -15,11 +15,10 @@ mod targets;
 
 use std::path::PathBuf;
 
-pub use prepare::PrepareError;
-
 use device_class::config::Config;
 use device_class::ld_cache::LdCacheError;
 use device_class::plan::InjectionPlan;
+use device_class::prepare::PrepareError;
 
 use crate::cgroup::{CgroupError, RuleError};
 use crate::container::{self, ContainerNamespace};

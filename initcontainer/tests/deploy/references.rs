@@ -125,7 +125,8 @@ fn check_selector(daemon_set: &DaemonSet) {
     }
 }
 
-fn check_volumes(pod: &PodSpec, config_maps: &BTreeSet<String>) {
+/// Checks that everything is mounted that there is, and the other way round.
+pub(crate) fn check_volumes(pod: &PodSpec, config_maps: &BTreeSet<String>) {
     let volumes: BTreeSet<_> = pod
         .volumes
         .iter()

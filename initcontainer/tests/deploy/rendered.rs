@@ -1,5 +1,6 @@
 //! The overlays as `kubectl kustomize` renders them.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -34,12 +35,13 @@ fn render(dir: &Path) -> Objects {
     objects
 }
 
+fn config_maps(objects: &Objects) -> BTreeSet<String> {
+    let names = objects.config_maps.iter();
+    names.map(|m| m.metadata.name.clone().unwrap()).collect()
+}
+
 fn check(objects: &Objects) {
-    let names = objects
-        .config_maps
-        .iter()
-        .map(|m| m.metadata.name.clone().unwrap());
-    references::check(objects, &names.collect());
+    references::check(objects, &config_maps(objects));
     for pod in objects.daemon_sets.iter().map(references::pod) {
         let tag = format!("boathook:{}", env!("CARGO_PKG_VERSION"));
         assert_eq!(pod.init_containers.as_ref().unwrap()[0].image, Some(tag));
@@ -78,18 +80,41 @@ fn every_overlay_can_be_turned_around() {
     }
 }
 
+/// An overlay with a component.
+fn with_component(overlay: &Path, component: &str) -> Objects {
+    // A kustomization names its parts by relative paths alone.
+    let dir = tempfile::tempdir_in(repository("target")).unwrap();
+    let name = overlay.file_name().unwrap().to_str().unwrap();
+    let text = format!(
+        "resources: [../../deploy/overlays/{name}]\n\
+         components: [../../deploy/components/{component}]\n"
+    );
+    fs::write(dir.path().join("kustomization.yaml"), text).unwrap();
+    render(dir.path())
+}
+
+#[test]
+fn the_plugin_can_be_let_run_programs_of_the_host() {
+    for overlay in overlays().into_iter().filter(|_| has_kubectl()) {
+        let objects = with_component(&overlay, "host-programs");
+        let pod = references::pod(&objects.daemon_sets[0]);
+        references::check_volumes(pod, &config_maps(&objects));
+        let plugin = &pod.containers[0];
+        let context = plugin.security_context.as_ref().unwrap();
+        assert_eq!(context.privileged, Some(true));
+        let mounts = plugin.volume_mounts.iter().flatten();
+        let host = mounts.clone().find(|mount| mount.mount_path == "/host");
+        // Nothing lies over the host's tree, read-only or not.
+        assert_eq!(host.unwrap().read_only, None);
+        let below = mounts.filter(|mount| mount.mount_path.starts_with("/host/"));
+        assert_eq!(below.count(), 0);
+    }
+}
+
 #[test]
 fn the_restart_component_fits_every_overlay() {
     for overlay in overlays().into_iter().filter(|_| has_kubectl()) {
-        // A kustomization names its parts by relative paths alone.
-        let dir = tempfile::tempdir_in(repository("target")).unwrap();
-        let name = overlay.file_name().unwrap().to_str().unwrap();
-        let text = format!(
-            "resources: [../../deploy/overlays/{name}]\n\
-             components: [../../deploy/components/restart]\n"
-        );
-        fs::write(dir.path().join("kustomization.yaml"), text).unwrap();
-        let objects = render(dir.path());
+        let objects = with_component(&overlay, "restart");
         check(&objects);
         references::check_engine(&objects);
         let pod = references::pod(&objects.daemon_sets[0]);

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use device_class::DeviceClass;
-use device_class::class::{Preference, ReplicaCount};
+use device_class::class::{Preference, ReplicaCount, When};
 use device_class::discover::Health;
 use device_class::name::{ClassName, DeviceId, EnvName, ResourceName};
+use device_class::prepare::Preparation;
 
 use super::grants::Grants;
 use crate::api::deviceplugin::{Device, DeviceSpec, ListAndWatchResponse, NumaNode, TopologyInfo};
@@ -35,6 +36,8 @@ pub struct Terms {
     pub count_env: Option<EnvName>,
     /// The most shares that one container may have; `None`: any number.
     pub at_most: Option<u16>,
+    /// Whether devices are prepared before each start of a container.
+    pub pre_start: bool,
     /// Which devices go well together.
     pub prefer: Preference,
     /// The nodes that an engine is told of with any device.
@@ -45,6 +48,7 @@ impl Terms {
     /// Those of a class, with its control nodes as the host has them.
     pub fn of(class: &DeviceClass, control_nodes: Vec<DeviceSpec>) -> Self {
         let sharing = class.spec.sharing.as_ref();
+        let prepare = class.spec.prepare.as_ref();
         Terms {
             class: class.name.clone(),
             request_env: class.spec.request.env.clone(),
@@ -52,6 +56,7 @@ impl Terms {
             at_most: sharing
                 .and_then(|sharing| sharing.at_most)
                 .map(ReplicaCount::get),
+            pre_start: prepare.is_some_and(|prepare| prepare.when == When::PreStart),
             prefer: class.spec.allocate.prefer,
             control_nodes,
         }
@@ -75,6 +80,8 @@ pub struct AdvertisedDevice {
     pub env: BTreeMap<EnvName, String>,
     /// What an engine is told of it.
     pub grants: Arc<Grants>,
+    /// What is run before each start of a container that has it.
+    pub preparation: Option<Arc<Preparation>>,
 }
 
 impl Resource {

@@ -9,6 +9,7 @@ use device_class::DeviceClass;
 use device_class::HostView;
 use device_class::discover::{self, Device, Health, HealthMemory};
 use device_class::name::{ClassName, ResourceName};
+use device_class::prepare::Preparation;
 
 use super::Inventory;
 use super::grants::{Grants, control_nodes};
@@ -57,9 +58,17 @@ pub fn scan(
         }
         let terms = Arc::new(Terms::of(class, control_nodes.unwrap_or_default()));
         for device in inventory.devices {
+            let preparation = match Preparation::before_start(class, &device) {
+                Ok(preparation) => preparation.map(Arc::new),
+                Err(error) => {
+                    warnings.push(format!("{}: {}: {error}", class.name, device.id));
+                    continue;
+                }
+            };
+            let advertised = |device| advertised(device, class, preparation);
             match found.entry(device.resource.clone()) {
                 Entry::Vacant(place) => {
-                    place.insert((Arc::clone(&terms), advertised(device, class)));
+                    place.insert((Arc::clone(&terms), advertised(device)));
                 }
                 Entry::Occupied(place) if place.get().0.class != class.name => {
                     let (owner, resource) = (&place.get().0.class, place.key());
@@ -68,7 +77,7 @@ pub fn scan(
                         "{class}: {id}: {resource} is of class {owner} already"
                     ));
                 }
-                Entry::Occupied(mut place) => place.get_mut().1.extend(advertised(device, class)),
+                Entry::Occupied(mut place) => place.get_mut().1.extend(advertised(device)),
             }
         }
     }
@@ -94,7 +103,11 @@ fn refuse_all(devices: &mut [Device], reason: &str) {
 }
 
 /// A device, or each of its shares.
-fn advertised(device: Device, class: &DeviceClass) -> Vec<AdvertisedDevice> {
+fn advertised(
+    device: Device,
+    class: &DeviceClass,
+    preparation: Option<Arc<Preparation>>,
+) -> Vec<AdvertisedDevice> {
     let shared = device.replicas.is_some();
     let grants = Arc::new(Grants::of(&device, class));
     let share = |id| AdvertisedDevice {
@@ -105,6 +118,7 @@ fn advertised(device: Device, class: &DeviceClass) -> Vec<AdvertisedDevice> {
         share_of: shared.then(|| device.id.clone()),
         env: device.env.clone(),
         grants: Arc::clone(&grants),
+        preparation: preparation.clone(),
     };
     device.offered_ids().into_iter().map(share).collect()
 }

@@ -21,6 +21,7 @@ use tokio::time::Instant;
 
 use super::socket::{Presence, Socket, SocketId};
 use super::{Backoff, Context, RegisterBy, Timing, register};
+use crate::api::deviceplugin::DevicePluginOptions;
 use crate::kubelet_dir::socket_name;
 use crate::nudge::Nudged;
 
@@ -34,6 +35,7 @@ const SAY_AGAIN: Duration = Duration::from_secs(300);
 /// The state of one resource's registration.
 pub(super) struct Lifecycle {
     resource: ResourceName,
+    options: DevicePluginOptions,
     context: Context,
     socket_name: String,
     socket: Option<Socket>,
@@ -90,7 +92,7 @@ fn next_step(now: Situation, timing: &Timing) -> Step {
 
 impl Lifecycle {
     pub(super) fn new(
-        resource: ResourceName,
+        (resource, options): (ResourceName, DevicePluginOptions),
         context: Context,
         listener: watch::Sender<Option<Arc<UnixListener>>>,
         listening: watch::Receiver<usize>,
@@ -99,6 +101,7 @@ impl Lifecycle {
         Lifecycle {
             socket_name: socket_name(&resource),
             resource,
+            options,
             socket: None,
             registered: None,
             listener,
@@ -185,7 +188,7 @@ impl Lifecycle {
         }
         let at = self.context.kubelet.kubelet_socket();
         let (resource, patience) = (self.resource.clone(), self.context.timing.register);
-        let asking = register(&at, &self.socket_name, &resource, patience);
+        let asking = register(&at, &self.socket_name, &resource, self.options, patience);
         let overtaken = overtaken(
             self.nudge.clone(),
             self.socket.as_ref(),

@@ -26,7 +26,7 @@ use crate::catalog::Resource;
 use crate::kubelet_dir::KubeletDir;
 use crate::metrics::Metrics;
 use crate::nudge::Nudged;
-use crate::service::{PluginInfoService, Service, StreamCount};
+use crate::service::{PluginInfoService, Preparer, Service, StreamCount, options};
 use lifecycle::Lifecycle;
 
 /// How the kubelet learns of us.
@@ -72,6 +72,8 @@ pub struct Context {
     pub register_by: RegisterBy,
     /// How long to wait for what.
     pub timing: Timing,
+    /// Who prepares devices.
+    pub preparer: Arc<Preparer>,
     /// Where things are counted.
     pub metrics: Arc<Metrics>,
 }
@@ -98,9 +100,15 @@ pub async fn serve(
     nudge: Nudged,
 ) -> Result<(), ServeError> {
     let name = resource.borrow().name.clone();
+    let options = options(&resource.borrow());
     let streams = StreamCount::new(name.clone(), Arc::clone(&context.metrics));
     let listening = streams.subscribe();
-    let service = Service::new(resource.clone(), streams, Arc::clone(&context.metrics));
+    let service = Service::new(
+        resource.clone(),
+        streams,
+        Arc::clone(&context.preparer),
+        Arc::clone(&context.metrics),
+    );
     let service = DevicePluginServer::new(service);
     let (connections, incoming) = mpsc::channel::<UnixStream>(16);
     let (listener, listeners) = watch::channel(None);
@@ -114,7 +122,7 @@ pub async fn serve(
             name.clone(),
         )))
         .serve_with_incoming_shutdown(incoming, withdrawn);
-    let lifecycle = Lifecycle::new(name, context, listener, listening, nudge);
+    let lifecycle = Lifecycle::new((name, options), context, listener, listening, nudge);
     tokio::select! {
         // First, so that a withdrawal is seen as what it is.
         biased;

@@ -7,9 +7,8 @@ use device_class::name::ResourceName;
 use tonic::transport::Endpoint;
 
 use crate::api::VERSION;
-use crate::api::deviceplugin::RegisterRequest;
 use crate::api::deviceplugin::registration_client::RegistrationClient;
-use crate::service;
+use crate::api::deviceplugin::{DevicePluginOptions, RegisterRequest};
 
 /// As much of the kubelet's own words is quoted, in characters.
 const MAX_QUOTE: usize = 300;
@@ -34,7 +33,7 @@ pub enum RegisterError {
 }
 
 /// Registers the plugin that serves `resource` at `socket`, a name in the
-/// directory of the kubelet's socket.
+/// directory of the kubelet's socket, and that may be asked what `options` say.
 ///
 /// # Errors
 /// The kubelet can't be reached, refuses, or does not answer in `patience`.
@@ -42,6 +41,7 @@ pub async fn register(
     kubelet_socket: &Path,
     socket: &str,
     resource: &ResourceName,
+    options: DevicePluginOptions,
     patience: Duration,
 ) -> Result<(), RegisterError> {
     let asking = async {
@@ -56,7 +56,7 @@ pub async fn register(
             version: VERSION.to_owned(),
             endpoint: socket.to_owned(),
             resource_name: resource.to_string(),
-            options: Some(service::OPTIONS),
+            options: Some(options),
         };
         let refused = |status: tonic::Status| RegisterError::Refused(one_line(&status));
         RegistrationClient::new(channel)

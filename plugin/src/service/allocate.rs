@@ -55,7 +55,7 @@ pub enum AllocateError {
 }
 
 impl AllocateError {
-    fn code(&self) -> Code {
+    pub(super) fn code(&self) -> Code {
         match self {
             AllocateError::NoDevice(_) | AllocateError::TooMany { .. } => Code::InvalidArgument,
             AllocateError::Unknown { .. } => Code::NotFound,
@@ -75,8 +75,8 @@ impl From<AllocateError> for Status {
 /// each time.
 ///
 /// # Errors
-/// There are none, or one is unknown or unhealthy.
-pub(super) fn chosen<'a>(
+/// There are none, or one is unknown.
+pub(super) fn named<'a>(
     resource: &'a Resource,
     ids: &[String],
 ) -> Result<Vec<&'a AdvertisedDevice>, AllocateError> {
@@ -88,15 +88,6 @@ pub(super) fn chosen<'a>(
                 resource: resource.name.clone(),
                 id: device_class::name::excerpt(id),
             })?;
-        let device = &resource.devices()[position];
-        if let Health::Unhealthy { reason } = &device.health {
-            let (resource, id) = (resource.name.clone(), device.id.clone());
-            return Err(AllocateError::Unhealthy {
-                resource,
-                id,
-                reason: reason.clone(),
-            });
-        }
         positions.insert(position);
     }
     if positions.is_empty() {
@@ -108,6 +99,21 @@ pub(super) fn chosen<'a>(
         .collect())
 }
 
+fn all_healthy(resource: &Resource, devices: &[&AdvertisedDevice]) -> Result<(), AllocateError> {
+    for device in devices {
+        if let Health::Unhealthy { reason } = &device.health {
+            let (resource, id) = (resource.name.clone(), device.id.clone());
+            let reason = reason.clone();
+            return Err(AllocateError::Unhealthy {
+                resource,
+                id,
+                reason,
+            });
+        }
+    }
+    Ok(())
+}
+
 /// The answer for one container.
 ///
 /// # Errors
@@ -116,7 +122,8 @@ pub fn container(
     resource: &Resource,
     ids: &[String],
 ) -> Result<ContainerAllocateResponse, AllocateError> {
-    let devices = chosen(resource, ids)?;
+    let devices = named(resource, ids)?;
+    all_healthy(resource, &devices)?;
     if let Some(at_most) = resource.terms.at_most
         && devices.len() > at_most.into()
     {

@@ -2,6 +2,7 @@
 
 pub(crate) mod allocate;
 mod plugin_info;
+mod pre_start;
 mod preferred;
 mod streams;
 
@@ -13,6 +14,7 @@ use tonic::{Request, Response, Status};
 
 pub use allocate::{AllocateError, container};
 pub use plugin_info::PluginInfoService;
+pub use pre_start::{Fault, PreStartError, Preparer};
 pub use preferred::{PreferredError, preferred};
 pub use streams::{DeviceStream, StreamCount};
 
@@ -26,16 +28,19 @@ use crate::catalog::Resource;
 use crate::metrics::Metrics;
 
 /// What the kubelet may call beyond the necessary.
-pub const OPTIONS: DevicePluginOptions = DevicePluginOptions {
-    pre_start_required: false,
-    get_preferred_allocation_available: true,
-};
+pub fn options(resource: &Resource) -> DevicePluginOptions {
+    DevicePluginOptions {
+        pre_start_required: resource.terms.pre_start,
+        get_preferred_allocation_available: true,
+    }
+}
 
 /// Answers for one resource, with what its channel holds at that moment.
 #[derive(Debug, Clone)]
 pub struct Service {
     resource: watch::Receiver<Arc<Resource>>,
     streams: StreamCount,
+    preparer: Arc<Preparer>,
     metrics: Arc<Metrics>,
 }
 
@@ -45,11 +50,13 @@ impl Service {
     pub fn new(
         resource: watch::Receiver<Arc<Resource>>,
         streams: StreamCount,
+        preparer: Arc<Preparer>,
         metrics: Arc<Metrics>,
     ) -> Self {
         Service {
             resource,
             streams,
+            preparer,
             metrics,
         }
     }
@@ -67,7 +74,7 @@ impl DevicePlugin for Service {
         &self,
         _: Request<Empty>,
     ) -> Result<Response<DevicePluginOptions>, Status> {
-        Ok(Response::new(OPTIONS))
+        Ok(Response::new(options(&self.now())))
     }
 
     async fn list_and_watch(&self, _: Request<Empty>) -> Result<Response<DeviceStream>, Status> {
@@ -128,7 +135,11 @@ impl DevicePlugin for Service {
         &self,
         request: Request<PreStartContainerRequest>,
     ) -> Result<Response<PreStartContainerResponse>, Status> {
-        allocate::chosen(&self.now(), &request.get_ref().devices_ids)?;
+        let preparing = self
+            .preparer
+            .prepare(&self.now(), &request.get_ref().devices_ids)
+            .await;
+        preparing.inspect_err(|error| tracing::warn!("a container is not started: {error}"))?;
         Ok(Response::new(PreStartContainerResponse {}))
     }
 }

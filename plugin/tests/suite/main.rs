@@ -3,9 +3,11 @@
 
 mod allocation;
 mod bad_input;
+mod client;
 mod descriptors;
 mod devices;
 mod node;
 mod operation;
+mod pre_start;
 mod registration;
 mod shutdown;

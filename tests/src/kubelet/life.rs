@@ -115,7 +115,11 @@ fn remove_sockets(directory: &Path) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         if entry.file_type()?.is_socket() {
-            fs::remove_file(entry.path())?;
+            match fs::remove_file(entry.path()) {
+                // A plugin gave it its final name just then.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                done => done?,
+            }
         }
     }
     Ok(())

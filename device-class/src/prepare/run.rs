@@ -1,0 +1,266 @@
+//! The running of a program of the host.
+//!
+//! A program gets an empty environment, nothing to read and a time limit. What
+//! it says goes into the message when it fails; what it claims to have done is
+//! checked.
+
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+use super::Preparation;
+use crate::host::{HostView, MAX_ATTRIBUTE, RealHost};
+use crate::name::excerpt;
+
+/// How often a running program is looked at.
+const INTERVAL: Duration = Duration::from_millis(5);
+
+/// So much of what a program says is read.
+const MAX_SAID: u64 = 4096;
+
+/// Why a device could not be prepared.
+#[derive(Debug, thiserror::Error)]
+pub enum PrepareError {
+    /// The program can't be run.
+    #[error("{} can't be run: {error}", program.display())]
+    Run {
+        /// The program.
+        program: PathBuf,
+        /// What came of it.
+        error: io::Error,
+    },
+    /// The program took too long, and was killed.
+    #[error("{} took longer than {} seconds and was killed", program.display(), timeout.as_secs())]
+    Timeout {
+        /// The program.
+        program: PathBuf,
+        /// How long it was given.
+        timeout: Duration,
+    },
+    /// The program says that it failed.
+    #[error("{} failed ({status}): {said}", program.display())]
+    Failed {
+        /// The program.
+        program: PathBuf,
+        /// How it ended.
+        status: ExitStatus,
+        /// The first that it said.
+        said: String,
+    },
+    /// The program says nothing of a failure, but the device is not as wanted.
+    #[error("{} ended well, but {} is `{found}`, not `{wanted}`", program.display(), file.display())]
+    NotDone {
+        /// The program.
+        program: PathBuf,
+        /// The file that tells.
+        file: PathBuf,
+        /// What is in it.
+        found: String,
+        /// What should be.
+        wanted: String,
+    },
+}
+
+impl Preparation {
+    /// Whether the file, on the host whose root is at `root`, says what is
+    /// wanted.
+    pub fn is_done(&self, root: &Path) -> bool {
+        self.state(root).is_ok_and(|says| self.is_wanted(&says))
+    }
+
+    /// Runs `command`, which is the program as it is reached from here, for at
+    /// most `limit`, and looks at the file afterwards.
+    ///
+    /// # Errors
+    /// The program fails, takes too long or is not there, or the device is not
+    /// as wanted.
+    pub fn run(&self, command: Command, limit: Duration, root: &Path) -> Result<(), PrepareError> {
+        self.run_program(command, limit)?;
+        let found = self.state(root).unwrap_or_else(|error| error.to_string());
+        if self.is_wanted(&found) {
+            return Ok(());
+        }
+        Err(PrepareError::NotDone {
+            program: self.program.clone(),
+            file: self.file.clone(),
+            found: excerpt(&found),
+            wanted: excerpt(&self.wanted),
+        })
+    }
+
+    fn state(&self, root: &Path) -> io::Result<String> {
+        let bytes = RealHost::open(root)?.read(&self.file, MAX_ATTRIBUTE)?;
+        Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
+    }
+
+    fn is_wanted(&self, says: &str) -> bool {
+        says.eq_ignore_ascii_case(&self.wanted)
+    }
+
+    fn run_program(&self, mut command: Command, limit: Duration) -> Result<(), PrepareError> {
+        let failed = |error| PrepareError::Run {
+            program: self.program.clone(),
+            error,
+        };
+        let mut said = words().map_err(failed)?;
+        let child = command
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(said.try_clone().map_err(failed)?)
+            // Of a group of its own, so that what it starts ends with it.
+            .process_group(0)
+            .spawn()
+            .map_err(failed)?;
+        let Some(status) = wait(child, limit).map_err(failed)? else {
+            return Err(PrepareError::Timeout {
+                program: self.program.clone(),
+                timeout: limit,
+            });
+        };
+        if status.success() {
+            return Ok(());
+        }
+        let mut text = Vec::new();
+        // Without its words, its status still tells that it failed.
+        let _ = said
+            .rewind()
+            .and_then(|()| said.take(MAX_SAID).read_to_end(&mut text));
+        let text = String::from_utf8_lossy(&text);
+        Err(PrepareError::Failed {
+            program: self.program.clone(),
+            status,
+            said: excerpt(text.trim()),
+        })
+    }
+}
+
+/// A file without a name, for what a program says.
+fn words() -> io::Result<File> {
+    Ok(memfd_create("said", MFdFlags::MFD_CLOEXEC)?.into())
+}
+
+/// How the program ended; nothing if it had to be killed.
+fn wait(mut child: Child, timeout: Duration) -> io::Result<Option<ExitStatus>> {
+    let deadline = Instant::now() + timeout;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if Instant::now() >= deadline {
+            let group = i32::try_from(child.id()).map_err(io::Error::other)?;
+            killpg(Pid::from_raw(group), Signal::SIGKILL)?;
+            child.wait()?;
+            return Ok(None);
+        }
+        thread::sleep(INTERVAL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// A host with a shell, a file to change and a programmer.
+    fn host(script: &str) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("sys")).unwrap();
+        fs::write(root.path().join("sys/id"), "old\n").unwrap();
+        let text = root.path().join("text");
+        fs::write(&text, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&text, fs::Permissions::from_mode(0o755)).unwrap();
+        // Copied by another process: a descriptor of this one, open for writing
+        // on the program, could be inherited by what another test starts just
+        // then, and the program could not be run (ETXTBSY).
+        let copied = Command::new("/bin/cp")
+            .args([text, root.path().join("programmer")])
+            .status();
+        assert!(copied.unwrap().success());
+        root
+    }
+
+    fn prepared(script: &str, timeout: u64) -> (Result<(), String>, String, Duration) {
+        let host = host(script);
+        let file = host.path().join("sys/id");
+        let preparation = Preparation {
+            program: "/programmer".into(),
+            arguments: vec![file.display().to_string(), "new".into()],
+            timeout,
+            file: "/sys/id".into(),
+            wanted: "new".into(),
+        };
+        assert!(!preparation.is_done(host.path()));
+        let mut command = Command::new(host.path().join("programmer"));
+        command.args(&preparation.arguments);
+        let start = Instant::now();
+        let done = preparation.run(command, Duration::from_secs(timeout), host.path());
+        assert_eq!(done.is_ok(), preparation.is_done(host.path()));
+        let done = done.map_err(|error| error.to_string());
+        (done, fs::read_to_string(file).unwrap(), start.elapsed())
+    }
+
+    #[test]
+    fn a_programmer_succeeds_fails_or_lies() {
+        for (script, wanted) in [
+            ("echo $2 > $1", Ok(())),
+            ("echo NEW > $1", Ok(())),
+            // The environment is empty but for what the shell itself adds.
+            (
+                "env | grep -qv '^_\\|^PWD\\|^SHLVL' || echo $2 > $1",
+                Ok(()),
+            ),
+            (
+                "echo bad bitstream >&2; exit 3",
+                Err("/programmer failed (exit status: 3): bad bitstream"),
+            ),
+            (
+                "true",
+                Err("/programmer ended well, but /sys/id is `old`, not `new`"),
+            ),
+            (
+                "echo other > $1",
+                Err("/programmer ended well, but /sys/id is `other`, not `new`"),
+            ),
+        ] {
+            let (done, _, _) = prepared(script, 60);
+            assert_eq!(done, wanted.map_err(str::to_owned), "{script}");
+        }
+    }
+
+    #[test]
+    fn a_programmer_that_hangs_is_killed_with_what_it_started() {
+        let (done, content, elapsed) = prepared("(sleep 3; echo $2 > $1) & sleep 60", 1);
+        let wanted = "/programmer took longer than 1 seconds and was killed";
+        assert_eq!(done, Err(wanted.to_owned()));
+        assert_eq!(content, "old\n");
+        assert!(elapsed < Duration::from_secs(20), "{elapsed:?}");
+    }
+
+    #[test]
+    fn a_programmer_that_is_missing_is_named() {
+        let host = host("true");
+        let preparation = Preparation {
+            program: "/nowhere".into(),
+            arguments: Vec::new(),
+            timeout: 1,
+            file: "/sys/id".into(),
+            wanted: "new".into(),
+        };
+        let second = Duration::from_secs(1);
+        let missing = preparation.run(Command::new("/nowhere"), second, host.path());
+        let message = missing.unwrap_err().to_string();
+        assert!(message.starts_with("/nowhere can't be run: "), "{message}");
+    }
+}

@@ -1,0 +1,41 @@
+//! Programs of the host, as this process reaches them. On the host itself they
+//! are at their paths. In a container, where the host's tree is mounted
+//! somewhere, a program needs that tree as its root: its loader and its
+//! libraries are there, and so is what its arguments name.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+/// The command of `boathook-plugin` that goes on as [`enter`].
+pub const IN_ROOT: &str = "in-root";
+
+/// The command that runs a program of the host whose root is at `root`. A root
+/// can only be changed by the process itself, so that in a container this one
+/// is started again, and then becomes the program.
+pub fn command(root: &Path, program: &Path, arguments: &[String]) -> Command {
+    let mut command;
+    if root == Path::new("/") {
+        command = Command::new(program);
+    } else {
+        command = Command::new("/proc/self/exe");
+        command.arg(IN_ROOT).arg(root).arg(program);
+    }
+    command.args(arguments);
+    command
+}
+
+/// Takes `root` for the root and becomes the program. It takes the capability
+/// CAP_SYS_CHROOT. Returns only when that fails.
+pub fn enter(root: &Path, program: &Path, arguments: &[String]) -> io::Error {
+    if let Err(error) = nix::unistd::chroot(root) {
+        let root = root.display();
+        return io::Error::other(format!("{root} can't be made the root: {error}"));
+    }
+    Command::new(program)
+        .current_dir("/")
+        .args(arguments)
+        .env_clear()
+        .exec()
+}

@@ -1,0 +1,172 @@
+//! PreStartContainer: devices are made what their class says before each start
+//! of a container that has them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use device_class::name::{ClassName, DeviceId, ResourceName};
+use device_class::prepare::{Preparation, PrepareError};
+use tokio::sync::OwnedMutexGuard;
+use tokio::task::{JoinError, JoinSet};
+use tonic::{Code, Status};
+
+use super::allocate::{AllocateError, named};
+use crate::catalog::Resource;
+use crate::host_program;
+
+/// An answer is given within this time. The kubelet waits 30 s
+/// ([`device_class::class::MAX_PRE_START`]), and should hear the reason.
+const ANSWER_WITHIN: Duration = Duration::from_secs(28);
+
+/// Why a container can't be started yet.
+#[derive(Debug, thiserror::Error)]
+pub enum PreStartError {
+    /// The ids are not those of devices.
+    #[error(transparent)]
+    Devices(#[from] AllocateError),
+    /// A device is not as its class says.
+    #[error("{id} of {resource} is not prepared: {fault}")]
+    Device {
+        /// The resource that was asked.
+        resource: ResourceName,
+        /// The device.
+        id: DeviceId,
+        /// Why.
+        fault: Fault,
+    },
+}
+
+/// Why a device is not prepared.
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
+    /// The program did not do it.
+    #[error(transparent)]
+    Program(#[from] PrepareError),
+    /// An earlier preparation of the device has not ended.
+    #[error("an earlier preparation is still under way")]
+    Busy,
+    /// The task that was to do it ended.
+    #[error(transparent)]
+    Task(#[from] JoinError),
+}
+
+impl PreStartError {
+    fn code(&self) -> Code {
+        let fault = match self {
+            PreStartError::Devices(error) => return error.code(),
+            PreStartError::Device { fault, .. } => fault,
+        };
+        match fault {
+            Fault::Program(PrepareError::Run { .. }) => Code::FailedPrecondition,
+            Fault::Program(PrepareError::Timeout { .. }) | Fault::Busy => Code::DeadlineExceeded,
+            Fault::Program(PrepareError::Failed { .. } | PrepareError::NotDone { .. })
+            | Fault::Task(_) => Code::Internal,
+        }
+    }
+}
+
+impl From<PreStartError> for Status {
+    fn from(error: PreStartError) -> Self {
+        Status::new(error.code(), error.to_string())
+    }
+}
+
+/// Which device: of two classes, devices may have one id.
+type Key = (ClassName, DeviceId);
+
+type Turn = Arc<tokio::sync::Mutex<()>>;
+
+/// Prepares devices of all resources, each by one program at a time.
+#[derive(Debug)]
+pub struct Preparer {
+    host_root: PathBuf,
+    turns: Mutex<BTreeMap<Key, Turn>>,
+}
+
+impl Preparer {
+    /// For the host whose root is at `host_root`.
+    pub fn new(host_root: PathBuf) -> Self {
+        Preparer {
+            host_root,
+            turns: Mutex::default(),
+        }
+    }
+
+    /// Prepares the devices that `ids` name, at the same time. One that is
+    /// unhealthy is prepared, too: that may be what it lacks.
+    ///
+    /// # Errors
+    /// An id is unknown, or a device could not be prepared in time; if it is
+    /// so with several, the first one's reason.
+    pub async fn prepare(&self, resource: &Resource, ids: &[String]) -> Result<(), PreStartError> {
+        let deadline = Instant::now() + ANSWER_WITHIN;
+        // What only waits for its turn ends with this call.
+        let mut under_way = JoinSet::new();
+        for device in named(resource, ids)? {
+            if let Some(preparation) = &device.preparation {
+                let turn = self.turn((resource.terms.class.clone(), device.id.clone()));
+                let (preparation, root) = (Arc::clone(preparation), self.host_root.clone());
+                let id = device.id.clone();
+                under_way.spawn(async move { (id, one(preparation, root, turn, deadline).await) });
+            }
+        }
+        let mut faults = BTreeMap::new();
+        while let Some(ended) = under_way.join_next().await {
+            // A task of its own tells nothing but what `one` gives.
+            if let Ok((id, Err(fault))) = ended {
+                faults.insert(id, fault);
+            }
+        }
+        match faults.pop_first() {
+            None => Ok(()),
+            Some((id, fault)) => {
+                let resource = resource.name.clone();
+                Err(PreStartError::Device {
+                    resource,
+                    id,
+                    fault,
+                })
+            }
+        }
+    }
+
+    fn turn(&self, key: Key) -> Turn {
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(turns.entry(key).or_default())
+    }
+}
+
+/// Prepares one device, when it is its turn.
+async fn one(
+    preparation: Arc<Preparation>,
+    root: PathBuf,
+    turn: Turn,
+    deadline: Instant,
+) -> Result<(), Fault> {
+    let turn = tokio::time::timeout_at(deadline.into(), turn.lock_owned()).await;
+    let turn = turn.map_err(|_| Fault::Busy)?;
+    let run = move || run(&preparation, &root, deadline, turn);
+    Ok(tokio::task::spawn_blocking(run).await??)
+}
+
+/// Runs the program, unless there is nothing to do. The turn is kept for as
+/// long as it runs, even when nobody waits for it any more.
+fn run(
+    preparation: &Preparation,
+    root: &Path,
+    deadline: Instant,
+    _turn: OwnedMutexGuard<()>,
+) -> Result<(), PrepareError> {
+    if preparation.is_done(root) {
+        return Ok(());
+    }
+    let left = deadline.saturating_duration_since(Instant::now());
+    let limit = Duration::from_secs(preparation.timeout).min(left);
+    let Preparation {
+        program, arguments, ..
+    } = preparation;
+    let command = host_program::command(root, program, arguments);
+    preparation.run(command, limit, root)
+}

@@ -1,0 +1,64 @@
+//! A client that says what the kubelet never would.
+
+use std::time::Duration;
+
+use plugin::api::deviceplugin::device_plugin_client::DevicePluginClient;
+use plugin::api::deviceplugin::{DevicePluginOptions, Empty, PreStartContainerRequest};
+use tokio::runtime::Runtime;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Response, Status};
+
+use crate::node::{Node, wait_until};
+
+/// Longer than any answer takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) struct Client {
+    runtime: Runtime,
+    plugin: DevicePluginClient<Channel>,
+}
+
+impl Client {
+    /// Connects to the socket of a resource of the node's plugin.
+    pub(crate) fn of(node: &Node, resource: &str) -> Self {
+        let name = format!("boathook-{}.sock", resource.replacen('/', "_", 1));
+        let socket = node.path("kubelet/device-plugins").join(name);
+        wait_until("the socket", || socket.exists());
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display())).unwrap();
+        let channel = runtime
+            .block_on(endpoint.timeout(PATIENCE).connect())
+            .unwrap();
+        Client {
+            runtime,
+            plugin: DevicePluginClient::new(channel),
+        }
+    }
+
+    /// Makes a call.
+    pub(crate) fn call<T, F>(
+        &self,
+        call: impl FnOnce(DevicePluginClient<Channel>) -> F,
+    ) -> Result<T, Status>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let answer = self.runtime.block_on(call(self.plugin.clone()));
+        answer.map(Response::into_inner)
+    }
+
+    pub(crate) fn options(&self) -> DevicePluginOptions {
+        self.call(async |mut plugin| plugin.get_device_plugin_options(Empty {}).await)
+            .unwrap()
+    }
+
+    pub(crate) fn pre_start(&self, ids: &[&str]) -> Result<(), Status> {
+        let devices_ids = ids.iter().map(|id| (*id).to_owned()).collect();
+        let request = PreStartContainerRequest { devices_ids };
+        self.call(async |mut plugin| plugin.pre_start_container(request).await)
+            .map(|_| ())
+    }
+}
