@@ -72,6 +72,17 @@ impl ClassSource {
 /// # Errors
 /// A directory or a file in it can't be read.
 pub fn sources(directories: &[PathBuf]) -> Result<Vec<ClassSource>, FileError> {
+    each_source(directories)?.into_iter().collect()
+}
+
+/// The same, with an error for each file that can't be read. Such a file still
+/// masks another.
+///
+/// # Errors
+/// A directory can't be read: what it masks is not known.
+pub fn each_source(
+    directories: &[PathBuf],
+) -> Result<Vec<Result<ClassSource, FileError>>, FileError> {
     let mut files = BTreeMap::new();
     for directory in directories {
         let unreadable = |error| FileError::whole(directory, format!("can't be read: {error}"));
@@ -90,9 +101,9 @@ pub fn sources(directories: &[PathBuf]) -> Result<Vec<ClassSource>, FileError> {
         }
     }
     let sources = files.into_values().map(|path| ClassSource::read(&path));
-    sources
+    Ok(sources
         .filter(|source| !source.as_ref().is_ok_and(|s| s.text.trim().is_empty()))
-        .collect()
+        .collect())
 }
 
 #[cfg(test)]
@@ -118,5 +129,43 @@ mod tests {
         let found = sources(&[shipped, local, root.path().join("absent")]).unwrap();
         let texts: Vec<&str> = found.iter().map(|source| source.text.as_str()).collect();
         assert_eq!(texts, ["shipped a", "local b"]);
+    }
+
+    #[test]
+    fn a_file_that_can_not_be_read_is_an_error_of_its_own() {
+        let root = tempfile::tempdir().unwrap();
+        let [shipped, local] = ["shipped", "local"].map(|name| root.path().join(name));
+        fs::create_dir_all(&shipped).unwrap();
+        for name in ["a", "b", "c"] {
+            fs::write(shipped.join(format!("{name}.toml")), "shipped").unwrap();
+        }
+        fs::create_dir_all(local.join("b.toml")).unwrap();
+        fs::write(local.join("d d.toml"), "").unwrap();
+        fs::write(local.join("e.toml"), b"\xff").unwrap();
+        let directories = [shipped, local.clone()];
+        let brief = each_source(&directories)
+            .unwrap()
+            .into_iter()
+            .map(|source| match source {
+                Ok(source) => source.name.to_string(),
+                Err(error) => error
+                    .to_string()
+                    .replace(&root.path().display().to_string(), ""),
+            });
+        assert_eq!(
+            brief.collect::<Vec<_>>(),
+            [
+                "a",
+                "/local/b.toml: can't be read: Is a directory (os error 21)",
+                "c",
+                "/local/d d.toml: class name `d d` may not have the character ' '; allowed are a-z A-Z 0-9 - _ .",
+                "/local/e.toml: can't be read: stream did not contain valid UTF-8",
+            ]
+        );
+        assert!(sources(&directories).is_err());
+        assert!(
+            each_source(&[local.join("e.toml")]).is_err(),
+            "no directory"
+        );
     }
 }

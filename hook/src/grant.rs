@@ -141,6 +141,8 @@ pub fn open_root(what: &'static str, path: &Path) -> Result<RealHost, GrantError
 fn requests(bundle: &Bundle, config: &Config) -> Result<Vec<Wanted>, GrantError> {
     let annotations = trust::own_annotations(bundle)?;
     let annotated = |key: &str| annotations.get(key).map(String::as_str);
+    // A file that can't be read could be the class of any variable here: there
+    // is no container of which it is known that it asks for nothing of it.
     let sources = load::sources(&config.classes)?;
     let names = annotations
         .keys()

@@ -24,7 +24,10 @@ impl Listing {
     /// # Errors
     /// The host's root can't be opened.
     pub fn of(config: &Config) -> std::io::Result<Self> {
-        let Classes { usable, errors, .. } = Classes::load(config);
+        let (usable, errors) = match Classes::load(config) {
+            Ok(classes) => (classes.usable, classes.errors),
+            Err(error) => (Vec::new(), vec![error]),
+        };
         let mut problems: Vec<String> = errors.iter().map(ToString::to_string).collect();
         let host = RealHost::open(&config.host_root)?;
         let found = scan(&usable, &host, &mut Memory::new(), Instant::now());

@@ -12,7 +12,7 @@ pub struct Classes {
     pub usable: Vec<DeviceClass>,
     /// The files as they were read.
     pub sources: Vec<ClassSource>,
-    /// One for each file or directory that can't be used.
+    /// One for each file that can't be used.
     pub errors: Vec<FileError>,
 }
 
@@ -20,23 +20,27 @@ impl Classes {
     /// Reads every class file that the configuration names, and keeps the
     /// classes that this host offers. A bad file is one vendor's loss, not
     /// every vendor's.
-    pub fn load(config: &Config) -> Self {
+    ///
+    /// # Errors
+    /// A directory can't be read, so that it is not known which files count.
+    pub fn load(config: &Config) -> Result<Self, FileError> {
         let mut classes = Classes::default();
-        let sources = match load::sources(&config.classes) {
-            Ok(sources) => sources,
-            Err(error) => {
-                classes.errors.push(error);
-                return classes;
-            }
-        };
-        for source in &sources {
-            match source.parse() {
-                Ok(class) if config.offers(&class) => classes.usable.push(class),
-                Ok(_) => {}
+        for source in load::each_source(&config.classes)? {
+            match source.and_then(|source| classes.add(source, config)) {
+                Ok(()) => {}
                 Err(error) => classes.errors.push(error),
             }
         }
-        classes.sources = sources;
-        classes
+        Ok(classes)
+    }
+
+    fn add(&mut self, source: ClassSource, config: &Config) -> Result<(), FileError> {
+        let class = source.parse();
+        self.sources.push(source);
+        let class = class?;
+        if config.offers(&class) {
+            self.usable.push(class);
+        }
+        Ok(())
     }
 }

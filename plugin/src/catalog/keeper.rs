@@ -133,19 +133,29 @@ impl Keeper {
     /// Reads the class files, says what is different since the last time, and
     /// returns whether anything is.
     fn load_classes(&mut self) -> bool {
-        let Classes {
-            usable,
-            sources,
-            errors,
-        } = Classes::load(&self.source.config);
+        let loaded = Classes::load(&self.source.config);
+        let errors = loaded
+            .as_ref()
+            .map_or_else(std::slice::from_ref, |c| &c.errors);
         let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        let what = match &loaded {
+            Ok(_) => "class left out",
+            Err(_) => "the classes stay as they were",
+        };
         for error in errors
             .iter()
             .filter(|error| !self.class_errors.contains(error))
         {
-            tracing::error!("class left out: {error}");
+            tracing::error!("{what}: {error}");
         }
+        self.metrics.class_errors(errors.len());
         self.class_errors = errors;
+        let Ok(Classes {
+            usable, sources, ..
+        }) = loaded
+        else {
+            return false;
+        };
         let names: Vec<String> = usable.iter().map(|class| class.name.to_string()).collect();
         let names = names.join(", ");
         if self.class_names.as_ref() != Some(&names) {

@@ -21,6 +21,7 @@ pub struct Metrics(Mutex<Counts>);
 struct Counts {
     resources: BTreeMap<ResourceName, ResourceCounts>,
     discovery: Histogram,
+    class_errors: usize,
 }
 
 #[derive(Debug, Default)]
@@ -65,6 +66,11 @@ impl Metrics {
     /// A look at the host took so long.
     pub fn discovered(&self, took: Duration) {
         self.counts().discovery.observe(took);
+    }
+
+    /// So many class files, or directories of them, can't be used.
+    pub fn class_errors(&self, count: usize) {
+        self.counts().class_errors = count;
     }
 
     /// A resource is served no more; its gauges end, its counts stay.
@@ -150,6 +156,12 @@ impl Metrics {
             "Time of a look at the host.",
         );
         counts.discovery.write(&mut text, &[]);
+        text.family(
+            "boathook_class_errors",
+            "gauge",
+            "Class files that can't be used.",
+        );
+        text.sample("", &[], counts.class_errors);
         text.into()
     }
 

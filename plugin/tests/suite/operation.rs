@@ -7,12 +7,12 @@ use harness::kubelet::Allocation;
 
 use crate::node::{CARDS, NPU, NPUS, Node, PATIENCE, wait_until};
 
-fn free_address() -> String {
+pub(crate) fn free_address() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().to_string()
 }
 
-fn get(address: &str, path: &str) -> String {
+pub(crate) fn get(address: &str, path: &str) -> String {
     let mut connection = TcpStream::connect(address).unwrap();
     write!(connection, "GET {path} HTTP/1.1\r\nHost: node\r\n\r\n").unwrap();
     let mut answer = String::new();
