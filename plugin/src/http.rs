@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -95,7 +96,7 @@ impl Pages {
             .next()
             .unwrap_or_default();
         match (method, path) {
-            (b"GET", b"/metrics") => ("200 OK", self.metrics.page(&self.inventory.borrow())),
+            (b"GET", b"/metrics") => ("200 OK", self.metrics()),
             // That it answers says that the one thread is not stuck.
             (b"GET", b"/healthz") => ("200 OK", "ok\n".to_owned()),
             (b"GET", b"/readyz") => self.readiness(),
@@ -105,6 +106,11 @@ impl Pages {
             ),
             _ => ("405 Method Not Allowed", "GET only\n".to_owned()),
         }
+    }
+
+    fn metrics(&self) -> String {
+        let tasks = Handle::try_current().map_or(0, |runtime| runtime.metrics().num_alive_tasks());
+        self.metrics.page(&self.inventory.borrow(), tasks)
     }
 
     /// Ready is who is heard: a kubelet listens to every resource.

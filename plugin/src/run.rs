@@ -73,12 +73,12 @@ pub enum RunError {
 pub async fn run(options: Options) -> Result<(), RunError> {
     let kubelet = KubeletDir::new(options.kubelet_dir)?;
     let config = Config::load(options.config.as_deref())?;
-    let listen = |kind| signal(kind).map_err(RunError::Signals);
+    let hear = |kind| signal(kind).map_err(RunError::Signals);
     let stop = stop_signal(
-        listen(SignalKind::terminate())?,
-        listen(SignalKind::interrupt())?,
+        hear(SignalKind::terminate())?,
+        hear(SignalKind::interrupt())?,
     );
-    let hang_up = listen(SignalKind::hangup())?;
+    let hang_up = hear(SignalKind::hangup())?;
 
     for directory in [kubelet.device_plugins(), kubelet.plugins_registry()] {
         remove_stale(&directory);
@@ -96,11 +96,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
         inventory: keeper.subscribe(),
     };
     let http = match options.http {
-        Some(address) => Some(
-            http::listen(address)
-                .await
-                .map_err(|error| RunError::Http { address, error })?,
-        ),
+        Some(address) => Some(listen(address).await?),
         None => None,
     };
     let (reload, reloads) = Nudge::new();
@@ -146,6 +142,14 @@ async fn hang_ups(mut hang_up: Signal, reload: Nudge) {
         tracing::info!("SIGHUP: reading the classes again");
         reload.give();
     }
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener, RunError> {
+    let failed = |error| RunError::Http { address, error };
+    let listener = http::listen(address).await.map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    tracing::info!("metrics and health are at http://{address}");
+    Ok(listener)
 }
 
 /// Gives a nudge when the kubelet's socket or one of ours comes or goes.

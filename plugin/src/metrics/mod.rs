@@ -89,8 +89,8 @@ impl Metrics {
             .collect()
     }
 
-    /// The page for Prometheus.
-    pub fn page(&self, inventory: &Inventory) -> String {
+    /// The page for Prometheus, of a process with so many asynchronous tasks.
+    pub fn page(&self, inventory: &Inventory, tasks: usize) -> String {
         let counts = self.counts();
         let mut text = Text::default();
         text.family("boathook_devices", "gauge", "Devices that are advertised.");
@@ -162,6 +162,12 @@ impl Metrics {
             "Class files that can't be used.",
         );
         text.sample("", &[], counts.class_errors);
+        text.family(
+            "boathook_tasks",
+            "gauge",
+            "Asynchronous tasks that are alive.",
+        );
+        text.sample("", &[], tasks as u64);
         text.into()
     }
 
@@ -201,7 +207,7 @@ mod tests {
         metrics.registered(&name, true);
         metrics.streams(&name, 1);
         assert_eq!(metrics.unheard(&inventory), [].as_slice());
-        let page = metrics.page(&inventory);
+        let page = metrics.page(&inventory, 7);
         for line in [
             "# TYPE boathook_devices gauge",
             r#"boathook_devices{resource="dummy.com/npu",health="healthy"} 2"#,
@@ -214,6 +220,7 @@ mod tests {
             r#"boathook_allocation_seconds_bucket{resource="dummy.com/npu",le="+Inf"} 2"#,
             r#"boathook_allocation_seconds_count{resource="dummy.com/npu"} 2"#,
             r#"boathook_discovery_seconds_bucket{le="+Inf"} 0"#,
+            "boathook_tasks 7",
         ] {
             assert!(
                 page.lines().any(|written| written == line),
@@ -225,7 +232,7 @@ mod tests {
     /// Dashboards and alerts may only ask for what there is.
     #[test]
     fn what_is_deployed_asks_for_families_that_exist() {
-        let page = Metrics::default().page(&Inventory::new());
+        let page = Metrics::default().page(&Inventory::new(), 0);
         let families: Vec<&str> = page
             .lines()
             .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())

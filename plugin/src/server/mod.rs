@@ -95,7 +95,7 @@ pub enum ServeError {
 /// # Errors
 /// A part of the server failed. The caller starts it again.
 pub async fn serve(
-    mut resource: watch::Receiver<Arc<Resource>>,
+    resource: watch::Receiver<Arc<Resource>>,
     context: Context,
     nudge: Nudged,
 ) -> Result<(), ServeError> {
@@ -113,7 +113,6 @@ pub async fn serve(
     let (connections, incoming) = mpsc::channel::<UnixStream>(16);
     let (listener, listeners) = watch::channel(None);
 
-    let withdrawn = async move { while resource.changed().await.is_ok() {} };
     let incoming = ReceiverStream::new(incoming).map(Ok::<_, io::Error>);
     // Both services at every socket: what asks may be either part of the kubelet.
     let serving = Server::builder()
@@ -121,15 +120,27 @@ pub async fn serve(
         .add_service(RegistrationServer::new(PluginInfoService::new(
             name.clone(),
         )))
-        .serve_with_incoming_shutdown(incoming, withdrawn);
+        .serve_with_incoming_shutdown(incoming, withdrawn(resource.clone()));
+    tokio::pin!(serving);
     let lifecycle = Lifecycle::new((name, options), context, listener, listening, nudge);
     tokio::select! {
         // First, so that a withdrawal is seen as what it is.
         biased;
-        served = serving => Ok(served?),
-        () = lifecycle.run() => Err(ServeError::Part("the registration")),
-        () = accept(listeners, connections) => Err(ServeError::Part("the accepting of connections")),
+        () = withdrawn(resource) => {}
+        served = &mut serving => return Ok(served?),
+        () = lifecycle.run() => return Err(ServeError::Part("the registration")),
+        () = accept(listeners, connections) => {
+            return Err(ServeError::Part("the accepting of connections"));
+        }
     }
+    // The socket went with its lifecycle: nobody comes any more, and the
+    // kubelet is not asked to. Those who are there see their streams end.
+    Ok(serving.await?)
+}
+
+/// Waits until the channel's sender is dropped.
+async fn withdrawn(mut resource: watch::Receiver<Arc<Resource>>) {
+    while resource.changed().await.is_ok() {}
 }
 
 /// Accepts connections from whichever listener is the present one.

@@ -3,7 +3,7 @@
 use harness::kubelet::Allocation;
 
 use crate::node::{CARDS, NPU, NPUS, Node, PATIENCE, wait_until};
-use crate::operation::{free_address, get};
+use crate::pages;
 
 #[test]
 fn devices_that_can_not_be_given_are_refused_with_the_right_status() {
@@ -88,8 +88,7 @@ fn a_bad_class_is_named_once_and_the_others_are_served() {
 
 #[test]
 fn a_class_file_that_can_not_be_read_stops_no_other() {
-    let address = free_address();
-    let mut node = Node::new(&[("dummy-npu", NPUS)]).with_arguments(&["--http", &address]);
+    let mut node = Node::new(&[("dummy-npu", NPUS)]).with_arguments(&pages::SERVE);
     std::fs::create_dir(node.path("classes/a.toml")).unwrap();
     std::fs::write(node.path("classes/z.toml"), b"\xff").unwrap();
     let kubelet = node.kubelet();
@@ -97,10 +96,11 @@ fn a_class_file_that_can_not_be_read_stops_no_other() {
     kubelet.wait_devices(PATIENCE, NPU).unwrap();
     node.wait_log("a.toml: can't be read: Is a directory");
     node.wait_log("z.toml: can't be read: ");
-    let errors = || get(&address, "/metrics").contains("\nboathook_class_errors 2\n");
+    let address = pages::address(&node);
+    let errors = || pages::metric(&address, "boathook_class_errors") == 2;
     wait_until("both are counted", errors);
     node.remove("classes/z.toml");
-    let error = || get(&address, "/metrics").contains("\nboathook_class_errors 1\n");
+    let error = || pages::metric(&address, "boathook_class_errors") == 1;
     wait_until("one is counted", error);
     assert_eq!(node.log().matches("a.toml").count(), 1, "{}", node.log());
 }

@@ -4,10 +4,15 @@
 mod allocation;
 mod bad_input;
 mod client;
-mod descriptors;
 mod devices;
+mod faults;
+mod footprint;
+mod leaks;
+mod listeners;
 mod node;
 mod operation;
+mod pages;
 mod pre_start;
 mod registration;
 mod shutdown;
+mod withdrawal;

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -129,6 +129,12 @@ impl Node {
         names
     }
 
+    /// The plugin's socket for a resource whose name is short.
+    pub(crate) fn socket(&self, resource: &str) -> PathBuf {
+        let name = format!("boathook-{}.sock", resource.replace('/', "_"));
+        self.path("kubelet/device-plugins").join(name)
+    }
+
     /// A further plugin for the same kubelet.
     pub(crate) fn second_plugin(&self) -> SecondPlugin {
         SecondPlugin(self.command().spawn().unwrap())
@@ -231,11 +237,4 @@ pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
         assert!(Instant::now() < end, "not in {PATIENCE:?}: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
-}
-
-/// How many descriptors a process has.
-pub(crate) fn descriptors(pid: u32) -> usize {
-    fs::read_dir(Path::new("/proc").join(pid.to_string()).join("fd"))
-        .unwrap()
-        .count()
 }

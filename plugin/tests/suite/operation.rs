@@ -1,30 +1,18 @@
 //! What an operator sees: lists, metrics, health, logs.
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::Write;
+use std::net::TcpStream;
 
 use harness::kubelet::Allocation;
 
 use crate::node::{CARDS, NPU, NPUS, Node, PATIENCE, wait_until};
-
-pub(crate) fn free_address() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().to_string()
-}
-
-pub(crate) fn get(address: &str, path: &str) -> String {
-    let mut connection = TcpStream::connect(address).unwrap();
-    write!(connection, "GET {path} HTTP/1.1\r\nHost: node\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    connection.read_to_string(&mut answer).unwrap();
-    answer
-}
+use crate::pages::{self, get};
 
 #[test]
 fn metrics_and_health_tell_of_the_kubelet_and_the_devices() {
-    let address = free_address();
-    let mut node = Node::new(&[("dummy-npu", NPUS)]).with_arguments(&["--http", &address]);
+    let mut node = Node::new(&[("dummy-npu", NPUS)]).with_arguments(&pages::SERVE);
     node.start_plugin();
+    let address = pages::address(&node);
     node.wait_log("waiting for the kubelet");
     assert!(get(&address, "/healthz").starts_with("HTTP/1.1 200 "));
     let unready = get(&address, "/readyz");

@@ -1,11 +1,21 @@
 //! The end of the process.
 
+use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
-use harness::kubelet::Event;
+use harness::kubelet::{Config, Event, FakeKubelet, RegisterFault};
 use nix::sys::signal::Signal;
 
-use crate::node::{CARDS, NPU, NPUS, Node, PATIENCE};
+use crate::listeners::Listeners;
+use crate::node::{CARDS, NPU, NPUS, Node, PATIENCE, wait_until};
+
+/// Ends the plugin, which has to have cleaned up within a second.
+fn end(node: &mut Node) {
+    let (status, took) = node.end_plugin(Signal::SIGTERM);
+    assert_eq!(status.code(), Some(0), "{status}");
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    assert_eq!(node.sockets(), [""; 0]);
+}
 
 #[test]
 fn a_signal_ends_the_process_in_under_a_second_and_leaves_no_socket() {
@@ -32,7 +42,52 @@ fn it_ends_as_well_while_there_is_no_kubelet() {
     let mut node = Node::new(&[("dummy-npu", NPUS)]);
     node.start_plugin();
     node.wait_log("waiting for the kubelet");
-    let (status, took) = node.end_plugin(Signal::SIGTERM);
-    assert_eq!(status.code(), Some(0), "{status}");
-    assert!(took < Duration::from_secs(1), "{took:?}");
+    end(&mut node);
+}
+
+#[test]
+fn it_ends_as_well_with_many_streams_open() {
+    let mut node = Node::new(&[("dummy-npu", NPUS)]);
+    let kubelet = node.kubelet();
+    node.start_plugin();
+    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    let mut listeners = Listeners::open(&node.socket(NPU), 50, 1);
+    assert_eq!(listeners.next(), [Some(64); 50]);
+    end(&mut node);
+    assert_eq!(listeners.next(), [None; 50]);
+}
+
+#[test]
+fn it_ends_as_well_when_nobody_reads_what_it_says() {
+    let many = format!("{NPUS}sharing = {{ replicas = 400 }}\n");
+    let mut node = Node::new(&[("dummy-npu", &many)]);
+    let kubelet = node.kubelet();
+    node.start_plugin();
+    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    let _deaf = Listeners::open_narrow(&node.socket(NPU), 50);
+    end(&mut node);
+}
+
+#[test]
+fn it_ends_as_well_while_it_registers() {
+    let mut node = Node::new(&[("dummy-npu", NPUS)]);
+    let config = Config::new(&node.path("kubelet"));
+    let register = RegisterFault::Hang;
+    let kubelet = FakeKubelet::start(Config { register, ..config }).unwrap();
+    node.start_plugin();
+    let asked = |event: &Event| matches!(event, Event::Unanswered { .. });
+    kubelet.wait(PATIENCE, asked).unwrap();
+    end(&mut node);
+}
+
+#[test]
+fn it_ends_as_well_while_the_kubelet_takes_no_connection() {
+    let mut node = Node::new(&[("dummy-npu", NPUS)]);
+    std::fs::create_dir_all(node.path("kubelet/device-plugins")).unwrap();
+    // The system completes connections to it, but nobody accepts them.
+    let _stuck = UnixListener::bind(node.path("kubelet/device-plugins/kubelet.sock")).unwrap();
+    node.start_plugin();
+    let socket = node.socket(NPU);
+    wait_until("it serves, and registers then", || socket.exists());
+    end(&mut node);
 }

@@ -32,6 +32,11 @@ pub enum Event {
         /// Why.
         reason: String,
     },
+    /// A registration came that will not be answered.
+    Unanswered {
+        /// The resource.
+        resource: String,
+    },
     /// A plugin told of its devices, all of them.
     Devices {
         /// The resource.

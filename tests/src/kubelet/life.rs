@@ -12,7 +12,7 @@ use plugin::api::KUBELET_SOCKET;
 use plugin::api::deviceplugin::registration_server::RegistrationServer;
 use tokio::net::UnixListener;
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 
@@ -29,6 +29,9 @@ pub(super) struct Life {
 enum Command {
     Allocate(Allocation, oneshot::Sender<Result<Allocated, String>>),
     SetRegisterFault(RegisterFault),
+    /// Dies while the plugin is asked: so many turns of the runtime after the
+    /// request was made.
+    DieAllocating(Allocation, usize),
     End,
 }
 
@@ -49,7 +52,11 @@ impl Life {
             socket: socket.display().to_string(),
         });
         let (commands, orders) = mpsc::unbounded_channel();
-        let thread = std::thread::spawn(move || live(&runtime, listener, orders, config, log));
+        let thread = std::thread::spawn(move || {
+            live(&runtime, listener, orders, config, log.clone());
+            drop(runtime);
+            log.push(Event::Stopped {});
+        });
         Ok(Life { commands, thread })
     }
 
@@ -68,6 +75,13 @@ impl Life {
         let _ = self.commands.send(Command::SetRegisterFault(fault));
     }
 
+    pub(super) fn die_allocating(self, allocation: Allocation, turns: usize) {
+        let _ = self
+            .commands
+            .send(Command::DieAllocating(allocation, turns));
+        let _ = self.thread.join();
+    }
+
     pub(super) fn end(self) {
         let _ = self.commands.send(Command::End);
         let _ = self.thread.join();
@@ -83,7 +97,9 @@ fn live(
 ) {
     runtime.block_on(async {
         let manager = Arc::new(Manager::new(&config, log));
-        let (registration, fault) = Registration::new(Arc::clone(&manager), config.register);
+        let death = Arc::new(Notify::new());
+        let (registration, fault) =
+            Registration::new(Arc::clone(&manager), config.register, Arc::clone(&death));
         let serving = Server::builder().serve_with_incoming(
             RegistrationServer::new(registration),
             UnixListenerStream::new(listener),
@@ -97,6 +113,13 @@ fn live(
                     Command::SetRegisterFault(wanted) => {
                         fault.send_replace(wanted);
                     }
+                    Command::DieAllocating(allocation, turns) => {
+                        tokio::select! {
+                            _ = manager.allocate(allocation) => {}
+                            () = pass(turns) => {}
+                        }
+                        return;
+                    }
                     Command::End => return,
                 }
             }
@@ -106,8 +129,16 @@ fn live(
             () = watching => {}
             _ = serving => {}
             () = obeying => {}
+            () = death.notified() => {}
         }
     });
+}
+
+/// Lets everything else in the runtime go on so many times.
+async fn pass(turns: usize) {
+    for _ in 0..turns {
+        tokio::task::yield_now().await;
+    }
 }
 
 /// The kubelet starts with an empty directory, but for its checkpoint.

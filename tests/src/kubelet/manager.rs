@@ -153,6 +153,12 @@ impl Manager {
         });
     }
 
+    pub(super) fn unanswered(&self, resource: &str) {
+        self.log.push(Event::Unanswered {
+            resource: resource.into(),
+        });
+    }
+
     async fn listen(
         &self,
         resource: &str,

@@ -11,7 +11,8 @@
 //! - it passes a plugin's environment and annotations on as the kubelet and
 //!   containerd do, and records what it gave in its checkpoint.
 //!
-//! Its faults can be asked for: see [`RegisterFault`] and [`FakeKubelet::stop`].
+//! Its faults can be asked for: see [`RegisterFault`], [`FakeKubelet::stop`] and
+//! [`FakeKubelet::die_allocating`].
 
 mod checkpoint;
 mod container;
@@ -128,7 +129,15 @@ impl FakeKubelet {
     pub fn stop(&mut self) {
         if let Some(life) = self.life.take() {
             life.end();
-            self.log.push(Event::Stopped {});
+        }
+    }
+
+    /// Dies while a plugin is asked for devices, so many turns of the
+    /// kubelet's runtime after it made the request: at 0 nothing is sent yet,
+    /// and after a few the plugin has answered.
+    pub fn die_allocating(&mut self, allocation: Allocation, turns: usize) {
+        if let Some(life) = self.life.take() {
+            life.die_allocating(allocation, turns);
         }
     }
 

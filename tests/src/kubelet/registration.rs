@@ -1,11 +1,13 @@
 //! The service at kubelet.sock.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use plugin::api::VERSION;
 use plugin::api::deviceplugin::registration_server;
 use plugin::api::deviceplugin::{Empty, RegisterRequest};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
+use tokio::time::sleep;
 use tonic::{Request, Response, Status};
 
 use super::manager::Manager;
@@ -20,20 +22,86 @@ pub enum RegisterFault {
     Refuse(String),
     /// It never answers.
     Hang,
+    /// It dials at once and answers after so long.
+    AnswerLate(Duration),
+    /// It answers at once and dials after so long, as kubelets before 1.26 may.
+    DialLate(Duration),
+    /// The kubelet dies when it is asked.
+    Die,
+    /// The kubelet dies when it has dialled and is about to answer.
+    DieDialled,
 }
 
 pub(super) struct Registration {
     manager: Arc<Manager>,
     fault: watch::Receiver<RegisterFault>,
+    /// Ends the kubelet.
+    death: Arc<Notify>,
 }
 
 impl Registration {
     pub(super) fn new(
         manager: Arc<Manager>,
         fault: RegisterFault,
+        death: Arc<Notify>,
     ) -> (Self, watch::Sender<RegisterFault>) {
         let (sender, fault) = watch::channel(fault);
-        (Registration { manager, fault }, sender)
+        let registration = Registration {
+            manager,
+            fault,
+            death,
+        };
+        (registration, sender)
+    }
+
+    async fn dial(&self, request: &RegisterRequest) -> Result<(), String> {
+        if request.version != VERSION {
+            return Err(format!(
+                "requested API version {:?} is not supported",
+                request.version
+            ));
+        }
+        let socket = self.manager.socket(&request.endpoint);
+        self.manager.connect(&request.resource_name, &socket).await
+    }
+
+    async fn answer(&self, request: &RegisterRequest) -> Result<(), String> {
+        let fault = self.fault.borrow().clone();
+        match fault {
+            RegisterFault::None => self.dial(request).await,
+            RegisterFault::Refuse(reason) => Err(reason),
+            RegisterFault::Hang => {
+                self.manager.unanswered(&request.resource_name);
+                std::future::pending().await
+            }
+            RegisterFault::AnswerLate(late) => {
+                self.dial(request).await?;
+                sleep(late).await;
+                Ok(())
+            }
+            RegisterFault::DialLate(late) => {
+                let (manager, request) = (Arc::clone(&self.manager), request.clone());
+                tokio::spawn(async move {
+                    sleep(late).await;
+                    let resource = &request.resource_name;
+                    let socket = manager.socket(&request.endpoint);
+                    if let Err(reason) = manager.connect(resource, &socket).await {
+                        manager.refused(resource, &reason);
+                    }
+                });
+                Ok(())
+            }
+            RegisterFault::Die => self.die().await,
+            RegisterFault::DieDialled => {
+                self.dial(request).await?;
+                self.die().await
+            }
+        }
+    }
+
+    async fn die(&self) -> Result<(), String> {
+        self.death.notify_one();
+        std::future::pending().await
     }
 }
 
@@ -41,20 +109,7 @@ impl Registration {
 impl registration_server::Registration for Registration {
     async fn register(&self, request: Request<RegisterRequest>) -> Result<Response<Empty>, Status> {
         let request = request.into_inner();
-        let fault = self.fault.borrow().clone();
-        let answer = match fault {
-            RegisterFault::Hang => std::future::pending().await,
-            RegisterFault::Refuse(reason) => Err(reason),
-            RegisterFault::None if request.version != VERSION => Err(format!(
-                "requested API version {:?} is not supported",
-                request.version
-            )),
-            RegisterFault::None => {
-                let socket = self.manager.socket(&request.endpoint);
-                self.manager.connect(&request.resource_name, &socket).await
-            }
-        };
-        if let Err(reason) = answer {
+        if let Err(reason) = self.answer(&request).await {
             self.manager.refused(&request.resource_name, &reason);
             return Err(Status::unknown(reason));
         }

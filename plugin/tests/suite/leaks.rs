@@ -1,0 +1,74 @@
+//! Nothing is left behind by what comes and goes.
+
+use harness::kubelet::Event;
+
+use crate::footprint::{Footprint, resident};
+use crate::listeners::Listeners;
+use crate::node::{NPU, NPUS, Node, PATIENCE, wait_until};
+use crate::pages;
+
+/// Memory may differ by so much, in KiB, from one moment to another.
+const SLACK: u64 = 1024;
+
+/// A number of restarts after which all buffers have been used once.
+const WARM: usize = 100;
+
+#[test]
+fn a_thousand_restarts_of_the_kubelet_lose_no_registration_and_leak_nothing() {
+    let mut node = Node::new(&[("dummy-npu", NPUS)]).with_arguments(&pages::SERVE);
+    let mut kubelet = node.kubelet();
+    node.start_plugin();
+    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    let address = pages::address(&node);
+    let before = Footprint::at_rest(&node, &address);
+    let mut warm = 0;
+    for turn in 1..=1000 {
+        kubelet.resume().unwrap();
+        assert_eq!(kubelet.wait_devices(PATIENCE, NPU).unwrap().len(), 64);
+        if turn == WARM {
+            warm = resident(node.pid());
+        }
+    }
+    let events = kubelet.log().next(0);
+    let count = |wanted: fn(&Event) -> bool| events.iter().filter(|event| wanted(event)).count();
+    assert_eq!(count(|event| matches!(event, Event::Started { .. })), 1001);
+    assert_eq!(
+        count(|event| matches!(event, Event::Registered { .. })),
+        1001,
+        "one registration for each start"
+    );
+    assert_eq!(count(|event| matches!(event, Event::Refused { .. })), 0);
+    before.wait_until_again(&node, &address);
+    let end = resident(node.pid());
+    assert!(end <= warm + SLACK, "{warm} KiB after {WARM}, {end} KiB");
+}
+
+#[test]
+fn many_streams_are_served_and_those_that_are_cancelled_end() {
+    let mut node = Node::new(&[("dummy-npu", NPUS)])
+        .without_rescans()
+        .with_arguments(&pages::SERVE);
+    let kubelet = node.kubelet();
+    node.start_plugin();
+    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    let address = pages::address(&node);
+    let before = Footprint::at_rest(&node, &address);
+    let open = || pages::metric(&address, r#"boathook_streams{resource="dummy.com/npu"}"#);
+
+    let mut listeners = Listeners::open(&node.socket(NPU), 50, 4);
+    assert_eq!(listeners.next(), [Some(64); 200]);
+    assert_eq!(open(), 201, "those and the kubelet's");
+    node.write("classes/dummy-npu.toml", &NPUS.replace("64", "63"));
+    assert_eq!(listeners.next(), [Some(63); 200]);
+    assert_eq!(kubelet.wait_devices(PATIENCE, NPU).unwrap().len(), 63);
+
+    listeners.cancel();
+    wait_until("cancelled streams end", || open() == 1);
+    // Without a word: what has died can't cancel.
+    let others = Listeners::open(&node.socket(NPU), 50, 1);
+    wait_until("others are open", || open() == 51);
+    drop(others);
+    wait_until("broken streams end", || open() == 1);
+    drop(listeners);
+    before.wait_until_again(&node, &address);
+}

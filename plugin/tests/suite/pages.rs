@@ -1,0 +1,38 @@
+//! What the plugin serves over HTTP, if asked to.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use crate::node::Node;
+
+/// The arguments with which it serves, at any free port.
+pub(crate) const SERVE: [&str; 2] = ["--http", "127.0.0.1:0"];
+
+/// The address at which a plugin with [`SERVE`] serves.
+pub(crate) fn address(node: &Node) -> String {
+    let says = "metrics and health are at http://";
+    node.wait_log(says);
+    let log = node.log();
+    let address = log.split(says).nth(1).unwrap().lines().next();
+    address.unwrap().to_owned()
+}
+
+/// A page, with its head.
+pub(crate) fn get(address: &str, path: &str) -> String {
+    let mut connection = TcpStream::connect(address).unwrap();
+    write!(connection, "GET {path} HTTP/1.1\r\nHost: node\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// One number of `/metrics`, by its name and labels as they are written there.
+pub(crate) fn metric(address: &str, name: &str) -> usize {
+    let page = get(address, "/metrics");
+    let mut values = page.lines().filter_map(|line| line.strip_prefix(name));
+    let value = values.find_map(|rest| rest.strip_prefix(' '));
+    value
+        .unwrap_or_else(|| panic!("no {name} in {page}"))
+        .parse()
+        .unwrap()
+}
