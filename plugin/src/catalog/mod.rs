@@ -8,6 +8,7 @@ pub(crate) mod fixture;
 mod grants;
 mod keeper;
 mod resource;
+mod room;
 mod scan;
 mod settle;
 

@@ -1,7 +1,6 @@
 //! From classes and a host to resources: one look at everything.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -14,6 +13,8 @@ use device_class::prepare::Preparation;
 use super::Inventory;
 use super::grants::{Grants, control_nodes};
 use super::resource::{AdvertisedDevice, Resource, Terms};
+use super::room::Room;
+use crate::api::MAX_MESSAGE;
 
 /// What one look at the host gave.
 #[derive(Debug, Default)]
@@ -40,7 +41,7 @@ pub fn scan(
     now: Instant,
 ) -> Scan {
     memory.retain(|name, _| classes.iter().any(|class| class.name == *name));
-    let mut found: BTreeMap<ResourceName, (Arc<Terms>, Vec<AdvertisedDevice>)> = BTreeMap::new();
+    let mut found: BTreeMap<ResourceName, Found> = BTreeMap::new();
     let mut warnings = Vec::new();
     for class in classes {
         let mut inventory = discover::devices(class, host);
@@ -65,24 +66,30 @@ pub fn scan(
                     continue;
                 }
             };
-            let advertised = |device| advertised(device, class, preparation);
-            match found.entry(device.resource.clone()) {
-                Entry::Vacant(place) => {
-                    place.insert((Arc::clone(&terms), advertised(device)));
-                }
-                Entry::Occupied(place) if place.get().0.class != class.name => {
-                    let (owner, resource) = (&place.get().0.class, place.key());
-                    let (id, class) = (device.id, &class.name);
-                    warnings.push(format!(
-                        "{class}: {id}: {resource} is of class {owner} already"
-                    ));
-                }
-                Entry::Occupied(mut place) => place.get_mut().1.extend(advertised(device)),
+            let found = found
+                .entry(device.resource.clone())
+                .or_insert_with(|| Found::new(Arc::clone(&terms)));
+            if found.terms.class == class.name {
+                found.add(device, class, preparation);
+            } else {
+                let (owner, resource) = (&found.terms.class, &device.resource);
+                let (id, class) = (&device.id, &class.name);
+                warnings.push(format!(
+                    "{class}: {id}: {resource} is of class {owner} already"
+                ));
             }
         }
     }
-    let inventory = found.into_iter().map(|(name, (terms, devices))| {
-        let resource = Resource::new(name.clone(), terms, devices);
+    let full = found.iter().filter(|(_, found)| found.left_out > 0);
+    warnings.extend(full.map(|(name, found)| {
+        format!(
+            "{name}: {} devices are left out, the kubelet takes no list of more than \
+             {MAX_MESSAGE} bytes; share less often, or give shorter ids",
+            found.left_out
+        )
+    }));
+    let inventory = found.into_iter().map(|(name, found)| {
+        let resource = Resource::new(name.clone(), found.terms, found.devices);
         (name, Arc::new(resource))
     });
     Scan {
@@ -99,6 +106,47 @@ fn refuse_all(devices: &mut [Device], reason: &str) {
     {
         let reason = reason.to_owned();
         device.health = Health::Unhealthy { reason };
+    }
+}
+
+/// What is found of one resource.
+struct Found {
+    terms: Arc<Terms>,
+    devices: Vec<AdvertisedDevice>,
+    room: Room,
+    /// As many more do not fit into the kubelet's list.
+    left_out: usize,
+}
+
+impl Found {
+    fn new(terms: Arc<Terms>) -> Self {
+        Found {
+            terms,
+            devices: Vec::new(),
+            room: Room::new(),
+            left_out: 0,
+        }
+    }
+
+    fn add(
+        &mut self,
+        device: Device,
+        class: &DeviceClass,
+        preparation: Option<Arc<Preparation>>,
+    ) {
+        // Millions can be asked for by one class: beyond the first that does
+        // not fit, they are only counted.
+        if self.left_out > 0 {
+            self.left_out += device.replicas.map_or(1, usize::from);
+            return;
+        }
+        for share in advertised(device, class, preparation) {
+            if self.left_out == 0 && self.room.take(&share) {
+                self.devices.push(share);
+            } else {
+                self.left_out += 1;
+            }
+        }
     }
 }
 

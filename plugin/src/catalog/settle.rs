@@ -11,6 +11,7 @@ use device_class::name::{ClassName, DeviceId, ResourceName};
 
 use super::Inventory;
 use super::resource::{AdvertisedDevice, Resource};
+use super::room::Room;
 
 /// Remembers devices that are missing.
 #[derive(Debug)]
@@ -65,7 +66,10 @@ impl Settle {
             }
             if !kept.is_empty() {
                 let there = now_there.map_or(&[][..], |there| there.devices());
-                let devices = there.iter().cloned().chain(kept).collect();
+                // What is missing comes last: it is what does not fit.
+                let mut room = Room::new();
+                let devices = there.iter().cloned().chain(kept);
+                let devices = devices.filter(|device| room.take(device)).collect();
                 found.insert(name.clone(), Arc::new(before.with_devices(devices)));
             }
         }

@@ -3,6 +3,7 @@
 
 mod allocation;
 mod bad_input;
+mod capacity;
 mod client;
 mod devices;
 mod faults;

@@ -1,0 +1,53 @@
+//! How many devices fit into one message to the kubelet. A longer list would
+//! break the stream, and all devices with it.
+
+use prost::encoding::message::encoded_len;
+
+use super::resource::AdvertisedDevice;
+use crate::api::MAX_MESSAGE;
+
+/// The number of `devices` in `ListAndWatchResponse`.
+const DEVICES_TAG: u32 = 1;
+
+/// What is left of a message.
+#[derive(Debug)]
+pub(super) struct Room(usize);
+
+impl Room {
+    /// All of it.
+    pub(super) fn new() -> Self {
+        Room(MAX_MESSAGE)
+    }
+
+    /// Whether one more fits, whatever becomes of its health; then it has its
+    /// place.
+    pub(super) fn take(&mut self, device: &AdvertisedDevice) -> bool {
+        let needed = encoded_len(DEVICES_TAG, &device.largest_message());
+        let left = self.0.checked_sub(needed);
+        self.0 = left.unwrap_or(self.0);
+        left.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+
+    use super::*;
+    use crate::catalog::fixture::{device, resource};
+
+    #[test]
+    fn as_many_fit_as_the_kubelet_takes_though_all_fall_ill() {
+        let mut room = Room::new();
+        let id = |n: usize| device(&format!("{n:0>63}"));
+        let fitting: Vec<_> = (0..100_000).map(id).take_while(|d| room.take(d)).collect();
+        let count = fitting.len();
+        let ill = fitting.into_iter().map(|device| AdvertisedDevice {
+            health: crate::catalog::fixture::sick("x", "cold").health,
+            ..device
+        });
+        let size = resource(ill.collect()).list().encoded_len();
+        assert!(size <= MAX_MESSAGE && size + 100 > MAX_MESSAGE, "{size}");
+        assert!(count > 50_000, "{count}");
+    }
+}

@@ -1,0 +1,55 @@
+//! As many devices as there may be.
+
+use harness::kubelet::Allocation;
+
+use crate::footprint::resident;
+use crate::node::{NPU, NPUS, Node, PATIENCE};
+
+/// A class of `devices`, each shared by so many, with ids that begin so.
+fn shared(devices: usize, replicas: usize, prefix: &str) -> String {
+    let text = NPUS.replace("count = 64", &format!("count = {devices}"));
+    let text = text.replace("npu-{index}", &format!("{prefix}-{{index}}"));
+    format!("{text}sharing = {{ replicas = {replicas} }}\n")
+}
+
+#[test]
+fn ten_thousand_devices_are_told_of_chosen_from_and_given() {
+    let mut node = Node::new(&[("dummy-npu", &shared(10, 1000, "npu"))]);
+    let kubelet = node.kubelet();
+    node.start_plugin();
+    let devices = kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    assert_eq!(devices.len(), 10_000);
+    let given = kubelet.allocate(Allocation::of(NPU, 16)).unwrap();
+    assert_eq!(given.ids.len(), 16);
+    // The goal is 24 MiB, of a smaller program: this one is not optimised.
+    let resident = resident(node.pid());
+    assert!(resident < 32 * 1024, "{resident} KiB");
+}
+
+#[test]
+fn what_does_not_fit_into_a_message_is_left_out_and_said() {
+    let long = "x".repeat(50);
+    let mut node = Node::new(&[("dummy-npu", &shared(30, 2500, &long))]);
+    let kubelet = node.kubelet();
+    node.start_plugin();
+    let devices = kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    let told = devices.len();
+    assert!((50_000..75_000).contains(&told), "{told}");
+    let left = 75_000 - told;
+    node.wait_log(&format!(
+        "dummy.com/npu: {left} devices are left out, the kubelet takes no list of more than \
+         4194304 bytes"
+    ));
+    let last = devices.last().unwrap().id.as_str();
+    kubelet.allocate(Allocation::of_ids(NPU, &[last])).unwrap();
+}
+
+#[test]
+fn a_class_that_asks_for_millions_costs_no_more() {
+    let mut node = Node::new(&[("dummy-npu", &shared(4096, 4096, "npu"))]).without_rescans();
+    let kubelet = node.kubelet();
+    node.start_plugin();
+    assert!(kubelet.wait_devices(PATIENCE, NPU).unwrap().len() > 100_000);
+    let resident = resident(node.pid());
+    assert!(resident < 400 * 1024, "{resident} KiB");
+}
