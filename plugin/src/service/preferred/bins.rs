@@ -1,12 +1,13 @@
 //! Which bins hold enough: as few as can be, and of these the ones with the
 //! least left over.
 
-/// As many steps are tried to find the very best; beyond, a good choice is
-/// made in one pass.
-const MAX_STEPS: usize = 4_000_000;
+/// As many steps are tried to find the very best, some milliseconds; beyond, a
+/// good choice is made in one pass.
+pub(super) const MAX_STEPS: usize = 4_000_000;
 
-/// The indices of bins that together hold `wanted`. `None`: all of them do not.
-pub(super) fn fewest(sizes: &[usize], wanted: usize) -> Option<Vec<usize>> {
+/// The indices of bins that together hold `wanted`, the best if that can be
+/// known in so many steps. `None`: all of them do not.
+pub(super) fn fewest(sizes: &[usize], wanted: usize, steps: usize) -> Option<Vec<usize>> {
     let mut largest: Vec<usize> = (0..sizes.len()).collect();
     largest.sort_by_key(|bin| (std::cmp::Reverse(sizes[*bin]), *bin));
     let mut held = 0;
@@ -32,7 +33,7 @@ pub(super) fn fewest(sizes: &[usize], wanted: usize) -> Option<Vec<usize>> {
         .len()
         .saturating_mul(count)
         .saturating_mul(wanted + most)
-        > MAX_STEPS
+        > steps
     {
         return Some(good(sizes, &largest[..count], wanted));
     }
@@ -100,7 +101,11 @@ mod tests {
             (&[2, 2], 5, None),
             (&[], 1, None),
         ] {
-            assert_eq!(fewest(sizes, wanted), bins, "{wanted} of {sizes:?}");
+            assert_eq!(
+                fewest(sizes, wanted, MAX_STEPS),
+                bins,
+                "{wanted} of {sizes:?}"
+            );
         }
     }
 
@@ -108,7 +113,7 @@ mod tests {
     fn the_quick_choice_holds_enough_too() {
         let sizes: Vec<usize> = (0..5000).map(|bin| 1 + bin % 7).collect();
         for wanted in [1, 6, 700, 5000] {
-            let picked = fewest(&sizes, wanted).unwrap();
+            let picked = fewest(&sizes, wanted, MAX_STEPS).unwrap();
             let held: usize = picked.iter().map(|bin| sizes[*bin]).sum();
             assert!(held >= wanted && held < wanted + 7, "{held} for {wanted}");
             let unique: std::collections::BTreeSet<_> = picked.iter().collect();

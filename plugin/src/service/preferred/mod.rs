@@ -312,4 +312,22 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn many_nodes_and_groups_are_chosen_from_in_time() {
+        for (count, groups) in [(400, 120), (4000, 240)] {
+            let line = |n: u32| format!("d{n} numa={} group=g{}", n % 12, n * 7919 % groups);
+            let devices = resource((0..count).map(|n| parsed(&line(n))).collect());
+            let all = devices.devices().iter().map(|d| d.id.to_string());
+            let available: Vec<String> = all.collect();
+            let since = Instant::now();
+            let chosen = preferred(&devices, &available, &[], available.len() / 2).unwrap();
+            let took = since.elapsed();
+            assert_eq!(chosen.len(), available.len() / 2);
+            // Tens of milliseconds in a release build. One for each set of
+            // nodes, it would be a hundred times as long.
+            assert!(took < Duration::from_secs(5), "{took:?}");
+            println!("half of {count}: {took:?}");
+        }
+    }
 }

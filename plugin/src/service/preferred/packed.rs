@@ -23,6 +23,9 @@ struct Hardware<'a> {
 /// More nodes than these are not tried in every combination.
 const MAX_NODES: usize = 12;
 
+/// As many steps are made for all combinations together.
+const MAX_STEPS_OF_ALL: usize = 5 * bins::MAX_STEPS;
+
 /// The positions of `size` candidates, of which there are enough.
 pub(super) fn choose(candidates: &[Candidate<'_>], size: usize) -> BTreeSet<usize> {
     let must = candidates.iter().filter(|candidate| candidate.must);
@@ -103,23 +106,24 @@ fn best(hardware: &[Hardware<'_>], wanted: usize) -> Vec<usize> {
         return chosen;
     }
     let bins: Vec<Bin<'_>> = bins.into_iter().filter(|bin| !free(bin)).collect();
-    let choices = node_sets(&bins, &nodes_in_use, wanted)
-        .into_iter()
-        .filter_map(|nodes| {
-            let usable: Vec<&Bin<'_>> = bins
-                .iter()
-                .filter(|bin| nodes.contains(&bin.numa))
-                .collect();
-            let sizes: Vec<usize> = usable.iter().map(|bin| bin.members.len()).collect();
-            let picked = bins::fewest(&sizes, wanted)?;
-            let in_bins: usize = picked.iter().map(|bin| sizes[*bin]).sum();
-            let in_nodes: usize = sizes.iter().sum();
-            let members = picked.iter().flat_map(|bin| &usable[*bin].members).copied();
-            Some((
-                (picked.len(), in_bins, in_nodes),
-                members.take(wanted).collect::<Vec<_>>(),
-            ))
-        });
+    let sets = node_sets(&bins, &nodes_in_use, wanted);
+    // Nobody else is answered meanwhile: many sets share the time of a few.
+    let steps = bins::MAX_STEPS.min(MAX_STEPS_OF_ALL / sets.len().max(1));
+    let choices = sets.into_iter().filter_map(|nodes| {
+        let usable: Vec<&Bin<'_>> = bins
+            .iter()
+            .filter(|bin| nodes.contains(&bin.numa))
+            .collect();
+        let sizes: Vec<usize> = usable.iter().map(|bin| bin.members.len()).collect();
+        let picked = bins::fewest(&sizes, wanted, steps)?;
+        let in_bins: usize = picked.iter().map(|bin| sizes[*bin]).sum();
+        let in_nodes: usize = sizes.iter().sum();
+        let members = picked.iter().flat_map(|bin| &usable[*bin].members).copied();
+        Some((
+            (picked.len(), in_bins, in_nodes),
+            members.take(wanted).collect::<Vec<_>>(),
+        ))
+    });
     chosen.extend(
         choices
             .min_by_key(|(cost, _)| *cost)
