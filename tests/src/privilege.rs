@@ -60,7 +60,8 @@ fn missing_for_busybox() -> Option<String> {
     })
 }
 
-fn missing_for_root() -> Option<String> {
+/// Why mounts, namespaces and device nodes cannot be made here, if they cannot.
+pub fn missing_for_root() -> Option<String> {
     if !geteuid().is_root() {
         return Some("needs root".to_string());
     }

@@ -1,7 +1,5 @@
 //! Devices come, go, fall ill and recover.
 
-use std::time::{Duration, Instant};
-
 use harness::kubelet::{DeviceReport, Event};
 use nix::sys::signal::Signal;
 
@@ -118,23 +116,18 @@ fn a_node_that_comes_or_goes_is_reported_at_once() {
     let kubelet = node.kubelet();
     node.start_plugin();
     kubelet.wait_devices(PATIENCE, MARK_1).unwrap();
+    // The next rescan is in an hour: only events can tell.
     for _ in 0..5 {
-        let since = Instant::now();
         node.add_card(1, "mark-1", -1);
         assert_eq!(kubelet.wait_devices(PATIENCE, MARK_1).unwrap().len(), 2);
-        let came = since.elapsed();
-        let since = Instant::now();
         node.remove("host/dev/card1");
         let ill = [("card-0", "Healthy", None), ("card-1", "Unhealthy", None)];
         assert_eq!(brief(&kubelet.wait_devices(PATIENCE, MARK_1).unwrap()), ill);
-        let went = since.elapsed();
         assert_eq!(
             kubelet.wait_devices(PATIENCE, MARK_1).unwrap().len(),
             1,
             "gone for good"
         );
-        let limit = Duration::from_millis(250);
-        assert!(came < limit && went < limit, "{came:?}, {went:?}");
     }
 }
 
@@ -146,6 +139,8 @@ fn a_changed_class_is_read_again_without_touching_the_others() {
     let kubelet = node.kubelet();
     node.start_plugin();
     kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    // Words that mean the same are no news.
+    node.write("classes/cards.toml", &format!("# Cards.\n{CARDS}"));
     for count in [8, 9] {
         node.write(
             "classes/dummy-npu.toml",
@@ -157,12 +152,29 @@ fn a_changed_class_is_read_again_without_touching_the_others() {
     let broken =
         |event: &Event| matches!(event, Event::StreamBroken { resource } if resource == NPU);
     kubelet.wait(PATIENCE, broken).unwrap();
-    let cards =
-        |event: &Event| matches!(event, Event::StreamBroken { resource } if resource == MARK_1);
-    assert!(
-        kubelet.log().next(0).iter().all(|event| !cards(event)),
-        "the cards' stream goes on"
+    let of_cards: Vec<String> = kubelet
+        .log()
+        .next(0)
+        .iter()
+        .filter_map(kind_if_of_cards)
+        .collect();
+    assert_eq!(
+        of_cards,
+        ["registered", "1 devices"],
+        "their stream goes on"
     );
+}
+
+/// What happened to the cards.
+fn kind_if_of_cards(event: &Event) -> Option<String> {
+    match event {
+        Event::Registered { resource, .. } if resource == MARK_1 => Some("registered".into()),
+        Event::StreamBroken { resource } if resource == MARK_1 => Some("broken".into()),
+        Event::Devices { resource, devices } if resource == MARK_1 => {
+            Some(format!("{} devices", devices.len()))
+        }
+        _ => None,
+    }
 }
 
 #[test]
@@ -176,4 +188,11 @@ fn a_hang_up_reads_classes_and_attributes_again() {
     node.signal(Signal::SIGHUP);
     let devices = kubelet.wait_devices(PATIENCE, MARK_1).unwrap();
     assert_eq!(devices[0].health, "Unhealthy");
+    let of_cards: Vec<String> = kubelet
+        .log()
+        .next(0)
+        .iter()
+        .filter_map(kind_if_of_cards)
+        .collect();
+    assert_eq!(of_cards, ["registered", "1 devices", "1 devices"]);
 }

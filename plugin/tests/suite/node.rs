@@ -49,6 +49,8 @@ pub(crate) struct Node {
     plugin: Option<Child>,
     rescan: &'static str,
     arguments: Vec<String>,
+    /// The command that becomes the plugin, with its arguments.
+    within: Vec<String>,
 }
 
 impl Node {
@@ -63,6 +65,7 @@ impl Node {
             plugin: None,
             rescan: "0.1",
             arguments: Vec::new(),
+            within: Vec::new(),
         };
         for (name, text) in classes {
             node.write(&format!("classes/{name}.toml"), text);
@@ -85,6 +88,12 @@ impl Node {
     pub(crate) fn with_arguments(mut self, arguments: &[&str]) -> Self {
         self.arguments
             .extend(arguments.iter().map(|argument| (*argument).to_owned()));
+        self
+    }
+
+    /// Starts the plugin by a command that ends in `exec`.
+    pub(crate) fn within(mut self, command: &[&str]) -> Self {
+        self.within = command.iter().map(|word| (*word).to_owned()).collect();
         self
     }
 
@@ -142,7 +151,10 @@ impl Node {
 
     /// The command of the plugin, with its messages in the node's `log`.
     fn command(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_boathook-plugin"));
+        let plugin = env!("CARGO_BIN_EXE_boathook-plugin").to_owned();
+        let mut words = self.within.iter().chain([&plugin]);
+        let mut command = Command::new(words.next().unwrap_or(&plugin));
+        command.args(words);
         command.arg("--kubelet-dir").arg(self.path("kubelet"));
         command.args(["--rescan", self.rescan, "--forget=0.3"]);
         command
@@ -155,6 +167,8 @@ impl Node {
             .open(self.path("log"))
             .unwrap();
         command.env_clear().stdout(Stdio::null()).stderr(log);
+        // For the command that it is started by.
+        command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
         command
     }
 

@@ -34,14 +34,18 @@ fn all_devices_are_known_after_registration() {
 
 #[test]
 fn a_kubelet_that_starts_later_is_found_at_once() {
-    let mut node = node();
-    node.start_plugin();
-    node.wait_log("waiting for the kubelet to make");
-    let since = Instant::now();
-    let kubelet = node.kubelet();
-    kubelet.wait(PATIENCE, is_registered).unwrap();
-    let took = since.elapsed();
-    assert!(took < Duration::from_millis(500), "{took:?}");
+    // A busy machine may take its time now and then. Polls take a second.
+    let mut took = (0..10).map(|_| {
+        let mut node = node();
+        node.start_plugin();
+        node.wait_log("waiting for the kubelet to make");
+        let since = Instant::now();
+        let kubelet = node.kubelet();
+        kubelet.wait(PATIENCE, is_registered).unwrap();
+        since.elapsed()
+    });
+
+    assert!(took.any(|took| took < Duration::from_millis(300)));
 }
 
 #[test]

@@ -1,0 +1,94 @@
+//! Clocks that are not what one thinks, and time that was missed.
+//!
+//! The wall clock's jumps can't be tried without moving the machine's: no code
+//! of ours reads it, which clippy checks (`disallowed-types` in clippy.toml).
+
+use std::process::Command;
+
+use harness::captured::Captured;
+use harness::kubelet::{Allocation, Event};
+use harness::privilege::report_skip;
+use nix::sys::signal::Signal;
+
+use crate::node::{CARDS, Node, PATIENCE};
+
+const MARK_1: &str = "cards.example/mark-1";
+
+/// Ten years, in seconds.
+const OFFSET: f64 = 315_360_000.0;
+
+/// A time namespace (time_namespaces(7)) in which the machine has been up for
+/// ten years more.
+const LONG_UP: [&str; 8] = [
+    "unshare",
+    "--user",
+    "--map-root-user",
+    "--time",
+    "--monotonic",
+    "315360000",
+    "--boottime",
+    "315360000",
+];
+
+/// Whether the offset is seen there, by a program that is started as the
+/// plugin will be: before Linux 6.3 only a child is in the namespace.
+fn is_long_up() -> Result<(), String> {
+    let mut command = Command::new(LONG_UP[0]);
+    let read = command.args(&LONG_UP[1..]).args(["cat", "/proc/uptime"]);
+    let said = Captured::run(read).and_then(Captured::success);
+    let said = said.map_err(|error| format!("{error:#}"))?.stdout;
+    let uptime = said.split_whitespace().next().map(str::parse::<f64>);
+    match uptime {
+        Some(Ok(seconds)) if seconds > OFFSET => Ok(()),
+        _ => Err(format!("no time namespace, its uptime is {said:?}")),
+    }
+}
+
+#[test]
+fn timers_count_from_any_uptime() {
+    if let Err(reason) = is_long_up() {
+        return report_skip("a long uptime", &reason);
+    }
+    let mut node = Node::new(&[("cards", CARDS)]).within(&LONG_UP);
+    node.add_card(0, "mark-1", -1);
+    node.add_card(1, "mark-1", -1);
+    let mut kubelet = node.kubelet();
+    node.start_plugin();
+    let devices = || kubelet.wait_devices(PATIENCE, MARK_1).unwrap();
+    assert_eq!(devices().len(), 2);
+    // Missing for a while, and forgotten then; seen by rescans.
+    node.remove("host/dev/card1");
+    assert_eq!(devices()[1].health, "Unhealthy");
+    assert_eq!(devices().len(), 1);
+    kubelet.resume().unwrap();
+    assert_eq!(kubelet.wait_devices(PATIENCE, MARK_1).unwrap().len(), 1);
+}
+
+#[test]
+fn what_happened_while_the_process_stood_still_is_caught_up_with() {
+    let mut node = Node::new(&[("cards", CARDS)]).without_rescans();
+    node.add_card(0, "mark-1", -1);
+    node.add_card(1, "mark-1", -1);
+    let mut kubelet = node.kubelet();
+    node.start_plugin();
+    kubelet.wait_devices(PATIENCE, MARK_1).unwrap();
+
+    node.signal(Signal::SIGSTOP);
+    for _ in 0..3 {
+        kubelet.resume().unwrap();
+    }
+    node.remove("host/dev/card1");
+    node.add_card(2, "mark-1", -1);
+    node.signal(Signal::SIGCONT);
+    let caught_up = |event: &Event| match event {
+        Event::Devices { devices, .. } => {
+            let ids = devices.iter().map(|device| device.id.as_str());
+            ids.eq(["card-0", "card-2"])
+        }
+        _ => false,
+    };
+    kubelet.wait(PATIENCE, caught_up).unwrap();
+    assert_eq!(node.sockets(), ["boathook-cards.example_mark-1.sock"]);
+    let given = kubelet.allocate(Allocation::of_ids(MARK_1, &["card-2"]));
+    assert_eq!(given.unwrap().ids, ["card-2"]);
+}

@@ -1,0 +1,124 @@
+//! Real device nodes come and go, and the kernel tells of a device.
+
+use std::fs;
+use std::io;
+use std::os::fd::AsRawFd;
+
+use harness::kubelet::{DeviceReport, Event, FakeKubelet};
+use harness::privilege::{missing_for_root, report_skip};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, setsockopt,
+    socket, sockopt,
+};
+use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+use nix::sys::time::{TimeVal, TimeValLike};
+
+use crate::node::{CARDS, Node, PATIENCE, wait_until};
+
+const CHIP: &str = "chips.example/chip";
+
+/// Chips whose nodes are in a directory of their own.
+const CHIPS: &str = r#"
+version = 1
+resource = "chips.example/chip"
+request = { env = "CHIP_VISIBLE_DEVICES" }
+discover = [{ path = "/dev/chips/chip{index:number}" }]
+[device]
+id = "chip-{index}"
+index = "{index}"
+nodes = ["/dev/chips/chip{index}"]
+"#;
+
+/// A driver's node: an alias of /dev/null (Documentation/admin-guide/devices.txt).
+fn make(node: &Node, chip: usize) {
+    let path = node.path(&format!("host/dev/chips/chip{chip}"));
+    let mode = Mode::S_IRUSR | Mode::S_IWUSR;
+    mknod(&path, SFlag::S_IFCHR, mode, makedev(1, 3)).unwrap();
+}
+
+/// Waits for a list of so many devices, of which so many are healthy.
+fn wait_for(kubelet: &FakeKubelet, devices: usize, healthy: usize) {
+    let well = |device: &&DeviceReport| device.health == "Healthy";
+    let counts = |list: &[DeviceReport]| (list.len(), list.iter().filter(well).count());
+    let wanted = |event: &Event| match event {
+        Event::Devices {
+            resource,
+            devices: list,
+        } => resource == CHIP && counts(list) == (devices, healthy),
+        _ => false,
+    };
+    kubelet.wait(PATIENCE, wanted).unwrap();
+}
+
+#[test]
+fn nodes_that_a_driver_makes_and_removes_are_followed_without_rescans() {
+    if let Some(reason) = missing_for_root() {
+        return report_skip("hotplug on real nodes", &reason);
+    }
+    let mut node = Node::new(&[("chips", CHIPS)]).without_rescans();
+    let kubelet = node.kubelet();
+    node.start_plugin();
+    node.wait_log("classes: chips");
+    let directory = node.path("host/dev/chips");
+    for _ in 0..3 {
+        // The driver is loaded: a directory, and many nodes in a burst.
+        fs::create_dir(&directory).unwrap();
+        (0..64).for_each(|chip| make(&node, chip));
+        wait_for(&kubelet, 64, 64);
+        // One is reset: ill, away, and back.
+        node.remove("host/dev/chips/chip7");
+        wait_for(&kubelet, 64, 63);
+        wait_for(&kubelet, 63, 63);
+        make(&node, 7);
+        wait_for(&kubelet, 64, 64);
+        // One returns before it is given up.
+        node.remove("host/dev/chips/chip8");
+        wait_for(&kubelet, 64, 63);
+        make(&node, 8);
+        wait_for(&kubelet, 64, 64);
+        // What stands in a node's place is not the device.
+        node.write("host/file", "");
+        fs::rename(node.path("host/file"), directory.join("chip9")).unwrap();
+        wait_for(&kubelet, 64, 63);
+        // The driver is unloaded.
+        fs::remove_dir_all(&directory).unwrap();
+        wait_for(&kubelet, 64, 0);
+        wait_until("the resource is withdrawn", || node.sockets().is_empty());
+    }
+}
+
+/// A device that every machine has. Asking the kernel to tell of it again does
+/// nothing else (Documentation/ABI/testing/sysfs-uevent).
+const UEVENT: &str = "/sys/class/mem/null/uevent";
+
+/// Whether the kernel's words are heard here: not in the network namespace of
+/// another user namespace, and not where /sys can't be written.
+fn hear_one() -> io::Result<()> {
+    let protocol = SockProtocol::NetlinkKObjectUEvent;
+    let (family, kind) = (AddressFamily::Netlink, SockType::Datagram);
+    let heard = socket(family, kind, SockFlag::SOCK_CLOEXEC, protocol)?;
+    bind(heard.as_raw_fd(), &NetlinkAddr::new(0, 1))?;
+    setsockopt(&heard, sockopt::ReceiveTimeout, &TimeVal::seconds(2))?;
+    fs::write(UEVENT, "change")?;
+    recv(heard.as_raw_fd(), &mut [0; 8192], MsgFlags::empty())?;
+    Ok(())
+}
+
+#[test]
+fn a_word_of_the_kernel_makes_the_plugin_look() {
+    if let Err(error) = hear_one() {
+        return report_skip("uevents", &format!("{UEVENT}: {error}"));
+    }
+    // An attribute below /sys: inotify tells nothing of it.
+    let mut node = Node::new(&[("cards", CARDS)]).without_rescans();
+    node.add_card(0, "mark-1", -1);
+    let kubelet = node.kubelet();
+    node.start_plugin();
+    let devices = |kubelet: &FakeKubelet| kubelet.wait_devices(PATIENCE, "cards.example/mark-1");
+    assert_eq!(devices(&kubelet).unwrap()[0].health, "Healthy");
+    for (says, health) in [("burnt", "Unhealthy"), ("ok", "Healthy")] {
+        node.write("host/sys/card0/health", says);
+        fs::write(UEVENT, "change").unwrap();
+        assert_eq!(devices(&kubelet).unwrap()[0].health, health);
+    }
+}

@@ -1,0 +1,54 @@
+//! Nothing tells of changes: the kernel gives no inotify queue or no watch in
+//! it, as on hosts where others have used them up.
+
+use std::time::Duration;
+
+use harness::captured::Captured;
+use harness::kubelet::Event;
+use harness::privilege::report_skip;
+use nix::sys::signal::Signal;
+
+use crate::node::{CARDS, Node, PATIENCE};
+
+const MARK_1: &str = "cards.example/mark-1";
+
+/// Sets a limit in a user namespace of its own (namespaces(7)); the machine's
+/// stays as it is.
+fn with_limit(limit: &str, command: &[&str]) -> Vec<String> {
+    let set = format!("echo {limit} && exec \"$0\" \"$@\"");
+    let within = ["unshare", "--user", "--map-root-user", "sh", "-c", &set];
+    let words = within.iter().chain(command);
+    words.map(|word| (*word).to_owned()).collect()
+}
+
+#[test]
+fn without_inotify_the_kubelet_and_the_devices_are_looked_for() {
+    for limit in [
+        "0 >/proc/sys/user/max_inotify_instances",
+        "0 >/proc/sys/user/max_inotify_watches",
+    ] {
+        let try_it = with_limit(limit, &["true"]);
+        let tried = Captured::run(std::process::Command::new(&try_it[0]).args(&try_it[1..]));
+        if let Err(error) = tried.and_then(Captured::success) {
+            return report_skip("without inotify", &format!("{error:#}"));
+        }
+        let within = with_limit(limit, &[]);
+        let within: Vec<&str> = within.iter().map(String::as_str).collect();
+        let mut node = Node::new(&[("cards", CARDS)]).within(&within);
+        node.add_card(0, "mark-1", -1);
+        let mut kubelet = node.kubelet();
+        node.start_plugin();
+        kubelet.wait_devices(PATIENCE, MARK_1).unwrap();
+        node.wait_log("can't be watched, only polled: ");
+        node.wait_log("changes are seen at the next rescan: ");
+
+        node.add_card(1, "mark-1", -1);
+        assert_eq!(kubelet.wait_devices(PATIENCE, MARK_1).unwrap().len(), 2);
+        kubelet.resume().unwrap();
+        // It looks every 10 s.
+        let registered = |event: &Event| matches!(event, Event::Registered { .. });
+        kubelet.wait(Duration::from_secs(30), registered).unwrap();
+        let (status, _) = node.end_plugin(Signal::SIGTERM);
+        assert_eq!(status.code(), Some(0), "{status}");
+    }
+}
