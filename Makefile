@@ -27,8 +27,8 @@ bench: ## Measure what the hook adds to starting a container, and the plugin (as
 	scripts/install-test-packages runc busybox-static debootstrap
 	cargo build --release --bin boathook --bin boathook-plugin $(addprefix --bin ,bench bench-plugin $(IN_CONTAINERS))
 	cargo run --release $(HARNESS) bench
-	cargo run --release $(HARNESS) bench-plugin
 	cargo test --release --package boathook-tests --test suite durability::cost -- --ignored --nocapture
+	cargo run --release $(HARNESS) bench-plugin
 
 lint: ## Check the formatting and run clippy
 	cargo fmt --all --check

@@ -1,12 +1,15 @@
-//! Times calls of Allocate.
+//! Times calls of a plugin.
 
 use std::path::Path;
 use std::time::Instant;
 
 use anyhow::Result;
 use plugin::api::deviceplugin::device_plugin_client::DevicePluginClient;
-use plugin::api::deviceplugin::{AllocateRequest, ContainerAllocateRequest};
-use tonic::transport::Endpoint;
+use plugin::api::deviceplugin::{
+    AllocateRequest, ContainerAllocateRequest, ContainerPreferredAllocationRequest,
+    PreferredAllocationRequest,
+};
+use tonic::transport::{Channel, Endpoint};
 
 /// Milliseconds that half and 99 of 100 calls do not exceed.
 pub(crate) struct Latency {
@@ -14,8 +17,46 @@ pub(crate) struct Latency {
     pub(crate) p99: f64,
 }
 
-/// The latency of `calls` calls, one after the other, over one connection.
+/// The latency of `calls` calls of Allocate.
 pub(crate) fn allocate(socket: &Path, calls: usize) -> Result<Latency> {
+    let devices_ids = vec!["npu-3".to_owned(), "npu-5".to_owned()];
+    let request = AllocateRequest {
+        container_requests: vec![ContainerAllocateRequest { devices_ids }],
+    };
+    timed(socket, calls, async |client| {
+        client.allocate(request.clone()).await?;
+        Ok(())
+    })
+}
+
+/// The latency of `calls` calls that ask which `size` of the devices
+/// `available` go best together.
+pub(crate) fn preferred(
+    socket: &Path,
+    calls: usize,
+    available: &[String],
+    size: i32,
+) -> Result<Latency> {
+    let container = ContainerPreferredAllocationRequest {
+        available_device_i_ds: available.to_vec(),
+        must_include_device_i_ds: Vec::new(),
+        allocation_size: size,
+    };
+    let request = PreferredAllocationRequest {
+        container_requests: vec![container],
+    };
+    timed(socket, calls, async |client| {
+        client.get_preferred_allocation(request.clone()).await?;
+        Ok(())
+    })
+}
+
+/// Times one call after the other, over one connection.
+fn timed(
+    socket: &Path,
+    calls: usize,
+    mut call: impl AsyncFnMut(&mut DevicePluginClient<Channel>) -> Result<()>,
+) -> Result<Latency> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -24,17 +65,12 @@ pub(crate) fn allocate(socket: &Path, calls: usize) -> Result<Latency> {
             .connect()
             .await?;
         let mut client = DevicePluginClient::new(channel);
-        let devices_ids = vec!["npu-3".to_owned(), "npu-5".to_owned()];
-        let container = ContainerAllocateRequest { devices_ids };
-        let request = AllocateRequest {
-            container_requests: vec![container],
-        };
+        let warm_up = calls / 50;
         let mut times = Vec::with_capacity(calls);
-        // The first ones warm up.
-        for call in 0..calls + 100 {
+        for number in 0..warm_up + calls {
             let since = Instant::now();
-            client.allocate(request.clone()).await?;
-            if call >= 100 {
+            call(&mut client).await?;
+            if number >= warm_up {
                 times.push(since.elapsed().as_secs_f64() * 1e3);
             }
         }

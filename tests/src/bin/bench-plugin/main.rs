@@ -1,10 +1,10 @@
 //! `bench-plugin`: how quick and how small `boathook-plugin` is, beside a plain
 //! tonic service on the same kind of socket as the floor.
 //!
-//! Prints a line per figure, which begins with its name and ends with value,
-//! unit and goal.
+//! Exits with 1 when a goal is missed.
 
 mod calls;
+mod figures;
 mod floor;
 mod node;
 
@@ -15,10 +15,14 @@ use anyhow::Result;
 use harness::{binaries, exit};
 
 use crate::calls::Latency;
+use crate::figures::Figures;
 use crate::node::Node;
 
 /// Calls of Allocate that are timed.
 const CALLS: usize = 5000;
+
+/// Calls of GetPreferredAllocation that are timed.
+const CHOICES: usize = 500;
 
 /// Restarts of the kubelet and of a device that are timed.
 const TURNS: usize = 20;
@@ -31,54 +35,47 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<()> {
+    let mut figures = Figures::default();
     let size = std::fs::metadata(binaries::program("boathook-plugin")?)?.len();
-    figure("binary", size as f64 / 1e6, "MB", Some(8.0));
+    figures.compare("binary", size as f64 / 1e6, "MB", 8.0);
 
     let floor = floor::latency(CALLS)?;
-    figure("echo p50", floor.p50, "ms", None);
-    figure("echo p99", floor.p99, "ms", None);
+    figures.print("echo p50", floor.p50, "ms");
+    figures.print("echo p99", floor.p99, "ms");
+    few_devices(&mut figures)?;
+    many_devices(&mut figures)?;
 
-    let mut node = Node::start(&node::virtual_devices(64))?;
+    let mut node = Node::start(node::WATCHED, node::USUAL)?;
+    let unplugged = (0..TURNS).map(|_| node.unplug()).collect::<Result<_>>()?;
+    figures.compare("unplugged node reported", median(unplugged), "ms", 100.0);
+    figures.end()
+}
+
+fn few_devices(figures: &mut Figures) -> Result<()> {
+    let mut node = Node::start(&node::virtual_devices(64), node::USUAL)?;
     let Latency { p50, p99 } = calls::allocate(&node.plugin_socket(), CALLS)?;
-    figure("allocate p50", p50, "ms", Some(0.3));
-    figure("allocate p99", p99, "ms", Some(1.0));
-    let mut registered = Vec::new();
-    for _ in 0..TURNS {
-        registered.push(node.restart_kubelet()?);
-    }
-    figure(
-        "registered after kubelet.sock",
-        median(registered),
-        "ms",
-        Some(50.0),
-    );
-    figure("resident, 64 devices", node.resident()?, "MiB", Some(8.0));
+    figures.compare("allocate p50", p50, "ms", 0.3);
+    figures.compare("allocate p99", p99, "ms", 1.0);
+    let restarts = (0..TURNS).map(|_| node.restart_kubelet());
+    let registered = median(restarts.collect::<Result<_>>()?);
+    figures.compare("registered after kubelet.sock", registered, "ms", 50.0);
+    figures.compare("resident, 64 devices", node.resident()?, "MiB", 8.0);
     let (before, since) = (node.cpu_seconds()?, Instant::now());
     std::thread::sleep(IDLE);
     let idle = (node.cpu_seconds()? - before) / since.elapsed().as_secs_f64() * 100.0;
-    figure("idle CPU", idle, "%", Some(0.05));
-    drop(node);
-
-    let mut node = Node::start(node::WATCHED)?;
-    let mut unplugged = Vec::new();
-    for _ in 0..TURNS {
-        unplugged.push(node.unplug()?);
-    }
-    figure(
-        "unplugged node reported",
-        median(unplugged),
-        "ms",
-        Some(100.0),
-    );
+    figures.compare("idle CPU", idle, "%", 0.05);
     Ok(())
 }
 
-fn figure(name: &str, value: f64, unit: &str, goal: Option<f64>) {
-    let goal = goal.map_or("no goal: the floor".to_owned(), |goal| {
-        let met = if value <= goal { "met" } else { "missed" };
-        format!("goal {goal} {unit}: {met}")
-    });
-    println!("{name:<32} {value:>9.3} {unit}  {goal}");
+fn many_devices(figures: &mut Figures) -> Result<()> {
+    // Many looks, so that what they need in memory is measured, too.
+    let node = Node::start(&node::shares(1000, 10), node::OFTEN)?;
+    let Latency { p50, p99 } = calls::preferred(&node.plugin_socket(), CHOICES, node.ids(), 16)?;
+    figures.compare("16 of 10,000 chosen, p50", p50, "ms", 50.0);
+    figures.compare("16 of 10,000 chosen, p99", p99, "ms", 50.0);
+    // What the calls needed is part of it.
+    figures.compare("resident, 10,000 devices", node.resident()?, "MiB", 24.0);
+    Ok(())
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

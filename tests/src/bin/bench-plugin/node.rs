@@ -16,6 +16,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// architecture).
 const TICKS: f64 = 100.0;
 
+/// How often the plugin looks at the host by default, in seconds.
+pub(crate) const USUAL: &str = "10";
+
+/// As often as it may look.
+pub(crate) const OFTEN: &str = "0.1";
+
 /// A class whose devices are files in a directory.
 pub(crate) const WATCHED: &str = r#"
 version = 1
@@ -33,14 +39,22 @@ pub(crate) fn virtual_devices(count: usize) -> String {
     )
 }
 
+/// A class of so many devices that are always there, each shared by so many.
+pub(crate) fn shares(devices: usize, replicas: usize) -> String {
+    let class = virtual_devices(devices);
+    format!("{class}sharing = {{ replicas = {replicas} }}\n")
+}
+
 pub(crate) struct Node {
     root: TempDir,
     kubelet: FakeKubelet,
     plugin: Child,
+    ids: Vec<String>,
 }
 
 impl Node {
-    pub(crate) fn start(class: &str) -> Result<Self> {
+    /// Starts both; the plugin looks at its devices every `rescan` seconds.
+    pub(crate) fn start(class: &str, rescan: &str) -> Result<Self> {
         let root = tempfile::Builder::new().prefix("bh").tempdir()?;
         let at = |name: &str| root.path().join(name);
         for directory in ["classes", "host/dev"] {
@@ -62,17 +76,24 @@ impl Node {
             .arg(at("kubelet"))
             .arg("--config")
             .arg(at("config.toml"))
+            .args(["--rescan", rescan])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .context("cannot start boathook-plugin")?;
-        let node = Node {
+        let mut node = Node {
             root,
             kubelet,
             plugin,
+            ids: Vec::new(),
         };
-        node.wait_for_devices()?;
+        node.ids = node.wait_for_devices()?;
         Ok(node)
+    }
+
+    /// The devices that the kubelet was told of first.
+    pub(crate) fn ids(&self) -> &[String] {
+        &self.ids
     }
 
     pub(crate) fn plugin_socket(&self) -> PathBuf {
@@ -81,10 +102,9 @@ impl Node {
             .join("kubelet/device-plugins/boathook-dummy.com_npu.sock")
     }
 
-    fn wait_for_devices(&self) -> Result<()> {
-        let devices = |event: &Event| matches!(event, Event::Devices { .. });
-        self.kubelet.wait(PATIENCE, devices)?;
-        Ok(())
+    fn wait_for_devices(&self) -> Result<Vec<String>> {
+        let devices = self.kubelet.wait_devices(PATIENCE, "dummy.com/npu")?;
+        Ok(devices.into_iter().map(|device| device.id).collect())
     }
 
     /// Milliseconds from the kubelet's socket to the registration.
