@@ -60,16 +60,19 @@ pub fn check(
     text: &str,
     host: &BTreeMap<WordName, String>,
 ) -> Result<Vec<String>, RequirementError> {
-    let mut unknown = Vec::new();
-    let mut met = text.split_whitespace().next().is_none();
+    // What is not known of the alternative that leaves the least in doubt.
+    let mut met: Option<Vec<String>> = text.trim().is_empty().then(Vec::new);
     for alternative in text.split_whitespace() {
+        let mut unknown = Vec::new();
         let mut all = true;
         for term in alternative.split(',').filter(|term| !term.is_empty()) {
             all &= holds(term, host, &mut unknown)?;
         }
-        met |= all;
+        if all && met.as_ref().is_none_or(|best| unknown.len() < best.len()) {
+            met = Some(unknown);
+        }
     }
-    if met {
+    if let Some(unknown) = met {
         return Ok(unknown);
     }
     let host: Vec<_> = host
@@ -148,6 +151,7 @@ mod tests {
             ("cuda>=12.8 driver>=535,driver<536", Err(unmet)),
             ("cuda>=13 brand=tesla,driver>=470,driver<471", Err(unmet)),
             ("cuda>=13 brand=tesla,driver>=550", Ok("brand")),
+            ("brand=tesla,driver>=550 cuda>=12", Ok("")),
             ("driver!=550.54.15", Err(unmet)),
             ("driver<=550.54.15", Ok("")),
             ("arch>=7.5", Ok("arch")),

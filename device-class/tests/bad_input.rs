@@ -342,6 +342,16 @@ fn class_files_that_contradict_themselves_are_refused() {
             "unknown variant `scattered`",
         ),
         (
+            "numa =",
+            "shows = [\"/proc/chips/{index}\"], numa =",
+            "`/proc/chips/{index}` is not in a directory of `masks`",
+        ),
+        (
+            "device =",
+            "edits = [{ masks = [{ path = \"/proc/a\", copies = [\"/proc/ab\"] }] }]\ndevice =",
+            "`/proc/ab` is not in a directory of `masks`",
+        ),
+        (
             "file = \"serial\"",
             "file = \"serial\", link = \"x\"",
             "an attribute is `name` with one of",

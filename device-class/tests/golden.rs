@@ -64,12 +64,9 @@ fn inventory_text(inventory: &Inventory) -> String {
 
 fn plan_text(class: &DeviceClass, host: &dyn HostView, env: &[(&str, &str)]) -> String {
     let inventory = discover::devices(class, host);
-    let lookup = |name: &str| {
-        env.iter()
-            .find(|(key, _)| *key == name)
-            .map(|(_, value)| *value)
-    };
-    let request = match Request::of(class, lookup, |_| None) {
+    let env = env.iter().copied();
+    let env = env.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let request = match Request::of(class, &env.collect(), |_| None) {
         Ok(Some(request)) => request,
         Ok(None) => return "no request\n".into(),
         Err(refused) => return format!("refused: {refused}\n"),

@@ -162,8 +162,7 @@ fn requests(bundle: &Bundle, config: &Config) -> Result<Vec<Wanted>, GrantError>
             continue;
         }
         let class = source.parse()?;
-        let env = |name: &str| bundle.env.get(name).map(String::as_str);
-        let Some(request) = Request::of(&class, env, annotated)? else {
+        let Some(request) = Request::of(&class, &bundle.env, annotated)? else {
             continue;
         };
         let (name, variable) = (class.name.to_string(), class.spec.request.env.to_string());

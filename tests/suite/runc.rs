@@ -6,6 +6,7 @@ mod hidden_calls;
 mod hostile;
 mod kinds;
 mod libraries;
+mod masks;
 mod nested;
 mod nothing_asked;
 mod owners;

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::Deserialize;
 
+use super::mask::Mask;
 use super::path_template::PathTemplate;
 use super::short_form::short_or_table;
 use crate::name::CapabilityName;
@@ -42,6 +43,9 @@ pub struct Edits {
     /// Whole directories; they keep their path unless one is given.
     #[serde(default, deserialize_with = "short_or_table")]
     pub directories: Vec<Directory>,
+    /// Directories of which the container sees no more than is named.
+    #[serde(default, deserialize_with = "short_or_table")]
+    pub masks: Vec<Mask>,
 }
 
 /// A device node. Short form: its path.

@@ -7,6 +7,7 @@ mod attribute;
 mod condition;
 mod edits;
 mod health;
+mod mask;
 mod mention;
 mod path_template;
 mod prepare;
@@ -25,6 +26,7 @@ pub use attribute::{AttributeSource, Origin, Says, Text};
 pub use condition::{Condition, Expectation};
 pub use edits::{Access, Directory, Edits, File, Library, Node, NodeMode, SoName, SoNameTemplate};
 pub use health::{FileRule, HealthCheck};
+pub use mask::{CopiedFile, Mask};
 pub(crate) use mention::mentions;
 pub use path_template::{PathTemplate, PathTemplateError};
 pub use prepare::{MAX_PRE_START, Prepare, Timeout, When};
@@ -140,6 +142,9 @@ pub struct Source {
     /// Nodes that only this source's devices have.
     #[serde(default, deserialize_with = "short_form::short_or_table")]
     pub nodes: Vec<Node>,
+    /// What only this source's devices show of masked directories.
+    #[serde(default)]
+    pub shows: Vec<PathTemplate>,
     /// What has to hold for this source's devices only.
     #[serde(default)]
     pub health: Vec<HealthCheck>,
@@ -183,6 +188,10 @@ pub struct DeviceSpec {
     /// The device's own nodes.
     #[serde(default, deserialize_with = "short_form::short_or_table")]
     pub nodes: Vec<Node>,
+    /// The files and directories of a [`Mask`] that a container with the device
+    /// sees nevertheless.
+    #[serde(default)]
+    pub shows: Vec<PathTemplate>,
     /// Further variables that Allocate gives with the device.
     #[serde(default)]
     pub env: std::collections::BTreeMap<EnvName, Template>,

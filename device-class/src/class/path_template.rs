@@ -38,6 +38,14 @@ impl PathTemplate {
         Ok(filled.into())
     }
 
+    /// Whether whatever it is filled with lies under `directory`, as far as the
+    /// two are written alike.
+    pub(super) fn is_under(&self, directory: &Self) -> bool {
+        let (path, directory) = (self.0.to_string(), directory.0.to_string());
+        path.strip_prefix(&directory)
+            .is_some_and(|below| below.starts_with('/'))
+    }
+
     /// The template behind it.
     pub fn template(&self) -> &Template {
         &self.0

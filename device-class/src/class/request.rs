@@ -33,8 +33,11 @@ pub struct RequestSpec {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RequirementSpec {
-    /// The variables; all that are set have to be met.
-    pub env: Vec<EnvName>,
+    /// How the variables begin; all that are set have to be met.
+    pub env_prefix: EnvName,
+    /// How variables begin that are something else in spite of it.
+    #[serde(default)]
+    pub except_prefixes: Vec<EnvName>,
     /// The variable that switches the requirements off, by any value but
     /// empty, `0` and `false`.
     #[serde(default)]
@@ -42,6 +45,14 @@ pub struct RequirementSpec {
     /// The names that a requirement may use, with their values by template
     /// over the host's attributes.
     pub values: BTreeMap<WordName, Template>,
+}
+
+impl RequirementSpec {
+    /// Whether a variable of this name is a requirement.
+    pub(crate) fn is_one(&self, name: &str) -> bool {
+        let begins = |prefix: &EnvName| name.starts_with(prefix.as_str());
+        begins(&self.env_prefix) && !self.except_prefixes.iter().any(begins)
+    }
 }
 
 /// `[request.pairs]`: numbered pairs of variables. The first of a pair tells

@@ -7,8 +7,8 @@ use super::attribute::AttributeSource;
 use super::condition::Condition;
 use super::health::HealthCheck;
 use super::{
-    CdiTemplate, ClassSpec, Edits, MAX_PRE_START, Node, PathTemplate, Prepare, Sharing, Source,
-    When,
+    CdiTemplate, ClassSpec, Edits, MAX_PRE_START, Mask, Node, PathTemplate, Prepare, Sharing,
+    Source, When,
 };
 use crate::name::AttributeName;
 use crate::pattern::PathPattern;
@@ -58,6 +58,9 @@ pub enum ClassRuleError {
     /// Whoever has the device already would lose it.
     #[error("[prepare] at `pre-start` would change a device that [sharing] gives to several")]
     PreStartShared,
+    /// What is shown or copied is not in a directory that is masked.
+    #[error("`{0}` is not in a directory of `masks`")]
+    Unmasked(String),
     /// Class files are searched for the variable's name before they are read.
     #[error("the variable `{0}` has to be written plainly, without escapes")]
     EscapedEnv(String),
@@ -76,6 +79,7 @@ impl BrokenRule for ClassRuleError {
             | ClassRuleError::UnknownCapability(text)
             | ClassRuleError::IndexAndOrder(text)
             | ClassRuleError::ReplicasTwice(text)
+            | ClassRuleError::Unmasked(text)
             | ClassRuleError::EscapedEnv(text) => Some(text),
         }
     }
@@ -164,6 +168,10 @@ fn check_device(spec: &ClassSpec, source: &Source, known: &Known) -> Result<(), 
     }
     known.check_nodes(&device.nodes)?;
     known.check_nodes(&source.nodes)?;
+    let masks: Vec<&Mask> = spec.edits.iter().flat_map(|edits| &edits.masks).collect();
+    for shown in device.shows.iter().chain(&source.shows) {
+        known.check_masked(shown, &masks)?;
+    }
     known.check_preparation(spec)?;
     for check in device.health.iter().chain(&source.health) {
         if let HealthCheck::File { file, .. } = check {
@@ -237,7 +245,20 @@ impl Known {
             let paths = [Some(&directory.path), directory.container_path.as_ref()];
             self.check_paths(paths, &None)?;
         }
+        for mask in &edits.masks {
+            self.serve(mask.path.template())?;
+            for copy in &mask.copies {
+                self.check_masked(&copy.path, &[mask])?;
+            }
+        }
         edits.library_version.iter().try_for_each(|v| self.serve(v))
+    }
+
+    fn check_masked(&self, path: &PathTemplate, masks: &[&Mask]) -> Result<(), ClassRuleError> {
+        if !masks.iter().any(|mask| path.is_under(&mask.path)) {
+            return Err(ClassRuleError::Unmasked(path.template().to_string()));
+        }
+        self.serve(path.template())
     }
 
     fn check_nodes(&self, nodes: &[Node]) -> Result<(), ClassRuleError> {

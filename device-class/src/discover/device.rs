@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::source::Candidate;
-use super::{Device, FoundNode, StateFile, attributes, edits, health, sharing, topology};
+use super::{Device, FoundNode, StateFile, attributes, edits, health, mask, sharing, topology};
 use crate::class::{CdiTemplateError, DeviceClass, PathTemplateError, SHARED_SUFFIX, Source};
 use crate::host::{HostView, MAX_ATTRIBUTE};
 use crate::name::{DeviceId, NameError, ResourceName};
@@ -47,6 +47,10 @@ pub(super) fn from_candidate(
     for node in spec.nodes.iter().chain(&source.nodes) {
         nodes.extend(edits::nodes(node, attributes, false, host)?);
     }
+    let shown = spec.shows.iter().chain(&source.shows);
+    let shown: Result<Vec<_>, _> = shown
+        .map(|path| mask::shown(path, attributes, host))
+        .collect();
     let (health, readings) = {
         let checks = spec.health.iter().chain(&source.health);
         health::of(checks, &nodes, candidate, host)
@@ -89,6 +93,7 @@ pub(super) fn from_candidate(
         },
         group: optional(spec.group.as_ref())?,
         nodes,
+        shown: shown?,
         env: env.collect::<Result<_, DeviceError>>()?,
         cdi: cdi?,
         state,

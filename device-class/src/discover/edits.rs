@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::found::{
     FoundDirectory, FoundEdits, FoundFile, FoundLibrary, FoundNode, OwnNode, Presence,
 };
-use super::{DeviceError, MAX_DEVICES, search};
+use super::{DeviceError, MAX_DEVICES, mask, search};
 use crate::class::{self, DeviceClass, Edits, PathTemplate};
 use crate::host::{Entry, HostView};
 use crate::name::CapabilityName;
@@ -70,6 +70,10 @@ pub fn edits(
             found
                 .directories
                 .push(directory(spec, attributes, optional, driver)?);
+        }
+        for spec in &edits.masks {
+            let mask = mask::mask(spec, attributes, optional, host)?;
+            found.masks.push(mask);
         }
     }
     Ok(found)

@@ -94,6 +94,33 @@ pub struct FoundDirectory {
     pub directory: Presence<PathBuf>,
 }
 
+/// A directory of which the container sees no more than is named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundMask {
+    /// Where it is, on the host and in the container.
+    pub path: PathBuf,
+    /// The files that lie in it.
+    pub copies: Vec<FoundCopy>,
+}
+
+/// A file whose text the container gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundCopy {
+    /// Where it is, on the host and in the container.
+    pub path: PathBuf,
+    /// What the container reads there.
+    pub text: Presence<String>,
+}
+
+/// What a device shows of a masked directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundShown {
+    /// Where it is, on the host and in the container.
+    pub path: PathBuf,
+    /// The file or directory, without links in its path.
+    pub source: Presence<PathBuf>,
+}
+
 /// What a host has for the `[[edits]]` that a container gets.
 #[derive(Debug, Clone, Default)]
 pub struct FoundEdits {
@@ -105,4 +132,6 @@ pub struct FoundEdits {
     pub files: Vec<FoundFile>,
     /// Directories.
     pub directories: Vec<FoundDirectory>,
+    /// Masked directories.
+    pub masks: Vec<FoundMask>,
 }

@@ -5,6 +5,7 @@ mod device;
 mod edits;
 mod found;
 mod health;
+mod mask;
 mod memory;
 mod order;
 mod search;
@@ -17,7 +18,8 @@ use std::path::PathBuf;
 
 pub use edits::{DriverRoot, EditsError, control_nodes, edits};
 pub use found::{
-    FoundDirectory, FoundEdits, FoundFile, FoundLibrary, FoundNode, OwnNode, Presence,
+    FoundCopy, FoundDirectory, FoundEdits, FoundFile, FoundLibrary, FoundMask, FoundNode,
+    FoundShown, OwnNode, Presence,
 };
 pub use health::{Health, OverTime, Reading};
 pub use memory::HealthMemory;
@@ -69,6 +71,8 @@ pub struct Device {
     pub group: Option<String>,
     /// Its nodes, with what the host has there now.
     pub nodes: Vec<FoundNode>,
+    /// What it shows of masked directories.
+    pub shown: Vec<FoundShown>,
     /// The variables that Allocate gives with it.
     pub env: BTreeMap<EnvName, String>,
     /// Its names in the Container Device Interface: one where the class gives

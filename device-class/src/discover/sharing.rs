@@ -54,6 +54,7 @@ fn first(device: Device, warnings: &mut Vec<String>) -> Device {
         index: Some("0".into()),
         aliases: Vec::new(),
         nodes: Vec::new(),
+        shown: Vec::new(),
         readings: Vec::new(),
         cdi: Vec::new(),
         ..device.clone()
@@ -78,6 +79,11 @@ fn add(whole: &mut Device, part: Device, warnings: &mut Vec<String>) {
     for node in part.nodes {
         if !whole.nodes.contains(&node) {
             whole.nodes.push(node);
+        }
+    }
+    for shown in part.shown {
+        if !whole.shown.contains(&shown) {
+            whole.shown.push(shown);
         }
     }
 }

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use super::{Asked, Grant, INJECTED, InjectionStep, LIBRARIES, PlanError, prepare};
 use crate::class::Access;
-use crate::discover::{Device, FoundEdits, FoundNode, Inventory, OwnNode, Presence};
+use crate::discover::{Device, FoundEdits, FoundMask, FoundNode, Inventory, OwnNode, Presence};
 use crate::host::DeviceNumber;
+use crate::name::excerpt;
 use crate::request::{RefusedRequest, Request, RequestError, Selection};
 use crate::requirement;
 
@@ -18,6 +19,14 @@ pub(super) struct PlannedNode {
     pub(super) own: Option<OwnNode>,
 }
 
+/// A masked directory, with what is to be seen in it nevertheless.
+#[derive(Default)]
+pub(super) struct PlannedMask {
+    pub(super) files: BTreeMap<PathBuf, String>,
+    pub(super) shown: BTreeMap<PathBuf, PathBuf>,
+    pub(super) users: BTreeSet<String>,
+}
+
 /// What is collected over all requests, each place and device once.
 #[derive(Default)]
 pub(super) struct Draft {
@@ -27,6 +36,7 @@ pub(super) struct Draft {
     pub(super) preparations: Vec<InjectionStep>,
     pub(super) rules: BTreeMap<DeviceNumber, (Access, BTreeSet<String>)>,
     pub(super) nodes: BTreeMap<PathBuf, (PlannedNode, BTreeSet<String>)>,
+    pub(super) masks: BTreeMap<PathBuf, PlannedMask>,
     pub(super) directories: BTreeMap<PathBuf, (PathBuf, String)>,
     pub(super) files: BTreeMap<PathBuf, (PathBuf, String)>,
     pub(super) libraries: BTreeMap<String, (PathBuf, BTreeSet<String>, String)>,
@@ -76,6 +86,9 @@ impl Draft {
         if !devices.is_empty() || request.selection == Selection::FilesOnly {
             self.edits(edits, &class)?;
         }
+        for device in &devices {
+            self.show(device)?;
+        }
         self.grants.push(Grant {
             devices: devices.iter().map(|device| device.id.to_string()).collect(),
             of: inventory.devices.len(),
@@ -109,7 +122,8 @@ impl Draft {
             if !unknown.is_empty() {
                 let unknown = unknown.join(", ");
                 self.notes.push(format!(
-                    "{env}: taken to be met, as it can't be told: {unknown}"
+                    "{}: taken to be met, as it can't be told: {unknown}",
+                    excerpt(env)
                 ));
             }
         }
@@ -194,6 +208,9 @@ impl Draft {
                 place(&mut self.files, &file.container, source, class)?;
             }
         }
+        for mask in &edits.masks {
+            self.mask(mask, class)?;
+        }
         for directory in &edits.directories {
             if let Some(source) = self
                 .fit(&directory.directory, &directory.path, class)?
@@ -204,6 +221,40 @@ impl Draft {
                     self.searched
                         .push((directory.container.clone(), directory.libraries.clone()));
                 }
+            }
+        }
+        Ok(())
+    }
+
+    fn mask(&mut self, mask: &FoundMask, class: &str) -> Result<(), PlanError> {
+        let mut files = Vec::new();
+        for copy in &mask.copies {
+            if let Some(text) = self.fit(&copy.text, &copy.path, class)? {
+                files.push((copy.path.clone(), text.clone()));
+            }
+        }
+        let planned = self.masks.entry(mask.path.clone()).or_default();
+        planned.users.insert(class.to_owned());
+        for (path, text) in files {
+            let before = planned.files.entry(path.clone()).or_insert(text.clone());
+            if *before != text {
+                return Err(conflict(path.clone(), &path, &path));
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows what belongs to a device in the directories that are masked. Where
+    /// none is, the container sees it anyway.
+    fn show(&mut self, device: &Device) -> Result<(), PlanError> {
+        let id = device.id.as_str();
+        for shown in &device.shown {
+            let Some(source) = self.fit(&shown.source, &shown.path, id)?.cloned() else {
+                continue;
+            };
+            let mut masks = self.masks.iter_mut();
+            if let Some((_, mask)) = masks.find(|(path, _)| shown.path.starts_with(path)) {
+                mask.shown.insert(shown.path.clone(), source);
             }
         }
         Ok(())

@@ -11,7 +11,7 @@ mod prepare;
 mod steps;
 mod text;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use oci_spec::runtime::{LinuxDevice, LinuxDeviceCgroup, Mount};
@@ -91,6 +91,16 @@ pub enum Action {
         /// Where the container gets it, and what it has to stand for. With a
         /// mode it is made in the container, else it is the host's own node.
         device: LinuxDevice,
+    },
+    /// A directory of the container shows no more than this: a read-only tmpfs
+    /// covers it. Where the container has no such directory nothing is done.
+    Mask {
+        /// The directory.
+        path: PathBuf,
+        /// Files that lie in it, and what they say.
+        files: BTreeMap<PathBuf, String>,
+        /// What of the host is to be seen in it: source, destination and options.
+        shown: Vec<Mount>,
     },
     /// A directory of the host appears in the container.
     Directory {

@@ -28,6 +28,18 @@ impl Draft {
                 why: joined(users),
             });
         }
+        for (path, mask) in self.masks {
+            let shown = mask.shown.iter().map(|(at, from)| oci::bind(from, at));
+            let action = Action::Mask {
+                path,
+                shown: shown.collect::<Result<_, _>>()?,
+                files: mask.files,
+            };
+            steps.push(InjectionStep {
+                action,
+                why: joined(mask.users),
+            });
+        }
         for (path, (node, users)) in self.nodes {
             if granted.has_node(&path, node.number) {
                 notes.push(format!("{} is made by the runtime already", path.display()));

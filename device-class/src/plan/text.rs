@@ -1,7 +1,8 @@
 //! The plan for people.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use oci_spec::runtime::Mount;
 
@@ -60,6 +61,7 @@ fn row(action: &Action, why: &str) -> [String; 3] {
                 format!("{} ({number})", placed(source, device.path())),
             )
         }
+        Action::Mask { path, files, shown } => ("mask", masked(path, files, shown)),
         Action::Directory { mount } => ("directory", bound(mount)),
         Action::File { mount } => ("file", bound(mount)),
         Action::Library { mount, links } => {
@@ -97,6 +99,22 @@ fn row(action: &Action, why: &str) -> [String; 3] {
         }
     };
     [kind.into(), why.into(), what]
+}
+
+fn masked(path: &Path, files: &BTreeMap<PathBuf, String>, shown: &[Mount]) -> String {
+    let below = |seen: &Path| {
+        let below = seen.strip_prefix(path).unwrap_or(seen);
+        below.display().to_string()
+    };
+    let seen = files
+        .keys()
+        .map(PathBuf::as_path)
+        .chain(shown.iter().map(|mount| mount.destination().as_path()));
+    let seen: Vec<String> = seen.map(below).collect();
+    match seen.as_slice() {
+        [] => format!("{} shows nothing", path.display()),
+        seen => format!("{} shows only {}", path.display(), seen.join(", ")),
+    }
 }
 
 fn bound(mount: &Mount) -> String {

@@ -1,7 +1,7 @@
 //! Why a request can't be met.
 
 use super::MAX_REQUEST;
-use crate::name::{ClassName, DeviceId, EnvName, NameError, excerpt};
+use crate::name::{ClassName, DeviceId, NameError, excerpt};
 use crate::requirement::RequirementError;
 
 /// Why a request can't be met.
@@ -28,10 +28,10 @@ pub enum RequestError {
     #[error(transparent)]
     Pair(NameError),
     /// A requirement that the host does not meet.
-    #[error("{env}={} can't be met: {error}", excerpt(.text))]
+    #[error("{}={} can't be met: {error}", excerpt(.env), excerpt(.text))]
     Requirement {
         /// The variable.
-        env: EnvName,
+        env: String,
         /// Its value.
         text: String,
         /// What is wrong.

@@ -1,35 +1,36 @@
 //! What a container asks for besides devices: capabilities, requirements,
 //! pairs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use super::{Pair, RequestError};
 use crate::class::{DeviceClass, PairSpec, RequirementSpec};
-use crate::name::{CapabilityName, DeviceId, EnvName, excerpt};
+use crate::name::{CapabilityName, DeviceId, excerpt};
 
 /// The numbers of pairs are below this.
 const MAX_PAIRS: u32 = 64;
 
-/// The requirements that are set, unless they are switched off.
-pub(super) fn requirements<'a>(
+/// The requirements that are set, by their names, unless they are switched off.
+pub(super) fn requirements(
     spec: Option<&RequirementSpec>,
-    env: impl Fn(&str) -> Option<&'a str>,
-) -> Vec<(EnvName, String)> {
+    env: &HashMap<String, String>,
+) -> Vec<(String, String)> {
     let Some(spec) = spec else {
         return Vec::new();
     };
     let switch = spec.disable_env.as_ref();
     let off = switch
-        .and_then(|name| env(name.as_str()))
+        .and_then(|name| env.get(name.as_str()))
         .is_some_and(|value| !matches!(value.trim(), "" | "0" | "false"));
     if off {
         return Vec::new();
     }
-    let set = spec.env.iter().filter_map(|name| {
-        let text = env(name.as_str())?;
-        Some((name.clone(), text.to_owned()))
-    });
-    set.collect()
+    let set = env.iter().filter(|(name, _)| spec.is_one(name));
+    let mut set: Vec<_> = set
+        .map(|(name, text)| (name.clone(), text.clone()))
+        .collect();
+    set.sort_unstable();
+    set
 }
 
 /// The pairs that a container has, by their numbers.

@@ -5,14 +5,14 @@ mod error;
 mod further;
 mod selection;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 
 pub use error::{RefusedRequest, RequestError};
 pub use selection::{MAX_REQUEST, Selection, Wanted};
 
 use crate::class::DeviceClass;
-use crate::name::{CapabilityName, ClassName, EnvName, excerpt};
+use crate::name::{CapabilityName, ClassName, excerpt};
 use further::{capabilities, pairs, requirements};
 
 /// The annotation that carries a grant is this and the class's name.
@@ -30,7 +30,7 @@ pub struct Request {
     /// Capabilities that were asked for and that the class does not have.
     pub unknown_capabilities: Vec<String>,
     /// What the image requires of the host: variables and their texts.
-    pub requirements: Vec<(EnvName, String)>,
+    pub requirements: Vec<(String, String)>,
     /// What is wanted of single devices.
     pub pairs: Vec<Pair>,
     /// Where the request stood.
@@ -87,10 +87,11 @@ impl Request {
     /// The request's text is malformed.
     pub fn of<'a>(
         class: &DeviceClass,
-        env: impl Fn(&str) -> Option<&'a str>,
+        variables: &'a HashMap<String, String>,
         annotation: impl Fn(&str) -> Option<&'a str>,
     ) -> Result<Option<Self>, RefusedRequest> {
         let spec = &class.spec.request;
+        let env = |name: &str| variables.get(name).map(String::as_str);
         let key = format!("{ANNOTATION_PREFIX}{}", class.name);
         let source = match (annotation(&key), env(spec.env.as_str())) {
             (Some(value), _) => RequestSource::Annotation {
@@ -114,11 +115,11 @@ impl Request {
                 });
             }
         };
-        let pairs = pairs(spec.pairs.as_ref(), &env).map_err(|error| RefusedRequest {
+        let pairs = pairs(spec.pairs.as_ref(), env).map_err(|error| RefusedRequest {
             asked_by: source.to_string(),
             error,
         })?;
-        let requirements = requirements(spec.requirements.as_ref(), &env);
+        let requirements = requirements(spec.requirements.as_ref(), variables);
         let asked = spec
             .capabilities_env
             .as_ref()

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use device_class::plan::{FILES, INJECTED, LIBRARIES};
 use nix::sys::stat::Mode;
 
-use super::ApplyError;
-use crate::container::{ContainerRoot, Directory, FileKind, Name};
+use super::{ApplyError, nested};
+use crate::container::{ContainerRoot, FileKind, Name};
 use crate::mount::{Mounter, Source, TmpfsOptions};
 
 /// What is to lie in the directory.
@@ -82,7 +82,8 @@ impl Home {
             }
         }
         for (source, path) in self.files {
-            let (directory, name) = parent(staged.directory(), &path)?;
+            let files = staged.directory().create_dir(Name::new(FILES)?, MODE)?;
+            let (directory, name) = nested::parent(&files, &path)?;
             let target = directory.mount_point(Name::new(&name)?, source.kind())?;
             mounts.push((source, target));
         }
@@ -111,21 +112,4 @@ impl Home {
         }
         Ok(true)
     }
-}
-
-/// The directory under [`FILES`] for a file, made as needed, and its name.
-fn parent(home: &Directory, path: &Path) -> Result<(Directory, OsString), ApplyError> {
-    let mut names = path.components().filter_map(|part| match part {
-        Component::Normal(name) => Some(name),
-        _ => None,
-    });
-    let name = names.next_back().ok_or_else(|| ApplyError::Path {
-        path: path.into(),
-        what: "a file",
-    })?;
-    let mut directory = home.create_dir(Name::new(FILES)?, MODE)?;
-    for part in names {
-        directory = directory.create_dir(Name::new(part)?, MODE)?;
-    }
-    Ok((directory, name.to_owned()))
 }

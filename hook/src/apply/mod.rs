@@ -8,6 +8,8 @@
 
 mod home;
 mod loader;
+mod mask;
+mod nested;
 mod prepare;
 mod rules;
 mod sources;

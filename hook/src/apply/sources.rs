@@ -11,6 +11,7 @@ use oci_spec::runtime::{LinuxDevice, LinuxDeviceType, Mount};
 
 use super::ApplyError;
 use super::loader::LOADERS_DIRECTORY;
+use super::mask::Mask;
 use crate::container::{DeviceAccess, FileKind, Identity};
 use crate::mount::{self, Attributes, Depth, HostFile, HostRoot, KernelCalls, Source};
 
@@ -23,6 +24,8 @@ pub(super) struct Ready {
 
 /// What is to be put where.
 pub(super) enum What {
+    /// A directory of which no more is to be seen.
+    Mask(Mask),
     /// A directory, at its path.
     Directory { source: Source, path: PathBuf },
     /// A node, at its path: the host's, or one of the container's own.
@@ -75,6 +78,14 @@ fn prepare_one(
         // Done before and after.
         Action::Prepare { .. } | Action::Allow { .. } => return Ok(None),
         Action::Node { source, device } => node(host, source, device, calls)?,
+        Action::Mask { path, files, shown } => What::Mask(Mask {
+            path: path.clone(),
+            files: files.clone(),
+            shown: shown
+                .iter()
+                .map(|mount| shown_in_mask(host, mount, calls))
+                .collect::<Result<_, _>>()?,
+        }),
         Action::Directory { mount } => {
             let file = open(host, mount)?;
             file.expect_kind(FileKind::Directory)?;
@@ -151,6 +162,19 @@ fn node(
         number,
         own,
     })
+}
+
+fn shown_in_mask(
+    host: &HostRoot,
+    mount: &Mount,
+    calls: KernelCalls,
+) -> Result<(Source, PathBuf), ApplyError> {
+    let file = open(host, mount)?;
+    if !file.is_dir() {
+        file.expect_kind(FileKind::Regular)?;
+    }
+    let source = Source::new(&file, Attributes::FILE, Depth::Recursive, calls)?;
+    Ok((source, mount.destination().clone()))
 }
 
 fn open(host: &HostRoot, mount: &Mount) -> Result<HostFile, ApplyError> {

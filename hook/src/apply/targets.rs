@@ -22,6 +22,7 @@ pub(super) fn attach(
     let mut loaders = Vec::new();
     for Ready { what, why } in ready {
         let done = match what {
+            What::Mask(mask) => mask.attach(root, &mut mounter, label),
             What::Directory { source, path } => place(source, &path, root, &mut mounter),
             What::Node {
                 source,

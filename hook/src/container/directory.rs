@@ -88,6 +88,18 @@ impl Directory {
         }
     }
 
+    /// Makes the file `name` with the content `bytes` and `mode`. Nothing of it
+    /// stays open.
+    ///
+    /// # Errors
+    /// [`Error::Occupied`] if the name is taken; [`Error::System`].
+    pub fn write_new(&self, name: Name<'_>, bytes: &[u8], mode: Mode) -> Result<()> {
+        match self.open(name)? {
+            Some(found) => Err(self.occupied(name, found.kind())),
+            None => self.replace(name, None, bytes, mode),
+        }
+    }
+
     /// Makes the symbolic link `name` with the text `target`. Nothing happens
     /// if that very link is there.
     ///

@@ -93,6 +93,21 @@ impl ContainerRoot {
         directory.mount_point(name, source)
     }
 
+    /// The place at `path` for a mount that covers what is there. None if there
+    /// is nothing: nothing is made.
+    ///
+    /// # Errors
+    /// Those of [`Directory::existing_mount_point`].
+    pub fn existing_mount_point(&self, path: &Path, source: FileKind) -> Result<Option<Target>> {
+        let (parent, name) = split_leaf(path)?;
+        match self.root.lookup(parent)? {
+            Some(handle) if handle.kind() == FileKind::Directory => {
+                Directory::new(handle.into_fd(), parent).existing_mount_point(name, source)
+            }
+            Some(_) | None => Ok(None),
+        }
+    }
+
     /// Makes the symbolic link `path` with the text `target`. See
     /// [`Directory::symlink`].
     ///

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
 use nix::sys::stat::Mode;
+use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 
 use super::{Directory, Error, FileKind, Handle, Identity, Name, Result};
 
@@ -36,6 +37,21 @@ impl Target {
     #[must_use]
     pub fn shows(&self, identity: Identity) -> bool {
         self.existing == Some(identity)
+    }
+
+    /// Whether what is there lies in a tmpfs.
+    ///
+    /// # Errors
+    /// [`Error::System`] if the kernel does not tell.
+    pub fn is_tmpfs(&self) -> Result<bool> {
+        match fstatfs(&self.fd) {
+            Ok(found) => Ok(found.filesystem_type() == TMPFS_MAGIC),
+            Err(errno) => Err(Error::System {
+                action: "look at the file system of",
+                path: self.path(),
+                errno,
+            }),
+        }
     }
 
     /// The path of the target, for messages.
@@ -94,6 +110,19 @@ impl Directory {
             });
         }
         self.target(name, self.existing(name)?, source)
+    }
+
+    /// The place in this directory for a mount that covers what has the name.
+    /// None if nothing has it.
+    ///
+    /// # Errors
+    /// [`Error::LinkAtLeaf`] and [`Error::WrongKind`] as for
+    /// [`Self::mount_point`].
+    pub fn existing_mount_point(&self, name: Name<'_>, source: FileKind) -> Result<Option<Target>> {
+        let found = self.open(name)?;
+        found
+            .map(|found| self.target(name, found, source))
+            .transpose()
     }
 
     fn target(&self, name: Name<'_>, found: Handle, source: FileKind) -> Result<Target> {

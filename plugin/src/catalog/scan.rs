@@ -128,12 +128,7 @@ impl Found {
         }
     }
 
-    fn add(
-        &mut self,
-        device: Device,
-        class: &DeviceClass,
-        preparation: Option<Arc<Preparation>>,
-    ) {
+    fn add(&mut self, device: Device, class: &DeviceClass, preparation: Option<Arc<Preparation>>) {
         // Millions can be asked for by one class: beyond the first that does
         // not fit, they are only counted.
         if self.left_out > 0 {

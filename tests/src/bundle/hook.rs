@@ -56,6 +56,21 @@ impl HookCommand {
         Ok(hook.arg("--config").arg(&config).arg(stage.subcommand()))
     }
 
+    /// A hook that binds a directory of the host on one that the container has
+    /// already. The runtime refuses to do that for what lies in `/proc`, where a
+    /// driver has directories of its own that this machine lacks.
+    pub fn binding(source: &Path, target: &str) -> Self {
+        const SCRIPT: &str = r#"
+            state=$(cat)
+            field() { echo "$state" | sed "s/.*\"$1\": *\"*\([^\",}]*\).*/\1/"; }
+            exec nsenter --target "$(field pid)" --mount -- \
+                mount --bind "$1" "$(field bundle)/rootfs$2"
+        "#;
+        let shell = Self::new(Path::new("/bin/sh")).arg("-c").arg(SCRIPT);
+        let source = source.display().to_string();
+        shell.arg("sh").arg(&source).arg(target)
+    }
+
     /// Adds an argument.
     #[must_use]
     pub fn arg(mut self, argument: &str) -> Self {

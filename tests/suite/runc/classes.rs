@@ -11,7 +11,7 @@ use harness::binaries;
 use harness::bundle::{Bundle, HookCommand, Stage};
 use harness::captured::Captured;
 use harness::loader::{self, Loaded};
-use harness::probe::{Access, Kind, Questions};
+use harness::probe::{Access, Kind, Questions, Report};
 use harness::recorded_host::RecordedHost;
 use harness::rootfs::Rootfs;
 use serde_json::Value;
@@ -19,6 +19,9 @@ use serde_json::Value;
 use crate::lab::{Lab, asking, on_each_cgroup_version};
 
 on_each_cgroup_version!(every_class_is_injected_as_planned);
+
+/// Where the kernel's drivers tell of themselves.
+const DRIVERS: &str = "/proc/driver";
 
 /// A class, and a host that was recorded for it.
 struct Case {
@@ -125,8 +128,15 @@ impl Case {
         for path in places(steps).keys() {
             questions = questions.path(path);
         }
+        let masks: Vec<_> = steps.iter().filter(|s| s["action"] == "mask").collect();
+        for path in masks.iter().flat_map(|mask| hidden(&host, mask)) {
+            questions = questions.path(path);
+        }
         let bundle = self.bundle(&host, asking(&questions));
         let report = lab.probe(&bundle);
+        for mask in masks {
+            self.check_mask(&host, mask, &report);
+        }
         let places = places(steps);
         for (path, kind) in &places {
             let seen = report.path(path).unwrap();
@@ -180,13 +190,29 @@ impl Case {
     fn bundle(&self, host: &RecordedHost, command: Vec<String>) -> Bundle {
         let stage = Stage::CreateRuntime;
         let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
-        let mut builder = Bundle::builder(Rootfs::Glibc)
-            .hook(stage, hook)
-            .args(command);
+        let mut builder = Bundle::builder(Rootfs::Glibc).args(command);
+        // What the kernel's drivers would tell in the container.
+        let drivers = host.root().join(&DRIVERS[1..]);
+        if drivers.is_dir() {
+            builder = builder.hook(stage, HookCommand::binding(&drivers, DRIVERS));
+        }
+        builder = builder.hook(stage, hook);
         for (name, value) in self.request() {
             builder = builder.env(&name, &value);
         }
         builder.build().unwrap()
+    }
+
+    /// Of a masked directory there is what the plan says, and nothing else.
+    fn check_mask(&self, host: &RecordedHost, mask: &Value, report: &Report) {
+        for (path, text) in mask["files"].as_object().unwrap() {
+            let seen = report.path(path).unwrap().text.as_deref();
+            assert_eq!(seen, text.as_str(), "{}: {path}", self.name());
+        }
+        for path in hidden(host, mask) {
+            let seen = report.path(&path).unwrap().kind;
+            assert_eq!(seen, Kind::Missing, "{}: {path}", self.name());
+        }
     }
 
     /// Programs in the container load the libraries by their names.
@@ -217,6 +243,11 @@ fn places(steps: &[Value]) -> BTreeMap<PathBuf, Kind> {
                 let path = step["device"]["path"].as_str().unwrap();
                 (Path::new(path), Kind::CharacterDevice)
             }
+            "mask" => {
+                let files = step["files"].as_object().unwrap().keys();
+                places.extend(files.map(|path| (path.into(), Kind::File)));
+                (Path::new(step["path"].as_str().unwrap()), Kind::Directory)
+            }
             "directory" => (mount, Kind::Directory),
             "file" if mount.ends_with("socket") => (mount, Kind::Other),
             "file" | "library" => (mount, Kind::File),
@@ -225,6 +256,33 @@ fn places(steps: &[Value]) -> BTreeMap<PathBuf, Kind> {
         places.insert(path.to_path_buf(), kind);
     }
     places
+}
+
+/// The files of the host's directory that a container does not see.
+fn hidden(host: &RecordedHost, mask: &Value) -> Vec<String> {
+    let shown = mask["shown"].as_array().unwrap().iter();
+    let mut seen: Vec<&str> = shown.map(|m| m["destination"].as_str().unwrap()).collect();
+    seen.extend(
+        mask["files"]
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str),
+    );
+    let mut hidden = Vec::new();
+    let mut unseen = vec![mask["path"].as_str().unwrap().to_string()];
+    while let Some(path) = unseen.pop() {
+        if seen.contains(&path.as_str()) {
+            continue;
+        }
+        let Ok(entries) = fs::read_dir(host.root().join(&path[1..])) else {
+            hidden.push(path);
+            continue;
+        };
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        unseen.extend(names.map(|name| format!("{path}/{name}")));
+    }
+    hidden
 }
 
 /// A program that does what the step wants of it.

@@ -1,0 +1,93 @@
+//! Directories of which the container sees no more than is named.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use nix::sys::stat::Mode;
+
+use super::{ApplyError, nested};
+use crate::container::{ContainerRoot, FileKind, Name, Target};
+use crate::mount::{Mounter, Source, TmpfsOptions};
+
+/// A directory that is to be covered.
+pub(super) struct Mask {
+    /// The directory.
+    pub(super) path: PathBuf,
+    /// The files that lie in it, and what they say.
+    pub(super) files: BTreeMap<PathBuf, String>,
+    /// What of the host is seen in it, and where.
+    pub(super) shown: Vec<(Source, PathBuf)>,
+}
+
+/// Room for the texts; what is mounted has its own pages.
+const SIZE: u64 = 1 << 20;
+
+const DIRECTORY_MODE: Mode = Mode::from_bits_truncate(0o555);
+const FILE_MODE: Mode = Mode::from_bits_truncate(0o444);
+
+impl Mask {
+    /// Covers the directory, if the container has it and it is not covered
+    /// yet: a hook may run twice.
+    pub(super) fn attach(
+        self,
+        root: &ContainerRoot,
+        mounter: &mut Mounter,
+        label: Option<&str>,
+    ) -> Result<(), ApplyError> {
+        let Some(target) = root.existing_mount_point(&self.path, FileKind::Directory)? else {
+            return Ok(());
+        };
+        if self.is_there(root, &target)? {
+            return Ok(());
+        }
+        let options = TmpfsOptions {
+            size: SIZE,
+            mode: DIRECTORY_MODE,
+            label,
+        };
+        let staged = mounter.tmpfs(target, &options)?;
+        for (path, text) in &self.files {
+            let (directory, name) = nested::parent(staged.directory(), self.below(path))?;
+            directory.write_new(Name::new(&name)?, text.as_bytes(), FILE_MODE)?;
+        }
+        let mut mounts = Vec::with_capacity(self.shown.len());
+        for (source, path) in self.shown {
+            let below = path.strip_prefix(&self.path).unwrap_or(&path);
+            let (directory, name) = nested::parent(staged.directory(), below)?;
+            let target = directory.mount_point(Name::new(&name)?, source.kind())?;
+            mounts.push((source, target));
+        }
+        let tmpfs = staged.attach(mounter)?;
+        for (source, target) in mounts {
+            mounter.attach(source, &target)?;
+        }
+        Ok(tmpfs.set_read_only(mounter)?)
+    }
+
+    fn below<'p>(&self, path: &'p Path) -> &'p Path {
+        path.strip_prefix(&self.path).unwrap_or(path)
+    }
+
+    /// Whether a tmpfs is there already, with all that it should have. (The
+    /// directory itself may show the same things: of a container that shares the
+    /// host's processes, /proc is the host's.)
+    fn is_there(&self, root: &ContainerRoot, target: &Target) -> Result<bool, ApplyError> {
+        if !target.is_tmpfs()? {
+            return Ok(false);
+        }
+        for (source, path) in &self.shown {
+            let found = root.resolve(path)?;
+            if found.is_none_or(|found| found.identity() != source.identity()) {
+                return Ok(false);
+            }
+        }
+        for (path, text) in &self.files {
+            // A longer file is another one.
+            let found = root.read_file(path, text.len()).unwrap_or_default();
+            if found.as_deref() != Some(text.as_bytes()) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}

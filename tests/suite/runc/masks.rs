@@ -1,0 +1,211 @@
+//! Directories of which a container sees no more than is its own, such as what
+//! a driver tells in /proc about all of its devices.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use harness::bundle::{Bundle, BundleBuilder, HookCommand, Stage};
+use harness::demo_host::HostDirectory;
+use harness::mountinfo;
+use harness::probe::{Access, Kind, Questions, Report};
+use harness::rootfs::Rootfs;
+
+use crate::lab::{Lab, asking, on_each_cgroup_version};
+use crate::tree::listing;
+
+on_each_cgroup_version!(
+    only_the_devices_own_files_are_seen,
+    without_newer_calls_no_more_is_seen,
+    a_user_namespace_sees_no_more,
+    a_shared_root_leaks_no_mask,
+    a_second_call_covers_nothing_again,
+    where_nothing_is_nothing_is_made,
+    a_link_in_the_place_is_refused
+);
+
+const CLASS: &str = r#"
+    version = 1
+    resource = "example.com/chip"
+    [request]
+    env = "CHIP_VISIBLE_DEVICES"
+    [[discover]]
+    path = "/proc/driver/chips/{index:number}"
+    [device]
+    id = "chip-{index}"
+    index = "{index}"
+    shows = ["/proc/driver/chips/{index}"]
+    [[edits]]
+    masks = [{ path = "/proc/driver/chips", copies = [
+      "/proc/driver/chips/version",
+      { path = "/proc/driver/chips/params", set = { Modify = "0" } },
+      { path = "/proc/driver/chips/registry", optional = true },
+    ] }]
+"#;
+
+const PLACE: &str = "/proc/driver/chips";
+
+/// A host whose driver tells of two chips.
+fn host(class: &str) -> HostDirectory {
+    let host = HostDirectory::new().unwrap();
+    host.add_class("chips", class).unwrap();
+    for (path, text) in [
+        ("version", "1.0\n"),
+        ("params", "Modify: 1\nMode: 438\n"),
+        ("secret", "of the host\n"),
+        ("0/info", "serial 0\n"),
+        ("1/info", "serial 1\n"),
+    ] {
+        host.add_file(&format!("{PLACE}/{path}"), text).unwrap();
+    }
+    host
+}
+
+fn hook(host: &HostDirectory) -> HookCommand {
+    HookCommand::boathook(Stage::CreateRuntime, &host.config_file()).unwrap()
+}
+
+/// A container whose /proc has the driver's directory, and that gets chip 1.
+fn container(host: &HostDirectory, hook: HookCommand) -> BundleBuilder {
+    let driver = HookCommand::binding(&host.root().join("proc/driver"), "/proc/driver");
+    Bundle::builder(Rootfs::Busybox)
+        .hook(Stage::CreateRuntime, driver)
+        .hook(Stage::CreateRuntime, hook)
+        .env("CHIP_VISIBLE_DEVICES", "1")
+        .args(asking(&questions()))
+}
+
+fn questions() -> Questions {
+    ["", "/version", "/params", "/secret", "/0", "/1", "/1/info"]
+        .iter()
+        .fold(Questions::new(), |questions, below| {
+            questions.path(format!("{PLACE}{below}"))
+        })
+}
+
+fn assert_masked(report: &Report) {
+    let at = |below: &str| report.path(format!("{PLACE}{below}")).unwrap();
+    let entries = at("").entries.as_deref().unwrap();
+    assert_eq!(entries, ["1", "params", "version"]);
+    assert_eq!(at("/version").text.as_deref(), Some("1.0\n"));
+    assert_eq!(
+        at("/params").text.as_deref(),
+        Some("Modify: 0\nMode: 438\n")
+    );
+    assert_eq!(at("/1/info").text.as_deref(), Some("serial 1\n"));
+    for hidden in ["/secret", "/0"] {
+        assert_eq!(at(hidden).kind, Kind::Missing, "{hidden}");
+    }
+    for read_only in ["/params", "/1/info"] {
+        assert_ne!(at(read_only).write, Access::Granted, "{read_only}");
+    }
+    for place in [PLACE.to_owned(), format!("{PLACE}/1")] {
+        let mount = report.mount_at(place).unwrap();
+        let options = ["ro", "nosuid", "nodev"];
+        assert!(options.iter().all(|has| mount.has(has)), "{mount:?}");
+    }
+}
+
+fn only_the_devices_own_files_are_seen(lab: &Lab) {
+    let host = host(CLASS);
+    let bundle = container(&host, hook(&host)).build().unwrap();
+    assert_masked(&lab.probe(&bundle));
+    // The host's own directory is as it was.
+    let params = fs::read_to_string(host.root().join("proc/driver/chips/params")).unwrap();
+    assert_eq!(params, "Modify: 1\nMode: 438\n");
+}
+
+fn without_newer_calls_no_more_is_seen(lab: &Lab) {
+    let host = host(CLASS);
+    for calls in [
+        ["mount_setattr", "openat2"].as_slice(),
+        &["open_tree", "move_mount", "fsopen", "fsmount", "fsconfig"],
+    ] {
+        let hook = hook(&host).without_syscalls("ENOSYS", calls).unwrap();
+        let bundle = container(&host, hook).build().unwrap();
+        assert_masked(&lab.probe(&bundle));
+    }
+}
+
+fn a_user_namespace_sees_no_more(lab: &Lab) {
+    let host = host(CLASS);
+    let bundle = container(&host, hook(&host))
+        .user_namespace()
+        .build()
+        .unwrap();
+    assert_masked(&lab.probe(&bundle));
+}
+
+fn a_shared_root_leaks_no_mask(lab: &Lab) {
+    let host = host(CLASS);
+    let bundle = container(&host, hook(&host))
+        .rootfs_propagation("shared")
+        .build()
+        .unwrap();
+    let running = lab.runc.create(&bundle).unwrap();
+    let mounts = mountinfo::of_self().unwrap();
+    let leaked = mounts
+        .iter()
+        .filter(|mount| mount.mount_point.ends_with(&PLACE[1..]));
+    assert_eq!(leaked.count(), 0);
+    drop(running);
+    lab.assert_nothing_left(&bundle);
+}
+
+fn a_second_call_covers_nothing_again(lab: &Lab) {
+    let host = host(CLASS);
+    let bundle = container(&host, hook(&host))
+        .hook(Stage::CreateRuntime, hook(&host))
+        .build()
+        .unwrap();
+    let report = lab.probe(&bundle);
+    assert_masked(&report);
+    let covering = report
+        .mounts
+        .iter()
+        .filter(|mount| mount.mount_point.to_str() == Some(PLACE));
+    assert_eq!(covering.count(), 1);
+}
+
+/// A container without the driver's directory, as one without /proc.
+fn where_nothing_is_nothing_is_made(lab: &Lab) {
+    let host = host(CLASS);
+    let bundle = Bundle::builder(Rootfs::Busybox)
+        .hook(Stage::CreateRuntime, hook(&host))
+        .env("CHIP_VISIBLE_DEVICES", "1")
+        .args(asking(&questions()))
+        .build()
+        .unwrap();
+    let report = lab.probe(&bundle);
+    assert_eq!(report.path(PLACE).unwrap().kind, Kind::Missing);
+    assert!(report.mount_at(PLACE).is_none());
+}
+
+/// A hostile image, and a class that masks a directory outside of /proc.
+fn a_link_in_the_place_is_refused(lab: &Lab) {
+    let host = host(
+        r#"
+        version = 1
+        resource = "example.com/chip"
+        request = { env = "CHIP_VISIBLE_DEVICES" }
+        discover = [{ count = 1 }]
+        device = { id = "chip-{index}" }
+        edits = [{ masks = ["/opt/chips"] }]
+    "#,
+    );
+    let victim = harness::scratch::directory("victim").unwrap();
+    fs::write(victim.path().join("file"), "the host's own").unwrap();
+    let before = listing(victim.path());
+    let bundle = Bundle::builder(Rootfs::Busybox)
+        .hook(Stage::CreateRuntime, hook(&host))
+        .env("CHIP_VISIBLE_DEVICES", "all")
+        .args(["true"])
+        .build()
+        .unwrap();
+    fs::create_dir_all(bundle.in_rootfs("/opt")).unwrap();
+    symlink(victim.path(), bundle.in_rootfs("/opt/chips")).unwrap();
+    let ran = lab.runc.run(&bundle).unwrap();
+    assert!(!ran.status.success());
+    assert!(ran.stderr.contains("/opt/chips"), "{}", ran.stderr);
+    assert_eq!(listing(victim.path()), before);
+    lab.assert_nothing_left(&bundle);
+}
