@@ -58,7 +58,7 @@ pub enum Text {
         /// Absolute, or relative to what the source's path matched.
         file: Template,
         /// Take the value of the line `key: value` or `key value`.
-        key: Option<String>,
+        key: Option<Template>,
     },
     /// Made of attributes that are known already.
     Value(Template),
@@ -70,7 +70,7 @@ pub enum Text {
 #[derive(Debug, Clone)]
 pub struct Says {
     /// Some line `key: value` or `key value`; without it the file as a whole.
-    pub key: Option<String>,
+    pub key: Option<Template>,
     /// The wanted values, by template: one of them.
     pub values: Vec<Template>,
 }
@@ -94,16 +94,20 @@ impl AttributeSource {
 
     /// The templates that are filled in to read it.
     pub(super) fn templates(&self) -> impl Iterator<Item = &Template> {
-        let main: &[Template] = match &self.origin {
-            Origin::Text {
-                text:
-                    Text::File { file: template, .. } | Text::Value(template) | Text::RealPath(template),
-                ..
-            }
-            | Origin::Link { link: template, .. } => std::slice::from_ref(template),
-            Origin::Path { says, .. } => says.as_ref().map_or(&[], |says| &says.values),
+        let (main, key): (&[Template], _) = match &self.origin {
+            Origin::Text { text, .. } => match text {
+                Text::File { file, key } => (std::slice::from_ref(file), key.as_ref()),
+                Text::Value(template) | Text::RealPath(template) => {
+                    (std::slice::from_ref(template), None)
+                }
+            },
+            Origin::Link { link, .. } => (std::slice::from_ref(link), None),
+            Origin::Path { says, .. } => match says {
+                Some(says) => (&says.values, says.key.as_ref()),
+                None => (&[], None),
+            },
         };
-        main.iter().chain(&self.default)
+        main.iter().chain(key).chain(&self.default)
     }
 }
 
@@ -112,7 +116,7 @@ impl AttributeSource {
 struct RawAttributeSource {
     name: Option<AttributeName>,
     file: Option<Template>,
-    key: Option<String>,
+    key: Option<Template>,
     regex: Option<String>,
     value: Option<Template>,
     real_path: Option<Template>,

@@ -122,7 +122,8 @@ fn read_text(
             let Some(key) = key else {
                 return Ok((path, text));
             };
-            let value = keyed_values(&text, key).next().map(str::to_owned);
+            let key = key.fill(known)?;
+            let value = keyed_values(&text, &key).next().map(str::to_owned);
             match value {
                 Some(value) => Ok((path, value)),
                 None => Err(Unread::NoValue {
@@ -144,13 +145,15 @@ fn first_path(
 ) -> Result<Attributes, Unread> {
     let limit = if says.is_some() { MAX_DEVICES } else { 1 };
     let found = search::matches(path, known, host, limit).unwrap_or_default();
+    let key = says.and_then(|says| says.key.as_ref());
+    let key = key.map(|key| key.fill(known)).transpose()?;
     let mut wanted = Vec::new();
     for value in says.iter().flat_map(|says| &says.values) {
         wanted.push(value.fill(known)?);
     }
-    let mut found = found.into_iter().filter(|found| {
-        says.is_none_or(|says| file_says(&found.path, says.key.as_deref(), &wanted, host))
-    });
+    let mut found = found
+        .into_iter()
+        .filter(|found| says.is_none() || file_says(&found.path, key.as_deref(), &wanted, host));
     found
         .next()
         .map(|found| found.attributes)
