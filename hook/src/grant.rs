@@ -96,16 +96,38 @@ struct Wanted {
     request: Request,
 }
 
+/// What a container asks for.
+struct Requests {
+    wanted: Vec<Wanted>,
+    /// Class files that can't be read. What they are for is not known, and no
+    /// reason to keep a container from starting: there are many that have
+    /// nothing to do with devices.
+    unreadable: Vec<FileError>,
+}
+
 /// The plan for a container. One that asks for nothing gets an empty plan,
 /// and not even its classes are read.
 ///
 /// # Errors
 /// The container asks for something that it can't have in full.
 pub fn plan_for(bundle: &Bundle, config: &Config) -> Result<InjectionPlan, GrantError> {
-    let wanted = requests(bundle, config)?;
-    if wanted.is_empty() {
-        return Ok(InjectionPlan::default());
-    }
+    let Requests { wanted, unreadable } = requests(bundle, config)?;
+    let mut plan = match wanted.is_empty() {
+        true => InjectionPlan::default(),
+        false => plan_of(&wanted, bundle, config)?,
+    };
+    let unreadable = unreadable
+        .iter()
+        .map(|error| format!("class left out: {error}"));
+    plan.warnings.extend(unreadable);
+    Ok(plan)
+}
+
+fn plan_of(
+    wanted: &[Wanted],
+    bundle: &Bundle,
+    config: &Config,
+) -> Result<InjectionPlan, GrantError> {
     let host = open_root("the host's root", &config.host_root)?;
     let authority = trust::authority(&Origin::of(bundle)?, &config.trust)?;
     let found: Vec<(Inventory, FoundEdits)> = wanted
@@ -138,18 +160,25 @@ pub fn open_root(what: &'static str, path: &Path) -> Result<RealHost, GrantError
     })
 }
 
-fn requests(bundle: &Bundle, config: &Config) -> Result<Vec<Wanted>, GrantError> {
+fn requests(bundle: &Bundle, config: &Config) -> Result<Requests, GrantError> {
     let annotations = trust::own_annotations(bundle)?;
     let annotated = |key: &str| annotations.get(key).map(String::as_str);
-    // A file that can't be read could be the class of any variable here: there
-    // is no container of which it is known that it asks for nothing of it.
-    let sources = load::sources(&config.classes)?;
+    let (mut sources, mut unreadable) = (Vec::new(), Vec::new());
+    for source in load::each_source(&config.classes)? {
+        match source {
+            Ok(source) => sources.push(source),
+            Err(error) => unreadable.push(error),
+        }
+    }
     let names = annotations
         .keys()
         .filter_map(|key| key.strip_prefix(ANNOTATION_PREFIX));
     for name in names {
         if !sources.iter().any(|source| source.name.as_str() == name) {
-            return Err(GrantError::UnknownClass(device_class::name::excerpt(name)));
+            return Err(match unreadable.pop() {
+                Some(error) => error.into(),
+                None => GrantError::UnknownClass(device_class::name::excerpt(name)),
+            });
         }
     }
     let mut wanted: Vec<Wanted> = Vec::new();
@@ -175,7 +204,7 @@ fn requests(bundle: &Bundle, config: &Config) -> Result<Vec<Wanted>, GrantError>
         }
         wanted.push(Wanted { class, request });
     }
-    Ok(wanted)
+    Ok(Requests { wanted, unreadable })
 }
 
 fn look_up(

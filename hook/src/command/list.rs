@@ -62,13 +62,22 @@ impl Listed {
     }
 }
 
-/// Prints every device of every class.
+/// Prints every device of every class. A class file that can't be used is told
+/// of, and is no reason to keep silent of the others.
 pub(super) fn run(json: bool, config: &Config) -> Result<ExitCode, CommandError> {
     let host = grant::open_root("the host's root", &config.host_root)?;
     let mut listed = Vec::new();
     let mut empty = Vec::new();
-    for source in load::sources(&config.classes)? {
-        let class = source.parse()?;
+    let mut code = ExitCode::Success;
+    for source in load::each_source(&config.classes)? {
+        let class = match source.and_then(|source| source.parse()) {
+            Ok(class) => class,
+            Err(error) => {
+                tracing::error!("class left out: {error}");
+                code = ExitCode::Config;
+                continue;
+            }
+        };
         let inventory = discover::devices(&class, &host);
         for warning in &inventory.warnings {
             tracing::warn!("class {}: {warning}", class.name);
@@ -86,7 +95,7 @@ pub(super) fn run(json: bool, config: &Config) -> Result<ExitCode, CommandError>
     let mut out = io::stdout().lock();
     if json {
         writeln!(out, "{}", serde_json::to_string_pretty(&listed)?)?;
-        return Ok(ExitCode::Success);
+        return Ok(code);
     }
     let head = ["CLASS", "DEVICE", "RESOURCE", "HEALTH", "NUMA", "NODES"].map(str::to_owned);
     let rows: Vec<_> = [head]
@@ -97,5 +106,5 @@ pub(super) fn run(json: bool, config: &Config) -> Result<ExitCode, CommandError>
     if !empty.is_empty() {
         writeln!(out, "\nno devices of {}", empty.join(", "))?;
     }
-    Ok(ExitCode::Success)
+    Ok(code)
 }

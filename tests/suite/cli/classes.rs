@@ -1,8 +1,11 @@
 //! Class files that cannot be used.
 
-use harness::demo_host::{DemoHost, HostDirectory};
+use std::collections::HashMap;
 
-use super::{assert_refused, boathook, bundle, code, state};
+use harness::demo_host::{DemoHost, HostDirectory};
+use serde_json::json;
+
+use super::{assert_refused, boathook, bundle, bundle_of, code, state};
 
 const GOOD: &str = r#"version = 1
 description = "for tests"
@@ -51,18 +54,23 @@ fn a_class_file_with_an_error_is_refused_by_its_line() {
         host.add_class("thing", &GOOD.replacen(part, replacement, 1))
             .unwrap();
         let place = format!("thing.toml{line}");
-        let words = [words, &[place.as_str()]].concat();
+        let words = &[words, &[place.as_str()]].concat()[..];
         assert_refused(
             &boathook(&host, &["class", "check", file], b""),
             code::CONFIG,
-            &words,
+            words,
         );
-        assert_refused(&boathook(&host, &["list"], b""), code::CONFIG, &words);
+        let listed = boathook(&host, &["list"], b"");
+        assert_eq!(listed.status.code(), Some(code::CONFIG));
+        for word in words {
+            assert!(listed.stderr.contains(word), "{word}: {}", listed.stderr);
+        }
+        assert!(listed.stdout.contains("npu-63"), "{}", listed.stdout);
 
         let asking = bundle(&[("THING_VISIBLE_DEVICES", "all")]);
         let input = state(asking.path()).to_string();
         let ran = boathook(&host, &["prestart"], input.as_bytes());
-        assert_refused(&ran, code::CONFIG, &words);
+        assert_refused(&ran, code::CONFIG, words);
     }
 }
 
@@ -86,6 +94,29 @@ fn a_broken_class_hinders_nobody_who_does_not_ask_for_it() {
             "{env:?}: {}",
             ran.stderr
         );
+    }
+}
+
+/// A node has many containers that have nothing to do with devices.
+#[test]
+fn a_class_that_can_not_be_read_hinders_only_who_names_it() {
+    let host = HostDirectory::new().unwrap();
+    std::fs::create_dir(host.classes().join("thing.toml")).unwrap();
+    for annotations in [vec![], vec![("devices.boathook.dev/thing", "thing-0")]] {
+        let bundle = bundle_of(&json!({
+            "ociVersion": "1.0.2",
+            "root": {"path": "rootfs"},
+            "annotations": annotations.iter().copied().collect::<HashMap<_, _>>(),
+        }));
+        let input = state(bundle.path()).to_string();
+        let ran = boathook(&host, &["prestart"], input.as_bytes());
+        let said = "thing.toml: can't be read: Is a directory";
+        assert!(ran.stderr.contains(said), "{}", ran.stderr);
+        let wanted = match annotations.is_empty() {
+            true => code::SUCCESS,
+            false => code::CONFIG,
+        };
+        assert_eq!(ran.status.code(), Some(wanted), "{}", ran.stderr);
     }
 }
 

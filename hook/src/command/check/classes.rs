@@ -3,6 +3,7 @@
 use device_class::config::Config;
 use device_class::discover::{self, Inventory};
 use device_class::load::{self, ClassSource};
+use device_class::strict_toml::FileError;
 
 use super::{Finding, Verdict};
 use crate::grant;
@@ -13,7 +14,7 @@ pub(super) fn check(config: &Config) -> Vec<Finding> {
         Ok(host) => host,
         Err(problem) => return error(problem.to_string()),
     };
-    let sources = match load::sources(&config.classes) {
+    let sources = match load::each_source(&config.classes) {
         Ok(sources) => sources,
         Err(problem) => return error(problem.to_string()),
     };
@@ -26,14 +27,17 @@ pub(super) fn check(config: &Config) -> Vec<Finding> {
         let text = format!("no class file in {}", directories.join(" or "));
         return vec![Finding::new(Verdict::Warning, "classes", text)];
     }
-    let one = |source: &ClassSource| {
-        let subject = format!("class {}", source.name);
-        match source.parse() {
+    let one = |source: Result<ClassSource, FileError>| {
+        let subject = match &source {
+            Ok(source) => format!("class {}", source.name),
+            Err(_) => "classes".to_owned(),
+        };
+        match source.and_then(|source| source.parse()) {
             Ok(class) => found(subject, &discover::devices(&class, &host)),
             Err(problem) => vec![Finding::new(Verdict::Error, subject, problem.to_string())],
         }
     };
-    sources.iter().flat_map(one).collect()
+    sources.into_iter().flat_map(one).collect()
 }
 
 fn found(subject: String, inventory: &Inventory) -> Vec<Finding> {
