@@ -12,8 +12,10 @@ pub const HANDLER: &str = "boathook";
 pub const ANNOTATIONS: &str = "devices.boathook.dev/*";
 
 /// How long an engine lets the hook run, in seconds. Without a limit a hook
-/// that hangs would hold its container for ever.
-pub const HOOK_TIMEOUT: u32 = 30;
+/// that hangs would hold its container for ever. It is more than preparing
+/// devices may take (`[prepare]` of a class), and less than the 120 s that the
+/// kubelet gives a container's start.
+pub const HOOK_TIMEOUT: u32 = 110;
 
 /// What is to be written into an engine's configuration.
 #[derive(Debug, Clone)]

@@ -29,7 +29,7 @@ pub use health::{FileRule, HealthCheck};
 pub use mask::{CopiedFile, Mask};
 pub(crate) use mention::mentions;
 pub use path_template::{PathTemplate, PathTemplateError};
-pub use prepare::{MAX_PRE_START, Prepare, Timeout, When};
+pub use prepare::{MAX_CONTAINER_START, MAX_PRE_START, Prepare, Timeout, When};
 pub use request::{PairSpec, RequestSpec, RequirementSpec};
 pub use schema::JSON_SCHEMA;
 pub use sharing::{MAX_REPLICAS, ReplicaCount, SHARED_SUFFIX, Sharing};

@@ -49,7 +49,12 @@ pub enum When {
 /// `KubeletPreStartContainerRPCTimeoutInSecs`).
 pub const MAX_PRE_START: Duration = Duration::from_secs(30);
 
-/// A time in seconds, from 1 to 3600.
+/// The longest that all programs for one container may take together at
+/// [`When::ContainerStart`]. The kubelet gives a container's start 120 s
+/// (`runtimeRequestTimeout`), and the reason should be heard before.
+pub const MAX_CONTAINER_START: Duration = Duration::from_secs(100);
+
+/// A time in seconds, from 1 to those of [`MAX_CONTAINER_START`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "i64")]
 pub struct Timeout(Duration);
@@ -65,9 +70,10 @@ impl TryFrom<i64> for Timeout {
     type Error = String;
 
     fn try_from(seconds: i64) -> Result<Self, String> {
+        const MOST: u64 = MAX_CONTAINER_START.as_secs();
         match u64::try_from(seconds) {
-            Ok(seconds @ 1..=3600) => Ok(Timeout(Duration::from_secs(seconds))),
-            _ => Err(format!("{seconds} seconds are not from 1 to 3600")),
+            Ok(seconds @ 1..=MOST) => Ok(Timeout(Duration::from_secs(seconds))),
+            _ => Err(format!("{seconds} seconds are not from 1 to {MOST}")),
         }
     }
 }

@@ -2,15 +2,17 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use device_class::class::MAX_CONTAINER_START;
 use device_class::plan::{Action, InjectionPlan};
 
 use super::ApplyError;
 
 /// Prepares the devices of a plan, one after the other, on the host whose root
-/// is at `root`.
+/// is at `root`. All together have [`MAX_CONTAINER_START`].
 pub(super) fn run(plan: &InjectionPlan, root: &Path) -> Result<(), ApplyError> {
+    let end = Instant::now() + MAX_CONTAINER_START;
     for step in &plan.steps {
         if let Action::Prepare(preparation) = &step.action {
             // The host is trusted: its paths are looked up as its own programs
@@ -18,7 +20,8 @@ pub(super) fn run(plan: &InjectionPlan, root: &Path) -> Result<(), ApplyError> {
             let program = preparation.program.strip_prefix("/");
             let mut command = Command::new(root.join(program.unwrap_or(&preparation.program)));
             command.args(&preparation.arguments);
-            let limit = Duration::from_secs(preparation.timeout);
+            let limit = Duration::from_secs(preparation.timeout)
+                .min(end.saturating_duration_since(Instant::now()));
             preparation
                 .run(command, limit, root)
                 .map_err(|error| ApplyError::from(error).why(&step.why))?;

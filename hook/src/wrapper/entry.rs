@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use device_class::class::MAX_CONTAINER_START;
 use device_class::plan::{Action, InjectionPlan};
 use serde::Deserialize;
 use serde_json::json;
@@ -14,8 +15,10 @@ use super::json::{self, EditError};
 const FILE_NAME: &str = "boathook";
 
 /// How long a runtime lets the hook run, in seconds. Without a limit a hook
-/// that hangs would hold its container for ever.
-const TIMEOUT: u32 = 30;
+/// that hangs would hold its container for ever. It is more than preparing
+/// devices may take, and less than the kubelet waits.
+const TIMEOUT: u32 = 110;
+const _: () = assert!(TIMEOUT as u64 > MAX_CONTAINER_START.as_secs());
 
 /// The hook's environment. runc would fill an empty one with its own.
 const ENV: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -153,7 +156,7 @@ mod tests {
             "path": "/opt/boathook/1/boathook",
             "args": ["boathook", "prestart"],
             "env": [ENV],
-            "timeout": 30,
+            "timeout": 110,
         }]);
         let rules = json!([
             {"allow": false, "access": "rwm"},

@@ -22,7 +22,7 @@ fn the_hook_is_the_one_beside_the_wrapper() {
         "path": binaries::program("boathook").unwrap(),
         "args": ["boathook", "--config", lab.host.config_file(), "prestart"],
         "env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
-        "timeout": 30,
+        "timeout": runtime_config::HOOK_TIMEOUT,
     });
     let mut expected = config("npu-3");
     expected["hooks"] = json!({"prestart": [hook]});
@@ -60,7 +60,7 @@ fn nothing_else_is_changed() {
     let (before, rest) = written.split_once("\"prestart\": [").unwrap();
     let (entry, after) = rest.split_once("]}, \"a\"").unwrap();
     assert_eq!(format!("{before}\"prestart\": []}}, \"a\"{after}"), text);
-    assert_eq!(parsed(entry)["timeout"], 30);
+    assert_eq!(parsed(entry)["timeout"], runtime_config::HOOK_TIMEOUT);
 }
 
 /// Every way to say where the bundle is, the working directory included.
