@@ -361,6 +361,11 @@ fn class_files_that_contradict_themselves_are_refused() {
             "health = [{ file = \"x\", below = 5, again_below = 9 }], numa =",
             "a health check is",
         ),
+        (
+            "numa =",
+            "health = [{ file = \"x\", advances_within = 5, steady_for = 9 }], numa =",
+            "`steady_for` goes with neither",
+        ),
     ] {
         let text = CHIPS.replacen(part, by, 1);
         assert_ne!(text, CHIPS, "{part}");

@@ -11,7 +11,18 @@ use crate::template::Template;
 /// One entry of `health`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, try_from = "RawHealthCheck")]
-pub enum HealthCheck {
+pub struct HealthCheck {
+    /// What has to hold.
+    pub test: HealthTest,
+    /// A change of its outcome counts when it has lasted so long: a device that
+    /// flickers stays what it was. [`crate::discover::HealthMemory`] keeps the
+    /// time.
+    pub steady_for: Option<Duration>,
+}
+
+/// What has to hold.
+#[derive(Debug, Clone)]
+pub enum HealthTest {
     /// Some path matches.
     Exists(PathPattern),
     /// A file says the right thing.
@@ -53,6 +64,7 @@ struct RawHealthCheck {
     below: Option<i64>,
     again_below: Option<i64>,
     advances_within: Option<u32>,
+    steady_for: Option<u32>,
 }
 
 impl TryFrom<RawHealthCheck> for HealthCheck {
@@ -67,6 +79,7 @@ impl TryFrom<RawHealthCheck> for HealthCheck {
             below,
             again_below,
             advances_within,
+            steady_for,
         } = raw;
         let again_fits = match (below, again_below) {
             (Some(limit), Some(again)) => again <= limit,
@@ -86,16 +99,22 @@ impl TryFrom<RawHealthCheck> for HealthCheck {
             below,
             advances,
         ];
-        let mut rules = rules.into_iter().flatten();
-        match (exists, file, rules.next(), rules.next()) {
-            (Some(pattern), None, None, None) if again_fits => Ok(HealthCheck::Exists(pattern)),
-            (None, Some(file), Some(rule), None) if again_fits => {
-                Ok(HealthCheck::File { file, rule })
-            }
-            _ => Err(
-                "a health check is `exists`, or `file` with one of `equals`, `differs`, `below` \
-                 (and a lower `again_below`), `advances_within`",
-            ),
+        // These two have a patience of their own.
+        if steady_for.is_some() && (again_below.is_some() || advances_within.is_some()) {
+            return Err("`steady_for` goes with neither `again_below` nor `advances_within`");
         }
+        let mut rules = rules.into_iter().flatten();
+        let test = match (exists, file, rules.next(), rules.next()) {
+            (Some(pattern), None, None, None) if again_fits => HealthTest::Exists(pattern),
+            (None, Some(file), Some(rule), None) if again_fits => HealthTest::File { file, rule },
+            _ => {
+                return Err(
+                    "a health check is `exists`, or `file` with one of `equals`, `differs`, \
+                     `below` (and a lower `again_below`), `advances_within`",
+                );
+            }
+        };
+        let steady_for = steady_for.map(|seconds| Duration::from_secs(seconds.into()));
+        Ok(HealthCheck { test, steady_for })
     }
 }

@@ -25,7 +25,7 @@ pub use allocate::{Allocate, CdiTemplate, CdiTemplateError, Preference};
 pub use attribute::{AttributeSource, Origin, Says, Text};
 pub use condition::{Condition, Expectation};
 pub use edits::{Access, Directory, Edits, File, Library, Node, NodeMode, SoName, SoNameTemplate};
-pub use health::{FileRule, HealthCheck};
+pub use health::{FileRule, HealthCheck, HealthTest};
 pub use mask::{CopiedFile, Mask};
 pub(crate) use mention::mentions;
 pub use path_template::{PathTemplate, PathTemplateError};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::attribute::AttributeSource;
 use super::condition::Condition;
-use super::health::HealthCheck;
+use super::health::HealthTest;
 use super::{
     CdiTemplate, ClassSpec, Edits, MAX_PRE_START, Mask, Node, PathTemplate, Prepare, Sharing,
     Source, When,
@@ -174,7 +174,7 @@ fn check_device(spec: &ClassSpec, source: &Source, known: &Known) -> Result<(), 
     }
     known.check_preparation(spec)?;
     for check in device.health.iter().chain(&source.health) {
-        if let HealthCheck::File { file, .. } = check {
+        if let HealthTest::File { file, .. } = &check.test {
             known.serve(file)?;
         }
     }

@@ -1,13 +1,14 @@
 //! Whether a device can be given to a container.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 use super::source::Candidate;
 use super::{FoundNode, Presence, attributes, search};
-use crate::class::{FileRule, HealthCheck};
+use crate::class::{FileRule, HealthCheck, HealthTest};
 use crate::host::{HostView, MAX_ATTRIBUTE};
 use crate::name::excerpt;
+use crate::pattern::PathPattern;
 
 /// Whether a device can be given to a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,30 +41,45 @@ impl std::fmt::Display for Health {
 /// What has to be compared with earlier looks: see [`super::HealthMemory`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
-    /// The file.
-    pub path: PathBuf,
-    /// The number in it.
-    pub number: i64,
+    /// Which of the class's checks it is of.
+    pub check: usize,
+    /// What was read, for people: a file, or a pattern.
+    pub of: String,
     /// What has to hold over time.
     pub rule: OverTime,
 }
 
-/// What has to hold for a number over time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What has to hold over time.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OverTime {
-    /// Once it was too high, it has to fall well below.
+    /// Once a number was too high, it has to fall well below.
     Recovers {
+        /// The number.
+        number: i64,
         /// The first number that is too high.
         limit: i64,
         /// Below this it is all right again.
         again_below: i64,
     },
-    /// It changes at least this often.
-    AdvancesWithin(Duration),
+    /// A number changes at least this often.
+    Advances {
+        /// The number.
+        number: i64,
+        /// The longest time without a change.
+        within: Duration,
+    },
+    /// A new outcome counts when it has lasted so long.
+    Steady {
+        /// The outcome at this look.
+        fault: Option<String>,
+        /// How long it has to last.
+        lasting: Duration,
+    },
 }
 
-/// The health at one look, and what is to be remembered. The first fault
-/// decides: a node that can't be given, then the checks.
+/// The health at one look, as far as that can tell, and what is to be judged
+/// by a memory. The first fault decides: a node that can't be given, then the
+/// checks.
 pub(super) fn of<'a>(
     checks: impl Iterator<Item = &'a HealthCheck>,
     nodes: &[FoundNode],
@@ -75,8 +91,15 @@ pub(super) fn of<'a>(
         Presence::Found(_) | Presence::Optional => None,
     });
     let mut readings = Vec::new();
-    let mut faults = checks.filter_map(|check| test(check, candidate, host, &mut readings).err());
-    let fault = unfit.or_else(|| faults.next());
+    let mut fault = unfit;
+    for (number, check) in checks.enumerate() {
+        let (of, rule, failed) = look(check, candidate, host);
+        readings.extend(rule.map(|rule| {
+            let check = number;
+            Reading { check, of, rule }
+        }));
+        fault = fault.or(failed);
+    }
     let health = match fault {
         None => Health::Healthy,
         Some(reason) => Health::Unhealthy { reason },
@@ -84,56 +107,69 @@ pub(super) fn of<'a>(
     (health, readings)
 }
 
-/// Tests one check; its error is the fault, for people.
-fn test(
+/// What one check looks at, what of it is to be judged over time, and what is
+/// wrong whatever was before.
+fn look(
     check: &HealthCheck,
     candidate: &Candidate,
     host: &dyn HostView,
-    readings: &mut Vec<Reading>,
-) -> Result<(), String> {
-    let (file, rule) = match check {
-        HealthCheck::File { file, rule } => (file, rule),
-        HealthCheck::Exists(pattern) => {
-            let there = search::any(pattern, &candidate.attributes, host);
-            return there
-                .then_some(())
-                .ok_or_else(|| format!("{pattern} is not there"));
+) -> (String, Option<OverTime>, Option<String>) {
+    let (of, (rule, fault)) = match &check.test {
+        HealthTest::Exists(pattern) => {
+            let fault = exists(pattern, candidate, host).err();
+            (pattern.to_string(), (None, fault))
+        }
+        HealthTest::File { file, rule } => {
+            let base = candidate.path.as_deref();
+            match attributes::located(file, base, &candidate.attributes) {
+                Ok(path) => (path.display().to_string(), read(&path, rule, host)),
+                Err(error) => (file.to_string(), (None, Some(error.to_string()))),
+            }
         }
     };
-    let base = candidate.path.as_deref();
-    let path = attributes::located(file, base, &candidate.attributes)
-        .map_err(|error| error.to_string())?;
-    let bytes = host
-        .read(&path, MAX_ATTRIBUTE)
-        .map_err(|error| format!("{} can't be read: {error}", path.display()))?;
-    let text = String::from_utf8_lossy(&bytes);
+    match check.steady_for {
+        Some(lasting) => (of, Some(OverTime::Steady { fault, lasting }), None),
+        None => (of, rule, fault),
+    }
+}
+
+fn exists(pattern: &PathPattern, candidate: &Candidate, host: &dyn HostView) -> Result<(), String> {
+    match search::any(pattern, &candidate.attributes, host) {
+        true => Ok(()),
+        false => Err(format!("{pattern} is not there")),
+    }
+}
+
+/// What a file says: what of it is to be judged over time, and what is wrong.
+fn read(path: &Path, rule: &FileRule, host: &dyn HostView) -> (Option<OverTime>, Option<String>) {
+    let text = match host.read(path, MAX_ATTRIBUTE) {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(error) => {
+            let fault = format!("{} can't be read: {error}", path.display());
+            return (None, Some(fault));
+        }
+    };
     let value = text.trim();
-    let number = || {
-        let excerpt = excerpt(value);
-        value
-            .parse::<i64>()
-            .map_err(|_| format!("{} is no number: {excerpt}", path.display()))
-    };
-    match rule {
-        FileRule::Expected(expected) if expected.holds(value) => Ok(()),
-        FileRule::Expected(_) => Err(format!("{} is `{}`", path.display(), excerpt(value))),
-        FileRule::Below { limit, again_below } => {
-            let number = number()?;
-            let fault = format!("{} is {number}, not below {limit}", path.display());
-            readings.push(Reading {
-                path,
-                number,
-                rule: OverTime::Recovers {
-                    limit: *limit,
-                    again_below: *again_below,
-                },
-            });
-            (number < *limit).then_some(()).ok_or(fault)
+    match (rule, value.parse()) {
+        (FileRule::Expected(expected), _) => {
+            let fault = || format!("{} is `{}`", path.display(), excerpt(value));
+            (None, (!expected.holds(value)).then(fault))
         }
-        FileRule::Advances { within } => {
-            let (number, rule) = (number()?, OverTime::AdvancesWithin(*within));
-            readings.push(Reading { path, number, rule });
-            Ok(())
+        (_, Err(_)) => {
+            let fault = format!("{} is no number: {}", path.display(), excerpt(value));
+            (None, Some(fault))
+        }
+        (&FileRule::Below { limit, again_below }, Ok(number)) => {
+            let recovers = OverTime::Recovers {
+                number,
+                limit,
+                again_below,
+            };
+            let fault = || format!("{} is {number}, not below {limit}", path.display());
+            (Some(recovers), (number >= limit).then(fault))
+        }
+        (&FileRule::Advances { within }, Ok(number)) => {
+            (Some(OverTime::Advances { number, within }), None)
         }
     }
 }

@@ -1,31 +1,40 @@
 //! Health that one look can't tell: it takes the looks before.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{Device, Health, OverTime, Reading};
 
+/// Which check of which device; where a device is made of several, what the
+/// check read tells them apart.
+type Key = (String, usize, String);
+
 /// What earlier looks saw of a class's devices.
 #[derive(Debug, Clone, Default)]
-pub struct HealthMemory(BTreeMap<(String, PathBuf), Remembered>);
+pub struct HealthMemory(BTreeMap<Key, Remembered>);
 
 #[derive(Debug, Clone)]
-struct Remembered {
-    number: i64,
-    changed: Instant,
+enum Remembered {
     /// It was too high and has not fallen low enough since.
-    too_high: bool,
+    TooHigh(bool),
+    /// A number, and when it last changed.
+    Beat(i64, Instant),
+    /// What counts, and since when each look has said something else.
+    Steady {
+        counts: Option<String>,
+        otherwise: Option<Instant>,
+    },
 }
 
 impl HealthMemory {
     /// Judges devices by this look, taken at `now`, and by those before it. A
-    /// device that is gone is forgotten.
+    /// device that is gone is forgotten; what is new is judged by this look
+    /// alone.
     pub fn judge(&mut self, devices: &mut [Device], now: Instant) {
         let mut seen = BTreeMap::new();
         for device in devices {
             for reading in &device.readings {
-                let key = (device.id.to_string(), reading.path.clone());
+                let key = (device.id.to_string(), reading.check, reading.of.clone());
                 let before = self.0.remove(&key);
                 let (after, fault) = compare(before, reading, now);
                 seen.insert(key, after);
@@ -44,49 +53,92 @@ fn compare(
     reading: &Reading,
     now: Instant,
 ) -> (Remembered, Option<String>) {
-    let Reading { path, number, rule } = reading;
-    let was_too_high = before.as_ref().is_some_and(|before| before.too_high);
-    let changed = match before {
-        Some(before) if before.number == *number => before.changed,
-        _ => now,
-    };
-    let mut after = Remembered {
-        number: *number,
-        changed,
-        too_high: false,
-    };
-    let path = path.display();
-    let fault = match rule {
-        OverTime::Recovers { limit, again_below } => {
-            after.too_high = number >= limit || (was_too_high && number >= again_below);
-            after
-                .too_high
-                .then(|| format!("{path} is {number}, not below {again_below} again"))
+    let of = &reading.of;
+    match &reading.rule {
+        OverTime::Recovers {
+            number,
+            limit,
+            again_below,
+        } => {
+            let was_too_high = matches!(before, Some(Remembered::TooHigh(true)));
+            let fault = match number >= limit {
+                true => Some(format!("{of} is {number}, not below {limit}")),
+                false if was_too_high && number >= again_below => {
+                    Some(format!("{of} is {number}, not below {again_below} again"))
+                }
+                false => None,
+            };
+            (Remembered::TooHigh(fault.is_some()), fault)
         }
-        OverTime::AdvancesWithin(within) => {
+        OverTime::Advances { number, within } => {
+            let changed = match before {
+                Some(Remembered::Beat(known, changed)) if known == *number => changed,
+                _ => now,
+            };
             let still = now.saturating_duration_since(changed);
             let seconds = still.as_secs();
-            (still > *within).then(|| {
-                format!("{path} has been {number} for {seconds} seconds; it should advance")
-            })
+            let fault = (still > *within).then(|| {
+                format!("{of} has been {number} for {seconds} seconds; it should advance")
+            });
+            (Remembered::Beat(*number, changed), fault)
         }
+        OverTime::Steady { fault, lasting } => {
+            let counts = steady(before, fault, *lasting, now);
+            let fault = match &counts {
+                Remembered::Steady { counts, .. } => counts.clone(),
+                _ => None,
+            };
+            (counts, fault)
+        }
+    }
+}
+
+/// What counts after a look: what did before, until each look has said
+/// otherwise for long enough.
+fn steady(
+    before: Option<Remembered>,
+    fault: &Option<String>,
+    lasting: Duration,
+    now: Instant,
+) -> Remembered {
+    let Some(Remembered::Steady { counts, otherwise }) = before else {
+        return Remembered::Steady {
+            counts: fault.clone(),
+            otherwise: None,
+        };
     };
-    (after, fault)
+    // A fault with other words, such as another number, is the same outcome.
+    if counts.is_some() == fault.is_some() {
+        return Remembered::Steady {
+            counts: fault.clone(),
+            otherwise: None,
+        };
+    }
+    let since = otherwise.unwrap_or(now);
+    if now.saturating_duration_since(since) >= lasting {
+        return Remembered::Steady {
+            counts: fault.clone(),
+            otherwise: None,
+        };
+    }
+    Remembered::Steady {
+        counts,
+        otherwise: Some(since),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::path::Path;
-    use std::time::Duration;
 
-    use super::super::devices;
+    use super::super::look;
     use super::*;
     use crate::class::DeviceClass;
     use crate::host::RecordedHost;
     use crate::name::ClassName;
 
-    /// One look: seconds since the first, the heat, the heartbeat, and whether
-    /// the device is healthy.
+    /// One look: seconds since the first, what two files say, and whether the
+    /// device is healthy.
     type Look = (u64, &'static str, &'static str, bool);
 
     #[test]
@@ -123,7 +175,56 @@ mod tests {
             let mut host = RecordedHost::default();
             host.add_file("/sys/chip0/heat", *heat);
             host.add_file("/sys/chip0/beat", *beat);
-            let mut found = devices(&class, &host).devices;
+            let mut found = look(&class, &host).devices;
+            memory.judge(&mut found, start + Duration::from_secs(*seconds));
+            let health = &found[0].health;
+            assert_eq!(health.is_healthy(), *healthy, "at {seconds}: {health}");
+        }
+    }
+
+    #[test]
+    fn a_device_that_flickers_stays_what_it_was() {
+        let text = r#"
+            version = 1
+            resource = "example.com/chip"
+            request = { env = "CHIPS" }
+            discover = [{ path = "/sys/chip{index:number}" }]
+            [device]
+            id = "chip-{index}"
+            health = [
+              { file = "link", equals = "up", steady_for = 10 },
+              { file = "power", equals = "on" },
+            ]
+        "#;
+        let name = ClassName::try_from("chip".to_owned()).unwrap();
+        let class = DeviceClass::parse(name, Path::new("chip.toml"), text).unwrap();
+        let looks: &[Look] = &[
+            // What is seen first counts at once.
+            (0, "down", "on", false),
+            (1, "up", "on", false),
+            (10, "up", "on", false),
+            (11, "up", "on", true),
+            (12, "down", "on", true),
+            (21, "up", "on", true),
+            (22, "down", "on", true),
+            (31, "down", "on", true),
+            (32, "down", "on", false),
+            (33, "up", "on", false),
+            (34, "down", "on", false),
+            (35, "up", "on", false),
+            (45, "up", "on", true),
+            // Another check knows no patience, and this one waits no longer.
+            (46, "down", "off", false),
+            (47, "down", "on", true),
+            (56, "down", "on", false),
+        ];
+        let start = Instant::now();
+        let mut memory = HealthMemory::default();
+        for (seconds, link, power, healthy) in looks {
+            let mut host = RecordedHost::default();
+            host.add_file("/sys/chip0/link", *link);
+            host.add_file("/sys/chip0/power", *power);
+            let mut found = look(&class, &host).devices;
             memory.judge(&mut found, start + Duration::from_secs(*seconds));
             let health = &found[0].health;
             assert_eq!(health.is_healthy(), *healthy, "at {seconds}: {health}");

@@ -15,6 +15,7 @@ mod topology;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Instant;
 
 pub use edits::{DriverRoot, EditsError, control_nodes, edits};
 pub use found::{
@@ -61,7 +62,7 @@ pub struct Device {
     /// How many containers may have it at once, where the class shares its
     /// devices: each gets an id of [`Device::offered_ids`].
     pub replicas: Option<u16>,
-    /// Whether it can be given to a container, at this look.
+    /// Whether it can be given to a container.
     pub health: Health,
     /// What a [`HealthMemory`] compares with earlier looks.
     pub readings: Vec<Reading>,
@@ -96,6 +97,14 @@ pub struct StateFile {
 /// Finds the devices of a class. What can't be read is left out with a
 /// warning: hardware comes and goes while one looks.
 pub fn devices(class: &DeviceClass, host: &dyn HostView) -> Inventory {
+    let mut inventory = look(class, host);
+    HealthMemory::default().judge(&mut inventory.devices, Instant::now());
+    inventory
+}
+
+/// The same for those who look again and again: the devices' health is to be
+/// judged by a [`HealthMemory`].
+pub fn look(class: &DeviceClass, host: &dyn HostView) -> Inventory {
     let mut inventory = Inventory::default();
     let known = Attributes::new();
     if let Some(driver) = &class.spec.driver

@@ -44,7 +44,7 @@ pub fn scan(
     let mut found: BTreeMap<ResourceName, Found> = BTreeMap::new();
     let mut warnings = Vec::new();
     for class in classes {
-        let mut inventory = discover::devices(class, host);
+        let mut inventory = discover::look(class, host);
         let remembered = memory.entry(class.name.clone()).or_default();
         remembered.judge(&mut inventory.devices, now);
         warnings.extend(

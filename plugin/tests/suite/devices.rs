@@ -87,6 +87,36 @@ fn shares_have_the_health_of_their_device() {
 }
 
 #[test]
+fn a_device_that_flickers_is_no_news() {
+    let patient = CARDS.replace("equals = \"ok\"", "equals = \"ok\", steady_for = 3600");
+    let mut node = Node::new(&[("cards", &patient)]);
+    node.add_card(0, "mark-1", -1);
+    node.add_card(1, "mark-1", -1);
+    node.write("host/sys/card1/health", "burnt");
+    let kubelet = node.kubelet();
+    node.start_plugin();
+    // What is seen first counts at once.
+    let first = [("card-0", "Healthy", None), ("card-1", "Unhealthy", None)];
+    assert_eq!(
+        brief(&kubelet.wait_devices(PATIENCE, MARK_1).unwrap()),
+        first
+    );
+    for (card0, card1) in [("burnt", "ok"), ("ok", "burnt"), ("burnt", "ok")] {
+        node.write("host/sys/card0/health", card0);
+        node.write("host/sys/card1/health", card1);
+        std::thread::sleep(Duration::from_millis(250));
+    }
+    node.add_card(2, "mark-1", -1);
+    let devices = kubelet.wait_devices(PATIENCE, MARK_1).unwrap();
+    assert_eq!(
+        devices.len(),
+        3,
+        "the next news is the new card: {devices:?}"
+    );
+    assert_eq!(brief(&devices[..2]), first);
+}
+
+#[test]
 fn a_resource_gets_its_server_with_its_first_device_and_loses_it_with_the_last() {
     let mut node = Node::new(&[("cards", CARDS)]);
     node.add_card(0, "mark-1", -1);
