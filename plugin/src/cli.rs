@@ -68,6 +68,11 @@ struct Serve {
     #[arg(long, value_name = "SECONDS", default_value = "15", value_parser = seconds)]
     register_timeout: Duration,
 
+    /// End when the kubelet has read the list of every resource; exit 1 if that takes longer than
+    /// the time to register, or if there is no resource
+    #[arg(long)]
+    once: bool,
+
     /// Serve /metrics, /healthz and /readyz here; without it, nowhere
     #[arg(long, value_name = "ADDRESS:PORT")]
     http: Option<SocketAddr>,
@@ -123,6 +128,7 @@ impl Cli {
                 register: serve.register_timeout,
                 ..Timing::default()
             },
+            once: serve.once,
             http: serve.http,
         }
     }

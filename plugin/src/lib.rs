@@ -19,6 +19,7 @@ pub mod host_program;
 pub mod hotplug;
 pub mod http;
 pub mod kubelet_dir;
+pub mod last_words;
 pub mod list;
 pub mod metrics;
 pub mod nudge;

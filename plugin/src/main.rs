@@ -10,8 +10,8 @@ use anyhow::Context;
 use clap::Parser;
 use cli::{Cli, Command, LogFormat};
 use device_class::config::Config;
-use plugin::host_program;
 use plugin::list::Listing;
+use plugin::{host_program, last_words};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -56,6 +56,7 @@ fn serve(cli: Cli) -> anyhow::Result<()> {
         LogFormat::Text => log.init(),
         LogFormat::Json => log.json().flatten_event(true).init(),
     }
+    last_words::end_on_panic();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use device_class::config::Config;
 use device_class::strict_toml::FileError;
@@ -37,6 +37,8 @@ pub struct Options {
     pub forget: Duration,
     /// How long servers wait for what.
     pub timing: Timing,
+    /// Whether to end when a kubelet listens to every resource.
+    pub once: bool,
     /// Where to serve metrics and health; `None`: nowhere.
     pub http: Option<SocketAddr>,
 }
@@ -61,15 +63,31 @@ pub enum RunError {
         /// The system's reason.
         error: std::io::Error,
     },
+    /// There is nothing that the kubelet could be told of.
+    #[error("there is no device to advertise; `boathook-plugin list` says what is left out")]
+    Nothing,
+    /// The kubelet did not take up what it was told.
+    #[error("no kubelet listened to {names} in {} s", patience.as_secs_f32())]
+    Unheard {
+        /// The resources to which none did.
+        names: String,
+        /// How long that was waited for.
+        patience: Duration,
+    },
     /// A part that has to run for ever ended.
     #[error("{0} ended")]
     Part(&'static str),
 }
 
-/// Runs until SIGTERM or SIGINT.
+/// What could not be watched is tried again after so long.
+const WATCH_AGAIN: Duration = Duration::from_secs(300);
+
+/// Runs until SIGTERM or SIGINT; or once, until a kubelet listens to every
+/// resource.
 ///
 /// # Errors
-/// The options can't be used, or a part failed that can't start again.
+/// The options can't be used, or a part failed that can't start again; or,
+/// once, there is no resource or no kubelet that listens in time.
 pub async fn run(options: Options) -> Result<(), RunError> {
     let kubelet = KubeletDir::new(options.kubelet_dir)?;
     let config = Config::load(options.config.as_deref())?;
@@ -109,9 +127,17 @@ pub async fn run(options: Options) -> Result<(), RunError> {
         preparer,
         metrics,
     };
+    let first = pages.clone();
+    let once = async {
+        match options.once {
+            true => heard(first, timing.register).await,
+            false => std::future::pending().await,
+        }
+    };
     let mut supervisor = Supervisor::new(context, nudges);
     let ended = tokio::select! {
         name = stop => { tracing::info!("{name}: ending"); Ok(()) }
+        heard = once => heard,
         () = supervisor.run(inventory) => Err(RunError::Part("the supervisor")),
         () = keeper.run(options.rescan, reloads) => Err(RunError::Part("the catalog")),
         () = watch_sockets(&kubelet, nudge) => Err(RunError::Part("the watch")),
@@ -168,15 +194,40 @@ async fn watch_sockets(kubelet: &KubeletDir, nudge: Nudge) {
             nudge.give();
         }
     };
-    let ended = match DirWatch::new(directories, Interest::Names) {
-        Ok(watch) => watch.run(nudging).await,
-        Err(error) => Err(error),
-    };
-    if let Err(error) = ended {
-        tracing::error!(
-            "{} can't be watched, only polled: {error}",
-            kubelet.root().display()
-        );
+    loop {
+        let ended = match DirWatch::new(directories.clone(), Interest::Names) {
+            Ok(watch) => watch.run(nudging).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = ended {
+            tracing::error!(
+                "{} can't be watched, only polled: {error}",
+                kubelet.root().display()
+            );
+        }
+        tokio::time::sleep(WATCH_AGAIN).await;
     }
-    std::future::pending().await
+}
+
+/// Waits until a kubelet listens to every resource.
+async fn heard(pages: Pages, patience: Duration) -> Result<(), RunError> {
+    let end = Instant::now() + patience;
+    loop {
+        let unheard = {
+            let inventory = pages.inventory.borrow();
+            if inventory.is_empty() {
+                return Err(RunError::Nothing);
+            }
+            pages.metrics.unheard(&inventory)
+        };
+        if unheard.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() >= end {
+            let names: Vec<String> = unheard.iter().map(ToString::to_string).collect();
+            let names = names.join(", ");
+            return Err(RunError::Unheard { names, patience });
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }

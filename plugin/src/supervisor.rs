@@ -1,6 +1,7 @@
 //! Gives every resource of the inventory its server, and takes it away again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use tokio::task::{Id, JoinError, JoinSet};
 
 use crate::api::deviceplugin::DevicePluginOptions;
 use crate::catalog::{Inventory, Resource};
+use crate::metrics::Metrics;
 use crate::nudge::Nudged;
 use crate::server::{self, Context, ServeError};
 use crate::service::options;
@@ -20,12 +22,16 @@ const END: Duration = Duration::from_millis(700);
 /// A server that failed starts again after so long.
 const RESTART: Duration = Duration::from_secs(1);
 
+type Serving = Pin<Box<dyn Future<Output = Result<(), ServeError>> + Send>>;
+
 /// All servers of this process.
 pub struct Supervisor {
-    context: Context,
-    nudge: Nudged,
+    serve: Box<dyn Fn(watch::Receiver<Arc<Resource>>) -> Serving>,
+    metrics: Arc<Metrics>,
     running: BTreeMap<ResourceName, Running>,
     servers: JoinSet<Result<(), ServeError>>,
+    /// Those that are to start again.
+    failed: BTreeSet<ResourceName>,
 }
 
 struct Running {
@@ -40,12 +46,23 @@ impl Supervisor {
     /// No server yet. `nudge` changes when something happens in the kubelet's
     /// directory.
     pub fn new(context: Context, nudge: Nudged) -> Self {
-        let (running, servers) = (BTreeMap::new(), JoinSet::new());
+        let metrics = Arc::clone(&context.metrics);
+        let serve = move |resource| -> Serving {
+            Box::pin(server::serve(resource, context.clone(), nudge.clone()))
+        };
+        Supervisor::with(serve, metrics)
+    }
+
+    fn with(
+        serve: impl Fn(watch::Receiver<Arc<Resource>>) -> Serving + 'static,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         Supervisor {
-            context,
-            nudge,
-            running,
-            servers,
+            serve: Box::new(serve),
+            metrics,
+            running: BTreeMap::new(),
+            servers: JoinSet::new(),
+            failed: BTreeSet::new(),
         }
     }
 
@@ -56,7 +73,7 @@ impl Supervisor {
             self.adjust(&wanted);
             tokio::select! {
                 changed = inventory.changed() => if changed.is_err() { return },
-                Some(ended) = self.servers.join_next_with_id() => self.ended(ended).await,
+                Some(ended) = self.servers.join_next_with_id() => self.ended(ended),
             }
         }
     }
@@ -81,7 +98,7 @@ impl Supervisor {
             let stays = wanted.contains_key(name);
             if !stays {
                 tracing::info!("{name}: withdrawn, no device is left");
-                self.context.metrics.withdrawn(name);
+                self.metrics.withdrawn(name);
             }
             stays
         });
@@ -107,7 +124,15 @@ impl Supervisor {
         );
         let options = options(&resource);
         let (resource, receiver) = watch::channel(resource);
-        let server = server::serve(receiver, self.context.clone(), self.nudge.clone());
+        let server = (self.serve)(receiver);
+        let wait = match self.failed.remove(&name) {
+            true => RESTART,
+            false => Duration::ZERO,
+        };
+        let server = async move {
+            tokio::time::sleep(wait).await;
+            server.await
+        };
         let task = self.servers.spawn(server).id();
         self.running.insert(
             name,
@@ -121,7 +146,7 @@ impl Supervisor {
 
     /// A server that was told to end has no entry any more. One that has
     /// failed, and the next `adjust` starts it again.
-    async fn ended(&mut self, ended: Result<(Id, Result<(), ServeError>), JoinError>) {
+    fn ended(&mut self, ended: Result<(Id, Result<(), ServeError>), JoinError>) {
         let (task, reason) = match ended {
             Ok((task, Ok(()))) => (task, "ended without a reason".to_owned()),
             Ok((task, Err(error))) => (task, error.to_string()),
@@ -134,7 +159,7 @@ impl Supervisor {
         if let Some(name) = failed.map(|(name, _)| name.clone()) {
             tracing::error!("{name}: server failed, starting it again: {reason}");
             self.running.remove(&name);
-            tokio::time::sleep(RESTART).await;
+            self.failed.insert(name);
         }
     }
 }
@@ -143,5 +168,45 @@ fn devices(resource: &Resource) -> String {
     match resource.devices().len() {
         1 => "1 device".to_owned(),
         count => format!("{count} devices"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::catalog::fixture::{device, resource};
+
+    #[tokio::test]
+    async fn a_server_that_fails_in_any_way_is_started_again() {
+        let starts = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&starts);
+        let serve = move |resource: watch::Receiver<Arc<Resource>>| -> Serving {
+            let start = count.fetch_add(1, Ordering::Relaxed);
+            Box::pin(async move {
+                let _resource = resource;
+                match start {
+                    0 => Err(ServeError::Part("its half")),
+                    // As in a build for tests, where a panic is one task's end.
+                    1 => panic!("a fault of ours"),
+                    2 => Ok(()),
+                    _ => std::future::pending().await,
+                }
+            })
+        };
+        let mut supervisor = Supervisor::with(serve, Arc::default());
+        let npus = Arc::new(resource(vec![device("a")]));
+        let (_inventory, receiver) = watch::channel(Inventory::from([(npus.name.clone(), npus)]));
+        let last = async {
+            while starts.load(Ordering::Relaxed) < 4 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::select! {
+            () = supervisor.run(receiver) => panic!("it should run on"),
+            () = tokio::time::sleep(60 * RESTART) => panic!("it was not started again"),
+            () = last => {}
+        }
     }
 }

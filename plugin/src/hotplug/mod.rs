@@ -5,7 +5,9 @@
 mod uevent;
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use device_class::DeviceClass;
 use device_class::pattern::PathPattern;
@@ -16,9 +18,12 @@ use crate::dir_watch::{DirWatch, Interest};
 use crate::nudge::Nudge;
 use uevent::Uevents;
 
+/// After so long, what could not be watched is tried again.
+const RETRY: Duration = Duration::from_secs(300);
+
 /// Somebody who gives a nudge when something happens, in a task that ends when
-/// this is dropped. What can't be watched is said in the log, and rescans have
-/// to do.
+/// this is dropped. What can't be watched is said in the log and tried again;
+/// until then rescans have to do.
 #[derive(Debug)]
 pub struct Watching(JoinHandle<()>);
 
@@ -27,12 +32,12 @@ impl Watching {
     pub fn directories(directories: &BTreeSet<PathBuf>, interest: Interest, nudge: Nudge) -> Self {
         let directories: Vec<PathBuf> = directories.iter().cloned().collect();
         Watching(tokio::spawn(async move {
-            let ended = match DirWatch::new(directories, interest) {
-                Ok(watch) => watch.run(|_| nudge.give()).await,
-                Err(error) => Err(error),
-            };
-            if let Err(error) = ended {
-                tracing::warn!("inotify failed, changes are seen at the next rescan: {error}");
+            loop {
+                let ended = match DirWatch::new(directories.clone(), interest) {
+                    Ok(watch) => watch.run(|_| nudge.give()).await,
+                    Err(error) => Err(error),
+                };
+                pause("inotify failed", ended).await;
             }
         }))
     }
@@ -40,15 +45,23 @@ impl Watching {
     /// Listens to the kernel.
     pub fn uevents(nudge: Nudge) -> Self {
         Watching(tokio::spawn(async move {
-            let ended = match Uevents::new() {
-                Ok(uevents) => uevents.run(&nudge).await,
-                Err(error) => Err(error),
-            };
-            if let Err(error) = ended {
-                tracing::warn!("no uevents, changes are seen at the next rescan: {error}");
+            loop {
+                let ended = match Uevents::new() {
+                    Ok(uevents) => uevents.run(&nudge).await,
+                    Err(error) => Err(error),
+                };
+                pause("no uevents", ended).await;
             }
         }))
     }
+}
+
+/// Says why a watch ended, and waits before the next try.
+async fn pause(what: &str, ended: io::Result<()>) {
+    if let Err(error) = ended {
+        tracing::warn!("{what}, changes are seen at the next rescan: {error}");
+    }
+    tokio::time::sleep(RETRY).await;
 }
 
 impl Drop for Watching {

@@ -186,6 +186,11 @@ impl Node {
         self.plugin = Some(self.command().spawn().unwrap());
     }
 
+    /// Starts the plugin and waits for its end.
+    pub(crate) fn run_plugin(&mut self) -> ExitStatus {
+        self.command().status().unwrap()
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.plugin.as_ref().unwrap().id()
     }

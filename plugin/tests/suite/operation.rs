@@ -110,6 +110,32 @@ fn a_list_shows_what_would_be_advertised() {
 }
 
 #[test]
+fn once_it_ends_when_the_kubelet_has_read_every_list() {
+    let mut node = Node::new(&[("dummy-npu", NPUS), ("cards", CARDS)]).with_arguments(&["--once"]);
+    node.add_card(0, "mark-1", -1);
+    let kubelet = node.kubelet();
+    assert!(node.run_plugin().success());
+    for (resource, count) in [(NPU, 64), ("cards.example/mark-1", 1)] {
+        let devices = kubelet.wait_devices(PATIENCE, resource).unwrap();
+        assert_eq!(devices.len(), count, "{resource}");
+    }
+    assert_eq!(node.sockets(), [] as [String; 0]);
+}
+
+#[test]
+fn once_without_a_kubelet_or_a_device_it_fails_with_the_reason() {
+    for (class, said) in [
+        (NPUS, "no kubelet listened to dummy.com/npu in 0.2 s"),
+        (CARDS, "there is no device to advertise"),
+    ] {
+        let mut node =
+            Node::new(&[("class", class)]).with_arguments(&["--once", "--register-timeout=0.2"]);
+        assert_eq!(node.run_plugin().code(), Some(1));
+        node.wait_log(said);
+    }
+}
+
+#[test]
 fn logs_can_be_read_by_programs() {
     let mut node = Node::new(&[("dummy-npu", NPUS)]).with_arguments(&["--log-format=json"]);
     let kubelet = node.kubelet();
