@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Client {
     runtime: Runtime,
-    plugin: DevicePluginClient<Channel>,
+    channel: Channel,
 }
 
 impl Client {
@@ -32,10 +32,17 @@ impl Client {
         let channel = runtime
             .block_on(endpoint.timeout(PATIENCE).connect())
             .unwrap();
-        Client {
-            runtime,
-            plugin: DevicePluginClient::new(channel),
-        }
+        Client { runtime, channel }
+    }
+
+    /// The connection, for other calls.
+    pub(crate) fn channel(&self) -> Channel {
+        self.channel.clone()
+    }
+
+    /// Waits for an answer.
+    pub(crate) fn run<T>(&self, answer: impl Future<Output = T>) -> T {
+        self.runtime.block_on(answer)
     }
 
     /// Makes a call.
@@ -46,7 +53,7 @@ impl Client {
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
-        let answer = self.runtime.block_on(call(self.plugin.clone()));
+        let answer = self.run(call(DevicePluginClient::new(self.channel())));
         answer.map(Response::into_inner)
     }
 

@@ -3,6 +3,7 @@
 
 mod allocation;
 mod bad_input;
+mod calls;
 mod capacity;
 mod client;
 mod clock;
