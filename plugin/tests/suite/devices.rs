@@ -60,10 +60,6 @@ fn shares_have_the_health_of_their_device() {
     }
     let kubelet = node.kubelet();
     node.start_plugin();
-    // What is whole keeps its name.
-    let whole = kubelet.wait_devices(PATIENCE, MARK_1).unwrap();
-    assert_eq!(brief(&whole), [("card-1::0", "Healthy", Some(1))]);
-
     let shared = "cards.example/mark-1.shared";
     let healths = || -> Vec<(String, String)> {
         let devices = kubelet.wait_devices(PATIENCE, shared).unwrap();
@@ -84,6 +80,15 @@ fn shares_have_the_health_of_their_device() {
     assert_eq!(healths(), wanted("card-2"));
     node.write("host/sys/card2/health", "ok");
     assert_eq!(healths(), wanted("none"));
+
+    // What is whole keeps its name.
+    node.write("host/sys/card1/health", "burnt");
+    let whole = [("card-1::0", "Unhealthy", Some(1))];
+    let told = |event: &Event| {
+        matches!(event, Event::Devices { resource, devices }
+            if resource == MARK_1 && brief(devices) == whole)
+    };
+    kubelet.wait(PATIENCE, told).unwrap();
 }
 
 #[test]
@@ -159,6 +164,28 @@ fn a_node_that_comes_or_goes_is_reported_at_once() {
             "gone for good"
         );
     }
+}
+
+#[test]
+fn a_driver_may_be_loaded_late_and_again() {
+    let text = format!("driver = \"/sys/module/cards\"\n{CARDS}");
+    let mut node = Node::new(&[("cards", &text)]);
+    node.write("classes/dummy-npu.toml", NPUS);
+    node.add_card(0, "mark-1", -1);
+    let kubelet = node.kubelet();
+    node.start_plugin();
+    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    assert_eq!(node.sockets(), ["boathook-dummy.com_npu.sock"]);
+
+    let well = [("card-0", "Healthy", None)];
+    let devices = || kubelet.wait_devices(PATIENCE, MARK_1).unwrap();
+    node.write("host/sys/module/cards/version", "1");
+    assert_eq!(brief(&devices()), well);
+    std::fs::remove_dir_all(node.path("host/sys/module/cards")).unwrap();
+    assert_eq!(brief(&devices()), [("card-0", "Unhealthy", None)]);
+    // Before it is forgotten, or after.
+    node.write("host/sys/module/cards/version", "2");
+    assert_eq!(brief(&devices()), well);
 }
 
 #[test]

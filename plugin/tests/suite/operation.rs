@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::net::TcpStream;
 
-use harness::kubelet::Allocation;
+use harness::kubelet::{Allocation, Event};
 
 use crate::node::{CARDS, NPU, NPUS, Node, PATIENCE, wait_until};
 use crate::pages::{self, get};
@@ -115,9 +115,12 @@ fn once_it_ends_when_the_kubelet_has_read_every_list() {
     node.add_card(0, "mark-1", -1);
     let kubelet = node.kubelet();
     assert!(node.run_plugin().success());
-    for (resource, count) in [(NPU, 64), ("cards.example/mark-1", 1)] {
-        let devices = kubelet.wait_devices(PATIENCE, resource).unwrap();
-        assert_eq!(devices.len(), count, "{resource}");
+    for (wanted, count) in [(NPU, 64), ("cards.example/mark-1", 1)] {
+        let told = |event: &Event| {
+            matches!(event, Event::Devices { resource, devices }
+                if resource == wanted && devices.len() == count)
+        };
+        wait_until(wanted, || kubelet.log().next(0).iter().any(told));
     }
     assert_eq!(node.sockets(), [] as [String; 0]);
 }

@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 
-use harness::kubelet::Event;
+use harness::kubelet::{Allocation, Event};
 use tonic::Code;
 
 use crate::client::Client;
@@ -116,6 +116,27 @@ fn a_program_makes_a_device_ready_or_the_container_does_not_start() {
             (got, wanted) => panic!("{ids:?}: {got:?}, not {wanted:?}"),
         }
     }
+}
+
+#[test]
+fn the_kubelet_starts_no_container_whose_devices_are_not_ready() {
+    let mut node = node(&[("good", "echo ready > $0"), ("loud", "exit 3")]);
+    let kubelet = node.kubelet();
+    node.start_plugin();
+    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    let state = |name: &str| {
+        let file = node.path(&format!("host/sys/{name}/state"));
+        std::fs::read_to_string(file).unwrap()
+    };
+    assert_eq!(state("good"), "used\n");
+    kubelet
+        .allocate(Allocation::of_ids(NPU, &["good"]))
+        .unwrap();
+    assert_eq!(state("good"), "ready\n");
+    let refused = kubelet.allocate(Allocation::of_ids(NPU, &["loud"]));
+    let said = "Internal: loud of dummy.com/npu is not prepared: /bin/sh failed (exit status: 3): ";
+    assert_eq!(refused.unwrap_err(), said);
+    node.wait_log("a container is not started: loud of dummy.com/npu");
 }
 
 #[test]

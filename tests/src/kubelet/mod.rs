@@ -105,7 +105,7 @@ impl FakeKubelet {
         }
     }
 
-    /// Gives devices to a container, as at a pod's admission.
+    /// Gives devices to a container, as at a pod's admission, and starts it.
     ///
     /// # Errors
     /// There is no such resource, there are too few devices, the plugin
