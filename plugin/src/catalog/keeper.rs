@@ -190,14 +190,11 @@ impl Keeper {
         let mut memory = std::mem::take(&mut self.memory);
         let looking = tokio::task::spawn_blocking(move || {
             let scan = match RealHost::open(&root) {
-                Ok(host) => scan(&classes, &host, &mut memory, Instant::now()),
-                Err(error) => Scan {
-                    warnings: vec![format!(
-                        "the host's root {} can't be opened: {error}",
-                        root.display()
-                    )],
-                    ..Scan::default()
-                },
+                Ok(host) => Ok(scan(&classes, &host, &mut memory, Instant::now())),
+                Err(error) => Err(format!(
+                    "the host's root {} can't be opened, what was found before stays: {error}",
+                    root.display()
+                )),
             };
             (scan, memory)
         });
@@ -210,14 +207,11 @@ impl Keeper {
                 let Scan {
                     inventory,
                     warnings,
-                } = scan;
-                for warning in warnings
-                    .iter()
-                    .filter(|warning| !self.warnings.contains(warning))
-                {
-                    tracing::warn!("{warning}");
-                }
-                self.warnings = warnings;
+                } = match scan {
+                    Ok(scan) => scan,
+                    Err(warning) => return self.warn(vec![warning]),
+                };
+                self.warn(warnings);
                 // By other classes, what is missing may not be meant any more.
                 let classes = match classes_changed {
                     true => BTreeSet::new(),
@@ -236,6 +230,15 @@ impl Keeper {
                 tracing::error!("the look at the host failed, the last one stays: {error}")
             }
         }
+    }
+
+    /// Says what was not said the last time.
+    fn warn(&mut self, warnings: Vec<String>) {
+        let new = |warning: &&String| !self.warnings.contains(warning);
+        for warning in warnings.iter().filter(new) {
+            tracing::warn!("{warning}");
+        }
+        self.warnings = warnings;
     }
 
     fn publish(&self, inventory: Inventory) {

@@ -148,6 +148,7 @@ async fn accept(
     mut listeners: watch::Receiver<Option<Arc<tokio::net::UnixListener>>>,
     connections: mpsc::Sender<UnixStream>,
 ) {
+    let mut said = false;
     loop {
         let listener = listeners.borrow_and_update().clone();
         let accepted = async {
@@ -159,10 +160,16 @@ async fn accept(
         tokio::select! {
             changed = listeners.changed() => if changed.is_err() { return },
             accepted = accepted => match accepted {
-                Ok((connection, _)) => if connections.send(connection).await.is_err() { return },
+                Ok((connection, _)) => {
+                    said = false;
+                    if connections.send(connection).await.is_err() { return }
+                }
                 Err(error) => {
                     // Out of descriptors, most likely: some may become free.
-                    tracing::warn!("a connection can't be accepted: {error}");
+                    if !said {
+                        tracing::warn!("a connection can't be accepted: {error}");
+                    }
+                    said = true;
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             },

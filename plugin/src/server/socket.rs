@@ -1,12 +1,13 @@
 //! Our end of a Unix socket: bound, recognised again, and removed.
 
-use std::fs;
+use std::fs::{self, Metadata};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
 use tokio::net::UnixListener;
 
@@ -15,12 +16,21 @@ use tokio::net::UnixListener;
 const TEMPORARY_PREFIX: &str = ".boathook-";
 
 /// Which file is at a path: a socket that was made anew is another one, even
-/// where the file system uses the inode again.
+/// where the file system uses the inode again. One that is given another label,
+/// owner or mode stays the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SocketId {
     device: u64,
     inode: u64,
-    changed: (i64, i64),
+    made: Made,
+}
+
+/// When a file was made, or last changed where the file system keeps no more
+/// (statx(2), `STATX_BTIME`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Made {
+    Then(Duration),
+    NotAfter(i64, i64),
 }
 
 impl SocketId {
@@ -33,8 +43,19 @@ impl SocketId {
         Some(SocketId {
             device: found.dev(),
             inode: found.ino(),
-            changed: (found.ctime(), found.ctime_nsec()),
+            made: Made::of(&found),
         })
+    }
+}
+
+impl Made {
+    fn of(found: &Metadata) -> Self {
+        let made = found.created().ok();
+        let since_epoch = made.and_then(|made| made.duration_since(UNIX_EPOCH).ok());
+        since_epoch.map_or_else(
+            || Made::NotAfter(found.ctime(), found.ctime_nsec()),
+            Made::Then,
+        )
     }
 }
 
@@ -158,6 +179,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("boathook-a.sock");
         let first = Socket::bind(path.clone()).unwrap();
+        assert_eq!(first.presence(), Presence::Ours);
+        // As restorecon and chown do: no other socket for that.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
         assert_eq!(first.presence(), Presence::Ours);
         fs::remove_file(&path).unwrap();
         assert_eq!(first.presence(), Presence::Free);

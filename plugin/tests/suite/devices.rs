@@ -1,5 +1,7 @@
 //! Devices come, go, fall ill and recover.
 
+use std::time::Duration;
+
 use harness::kubelet::{DeviceReport, Event};
 use nix::sys::signal::Signal;
 

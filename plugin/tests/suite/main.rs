@@ -10,6 +10,7 @@ mod clock;
 mod devices;
 mod faults;
 mod footprint;
+mod hostile;
 mod hotplug;
 mod leaks;
 mod listeners;

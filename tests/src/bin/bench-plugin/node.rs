@@ -19,8 +19,8 @@ const TICKS: f64 = 100.0;
 /// How often the plugin looks at the host by default, in seconds.
 pub(crate) const USUAL: &str = "10";
 
-/// As often as it may look.
-pub(crate) const OFTEN: &str = "0.1";
+/// More often than by default.
+pub(crate) const OFTEN: &str = "1";
 
 /// A class whose devices are files in a directory.
 pub(crate) const WATCHED: &str = r#"

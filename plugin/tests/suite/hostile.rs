@@ -1,0 +1,70 @@
+//! Clients that are no kubelet, and a process that has run out of descriptors.
+
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+
+use harness::kubelet::Allocation;
+
+use crate::footprint::Footprint;
+use crate::listeners::Listeners;
+use crate::node::{NPU, NPUS, Node, PATIENCE};
+use crate::pages;
+
+/// What HTTP/2 begins with (RFC 9113, section 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+#[test]
+fn what_is_said_or_not_said_at_the_socket_harms_nobody_else() {
+    let mut node = Node::new(&[("dummy-npu", NPUS)]).with_arguments(&pages::SERVE);
+    let kubelet = node.kubelet();
+    node.start_plugin();
+    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    let address = pages::address(&node);
+    let before = Footprint::at_rest(&node, &address);
+    let frame_of_16_mib = [PREFACE, b"\xff\xff\xff\x00\x00\x00\x00\x00\x01"].concat();
+    let window_of_0 = [
+        PREFACE,
+        b"\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x04\x00\x00\x00\x00",
+    ]
+    .concat();
+    let words: [&[u8]; 7] = [
+        b"",
+        b"\x00",
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        &[0xff; 100_000],
+        &PREFACE[..10],
+        &frame_of_16_mib,
+        &window_of_0,
+    ];
+    let mut connections = Vec::new();
+    for said in words.iter().cycle().take(210) {
+        let mut connection = UnixStream::connect(node.socket(NPU)).unwrap();
+        // It may be closed before all is said.
+        let _ = connection.write_all(said);
+        connections.push(connection);
+    }
+    kubelet.allocate(Allocation::of(NPU, 2)).unwrap();
+    let mut listener = Listeners::open(&node.socket(NPU), 1, 1);
+    assert_eq!(listener.next(), [Some(64)]);
+    drop((connections, listener));
+    before.wait_until_again(&node, &address);
+}
+
+#[test]
+fn without_a_free_descriptor_what_is_known_stays_until_there_are_some() {
+    let few = ["sh", "-c", "ulimit -n 40 && exec \"$0\" \"$@\""];
+    let mut node = Node::new(&[("dummy-npu", NPUS)]).within(&few);
+    let mut kubelet = node.kubelet();
+    node.start_plugin();
+    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    let connect = |_| UnixStream::connect(node.socket(NPU)).unwrap();
+    let connections: Vec<UnixStream> = (0..60).map(connect).collect();
+    node.wait_log("a connection can't be accepted: ");
+    node.wait_log("can't be opened, what was found before stays: ");
+    kubelet.allocate(Allocation::of(NPU, 2)).unwrap();
+    drop(connections);
+    kubelet.resume().unwrap();
+    let devices = kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    let healthy = devices.iter().filter(|device| device.health == "Healthy");
+    assert_eq!(healthy.count(), 64);
+}
