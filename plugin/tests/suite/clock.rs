@@ -1,10 +1,9 @@
-//! Clocks that are not what one thinks, and time that was missed.
-//!
-//! The wall clock's jumps can't be tried without moving the machine's: no code
-//! of ours reads it, which clippy checks (`disallowed-types` in clippy.toml).
+//! Clocks that jump, or are not what one thinks, and time that was missed.
 
+use std::collections::BTreeSet;
 use std::process::Command;
 
+use harness::binaries;
 use harness::captured::Captured;
 use harness::kubelet::{Allocation, Event};
 use harness::privilege::report_skip;
@@ -13,6 +12,41 @@ use nix::sys::signal::Signal;
 use crate::node::{CARDS, Node, PATIENCE};
 
 const MARK_1: &str = "cards.example/mark-1";
+
+#[test]
+fn a_wall_clock_that_jumps_by_years_decides_nothing() {
+    let jumping = binaries::program("jumping-clock").unwrap();
+    let jumping = jumping.to_str().unwrap();
+    if let Err(error) = Captured::run(Command::new(jumping).arg("true")).and_then(Captured::success)
+    {
+        return report_skip("a jumping clock", &format!("{error:#}"));
+    }
+    let mut node = Node::new(&[("cards", CARDS)]).within(&[jumping]);
+    node.add_card(0, "mark-1", -1);
+    node.add_card(1, "mark-1", -1);
+    let mut kubelet = node.kubelet();
+    node.start_plugin();
+    assert_eq!(kubelet.wait_devices(PATIENCE, MARK_1).unwrap().len(), 2);
+    for _ in 0..20 {
+        kubelet.resume().unwrap();
+        assert_eq!(kubelet.wait_devices(PATIENCE, MARK_1).unwrap().len(), 2);
+    }
+    node.remove("host/dev/card1");
+    let devices = || kubelet.wait_devices(PATIENCE, MARK_1).unwrap();
+    assert_eq!(devices()[1].health, "Unhealthy");
+    assert_eq!(devices().len(), 1, "forgotten after its time");
+    kubelet.allocate(Allocation::of(MARK_1, 1)).unwrap();
+    let (status, _) = node.end_plugin(Signal::SIGTERM);
+    assert_eq!(status.code(), Some(0), "{status}");
+
+    // That the clock did jump is seen by the log, which tells the time.
+    let log = node.log();
+    let years: BTreeSet<&str> = log.lines().filter_map(|line| line.get(..4)).collect();
+    assert_eq!(years.len(), 2, "{log}");
+    let events = kubelet.log().next(0);
+    let registered = |event: &&Event| matches!(event, Event::Registered { .. });
+    assert_eq!(events.iter().filter(registered).count(), 21, "{log}");
+}
 
 /// Ten years, in seconds.
 const OFFSET: f64 = 315_360_000.0;

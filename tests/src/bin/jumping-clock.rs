@@ -1,0 +1,170 @@
+//! `jumping-clock COMMAND [ARGUMENT...]`: becomes a command for which the wall
+//! clock is ten years ahead at one reading and ten years behind at the next.
+//! The machine's own clock stays as it is.
+//!
+//! A child traces this process (ptrace(2)). It hides the vDSO (vdso(7)), so that
+//! reading the clock is a system call, and changes what the call gives.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+use harness::exit;
+use nix::sys::ptrace::{self, AddressType, Options};
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{Pid, getpid};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, apply_filter,
+};
+
+const USAGE: &str = "usage: jumping-clock COMMAND [ARGUMENT...]";
+
+/// The argument of the tracer, before the process to trace.
+const TRACE: &str = "--trace";
+
+/// Ten years, in seconds.
+const JUMP: i64 = 315_360_000;
+
+/// The size of a word on the stack and of `time_t`.
+const WORD: u64 = 8;
+
+/// The entries of the auxiliary vector (getauxval(3), linux/auxvec.h).
+const AT_NULL: i64 = 0;
+const AT_IGNORE: i64 = 1;
+const AT_SYSINFO_EHDR: i64 = 33;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let ran = match arguments.as_slice() {
+        [trace, process] if trace == TRACE => process
+            .parse()
+            .context(USAGE)
+            .and_then(|process| follow(Pid::from_raw(process))),
+        [program, arguments @ ..] => become_traced(program, arguments),
+        [] => Err(anyhow::anyhow!(USAGE)),
+    };
+    exit::with("jumping-clock", ran)
+}
+
+fn become_traced(program: &str, arguments: &[String]) -> Result<()> {
+    let mut tracer = Command::new("/proc/self/exe")
+        .args([TRACE, &getpid().to_string()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut line = String::new();
+    let stdout = tracer.stdout.take().context("no pipe to read from")?;
+    BufReader::new(stdout).read_line(&mut line)?;
+    ensure!(!line.is_empty(), "this process can't be traced");
+    trace_the_wall_clock()?;
+    let error = Command::new(program).args(arguments).exec();
+    Err(error).with_context(|| format!("cannot run {program}"))
+}
+
+/// From now on, reading the wall clock by a system call stops for the tracer.
+fn trace_the_wall_clock() -> Result<()> {
+    let clock = u64::from(libc::CLOCK_REALTIME.unsigned_abs());
+    let is_wall = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, clock)?;
+    let rules = [(
+        libc::SYS_clock_gettime,
+        vec![SeccompRule::new(vec![is_wall])?],
+    )];
+    let architecture = std::env::consts::ARCH
+        .try_into()
+        .context("no seccomp filter for this machine")?;
+    let (other, wall) = (SeccompAction::Allow, SeccompAction::Trace(0));
+    let filter = SeccompFilter::new(rules.into(), other, wall, architecture)?;
+    let program: BpfProgram = filter.try_into()?;
+    apply_filter(&program).context("cannot set the seccomp filter")
+}
+
+/// Traces `process`, and the threads that it starts, to its end.
+fn follow(process: Pid) -> Result<()> {
+    let options = Options::PTRACE_O_TRACEEXEC
+        | Options::PTRACE_O_TRACECLONE
+        | Options::PTRACE_O_TRACESECCOMP
+        | Options::PTRACE_O_TRACESYSGOOD;
+    ptrace::seize(process, options)?;
+    println!("traced");
+    std::io::stdout().flush()?;
+    // Where the thread that reads the clock wants to have it.
+    let mut reading: HashMap<Pid, u64> = HashMap::new();
+    let mut jump = JUMP;
+    loop {
+        match waitpid(None, Some(WaitPidFlag::__WALL))? {
+            WaitStatus::Exited(ended, _) | WaitStatus::Signaled(ended, ..) if ended == process => {
+                return Ok(());
+            }
+            WaitStatus::PtraceEvent(thread, _, libc::PTRACE_EVENT_EXEC) => {
+                hide_vdso(thread)?;
+                ptrace::cont(thread, None)?;
+            }
+            WaitStatus::PtraceEvent(thread, _, libc::PTRACE_EVENT_SECCOMP) => {
+                reading.insert(thread, second_argument(thread)?);
+                ptrace::syscall(thread, None)?;
+            }
+            WaitStatus::PtraceSyscall(thread) => {
+                if let Some(address) = reading.remove(&thread) {
+                    let seconds = ptrace::read(thread, at(address))?;
+                    ptrace::write(thread, at(address), seconds + jump)?;
+                    jump = -jump;
+                }
+                ptrace::cont(thread, None)?;
+            }
+            WaitStatus::PtraceEvent(thread, ..) => ptrace::cont(thread, None)?,
+            WaitStatus::Stopped(thread, signal) => ptrace::cont::<Signal>(thread, signal)?,
+            _ => {}
+        }
+    }
+}
+
+/// Takes the vDSO's address out of what a new program is told: above its
+/// stack pointer are the count of its arguments, these, the environment, and
+/// the auxiliary vector, of which the first two end with a zero.
+fn hide_vdso(process: Pid) -> Result<()> {
+    let mut address = stack_pointer(process)?;
+    let mut next = || {
+        address += WORD;
+        Ok::<_, nix::Error>((address, ptrace::read(process, at(address))?))
+    };
+    for _ in ["arguments", "environment"] {
+        while next()?.1 != 0 {}
+    }
+    loop {
+        match next()? {
+            (_, AT_NULL) => bail!("there is no vDSO"),
+            (address, AT_SYSINFO_EHDR) => {
+                return Ok(ptrace::write(process, at(address), AT_IGNORE)?);
+            }
+            _ => next()?,
+        };
+    }
+}
+
+fn at(address: u64) -> AddressType {
+    address as AddressType
+}
+
+#[cfg(target_arch = "x86_64")]
+fn stack_pointer(thread: Pid) -> Result<u64> {
+    Ok(ptrace::getregs(thread)?.rsp)
+}
+
+#[cfg(target_arch = "x86_64")]
+fn second_argument(thread: Pid) -> Result<u64> {
+    Ok(ptrace::getregs(thread)?.rsi)
+}
+
+#[cfg(target_arch = "aarch64")]
+fn stack_pointer(thread: Pid) -> Result<u64> {
+    Ok(ptrace::getregs(thread)?.sp)
+}
+
+#[cfg(target_arch = "aarch64")]
+fn second_argument(thread: Pid) -> Result<u64> {
+    Ok(ptrace::getregs(thread)?.regs[1])
+}
