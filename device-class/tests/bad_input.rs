@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use device_class::discover::{self, Inventory, MAX_DEVICES};
-use device_class::host::{Entry, RealHost, RecordedHost};
+use device_class::host::{Entry, Programs, RealHost, RecordedHost};
 use device_class::load;
 use device_class::name::ClassName;
 use device_class::{DeviceClass, HostView};
@@ -123,8 +123,8 @@ impl HostView for Vanishing {
         self.gone(path)?;
         self.0.canonical(path)
     }
-    fn libraries(&self, soname: &str) -> io::Result<Vec<PathBuf>> {
-        self.0.libraries(soname)
+    fn libraries(&self, soname: &str, programs: Programs) -> io::Result<Vec<PathBuf>> {
+        self.0.libraries(soname, programs)
     }
 }
 

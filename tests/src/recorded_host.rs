@@ -76,7 +76,7 @@ impl RecordedHost {
         }
         let directories: BTreeSet<_> = entries
             .iter()
-            .filter(|entry| entry.kind == "lib")
+            .filter(|entry| entry.is_cached())
             .filter_map(|entry| Path::new(&entry.value).parent())
             .collect();
         let directories: Vec<_> = directories
@@ -91,7 +91,7 @@ impl RecordedHost {
     }
 
     fn make_one(&self, entry: &Entry, all: &[Entry]) -> Result<()> {
-        if entry.kind == "lib" {
+        if entry.is_cached() {
             return Ok(());
         }
         let path = self.place(&entry.path)?;
@@ -100,7 +100,7 @@ impl RecordedHost {
             "char" | "block" => self.device.make_node(&path)?,
             "link" => symlink(&entry.value, path)?,
             "other" => drop(UnixListener::bind(path)?),
-            "file" if entry.path.contains(".so") => library(&path, &soname(entry, all))?,
+            "file" if entry.path.contains(".so") => library(&path, cached(entry, all), entry)?,
             "file" => fs::write(path, &entry.content)?,
             kind => bail!("unknown kind `{kind}`"),
         }
@@ -176,23 +176,40 @@ fn parse(recording: &str) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// The name under which the loader's cache has a library's file, by itself or
-/// by a link beside it; else the file's own.
-fn soname(file: &Entry, all: &[Entry]) -> String {
-    let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_string();
-    let own = name(&file.path);
-    let leads_here = |entry: &&Entry| {
-        let link = |other: &Entry| {
-            other.kind == "link" && other.value == own && name(&other.path) == name(&entry.value)
-        };
-        entry.kind == "lib" && (name(&entry.value) == own || all.iter().any(link))
-    };
-    let cached = all.iter().find(leads_here);
-    cached.map_or(own.clone(), |entry| entry.path.clone())
+impl Entry {
+    /// Whether it tells what the loader's cache has.
+    fn is_cached(&self) -> bool {
+        matches!(self.kind.as_str(), "lib" | "lib32")
+    }
 }
 
-fn library(path: &Path, soname: &str) -> Result<()> {
-    let arguments = [
+/// What the loader's cache has of a library's file, by itself or by a link
+/// beside it.
+fn cached<'a>(file: &Entry, all: &'a [Entry]) -> Option<&'a Entry> {
+    let file = Path::new(&file.path);
+    let leads_here = |entry: &&Entry| {
+        let at = Path::new(&entry.value);
+        let link = |other: &Entry| {
+            let link = Path::new(&other.path);
+            other.kind == "link"
+                && Some(other.value.as_ref()) == file.file_name()
+                && link.parent() == file.parent()
+                && link.file_name() == at.file_name()
+        };
+        // A directory may have another name in the cache, such as /lib.
+        let beside =
+            at.parent().and_then(Path::file_name) == file.parent().and_then(Path::file_name);
+        entry.is_cached() && beside && (at.file_name() == file.file_name() || all.iter().any(link))
+    };
+    all.iter().find(leads_here)
+}
+
+/// Makes a library that tells the name under which the cache has it, or else
+/// the file's own.
+fn library(path: &Path, cached: Option<&Entry>, file: &Entry) -> Result<()> {
+    let own = file.path.rsplit('/').next().unwrap_or_default();
+    let soname = cached.map_or(own, |entry| &entry.path);
+    let mut arguments = vec![
         "-shared".to_string(),
         "-fPIC".to_string(),
         "-nostdlib".to_string(),
@@ -200,6 +217,9 @@ fn library(path: &Path, soname: &str) -> Result<()> {
         format!("-DVERSION_FUNCTION={FUNCTION}"),
         format!("-DVERSION=\"{soname}\""),
     ];
+    if cached.is_some_and(|entry| entry.kind == "lib32") {
+        arguments.push("-m32".to_string());
+    }
     let built = compile::program("vendor-library.c", Libc::Glibc, &arguments)?;
     fs::copy(&built, path)?;
     Ok(())

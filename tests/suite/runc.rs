@@ -6,6 +6,7 @@ mod hidden_calls;
 mod hostile;
 mod kinds;
 mod libraries;
+mod libraries_32bit;
 mod masks;
 mod nested;
 mod nothing_asked;

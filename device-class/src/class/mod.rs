@@ -209,6 +209,7 @@ impl ClassSpec {
         let nodes = nodes.chain(&self.device.nodes).chain(sources);
         let edits = self.edits.iter().map(|edits| &edits.capability);
         let all = edits.chain(nodes.map(|node| &node.capability));
+        let all = all.chain([&self.request.capability_32bit]);
         all.flatten().cloned().collect()
     }
 

@@ -20,6 +20,10 @@ pub struct RequestSpec {
     /// The capabilities of a container that names none.
     #[serde(default)]
     pub default_capabilities: Vec<CapabilityName>,
+    /// The capability with which a container gets its libraries for 32-bit
+    /// programs, too.
+    #[serde(default)]
+    pub capability_32bit: Option<CapabilityName>,
     /// What an image may require of the host.
     #[serde(default)]
     pub requirements: Option<RequirementSpec>,

@@ -9,7 +9,7 @@ use super::found::{
 };
 use super::{DeviceError, MAX_DEVICES, mask, search};
 use crate::class::{self, DeviceClass, Edits, PathTemplate};
-use crate::host::{Entry, HostView};
+use crate::host::{Entry, HostView, Programs};
 use crate::name::CapabilityName;
 use crate::pattern::PathPattern;
 use crate::template::Attributes;
@@ -47,6 +47,8 @@ pub fn edits(
         nodes: control_nodes(class, capabilities, attributes, host)?,
         ..FoundEdits::default()
     };
+    let capability_32bit = class.spec.request.capability_32bit.as_ref();
+    let for_32bit = capability_32bit.is_some_and(|capability| capabilities.contains(capability));
     for edits in chosen(class, capabilities) {
         let optional = edits.optional;
         let version = match &edits.library_version {
@@ -56,8 +58,24 @@ pub fn edits(
         for spec in &edits.libraries {
             let soname = spec.soname.fill(attributes);
             let soname = soname.map_err(DeviceError::SoName)?;
-            let library = library(spec, &soname, version.as_deref(), optional, driver)?;
-            found.libraries.push(library);
+            let library = |programs, optional| {
+                library(
+                    spec,
+                    &soname,
+                    version.as_deref(),
+                    programs,
+                    optional,
+                    driver,
+                )
+            };
+            let native = library(Programs::Native, optional)?;
+            found.libraries.push(native);
+            if for_32bit {
+                // Of most libraries there is none, which is no news.
+                let other = library(Programs::Bits32, true)?;
+                let there = matches!(other.file, Presence::Found(_));
+                found.libraries.extend(there.then_some(other));
+            }
         }
         let files = edits.files.iter().map(|spec| (spec, false));
         for (spec, binary) in edits.binaries.iter().map(|spec| (spec, true)).chain(files) {
@@ -183,13 +201,14 @@ fn library(
     spec: &class::Library,
     soname: &class::SoName,
     version: Option<&str>,
+    programs: Programs,
     optional: bool,
     driver: DriverRoot<'_>,
 ) -> Result<FoundLibrary, DeviceError> {
     let soname = soname.as_str().to_owned();
     let cached = driver
         .view
-        .libraries(&soname)
+        .libraries(&soname, programs)
         .map_err(|error| DeviceError::Io {
             path: "/etc/ld.so.cache".into(),
             error,
@@ -228,6 +247,7 @@ fn library(
     }
     Ok(FoundLibrary {
         soname,
+        programs,
         links,
         file,
     })

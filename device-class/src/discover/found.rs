@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use crate::class::{self, Access};
-use crate::host::DeviceNumber;
+use crate::host::{DeviceNumber, Programs};
 use crate::name::CapabilityName;
 
 /// What there is where a class expects something.
@@ -62,6 +62,8 @@ impl OwnNode {
 pub struct FoundLibrary {
     /// The name under which it was looked for.
     pub soname: String,
+    /// For which programs it is.
+    pub programs: Programs,
     /// All names under which the container finds it, its file's own apart.
     pub links: BTreeSet<String>,
     /// The file, without links in its path.

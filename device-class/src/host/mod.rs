@@ -54,12 +54,21 @@ pub trait HostView {
     /// There is nothing at `path`.
     fn canonical(&self, path: &Path) -> io::Result<PathBuf>;
 
-    /// Where the host's dynamic loader finds `soname`, for programs of this
-    /// program's own architecture: the first path is the one that it takes.
+    /// Where the host's dynamic loader finds `soname` for such programs: the
+    /// first path is the one that it takes.
     ///
     /// # Errors
     /// The cache of the loader is there but can't be used.
-    fn libraries(&self, soname: &str) -> io::Result<Vec<PathBuf>>;
+    fn libraries(&self, soname: &str, programs: Programs) -> io::Result<Vec<PathBuf>>;
+}
+
+/// For which of a machine's programs a library is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Programs {
+    /// Those of this program's own architecture.
+    Native,
+    /// 32-bit programs, which the machine can run as well.
+    Bits32,
 }
 
 /// What is at a path.

@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 
-use super::{DeviceKind, DeviceNumber, Entry, HostView, MAX_LD_CACHE};
+use super::{DeviceKind, DeviceNumber, Entry, HostView, MAX_LD_CACHE, Programs};
 use crate::ld_cache::{Abi, LdCache};
 
 /// How often a path is looked up again: each time something would have to be
@@ -195,13 +195,15 @@ impl HostView for RealHost {
         Ok(Path::new("/").join(inside))
     }
 
-    fn libraries(&self, soname: &str) -> io::Result<Vec<PathBuf>> {
-        let Some(cache) = self.ld_cache()? else {
+    fn libraries(&self, soname: &str, programs: Programs) -> io::Result<Vec<PathBuf>> {
+        let abi = match programs {
+            Programs::Native => Some(Abi::NATIVE),
+            Programs::Bits32 => Abi::BITS_32,
+        };
+        let (Some(abi), Some(cache)) = (abi, self.ld_cache()?) else {
             return Ok(Vec::new());
         };
-        let plain = cache
-            .lookup(soname, Abi::NATIVE)
-            .filter(|entry| entry.hwcap == 0);
+        let plain = cache.lookup(soname, abi).filter(|entry| entry.hwcap == 0);
         Ok(plain.map(|entry| entry.path().to_owned()).collect())
     }
 }

@@ -8,20 +8,21 @@
 //! file /sys/devices/pci0000:00/0000:00:01.0/npu/npu0/serial
 //! | 4711
 //! lib libnpu.so.1 /usr/lib/x86_64-linux-gnu/libnpu.so.1
+//! lib32 libnpu.so.1 /usr/lib/i386-linux-gnu/libnpu.so.1
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-use super::{DeviceKind, DeviceNumber, Entry, HostView};
+use super::{DeviceKind, DeviceNumber, Entry, HostView, Programs};
 
 /// A [`HostView`] of a recorded host.
 #[derive(Debug, Clone, Default)]
 pub struct RecordedHost {
     tree: BTreeMap<PathBuf, Recorded>,
     children: BTreeMap<PathBuf, BTreeSet<String>>,
-    libraries: BTreeMap<String, Vec<PathBuf>>,
+    libraries: BTreeMap<(String, Programs), Vec<PathBuf>>,
 }
 
 #[derive(Debug, Clone)]
@@ -92,11 +93,20 @@ impl RecordedHost {
                     host.insert(path, Recorded::Device(number));
                 }
                 ("link", Some(to)) => host.insert(path, Recorded::Link(to.into())),
-                ("lib", Some(to)) => {
+                ("lib" | "lib32", Some(to)) => {
                     let soname = path.to_string_lossy().into_owned();
-                    host.libraries.entry(soname).or_default().push(to.into());
+                    let programs = match kind {
+                        "lib" => Programs::Native,
+                        _ => Programs::Bits32,
+                    };
+                    let libraries = host.libraries.entry((soname, programs));
+                    libraries.or_default().push(to.into());
                 }
-                _ => return Err(bad("a kind is dir, file, char, block, link, other or lib")),
+                _ => {
+                    return Err(bad(
+                        "a kind is dir, file, char, block, link, other, lib or lib32",
+                    ));
+                }
             }
         }
         Ok(host)
@@ -235,8 +245,9 @@ impl HostView for RecordedHost {
         }
     }
 
-    fn libraries(&self, soname: &str) -> io::Result<Vec<PathBuf>> {
-        Ok(self.libraries.get(soname).cloned().unwrap_or_default())
+    fn libraries(&self, soname: &str, programs: Programs) -> io::Result<Vec<PathBuf>> {
+        let found = self.libraries.get(&(soname.to_owned(), programs));
+        Ok(found.cloned().unwrap_or_default())
     }
 }
 

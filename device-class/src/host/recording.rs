@@ -6,7 +6,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{DeviceKind, Entry, HostView};
+use super::{DeviceKind, Entry, HostView, Programs};
 
 /// As many links are followed in one path (path_resolution(7)).
 const MAX_LINKS: usize = 40;
@@ -20,7 +20,7 @@ pub struct Recording<'a> {
 #[derive(Default)]
 struct Seen {
     tree: BTreeMap<PathBuf, Kind>,
-    libraries: BTreeMap<String, Vec<PathBuf>>,
+    libraries: BTreeMap<(String, Programs), Vec<PathBuf>>,
     passed: BTreeSet<PathBuf>,
 }
 
@@ -111,13 +111,13 @@ impl HostView for Recording<'_> {
         self.view.canonical(path)
     }
 
-    fn libraries(&self, soname: &str) -> io::Result<Vec<PathBuf>> {
-        let paths = self.view.libraries(soname)?;
+    fn libraries(&self, soname: &str, programs: Programs) -> io::Result<Vec<PathBuf>> {
+        let paths = self.view.libraries(soname, programs)?;
         for path in &paths {
             self.note(path);
         }
         let libraries = &mut self.seen.borrow_mut().libraries;
-        libraries.insert(soname.to_owned(), paths.clone());
+        libraries.insert((soname.to_owned(), programs), paths.clone());
         Ok(paths)
     }
 }
@@ -153,9 +153,13 @@ impl fmt::Display for Recording<'_> {
                 }
             }
         }
-        for (soname, paths) in &seen.libraries {
+        for ((soname, programs), paths) in &seen.libraries {
+            let kind = match programs {
+                Programs::Native => "lib",
+                Programs::Bits32 => "lib32",
+            };
             for path in paths {
-                writeln!(f, "lib {soname} {}", path.display())?;
+                writeln!(f, "{kind} {soname} {}", path.display())?;
             }
         }
         Ok(())

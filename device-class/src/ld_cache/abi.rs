@@ -8,7 +8,7 @@ pub struct Flags(pub i32);
 /// An ABI whose libraries are known to the cache's entries: ELF for glibc 2 (`libc6`, 3) with
 /// the architecture's flag (`sysdeps/generic/ldconfig.h` in glibc).
 ///
-/// The loader takes an entry only if its flags are exactly its own ABI's.
+/// What a loader takes is said by [`Abi::takes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Abi {
     /// 64-bit x86.
@@ -27,6 +27,21 @@ impl Abi {
         Self::X86_64
     };
 
+    /// The ABI of 32-bit programs beside it, where there is one that is known.
+    pub const BITS_32: Option<Self> = if cfg!(target_arch = "x86_64") {
+        Some(Self::I386)
+    } else {
+        None
+    };
+
+    /// Whether this ABI's loader takes an entry with these flags: its own, and
+    /// on i386 also 1, ELF for any C library, which `ldconfig` gives to a
+    /// library that needs none (`_dl_cache_check_flags` in glibc's
+    /// `sysdeps/generic/dl-cache.h`; other architectures have their own).
+    pub fn takes(self, flags: Flags) -> bool {
+        flags == self.into() || (self == Self::I386 && flags == Flags(1))
+    }
+
     const ALL: [Self; 3] = [Self::X86_64, Self::Aarch64, Self::I386];
 }
 
@@ -44,5 +59,26 @@ impl Flags {
     /// The ABI that these flags stand for, if it is one of the known ones.
     pub fn abi(self) -> Option<Abi> {
         Abi::ALL.into_iter().find(|abi| self == (*abi).into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loader_takes_its_own_libraries() {
+        for (abi, flags, taken) in [
+            (Abi::X86_64, 0x0303, true),
+            (Abi::X86_64, 0x0003, false),
+            (Abi::X86_64, 0x0001, false),
+            (Abi::I386, 0x0003, true),
+            (Abi::I386, 0x0001, true),
+            (Abi::I386, 0x0303, false),
+            (Abi::Aarch64, 0x0a03, true),
+            (Abi::Aarch64, 0x0001, false),
+        ] {
+            assert_eq!(abi.takes(Flags(flags)), taken, "{abi:?} {flags:#06x}");
+        }
     }
 }

@@ -136,7 +136,7 @@ impl LdCache {
             .count();
         self.entries[start..start + length]
             .iter()
-            .filter(move |entry| entry.flags == abi.into())
+            .filter(move |entry| abi.takes(entry.flags))
     }
 
     /// The entry that the loader takes for `soname` and `abi` on a machine without any of the

@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::{Asked, Grant, INJECTED, InjectionStep, LIBRARIES, PlanError, prepare};
+use super::{
+    Asked, Grant, INJECTED, InjectionStep, LIBRARIES, LIBRARIES_32BIT, PlanError, prepare,
+};
 use crate::class::Access;
 use crate::discover::{Device, FoundEdits, FoundMask, FoundNode, Inventory, OwnNode, Presence};
-use crate::host::DeviceNumber;
+use crate::host::{DeviceNumber, Programs};
 use crate::name::excerpt;
 use crate::request::{RefusedRequest, Request, RequestError, Selection};
 use crate::requirement;
@@ -39,7 +41,7 @@ pub(super) struct Draft {
     pub(super) masks: BTreeMap<PathBuf, PlannedMask>,
     pub(super) directories: BTreeMap<PathBuf, (PathBuf, String)>,
     pub(super) files: BTreeMap<PathBuf, (PathBuf, String)>,
-    pub(super) libraries: BTreeMap<String, (PathBuf, BTreeSet<String>, String)>,
+    pub(super) libraries: BTreeMap<(Programs, String), (PathBuf, BTreeSet<String>, String)>,
     pub(super) searched: Vec<(PathBuf, Vec<String>)>,
     /// What classes and devices do without, by their names.
     pub(super) absent: BTreeMap<String, Vec<String>>,
@@ -192,13 +194,13 @@ impl Draft {
                 .unwrap_or_default()
                 .to_string_lossy()
                 .into_owned();
-            let (first, links, _) = self.libraries.entry(name).or_insert((
+            let (first, links, _) = self.libraries.entry((library.programs, name)).or_insert((
                 source.clone(),
                 BTreeSet::new(),
                 class.to_owned(),
             ));
             if *first != source {
-                let path = Path::new(INJECTED).join(LIBRARIES).join(&library.soname);
+                let path = home_of(library.programs).join(&library.soname);
                 return Err(conflict(path, first, &source));
             }
             links.extend(library.links.iter().cloned());
@@ -288,6 +290,15 @@ fn chosen<'a>(nodes: &'a [FoundNode], request: &'a Request) -> impl Iterator<Ite
     nodes
         .iter()
         .filter(move |node| node.capability.as_ref().is_none_or(asked))
+}
+
+/// Where the libraries for such programs lie in the container.
+pub(super) fn home_of(programs: Programs) -> PathBuf {
+    let directory = match programs {
+        Programs::Native => LIBRARIES,
+        Programs::Bits32 => LIBRARIES_32BIT,
+    };
+    Path::new(INJECTED).join(directory)
 }
 
 fn place(

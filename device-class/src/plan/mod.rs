@@ -32,6 +32,9 @@ pub const INJECTED: &str = "/usr/lib/boathook";
 /// The directory under [`INJECTED`] for libraries and their links.
 pub const LIBRARIES: &str = "lib";
 
+/// The directory under [`INJECTED`] for libraries of 32-bit programs.
+pub const LIBRARIES_32BIT: &str = "lib32";
+
 /// The directory under [`INJECTED`] for programs and other files.
 pub const FILES: &str = "files";
 
@@ -126,5 +129,11 @@ pub enum Action {
         directories: Vec<PathBuf>,
         /// Names and where each leads.
         libraries: Vec<(String, PathBuf)>,
+        /// The directory of the libraries for 32-bit programs, if there are any.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        directory_32bit: Option<PathBuf>,
+        /// Their names and where each leads.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        libraries_32bit: Vec<(String, PathBuf)>,
     },
 }

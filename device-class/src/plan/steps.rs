@@ -2,10 +2,10 @@
 //! carried out.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
-use super::draft::Draft;
-use super::{Action, Granted, INJECTED, InjectionPlan, InjectionStep, LIBRARIES, PlanError, oci};
+use super::draft::{Draft, home_of};
+use super::{Action, Granted, InjectionPlan, InjectionStep, PlanError, oci};
+use crate::host::Programs;
 
 impl Draft {
     pub(super) fn finish(self, granted: &Granted) -> Result<InjectionPlan, PlanError> {
@@ -71,10 +71,15 @@ impl Draft {
             });
         }
         let mut loader = Vec::new();
-        let home = Path::new(INJECTED).join(LIBRARIES);
-        for (name, (source, links, why)) in self.libraries {
+        let mut libraries_32bit = Vec::new();
+        for ((programs, name), (source, links, why)) in self.libraries {
+            let home = home_of(programs);
             let path = home.join(&name);
-            loader.extend(
+            let names = match programs {
+                Programs::Native => &mut loader,
+                Programs::Bits32 => &mut libraries_32bit,
+            };
+            names.extend(
                 links
                     .iter()
                     .chain([&name])
@@ -88,7 +93,7 @@ impl Draft {
         }
         let mut directories = Vec::new();
         if !loader.is_empty() {
-            directories.push(home);
+            directories.push(home_of(Programs::Native));
         }
         for (directory, names) in self.searched {
             loader.extend(
@@ -98,12 +103,15 @@ impl Draft {
             );
             directories.push(directory);
         }
-        if !directories.is_empty() {
+        let any_32bit = !libraries_32bit.is_empty();
+        if !directories.is_empty() || any_32bit {
             let why = "programs find the libraries".to_owned();
             steps.push(InjectionStep {
                 action: Action::Loader {
                     directories,
                     libraries: loader,
+                    directory_32bit: any_32bit.then(|| home_of(Programs::Bits32)),
+                    libraries_32bit,
                 },
                 why,
             });

@@ -87,14 +87,15 @@ fn row(action: &Action, why: &str) -> [String; 3] {
         Action::Loader {
             directories,
             libraries,
+            directory_32bit,
+            libraries_32bit,
         } => {
-            let directories: Vec<_> = directories
-                .iter()
-                .map(|d| d.display().to_string())
-                .collect();
+            let directories = directories.iter().chain(directory_32bit);
+            let directories: Vec<_> = directories.map(|d| d.display().to_string()).collect();
+            let count = libraries.len() + libraries_32bit.len();
             (
                 "loader",
-                format!("{} names in {}", libraries.len(), directories.join(", ")),
+                format!("{count} names in {}", directories.join(", ")),
             )
         }
     };

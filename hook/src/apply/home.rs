@@ -1,11 +1,11 @@
 //! The hook's own directory in a container: a read-only tmpfs that holds what
 //! the image has no place for.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use device_class::plan::{FILES, INJECTED, LIBRARIES};
+use device_class::plan::{FILES, INJECTED};
 use nix::sys::stat::Mode;
 
 use super::{ApplyError, nested};
@@ -15,9 +15,13 @@ use crate::mount::{Mounter, Source, TmpfsOptions};
 /// What is to lie in the directory.
 #[derive(Default)]
 pub(super) struct Home {
-    libraries: Vec<(Source, OsString, BTreeSet<String>)>,
+    /// By the directory, each in [`INJECTED`].
+    libraries: BTreeMap<PathBuf, Vec<Library>>,
     files: Vec<(Source, PathBuf)>,
 }
+
+/// A library, the name of its file, and further names for it.
+type Library = (Source, OsString, BTreeSet<String>);
 
 /// The tmpfs holds names only: what is mounted on them has its own pages.
 const SIZE: u64 = 1 << 20;
@@ -38,11 +42,14 @@ impl Home {
         path: &Path,
         links: BTreeSet<String>,
     ) -> Result<(), ApplyError> {
-        let name = path.file_name().ok_or_else(|| ApplyError::Path {
-            path: path.into(),
-            what: "a library",
-        })?;
-        self.libraries.push((source, name.to_owned(), links));
+        let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(ApplyError::Path {
+                path: path.into(),
+                what: "a library",
+            });
+        };
+        let libraries = self.libraries.entry(directory.to_owned()).or_default();
+        libraries.push((source, name.to_owned(), links));
         Ok(())
     }
 
@@ -70,10 +77,11 @@ impl Home {
             label,
         };
         let staged = mounter.tmpfs(covered, &options)?;
-        let mut mounts = Vec::with_capacity(self.libraries.len() + self.files.len());
-        if !self.libraries.is_empty() {
-            let directory = staged.directory().create_dir(Name::new(LIBRARIES)?, MODE)?;
-            for (source, name, links) in self.libraries {
+        let mut mounts = Vec::new();
+        for (path, libraries) in self.libraries {
+            let (parent, name) = nested::parent(staged.directory(), below(&path))?;
+            let directory = parent.create_dir(Name::new(&name)?, MODE)?;
+            for (source, name, links) in libraries {
                 let target = directory.mount_point(Name::new(&name)?, source.kind())?;
                 for link in links {
                     directory.symlink(Name::new(&link)?, Path::new(&name))?;
@@ -95,11 +103,10 @@ impl Home {
     }
 
     fn is_there(&self, root: &ContainerRoot) -> Result<bool, ApplyError> {
-        let libraries = Path::new(INJECTED).join(LIBRARIES);
-        let libraries = self
-            .libraries
-            .iter()
-            .map(|(source, name, _)| (source, libraries.join(name)));
+        let libraries = self.libraries.iter().flat_map(|(path, libraries)| {
+            let libraries = libraries.iter();
+            libraries.map(move |(source, name, _)| (source, path.join(name)))
+        });
         let files = self
             .files
             .iter()
@@ -112,4 +119,9 @@ impl Home {
         }
         Ok(true)
     }
+}
+
+/// The path in the directory of our own.
+fn below(path: &Path) -> &Path {
+    path.strip_prefix(INJECTED).unwrap_or(path)
 }

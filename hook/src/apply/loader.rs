@@ -8,7 +8,7 @@ use nix::sys::stat::Mode;
 
 use super::ApplyError;
 use crate::container::{ContainerRoot, Identity};
-use crate::loader::{LibraryDir, Loader, glibc, loaders, musl};
+use crate::loader::{LibraryDir, LibraryDirError, Loader, glibc, loaders, musl};
 
 /// Where the loaders of this program's architecture are in an image: these
 /// paths are written into programs (by the psABI's and musl's conventions).
@@ -16,6 +16,13 @@ const INTERPRETERS: [&str; 2] = if cfg!(target_arch = "aarch64") {
     ["/lib/ld-linux-aarch64.so.1", "/lib/ld-musl-aarch64.so.1"]
 } else {
     ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-musl-x86_64.so.1"]
+};
+
+/// The loader of 32-bit programs beside it.
+const INTERPRETER_32BIT: Option<&str> = if cfg!(target_arch = "x86_64") {
+    Some("/lib/ld-linux.so.2")
+} else {
+    None
 };
 
 const CACHE: &str = "/etc/ld.so.cache";
@@ -29,32 +36,37 @@ const MAX_CONF: usize = 1 << 20;
 const FILE_MODE: Mode = Mode::from_bits_truncate(0o644);
 const DIRECTORY_MODE: Mode = Mode::from_bits_truncate(0o755);
 
+/// What the loaders are to find: directories, and names with where each leads.
+pub(super) struct Searched {
+    pub(super) directories: Vec<PathBuf>,
+    pub(super) libraries: Vec<(String, PathBuf)>,
+    pub(super) directory_32bit: Option<PathBuf>,
+    pub(super) libraries_32bit: Vec<(String, PathBuf)>,
+    /// The host's own [`LOADERS_DIRECTORY`], which is never written to: a
+    /// container may have it as a volume.
+    pub(super) hosts_own: Option<Identity>,
+}
+
 /// Makes every loader that the container has find the libraries. A container
 /// without one has only programs that load nothing.
-///
-/// The host's own directory, `hosts_own`, is never written to: a container may
-/// have it as a volume.
 pub(super) fn configure(
     root: &ContainerRoot,
-    directories: &[PathBuf],
-    libraries: &[(String, PathBuf)],
-    hosts_own: Option<Identity>,
+    searched: &Searched,
     notes: &mut Vec<String>,
 ) -> Result<(), ApplyError> {
     let found = root.resolve(Path::new(LOADERS_DIRECTORY))?;
-    if found.is_some_and(|found| Some(found.identity()) == hosts_own) {
+    if found.is_some_and(|found| Some(found.identity()) == searched.hosts_own) {
         notes.push(format!(
             "the container has the host's own {LOADERS_DIRECTORY}, which is left alone: its \
              loaders are not told of the libraries; set LD_LIBRARY_PATH to their directory"
         ));
         return Ok(());
     }
-    let directories: Vec<LibraryDir> = directories
-        .iter()
-        .map(LibraryDir::new)
-        .collect::<Result<_, _>>()?;
+    let native = directories(&searched.directories)?;
+    let interpreter_32bit = searched.directory_32bit.as_ref().and(INTERPRETER_32BIT);
     let mut names = Vec::new();
-    for path in INTERPRETERS.map(Path::new) {
+    for path in INTERPRETERS.iter().copied().chain(interpreter_32bit) {
+        let path = Path::new(path);
         if root.resolve(path)?.is_some() {
             names.extend(path.file_name());
         }
@@ -62,17 +74,25 @@ pub(super) fn configure(
     for loader in loaders(names) {
         match loader {
             Loader::Glibc => {
-                configure_glibc(root, &directories)?;
-                extend_cache(root, libraries, notes)?;
+                // ldconfig tells the two sorts of libraries apart by themselves.
+                let all = [native.as_slice(), &directories(&searched.directory_32bit)?];
+                configure_glibc(root, &all.concat())?;
+                extend_cache(root, searched, notes)?;
             }
             Loader::Musl { arch } => {
                 let file = musl::path_file(&arch);
                 let text = root.read_file(Path::new(&file), MAX_CONF)?;
-                write(root, &file, musl::path(text.as_deref(), &directories))?;
+                write(root, &file, musl::path(text.as_deref(), &native))?;
             }
         }
     }
     Ok(())
+}
+
+fn directories<'p>(
+    paths: impl IntoIterator<Item = &'p PathBuf>,
+) -> Result<Vec<LibraryDir>, LibraryDirError> {
+    paths.into_iter().map(LibraryDir::new).collect()
 }
 
 /// What a later `ldconfig` in the container goes by.
@@ -88,7 +108,7 @@ fn configure_glibc(root: &ContainerRoot, directories: &[LibraryDir]) -> Result<(
 /// What programs go by until then.
 fn extend_cache(
     root: &ContainerRoot,
-    libraries: &[(String, PathBuf)],
+    searched: &Searched,
     notes: &mut Vec<String>,
 ) -> Result<(), ApplyError> {
     let bytes = root.read_file(Path::new(CACHE), MAX_SIZE)?;
@@ -102,13 +122,24 @@ fn extend_cache(
             None
         }
     };
-    let entries: Vec<NewEntry> = libraries
-        .iter()
-        .filter_map(|(name, path)| NewEntry::new(name, path).ok())
-        .collect();
-    let merged = LdCache::merge(existing.as_ref(), &entries, Abi::NATIVE).to_bytes()?;
+    let mut merged = LdCache::merge(
+        existing.as_ref(),
+        &entries(&searched.libraries),
+        Abi::NATIVE,
+    );
+    if let (Some(abi), false) = (Abi::BITS_32, searched.libraries_32bit.is_empty()) {
+        merged = LdCache::merge(Some(&merged), &entries(&searched.libraries_32bit), abi);
+    }
+    let merged = merged.to_bytes()?;
     let changed = bytes.as_deref() != Some(&merged);
     write(root, CACHE, changed.then_some(merged))
+}
+
+fn entries(libraries: &[(String, PathBuf)]) -> Vec<NewEntry> {
+    let entries = libraries.iter();
+    entries
+        .filter_map(|(name, path)| NewEntry::new(name, path).ok())
+        .collect()
 }
 
 fn write(root: &ContainerRoot, file: &str, bytes: Option<Vec<u8>>) -> Result<(), ApplyError> {

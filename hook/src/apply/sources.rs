@@ -10,9 +10,9 @@ use nix::unistd::{Gid, Uid};
 use oci_spec::runtime::{LinuxDevice, LinuxDeviceType, Mount};
 
 use super::ApplyError;
-use super::loader::LOADERS_DIRECTORY;
+use super::loader::{LOADERS_DIRECTORY, Searched};
 use super::mask::Mask;
-use crate::container::{DeviceAccess, FileKind, Identity};
+use crate::container::{DeviceAccess, FileKind};
 use crate::mount::{self, Attributes, Depth, HostFile, HostRoot, KernelCalls, Source};
 
 /// A step of the plan, ready for the container's mount namespace.
@@ -43,12 +43,8 @@ pub(super) enum What {
         path: PathBuf,
         links: BTreeSet<String>,
     },
-    /// The loader's configuration, but not the host's own.
-    Loader {
-        directories: Vec<PathBuf>,
-        libraries: Vec<(String, PathBuf)>,
-        hosts_own: Option<Identity>,
-    },
+    /// The loader's configuration.
+    Loader(Searched),
 }
 
 /// Opens and checks every source of a plan.
@@ -117,15 +113,19 @@ fn prepare_one(
         Action::Loader {
             directories,
             libraries,
-        } => What::Loader {
+            directory_32bit,
+            libraries_32bit,
+        } => What::Loader(Searched {
             directories: directories.clone(),
             libraries: libraries.clone(),
+            directory_32bit: directory_32bit.clone(),
+            libraries_32bit: libraries_32bit.clone(),
             hosts_own: match host.file(Path::new(LOADERS_DIRECTORY)) {
                 Ok(file) => Some(file.identity()),
                 Err(mount::Error::Missing { .. }) => None,
                 Err(error) => return Err(error.into()),
             },
-        },
+        }),
     }))
 }
 

@@ -53,20 +53,16 @@ pub(super) fn attach(
                 path,
                 links,
             } => home.library(source, &path, links),
-            What::Loader {
-                directories,
-                libraries,
-                hosts_own,
-            } => {
-                loaders.push((directories, libraries, hosts_own));
+            What::Loader(searched) => {
+                loaders.push(searched);
                 Ok(())
             }
         };
         done.map_err(|error| error.why(&why))?;
     }
     home.attach(root, &mut mounter, label)?;
-    for (directories, libraries, hosts_own) in loaders {
-        loader::configure(root, &directories, &libraries, hosts_own, notes)?;
+    for searched in loaders {
+        loader::configure(root, &searched, notes)?;
     }
     Ok(())
 }
