@@ -1,4 +1,4 @@
-//! What an image requires of a host: `cuda>=12.4 brand=x,driver>=470`.
+//! What an image requires of a host: `api>=12.4 brand=x,driver>=470`.
 //!
 //! Alternatives stand with spaces between them, and what an alternative needs
 //! with commas. A version is compared number by number, as far as the

@@ -86,19 +86,19 @@ fn an_attribute_that_can_not_be_read_is_named() {
     }
 }
 
-/// A host from which a directory goes away after it was listed.
-struct Vanishing(RecordedHost, &'static str);
+/// A host on which a directory was listed and then can't be used any more.
+struct Faulty(RecordedHost, &'static str, io::ErrorKind);
 
-impl Vanishing {
+impl Faulty {
     fn gone(&self, path: &Path) -> io::Result<()> {
         if path.starts_with(self.1) {
-            return Err(io::ErrorKind::NotFound.into());
+            return Err(self.2.into());
         }
         Ok(())
     }
 }
 
-impl HostView for Vanishing {
+impl HostView for Faulty {
     fn entry(&self, path: &Path) -> io::Result<Option<Entry>> {
         match self.gone(path) {
             Ok(()) => self.0.entry(path),
@@ -129,14 +129,22 @@ impl HostView for Vanishing {
 }
 
 #[test]
-fn a_device_that_vanishes_is_left_out() {
-    let host = Vanishing(serials(&[b"a", b"b", b"c"]), "/sys/chips/chip1");
-    let found = discover::devices(&class(CHIPS), &host);
-    assert_eq!(ids(&found), ["chip-a", "chip-c"]);
-    assert_eq!(
-        found.warnings,
-        ["/sys/chips/chip1: /sys/chips/chip1/serial is not there"]
-    );
+fn a_device_that_vanishes_or_hides_is_left_out() {
+    for (error, words) in [
+        (io::ErrorKind::NotFound, "serial is not there"),
+        (
+            io::ErrorKind::PermissionDenied,
+            "serial can't be read: permission denied",
+        ),
+        // As the kernel says of a device that was pulled out.
+        (io::ErrorKind::TimedOut, "serial can't be read: timed out"),
+    ] {
+        let host = Faulty(serials(&[b"a", b"b", b"c"]), "/sys/chips/chip1", error);
+        let found = discover::devices(&class(CHIPS), &host);
+        assert_eq!(ids(&found), ["chip-a", "chip-c"]);
+        let warning = format!("/sys/chips/chip1: /sys/chips/chip1/{words}");
+        assert_eq!(found.warnings, [warning]);
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod masks;
 mod nested;
 mod nothing_asked;
 mod owners;
+mod programming;
 mod refusals;
 mod requests;
 mod twice;

@@ -30,7 +30,8 @@ pub type Memory = BTreeMap<ClassName, HealthMemory>;
 
 /// Looks for the devices of every class. A resource belongs to the first class
 /// that has a device of it: two classes can't share one, since a container
-/// would not know which variable speaks for it.
+/// would not know which variable speaks for it. Of two classes with one variable
+/// only the first is looked for: the hook refuses a container that sets it.
 ///
 /// `memory` holds what earlier looks saw, for the health that one look can't
 /// tell; `now` is when this one is taken.
@@ -43,7 +44,17 @@ pub fn scan(
     memory.retain(|name, _| classes.iter().any(|class| class.name == *name));
     let mut found: BTreeMap<ResourceName, Found> = BTreeMap::new();
     let mut warnings = Vec::new();
+    let mut owners: BTreeMap<&str, &ClassName> = BTreeMap::new();
     for class in classes {
+        let env = class.spec.request.env.as_str();
+        let owner = owners.entry(env).or_insert(&class.name);
+        if **owner != class.name {
+            warnings.push(format!(
+                "{}: {env} is the variable of class {owner} already; mask one of them",
+                class.name
+            ));
+            continue;
+        }
         let mut inventory = discover::look(class, host);
         let remembered = memory.entry(class.name.clone()).or_default();
         remembered.judge(&mut inventory.devices, now);

@@ -114,11 +114,22 @@ fn without_any_class_the_plugin_stays_and_says_so() {
 
 #[test]
 fn two_classes_can_not_share_a_resource() {
-    let mut node = Node::new(&[("a", NPUS), ("b", NPUS)]);
+    let other = NPUS.replace("DUMMY_VISIBLE_DEVICES", "OTHER_VISIBLE_DEVICES");
+    let mut node = Node::new(&[("a", NPUS), ("b", &other)]);
     let kubelet = node.kubelet();
     node.start_plugin();
     assert_eq!(kubelet.wait_devices(PATIENCE, NPU).unwrap().len(), 64);
     node.wait_log("b: npu-0: dummy.com/npu is of class a already");
+}
+
+#[test]
+fn two_classes_can_not_share_a_variable() {
+    let other = NPUS.replace("dummy.com/npu", "dummy.com/other");
+    let mut node = Node::new(&[("a", NPUS), ("b", &other)]);
+    let kubelet = node.kubelet();
+    node.start_plugin();
+    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    node.wait_log("b: DUMMY_VISIBLE_DEVICES is the variable of class a already; mask one of them");
 }
 
 #[test]

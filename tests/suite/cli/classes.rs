@@ -169,8 +169,36 @@ fn a_first_class_file_can_be_used() {
         let ran = boathook(&host, &["class", "check", file.to_str().unwrap()], b"");
         assert_eq!(ran.status.code(), Some(code::SUCCESS), "{}", ran.stderr);
     }
-    let ran = boathook(&host, &["class", "new", "mychip"], b"");
-    assert_refused(&ran, code::USAGE, &["mychip", "/dev", "pci:"]);
+    for text in [
+        "mychip",
+        "",
+        "/dev/",
+        "/dev/../etc/passwd",
+        "/etc/passwd",
+        "pci:",
+        "pci:10ee",
+        "pci:10ee:50",
+        "pci:10ee:500g",
+        "pci:10ee:5000:1",
+        "usb:54c:06c1",
+        "usb:054c-06c1",
+        "/dev/a\nb",
+    ] {
+        let ran = boathook(&host, &["class", "new", text], b"");
+        assert_refused(&ran, code::USAGE, &["/dev", "pci:", "usb:"]);
+        assert_eq!(ran.stdout, "", "{text}");
+    }
+    // A path that may be a slip of the pen is no error, but is said.
+    host.add_file("/dev/log0", "not a device").unwrap();
+    for (device, said) in [
+        ("/dev/nothing7", "/dev/nothing7 is not on this host"),
+        ("/dev/log0", "/dev/log0 is a regular file, not a device"),
+    ] {
+        let ran = boathook(&host, &["class", "new", device], b"");
+        assert_eq!(ran.status.code(), Some(code::SUCCESS), "{}", ran.stderr);
+        assert!(ran.stderr.contains(said), "{}", ran.stderr);
+        assert!(ran.stdout.starts_with("# Save this as"), "{}", ran.stdout);
+    }
 }
 
 /// A recording holds what classes look at, and is never written over another.
@@ -204,6 +232,14 @@ fn a_host_is_recorded_once() {
     assert!(!recorded.contains("hidden"), "{recorded}");
     let ran = boathook(&host, &arguments, b"");
     assert_refused(&ran, code::FAILURE, &["host.txt", "exists"]);
+    let before = std::fs::read_to_string(directory.join("host.txt")).unwrap();
+    assert_eq!(before, recorded);
+    // A file where the directory should be.
+    let file = host.path().join("file");
+    std::fs::write(&file, "mine").unwrap();
+    let ran = boathook(&host, &["class", "record", file.to_str().unwrap()], b"");
+    assert_refused(&ran, code::FAILURE, &["file/host.txt", "can't be written"]);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
 }
 
 #[test]
@@ -230,4 +266,13 @@ fn two_classes_with_one_variable_are_refused() {
         "mask one of them",
     ];
     assert_refused(&ran, code::CONFIG, &words);
+    let checked = boathook(&host, &["check"], b"").stdout;
+    let line = checked
+        .lines()
+        .find(|line| line.contains("THING_VISIBLE_DEVICES"));
+    let said = "has the variable THING_VISIBLE_DEVICES, as class thing";
+    assert!(
+        line.is_some_and(|line| line.contains(said) && line.ends_with("mask one of them")),
+        "{checked}"
+    );
 }

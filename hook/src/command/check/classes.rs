@@ -1,8 +1,11 @@
 //! Which classes are there, and what the host has of them.
 
+use std::collections::HashMap;
+
 use device_class::config::Config;
 use device_class::discover::{self, Inventory};
 use device_class::load::{self, ClassSource};
+use device_class::name::ClassName;
 use device_class::strict_toml::FileError;
 
 use super::{Finding, Verdict};
@@ -27,15 +30,25 @@ pub(super) fn check(config: &Config) -> Vec<Finding> {
         let text = format!("no class file in {}", directories.join(" or "));
         return vec![Finding::new(Verdict::Warning, "classes", text)];
     }
+    let mut owners: HashMap<String, ClassName> = HashMap::new();
     let one = |source: Result<ClassSource, FileError>| {
         let subject = match &source {
             Ok(source) => format!("class {}", source.name),
             Err(_) => "classes".to_owned(),
         };
-        match source.and_then(|source| source.parse()) {
-            Ok(class) => found(subject, &discover::devices(&class, &host)),
-            Err(problem) => vec![Finding::new(Verdict::Error, subject, problem.to_string())],
+        let error = |text| vec![Finding::new(Verdict::Error, subject.clone(), text)];
+        let class = match source.and_then(|source| source.parse()) {
+            Ok(class) => class,
+            Err(problem) => return error(problem.to_string()),
+        };
+        let env = class.spec.request.env.to_string();
+        let owner = owners.entry(env.clone()).or_insert(class.name.clone());
+        if *owner != class.name {
+            return error(format!(
+                "has the variable {env}, as class {owner} has; mask one of them"
+            ));
         }
+        found(subject, &discover::devices(&class, &host))
     };
     sources.into_iter().flat_map(one).collect()
 }

@@ -4,14 +4,18 @@ mod check;
 mod record;
 
 use std::io::{self, Write};
+use std::path::Path;
 
+use device_class::HostView;
 use device_class::class::JSON_SCHEMA;
 use device_class::config::Config;
+use device_class::host::Entry;
 use device_class::starter::Target;
 
 use super::CommandError;
 use crate::cli::ClassCommand;
 use crate::exit::ExitCode;
+use crate::grant;
 
 /// Runs one of the commands.
 pub(super) fn run(command: &ClassCommand, config: &Config) -> Result<ExitCode, CommandError> {
@@ -20,6 +24,9 @@ pub(super) fn run(command: &ClassCommand, config: &Config) -> Result<ExitCode, C
         ClassCommand::Record { directory } => return record::run(directory, config),
         ClassCommand::New { device } => {
             let target = Target::parse(device)?;
+            if let Target::Node { .. } = target {
+                note_absence(Path::new(device), config)?;
+            }
             io::stdout()
                 .lock()
                 .write_all(target.to_string().as_bytes())?;
@@ -27,4 +34,21 @@ pub(super) fn run(command: &ClassCommand, config: &Config) -> Result<ExitCode, C
         ClassCommand::Schema => io::stdout().lock().write_all(JSON_SCHEMA.as_bytes())?,
     }
     Ok(ExitCode::Success)
+}
+
+/// A class can be written for a device that is not here, or not yet. Whoever
+/// mistyped its path is told.
+fn note_absence(path: &Path, config: &Config) -> Result<(), CommandError> {
+    let host = grant::open_root("the host's root", &config.host_root)?;
+    let what = match host.entry(path) {
+        Ok(Some(Entry::Device(_))) => return Ok(()),
+        Ok(Some(entry)) => format!("is {entry}, not a device"),
+        Ok(None) => "is not on this host".to_owned(),
+        Err(error) => format!("can't be looked at: {error}"),
+    };
+    tracing::warn!(
+        "{} {what}; the class file is written all the same",
+        path.display()
+    );
+    Ok(())
 }

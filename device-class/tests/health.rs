@@ -1,0 +1,121 @@
+//! The health of the shipped classes' devices over time, and their recovery.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use device_class::DeviceClass;
+use device_class::discover::{self, HealthMemory};
+use device_class::host::RecordedHost;
+use device_class::name::ClassName;
+
+/// One look: seconds since the first, a file and what it says from then on, and
+/// what the device's health is said to be.
+type Look = (u64, &'static str, &'static str, &'static str);
+
+/// A shipped class on its recorded host, and one of its devices.
+struct Case {
+    class: &'static str,
+    host: &'static str,
+    device: &'static str,
+    looks: &'static [Look],
+}
+
+const HEARTBEAT: &str = "/sys/class/tenstorrent/tenstorrent!0/tt_heartbeat";
+const TEMPERATURE: &str = "/sys/class/apex/apex_0/temp";
+const STATUS: &str = "/sys/class/apex/apex_0/status";
+const FUNCTION: &str = "/sys/class/fpga/intel-fpga-dev.0/intel-fpga-port.0/afu_id";
+
+const CASES: [Case; 3] = [
+    Case {
+        class: "tenstorrent",
+        host: "tenstorrent",
+        device: "0",
+        looks: &[
+            (0, HEARTBEAT, "100", "healthy"),
+            (50, HEARTBEAT, "100", "healthy"),
+            (
+                61,
+                HEARTBEAT,
+                "100",
+                "has been 100 for 61 seconds; it should advance",
+            ),
+            (70, HEARTBEAT, "101", "healthy"),
+            // The chip was reset, and counts anew.
+            (80, HEARTBEAT, "1", "healthy"),
+            (90, HEARTBEAT, "4294967295", "tt_heartbeat is `4294967295`"),
+            (95, HEARTBEAT, "", "is no number"),
+            (99, HEARTBEAT, "2", "healthy"),
+        ],
+    },
+    Case {
+        class: "coral-edgetpu",
+        host: "coral-edgetpu/pcie",
+        device: "0",
+        looks: &[
+            (0, TEMPERATURE, "50000", "healthy"),
+            (10, TEMPERATURE, "104799", "healthy"),
+            (
+                20,
+                TEMPERATURE,
+                "104800",
+                "temp is 104800, not below 104800",
+            ),
+            // Cooler, but not cool.
+            (30, TEMPERATURE, "96000", "not below 95000 again"),
+            (40, TEMPERATURE, "94999", "healthy"),
+            (50, STATUS, "DEAD", "status is `DEAD`"),
+            (60, STATUS, "ALIVE", "healthy"),
+        ],
+    },
+    Case {
+        class: "intel-fpga-af",
+        host: "intel-fpga-af/opae",
+        device: "0",
+        looks: &[
+            (0, FUNCTION, "d8424dc4a4a3c413f89e433683f9040b", "healthy"),
+            (
+                10,
+                FUNCTION,
+                "ffffffffffffffffffffffffffffffff",
+                "afu_id is `ffffffff",
+            ),
+            (20, FUNCTION, "f7df405cbd7acf7222f144b0b93acd18", "healthy"),
+        ],
+    },
+];
+
+#[test]
+fn devices_fall_ill_and_recover() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for case in CASES {
+        let file = root.join(format!("classes/{}.toml", case.class));
+        let text = std::fs::read_to_string(&file).unwrap();
+        let name = ClassName::try_from(case.class.to_owned()).unwrap();
+        let class = DeviceClass::parse(name, &file, &text).unwrap();
+        let recording = root.join("testdata").join(case.host).join("host.txt");
+        let recording = std::fs::read_to_string(recording).unwrap();
+        let mut host = RecordedHost::parse(&recording).unwrap();
+        let start = Instant::now();
+        let mut memory = HealthMemory::default();
+        for (seconds, path, says, wanted) in case.looks {
+            // Written where the links of the recording lead.
+            let path = device_class::HostView::canonical(&host, Path::new(path)).unwrap();
+            host.add_file(path, *says);
+            let mut found = discover::devices(&class, &host).devices;
+            memory.judge(&mut found, start + Duration::from_secs(*seconds));
+            let device = found
+                .iter()
+                .find(|device| device.index.as_deref() == Some(case.device));
+            let health = device.unwrap().health.to_string();
+            let of = format!("{} at {seconds}: {health}", case.class);
+            match *wanted {
+                "healthy" => assert_eq!(health, "healthy", "{of}"),
+                words => assert!(
+                    health.starts_with("unhealthy: ") && health.contains(words),
+                    "{of}"
+                ),
+            }
+        }
+    }
+}
