@@ -51,6 +51,14 @@ pub enum LinkReport {
     },
 }
 
+impl SystemdReport {
+    /// Whether an administrator should hear of it: something was made on the
+    /// host, or the rules may be lost.
+    pub fn is_remarkable(&self) -> bool {
+        !self.links.is_empty() || self.outcome == UnitOutcome::NoPermission
+    }
+}
+
 impl fmt::Display for SystemdReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.unit, self.outcome)?;
@@ -82,7 +90,11 @@ impl fmt::Display for LinkReport {
         match self {
             Self::Made(path) => write!(f, "{} made for an old systemd", path.display()),
             Self::Missing { path, reason } => {
-                write!(f, "{} is missing: {reason}", path.display())
+                let path = path.display();
+                write!(
+                    f,
+                    "{path} is missing: {reason}; this old systemd forgets the device when it reloads"
+                )
             }
         }
     }
