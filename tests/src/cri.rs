@@ -2,6 +2,9 @@
 //! version v1, `proto/runtime/v1/api.proto`, of which the proto here has the
 //! part that is called).
 
+mod pod;
+mod record;
+
 use std::fmt::Write;
 use std::path::Path;
 
@@ -15,11 +18,15 @@ pub mod api {
     tonic::include_proto!("runtime.v1");
 }
 
+pub use pod::Pod;
+pub use record::Record;
+
 use api::runtime_service_client::RuntimeServiceClient;
 use api::{
-    ContainerConfig, CreateContainerRequest, ExecSyncRequest, PodSandboxConfig,
-    RemoveContainerRequest, RemovePodSandboxRequest, RunPodSandboxRequest, StartContainerRequest,
-    StopContainerRequest, StopPodSandboxRequest, VersionRequest,
+    ContainerConfig, CreateContainerRequest, ExecSyncRequest, LinuxContainerResources,
+    PodSandboxConfig, RemoveContainerRequest, RemovePodSandboxRequest, RunPodSandboxRequest,
+    StartContainerRequest, StopContainerRequest, StopPodSandboxRequest,
+    UpdateContainerResourcesRequest, VersionRequest,
 };
 
 /// How long a command in a container may take, in seconds.
@@ -92,6 +99,17 @@ impl CriClient {
             StartContainerRequest { container_id }
         )
         .map(drop)
+    }
+
+    /// Changes a running container's resources, as the kubelet's CPU manager
+    /// does.
+    pub fn update(&self, container: &str, resources: LinuxContainerResources) -> Result<()> {
+        let request = UpdateContainerResourcesRequest {
+            container_id: container.to_string(),
+            linux: Some(resources),
+            ..Default::default()
+        };
+        call!(self, update_container_resources, request).map(drop)
     }
 
     /// Runs a command in a container and gives what it printed.

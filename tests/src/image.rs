@@ -68,6 +68,11 @@ impl Image {
     }
 }
 
+/// An image's name in full.
+pub fn name_of(rootfs: Rootfs) -> String {
+    format!("docker.io/library/boathook-test-{}:1", rootfs.name())
+}
+
 /// A blob's digest and size.
 type Blob = (String, usize);
 

@@ -2,16 +2,18 @@
 //!
 //! What a runtime does with the systemd cgroup driver, and what systemd does to
 //! a container's devices later, only shows where systemd is process 1. So a
-//! small Debian is booted in a container of runc that may do whatever a host
+//! small distribution is booted in a container of runc that may do whatever a host
 //! may. It has cgroups, processes and a network of its own; its root file
 //! system is read-only; when it is dropped, all of it is gone.
 
 mod config;
 mod container;
+mod containerd;
 mod mirror;
 mod root;
 mod runtime;
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -22,6 +24,8 @@ use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
 pub use container::Container;
+pub use containerd::Containerd;
+pub use root::Distribution;
 pub use runtime::{Driver, Program, Runtime};
 
 use crate::bundle::{HookCommand, Stage};
@@ -45,12 +49,12 @@ pub struct SystemdHost {
 
 impl SystemdHost {
     /// Why there can be none with this view of cgroups, if there can't.
-    pub fn missing(view: CgroupView) -> Option<String> {
-        privilege::missing_for_runc(view).or_else(root::missing)
+    pub fn missing(distribution: Distribution, view: CgroupView) -> Option<String> {
+        privilege::missing_for_runc(view).or_else(|| distribution.missing())
     }
 
     /// Boots a host, and waits until systemd says that it runs.
-    pub fn boot(view: CgroupView) -> Result<Self> {
+    pub fn boot(distribution: Distribution, view: CgroupView) -> Result<Self> {
         static COUNTER: AtomicU32 = AtomicU32::new(0);
         let number = COUNTER.fetch_add(1, Ordering::Relaxed);
         let host = Self {
@@ -60,9 +64,17 @@ impl SystemdHost {
         };
         let programs = binaries::program("boathook")?;
         let programs = programs.parent().context("a program without a directory")?;
-        let spec = config::spec(view, &root::directory()?, programs)?;
+        for directory in config::CONFIGURED {
+            fs::create_dir_all(host.configuration().join(directory))?;
+        }
+        let spec = config::spec(
+            view,
+            &distribution.directory()?,
+            programs,
+            host.configuration(),
+        )?;
         let file = host.directory.path().join("config.json");
-        std::fs::write(&file, serde_json::to_vec_pretty(&spec)?)
+        fs::write(&file, serde_json::to_vec_pretty(&spec)?)
             .with_context(|| format!("cannot write {}", file.display()))?;
         let mut command = host.runc.command("run")?;
         command
@@ -77,6 +89,11 @@ impl SystemdHost {
     /// The view of cgroups that it has.
     pub fn view(&self) -> CgroupView {
         self.runc.view()
+    }
+
+    /// A directory in which `etc/boathook` and `etc/containerd` are the host's.
+    pub fn configuration(&self) -> &Path {
+        self.directory.path()
     }
 
     /// Whether a container's share of the processor can be changed. Where v1
@@ -136,7 +153,8 @@ impl SystemdHost {
             }
             if start.elapsed() > PATIENCE {
                 let (said, error) = (asked.stdout.trim(), asked.stderr.trim());
-                bail!("systemd does not run after {PATIENCE:?}: {said} {error}");
+                let failed = self.run("systemctl", &["--failed", "--no-legend"]);
+                bail!("systemd does not run after {PATIENCE:?}: {said} {error} {failed:?}");
             }
             sleep(Duration::from_millis(50));
         }

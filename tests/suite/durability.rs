@@ -4,5 +4,6 @@
 mod cost;
 mod event;
 mod given_by;
+mod subject;
 mod survival;
 mod table;

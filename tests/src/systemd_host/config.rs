@@ -2,7 +2,7 @@
 //! namespaces of its own.
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Result;
 use oci_spec::runtime::{
@@ -43,16 +43,25 @@ const CAPABILITIES: [Capability; 24] = [
     Capability::Syslog,
 ];
 
+/// Directories of the host that are not those of its root: one can write there.
+pub(super) const CONFIGURED: [&str; 2] = ["etc/boathook", "etc/containerd"];
+
 /// The container that boots `root`, which stays as it is, on this view of
-/// cgroups, with `programs` at [`PROGRAMS`].
-pub(super) fn spec(view: CgroupView, root: &Path, programs: &Path) -> Result<Spec> {
+/// cgroups, with `programs` at [`PROGRAMS`] and its [`CONFIGURED`] directories
+/// in `configuration`.
+pub(super) fn spec(
+    view: CgroupView,
+    root: &Path,
+    programs: &Path,
+    configuration: &Path,
+) -> Result<Spec> {
     let root = RootBuilder::default().path(root).readonly(true).build()?;
     let spec = SpecBuilder::default()
         .version("1.0.2")
         .root(root)
         .hostname("boathook-host")
         .process(process(view)?)
-        .mounts(mounts(programs));
+        .mounts(mounts(programs, configuration));
     let everything = LinuxDeviceCgroupBuilder::default()
         .allow(true)
         .access("rwm")
@@ -112,7 +121,11 @@ fn process(view: CgroupView) -> Result<Process> {
 
 /// Bundles and demo hosts are in /var/tmp, so it is the machine's own: paths
 /// mean the same inside.
-fn mounts(programs: &Path) -> Vec<Mount> {
+fn mounts(programs: &Path, configuration: &Path) -> Vec<Mount> {
+    let configured = CONFIGURED.map(|directory| {
+        let target = Path::new("/").join(directory);
+        mount("none", &configuration.join(directory), &target, &["bind"])
+    });
     [
         ("proc", Path::new("proc"), "/proc", &[][..]),
         ("tmpfs", Path::new("dev"), "/dev", &["nosuid", "mode=755"]),
@@ -131,16 +144,17 @@ fn mounts(programs: &Path) -> Vec<Mount> {
         ("none", programs, PROGRAMS, &["bind", "ro"]),
     ]
     .into_iter()
-    .map(|(kind, source, target, options)| mount(kind, source, target, options))
+    .map(|(kind, source, target, options)| mount(kind, source, Path::new(target), options))
+    .chain(configured)
     .collect()
 }
 
-fn mount(kind: &str, source: &Path, target: &str, options: &[&str]) -> Mount {
+fn mount(kind: &str, source: &Path, target: &Path, options: &[&str]) -> Mount {
     let mut mount = Mount::default();
     mount
         .set_typ(Some(kind.to_string()))
         .set_source(Some(source.to_path_buf()))
-        .set_destination(PathBuf::from(target))
+        .set_destination(target.to_path_buf())
         .set_options(Some(options.iter().map(ToString::to_string).collect()));
     mount
 }

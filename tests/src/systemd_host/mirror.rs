@@ -1,22 +1,30 @@
-//! Where this machine gets its Debian packages from.
+//! Where packages come from.
 
 use std::collections::HashMap;
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::binaries;
 use crate::captured::Captured;
 
-/// A release of the distribution, and where its packages are.
+/// A release of a distribution, and where its packages are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mirror {
     /// Such as `bookworm`.
     pub(super) release: String,
     /// The address of the repository.
     pub(super) address: String,
+    /// Which parts of the repository are needed.
+    pub(super) components: &'static str,
+    /// The keys that it must be signed with, if not the machine's own.
+    pub(super) keyring: Option<PathBuf>,
 }
 
+/// The program that makes root file systems (Debian's package debootstrap).
+pub(super) const DEBOOTSTRAP: &str = "/usr/sbin/debootstrap";
 /// One repository a line: release, component, address.
 const FORMAT: &str = "$(RELEASE) $(COMPONENT) $(REPO_URI)";
 
@@ -31,7 +39,69 @@ impl Mirror {
         let targets = Captured::run(&mut command)?.success()?.stdout;
         let address = address(&targets, &release)
             .with_context(|| format!("apt has no repository of {release}"))?;
-        Ok(Self { release, address })
+        Ok(Self {
+            release,
+            address,
+            components: "main",
+            keyring: None,
+        })
+    }
+
+    /// Ubuntu's repository of 18.04. Debian has no package with its key, so that
+    /// is among the tests' files.
+    pub(super) fn of_ubuntu_18_04() -> Self {
+        Self {
+            release: "bionic".to_string(),
+            address: "http://archive.ubuntu.com/ubuntu".to_string(),
+            components: "main,universe",
+            // "Ubuntu Archive Automatic Signing Key (2012)", with the
+            // fingerprint 790BC7277767219C42C86F933B4FE6ACC0B21F32.
+            keyring: Some(binaries::source_tree().join("tests/keys/ubuntu-archive-2012.gpg")),
+        }
+    }
+
+    /// Makes a minimal root file system with these packages.
+    pub(super) fn fetch(&self, packages: &str, directory: &Path) -> Result<()> {
+        let mut command = Command::new(DEBOOTSTRAP);
+        if let Some(keyring) = &self.keyring {
+            command
+                .arg("--force-check-gpg")
+                .arg("--keyring")
+                .arg(keyring);
+        }
+        command
+            .args(["--variant=minbase", "--include", packages])
+            .args(["--components", self.components])
+            .arg(&self.release)
+            .arg(directory)
+            .arg(&self.address)
+            .env("LC_ALL", "C");
+        let made = Captured::run(&mut command)?.success();
+        let Self {
+            release, address, ..
+        } = self;
+        made.with_context(|| format!("cannot make a root file system of {release} from {address}"))
+            .map(drop)
+    }
+
+    /// Adds a package as the release's updates have it.
+    pub(super) fn add_updated(&self, package: &str, directory: &Path) -> Result<()> {
+        let Self {
+            release, address, ..
+        } = self;
+        let parts = self.components.replace(',', " ");
+        let source = format!("deb {address} {release}-updates {parts}\n");
+        fs::write(directory.join("etc/apt/sources.list"), source)?;
+        for arguments in [
+            &["update"][..],
+            &["install", "--yes", "--no-install-recommends", package],
+        ] {
+            let mut command = Command::new("chroot");
+            command.arg(directory).arg("apt-get").args(arguments);
+            let ran = Captured::run(command.env("LC_ALL", "C"))?.success();
+            ran.with_context(|| format!("cannot add {package} to {release}"))?;
+        }
+        Ok(())
     }
 }
 

@@ -1,49 +1,88 @@
-//! The root file system of the host: Debian with systemd and two runtimes.
+//! The root file system of a host: a small distribution with systemd and
+//! runtimes.
 
+use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
-use super::mirror::Mirror;
-use crate::captured::Captured;
+use super::config::CONFIGURED;
+use super::mirror::{DEBOOTSTRAP, Mirror};
 use crate::rootfs::cached;
 
-/// What is in it beside the minimal system.
-const PACKAGES: &str = "systemd,systemd-sysv,dbus,runc,crun";
-/// The program that makes it (Debian's package debootstrap).
-const DEBOOTSTRAP: &str = "/usr/sbin/debootstrap";
-
-/// Why it cannot be made on this machine, if it cannot.
-pub(super) fn missing() -> Option<String> {
-    [(DEBOOTSTRAP, "debootstrap"), ("/usr/bin/apt-get", "apt")]
-        .into_iter()
-        .find(|(program, _)| !Path::new(program).is_file())
-        .map(|(program, package)| format!("needs {program} (package {package})"))
+/// What a host runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Distribution {
+    /// This machine's release of Debian, with runc, crun and containerd.
+    OfThisMachine,
+    /// Ubuntu 18.04, with runc. Its systemd is 237: before 240, a device in
+    /// `DeviceAllow=` is whatever node is at its path.
+    Ubuntu1804,
 }
 
-/// The tree, made by debootstrap from this machine's mirror if it has not been
-/// made before. Nothing may be written to it.
-pub(super) fn directory() -> Result<PathBuf> {
-    // It takes long: whoever comes second waits, rather than doing it again.
-    static BUILDING: Mutex<()> = Mutex::new(());
-    let _building = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
-    let inputs = [Path::new("/etc/os-release").to_path_buf()];
-    cached("systemd-host", &inputs, |tree| build(tree.top()))
-}
+impl Distribution {
+    /// Why it cannot be had on this machine, if it cannot. An old one is fetched
+    /// to find out.
+    pub(super) fn missing(self) -> Option<String> {
+        let program = [(DEBOOTSTRAP, "debootstrap"), ("/usr/bin/apt-get", "apt")]
+            .into_iter()
+            .find(|(program, _)| !Path::new(program).is_file())
+            .map(|(program, package)| format!("needs {program} (package {package})"));
+        match self {
+            Self::OfThisMachine => program,
+            Self::Ubuntu1804 => program.or_else(|| {
+                let failed = self.directory().err();
+                failed.map(|error| format!("{error:#}"))
+            }),
+        }
+    }
 
-fn build(directory: &Path) -> Result<()> {
-    let mirror = Mirror::of_this_machine()?;
-    let mut command = Command::new(DEBOOTSTRAP);
-    command
-        .args(["--variant=minbase", "--include", PACKAGES])
-        .arg(&mirror.release)
-        .arg(directory)
-        .arg(&mirror.address)
-        .env("LC_ALL", "C");
-    Captured::run(&mut command)?
-        .success()
-        .context("cannot make a Debian root file system")?;
-    Ok(())
+    /// The tree, made by debootstrap if it has not been made before. Nothing may
+    /// be written to it.
+    pub(super) fn directory(self) -> Result<PathBuf> {
+        // It takes long: whoever comes second waits, rather than doing it again.
+        static BUILDING: Mutex<()> = Mutex::new(());
+        let _building = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
+        match self {
+            Self::OfThisMachine => {
+                let release = ["/etc/os-release".into()];
+                cached("systemd-host", &release, |tree| self.build(tree.top()))
+            }
+            Self::Ubuntu1804 => cached("ubuntu-18.04", &[], |tree| self.build(tree.top())),
+        }
+    }
+
+    fn build(self, directory: &Path) -> Result<()> {
+        let mirror = match self {
+            Self::OfThisMachine => Mirror::of_this_machine()?,
+            Self::Ubuntu1804 => Mirror::of_ubuntu_18_04(),
+        };
+        mirror.fetch(self.packages(), directory)?;
+        if self == Self::Ubuntu1804 {
+            // That of the release itself tells systemd of no device.
+            mirror.add_updated("runc", directory)?;
+            // They would write to the root, which is read-only; later versions
+            // take no offence.
+            for unit in ["systemd-tmpfiles-setup", "systemd-update-utmp"] {
+                let masked = format!("etc/systemd/system/{unit}.service");
+                symlink("/dev/null", directory.join(masked))?;
+            }
+        }
+        for configured in CONFIGURED {
+            fs::create_dir_all(directory.join(configured))?;
+        }
+        // An engine copies it into pods.
+        fs::write(directory.join("etc/hosts"), "127.0.0.1 localhost\n")?;
+        Ok(())
+    }
+
+    /// What is in it beside the minimal system.
+    fn packages(self) -> &'static str {
+        match self {
+            Self::OfThisMachine => "systemd,systemd-sysv,dbus,runc,crun,containerd",
+            Self::Ubuntu1804 => "systemd,systemd-sysv,dbus",
+        }
+    }
 }

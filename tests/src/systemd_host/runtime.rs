@@ -72,12 +72,17 @@ impl Runtime {
     }
 }
 
+impl fmt::Display for Driver {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Cgroupfs => "cgroupfs",
+            Self::Systemd => "systemd",
+        })
+    }
+}
+
 impl fmt::Display for Runtime {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let driver = match self.driver {
-            Driver::Cgroupfs => "cgroupfs",
-            Driver::Systemd => "systemd",
-        };
-        write!(formatter, "{}, {driver}", self.program)
+        write!(formatter, "{}, {}", self.program, self.driver)
     }
 }

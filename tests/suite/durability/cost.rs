@@ -8,7 +8,7 @@ use harness::cgroup_view::CgroupView;
 use harness::demo_host::DemoHost;
 use harness::privilege::report_skip;
 use harness::rootfs::Rootfs;
-use harness::systemd_host::{Container, Driver, Program, Runtime, SystemdHost};
+use harness::systemd_host::{Container, Distribution, Driver, Program, Runtime, SystemdHost};
 
 use super::given_by::without_systemd;
 
@@ -23,10 +23,10 @@ const LIMIT: f64 = 3.0;
 #[ignore = "a figure, for a release build on a quiet machine: make bench"]
 fn telling_systemd_is_fast() {
     let view = CgroupView::V2;
-    if let Some(reason) = SystemdHost::missing(view) {
+    if let Some(reason) = SystemdHost::missing(Distribution::OfThisMachine, view) {
         return report_skip("telling_systemd_is_fast", &reason);
     }
-    let host = SystemdHost::boot(view).unwrap();
+    let host = SystemdHost::boot(Distribution::OfThisMachine, view).unwrap();
     let demo = DemoHost::new().unwrap();
     let times = demo.path().join("times");
     fs::create_dir(&times).unwrap();

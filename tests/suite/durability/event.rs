@@ -1,39 +1,29 @@
-//! What happens to a running container: the columns of the table.
+//! What happens to a running container: the columns of the tables.
 
 use std::fmt;
 
 use anyhow::Result;
-use harness::systemd_host::{Container, SystemdHost};
-use serde_json::json;
+use harness::systemd_host::SystemdHost;
 
-/// Something that makes systemd or the runtime think about a container's
-/// resources again.
+use super::subject::Subject;
+
+/// Something that makes systemd, the runtime or the engine think about a
+/// container's resources again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     DaemonReload,
     DaemonReexec,
     SetProperty,
     RuntimeUpdate,
+    CriUpdate,
+    EngineRestart,
     ContainerRestart,
 }
 
 impl Event {
-    pub(super) const ALL: [Self; 5] = [
-        Self::DaemonReload,
-        Self::DaemonReexec,
-        Self::SetProperty,
-        Self::RuntimeUpdate,
-        Self::ContainerRestart,
-    ];
-
-    /// Makes it happen to a container, which is in `unit` if systemd made its
-    /// cgroup. Says `false` if it cannot happen to this one.
-    pub(super) fn happen(
-        self,
-        host: &SystemdHost,
-        container: &Container<'_>,
-        unit: Option<&str>,
-    ) -> Result<bool> {
+    /// Makes it happen to a container. Says `false` if it cannot happen to this
+    /// one, because it is in no unit of systemd's.
+    pub(super) fn happen(self, host: &SystemdHost, container: &dyn Subject) -> Result<bool> {
         match self {
             Self::DaemonReload => host.run("systemctl", &["daemon-reload"]).map(drop)?,
             Self::DaemonReexec => {
@@ -41,19 +31,21 @@ impl Event {
                 host.wait_until_running()?;
             }
             Self::SetProperty => {
-                let Some(unit) = unit else { return Ok(false) };
+                let Some(unit) = container.unit() else {
+                    return Ok(false);
+                };
                 // The first makes systemd look at the unit's cgroup; the second,
                 // which the container has already, at its devices.
                 let properties = ["TasksMax=4096", "DeviceAllow=/dev/zero rw"];
-                let command = [&["set-property", "--runtime", unit], &properties[..]].concat();
+                let command = [&["set-property", "--runtime", &unit], &properties[..]].concat();
                 host.run("systemctl", &command)?;
             }
-            Self::RuntimeUpdate => container.update(&if host.has_cpu_controller()? {
-                json!({"cpu": {"shares": 512}})
-            } else {
-                // Nothing to be changed, in the same way.
-                json!({})
-            })?,
+            Self::RuntimeUpdate | Self::CriUpdate => {
+                // Where nothing can be changed, nothing is, in the same way.
+                let shares = host.has_cpu_controller()?.then_some(512);
+                container.update(shares)?;
+            }
+            Self::EngineRestart => container.restart_engine()?,
             Self::ContainerRestart => container.restart()?,
         }
         Ok(true)
@@ -67,6 +59,8 @@ impl fmt::Display for Event {
             Self::DaemonReexec => "daemon-reexec",
             Self::SetProperty => "set-property",
             Self::RuntimeUpdate => "runtime update",
+            Self::CriUpdate => "UpdateContainerResources",
+            Self::EngineRestart => "engine restart",
             Self::ContainerRestart => "container restart",
         })
     }

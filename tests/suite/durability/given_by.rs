@@ -3,15 +3,16 @@
 use std::fmt;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use harness::bundle::{Bundle, BundleBuilder, HookCommand, Stage};
 use harness::demo_host::DemoHost;
 use harness::rootfs::Rootfs;
-use harness::systemd_host::{Runtime, SystemdHost};
+use harness::systemd_host::SystemdHost;
 
 /// The device that is given.
-const DEVICE: &str = "npu-3";
+pub(super) const DEVICE: &str = "npu-3";
 /// Its path in the container.
 pub(super) const NODE: &str = "/dev/dummy-npu3";
 
@@ -51,27 +52,31 @@ impl GivenBy {
         }
     }
 
-    /// Tells the wrapper which runtime to call, and which hook to add.
-    pub(super) fn configure_wrapper(self, demo: &DemoHost, runtime: Runtime) -> Result<()> {
+    /// The hook, for whoever takes a program without arguments.
+    pub(super) fn hook_program(self, demo: &DemoHost) -> Result<PathBuf> {
         let boathook = SystemdHost::program("boathook");
-        let hook = match self.systemd {
-            SystemdIs::Reached => boathook,
-            SystemdIs::Hidden => {
-                // The wrapper takes a program without arguments.
-                let hide = SystemdHost::program("without-systemd");
-                let script = format!(
-                    "#!/bin/sh\nexec {} {} \"$@\"\n",
-                    hide.display(),
-                    boathook.display()
-                );
-                let file = demo.path().join("boathook");
-                fs::write(&file, script)?;
-                fs::set_permissions(&file, Permissions::from_mode(0o755))?;
-                file
-            }
-        };
-        let runtime = runtime.program.path();
-        demo.write_config(&format!("[runtime]\npath = {runtime:?}\nhook = {hook:?}\n"))
+        if self.systemd == SystemdIs::Reached {
+            return Ok(boathook);
+        }
+        let hide = SystemdHost::program("without-systemd");
+        let script = format!(
+            "#!/bin/sh\nexec {} {} \"$@\"\n",
+            hide.display(),
+            boathook.display()
+        );
+        let file = demo.path().join("boathook");
+        fs::write(&file, script)?;
+        fs::set_permissions(&file, Permissions::from_mode(0o755))?;
+        Ok(file)
+    }
+
+    /// Writes the configuration: which runtime the wrapper calls and which hook
+    /// it adds, and `more`.
+    pub(super) fn configure(self, demo: &DemoHost, runtime: &Path, more: &str) -> Result<()> {
+        let hook = self.hook_program(demo)?;
+        demo.write_config(&format!(
+            "[runtime]\npath = {runtime:?}\nhook = {hook:?}\n{more}"
+        ))
     }
 }
 

@@ -1,137 +1,55 @@
-//! The survival table. Every cell is a container that opens its device, goes
+//! The survival tables. Every cell is a container that opens its device, goes
 //! through something, and tries to open it again, and one that it was not given.
 
-use std::thread;
+mod engine;
+mod old_systemd;
+mod runtimes;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use harness::cgroup_view::CgroupView;
 use harness::demo_host::DemoHost;
 use harness::privilege::report_skip;
 use harness::probe::{Access, Questions};
-use harness::systemd_host::{Container, Driver, Program, Runtime, SystemdHost};
+use harness::systemd_host::{Distribution, SystemdHost};
 
 use super::event::Event;
-use super::given_by::SystemdIs::{Hidden, Reached};
-use super::given_by::{GivenBy, Giver, NODE};
-use super::table::{self, Fate, Row};
+use super::given_by::NODE;
+use super::subject::Subject;
+use super::table::Fate;
 
-/// Both ways with every runtime and driver that runs here; without systemd where
-/// that may make a difference.
-fn kinds(view: CgroupView) -> Vec<(Runtime, GivenBy)> {
-    use Driver::{Cgroupfs, Systemd};
-    let programs = match view {
-        CgroupView::V1 => &[Program::Runc, Program::Crun][..],
-        // crun needs CAP_SYS_RESOURCE there, which the machine may not have.
-        CgroupView::V2 => &[Program::Runc][..],
-    };
-    let mut kinds = Vec::new();
-    for program in programs {
-        for driver in [Cgroupfs, Systemd] {
-            let runtime = Runtime {
-                program: *program,
-                driver,
-            };
-            for systemd in [Reached, Hidden] {
-                if driver == Systemd || systemd == Reached {
-                    kinds.extend(
-                        [Giver::Hook, Giver::Wrapper]
-                            .map(|giver| (runtime, GivenBy { giver, systemd })),
-                    );
-                }
-            }
-        }
+/// A host with this view of cgroups and with devices, if there can be one.
+fn host(
+    table: &str,
+    distribution: Distribution,
+    view: CgroupView,
+) -> Option<(SystemdHost, DemoHost)> {
+    if let Some(reason) = SystemdHost::missing(distribution, view) {
+        report_skip(&format!("{table} ({view})"), &reason);
+        return None;
     }
-    kinds
+    let host = SystemdHost::boot(distribution, view).unwrap();
+    Some((host, DemoHost::new().unwrap()))
 }
 
-#[test]
-fn devices_last_as_the_documentation_says() {
-    let hosts = thread::scope(|scope| {
-        let hosts = CgroupView::ALL.map(|view| scope.spawn(move || measured(view)));
-        hosts.map(|host| host.join().unwrap())
-    });
-    let head = table::head().to_vec();
-    let all_measured = hosts.iter().all(|lines| !lines.is_empty());
-    let table: Vec<String> = head
-        .into_iter()
-        .chain(hosts.into_iter().flatten())
-        .collect();
-    println!("{}", table.join("\n"));
-
-    let documented = table::documented();
-    let wrong: Vec<_> = table
-        .iter()
-        .filter(|line| !documented.contains(line))
-        .collect();
-    assert!(
-        wrong.is_empty(),
-        "docs/durability.md has no such lines: {wrong:#?}"
-    );
-    if all_measured {
-        assert_eq!(
-            table, documented,
-            "docs/durability.md has more, or another order"
-        );
-    }
+/// The first column.
+fn version(view: CgroupView) -> String {
+    view.to_string().trim_start_matches("cgroup ").to_string()
 }
 
-/// The rows of one view of cgroups; none if there is no host with it.
-fn measured(view: CgroupView) -> Vec<String> {
-    if let Some(reason) = SystemdHost::missing(view) {
-        report_skip(&format!("the survival table ({view})"), &reason);
-        return Vec::new();
-    }
-    let host = SystemdHost::boot(view).unwrap();
-    let demo = DemoHost::new().unwrap();
-    let mut rows = Vec::new();
-    for (runtime, given_by) in kinds(view) {
-        let fate = |event: Event| {
-            fate(&host, &demo, runtime, given_by, event)
-                .with_context(|| format!("{view}, {runtime}, {given_by}: {event}; {}", demo.log()))
-                .unwrap()
-        };
-        let fates = Event::ALL.map(fate).to_vec();
-        let row = Row {
-            view,
-            runtime,
-            given_by,
-            fates,
-        };
-        rows.push(row.to_string());
-    }
-    assert_eq!(host.stop(), Vec::<String>::new());
-    rows
-}
-
-/// One cell.
+/// What becomes of a container's device.
 fn fate(
     host: &SystemdHost,
     demo: &DemoHost,
-    runtime: Runtime,
-    given_by: GivenBy,
+    container: &dyn Subject,
     event: Event,
 ) -> Result<Fate> {
-    let name = format!("{event}").replace(' ', "-");
-    let bundle = given_by
-        .bundle(host, demo)
-        .cgroups_path(runtime.cgroups_path(&name))
-        .build()?;
-    let config = demo.config_file();
-    let container = match given_by.giver {
-        Giver::Hook => Container::run(host, runtime, &bundle)?,
-        Giver::Wrapper => {
-            given_by.configure_wrapper(demo, runtime)?;
-            Container::run_wrapped(host, runtime, &bundle, &config)?
-        }
-    };
-    if !opens(&container, demo)? {
+    if !opens(container, demo)? {
         bail!("the device does not open to begin with");
     }
-    let unit = runtime.unit(&name);
-    if !event.happen(host, &container, unit.as_deref())? {
+    if !event.happen(host, container)? {
         return Ok(Fate::NoUnit);
     }
-    Ok(if opens(&container, demo)? {
+    Ok(if opens(container, demo)? {
         Fate::Kept
     } else {
         Fate::Lost
@@ -140,7 +58,7 @@ fn fate(
 
 /// Whether the container's device opens in it. One that it was not given must
 /// not, whatever happened.
-fn opens(container: &Container<'_>, demo: &DemoHost) -> Result<bool> {
+fn opens(container: &dyn Subject, demo: &DemoHost) -> Result<bool> {
     let other = demo.device(DemoHost::UNLIKE);
     let made = "/dev/not-given";
     let questions = Questions::new()

@@ -1,14 +1,11 @@
-//! The survival table: as it is measured, and as docs/durability.md has it.
+//! The tables: as they are measured, and as docs/durability.md has them.
 
 use std::fmt;
 use std::fs;
 
 use harness::binaries;
-use harness::cgroup_view::CgroupView;
-use harness::systemd_host::Runtime;
 
 use super::event::Event;
-use super::given_by::GivenBy;
 
 /// What became of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,36 +16,66 @@ pub(super) enum Fate {
     NoUnit,
 }
 
-/// A kind of container, and what it went through.
+/// A table's columns: the kinds of a container, and what it goes through.
+pub(super) struct Table {
+    pub(super) kinds: [&'static str; 3],
+    pub(super) events: &'static [Event],
+}
+
+/// A kind of container, and what became of it.
 pub(super) struct Row {
-    pub(super) view: CgroupView,
-    pub(super) runtime: Runtime,
-    pub(super) given_by: GivenBy,
-    /// In the order of [`Event::ALL`].
+    pub(super) kind: [String; 3],
+    /// In the order of [`Table::events`].
     pub(super) fates: Vec<Fate>,
 }
 
-/// The lines above the rows.
-pub(super) fn head() -> [String; 2] {
-    let names = ["cgroup", "runtime", "device given by"].map(str::to_string);
-    let events = Event::ALL.iter().map(Event::to_string);
-    let columns: Vec<_> = names.into_iter().chain(events).collect();
-    [
-        line(&columns),
-        line(&vec!["---".to_string(); columns.len()]),
-    ]
+impl Table {
+    /// Prints the rows, and fails if the document has others. Where some could
+    /// not be measured, it may have more.
+    pub(super) fn compare(&self, rows: &[Row], all_measured: bool) {
+        let head = self.head();
+        let measured: Vec<_> = head
+            .iter()
+            .cloned()
+            .chain(rows.iter().map(Row::to_string))
+            .collect();
+        println!("{}", measured.join("\n"));
+
+        let documented = documented(&head[0]);
+        let wrong: Vec<_> = measured
+            .iter()
+            .filter(|line| !documented.contains(line))
+            .collect();
+        assert!(
+            wrong.is_empty(),
+            "docs/durability.md has no such lines: {wrong:#?}"
+        );
+        if all_measured {
+            assert_eq!(
+                measured, documented,
+                "docs/durability.md has more, or another order"
+            );
+        }
+    }
+
+    /// The lines above the rows.
+    fn head(&self) -> [String; 2] {
+        let kinds = self.kinds.map(str::to_string).into_iter();
+        let columns: Vec<_> = kinds
+            .chain(self.events.iter().map(Event::to_string))
+            .collect();
+        [
+            line(&columns),
+            line(&vec!["---".to_string(); columns.len()]),
+        ]
+    }
 }
 
 impl fmt::Display for Row {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let view = self.view.to_string();
-        let kind = [
-            view.trim_start_matches("cgroup ").to_string(),
-            self.runtime.to_string(),
-            self.given_by.to_string(),
-        ];
         let fates = self.fates.iter().map(Fate::to_string);
-        formatter.write_str(&line(&kind.into_iter().chain(fates).collect::<Vec<_>>()))
+        let cells: Vec<_> = self.kind.iter().cloned().chain(fates).collect();
+        formatter.write_str(&line(&cells))
     }
 }
 
@@ -66,15 +93,12 @@ fn line(cells: &[String]) -> String {
     format!("| {} |", cells.join(" | "))
 }
 
-/// The table's lines in docs/durability.md: it is the one that begins with the
-/// same columns.
-pub(super) fn documented() -> Vec<String> {
+/// The lines in docs/durability.md of the table with this first line.
+fn documented(head: &str) -> Vec<String> {
     let file = binaries::source_tree().join("docs/durability.md");
     let text = fs::read_to_string(&file).unwrap();
-    let lines = text
-        .lines()
-        .skip_while(|line| !line.starts_with("| cgroup |"));
-    lines
+    text.lines()
+        .skip_while(|line| *line != head)
         .take_while(|line| line.starts_with('|'))
         .map(str::to_string)
         .collect()

@@ -2,22 +2,19 @@
 //! allocated in the container's environment and annotations, and in the
 //! kubelet's record.
 
-mod pod;
-mod record;
-
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result};
-use harness::cri::CriClient;
+use harness::cri::api::PodSandboxConfig;
+use harness::cri::{CriClient, Pod, Record};
+use harness::image::name_of;
 use harness::rootfs::Rootfs;
 
 use super::case::Case;
-use super::ctr::{Containerd, NO_DIFF, name_of};
+use super::ctr::{Containerd, NO_DIFF};
 use super::engine::{Engine, IMAGES, Running, Wanted, printed};
 use super::machine::Machine;
-use pod::Pod;
-use record::Record;
 
 /// How the handler `boathook` calls the hook.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -40,12 +37,8 @@ impl Cri {
     pub(super) fn new(how: How) -> Result<Self> {
         let machine = Machine::new("runc")?;
         let record = Record::new(&machine.path("checkpoint"));
-        let trust = format!(
-            "[trust]\nkubelet_checkpoint = {:?}\n",
-            machine.path("checkpoint")
-        );
         let config = std::fs::read_to_string(machine.devices.config_file())?;
-        machine.write("/etc/boathook/config.toml", &(config + &trust))?;
+        machine.write("/etc/boathook/config.toml", &(config + &record.config()))?;
 
         // Lowering a score takes CAP_SYS_RESOURCE, which a test machine may
         // lack. Nothing is to be pulled.
@@ -86,14 +79,16 @@ impl Engine for Cri {
 
     fn start(&self, wanted: &Wanted) -> Result<Box<dyn Running + '_>> {
         static COUNTER: AtomicU32 = AtomicU32::new(0);
-        let pod = Pod::new(COUNTER.fetch_add(1, Ordering::Relaxed), wanted);
-        let allocated = pod.allocated();
+        let pod = Pod::new(COUNTER.fetch_add(1, Ordering::Relaxed), wanted.image)
+            .devices(wanted.devices.as_deref())
+            .readonly(wanted.readonly)
+            .user(wanted.user);
         let mut record = self.record.lock().ok().context("a test panicked")?;
-        record.add(&pod.uid, pod::CONTAINER, &allocated)?;
+        record.add(&pod)?;
         drop(record);
 
         let parent = self.containerd.machine.parent.path();
-        let sandbox_config = pod.sandbox(&parent);
+        let sandbox_config = pod.sandbox(&parent.display().to_string());
         let sandbox = self.client.run_sandbox(&sandbox_config, "boathook")?;
         let container = Container {
             engine: self,
@@ -111,7 +106,7 @@ impl Engine for Cri {
 struct Container<'a> {
     engine: &'a Cri,
     pod: Pod,
-    sandbox_config: harness::cri::api::PodSandboxConfig,
+    sandbox_config: PodSandboxConfig,
     sandbox: String,
     id: Mutex<String>,
     attempt: AtomicU32,

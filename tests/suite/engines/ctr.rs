@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use harness::binaries;
-use harness::image::Image;
+use harness::image::{Image, name_of};
 use harness::probe;
 use harness::rootfs::Rootfs;
 
@@ -68,11 +68,6 @@ impl Containerd {
             .args(["--namespace", "k8s.io"]);
         command
     }
-}
-
-/// An image's name in full.
-pub(super) fn name_of(image: Rootfs) -> String {
-    format!("docker.io/library/boathook-test-{}:1", image.name())
 }
 
 /// The engine for `ctr`.

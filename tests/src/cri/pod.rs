@@ -1,60 +1,86 @@
 //! A pod as the kubelet describes it to an engine.
 
 use std::collections::HashMap;
-use std::path::Path;
 
-use harness::cri::api::{
+use super::api::{
     ContainerConfig, ContainerMetadata, ImageSpec, Int64Value, KeyValue, LinuxContainerConfig,
     LinuxContainerSecurityContext, LinuxPodSandboxConfig, LinuxSandboxSecurityContext,
     NamespaceMode, NamespaceOption, PodSandboxConfig, PodSandboxMetadata,
 };
-use harness::demo_host::DemoHost;
-use harness::probe;
+use crate::demo_host::DemoHost;
+use crate::image;
+use crate::probe;
+use crate::rootfs::Rootfs;
 
-use super::super::engine::Wanted;
-use super::name_of;
-
-/// The name of each pod's container.
-pub(super) const CONTAINER: &str = "main";
-
-/// A pod with one container.
-pub(super) struct Pod {
-    name: String,
-    /// The uid that the API server would give it.
-    pub(super) uid: String,
-    wanted: Wanted,
+/// A pod with one container, which pauses.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Pod {
+    number: u32,
+    image: Rootfs,
+    devices: Option<String>,
+    readonly: bool,
+    user: Option<u32>,
 }
 
 impl Pod {
-    /// The pod of this number.
-    pub(super) fn new(number: u32, wanted: &Wanted) -> Self {
+    /// The name of each pod's container.
+    pub const CONTAINER: &'static str = "main";
+
+    /// The pod of this number, which asks for nothing.
+    pub fn new(number: u32, image: Rootfs) -> Self {
         Self {
-            name: format!("test-{number}"),
-            uid: format!("00000000-0000-4000-8000-{number:012}"),
-            wanted: wanted.clone(),
+            number,
+            image,
+            devices: None,
+            readonly: false,
+            user: None,
         }
     }
 
+    /// The value of the demo host's variable. What it names, the kubelet gave.
+    pub fn devices(mut self, devices: Option<&str>) -> Self {
+        self.devices = devices.map(str::to_string);
+        self
+    }
+
+    /// Whether the container's root file system is read-only.
+    pub fn readonly(mut self, readonly: bool) -> Self {
+        self.readonly = readonly;
+        self
+    }
+
+    /// The user that the container runs as, if not root.
+    pub fn user(mut self, user: Option<u32>) -> Self {
+        self.user = user;
+        self
+    }
+
+    /// The uid that the API server would give it.
+    pub fn uid(&self) -> String {
+        format!("00000000-0000-4000-8000-{:012}", self.number)
+    }
+
     /// The devices that the kubelet gave it.
-    pub(super) fn allocated(&self) -> Vec<String> {
-        match self.wanted.devices.as_deref() {
+    pub fn allocated(&self) -> Vec<String> {
+        match self.devices.as_deref() {
             None | Some("none") => Vec::new(),
             Some("all") => (0..64).map(|index| format!("npu-{index}")).collect(),
             Some(list) => list.split(',').map(str::to_string).collect(),
         }
     }
 
-    /// Its sandbox, in the machine's own network.
-    pub(super) fn sandbox(&self, cgroup_parent: &Path) -> PodSandboxConfig {
+    /// Its sandbox, in the machine's own network and below this cgroup.
+    pub fn sandbox(&self, cgroup_parent: &str) -> PodSandboxConfig {
         PodSandboxConfig {
             metadata: Some(PodSandboxMetadata {
-                name: self.name.clone(),
-                uid: self.uid.clone(),
+                name: format!("test-{}", self.number),
+                uid: self.uid(),
                 namespace: "default".to_string(),
                 attempt: 0,
             }),
             linux: Some(LinuxPodSandboxConfig {
-                cgroup_parent: cgroup_parent.display().to_string(),
+                cgroup_parent: cgroup_parent.to_string(),
                 security_context: Some(LinuxSandboxSecurityContext {
                     namespace_options: Some(namespaces()),
                 }),
@@ -65,11 +91,11 @@ impl Pod {
 
     /// Its container, with what the plugin answered: the variable and, for
     /// devices, the annotation.
-    pub(super) fn container(&self, attempt: u32) -> ContainerConfig {
+    pub fn container(&self, attempt: u32) -> ContainerConfig {
         let ids = self.allocated().join(",");
         let mut envs = Vec::new();
         let mut annotations = HashMap::new();
-        if let Some(devices) = &self.wanted.devices {
+        if let Some(devices) = &self.devices {
             let value = if ids.is_empty() { devices } else { &ids };
             envs.push(KeyValue {
                 key: DemoHost::VARIABLE.to_string(),
@@ -79,16 +105,16 @@ impl Pod {
         if !ids.is_empty() {
             annotations.insert("devices.boathook.dev/dummy-npu".to_string(), ids);
         }
-        let user = self.wanted.user.map(|value| Int64Value {
+        let user = self.user.map(|value| Int64Value {
             value: value.into(),
         });
         ContainerConfig {
             metadata: Some(ContainerMetadata {
-                name: CONTAINER.to_string(),
+                name: Self::CONTAINER.to_string(),
                 attempt,
             }),
             image: Some(ImageSpec {
-                image: name_of(self.wanted.image),
+                image: image::name_of(self.image),
             }),
             command: vec![probe::PATH.to_string(), probe::PAUSE.to_string()],
             envs,
@@ -96,7 +122,7 @@ impl Pod {
             linux: Some(LinuxContainerConfig {
                 security_context: Some(LinuxContainerSecurityContext {
                     namespace_options: Some(namespaces()),
-                    readonly_rootfs: self.wanted.readonly,
+                    readonly_rootfs: self.readonly,
                     run_as_user: user,
                 }),
                 ..Default::default()

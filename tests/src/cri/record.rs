@@ -5,30 +5,39 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use harness::demo_host::DemoHost;
 use serde_json::{Value, json};
 
+use super::Pod;
+use crate::demo_host::DemoHost;
+
 /// The record, as it is written.
-pub(super) struct Record {
+#[derive(Debug)]
+pub struct Record {
     file: PathBuf,
     entries: Vec<Value>,
 }
 
 impl Record {
     /// A record without entries, not written yet.
-    pub(super) fn new(file: &Path) -> Self {
+    pub fn new(file: &Path) -> Self {
         Self {
             file: file.to_path_buf(),
             entries: Vec::new(),
         }
     }
 
-    /// Records that a container was given these devices, and writes it whole.
-    pub(super) fn add(&mut self, pod: &str, container: &str, devices: &[String]) -> Result<()> {
+    /// The lines of the hook's configuration that name it.
+    pub fn config(&self) -> String {
+        format!("[trust]\nkubelet_checkpoint = {:?}\n", self.file)
+    }
+
+    /// Records what a pod's container was given, and writes it whole.
+    pub fn add(&mut self, pod: &Pod) -> Result<()> {
+        let devices = pod.allocated();
         if !devices.is_empty() {
             self.entries.push(json!({
-                "PodUID": pod,
-                "ContainerName": container,
+                "PodUID": pod.uid(),
+                "ContainerName": Pod::CONTAINER,
                 "ResourceName": DemoHost::RESOURCE,
                 "DeviceIDs": {"-1": devices},
                 "AllocResp": "",

@@ -1,0 +1,228 @@
+//! Containers of pods, which containerd runs for a kubelet.
+
+use std::cell::{Cell, RefCell};
+use std::fs;
+use std::thread;
+
+use anyhow::{Context, Result};
+use harness::cgroup_view::CgroupView;
+use harness::cri::api::{LinuxContainerResources, PodSandboxConfig};
+use harness::cri::{Pod, Record};
+use harness::demo_host::DemoHost;
+use harness::probe::{Questions, Report};
+use harness::rootfs::Rootfs;
+use harness::systemd_host::{Containerd, Distribution, Driver, SystemdHost};
+use runtime_config::{Engine, HostRoot, Options};
+
+use super::super::event::Event;
+use super::super::given_by::SystemdIs::{Hidden, Reached};
+use super::super::given_by::{DEVICE, GivenBy, Giver};
+use super::super::subject::Subject;
+use super::super::table::{Fate, Row, Table};
+
+const TABLE: Table = Table {
+    kinds: ["cgroup", "engine", "device given by"],
+    events: &[
+        Event::DaemonReload,
+        Event::DaemonReexec,
+        Event::SetProperty,
+        Event::CriUpdate,
+        Event::EngineRestart,
+        Event::ContainerRestart,
+    ],
+};
+
+#[test]
+fn devices_last_under_an_engine_as_the_documentation_says() {
+    let hosts = thread::scope(|scope| {
+        let hosts = CgroupView::ALL.map(|view| scope.spawn(move || measured(view)));
+        hosts.map(|host| host.join().unwrap())
+    });
+    let all_measured = hosts.iter().all(|rows| !rows.is_empty());
+    let rows: Vec<_> = hosts.into_iter().flatten().collect();
+    TABLE.compare(&rows, all_measured);
+}
+
+/// The rows of one view of cgroups; none if there is no host with it.
+fn measured(view: CgroupView) -> Vec<Row> {
+    let Some((host, demo)) = super::host("what an engine runs", Distribution::OfThisMachine, view)
+    else {
+        return Vec::new();
+    };
+    let row = |(driver, given_by): (Driver, GivenBy)| {
+        let kind = [
+            super::version(view),
+            format!("containerd, CRI, {driver}"),
+            match given_by.giver {
+                Giver::Hook => format!("{given_by} (base_runtime_spec)"),
+                Giver::Wrapper => format!("{given_by} (BinaryName)"),
+            },
+        ];
+        let fates = fates(&host, &demo, driver, given_by);
+        let fates = fates.with_context(|| format!("{kind:?}; {}", demo.log()));
+        Row {
+            kind,
+            fates: fates.unwrap(),
+        }
+    };
+    let rows = kinds().into_iter().map(row).collect();
+    assert_eq!(host.stop(), Vec::<String>::new());
+    rows
+}
+
+/// Both ways with both drivers; without systemd where that may make a
+/// difference.
+fn kinds() -> Vec<(Driver, GivenBy)> {
+    let mut kinds = Vec::new();
+    for (driver, systemd) in [
+        (Driver::Cgroupfs, Reached),
+        (Driver::Systemd, Reached),
+        (Driver::Systemd, Hidden),
+    ] {
+        let givers = [Giver::Hook, Giver::Wrapper];
+        kinds.extend(givers.map(|giver| (driver, GivenBy { giver, systemd })));
+    }
+    kinds
+}
+
+/// A row: an engine for all of it, a pod for each cell.
+fn fates(
+    host: &SystemdHost,
+    demo: &DemoHost,
+    driver: Driver,
+    given_by: GivenBy,
+) -> Result<Vec<Fate>> {
+    let mut record = Record::new(&demo.path().join("checkpoint"));
+    configure(host, demo, driver, given_by, &record)?;
+    let containerd = Containerd::start(host)?;
+    let fate = |(number, event): (u32, &Event)| {
+        let pod = Pod::new(number, Rootfs::Busybox).devices(Some(DEVICE));
+        record.add(&pod)?;
+        let container = OfPod::run(&containerd, driver, pod)?;
+        super::fate(host, demo, &container, *event).with_context(|| event.to_string())
+    };
+    (0..).zip(TABLE.events).map(fate).collect()
+}
+
+/// Teaches the engine, as `boathook-init install` does, and writes the hook's
+/// configuration.
+fn configure(
+    host: &SystemdHost,
+    demo: &DemoHost,
+    driver: Driver,
+    given_by: GivenBy,
+    record: &Record,
+) -> Result<()> {
+    given_by.configure(demo, &Containerd::runtime(host)?, &record.config())?;
+    let etc = host.configuration().join("etc");
+    fs::copy(demo.config_file(), etc.join("boathook/config.toml"))?;
+
+    let settings = Containerd::settings(host, driver)?;
+    fs::write(etc.join("containerd/config.toml"), settings)?;
+    let options = Options {
+        hook: given_by.hook_program(demo)?,
+        runtime: SystemdHost::program("boathook-runtime"),
+        set_default: false,
+        base_spec: match given_by.giver {
+            Giver::Hook => Some(host.run("ctr", &["oci", "spec"])?),
+            Giver::Wrapper => None,
+        },
+    };
+    let (engine, files) = (Engine::Containerd, HostRoot::new(host.configuration()));
+    let plan = engine.plan_install(&engine.read(&files, None)?, None, &options)?;
+    runtime_config::apply(&files, &plan.changes)?;
+    Ok(())
+}
+
+/// A pod's container. Its pod is removed when dropped.
+struct OfPod<'a> {
+    containerd: &'a Containerd<'a>,
+    driver: Driver,
+    pod: Pod,
+    sandbox_config: PodSandboxConfig,
+    sandbox: String,
+    attempt: Cell<u32>,
+    id: RefCell<String>,
+}
+
+impl<'a> OfPod<'a> {
+    fn run(containerd: &'a Containerd<'a>, driver: Driver, pod: Pod) -> Result<Self> {
+        // As the kubelet names it (pkg/kubelet/cm, cgroup_manager_linux.go).
+        let parent = match driver {
+            Driver::Cgroupfs => format!("/kubepods/besteffort/pod{}", pod.uid()),
+            Driver::Systemd => {
+                let uid = pod.uid().replace('-', "_");
+                format!("kubepods-besteffort-pod{uid}.slice")
+            }
+        };
+        let sandbox_config = pod.sandbox(&parent);
+        let sandbox = containerd
+            .client()?
+            .run_sandbox(&sandbox_config, "boathook")?;
+        let container = Self {
+            containerd,
+            driver,
+            pod,
+            sandbox_config,
+            sandbox,
+            attempt: Cell::new(0),
+            id: RefCell::default(),
+        };
+        container.start()?;
+        Ok(container)
+    }
+
+    fn start(&self) -> Result<()> {
+        let client = self.containerd.client()?;
+        let config = self.pod.container(self.attempt.get());
+        self.attempt.set(self.attempt.get() + 1);
+        let id = client.create(&self.sandbox, &self.sandbox_config, config)?;
+        client.start(&id)?;
+        self.id.replace(id);
+        Ok(())
+    }
+
+    fn id(&self) -> String {
+        self.id.borrow().clone()
+    }
+}
+
+impl Subject for OfPod<'_> {
+    fn probe(&self, questions: &Questions) -> Result<Report> {
+        let client = self.containerd.client()?;
+        Report::parse(&client.exec(&self.id(), &questions.command()?)?)
+    }
+
+    fn unit(&self) -> Option<String> {
+        let scope = || format!("cri-containerd-{}.scope", self.id());
+        (self.driver == Driver::Systemd).then(scope)
+    }
+
+    fn update(&self, cpu_shares: Option<u32>) -> Result<()> {
+        let resources = LinuxContainerResources {
+            cpu_shares: cpu_shares.map_or(0, i64::from),
+            ..Default::default()
+        };
+        self.containerd.client()?.update(&self.id(), resources)
+    }
+
+    /// As the kubelet does: a new container in the same sandbox.
+    fn restart(&self) -> Result<()> {
+        self.containerd.client()?.remove(&self.id())?;
+        self.start()
+    }
+
+    fn restart_engine(&self) -> Result<()> {
+        self.containerd.restart()
+    }
+}
+
+impl Drop for OfPod<'_> {
+    fn drop(&mut self) {
+        let client = self.containerd.client();
+        if let Err(error) = client.and_then(|client| client.remove_sandbox(&self.sandbox)) {
+            // Called while dropping: there is nobody to return it to.
+            eprintln!("{error:#}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Containers that a runtime runs from a bundle.
+
+use std::path::Path;
+use std::thread;
+
+use anyhow::{Context, Result};
+use harness::cgroup_view::CgroupView;
+use harness::demo_host::DemoHost;
+use harness::probe::{Questions, Report};
+use harness::systemd_host::{Container, Distribution, Driver, Program, Runtime, SystemdHost};
+use serde_json::json;
+
+use super::super::event::Event;
+use super::super::given_by::SystemdIs::{Hidden, Reached};
+use super::super::given_by::{GivenBy, Giver};
+use super::super::subject::Subject;
+use super::super::table::{Fate, Row, Table};
+
+const TABLE: Table = Table {
+    kinds: ["cgroup", "runtime", "device given by"],
+    events: EVENTS,
+};
+
+/// What can happen to a container without an engine.
+pub(super) const EVENTS: &[Event] = &[
+    Event::DaemonReload,
+    Event::DaemonReexec,
+    Event::SetProperty,
+    Event::RuntimeUpdate,
+    Event::ContainerRestart,
+];
+
+#[test]
+fn devices_last_as_the_documentation_says() {
+    let hosts = thread::scope(|scope| {
+        let hosts = CgroupView::ALL.map(|view| scope.spawn(move || measured(view)));
+        hosts.map(|host| host.join().unwrap())
+    });
+    let all_measured = hosts.iter().all(|rows| !rows.is_empty());
+    let rows: Vec<_> = hosts.into_iter().flatten().collect();
+    TABLE.compare(&rows, all_measured);
+}
+
+/// The rows of one view of cgroups; none if there is no host with it.
+fn measured(view: CgroupView) -> Vec<Row> {
+    let Some((host, demo)) = super::host("what runtimes run", Distribution::OfThisMachine, view)
+    else {
+        return Vec::new();
+    };
+    let row = |(runtime, given_by): (Runtime, GivenBy)| {
+        let fate = |event: &Event| {
+            fate(&host, &demo, runtime, given_by, *event)
+                .with_context(|| format!("{view}, {runtime}, {given_by}: {event}; {}", demo.log()))
+                .unwrap()
+        };
+        Row {
+            kind: [
+                super::version(view),
+                runtime.to_string(),
+                given_by.to_string(),
+            ],
+            fates: TABLE.events.iter().map(fate).collect(),
+        }
+    };
+    let rows = kinds(view).into_iter().map(row).collect();
+    assert_eq!(host.stop(), Vec::<String>::new());
+    rows
+}
+
+/// Both ways with every runtime and driver that runs here; without systemd where
+/// that may make a difference.
+fn kinds(view: CgroupView) -> Vec<(Runtime, GivenBy)> {
+    use Driver::{Cgroupfs, Systemd};
+    let programs = match view {
+        CgroupView::V1 => &[Program::Runc, Program::Crun][..],
+        // crun needs CAP_SYS_RESOURCE there, which the machine may not have.
+        CgroupView::V2 => &[Program::Runc][..],
+    };
+    let mut kinds = Vec::new();
+    for program in programs {
+        for driver in [Cgroupfs, Systemd] {
+            let runtime = Runtime {
+                program: *program,
+                driver,
+            };
+            for systemd in [Reached, Hidden] {
+                if driver == Systemd || systemd == Reached {
+                    kinds.extend(
+                        [Giver::Hook, Giver::Wrapper]
+                            .map(|giver| (runtime, GivenBy { giver, systemd })),
+                    );
+                }
+            }
+        }
+    }
+    kinds
+}
+
+/// One cell.
+pub(super) fn fate(
+    host: &SystemdHost,
+    demo: &DemoHost,
+    runtime: Runtime,
+    given_by: GivenBy,
+    event: Event,
+) -> Result<Fate> {
+    let name = format!("{event}").replace(' ', "-");
+    let bundle = given_by
+        .bundle(host, demo)
+        .cgroups_path(runtime.cgroups_path(&name))
+        .build()?;
+    let config = demo.config_file();
+    let container = match given_by.giver {
+        Giver::Hook => Container::run(host, runtime, &bundle)?,
+        Giver::Wrapper => {
+            let program = Path::new(runtime.program.path());
+            given_by.configure(demo, program, "")?;
+            Container::run_wrapped(host, runtime, &bundle, &config)?
+        }
+    };
+    let unit = runtime.unit(&name);
+    super::fate(host, demo, &OfBundle { container, unit }, event)
+}
+
+/// A container of a bundle's.
+struct OfBundle<'a> {
+    container: Container<'a>,
+    unit: Option<String>,
+}
+
+impl Subject for OfBundle<'_> {
+    fn probe(&self, questions: &Questions) -> Result<Report> {
+        self.container.probe(questions)
+    }
+
+    fn unit(&self) -> Option<String> {
+        self.unit.clone()
+    }
+
+    fn update(&self, cpu_shares: Option<u32>) -> Result<()> {
+        self.container.update(&match cpu_shares {
+            Some(shares) => json!({"cpu": {"shares": shares}}),
+            None => json!({}),
+        })
+    }
+
+    fn restart(&self) -> Result<()> {
+        self.container.restart()
+    }
+}
