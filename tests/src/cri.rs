@@ -107,7 +107,6 @@ impl CriClient {
         let request = UpdateContainerResourcesRequest {
             container_id: container.to_string(),
             linux: Some(resources),
-            ..Default::default()
         };
         call!(self, update_container_resources, request).map(drop)
     }

@@ -15,8 +15,8 @@ use crate::captured::Captured;
 pub(super) struct Mirror {
     /// Such as `bookworm`.
     pub(super) release: String,
-    /// The address of the repository.
-    pub(super) address: String,
+    /// The address of the repository, if not the one that debootstrap knows.
+    pub(super) address: Option<String>,
     /// Which parts of the repository are needed.
     pub(super) components: &'static str,
     /// The keys that it must be signed with, if not the machine's own.
@@ -41,7 +41,7 @@ impl Mirror {
             .with_context(|| format!("apt has no repository of {release}"))?;
         Ok(Self {
             release,
-            address,
+            address: Some(address),
             components: "main",
             keyring: None,
         })
@@ -52,7 +52,7 @@ impl Mirror {
     pub(super) fn of_ubuntu_18_04() -> Self {
         Self {
             release: "bionic".to_string(),
-            address: "http://archive.ubuntu.com/ubuntu".to_string(),
+            address: None,
             components: "main,universe",
             // "Ubuntu Archive Automatic Signing Key (2012)", with the
             // fingerprint 790BC7277767219C42C86F933B4FE6ACC0B21F32.
@@ -74,24 +74,26 @@ impl Mirror {
             .args(["--components", self.components])
             .arg(&self.release)
             .arg(directory)
-            .arg(&self.address)
+            .args(&self.address)
             .env("LC_ALL", "C");
         let made = Captured::run(&mut command)?.success();
-        let Self {
-            release, address, ..
-        } = self;
-        made.with_context(|| format!("cannot make a root file system of {release} from {address}"))
-            .map(drop)
+        made.with_context(|| {
+            let from = self.address.as_deref().unwrap_or("its usual repository");
+            format!(
+                "cannot make a root file system of {} from {from}",
+                self.release
+            )
+        })
+        .map(drop)
     }
 
     /// Adds a package as the release's updates have it.
     pub(super) fn add_updated(&self, package: &str, directory: &Path) -> Result<()> {
-        let Self {
-            release, address, ..
-        } = self;
-        let parts = self.components.replace(',', " ");
-        let source = format!("deb {address} {release}-updates {parts}\n");
-        fs::write(directory.join("etc/apt/sources.list"), source)?;
+        let release = &self.release;
+        let sources = directory.join("etc/apt/sources.list");
+        let used = fs::read_to_string(&sources)?;
+        let updates = used.replace(&format!(" {release} "), &format!(" {release}-updates "));
+        fs::write(&sources, updates)?;
         for arguments in [
             &["update"][..],
             &["install", "--yes", "--no-install-recommends", package],
