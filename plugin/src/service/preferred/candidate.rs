@@ -14,5 +14,6 @@ pub(super) struct Candidate<'a> {
     /// Whether it has to be chosen.
     pub(super) must: bool,
     /// How many shares of its hardware are not available: others have them.
+    /// Counted where the choice is to be spread.
     pub(super) used: usize,
 }

@@ -7,7 +7,7 @@ mod exact;
 mod packed;
 mod spread;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap};
 
 use device_class::class::Preference;
 use device_class::name::{DeviceId, ResourceName, excerpt};
@@ -96,7 +96,10 @@ pub fn preferred(
             available,
         });
     }
-    let unused = shares(resource, &free);
+    let unused = match resource.terms.prefer {
+        Preference::Packed => HashMap::new(),
+        Preference::Spread => shares(resource, &free),
+    };
     let candidate = |position: &usize| {
         let device = &resource.devices()[*position];
         Candidate {
@@ -125,8 +128,8 @@ pub fn preferred(
 fn shares<'a>(
     resource: &'a Resource,
     free: &BTreeSet<usize>,
-) -> BTreeMap<&'a DeviceId, (usize, usize)> {
-    let mut shares: BTreeMap<&DeviceId, (usize, usize)> = BTreeMap::new();
+) -> HashMap<&'a DeviceId, (usize, usize)> {
+    let mut shares: HashMap<&DeviceId, (usize, usize)> = HashMap::new();
     for (position, device) in resource.devices().iter().enumerate() {
         let (all, unused) = shares.entry(device.hardware()).or_default();
         *all += 1;
