@@ -118,6 +118,22 @@ fn no_two_classes_speak_for_each_other() {
     }
 }
 
+/// Every class file says in its first comment where its facts are from.
+#[test]
+fn every_class_names_its_source() {
+    for source in load::sources(&[root().join("classes")]).unwrap() {
+        let file = root().join(format!("classes/{}.toml", source.name));
+        let text = std::fs::read_to_string(file).unwrap();
+        let comment = text.lines().take_while(|line| line.starts_with('#'));
+        let comment = comment.collect::<Vec<_>>().join(" ");
+        let made_up = source.name.as_str() == "dummy-npu";
+        let said = ["Source", "Documentation/"]
+            .iter()
+            .any(|word| comment.contains(word));
+        assert!(said || made_up, "{}", source.name);
+    }
+}
+
 /// The ConfigMap for a cluster has every class.
 #[test]
 fn the_deployment_has_every_class() {

@@ -2,6 +2,7 @@
 
 mod classes;
 mod devices;
+mod driver_root;
 mod hidden_calls;
 mod hostile;
 mod kinds;

@@ -1,0 +1,48 @@
+//! A driver that keeps its files in a root of its own on the host, as one that
+//! is itself run in a container does.
+
+use std::fs;
+
+use harness::demo_host::{DemoHost, VendorLibrary};
+use harness::loader::{self, Loaded};
+use harness::probe::{Access, Questions};
+use harness::rootfs::{Rootfs, make_loader_cache};
+
+use super::{container, node};
+use crate::lab::{Lab, asking, on_each_cgroup_version};
+
+on_each_cgroup_version!(libraries_are_the_drivers_and_nodes_the_hosts);
+
+const DRIVER: &str = "/run/npu/driver";
+
+/// The host has another version of the library, which the driver is not of.
+fn libraries_are_the_drivers_and_nodes_the_hosts(lab: &Lab) {
+    let host = DemoHost::new().unwrap();
+    let root = host.root().join(&DRIVER[1..]);
+    let directory = host.libraries();
+    let directory = root.join(directory.strip_prefix(host.root()).unwrap());
+    fs::create_dir_all(&directory).unwrap();
+    fs::create_dir_all(root.join("etc")).unwrap();
+    fs::copy(
+        host.root().join("etc/ld.so.conf"),
+        root.join("etc/ld.so.conf"),
+    )
+    .unwrap();
+    let library = VendorLibrary::new("dummy-npu", "1.9.9");
+    library.install(&directory).unwrap();
+    make_loader_cache(&root).unwrap();
+    host.write_config(&format!("[class.dummy-npu]\ndriver_root = {DRIVER:?}\n"))
+        .unwrap();
+
+    let command = loader::command(&[library.wanted()]);
+    let bundle = container(&host, Rootfs::Glibc, "npu-3").args(command);
+    let loaded = loader::parse(&lab.run(&bundle.build().unwrap())).unwrap();
+    assert!(
+        matches!(&loaded[..], [Loaded::Found { answer, .. }] if answer == "1.9.9"),
+        "{loaded:?}"
+    );
+    let command = asking(&Questions::new().path(node(3)));
+    let bundle = container(&host, Rootfs::Glibc, "npu-3").args(command);
+    let report = lab.probe(&bundle.build().unwrap());
+    assert_eq!(report.path(node(3)).unwrap().read, Access::Granted);
+}
