@@ -15,7 +15,7 @@ use serde_json::Value;
 
 /// Each table of the schema, and a text with a key in it that does not exist.
 /// The error then names those that do.
-const TABLES: [(&str, &str); 19] = [
+const TABLES: [(&str, &str); 18] = [
     ("", "qqqqqqqqqqqqqqqqqqqqqqqqqqqqqq = 1"),
     ("request", "request = { QQ = 1 }"),
     ("requirements", "request = { requirements = { QQ = 1 } }"),
@@ -30,7 +30,6 @@ const TABLES: [(&str, &str); 19] = [
     ("file", "edits = [{ files = [{ QQ = 1 }] }]"),
     ("directory", "edits = [{ directories = [{ QQ = 1 }] }]"),
     ("mask", "edits = [{ masks = [{ QQ = 1 }] }]"),
-    ("copy", "edits = [{ masks = [{ copies = [{ QQ = 1 }] }] }]"),
     ("edits", "edits = [{ QQ = 1 }]"),
     ("allocate", "allocate = { QQ = 1 }"),
     ("sharing", "sharing = { QQ = 1 }"),

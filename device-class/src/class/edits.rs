@@ -44,7 +44,7 @@ pub struct Edits {
     #[serde(default, deserialize_with = "short_or_table")]
     pub directories: Vec<Directory>,
     /// Directories of which the container sees no more than is named.
-    #[serde(default, deserialize_with = "short_or_table")]
+    #[serde(default)]
     pub masks: Vec<Mask>,
 }
 

@@ -1,6 +1,5 @@
 //! Tables that have a short form: a text that stands for their main key.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -9,7 +8,6 @@ use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::edits::{Access, Directory, File, Library, Node, SoNameTemplate};
-use super::mask::{CopiedFile, Mask};
 use super::path_template::PathTemplate;
 
 /// A table that has a short form: a text that stands for its main key.
@@ -65,25 +63,6 @@ impl Short for Directory {
             path,
             container_path: None,
             libraries: false,
-            optional: false,
-        }
-    }
-}
-
-impl Short for Mask {
-    type Text = PathTemplate;
-    fn from_text(path: PathTemplate) -> Self {
-        let copies = Vec::new();
-        Mask { path, copies }
-    }
-}
-
-impl Short for CopiedFile {
-    type Text = PathTemplate;
-    fn from_text(path: PathTemplate) -> Self {
-        CopiedFile {
-            path,
-            set: BTreeMap::new(),
             optional: false,
         }
     }

@@ -248,7 +248,7 @@ impl Known {
         for mask in &edits.masks {
             self.serve(mask.path.template())?;
             for copy in &mask.copies {
-                self.check_masked(&copy.path, &[mask])?;
+                self.check_masked(copy, &[mask])?;
             }
         }
         edits.library_version.iter().try_for_each(|v| self.serve(v))

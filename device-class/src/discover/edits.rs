@@ -90,7 +90,7 @@ pub fn edits(
                 .push(directory(spec, attributes, optional, driver)?);
         }
         for spec in &edits.masks {
-            let mask = mask::mask(spec, attributes, optional, host)?;
+            let mask = mask::mask(spec, attributes, host)?;
             found.masks.push(mask);
         }
     }

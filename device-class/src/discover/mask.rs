@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::found::{FoundCopy, FoundMask, FoundShown, Presence};
 use super::{DeviceError, attributes};
-use crate::class::{CopiedFile, Mask, PathTemplate};
+use crate::class::{Mask, PathTemplate};
 use crate::host::{Entry, HostView, MAX_ATTRIBUTE};
 use crate::template::Attributes;
 
@@ -12,12 +12,11 @@ use crate::template::Attributes;
 pub(super) fn mask(
     spec: &Mask,
     attributes: &Attributes,
-    optional: bool,
     host: &dyn HostView,
 ) -> Result<FoundMask, DeviceError> {
-    let copies = spec.copies.iter().map(|spec| {
-        let path = spec.path.fill(attributes)?;
-        let text = text(spec, &path, optional || spec.optional, host);
+    let copies = spec.copies.iter().map(|path| {
+        let path = path.fill(attributes)?;
+        let text = text(spec, &path, host);
         Ok(FoundCopy { path, text })
     });
     Ok(FoundMask {
@@ -47,15 +46,10 @@ pub(super) fn shown(
     Ok(FoundShown { path, source })
 }
 
-fn text(spec: &CopiedFile, path: &Path, optional: bool, host: &dyn HostView) -> Presence<String> {
+fn text(spec: &Mask, path: &Path, host: &dyn HostView) -> Presence<String> {
     let bytes = match host.read(path, MAX_ATTRIBUTE) {
         Ok(bytes) => bytes,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return match optional {
-                true => Presence::Optional,
-                false => Presence::Unfit(format!("{} is not there", path.display())),
-            };
-        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Presence::Optional,
         Err(error) => {
             return Presence::Unfit(format!("{} can't be read: {error}", path.display()));
         }
@@ -67,27 +61,20 @@ fn text(spec: &CopiedFile, path: &Path, optional: bool, host: &dyn HostView) -> 
 }
 
 /// The text with the lines that the class sets.
-fn with_lines(text: String, spec: &CopiedFile) -> String {
+fn with_lines(text: String, spec: &Mask) -> String {
     if spec.set.is_empty() {
         return text;
     }
-    let mut missing = spec.set.clone();
-    let mut lines = Vec::new();
+    let mut changed = String::with_capacity(text.len());
     for line in text.lines() {
-        let set = spec
-            .set
-            .iter()
-            .find(|(key, _)| attributes::keyed_values(line, key).next().is_some());
-        match set {
-            Some((key, value)) => {
-                missing.remove(key);
-                lines.push(format!("{key}: {value}"));
-            }
-            None => lines.push(line.to_owned()),
+        let says = |key: &str| attributes::keyed_values(line, key).next().is_some();
+        match spec.set.iter().find(|(key, _)| says(key)) {
+            Some((key, value)) => changed.extend([key, ": ", value]),
+            None => changed.push_str(line),
         }
+        changed.push('\n');
     }
-    lines.extend(missing.iter().map(|(key, value)| format!("{key}: {value}")));
-    lines.join("\n") + "\n"
+    changed
 }
 
 #[cfg(test)]
@@ -95,20 +82,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_set_or_added() {
-        let set = [("Modify", "0"), ("Extra", "1")];
-        let spec = CopiedFile {
-            path: PathTemplate::try_from("/x/params".to_owned()).unwrap(),
+    fn lines_say_something_else() {
+        let set = [("Modify", "0"), ("Other", "1")];
+        let spec = Mask {
+            path: PathTemplate::try_from("/x".to_owned()).unwrap(),
+            copies: Vec::new(),
             set: set.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
-            optional: false,
         };
         for (text, wanted) in [
-            ("Modify: 1\nA: 2\n", "Modify: 0\nA: 2\nExtra: 1\n"),
-            (
-                "ModifyMore: 1\nExtra: 5",
-                "ModifyMore: 1\nExtra: 1\nModify: 0\n",
-            ),
-            ("", "Extra: 1\nModify: 0\n"),
+            ("Modify: 1\nA: 2\n", "Modify: 0\nA: 2\n"),
+            ("ModifyMore: 1\nOther: 5", "ModifyMore: 1\nOther: 1\n"),
+            ("", ""),
         ] {
             assert_eq!(with_lines(text.to_owned(), &spec), wanted, "{text:?}");
         }

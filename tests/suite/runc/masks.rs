@@ -37,9 +37,9 @@ const CLASS: &str = r#"
     [[edits]]
     masks = [{ path = "/proc/driver/chips", copies = [
       "/proc/driver/chips/version",
-      { path = "/proc/driver/chips/params", set = { Modify = "0" } },
-      { path = "/proc/driver/chips/registry", optional = true },
-    ] }]
+      "/proc/driver/chips/params",
+      "/proc/driver/chips/registry",
+    ], set = { Modify = "0" } }]
 "#;
 
 const PLACE: &str = "/proc/driver/chips";
@@ -189,7 +189,7 @@ fn a_link_in_the_place_is_refused(lab: &Lab) {
         request = { env = "CHIP_VISIBLE_DEVICES" }
         discover = [{ count = 1 }]
         device = { id = "chip-{index}" }
-        edits = [{ masks = ["/opt/chips"] }]
+        edits = [{ masks = [{ path = "/opt/chips" }] }]
     "#,
     );
     let victim = harness::scratch::directory("victim").unwrap();
