@@ -273,7 +273,10 @@ impl Draft {
             Presence::Found(found) => Ok(Some(found)),
             Presence::Optional => {
                 let absent = self.absent.entry(whose.to_owned()).or_default();
-                absent.push(path.display().to_string());
+                let path = path.display().to_string();
+                if !absent.contains(&path) {
+                    absent.push(path);
+                }
                 Ok(None)
             }
             Presence::Unfit(problem) => Err(PlanError::Unfit {
