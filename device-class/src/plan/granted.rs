@@ -59,3 +59,67 @@ fn kind_fits(kind: Option<LinuxDeviceType>, wanted: DeviceKind) -> bool {
 fn number_fits(rule: Option<i64>, number: u32) -> bool {
     rule.is_none_or(|rule| rule < 0 || rule == i64::from(number))
 }
+
+#[cfg(test)]
+mod tests {
+    use oci_spec::runtime::LinuxDeviceCgroupBuilder;
+
+    use super::*;
+
+    fn rule(
+        allow: bool,
+        kind: LinuxDeviceType,
+        number: [i64; 2],
+        access: &str,
+    ) -> LinuxDeviceCgroup {
+        let [major, minor] = number;
+        let rule = LinuxDeviceCgroupBuilder::default()
+            .allow(allow)
+            .typ(kind)
+            .major(major)
+            .minor(minor)
+            .access(access);
+        rule.build().unwrap()
+    }
+
+    #[test]
+    fn the_last_rule_for_a_device_and_a_letter_counts() {
+        use LinuxDeviceType::{A, B, C};
+        let nothing = || rule(false, A, [-1, -1], "rwm");
+        let number = DeviceNumber {
+            kind: DeviceKind::Character,
+            major: 10,
+            minor: 183,
+        };
+        let access = Access {
+            read: true,
+            write: true,
+            mknod: false,
+        };
+        for (rules, allowed) in [
+            (vec![], false),
+            (vec![nothing()], false),
+            (vec![nothing(), rule(true, C, [10, 183], "rw")], true),
+            (vec![nothing(), rule(true, C, [10, -1], "rwm")], true),
+            (vec![rule(true, A, [-1, -1], "rwm")], true),
+            (vec![nothing(), rule(true, C, [10, 183], "r")], false),
+            (vec![nothing(), rule(true, B, [10, 183], "rw")], false),
+            (vec![nothing(), rule(true, C, [10, 184], "rw")], false),
+            (vec![rule(true, C, [10, 183], "rw"), nothing()], false),
+            (
+                vec![
+                    rule(true, C, [10, 183], "r"),
+                    rule(true, C, [10, 183], "w"),
+                    rule(false, C, [10, 183], "m"),
+                ],
+                true,
+            ),
+        ] {
+            let granted = Granted {
+                nodes: vec![],
+                rules: rules.clone(),
+            };
+            assert_eq!(granted.allows(number, access), allowed, "{rules:?}");
+        }
+    }
+}

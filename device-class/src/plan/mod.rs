@@ -82,10 +82,13 @@ pub struct InjectionStep {
 pub enum Action {
     /// A program of the host makes a device what it is to be.
     Prepare(Preparation),
-    /// The container's cgroup allows a device.
+    /// The container's cgroup, and those above it, allow a device.
     Allow {
         /// The rule.
         rule: LinuxDeviceCgroup,
+        /// Whether the container's spec says the same, so that its own cgroup
+        /// allows it already. Those above may not.
+        in_spec: bool,
     },
     /// A device node appears in the container.
     Node {

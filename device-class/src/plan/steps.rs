@@ -16,12 +16,9 @@ impl Draft {
             format!("{whose}: optional and not on this host: {paths}")
         }));
         for (number, (access, users)) in self.rules {
-            if granted.allows(number, access) {
-                notes.push(format!("{number} is allowed by the spec already"));
-                continue;
-            }
             let action = Action::Allow {
                 rule: oci::rule(number, access)?,
+                in_spec: granted.allows(number, access),
             };
             steps.push(InjectionStep {
                 action,

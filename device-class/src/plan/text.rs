@@ -46,12 +46,13 @@ fn row(action: &Action, why: &str) -> [String; 3] {
             let wanted = &preparation.wanted;
             ("prepare", format!("{wanted} by {}", command.join(" ")))
         }
-        Action::Allow { rule } => {
+        Action::Allow { rule, in_spec } => {
             let number = |n: Option<i64>| n.map_or("*".into(), |n| n.to_string());
             let kind = rule.typ().unwrap_or_default().as_str().to_owned();
             let (major, minor) = (number(rule.major()), number(rule.minor()));
             let access = rule.access().as_deref().unwrap_or("rwm");
-            ("allow", format!("{kind} {major}:{minor} {access}"))
+            let and = if *in_spec { ", as the spec does" } else { "" };
+            ("allow", format!("{kind} {major}:{minor} {access}{and}"))
         }
         Action::Node { source, device } => {
             let kind = device.typ();

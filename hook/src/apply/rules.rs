@@ -14,7 +14,7 @@ pub(super) fn allow(
     granted: &Granted,
 ) -> Result<Vec<String>, ApplyError> {
     let rules = plan.steps.iter().filter_map(|step| match &step.action {
-        Action::Allow { rule } => Some(DeviceRule::try_from(rule)),
+        Action::Allow { rule, .. } => Some(DeviceRule::try_from(rule)),
         _ => None,
     });
     let rules: Vec<DeviceRule> = rules.collect::<Result<_, _>>()?;

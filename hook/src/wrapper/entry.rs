@@ -63,7 +63,8 @@ impl HookEntry {
         })
     }
 
-    /// `text`, a config.json, with the hook and the plan's device rules.
+    /// `text`, a config.json, with the hook and those of the plan's device rules
+    /// that it lacks.
     ///
     /// The stage is prestart: every runtime has it, the oldest included. The
     /// rules come last, because a later one overrides an earlier one.
@@ -73,7 +74,11 @@ impl HookEntry {
             text = json::append(&text, &["hooks", "prestart"], &self.json())?;
         }
         for step in &plan.steps {
-            if let Action::Allow { rule } = &step.action {
+            if let Action::Allow {
+                rule,
+                in_spec: false,
+            } = &step.action
+            {
                 let rule = json!(rule).to_string();
                 text = json::append(&text, &["linux", "resources", "devices"], &rule)?;
             }
@@ -140,6 +145,7 @@ mod tests {
             steps: vec![InjectionStep {
                 action: Action::Allow {
                     rule: rule.build().unwrap(),
+                    in_spec: false,
                 },
                 why: "npu-0".into(),
             }],
