@@ -129,6 +129,19 @@ impl SystemdHost {
         Captured::run(&mut command)?.success().map(|_| ())
     }
 
+    /// Restricts the devices of a slice to the usual ones, and to making nodes,
+    /// which runtimes grant to every container. What was added to it is gone.
+    pub fn close_slice(&self) -> Result<()> {
+        let policy = [
+            "DevicePolicy=closed",
+            "DeviceAllow=",
+            "DeviceAllow=char-* m",
+        ];
+        let slice = ["set-property", "--runtime", runtime::CLOSED_SLICE];
+        self.run("systemctl", &[&slice[..], &policy[..]].concat())
+            .map(drop)
+    }
+
     /// `boathook` as a hook of a container in this host.
     pub fn hook(&self, stage: Stage, config: &Path) -> HookCommand {
         let hook = HookCommand::new(&Self::program("boathook"));

@@ -1,17 +1,19 @@
-//! `without-systemd COMMAND [ARGUMENT...]`: runs a command in a mount namespace
-//! of its own where the sockets of systemd and of the system bus are hidden, as
-//! on a host that has neither. Nothing outside that namespace changes.
+//! `without-systemd WHAT COMMAND [ARGUMENT...]`: runs a command in a mount
+//! namespace of its own where systemd's own socket is hidden (`private`), or that
+//! of the system bus as well (`all`), as on a host that has neither. Nothing
+//! outside that namespace changes.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use harness::exit;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
 /// The directories of systemd's private socket and of the bus's.
-const HIDDEN: [&str; 2] = ["/run/systemd", "/run/dbus"];
+const SOCKETS: [&str; 2] = ["/run/systemd", "/run/dbus"];
+const USAGE: &str = "usage: without-systemd private|all COMMAND [ARGUMENT...]";
 
 fn main() -> ExitCode {
     exit::with("without-systemd", run())
@@ -19,17 +21,20 @@ fn main() -> ExitCode {
 
 fn run() -> Result<()> {
     let mut arguments = std::env::args_os().skip(1);
-    let program = arguments
-        .next()
-        .context("usage: without-systemd COMMAND [ARGUMENT...]")?;
+    let hidden = match arguments.next().context(USAGE)?.to_str() {
+        Some("private") => &SOCKETS[..1],
+        Some("all") => &SOCKETS[..],
+        _ => bail!(USAGE),
+    };
+    let program = arguments.next().context(USAGE)?;
     unshare(CloneFlags::CLONE_NEWNS).context("cannot leave the mount namespace")?;
     let none = None::<&str>;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
         .context("cannot make the mounts private")?;
-    for directory in HIDDEN {
+    for directory in hidden {
         mount(
             Some("none"),
-            directory,
+            *directory,
             Some("tmpfs"),
             MsFlags::empty(),
             none,

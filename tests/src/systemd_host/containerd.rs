@@ -49,7 +49,7 @@ impl<'a> Containerd<'a> {
             directory.join("opt"),
             name_of(Rootfs::Busybox),
             directory.join("cni"),
-            driver == Driver::Systemd,
+            driver != Driver::Cgroupfs,
             Self::runtime(host)?,
         );
         Ok(settings)

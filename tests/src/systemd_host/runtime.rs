@@ -30,6 +30,9 @@ impl fmt::Display for Program {
     }
 }
 
+/// The slice of [`Driver::SystemdInClosedSlice`].
+pub(super) const CLOSED_SLICE: &str = "closed.slice";
+
 /// Who makes a container's cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
@@ -37,6 +40,9 @@ pub enum Driver {
     Cgroupfs,
     /// systemd, as a scope that the runtime asks for.
     Systemd,
+    /// The same, below a slice that restricts devices as well. See
+    /// [`super::SystemdHost::close_slice`].
+    SystemdInClosedSlice,
 }
 
 /// A runtime as an engine calls it.
@@ -52,7 +58,7 @@ impl Runtime {
     /// The options before a subcommand: the state directory and the driver.
     pub(super) fn options(self) -> Vec<String> {
         let mut options = vec!["--root".to_string(), format!("/run/test-{}", self.program)];
-        if self.driver == Driver::Systemd {
+        if self.driver != Driver::Cgroupfs {
             options.push("--systemd-cgroup".to_string());
         }
         options
@@ -63,12 +69,13 @@ impl Runtime {
         match self.driver {
             Driver::Cgroupfs => format!("/boathook/{name}"),
             Driver::Systemd => format!("system.slice:boathook:{name}"),
+            Driver::SystemdInClosedSlice => format!("{CLOSED_SLICE}:boathook:{name}"),
         }
     }
 
     /// The unit that a container with this cgroup is in.
     pub fn unit(self, name: &str) -> Option<String> {
-        (self.driver == Driver::Systemd).then(|| format!("boathook-{name}.scope"))
+        (self.driver != Driver::Cgroupfs).then(|| format!("boathook-{name}.scope"))
     }
 }
 
@@ -77,6 +84,7 @@ impl fmt::Display for Driver {
         formatter.write_str(match self {
             Self::Cgroupfs => "cgroupfs",
             Self::Systemd => "systemd",
+            Self::SystemdInClosedSlice => "systemd, in a closed slice",
         })
     }
 }

@@ -10,7 +10,7 @@ use harness::privilege::report_skip;
 use harness::rootfs::Rootfs;
 use harness::systemd_host::{Container, Distribution, Driver, Program, Runtime, SystemdHost};
 
-use super::given_by::without_systemd;
+use super::given_by::SystemdIs;
 
 /// Containers of each kind; the first of them only fill caches.
 const ROUNDS: usize = 30;
@@ -34,7 +34,7 @@ fn telling_systemd_is_fast() {
     let stage = Stage::CreateRuntime;
     let hook = host.hook(stage, &demo.config_file());
     let reached = hook.clone().behind(timed(&with));
-    let hidden = hook.behind(timed(&without)).behind(without_systemd());
+    let hidden = SystemdIs::Hidden.for_hook(hook.behind(timed(&without)));
     for _ in 0..ROUNDS {
         run(&host, stage, reached.clone());
         run(&host, stage, hidden.clone());

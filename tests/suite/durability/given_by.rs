@@ -36,7 +36,29 @@ pub(super) enum Giver {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SystemdIs {
     Reached,
+    /// Only through the system bus.
+    OnTheBus,
     Hidden,
+}
+
+impl SystemdIs {
+    /// What hides systemd from a hook as far as it is, and the argument for that.
+    fn hiding(self) -> Option<(PathBuf, &'static str)> {
+        let what = match self {
+            Self::Reached => return None,
+            Self::OnTheBus => "private",
+            Self::Hidden => "all",
+        };
+        Some((SystemdHost::program("without-systemd"), what))
+    }
+
+    /// A hook that finds systemd so.
+    pub(super) fn for_hook(self, hook: HookCommand) -> HookCommand {
+        match self.hiding() {
+            None => hook,
+            Some((program, what)) => hook.behind(HookCommand::new(&program).arg(what)),
+        }
+    }
 }
 
 impl GivenBy {
@@ -45,23 +67,21 @@ impl GivenBy {
         let stage = Stage::CreateRuntime;
         let builder = Bundle::builder(Rootfs::Busybox).env(DemoHost::VARIABLE, DEVICE);
         let hook = host.hook(stage, &demo.config_file());
-        match (self.giver, self.systemd) {
-            (Giver::Hook, SystemdIs::Reached) => builder.hook(stage, hook),
-            (Giver::Hook, SystemdIs::Hidden) => builder.hook(stage, hook.behind(without_systemd())),
-            (Giver::Wrapper, _) => builder,
+        match self.giver {
+            Giver::Hook => builder.hook(stage, self.systemd.for_hook(hook)),
+            Giver::Wrapper => builder,
         }
     }
 
     /// The hook, for whoever takes a program without arguments.
     pub(super) fn hook_program(self, demo: &DemoHost) -> Result<PathBuf> {
         let boathook = SystemdHost::program("boathook");
-        if self.systemd == SystemdIs::Reached {
+        let Some((hiding, what)) = self.systemd.hiding() else {
             return Ok(boathook);
-        }
-        let hide = SystemdHost::program("without-systemd");
+        };
         let script = format!(
-            "#!/bin/sh\nexec {} {} \"$@\"\n",
-            hide.display(),
+            "#!/bin/sh\nexec {} {what} {} \"$@\"\n",
+            hiding.display(),
             boathook.display()
         );
         let file = demo.path().join("boathook");
@@ -80,11 +100,6 @@ impl GivenBy {
     }
 }
 
-/// What hides systemd from a hook.
-pub(super) fn without_systemd() -> HookCommand {
-    HookCommand::new(&SystemdHost::program("without-systemd"))
-}
-
 impl fmt::Display for GivenBy {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self.giver {
@@ -93,6 +108,7 @@ impl fmt::Display for GivenBy {
         })?;
         match self.systemd {
             SystemdIs::Reached => Ok(()),
+            SystemdIs::OnTheBus => formatter.write_str(", by the system bus"),
             SystemdIs::Hidden => formatter.write_str(", systemd hidden"),
         }
     }

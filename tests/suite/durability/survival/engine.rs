@@ -150,7 +150,7 @@ impl<'a> OfPod<'a> {
         // As the kubelet names it (pkg/kubelet/cm, cgroup_manager_linux.go).
         let parent = match driver {
             Driver::Cgroupfs => format!("/kubepods/besteffort/pod{}", pod.uid()),
-            Driver::Systemd => {
+            Driver::Systemd | Driver::SystemdInClosedSlice => {
                 let uid = pod.uid().replace('-', "_");
                 format!("kubepods-besteffort-pod{uid}.slice")
             }
@@ -195,7 +195,7 @@ impl Subject for OfPod<'_> {
 
     fn unit(&self) -> Option<String> {
         let scope = || format!("cri-containerd-{}.scope", self.id());
-        (self.driver == Driver::Systemd).then(scope)
+        (self.driver != Driver::Cgroupfs).then(scope)
     }
 
     fn update(&self, cpu_shares: Option<u32>) -> Result<()> {

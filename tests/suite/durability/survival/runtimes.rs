@@ -11,7 +11,7 @@ use harness::systemd_host::{Container, Distribution, Driver, Program, Runtime, S
 use serde_json::json;
 
 use super::super::event::Event;
-use super::super::given_by::SystemdIs::{Hidden, Reached};
+use super::super::given_by::SystemdIs::{Hidden, OnTheBus, Reached};
 use super::super::given_by::{GivenBy, Giver};
 use super::super::subject::Subject;
 use super::super::table::{Fate, Row, Table};
@@ -67,30 +67,30 @@ fn measured(view: CgroupView) -> Vec<Row> {
     rows
 }
 
-/// Both ways with every runtime and driver that runs here; without systemd where
-/// that may make a difference.
+/// Both ways with every runtime and driver that runs here; where systemd may
+/// make a difference, with less of it too.
 fn kinds(view: CgroupView) -> Vec<(Runtime, GivenBy)> {
-    use Driver::{Cgroupfs, Systemd};
-    let programs = match view {
-        CgroupView::V1 => &[Program::Runc, Program::Crun][..],
-        // crun needs CAP_SYS_RESOURCE there, which the machine may not have.
-        CgroupView::V2 => &[Program::Runc][..],
+    use Driver::{Cgroupfs, Systemd, SystemdInClosedSlice};
+    let runc = |driver| (Program::Runc, driver);
+    let crun = |driver| (Program::Crun, driver);
+    let runtimes = match view {
+        CgroupView::V1 => [runc(Cgroupfs), runc(Systemd), crun(Cgroupfs), crun(Systemd)].to_vec(),
+        // crun needs CAP_SYS_RESOURCE there, which the machine may not have. On
+        // v1 runc fails in such a slice: a cgroup can't allow what its parent
+        // denies.
+        CgroupView::V2 => [runc(Cgroupfs), runc(Systemd), runc(SystemdInClosedSlice)].to_vec(),
     };
     let mut kinds = Vec::new();
-    for program in programs {
-        for driver in [Cgroupfs, Systemd] {
-            let runtime = Runtime {
-                program: *program,
-                driver,
-            };
-            for systemd in [Reached, Hidden] {
-                if driver == Systemd || systemd == Reached {
-                    kinds.extend(
-                        [Giver::Hook, Giver::Wrapper]
-                            .map(|giver| (runtime, GivenBy { giver, systemd })),
-                    );
-                }
-            }
+    for (program, driver) in runtimes {
+        let runtime = Runtime { program, driver };
+        let ways: &[_] = match runtime.driver {
+            Cgroupfs => &[Reached],
+            Systemd => &[Reached, OnTheBus, Hidden],
+            SystemdInClosedSlice => &[Reached, Hidden],
+        };
+        for systemd in ways.iter().copied() {
+            let givers = [Giver::Hook, Giver::Wrapper];
+            kinds.extend(givers.map(|giver| (runtime, GivenBy { giver, systemd })));
         }
     }
     kinds
@@ -105,6 +105,9 @@ pub(super) fn fate(
     event: Event,
 ) -> Result<Fate> {
     let name = format!("{event}").replace(' ', "-");
+    if runtime.driver == Driver::SystemdInClosedSlice {
+        host.close_slice()?;
+    }
     let bundle = given_by
         .bundle(host, demo)
         .cgroups_path(runtime.cgroups_path(&name))
