@@ -190,6 +190,14 @@ mod tests {
                 Err("`../../sda` is neither a device nor a range such as 0-3"),
             ),
             (
+                "a/b",
+                Err("`a/b` is neither a device nor a range such as 0-3"),
+            ),
+            (
+                "a\0b",
+                Err("`a\\0b` is neither a device nor a range such as 0-3"),
+            ),
+            (
                 "a\nb",
                 Err("`a\\nb` is neither a device nor a range such as 0-3"),
             ),

@@ -2,8 +2,9 @@
 //!
 //! containerd sets its own annotations last, after any of the user's. CRI-O
 //! copies the pod's annotations, which users write, among the container's, and
-//! then its own over them. So CRI-O's are looked for first: on its hosts a
-//! user can write containerd's, but not the other way round.
+//! then its own over them. So on CRI-O's hosts a user can write containerd's;
+//! and CRI-O's on those of containerd, where the handler lets them pass
+//! (`pod_annotations`). Whoever has both wrote one of them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -71,6 +72,12 @@ pub enum OriginError {
         /// By the cgroup.
         of_cgroup: PodUid,
     },
+    /// Annotations of two engines: some of them were written by the user.
+    #[error(
+        "the container has annotations of both containerd ({CRI_TYPE}) and CRI-O ({CRIO_TYPE}); \
+         its user wrote one of them, which is no way to get a device"
+    )]
+    TwoEngines,
     /// An annotation of the engine is not of the known form.
     #[error("annotation {key} is not of the known form: `{}`", excerpt(value))]
     Malformed {
@@ -112,9 +119,12 @@ impl Origin {
             .cgroups_path
             .as_deref()
             .and_then(PodUid::in_cgroups_path);
-        let origin = match bundle.annotations.get(CRIO_TYPE) {
-            Some(kind) => of_crio(kind, bundle)?,
-            None => of_containerd(bundle, of_cgroup.as_ref())?,
+        let kind = |key| bundle.annotations.get(key).map(String::as_str);
+        let origin = match (kind(CRIO_TYPE), kind(CRI_TYPE)) {
+            (Some(_), Some(_)) => return Err(OriginError::TwoEngines),
+            (Some(kind), None) => of_crio(kind, bundle)?,
+            (None, Some(kind)) => of_containerd(kind, bundle, of_cgroup.as_ref())?,
+            (None, None) => Origin::NoPod,
         };
         match (&origin, of_cgroup) {
             (Origin::NoPod, Some(uid)) => Err(OriginError::NoName(uid)),
@@ -150,13 +160,15 @@ fn of_crio(kind: &str, bundle: &Bundle) -> Result<Origin, OriginError> {
     }))
 }
 
-fn of_containerd(bundle: &Bundle, of_cgroup: Option<&PodUid>) -> Result<Origin, OriginError> {
-    let annotation = |key: &str| bundle.annotations.get(key).cloned();
-    match annotation(CRI_TYPE).as_deref() {
-        None => return Ok(Origin::NoPod),
-        Some("sandbox") => return Ok(Origin::Sandbox),
-        Some(_) => {}
+fn of_containerd(
+    kind: &str,
+    bundle: &Bundle,
+    of_cgroup: Option<&PodUid>,
+) -> Result<Origin, OriginError> {
+    if kind == "sandbox" {
+        return Ok(Origin::Sandbox);
     }
+    let annotation = |key: &str| bundle.annotations.get(key).cloned();
     // containerd 1.6 does not say the uid.
     let uid = match annotation(CRI_UID) {
         None => of_cgroup.cloned().ok_or(OriginError::NoUid)?,

@@ -1,0 +1,106 @@
+//! A host with devices, and what a recorded container gets on it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use device_class::config::{Config, Trust};
+use hook::grant::plan_for;
+use hook::oci::Bundle;
+use serde_json::Value;
+use tempfile::TempDir;
+
+pub(crate) const CONTAINERD: &str = "containerd-2.4-kubelet-1.36";
+pub(crate) const CRIO: &str = "cri-o-kubelet-1.36";
+
+/// What the kubelet recorded for the container `c`, and what else there is.
+pub(crate) const FIRST: &str = "730234afea5d8fabafcbfecab66baa5f38aa59b4";
+pub(crate) const OTHER: &str = "159872632b95a2060ad1dcc340488e319afe10fd";
+
+/// A host with four devices of the class that the recorded pod asked for.
+pub(crate) struct Host {
+    pub(crate) root: TempDir,
+    recording: &'static str,
+    pub(crate) trust: Trust,
+}
+
+impl Host {
+    pub(crate) fn new(recording: &'static str) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        for id in [
+            OTHER,
+            "357cd2fd5d8ade0713b27cce3cc5938ad67639db",
+            FIRST,
+            "008dc4f550c3ed383ef531151def4573848cd9d0",
+        ] {
+            fs::create_dir_all(root.path().join("sys/npu").join(id)).unwrap();
+        }
+        fs::create_dir(root.path().join("classes")).unwrap();
+        let class = "version = 1\nresource = 'vendor.com/npu'\nrequest = { env = 'VISIBLE' }\n\
+                     device = { id = '{id}' }\n[[discover]]\npath = '/sys/npu/{id}'\n";
+        fs::write(root.path().join("classes/npu.toml"), class).unwrap();
+        let kubelet_checkpoint = testdata(recording).join("kubelet_internal_checkpoint.json");
+        let trust = Trust {
+            kubelet_checkpoint,
+            ..Trust::default()
+        };
+        Host {
+            root,
+            recording,
+            trust,
+        }
+    }
+
+    pub(crate) fn config(&self) -> Value {
+        let text = fs::read(testdata(self.recording).join("config.json")).unwrap();
+        serde_json::from_slice(&text).unwrap()
+    }
+
+    pub(crate) fn checkpoint(&mut self, text: impl AsRef<[u8]>) {
+        self.trust.kubelet_checkpoint = self.root.path().join("checkpoint");
+        fs::write(&self.trust.kubelet_checkpoint, text).unwrap();
+    }
+
+    /// The devices that a container gets, how many warnings there are, and
+    /// the plan's text; or why it does not start.
+    pub(crate) fn start(&self, config: &Value) -> Result<(Vec<String>, usize, String), String> {
+        let bundle = self.root.path().join("bundle");
+        fs::create_dir_all(&bundle).unwrap();
+        fs::write(bundle.join("config.json"), config.to_string()).unwrap();
+        let config = Config {
+            classes: vec![self.root.path().join("classes")],
+            host_root: self.root.path().into(),
+            trust: self.trust.clone(),
+            ..Config::default()
+        };
+        let plan = plan_for(&Bundle::read(&bundle).unwrap(), &config).map_err(|e| e.to_string())?;
+        let devices = plan
+            .grants
+            .iter()
+            .flat_map(|grant| grant.devices.clone())
+            .collect();
+        Ok((devices, plan.warnings.len(), plan.to_string()))
+    }
+}
+
+fn testdata(recording: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("testdata")
+        .join(recording)
+}
+
+pub(crate) fn set_env(config: &mut Value, value: &str) {
+    let env = config["process"]["env"].as_array_mut().unwrap();
+    env.retain(|entry| !entry.as_str().unwrap().starts_with("VISIBLE="));
+    env.push(format!("VISIBLE={value}").into());
+}
+
+pub(crate) fn recorded(recording: &str, container: &str) -> Vec<String> {
+    let text = fs::read(testdata(recording).join("kubelet_internal_checkpoint.json")).unwrap();
+    let checkpoint: Value = serde_json::from_slice(&text).unwrap();
+    let entries = checkpoint["Data"]["PodDeviceEntries"].as_array().unwrap();
+    let of_container = entries.iter().filter(|e| e["ContainerName"] == container);
+    let ids = of_container.flat_map(|entry| entry["DeviceIDs"]["-1"].as_array().unwrap());
+    let mut ids: Vec<String> = ids.map(|id| id.as_str().unwrap().to_owned()).collect();
+    ids.sort();
+    ids
+}

@@ -1,0 +1,7 @@
+//! Whose word counts: what containers of real engines under a real kubelet
+//! ask for (recorded, see `testdata/`), and what they get.
+#![allow(clippy::unwrap_used)]
+
+mod host;
+mod pods;
+mod record;

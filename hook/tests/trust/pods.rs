@@ -1,0 +1,212 @@
+//! Which pod and which container it is, and what that one gets.
+
+use serde_json::json;
+
+use crate::host::{CONTAINERD, CRIO, FIRST, Host, OTHER, recorded, set_env};
+
+#[test]
+fn a_pod_gets_what_the_kubelet_recorded_whatever_it_asks_for() {
+    for recording in [CONTAINERD, CRIO] {
+        let host = Host::new(recording);
+        let mine = recorded(recording, "c");
+        let (one, two) = (mine[0].clone(), mine.join(","));
+        for (env, devices, warnings) in [
+            ("all", &mine, 1),
+            (&*two, &mine, 0),
+            (&*one, &mine, 0),
+            (OTHER, &mine, 1),
+            ("GPU-of-another-host", &mine, 1),
+            ("none", &vec![], 0),
+            ("void", &vec![], 0),
+            ("", &vec![], 0),
+        ] {
+            let mut config = host.config();
+            set_env(&mut config, env);
+            let (got, warned, text) = host.start(&config).unwrap();
+            assert_eq!(
+                (&got, warned),
+                (devices, warnings),
+                "{recording}, {env}: {text}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_image_that_asks_without_an_allocation_starts_with_no_device() {
+    for recording in [CONTAINERD, CRIO] {
+        let mut host = Host::new(recording);
+        host.checkpoint(
+            r#"{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}},"Checksum":1}"#,
+        );
+        let (devices, warnings, text) = host.start(&host.config()).unwrap();
+        assert_eq!((devices.len(), warnings), (0, 1), "{text}");
+        assert!(text.contains("the kubelet recorded none for container c of pod default/npu-pod"));
+    }
+}
+
+#[test]
+fn each_container_of_a_pod_gets_its_own() {
+    let host = Host::new(CONTAINERD);
+    for (container, wanted) in [("c", 2), ("i", 1), ("debugger", 0)] {
+        let mut config = host.config();
+        config["annotations"]["io.kubernetes.cri.container-name"] = container.into();
+        let (devices, ..) = host.start(&config).unwrap();
+        assert_eq!(devices, recorded(CONTAINERD, container), "{container}");
+        assert_eq!(devices.len(), wanted);
+    }
+}
+
+#[test]
+fn forged_annotations_change_nothing() {
+    let other_uid = "11111111-2222-3333-4444-555555555555";
+    let forgeries = [
+        ("devices.boathook.dev/npu", "all"),
+        ("devices.boathook.dev/x", "forged"),
+        ("io.kubernetes.cri.sandbox-uid", other_uid),
+        ("io.kubernetes.cri.container-name", "i"),
+        ("io.kubernetes.cri.sandbox-namespace", "monitoring"),
+    ];
+    let mut host = Host::new(CRIO);
+    host.trust.env_is_enough_for = vec!["monitoring".to_owned().try_into().unwrap()];
+    // On CRI-O a user's pod annotations stand among the container's.
+    for (key, value) in forgeries {
+        let mut config = host.config();
+        config["annotations"][key] = value.into();
+        let (devices, ..) = host.start(&config).unwrap();
+        assert_eq!(devices, recorded(CRIO, "c"), "{key}");
+    }
+}
+
+/// Where a handler of containerd's lets pods' annotations pass, a user can write
+/// CRI-O's; on CRI-O, containerd's.
+#[test]
+fn annotations_of_two_engines_are_refused() {
+    let labels = json!({"io.kubernetes.container.name": "i",
+        "io.kubernetes.pod.name": "npu-pod", "io.kubernetes.pod.namespace": "monitoring",
+        "io.kubernetes.pod.uid": "7c7dd54d-787e-4d2a-16bb-d8e6ec744689"});
+    for (recording, forged) in [
+        (CRIO, json!({"io.kubernetes.cri.container-type": "sandbox"})),
+        (CRIO, json!({"io.kubernetes.cri.container-type": ""})),
+        (
+            CONTAINERD,
+            json!({"io.kubernetes.cri-o.ContainerType": "container",
+            "io.kubernetes.cri-o.Labels": labels.to_string()}),
+        ),
+    ] {
+        let mut host = Host::new(recording);
+        host.trust.env_is_enough_for = vec!["monitoring".to_owned().try_into().unwrap()];
+        let mut config = host.config();
+        let annotations = config["annotations"].as_object_mut().unwrap();
+        annotations.extend(forged.as_object().unwrap().clone());
+        let error = host.start(&config).unwrap_err();
+        assert!(error.contains("both containerd"), "{recording}: {error}");
+    }
+}
+
+/// The kubelet writes a uid with dashes, or without for a static pod; each kind
+/// of container is recorded under its own name, and so is one that was started
+/// again.
+#[test]
+fn every_kind_of_pod_and_container_gets_its_own() {
+    let dashed = "7c7dd54d-787e-4d2a-16bb-d8e6ec744689";
+    let plain = dashed.replace('-', "");
+    for uid in [dashed, &plain] {
+        let mut host = Host::new(CONTAINERD);
+        let entry = |container: &str, id: &str| {
+            json!({"PodUID": uid, "ContainerName": container, "AllocResp": "",
+                   "ResourceName": "vendor.com/npu", "DeviceIDs": {"-1": [id]}})
+        };
+        let record = [
+            entry("init", FIRST),
+            entry("main", FIRST),
+            entry("sidecar", OTHER),
+        ];
+        host.checkpoint(json!({"Data": {"PodDeviceEntries": record}}).to_string());
+        for (container, devices) in [
+            ("init", &[FIRST][..]),
+            ("main", &[FIRST]),
+            ("sidecar", &[OTHER]),
+            ("ephemeral", &[]),
+        ] {
+            for start in ["2f1de4e2", "started-again"] {
+                let mut config = host.config();
+                let annotations = &mut config["annotations"];
+                annotations["io.kubernetes.cri.container-name"] = container.into();
+                annotations["io.kubernetes.cri.sandbox-uid"] = uid.into();
+                config["linux"]["cgroupsPath"] = format!("/kubepods/pod{uid}/{start}").into();
+                let (got, ..) = host.start(&config).unwrap();
+                assert_eq!(got, devices, "{container} of {uid}, {start}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_pod_that_is_two_pods_is_refused() {
+    let host = Host::new(CONTAINERD);
+    let mut config = host.config();
+    config["annotations"]["io.kubernetes.cri.sandbox-uid"] =
+        "11111111-2222-3333-4444-555555555555".into();
+    let error = host.start(&config).unwrap_err();
+    assert!(
+        error.contains("but the cgroup is that of the pod 7c7dd54d"),
+        "{error}"
+    );
+
+    let mut config = host.config();
+    config["annotations"] = json!({});
+    let error = host.start(&config).unwrap_err();
+    assert!(error.contains("its engine does not say which"), "{error}");
+}
+
+#[test]
+fn containerd_without_the_uid_goes_by_the_cgroup() {
+    let host = Host::new(CONTAINERD);
+    let mut config = host.config();
+    config["annotations"]
+        .as_object_mut()
+        .unwrap()
+        .remove("io.kubernetes.cri.sandbox-uid");
+    config["linux"]["cgroupsPath"] =
+        "kubepods-besteffort-pod7c7dd54d_787e_4d2a_16bb_d8e6ec744689.slice:cri-containerd:2f1d"
+            .into();
+    assert_eq!(host.start(&config).unwrap().0, recorded(CONTAINERD, "c"));
+}
+
+#[test]
+fn a_sandbox_gets_nothing() {
+    let host = Host::new(CONTAINERD);
+    let mut config = host.config();
+    config["annotations"]["io.kubernetes.cri.container-type"] = "sandbox".into();
+    assert_eq!(host.start(&config).unwrap().0, Vec::<String>::new());
+}
+
+#[test]
+fn the_administrator_trusts_some_pods_and_may_trust_nobody_else() {
+    let mut host = Host::new(CONTAINERD);
+    for (pattern, wanted) in [
+        ("default", 4),
+        ("default/npu-pod", 4),
+        ("default/npu-pod-node1", 4),
+        ("default/npu", 4),
+        ("default/np", 2),
+        ("default/other", 2),
+        ("monitoring", 2),
+    ] {
+        host.trust.env_is_enough_for = vec![pattern.to_owned().try_into().unwrap()];
+        assert_eq!(
+            host.start(&host.config()).unwrap().0.len(),
+            wanted,
+            "{pattern}"
+        );
+    }
+
+    let mut outside = host.config();
+    outside["annotations"] = json!({});
+    outside["linux"]["cgroupsPath"] = "/docker/2f1de4e2".into();
+    for (enough, wanted) in [(true, 4), (false, 0)] {
+        host.trust.env_is_enough_outside_kubernetes = enough;
+        assert_eq!(host.start(&outside).unwrap().0.len(), wanted, "{enough}");
+    }
+}
