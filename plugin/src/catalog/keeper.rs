@@ -51,6 +51,8 @@ pub struct Keeper {
     memory: Memory,
     classes: Arc<Vec<DeviceClass>>,
     class_files: Vec<ClassSource>,
+    /// Whether the files have to be read again for want of success.
+    unread: bool,
     inventory: watch::Sender<Inventory>,
     /// What was said already, so that it is said once.
     warnings: Vec<String>,
@@ -68,6 +70,7 @@ impl Keeper {
             metrics,
             classes: Arc::default(),
             class_files: Vec::new(),
+            unread: false,
             inventory: watch::channel(Inventory::new()).0,
             warnings: Vec::new(),
             class_errors: Vec::new(),
@@ -113,7 +116,7 @@ impl Keeper {
             // Nodes come in bursts, and an editor writes a file in steps.
             tokio::time::sleep(SETTLE).await;
             devices.forget();
-            let changed = again == Again::Load && {
+            let changed = (again == Again::Load || self.unread) && {
                 files.forget();
                 self.load_classes()
             };
@@ -138,15 +141,21 @@ impl Keeper {
             .as_ref()
             .map_or_else(std::slice::from_ref, |c| &c.errors);
         let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        let what = match &loaded {
-            Ok(_) => "class left out",
-            Err(_) => "the classes stay as they were",
+        // Not one file could be read, for want of a descriptor for example; or
+        // not even which there are.
+        self.unread = match &loaded {
+            Ok(classes) => classes.sources.is_empty() && !errors.is_empty(),
+            Err(_) => true,
+        };
+        let said = match self.unread {
+            true => "classes can't be read, what was read before stays",
+            false => "class left out",
         };
         for error in errors
             .iter()
             .filter(|error| !self.class_errors.contains(error))
         {
-            tracing::error!("{what}: {error}");
+            tracing::error!("{said}: {error}");
         }
         self.metrics.class_errors(errors.len());
         self.class_errors = errors;
@@ -156,6 +165,9 @@ impl Keeper {
         else {
             return false;
         };
+        if self.unread {
+            return false;
+        }
         let names: Vec<String> = usable.iter().map(|class| class.name.to_string()).collect();
         let names = names.join(", ");
         if self.class_names.as_ref() != Some(&names) {

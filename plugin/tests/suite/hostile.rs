@@ -53,18 +53,27 @@ fn what_is_said_or_not_said_at_the_socket_harms_nobody_else() {
 #[test]
 fn without_a_free_descriptor_what_is_known_stays_until_there_are_some() {
     let few = ["sh", "-c", "ulimit -n 40 && exec \"$0\" \"$@\""];
-    let mut node = Node::new(&[("dummy-npu", NPUS)]).within(&few);
+    let mut node = Node::new(&[("dummy-npu", NPUS)])
+        .within(&few)
+        .with_arguments(&pages::SERVE);
     let mut kubelet = node.kubelet();
     node.start_plugin();
     kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    // By then it has all that it watches.
+    Footprint::at_rest(&node, &pages::address(&node));
     let connect = |_| UnixStream::connect(node.socket(NPU)).unwrap();
     let connections: Vec<UnixStream> = (0..60).map(connect).collect();
     node.wait_log("a connection can't be accepted: ");
+    // Neither the host nor the classes can be read.
+    node.write("classes/dummy-npu.toml", &NPUS.replace("64", "63"));
+    node.wait_log("classes can't be read, what was read before stays: ");
     node.wait_log("can't be opened, what was found before stays: ");
     kubelet.allocate(Allocation::of(NPU, 2)).unwrap();
     drop(connections);
-    kubelet.resume().unwrap();
-    let devices = kubelet.wait_devices(PATIENCE, NPU).unwrap();
-    let healthy = devices.iter().filter(|device| device.health == "Healthy");
-    assert_eq!(healthy.count(), 64);
+    for _ in ["as soon as they can be", "by the next kubelet"] {
+        let devices = kubelet.wait_devices(PATIENCE, NPU).unwrap();
+        assert_eq!(devices.len(), 63);
+        assert!(devices.iter().all(|device| device.health == "Healthy"));
+        kubelet.resume().unwrap();
+    }
 }
