@@ -24,7 +24,7 @@ pub enum RegisterFault {
     Hang,
     /// It dials at once and answers after so long.
     AnswerLate(Duration),
-    /// It answers at once and dials after so long, as kubelets before 1.26 may.
+    /// It answers at once and dials after so long.
     DialLate(Duration),
     /// The kubelet dies when it is asked.
     Die,
