@@ -47,13 +47,12 @@ impl Mask {
         };
         let staged = mounter.tmpfs(target, &options)?;
         for (path, text) in &self.files {
-            let (directory, name) = nested::parent(staged.directory(), self.below(path))?;
+            let (directory, name) = nested::parent(staged.directory(), below(&self.path, path))?;
             directory.write_new(Name::new(&name)?, text.as_bytes(), FILE_MODE)?;
         }
         let mut mounts = Vec::with_capacity(self.shown.len());
         for (source, path) in self.shown {
-            let below = path.strip_prefix(&self.path).unwrap_or(&path);
-            let (directory, name) = nested::parent(staged.directory(), below)?;
+            let (directory, name) = nested::parent(staged.directory(), below(&self.path, &path))?;
             let target = directory.mount_point(Name::new(&name)?, source.kind())?;
             mounts.push((source, target));
         }
@@ -62,10 +61,6 @@ impl Mask {
             mounter.attach(source, &target)?;
         }
         Ok(tmpfs.set_read_only(mounter)?)
-    }
-
-    fn below<'p>(&self, path: &'p Path) -> &'p Path {
-        path.strip_prefix(&self.path).unwrap_or(path)
     }
 
     /// Whether a tmpfs is there already, with all that it should have. (The
@@ -90,4 +85,9 @@ impl Mask {
         }
         Ok(true)
     }
+}
+
+/// The path of something in the directory, from there.
+fn below<'p>(directory: &Path, path: &'p Path) -> &'p Path {
+    path.strip_prefix(directory).unwrap_or(path)
 }

@@ -1,0 +1,101 @@
+//! Vendors are known to class files, which say where their facts are from, and
+//! to nothing else.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use device_class::load::{self, ClassSource};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every class file says in its first comment where its facts are from.
+#[test]
+fn every_class_names_its_source() {
+    for source in load::sources(&[root().join("classes")]).unwrap() {
+        let file = root().join(format!("classes/{}.toml", source.name));
+        let text = std::fs::read_to_string(file).unwrap();
+        let comment = text.lines().take_while(|line| line.starts_with('#'));
+        let comment = comment.collect::<Vec<_>>().join(" ");
+        let made_up = source.name.as_str() == "dummy-npu";
+        let said = ["Source", "Documentation/"]
+            .iter()
+            .any(|word| comment.contains(word));
+        assert!(said || made_up, "{}", source.name);
+    }
+}
+
+/// What a class file may say is said by class files alone: no vendor has a
+/// line of Rust.
+#[test]
+fn no_vendor_is_named_in_the_code() {
+    // What the shipped classes say of resources (vendors' domains), and the
+    // first words of their names. What is no vendor's is said here, so that a
+    // new class has to be thought of.
+    const NO_VENDORS: [&str; 15] = [
+        "boathook", "dummy", "fuse", "gpu", "kubevirt", "kvm", "rdma", "serial", "sgx", "tun",
+        "usb", "v4l2", "vfio", "hca", "npu",
+    ];
+    let sources = load::sources(&[root().join("classes")]).unwrap();
+    let mut words: BTreeSet<String> = BTreeSet::new();
+    for class in sources.iter().map(ClassSource::parse) {
+        let class = class.unwrap();
+        let resource = class.spec.resource.to_string();
+        let labels: Vec<&str> = resource.split('/').next().unwrap().split('.').collect();
+        let domain = labels[labels.len().saturating_sub(2)];
+        let name = class.name.as_str().split('-').next().unwrap();
+        words.extend([domain, name].map(str::to_owned));
+    }
+    for more in [
+        "mellanox", "radeon", "geforce", "cuda", "davinci", "edgetpu", "felica", "alibaba",
+        "fpgaconf", "opae", "rocm",
+    ] {
+        words.insert(more.into());
+    }
+    words.retain(|word| !NO_VENDORS.contains(&word.as_str()));
+    assert!(words.len() > 10, "{words:?}");
+    let mut faults = Vec::new();
+    let crates = [
+        "device-class/src",
+        "hook/src",
+        "plugin/src",
+        "runtime-config/src",
+        "initcontainer/src",
+    ];
+    for file in crates
+        .iter()
+        .flat_map(|directory| rust_files(&root().join("..").join(directory)))
+    {
+        let text = std::fs::read_to_string(&file).unwrap();
+        // Tests may speak of what they please.
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        for (number, line) in code.lines().enumerate() {
+            let line = line.to_ascii_lowercase();
+            let parts: BTreeSet<&str> = line.split(|c: char| !c.is_ascii_alphanumeric()).collect();
+            // Short words are parts of others; long ones also stand within names.
+            let named = |word: &&String| {
+                parts.contains(word.as_str()) || (word.len() > 4 && line.contains(word.as_str()))
+            };
+            for word in words.iter().filter(named) {
+                faults.push(format!("{}:{}: {word}", file.display(), number + 1));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+fn rust_files(directory: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_dir() && name != "tests" {
+            files.extend(rust_files(&path));
+        } else if name.ends_with(".rs") && !name.ends_with("tests.rs") && name != "fixture.rs" {
+            files.push(path);
+        }
+    }
+    files
+}
