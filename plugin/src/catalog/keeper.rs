@@ -10,6 +10,7 @@ use device_class::host::RealHost;
 use device_class::load::ClassSource;
 use tokio::sync::watch;
 
+use super::patience::patiently;
 use super::{Classes, Inventory, Memory, Scan, Settle, changes, scan};
 use crate::dir_watch::Interest;
 use crate::hotplug::{self, Watching};
@@ -211,7 +212,7 @@ impl Keeper {
             (scan, memory)
         });
         let since = Instant::now();
-        let looked = looking.await;
+        let looked = patiently(looking).await;
         self.metrics.discovered(since.elapsed());
         match looked {
             Ok((scan, memory)) => {

@@ -7,6 +7,7 @@ mod classes;
 pub(crate) mod fixture;
 mod grants;
 mod keeper;
+mod patience;
 mod resource;
 mod room;
 mod scan;
