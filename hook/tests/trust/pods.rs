@@ -142,6 +142,25 @@ fn every_kind_of_pod_and_container_gets_its_own() {
     }
 }
 
+/// Of two resources of one class, such as two bitstreams, Allocate is called
+/// twice, and the kubelet keeps one of the two values of the variable.
+#[test]
+fn a_container_with_two_resources_of_a_class_gets_the_devices_of_both() {
+    let mut host = Host::new(CONTAINERD);
+    let class = "version = 1\nresource = 'vendor.com/{id}'\nrequest = { env = 'VISIBLE' }\n\
+                 device = { id = '{id}' }\n[[discover]]\npath = '/sys/npu/{id}'\n";
+    std::fs::write(host.root.path().join("classes/npu.toml"), class).unwrap();
+    let entry = |id: &str| {
+        json!({"PodUID": "7c7dd54d-787e-4d2a-16bb-d8e6ec744689", "ContainerName": "c",
+               "ResourceName": format!("vendor.com/{id}"), "DeviceIDs": {"-1": [id]}})
+    };
+    let record = json!({"Data": {"PodDeviceEntries": [entry(OTHER), entry(FIRST)]}});
+    host.checkpoint(record.to_string());
+    let mut config = host.config();
+    set_env(&mut config, OTHER);
+    assert_eq!(host.start(&config).unwrap().0, [OTHER, FIRST]);
+}
+
 #[test]
 fn a_pod_that_is_two_pods_is_refused() {
     let host = Host::new(CONTAINERD);
