@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use crate::class::{DeviceClass, mentions};
+use crate::class::{DeviceClass, plain_names};
 use crate::name::ClassName;
 use crate::strict_toml::FileError;
 
@@ -50,10 +50,11 @@ impl ClassSource {
         })
     }
 
-    /// Whether the class could have `env` as its variable. Only a class whose
-    /// text mentions a name that a container has needs to be parsed.
-    pub fn mentions(&self, env: &str) -> bool {
-        mentions(&self.text, env)
+    /// Whether the class could have one of the variables that `is_set` knows as
+    /// its own. Only a class whose text mentions a name that a container has
+    /// needs to be parsed.
+    pub fn mentions(&self, is_set: impl Fn(&str) -> bool) -> bool {
+        plain_names(&self.text).any(is_set)
     }
 
     /// Reads the class.

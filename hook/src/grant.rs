@@ -186,7 +186,7 @@ fn requests(bundle: &Bundle, config: &Config) -> Result<Requests, GrantError> {
     for source in sources {
         let key = format!("{ANNOTATION_PREFIX}{}", source.name);
         let may_ask =
-            annotated(&key).is_some() || bundle.env.keys().any(|name| source.mentions(name));
+            annotated(&key).is_some() || source.mentions(|name| bundle.env.contains_key(name));
         if !may_ask {
             continue;
         }

@@ -27,7 +27,7 @@ pub use condition::{Condition, Expectation};
 pub use edits::{Access, Directory, Edits, File, Library, Node, NodeMode, SoName, SoNameTemplate};
 pub use health::{FileRule, HealthCheck, HealthTest};
 pub use mask::Mask;
-pub(crate) use mention::mentions;
+pub(crate) use mention::plain_names;
 pub use path_template::{PathTemplate, PathTemplateError};
 pub use prepare::{MAX_CONTAINER_START, MAX_PRE_START, Prepare, Timeout, When};
 pub use request::{PairSpec, RequestSpec, RequirementSpec};

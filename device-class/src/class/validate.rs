@@ -112,7 +112,7 @@ fn check_request(spec: &ClassSpec, text: &str) -> Result<(), ClassRuleError> {
         .into_iter()
         .flatten()
     {
-        if !super::mentions(text, env.as_str()) {
+        if !super::plain_names(text).any(|name| name == env.as_str()) {
             return Err(ClassRuleError::EscapedEnv(env.to_string()));
         }
     }

@@ -44,8 +44,7 @@ pub(super) fn matches(
                 unchecked = depth == last;
                 continue;
             }
-            let mut names = host.list(&parent.path)?;
-            names.sort_unstable();
+            let names = host.list(&parent.path)?;
             let fitting = names.into_iter().filter_map(|name| {
                 let captured = component.matches(&name, &parent.attributes)?;
                 let mut attributes = parent.attributes.clone();
@@ -55,7 +54,11 @@ pub(super) fn matches(
                     attributes,
                 })
             });
-            next.extend(fitting.take(limit - next.len()));
+            let mut fitting: Vec<Match> = fitting.collect();
+            // Of directories with thousands of names few are meant.
+            fitting.sort_unstable_by(|a, b| a.path.as_os_str().cmp(b.path.as_os_str()));
+            fitting.truncate(limit - next.len());
+            next.append(&mut fitting);
         }
         found = next;
     }
