@@ -112,7 +112,7 @@ fn class(libraries: &[VendorLibrary]) -> Result<String> {
     Ok(text)
 }
 
-fn empty_hook() -> Result<PathBuf> {
+pub(crate) fn empty_hook() -> Result<PathBuf> {
     compile::program("empty-hook.c", Libc::Glibc, &["-static"])
 }
 
