@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use device_class::plan::{FILES, INJECTED};
 use nix::sys::stat::Mode;
 
-use super::{ApplyError, nested};
+use super::{ApplyError, tmpfs};
 use crate::container::{ContainerRoot, FileKind, Name};
 use crate::mount::{Mounter, Source, TmpfsOptions};
 
@@ -79,7 +79,7 @@ impl Home {
         let staged = mounter.tmpfs(covered, &options)?;
         let mut mounts = Vec::new();
         for (path, libraries) in self.libraries {
-            let (parent, name) = nested::parent(staged.directory(), below(&path))?;
+            let (parent, name) = tmpfs::parent(staged.directory(), below(&path))?;
             let directory = parent.create_dir(Name::new(&name)?, MODE)?;
             for (source, name, links) in libraries {
                 let target = directory.mount_point(Name::new(&name)?, source.kind())?;
@@ -91,15 +91,11 @@ impl Home {
         }
         for (source, path) in self.files {
             let files = staged.directory().create_dir(Name::new(FILES)?, MODE)?;
-            let (directory, name) = nested::parent(&files, &path)?;
+            let (directory, name) = tmpfs::parent(&files, &path)?;
             let target = directory.mount_point(Name::new(&name)?, source.kind())?;
             mounts.push((source, target));
         }
-        let tmpfs = staged.attach(mounter)?;
-        for (source, target) in mounts {
-            mounter.attach(source, &target)?;
-        }
-        Ok(tmpfs.set_read_only(mounter)?)
+        tmpfs::attach(staged, mounts, mounter)
     }
 
     fn is_there(&self, root: &ContainerRoot) -> Result<bool, ApplyError> {
@@ -112,8 +108,7 @@ impl Home {
             .iter()
             .map(|(source, path)| (source, Home::place_of(path)));
         for (source, path) in libraries.chain(files) {
-            let found = root.resolve(&path)?;
-            if found.is_none_or(|found| found.identity() != source.identity()) {
+            if !tmpfs::shows(root, &path, source)? {
                 return Ok(false);
             }
         }

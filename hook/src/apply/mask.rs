@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::stat::Mode;
 
-use super::{ApplyError, nested};
+use super::{ApplyError, tmpfs};
 use crate::container::{ContainerRoot, FileKind, Name, Target};
 use crate::mount::{Mounter, Source, TmpfsOptions};
 
@@ -47,20 +47,16 @@ impl Mask {
         };
         let staged = mounter.tmpfs(target, &options)?;
         for (path, text) in &self.files {
-            let (directory, name) = nested::parent(staged.directory(), below(&self.path, path))?;
+            let (directory, name) = tmpfs::parent(staged.directory(), below(&self.path, path))?;
             directory.write_new(Name::new(&name)?, text.as_bytes(), FILE_MODE)?;
         }
         let mut mounts = Vec::with_capacity(self.shown.len());
         for (source, path) in self.shown {
-            let (directory, name) = nested::parent(staged.directory(), below(&self.path, &path))?;
+            let (directory, name) = tmpfs::parent(staged.directory(), below(&self.path, &path))?;
             let target = directory.mount_point(Name::new(&name)?, source.kind())?;
             mounts.push((source, target));
         }
-        let tmpfs = staged.attach(mounter)?;
-        for (source, target) in mounts {
-            mounter.attach(source, &target)?;
-        }
-        Ok(tmpfs.set_read_only(mounter)?)
+        tmpfs::attach(staged, mounts, mounter)
     }
 
     /// Whether a tmpfs is there already, with all that it should have. (The
@@ -71,8 +67,7 @@ impl Mask {
             return Ok(false);
         }
         for (source, path) in &self.shown {
-            let found = root.resolve(path)?;
-            if found.is_none_or(|found| found.identity() != source.identity()) {
+            if !tmpfs::shows(root, path, source)? {
                 return Ok(false);
             }
         }

@@ -9,11 +9,11 @@
 mod home;
 mod loader;
 mod mask;
-mod nested;
 mod prepare;
 mod rules;
 mod sources;
 mod targets;
+mod tmpfs;
 
 use std::path::PathBuf;
 

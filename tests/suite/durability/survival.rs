@@ -5,6 +5,8 @@ mod engine;
 mod old_systemd;
 mod runtimes;
 
+use std::thread;
+
 use anyhow::{Result, bail};
 use harness::cgroup_view::CgroupView;
 use harness::demo_host::DemoHost;
@@ -15,7 +17,7 @@ use harness::systemd_host::{Distribution, SystemdHost};
 use super::event::Event;
 use super::given_by::NODE;
 use super::subject::Subject;
-use super::table::Fate;
+use super::table::{Fate, Row, Table};
 
 /// A host with this view of cgroups and with devices, if there can be one.
 fn host(
@@ -29,6 +31,18 @@ fn host(
     }
     let host = SystemdHost::boot(distribution, view).unwrap();
     Some((host, DemoHost::new().unwrap()))
+}
+
+/// Measures both views of cgroups at once, and compares what comes of it with
+/// the documentation.
+fn compare(table: &Table, measured: fn(CgroupView) -> Vec<Row>) {
+    let hosts = thread::scope(|scope| {
+        let hosts = CgroupView::ALL.map(|view| scope.spawn(move || measured(view)));
+        hosts.map(|host| host.join().unwrap())
+    });
+    let all_measured = hosts.iter().all(|rows| !rows.is_empty());
+    let rows: Vec<_> = hosts.into_iter().flatten().collect();
+    table.compare(&rows, all_measured);
 }
 
 /// The first column.

@@ -1,7 +1,6 @@
 //! Containers that a runtime runs from a bundle.
 
 use std::path::Path;
-use std::thread;
 
 use anyhow::{Context, Result};
 use harness::cgroup_view::CgroupView;
@@ -32,13 +31,7 @@ pub(super) const EVENTS: &[Event] = &[
 
 #[test]
 fn devices_last_as_the_documentation_says() {
-    let hosts = thread::scope(|scope| {
-        let hosts = CgroupView::ALL.map(|view| scope.spawn(move || measured(view)));
-        hosts.map(|host| host.join().unwrap())
-    });
-    let all_measured = hosts.iter().all(|rows| !rows.is_empty());
-    let rows: Vec<_> = hosts.into_iter().flatten().collect();
-    TABLE.compare(&rows, all_measured);
+    super::compare(&TABLE, measured);
 }
 
 /// The rows of one view of cgroups; none if there is no host with it.

@@ -1,0 +1,54 @@
+//! A tmpfs of our own in the container.
+
+use std::ffi::OsString;
+use std::path::{Component, Path};
+
+use nix::sys::stat::Mode;
+
+use super::ApplyError;
+use crate::container::{ContainerRoot, Directory, Name, Target};
+use crate::mount::{Mounter, Source, StagedTmpfs};
+
+/// The mode of the directories that are made.
+const MODE: Mode = Mode::from_bits_truncate(0o755);
+
+/// The directory below `top` for a file, made as needed, and the file's name.
+pub(super) fn parent(top: &Directory, path: &Path) -> Result<(Directory, OsString), ApplyError> {
+    let mut names = path.components().filter_map(|part| match part {
+        Component::Normal(name) => Some(name),
+        _ => None,
+    });
+    let name = names.next_back().ok_or_else(|| ApplyError::Path {
+        path: path.into(),
+        what: "a file",
+    })?;
+    let mut directory = top.clone();
+    for part in names {
+        directory = directory.create_dir(Name::new(part)?, MODE)?;
+    }
+    Ok((directory, name.to_owned()))
+}
+
+/// Puts a tmpfs in its place and what belongs on its entries there, and makes it
+/// read-only.
+pub(super) fn attach(
+    staged: StagedTmpfs,
+    mounts: Vec<(Source, Target)>,
+    mounter: &mut Mounter,
+) -> Result<(), ApplyError> {
+    let tmpfs = staged.attach(mounter)?;
+    for (source, target) in mounts {
+        mounter.attach(source, &target)?;
+    }
+    Ok(tmpfs.set_read_only(mounter)?)
+}
+
+/// Whether the container shows the source at a path already.
+pub(super) fn shows(
+    root: &ContainerRoot,
+    path: &Path,
+    source: &Source,
+) -> Result<bool, ApplyError> {
+    let found = root.resolve(path)?;
+    Ok(found.is_some_and(|found| found.identity() == source.identity()))
+}
