@@ -15,6 +15,9 @@ use super::case::Case;
 use super::engine::{Engine, IMAGES, Running, Wanted, printed};
 use super::machine::{self, Machine};
 
+/// How often a command is run in a container until it prints something.
+const EXEC_ATTEMPTS: usize = 5;
+
 /// Why there is nothing to see of the writable layer.
 pub(super) const NO_DIFF: &str = "containerd has no command like docker's diff";
 
@@ -154,10 +157,19 @@ impl Container<'_> {
 impl Running for Container<'_> {
     fn exec(&self, args: &[String]) -> Result<String> {
         static COUNTER: AtomicU32 = AtomicU32::new(0);
-        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
-        let mut command = self.engine.task("exec");
-        command.args(["--exec-id", &format!("exec-{number}"), &self.id]);
-        printed(command.args(args))
+        // On a busy machine ctr may end before it has copied what a short
+        // command printed. Each of the tests' commands prints something.
+        let mut said = String::new();
+        for _ in 0..EXEC_ATTEMPTS {
+            let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+            let mut command = self.engine.task("exec");
+            command.args(["--exec-id", &format!("exec-{number}"), &self.id]);
+            said = printed(command.args(args))?;
+            if !said.is_empty() {
+                break;
+            }
+        }
+        Ok(said)
     }
 
     fn restart(&self) -> Result<()> {
