@@ -141,22 +141,35 @@ mod tests {
     /// device is healthy.
     type Look = (u64, &'static str, &'static str, bool);
 
+    /// Looks at a chip with these checks again and again.
+    fn assert_judged(checks: &str, files: [&str; 2], looks: &[Look]) {
+        let text = format!(
+            "version = 1\nresource = 'example.com/chip'\nrequest = {{ env = 'CHIPS' }}\n\
+             discover = [{{ path = '/sys/chip{{index:number}}' }}]\n\
+             [device]\nid = 'chip-{{index}}'\nhealth = {checks}\n"
+        );
+        let name = ClassName::try_from("chip".to_owned()).unwrap();
+        let class = DeviceClass::parse(name, Path::new("chip.toml"), &text).unwrap();
+        let start = Instant::now();
+        let mut memory = HealthMemory::default();
+        for (seconds, first, second, healthy) in looks {
+            let mut host = RecordedHost::default();
+            for (file, says) in files.iter().zip([first, second]) {
+                host.add_file(format!("/sys/chip0/{file}"), *says);
+            }
+            let mut found = look(&class, &host).devices;
+            memory.judge(&mut found, start + Duration::from_secs(*seconds));
+            let health = &found[0].health;
+            assert_eq!(health.is_healthy(), *healthy, "at {seconds}: {health}");
+        }
+    }
+
     #[test]
     fn a_device_recovers_and_a_heart_beats() {
-        let text = r#"
-            version = 1
-            resource = "example.com/chip"
-            request = { env = "CHIPS" }
-            discover = [{ path = "/sys/chip{index:number}" }]
-            [device]
-            id = "chip-{index}"
-            health = [
-              { file = "heat", below = 100, again_below = 80 },
-              { file = "beat", advances_within = 30 },
-            ]
-        "#;
-        let name = ClassName::try_from("chip".to_owned()).unwrap();
-        let class = DeviceClass::parse(name, Path::new("chip.toml"), text).unwrap();
+        let checks = r#"[
+            { file = "heat", below = 100, again_below = 80 },
+            { file = "beat", advances_within = 30 },
+        ]"#;
         let looks: &[Look] = &[
             (0, "99", "1", true),
             (10, "100", "2", false),
@@ -169,35 +182,15 @@ mod tests {
             (73, "90", "", false),
             (74, "90", "6", true),
         ];
-        let start = Instant::now();
-        let mut memory = HealthMemory::default();
-        for (seconds, heat, beat, healthy) in looks {
-            let mut host = RecordedHost::default();
-            host.add_file("/sys/chip0/heat", *heat);
-            host.add_file("/sys/chip0/beat", *beat);
-            let mut found = look(&class, &host).devices;
-            memory.judge(&mut found, start + Duration::from_secs(*seconds));
-            let health = &found[0].health;
-            assert_eq!(health.is_healthy(), *healthy, "at {seconds}: {health}");
-        }
+        assert_judged(checks, ["heat", "beat"], looks);
     }
 
     #[test]
     fn a_device_that_flickers_stays_what_it_was() {
-        let text = r#"
-            version = 1
-            resource = "example.com/chip"
-            request = { env = "CHIPS" }
-            discover = [{ path = "/sys/chip{index:number}" }]
-            [device]
-            id = "chip-{index}"
-            health = [
-              { file = "link", equals = "up", steady_for = 10 },
-              { file = "power", equals = "on" },
-            ]
-        "#;
-        let name = ClassName::try_from("chip".to_owned()).unwrap();
-        let class = DeviceClass::parse(name, Path::new("chip.toml"), text).unwrap();
+        let checks = r#"[
+            { file = "link", equals = "up", steady_for = 10 },
+            { file = "power", equals = "on" },
+        ]"#;
         let looks: &[Look] = &[
             // What is seen first counts at once.
             (0, "down", "on", false),
@@ -218,16 +211,6 @@ mod tests {
             (47, "down", "on", true),
             (56, "down", "on", false),
         ];
-        let start = Instant::now();
-        let mut memory = HealthMemory::default();
-        for (seconds, link, power, healthy) in looks {
-            let mut host = RecordedHost::default();
-            host.add_file("/sys/chip0/link", *link);
-            host.add_file("/sys/chip0/power", *power);
-            let mut found = look(&class, &host).devices;
-            memory.judge(&mut found, start + Duration::from_secs(*seconds));
-            let health = &found[0].health;
-            assert_eq!(health.is_healthy(), *healthy, "at {seconds}: {health}");
-        }
+        assert_judged(checks, ["link", "power"], looks);
     }
 }
