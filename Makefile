@@ -28,7 +28,7 @@ bench: ## Measure what the hook adds to starting a container, and the plugin (as
 	cargo build --release --bin boathook --bin boathook-plugin $(addprefix --bin ,bench bench-plugin $(IN_CONTAINERS))
 	cargo run --release $(HARNESS) bench
 	cargo test --release --package boathook-tests --test suite durability::cost -- --ignored --nocapture
-	cargo test --release --package device-class --test large_hosts a_thousand
+	cargo test --release --package boathook-device-class --test large_hosts a_thousand
 	cargo run --release $(HARNESS) bench-plugin
 
 lint: ## Check the formatting and run clippy

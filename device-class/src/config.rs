@@ -55,9 +55,9 @@ pub struct Trust {
     /// The pods whose own environment is enough: `namespace`, or
     /// `namespace/name`, which means the pod of that name and the pods that a
     /// workload of that name makes (`name-…`).
-    pub env_is_enough_for: Vec<PodPattern>,
+    pub trusted_pods: Vec<PodPattern>,
     /// Whether a container that is in no pod gets what it asks for.
-    pub env_is_enough_outside_kubernetes: bool,
+    pub allow_env_outside_kubernetes: bool,
 }
 
 impl Default for Trust {
@@ -65,8 +65,8 @@ impl Default for Trust {
         Trust {
             kubelet_checkpoint: "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
                 .into(),
-            env_is_enough_for: Vec::new(),
-            env_is_enough_outside_kubernetes: true,
+            trusted_pods: Vec::new(),
+            allow_env_outside_kubernetes: true,
         }
     }
 }
@@ -125,7 +125,7 @@ pub struct ClassConfig {
     /// `/run/vendor/driver` for a driver that runs in a container.
     pub driver_root: Option<PathBuf>,
     /// Whether the plugin offers the class on this host.
-    pub offered: Option<bool>,
+    pub enabled: Option<bool>,
 }
 
 impl Default for Config {
@@ -148,8 +148,8 @@ impl Default for Config {
 impl Config {
     /// Whether the plugin offers the devices of a class on this host.
     pub fn offers(&self, class: &DeviceClass) -> bool {
-        let configured = self.class.get(&class.name).and_then(|class| class.offered);
-        configured.unwrap_or(class.spec.offered)
+        let configured = self.class.get(&class.name).and_then(|class| class.enabled);
+        configured.unwrap_or(class.spec.enabled)
     }
 
     /// Reads `path`, or the default file, which may be absent.

@@ -247,7 +247,7 @@ fn the_documentation_has_every_key_and_every_class() {
     for class in load::sources(&[root().join("classes")]).unwrap() {
         let class = class.parse().unwrap();
         let (name, spec) = (&class.name, &class.spec);
-        let offered = if spec.offered {
+        let offered = if spec.enabled {
             ""
         } else {
             " (when switched on)"

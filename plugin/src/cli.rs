@@ -53,7 +53,7 @@ struct Serve {
     kubelet_dir: PathBuf,
 
     /// How the kubelet learns of the resources
-    #[arg(long, value_name = "WAY", default_value = "kubelet")]
+    #[arg(long, value_name = "METHOD", default_value = "kubelet")]
     register: Register,
 
     /// How often to look at the host when nothing tells of a change

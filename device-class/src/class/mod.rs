@@ -62,7 +62,7 @@ pub struct ClassSpec {
     /// Whether the plugin offers it unless the configuration says otherwise.
     /// Classes that divide the same hardware in different ways say `false`.
     #[serde(default = "yes")]
-    pub offered: bool,
+    pub enabled: bool,
     /// How a container asks.
     pub request: RequestSpec,
     /// Where the class's driver keeps its files, when that is not the host's

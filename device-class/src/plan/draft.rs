@@ -96,7 +96,7 @@ impl Draft {
             of: inventory.devices.len(),
             class,
             asked_by: request.source.to_string(),
-            on_the_word_of: authority.to_string(),
+            authorized_by: authority.to_string(),
         });
         Ok(())
     }

@@ -63,7 +63,7 @@ pub struct Grant {
     /// Where the request stood, and what it said.
     pub asked_by: String,
     /// On whose word the devices are given.
-    pub on_the_word_of: String,
+    pub authorized_by: String,
 }
 
 /// One change to the container.

@@ -14,7 +14,7 @@ impl fmt::Display for InjectionPlan {
             let (given, of) = (grant.devices.len(), grant.of);
             writeln!(f, "{}: {given} of {of} devices", grant.class)?;
             writeln!(f, "  asked by   {}", grant.asked_by)?;
-            writeln!(f, "  granted by {}", grant.on_the_word_of)?;
+            writeln!(f, "  granted by {}", grant.authorized_by)?;
         }
         if self.grants.is_empty() {
             writeln!(f, "nothing is asked for, so nothing is done")?;

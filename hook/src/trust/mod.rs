@@ -58,16 +58,16 @@ pub fn authority(origin: &Origin, trust: &Trust) -> Result<Authority, TrustError
             let why = "it is the pod's sandbox, which uses none".into();
             return Ok(Authority::Nobody { why });
         }
-        Origin::NoPod if trust.env_is_enough_outside_kubernetes => {
+        Origin::NoPod if trust.allow_env_outside_kubernetes => {
             let why = "the container is in no pod".into();
             return Ok(Authority::Asker { why });
         }
         Origin::NoPod => {
-            let why = "the configuration has env_is_enough_outside_kubernetes = false".into();
+            let why = "the configuration has allow_env_outside_kubernetes = false".into();
             return Ok(Authority::Nobody { why });
         }
     };
-    let mut exempt = trust.env_is_enough_for.iter();
+    let mut exempt = trust.trusted_pods.iter();
     if exempt.any(|pattern| pattern.fits(&pod.namespace, &pod.name)) {
         let why = format!(
             "the configuration trusts pods like {}/{}",

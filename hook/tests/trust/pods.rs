@@ -68,7 +68,7 @@ fn forged_annotations_change_nothing() {
         ("io.kubernetes.cri.sandbox-namespace", "monitoring"),
     ];
     let mut host = Host::new(CRIO);
-    host.trust.env_is_enough_for = vec!["monitoring".to_owned().try_into().unwrap()];
+    host.trust.trusted_pods = vec!["monitoring".to_owned().try_into().unwrap()];
     // On CRI-O a user's pod annotations stand among the container's.
     for (key, value) in forgeries {
         let mut config = host.config();
@@ -95,7 +95,7 @@ fn annotations_of_two_engines_are_refused() {
         ),
     ] {
         let mut host = Host::new(recording);
-        host.trust.env_is_enough_for = vec!["monitoring".to_owned().try_into().unwrap()];
+        host.trust.trusted_pods = vec!["monitoring".to_owned().try_into().unwrap()];
         let mut config = host.config();
         let annotations = config["annotations"].as_object_mut().unwrap();
         annotations.extend(forged.as_object().unwrap().clone());
@@ -213,7 +213,7 @@ fn the_administrator_trusts_some_pods_and_may_trust_nobody_else() {
         ("default/other", 2),
         ("monitoring", 2),
     ] {
-        host.trust.env_is_enough_for = vec![pattern.to_owned().try_into().unwrap()];
+        host.trust.trusted_pods = vec![pattern.to_owned().try_into().unwrap()];
         assert_eq!(
             host.start(&host.config()).unwrap().0.len(),
             wanted,
@@ -225,7 +225,7 @@ fn the_administrator_trusts_some_pods_and_may_trust_nobody_else() {
     outside["annotations"] = json!({});
     outside["linux"]["cgroupsPath"] = "/docker/2f1de4e2".into();
     for (enough, wanted) in [(true, 4), (false, 0)] {
-        host.trust.env_is_enough_outside_kubernetes = enough;
+        host.trust.allow_env_outside_kubernetes = enough;
         assert_eq!(host.start(&outside).unwrap().0.len(), wanted, "{enough}");
     }
 }

@@ -121,9 +121,7 @@ impl Metrics {
             }
         };
         text.family("boathook_allocations_total", "counter", "Allocate calls.");
-        two(&mut text, |c| {
-            [("given", c.allocated), ("refused", c.refused)]
-        });
+        two(&mut text, |c| [("ok", c.allocated), ("refused", c.refused)]);
         text.family(
             "boathook_registrations_total",
             "counter",

@@ -34,7 +34,7 @@ fn metrics_and_health_tell_of_the_kubelet_and_the_devices() {
     let page = get(&address, "/metrics");
     for line in [
         r#"boathook_devices{resource="dummy.com/npu",health="healthy"} 64"#,
-        r#"boathook_allocations_total{resource="dummy.com/npu",result="given"} 1"#,
+        r#"boathook_allocations_total{resource="dummy.com/npu",result="ok"} 1"#,
         r#"boathook_allocations_total{resource="dummy.com/npu",result="refused"} 1"#,
         r#"boathook_registrations_total{resource="dummy.com/npu",result="accepted"} 1"#,
         r#"boathook_streams{resource="dummy.com/npu"} 1"#,
