@@ -4,6 +4,8 @@
 
 # The harness is the program that runs, so that it finds the others beside it.
 HARNESS := --quiet --package boathook-tests --bin
+# The tests append to it what they skip.
+SKIPPED := $(abspath $(or $(CARGO_TARGET_DIR),target)/skipped-tests)
 # What it needs to run containers.
 IN_CONTAINERS := probe cgroup2-view
 
@@ -16,7 +18,9 @@ build: ## Build the programs, optimised and static
 test: ## Install what the tests need, build, and run every test
 	scripts/install-test-packages runc busybox-static musl-tools debootstrap crun containerd docker.io podman
 	cargo build --workspace --bins
-	cargo test --workspace --no-fail-fast
+	rm -f $(SKIPPED)
+	status=0; BOATHOOK_TESTS_SKIPPED=$(SKIPPED) cargo test --workspace --no-fail-fast || status=$$?; \
+		scripts/print-skips $(SKIPPED); exit $$status
 
 demo: ## Show the main job: two devices into a real container (as root); CLASS=FILE [HOST=host.txt] for any class
 	scripts/install-test-packages runc busybox-static

@@ -1,6 +1,5 @@
 //! What a tier of tests needs of the machine, and what is missing.
 
-use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
@@ -37,17 +36,6 @@ pub fn missing_for_engines() -> Option<String> {
 /// Why programs for musl cannot be made here, if they cannot.
 pub fn missing_for_musl() -> Option<String> {
     missing_file(Path::new(compile::MUSL_COMPILER), "musl-tools")
-}
-
-/// Prints that a test did not run, and why.
-///
-/// Written past the capture of the test runner, which would swallow the words
-/// of a test that passes.
-pub fn report_skip(test: &str, reason: &str) {
-    let line = format!("skipped: {test}: {reason}\n");
-    // In one piece, as others print at the same time. Where even standard error
-    // is closed there is nobody left to tell.
-    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 /// A dynamic busybox (package busybox) would find no C library in a container.

@@ -47,7 +47,7 @@ fn the_tutorials_class_can_be_shown() {
 fn show(test: &str, arguments: &[&Path]) -> Option<String> {
     let missing = CgroupView::ALL.map(privilege::missing_for_runc);
     if let [Some(reason), Some(_)] = missing {
-        privilege::report_skip(test, &reason);
+        skip::report(test, &reason);
         return None;
     }
     let program = binaries::program("demo").unwrap();

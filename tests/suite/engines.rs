@@ -17,7 +17,6 @@ mod podman;
 
 use anyhow::Result;
 use engine::Engine;
-use harness::privilege;
 
 #[test]
 fn docker() {
@@ -93,7 +92,7 @@ fn try_every_case<E: Engine>(
 ) {
     let column = match missing() {
         Some(reason) => {
-            privilege::report_skip(name, &reason);
+            skip::report(name, &reason);
             matrix::Column::missing(name, &reason)
         }
         None => matrix::Column::of(name, &start().unwrap()),

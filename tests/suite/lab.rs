@@ -43,7 +43,7 @@ pub(crate) struct Lab {
 /// Runs a test's body where containers can be run on this cgroup version.
 pub(crate) fn with_lab(test: &str, view: CgroupView, body: fn(&Lab)) {
     if let Some(reason) = privilege::missing_for_runc(view) {
-        return privilege::report_skip(&format!("{test} ({view})"), &reason);
+        return skip::report(&format!("{test} ({view})"), &reason);
     }
     body(&Lab {
         runc: Runc::new(view).unwrap(),
@@ -84,7 +84,7 @@ pub(crate) fn images_with_a_loader() -> impl Iterator<Item = Rootfs> {
     Rootfs::ALL.into_iter().filter(
         |rootfs| match (rootfs.libc(), privilege::missing_for_musl()) {
             (Some(Libc::Musl), Some(reason)) => {
-                privilege::report_skip("the vendor library in a musl image", &reason);
+                skip::report("the vendor library in a musl image", &reason);
                 false
             }
             (libc, _) => libc.is_some(),

@@ -11,10 +11,9 @@ use std::time::Duration;
 
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 
-/// Says why a test did nothing, past the test harness, which hides what passing
-/// tests print.
+/// Reports that the running test, which gives the thread its name, is skipped.
 pub(super) fn skip(reason: &str) {
-    let _ = writeln!(io::stderr(), "skipped: {reason}");
+    skip::report(thread::current().name().unwrap_or("cgroup"), reason);
 }
 
 /// A character device that can be read here and no container has by default.
@@ -47,7 +46,7 @@ impl Drop for TestCgroup {
             }
             thread::sleep(Duration::from_millis(10));
         }
-        skip(&format!("could not remove {}", self.dir.display()));
+        eprintln!("could not remove {}", self.dir.display());
     }
 }
 

@@ -325,8 +325,10 @@ fn a_directory_makes_entries_by_name() {
 #[test]
 fn device_nodes_are_made_once() {
     if !Uid::effective().is_root() {
-        eprintln!("skipped: making device nodes needs root");
-        return;
+        return skip::report(
+            "device_nodes_are_made_once",
+            "making device nodes needs root",
+        );
     }
     let null = DeviceNumber {
         kind: DeviceKind::Character,

@@ -40,7 +40,10 @@ pub(crate) fn run_all(args: &[&str]) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if let Err(reason) = Scene::possible() {
-        println!("skipped {} cases: {reason}", cases.len());
+        skip::report(
+            &format!("{} cases of mounts", cases.len()),
+            &format!("{reason:#}"),
+        );
         return ExitCode::SUCCESS;
     }
     let mut failed = 0;

@@ -17,7 +17,7 @@ fn has_kubectl() -> bool {
     let found =
         output.is_ok_and(|o| String::from_utf8_lossy(&o.stdout).contains("Kustomize Version"));
     if !found {
-        eprintln!("skipped: no kubectl of version 1.24 or later");
+        skip::report("rendered manifests", "needs kubectl 1.24 or later");
     }
     found
 }

@@ -21,11 +21,11 @@ impl Docker {
     /// Starts a daemon; `None`, with a word on the reason, where it can't be.
     pub(crate) fn start() -> Option<Self> {
         if !nix::unistd::geteuid().is_root() {
-            eprintln!("skipped: dockerd needs root");
+            skip::report("the image", "dockerd needs root");
             return None;
         }
         if Command::new("dockerd").arg("--version").output().is_err() {
-            eprintln!("skipped: no dockerd (Debian: docker.io)");
+            skip::report("the image", "needs dockerd (package docker.io)");
             return None;
         }
         let dir = tempfile::tempdir().unwrap();

@@ -24,7 +24,10 @@ fn release() -> Option<PathBuf> {
         .unwrap();
     for name in ["boathook", "boathook-runtime", "boathook-plugin"] {
         if !dir.join(name).exists() {
-            eprintln!("skipped: {name} was not built (cargo build --workspace --bins)");
+            skip::report(
+                "the image",
+                &format!("{name} was not built (cargo build --workspace --bins)"),
+            );
             return None;
         }
     }

@@ -133,7 +133,7 @@ pub(crate) fn said(output: &Output) -> String {
 /// the reason, without the rights to.
 pub(crate) fn with_mounts(line: &str) -> Option<Output> {
     if !nix::unistd::geteuid().is_root() {
-        eprintln!("skipped: mounting needs root");
+        skip::report("an installation among mounts", "mounting needs root");
         return None;
     }
     let line = format!("set -e; mount --make-rprivate /; {line}");

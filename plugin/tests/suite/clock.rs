@@ -6,7 +6,6 @@ use std::process::Command;
 use harness::binaries;
 use harness::captured::Captured;
 use harness::kubelet::{Allocation, Event};
-use harness::privilege::report_skip;
 use nix::sys::signal::Signal;
 
 use crate::node::{CARDS, Node, PATIENCE};
@@ -19,7 +18,7 @@ fn a_wall_clock_that_jumps_by_years_decides_nothing() {
     let jumping = jumping.to_str().unwrap();
     if let Err(error) = Captured::run(Command::new(jumping).arg("true")).and_then(Captured::success)
     {
-        return report_skip("a jumping clock", &format!("{error:#}"));
+        return skip::report("a jumping clock", &format!("{error:#}"));
     }
     let mut node = Node::new(&[("cards", CARDS)]).within(&[jumping]);
     node.add_card(0, "mark-1", -1);
@@ -81,7 +80,7 @@ fn is_long_up() -> Result<(), String> {
 #[test]
 fn timers_count_from_any_uptime() {
     if let Err(reason) = is_long_up() {
-        return report_skip("a long uptime", &reason);
+        return skip::report("a long uptime", &reason);
     }
     let mut node = Node::new(&[("cards", CARDS)]).within(&LONG_UP);
     node.add_card(0, "mark-1", -1);

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 
 use harness::kubelet::{DeviceReport, Event, FakeKubelet};
-use harness::privilege::{missing_for_root, report_skip};
+use harness::privilege::missing_for_root;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, setsockopt,
     socket, sockopt,
@@ -53,7 +53,7 @@ fn wait_for(kubelet: &FakeKubelet, devices: usize, healthy: usize) {
 #[test]
 fn nodes_that_a_driver_makes_and_removes_are_followed_without_rescans() {
     if let Some(reason) = missing_for_root() {
-        return report_skip("hotplug on real nodes", &reason);
+        return skip::report("hotplug on real nodes", &reason);
     }
     let mut node = Node::new(&[("chips", CHIPS)]).without_rescans();
     let kubelet = node.kubelet();
@@ -107,7 +107,7 @@ fn hear_one() -> io::Result<()> {
 #[test]
 fn a_word_of_the_kernel_makes_the_plugin_look() {
     if let Err(error) = hear_one() {
-        return report_skip("uevents", &format!("{UEVENT}: {error}"));
+        return skip::report("uevents", &format!("{UEVENT}: {error}"));
     }
     // An attribute below /sys: inotify tells nothing of it.
     let mut node = Node::new(&[("cards", CARDS)]).without_rescans();

@@ -194,8 +194,10 @@ fn the_kubelet_is_told_anew_when_a_class_begins_to_prepare() {
 fn a_program_of_a_mounted_host_has_that_for_its_root() {
     let busybox = Path::new("/bin/busybox");
     if std::fs::metadata("/proc/self").unwrap().uid() != 0 || !busybox.exists() {
-        println!("skipped: it takes root and a static /bin/busybox");
-        return;
+        return skip::report(
+            "a class's program on the host",
+            "needs root and a static /bin/busybox",
+        );
     }
     let mut node = Node::new(&[]);
     let text = class(Path::new(""))

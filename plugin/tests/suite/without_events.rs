@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use harness::captured::Captured;
 use harness::kubelet::Event;
-use harness::privilege::report_skip;
 use nix::sys::signal::Signal;
 
 use crate::node::{CARDS, Node, PATIENCE};
@@ -30,7 +29,7 @@ fn without_inotify_the_kubelet_and_the_devices_are_looked_for() {
         let try_it = with_limit(limit, &["true"]);
         let tried = Captured::run(std::process::Command::new(&try_it[0]).args(&try_it[1..]));
         if let Err(error) = tried.and_then(Captured::success) {
-            return report_skip("without inotify", &format!("{error:#}"));
+            return skip::report("without inotify", &format!("{error:#}"));
         }
         let within = with_limit(limit, &[]);
         let within: Vec<&str> = within.iter().map(String::as_str).collect();

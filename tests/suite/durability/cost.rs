@@ -6,7 +6,6 @@ use std::path::Path;
 use harness::bundle::{Bundle, HookCommand, Stage};
 use harness::cgroup_view::CgroupView;
 use harness::demo_host::DemoHost;
-use harness::privilege::report_skip;
 use harness::rootfs::Rootfs;
 use harness::systemd_host::{Container, Distribution, Driver, Program, Runtime, SystemdHost};
 
@@ -24,7 +23,7 @@ const LIMIT: f64 = 3.0;
 fn telling_systemd_is_fast() {
     let view = CgroupView::V2;
     if let Some(reason) = SystemdHost::missing(Distribution::OfThisMachine, view) {
-        return report_skip("telling_systemd_is_fast", &reason);
+        return skip::report("telling_systemd_is_fast", &reason);
     }
     let host = SystemdHost::boot(Distribution::OfThisMachine, view).unwrap();
     let demo = DemoHost::new().unwrap();

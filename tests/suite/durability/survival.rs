@@ -10,7 +10,6 @@ use std::thread;
 use anyhow::{Result, bail};
 use harness::cgroup_view::CgroupView;
 use harness::demo_host::DemoHost;
-use harness::privilege::report_skip;
 use harness::probe::{Access, Questions};
 use harness::systemd_host::{Distribution, SystemdHost};
 
@@ -26,7 +25,7 @@ fn host(
     view: CgroupView,
 ) -> Option<(SystemdHost, DemoHost)> {
     if let Some(reason) = SystemdHost::missing(distribution, view) {
-        report_skip(&format!("{table} ({view})"), &reason);
+        skip::report(&format!("{table} ({view})"), &reason);
         return None;
     }
     let host = SystemdHost::boot(distribution, view).unwrap();

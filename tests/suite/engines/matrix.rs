@@ -4,8 +4,6 @@ use std::fmt::Write;
 use std::io::Write as _;
 use std::sync::Mutex;
 
-use harness::privilege;
-
 use super::case::Case;
 use super::check::check;
 use super::engine::Engine;
@@ -13,7 +11,8 @@ use super::engine::Engine;
 /// What came of one case.
 enum Cell {
     Passed,
-    Skipped(String),
+    /// The engine lacks what the case needs, or is not installed.
+    NotTried(String),
     Failed(String),
 }
 
@@ -27,10 +26,7 @@ impl Column {
     /// Tries every case.
     pub(super) fn of(name: &'static str, engine: &dyn Engine) -> Self {
         let try_one = |case: Case| match engine.lacks(case) {
-            Some(reason) => {
-                privilege::report_skip(&format!("{name}: {case}"), reason);
-                Cell::Skipped(reason.to_string())
-            }
+            Some(reason) => Cell::NotTried(reason.to_string()),
             None => match check(engine, case) {
                 Ok(()) => Cell::Passed,
                 Err(error) => Cell::Failed(format!("{error:#}")),
@@ -44,10 +40,10 @@ impl Column {
 
     /// An engine that is not there.
     pub(super) fn missing(engine: &'static str, reason: &str) -> Self {
-        let skipped = |_| Cell::Skipped(reason.to_string());
+        let not_tried = |_| Cell::NotTried(reason.to_string());
         Column {
             engine,
-            cells: Case::ALL.into_iter().map(skipped).collect(),
+            cells: Case::ALL.into_iter().map(not_tried).collect(),
         }
     }
 
@@ -92,7 +88,7 @@ fn table(columns: &[Column]) -> String {
             let cell = match &column.cells[row] {
                 Cell::Passed => "yes".to_string(),
                 Cell::Failed(_) => "**no**".to_string(),
-                Cell::Skipped(reason) => {
+                Cell::NotTried(reason) => {
                     let known = reasons.iter().position(|known| known == reason);
                     let number = known.unwrap_or_else(|| {
                         reasons.push(reason);

@@ -46,8 +46,7 @@ const FILE: &str = "/usr/lib/boathook/lib32/libchip.so.1.0";
 /// program would load. (To run one takes a 32-bit C library.)
 fn the_loader_finds_both_sorts(lab: &Lab) {
     if cfg!(not(target_arch = "x86_64")) {
-        println!("skipped: the_loader_finds_both_sorts: only known for x86");
-        return;
+        return skip::report("the_loader_finds_both_sorts", "only known for x86");
     }
     let host = RecordedHost::bare(HOST).unwrap();
     host.add_class("chips", CLASS).unwrap();

@@ -17,7 +17,7 @@ fn without_syscalls(arguments: &[&str]) -> Captured {
 #[test]
 fn only_the_named_calls_fail() {
     if let Some(reason) = privilege::missing_for_runc(CgroupView::V2) {
-        return privilege::report_skip("only_the_named_calls_fail", &reason);
+        return skip::report("only_the_named_calls_fail", &reason);
     }
     let mounts = binaries::program("cgroup2-view").unwrap();
     let mounts = mounts.to_str().unwrap();

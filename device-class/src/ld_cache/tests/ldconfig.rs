@@ -19,7 +19,10 @@ fn ldconfig(arguments: &[&dyn AsRef<OsStr>]) -> Option<String> {
             Some(String::from_utf8_lossy(&output.stdout).into_owned())
         }
         Err(error) => {
-            eprintln!("skipped: cannot run {LDCONFIG}: {error}");
+            skip::report(
+                "ldconfig reads our cache",
+                &format!("cannot run {LDCONFIG}: {error}"),
+            );
             None
         }
     }
@@ -85,8 +88,7 @@ fn ldconfigs_formats_read_the_same() {
             .lookup_plain("libz.so.1", HOST_ABI)
             .map(|entry| entry.path().to_path_buf())
     }) else {
-        eprintln!("skipped: no libz.so.1 to take for a library");
-        return;
+        return skip::report("ldconfig's formats", "no libz.so.1 to use as a library");
     };
     for directory in [Path::new("lib"), Path::new("lib/glibc-hwcaps/x86-64-v2")] {
         fs::copy(&libc, root.path().join(directory).join("libz.so.1")).unwrap();

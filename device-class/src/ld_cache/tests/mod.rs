@@ -85,7 +85,10 @@ fn host_cache() -> Option<LdCache> {
     match std::fs::read(HOST_CACHE) {
         Ok(bytes) => Some(LdCache::parse(&bytes).unwrap()),
         Err(error) => {
-            eprintln!("skipped: cannot read {HOST_CACHE}: {error}");
+            skip::report(
+                "the host's cache",
+                &format!("cannot read {HOST_CACHE}: {error}"),
+            );
             None
         }
     }

@@ -47,6 +47,9 @@ fn can_run(program: &str, arguments: &[&str]) -> bool {
         Ok(output) => String::from_utf8_lossy(&output.stderr).into_owned(),
         Err(error) => error.to_string(),
     };
-    eprintln!("skipped: cannot run {program}: {reason}");
+    skip::report(
+        "the loader's configuration",
+        &format!("cannot run {program}: {reason}"),
+    );
     false
 }
