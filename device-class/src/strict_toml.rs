@@ -1,12 +1,12 @@
-//! Our own TOML files, read strictly: an error names the file, the line, the
-//! key and, for an unknown key, the nearest one that exists.
+//! Strict parsing of class files and config.toml: an error names the file, the
+//! line, the key and, for an unknown key, the most similar known one.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
-/// Why a file of ours can't be used.
+/// Why a class file or config.toml cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct FileError {
     path: PathBuf,
@@ -29,9 +29,9 @@ impl fmt::Display for FileError {
     }
 }
 
-/// A rule that a file breaks although each value alone is right.
+/// A rule that several values of a file break together.
 pub trait BrokenRule: fmt::Display {
-    /// The text that is to be found in the file to name its line.
+    /// The text to search for in the file to find the line of the error.
     fn culprit(&self) -> Option<&str>;
 }
 
@@ -46,7 +46,7 @@ impl FileError {
         }
     }
 
-    /// A rule of the format that the file's values break together.
+    /// A broken rule, with the line of its culprit.
     pub fn rule(path: &Path, text: &str, rule: &dyn BrokenRule) -> Self {
         let at = rule.culprit().and_then(|culprit| text.find(culprit));
         FileError {
@@ -58,10 +58,10 @@ impl FileError {
     }
 }
 
-/// Reads a whole file.
+/// Parses the whole text of the file at `path`.
 ///
 /// # Errors
-/// The text is not TOML, or not of the shape of `T`.
+/// The text is not TOML, or does not match `T`.
 pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, FileError> {
     toml::from_str(text).map_err(|error| {
         let at = error.span().map(|span| span.start.min(text.len()));
@@ -81,7 +81,8 @@ pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, FileErro
 }
 
 fn line_of(text: &str, at: usize) -> usize {
-    text[..at].matches('\n').count() + 1
+    let before = text.as_bytes().iter().take(at);
+    before.filter(|byte| **byte == b'\n').count() + 1
 }
 
 fn first_line(message: &str) -> String {
@@ -95,15 +96,13 @@ fn first_line(message: &str) -> String {
 
 /// The key whose value begins at `at`, for example `path` in `path = "x"`.
 fn key_before(text: &str, at: usize) -> Option<String> {
-    let line = text[..at].rsplit('\n').next()?;
-    let (before, _) = line.rsplit_once('=')?;
-    let key = before.trim_end();
-    let start = key.rfind(|c: char| !(c.is_ascii_alphanumeric() || "_-.".contains(c)));
-    let key = &key[start.map_or(0, |at| at + 1)..];
+    let (line, _) = text.get(..at)?.rsplit('\n').next()?.rsplit_once('=')?;
+    let is_bare = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    let key = line.trim_end().rsplit(|c: char| !is_bare(c)).next()?;
     (!key.is_empty()).then(|| key.to_owned())
 }
 
-/// Turns serde's list of expected keys into the nearest one.
+/// Replaces serde's list of expected keys with the most similar one.
 fn unknown_key(message: &str) -> String {
     let mut quoted = message.split('`').skip(1).step_by(2);
     let Some(unknown) = quoted.next() else {
@@ -118,7 +117,7 @@ fn unknown_key(message: &str) -> String {
     match near {
         Some((_, key)) => format!("unknown key `{unknown}`, did you mean `{key}`?"),
         None => format!(
-            "unknown key `{unknown}`; known here are {}",
+            "unknown key `{unknown}`; known keys here: {}",
             known.join(", ")
         ),
     }

@@ -67,7 +67,7 @@ fn the_schema_has_the_keys_that_are_read() {
         let unknown = "qqqqqqqqqqqqqqqqqqqqqqqqqqqqqq";
         let error = parse("x", &text.replace("QQ", unknown)).unwrap_err();
         let (_, known) = error
-            .split_once("known here are ")
+            .split_once("known keys here: ")
             .unwrap_or_else(|| panic!("{name}: {error}"));
         let known: BTreeSet<&str> = known.split(", ").collect();
         let properties = table(&schema, name)["properties"].as_object().unwrap();
