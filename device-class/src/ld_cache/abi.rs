@@ -1,14 +1,13 @@
-//! What an entry's flags say: library format and ABI.
+//! The flags of an entry: library format and ABI.
 
-/// An entry's flags word: the library format in the low byte, what the ABI requires above it.
-/// Unknown values are kept as they are.
+/// An entry's flags word: the library format in the low byte, the ABI's requirements above it.
+/// Unknown values are preserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Flags(pub i32);
 
-/// An ABI whose libraries are known to the cache's entries: ELF for glibc 2 (`libc6`, 3) with
-/// the architecture's flag (`sysdeps/generic/ldconfig.h` in glibc).
-///
-/// What a loader takes is said by [`Abi::takes`].
+/// A known ABI: ELF for glibc 2 (`libc6`, 3) with the architecture's flag
+/// (`sysdeps/generic/ldconfig.h` in glibc). [`Abi::takes`] tells which entries its loader
+/// accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Abi {
     /// 64-bit x86.
@@ -27,15 +26,15 @@ impl Abi {
         Self::X86_64
     };
 
-    /// The ABI of 32-bit programs beside it, where there is one that is known.
+    /// The ABI of 32-bit programs on the same machine, if known.
     pub const BITS_32: Option<Self> = if cfg!(target_arch = "x86_64") {
         Some(Self::I386)
     } else {
         None
     };
 
-    /// Whether this ABI's loader takes an entry with these flags: its own, and
-    /// on i386 also 1, ELF for any C library, which `ldconfig` gives to a
+    /// Whether this ABI's loader accepts an entry with these flags: its own, and
+    /// on i386 also 1, ELF for any C library, which `ldconfig` assigns to a
     /// library that needs none (`_dl_cache_check_flags` in glibc's
     /// `sysdeps/generic/dl-cache.h`; other architectures have their own).
     pub fn takes(self, flags: Flags) -> bool {
@@ -56,7 +55,7 @@ impl From<Abi> for Flags {
 }
 
 impl Flags {
-    /// The ABI that these flags stand for, if it is one of the known ones.
+    /// The known ABI with these flags.
     pub fn abi(self) -> Option<Abi> {
         Abi::ALL.into_iter().find(|abi| self == (*abi).into())
     }

@@ -1,6 +1,6 @@
 //! Why a cache is refused.
 
-use super::{MAX_ENTRIES, MAX_SIZE, MAX_STRING};
+use super::{MAX_ENTRIES, MAX_SIZE};
 
 /// Why the bytes are not a cache that can be read, or a cache cannot be written.
 ///
@@ -10,10 +10,10 @@ pub enum LdCacheError {
     /// The file is, or would become, longer than [`MAX_SIZE`].
     #[error("loader cache of {0} bytes is over the limit of {MAX_SIZE}")]
     TooLarge(usize),
-    /// Neither of the format's two magic strings is there.
+    /// Neither of the format's two magic strings is present.
     #[error("not a loader cache: the magic string is missing; rebuild it with ldconfig")]
     NotACache,
-    /// Only the format of libc5 and glibc 2.0 is there.
+    /// Only the format of libc5 and glibc 2.0 is present.
     #[error("loader cache has only the format of glibc before 2.2; rebuild it with ldconfig")]
     OldFormat,
     /// The header says big-endian.
@@ -28,12 +28,17 @@ pub enum LdCacheError {
     /// The header counts more than [`MAX_ENTRIES`].
     #[error("loader cache of {0} entries is over the limit of {MAX_ENTRIES}")]
     TooManyEntries(usize),
-    /// A string's offset points outside the file, or no NUL follows within [`MAX_STRING`].
+    /// A string's offset points outside the file, or no NUL follows within the limit.
     #[error(
-        "loader cache has no string of at most {MAX_STRING} bytes at offset {0}; \
+        "loader cache has no string of at most {max} bytes at offset {offset}; \
          rebuild it with ldconfig"
     )]
-    BadString(usize),
+    BadString {
+        /// The string's offset.
+        offset: usize,
+        /// The limit, in bytes with the NUL.
+        max: usize,
+    },
     /// The extension directory, or a section that it names, is malformed.
     #[error("loader cache has malformed extensions: {0}; rebuild it with ldconfig")]
     BadExtension(&'static str),

@@ -7,16 +7,16 @@
 //!
 //! Offsets of sections count from the file's first byte. Two tags are known: 0, the generator's
 //! text; 1, the `glibc-hwcaps` subdirectories, an array of string offsets. Those offsets are
-//! resolved to names here and made anew on writing, because the strings move.
+//! resolved to names here and assigned again on writing, because the strings move.
 //!
-//! A section with any other tag is dropped. Its bytes may hold offsets into the strings as well,
-//! and copied as they are these would point at something else. The loader skips tags that
-//! it doesn't know, so a file without them is what an older ldconfig would have written.
+//! A section with any other tag is dropped: its bytes may hold offsets into the strings, which
+//! would be wrong after the strings have moved. The loader skips tags that it does not know, so
+//! the result equals what an older ldconfig would have written.
 
 use std::ffi::CString;
 
-use super::LdCacheError;
 use super::image::Image;
+use super::{LdCacheError, MAX_NAME, MAX_PATH};
 
 /// `cache_extension_magic` in `sysdeps/generic/dl-cache.h`.
 const MAGIC: u32 = 0xeaa4_2174;
@@ -25,8 +25,12 @@ const TAG_GLIBC_HWCAPS: u32 = 1;
 const DIRECTORY_SIZE: usize = 8;
 const SECTION_SIZE: usize = 16;
 
-/// The most subdirectory names that are read. An architecture has a handful.
-const MAX_HWCAPS: usize = 1024;
+/// The maximum number of sections; two tags are known. Each section may span the whole file,
+/// so this limits what a small file can cost.
+const MAX_SECTIONS: usize = 16;
+
+/// The maximum number of subdirectory names. An architecture has a handful.
+const MAX_HWCAPS: usize = 64;
 
 /// The known extensions.
 #[derive(Default)]
@@ -35,17 +39,16 @@ pub(super) struct Extensions {
     pub(super) hwcaps: Vec<CString>,
 }
 
-/// Reads the extensions of `file`, whose header is the beginning of `image`.
+/// Parses the extensions of `file`; `image` starts at its header.
 ///
 /// What the loader refuses is an error, and what it ignores is ignored: a misaligned table of
-/// subdirectories, and the earlier one of two sections of a tag.
+/// subdirectories, and every section of a tag but the last.
 pub(super) fn parse(file: &[u8], image: Image<'_>) -> Result<Extensions, LdCacheError> {
     const OUTSIDE: LdCacheError = LdCacheError::BadExtension("the directory is outside the file");
 
     let offset = image.u32(32).ok_or(OUTSIDE)? as usize;
-    let mut extensions = Extensions::default();
     if offset == 0 {
-        return Ok(extensions);
+        return Ok(Extensions::default());
     }
     if !offset.is_multiple_of(4) {
         return Err(LdCacheError::BadExtension("the directory is misaligned"));
@@ -61,6 +64,10 @@ pub(super) fn parse(file: &[u8], image: Image<'_>) -> Result<Extensions, LdCache
     if count > sections.len() / SECTION_SIZE {
         return Err(OUTSIDE);
     }
+    if count > MAX_SECTIONS {
+        return Err(LdCacheError::BadExtension("there are too many sections"));
+    }
+    let (mut generator, mut hwcaps) = (None, None);
     for section in sections.chunks_exact(SECTION_SIZE).take(count).map(Image) {
         let tag = section.u32(0).ok_or(OUTSIDE)?;
         let start = section.u32(8).ok_or(OUTSIDE)? as usize;
@@ -69,20 +76,24 @@ pub(super) fn parse(file: &[u8], image: Image<'_>) -> Result<Extensions, LdCache
             .get(start..start.saturating_add(size))
             .ok_or(LdCacheError::BadExtension("a section is outside the file"))?;
         match tag {
-            TAG_GENERATOR => extensions.generator = Some(data.into()),
-            TAG_GLIBC_HWCAPS if start.is_multiple_of(4) => {
-                extensions.hwcaps = parse_hwcaps(image, data)?;
-            }
-            TAG_GLIBC_HWCAPS => extensions.hwcaps.clear(),
+            TAG_GENERATOR => generator = Some(data),
+            TAG_GLIBC_HWCAPS => hwcaps = Some(data).filter(|_| start.is_multiple_of(4)),
             _ => {}
         }
     }
-    Ok(extensions)
+    // Only now, so that each tag is read once.
+    if generator.is_some_and(|text| text.len() > MAX_PATH) {
+        return Err(LdCacheError::BadExtension("the generator is too long"));
+    }
+    Ok(Extensions {
+        generator: generator.map(<[u8]>::to_vec),
+        hwcaps: hwcaps.map_or_else(|| Ok(Vec::new()), |data| parse_hwcaps(image, data))?,
+    })
 }
 
 /// The names of subdirectories. Their offsets count from the header, like those of entries:
-/// so ldconfig writes them. (The loader counts from the file's first byte, which is another
-/// place only if the old format stands in front.)
+/// this is how ldconfig writes them. (The loader counts from the file's first byte, which
+/// differs only if the old format precedes the header.)
 fn parse_hwcaps(image: Image<'_>, section: &[u8]) -> Result<Vec<CString>, LdCacheError> {
     let (offsets, rest) = section.as_chunks();
     if !rest.is_empty() {
@@ -95,12 +106,12 @@ fn parse_hwcaps(image: Image<'_>, section: &[u8]) -> Result<Vec<CString>, LdCach
     }
     offsets
         .iter()
-        .map(|offset| Ok(image.string(u32::from_le_bytes(*offset))?.into()))
+        .map(|offset| Ok(image.string(u32::from_le_bytes(*offset), MAX_NAME)?.into()))
         .collect()
 }
 
-/// The directory and its sections as they stand at `start`, a multiple of 4; `hwcaps` are the
-/// offsets of the names. No bytes where there is nothing to say.
+/// The directory and its sections for the file offset `start`, a multiple of 4; `hwcaps` are
+/// the offsets of the names. Empty if there is no extension.
 pub(super) fn to_bytes(
     generator: Option<&[u8]>,
     hwcaps: &[u32],
@@ -110,7 +121,7 @@ pub(super) fn to_bytes(
         .iter()
         .flat_map(|offset| offset.to_le_bytes())
         .collect();
-    // The array first: it has to be aligned, and follows the directory directly.
+    // The array first: it must be aligned, which directly after the directory it is.
     let sections: Vec<(u32, &[u8])> = [
         (
             TAG_GLIBC_HWCAPS,

@@ -2,9 +2,9 @@
 
 use std::ffi::CStr;
 
-use super::{LdCacheError, MAX_STRING};
+use super::{LdCacheError, work};
 
-/// The bytes that offsets count from. Every read says whether it was inside.
+/// The bytes that offsets count from. A read outside of them returns `None`.
 #[derive(Clone, Copy)]
 pub(super) struct Image<'a>(pub(super) &'a [u8]);
 
@@ -19,11 +19,13 @@ impl<'a> Image<'a> {
         self.bytes(offset).map(u32::from_le_bytes)
     }
 
-    /// The NUL-terminated string at `offset`.
-    pub(super) fn string(self, offset: u32) -> Result<&'a CStr, LdCacheError> {
+    /// The NUL-terminated string at `offset`, of at most `max` bytes with its NUL.
+    pub(super) fn string(self, offset: u32, max: usize) -> Result<&'a CStr, LdCacheError> {
         let offset = offset as usize;
-        let bad = LdCacheError::BadString(offset);
+        let bad = LdCacheError::BadString { offset, max };
         let tail = self.0.get(offset..).ok_or_else(|| bad.clone())?;
-        CStr::from_bytes_until_nul(&tail[..tail.len().min(MAX_STRING)]).map_err(|_| bad)
+        let string = CStr::from_bytes_until_nul(&tail[..tail.len().min(max)]).map_err(|_| bad)?;
+        work::done(string.count_bytes() + 1);
+        Ok(string)
     }
 }

@@ -1,16 +1,17 @@
-//! Our libraries into a cache.
+//! Merging injected libraries into a cache.
 
 use std::cmp::Ordering;
 
 use super::{Abi, Entry, Flags, LdCache, NewEntry, soname_cmp};
 
 impl LdCache {
-    /// The cache that has all of `add`, as libraries of `abi`, and all of `existing` that they
-    /// don't replace: an entry goes if its ABI is the same and the loader takes its soname for
-    /// the same, its variants for hardware capabilities included, because those come first.
+    /// A cache with all of `add`, as libraries of `abi`, and all of `existing` that they do not
+    /// replace. An entry is replaced if its ABI is the same and the loader considers its soname
+    /// the same, including its variants for hardware capabilities, because those come first.
     ///
-    /// The result is sorted as the loader expects it. Of two libraries in `add` with one soname
-    /// the first stays: the loader would never take the second. Merging twice changes nothing.
+    /// The result is sorted as the loader expects it. Of two libraries in `add` with the same
+    /// soname the first is kept: the loader would never use the second. Merging twice changes
+    /// nothing.
     pub fn merge(existing: Option<&Self>, add: &[NewEntry], abi: Abi) -> Self {
         let flags = Flags::from(abi);
         let theirs = existing.map_or(&[][..], |cache| &cache.entries);
@@ -19,8 +20,8 @@ impl LdCache {
             .map(|new| (true, plain_entry(new, flags)))
             .chain(theirs.iter().map(|entry| (false, entry.clone())))
             .collect();
-        // Stable: ours come first among equals, and theirs keep the order that ldconfig chose
-        // among the variants of one library.
+        // Stable: ours come first among equals, and the variants of one library keep the order
+        // that ldconfig chose.
         entries.sort_by(|(_, a), (_, b)| cache_order(a, b));
         entries.dedup_by(|(_, later), (ours, first)| {
             *ours && cache_order(first, later) == Ordering::Equal

@@ -1,14 +1,14 @@
-//! The dynamic loader's cache, `/etc/ld.so.cache`: read, searched, merged and written.
+//! The dynamic loader's cache, `/etc/ld.so.cache`: parse, look up, merge, write.
 //!
-//! glibc's loader finds most libraries in this file. A library that is put into a container
-//! is found by name only if the file knows it, and a stale entry for the same soname wins
+//! glibc's loader finds most libraries through this file. An injected library is found by
+//! name only if the cache lists it, and a stale entry for the same soname takes precedence
 //! over any directory. So the hook merges its libraries into the container's cache, in its
 //! own process: running the image's `ldconfig` would be slow and would run the image's code.
 //!
-//! Bytes in, bytes out: nothing here opens a file. The bytes of a container's cache are an
-//! image's, so every count and offset is checked before use. A cache that is refused with an
-//! error is one that the loader would ignore or misread as well; merging into no cache at all
-//! (`None`) is then the right answer.
+//! Bytes in, bytes out: nothing here opens a file. The bytes of a container's cache come from
+//! an image, so every count and offset is checked before use. The loader would ignore or
+//! misread a cache that is refused here, or its size is absurd; the caller then merges into
+//! no cache at all (`None`).
 //!
 //! The format is glibc's `glibc-ld.so.cache1.1` (glibc 2.2 and later; `sysdeps/generic/dl-cache.h`),
 //! little-endian, as on every architecture in [`Abi`]:
@@ -30,6 +30,7 @@ mod order;
 mod parse;
 #[cfg(test)]
 mod tests;
+mod work;
 mod write;
 
 use std::cmp::Ordering;
@@ -41,27 +42,35 @@ pub use abi::{Abi, Flags};
 pub use error::LdCacheError;
 pub use order::soname_cmp;
 
-/// The largest cache, in bytes, that is read or written: a thousand times a usual one.
-pub const MAX_SIZE: usize = 64 << 20;
+// The limits. They also bound the time: an image may hold any file of these sizes, in any
+// order, and `tests/work.rs` counts what the worst of them costs.
 
-/// The most entries that are read or written; a full desktop distribution has a few thousand.
-pub const MAX_ENTRIES: usize = 1 << 16;
+/// The largest cache, in bytes, that is read or written; a full desktop distribution's has
+/// about 300 kB. Also the limit for all strings of the entries together: entries may share a
+/// string, so a small file could otherwise claim a lot of memory.
+pub const MAX_SIZE: usize = 2 << 20;
 
-/// The longest soname or path that is read, in bytes with its NUL: Linux's `PATH_MAX`.
-/// Entries may share one string, so without this limit a small file could ask for much memory.
-pub const MAX_STRING: usize = 4096;
+/// The maximum number of entries; a full desktop distribution has a few thousand.
+pub const MAX_ENTRIES: usize = 1 << 14;
 
-/// What a file of the format begins with: magic `glibc-ld.so.cache`, version `1.1`.
+/// The longest path, in bytes with its NUL: Linux's `PATH_MAX`.
+pub const MAX_PATH: usize = 4096;
+
+/// The longest soname, in bytes with its NUL: it is a file name (`NAME_MAX`). Sorting compares
+/// sonames, so this limits the cost of one comparison.
+pub const MAX_NAME: usize = 256;
+
+/// The first bytes of the format: magic `glibc-ld.so.cache`, version `1.1`.
 const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
 const HEADER_SIZE: usize = 48;
 const ENTRY_SIZE: usize = 24;
 
-/// A loader's cache: its entries in the order of the file, and the known extensions.
+/// A loader cache: its entries in file order, and the known extensions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LdCache {
     /// The libraries, in the file's order: for the loader, descending by [`soname_cmp`].
     pub entries: Vec<Entry>,
-    /// Who wrote the cache, as `ldconfig -p` prints it: a text without a terminator.
+    /// The program that wrote the cache, as `ldconfig -p` prints it; not NUL-terminated.
     pub generator: Option<Vec<u8>>,
     /// The `glibc-hwcaps` subdirectory names that entries' [`Entry::hwcap`] refers to by
     /// index, ascending by bytes (the loader merges them with its own sorted list).
@@ -71,7 +80,7 @@ pub struct LdCache {
 /// One library of a cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Which library format and ABI this is.
+    /// The library format and ABI.
     pub flags: Flags,
     /// The name that programs ask for.
     pub soname: CString,
@@ -123,8 +132,8 @@ impl NewEntry {
 impl LdCache {
     /// The entries that the loader considers for `soname` and `abi`, in the file's order.
     ///
-    /// A binary search, as the loader does it: in a file that is not sorted it finds what the
-    /// loader finds. Names that differ in leading zeros only (`libx.so.01`) are one to both.
+    /// A binary search, as in the loader: in an unsorted file it finds what the loader finds.
+    /// Names that differ only in leading zeros (`libx.so.01`) are the same name to both.
     pub fn lookup(&self, soname: impl AsRef<OsStr>, abi: Abi) -> impl Iterator<Item = &Entry> {
         let order = |entry: &Entry| soname_cmp(entry.soname.to_bytes(), soname.as_ref().as_bytes());
         let start = self
@@ -139,8 +148,8 @@ impl LdCache {
             .filter(move |entry| abi.takes(entry.flags))
     }
 
-    /// The entry that the loader takes for `soname` and `abi` on a machine without any of the
-    /// hardware capabilities that entries may ask for: the first plain one.
+    /// The entry that the loader selects for `soname` and `abi` on a machine without any of the
+    /// hardware capabilities that entries may require: the first plain one.
     pub fn lookup_plain(&self, soname: impl AsRef<OsStr>, abi: Abi) -> Option<&Entry> {
         self.lookup(soname, abi).find(|entry| entry.hwcap == 0)
     }

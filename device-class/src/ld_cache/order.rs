@@ -4,6 +4,8 @@ use std::cmp::Ordering;
 use std::ffi::c_char;
 use std::iter;
 
+use super::work;
+
 /// Compares two sonames as glibc's `_dl_cache_libcmp` does; a cache is sorted *descending* by it.
 ///
 /// A run of digits counts as one number, so that `libx.so.10` is after `libx.so.9`; a number is
@@ -22,40 +24,40 @@ pub fn soname_cmp(a: &[u8], b: &[u8]) -> Ordering {
         .take_while(|byte| byte.is_ascii_digit())
         .count();
     let start = common - digits;
+    work::done(common + digits + 1);
     Tokens(Some(&a[start..])).cmp(Tokens(Some(&b[start..])))
 }
 
-/// What is compared at once. The order of the variants is part of the order of names.
+/// The unit of comparison. The order of the variants is part of the order of names.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Token {
-    /// A character that is no digit, or 0 for the end of the name.
+    /// A character other than a digit, or 0 for the end of the name.
     Char(c_char),
     /// The value of a run of digits.
     Number(i32),
 }
 
-/// The tokens of a name, with the end as the last; `None` when all were taken.
+/// The tokens of a name, the last of which is its end; then `None`.
 struct Tokens<'a>(Option<&'a [u8]>);
 
 impl Iterator for Tokens<'_> {
     type Item = Token;
 
     fn next(&mut self) -> Option<Token> {
-        let rest = self.0?;
-        let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-        if digits > 0 {
-            self.0 = Some(&rest[digits..]);
-            return Some(Token::Number(number(&rest[..digits])));
+        let name = self.0?;
+        let (mut number, mut rest) = (0_i32, name);
+        while let [digit @ b'0'..=b'9', tail @ ..] = rest {
+            number = number.wrapping_mul(10).wrapping_add((digit - b'0').into());
+            rest = tail;
         }
-        self.0 = rest.get(1..);
-        Some(Token::Char(rest.first().map_or(0, |byte| *byte as c_char)))
+        work::done(name.len() - rest.len() + 1);
+        if rest.len() < name.len() {
+            self.0 = Some(rest);
+            return Some(Token::Number(number));
+        }
+        self.0 = name.get(1..);
+        Some(Token::Char(name.first().map_or(0, |byte| *byte as c_char)))
     }
-}
-
-fn number(digits: &[u8]) -> i32 {
-    digits.iter().fold(0, |value: i32, digit| {
-        value.wrapping_mul(10).wrapping_add((digit - b'0').into())
-    })
 }
 
 #[cfg(test)]

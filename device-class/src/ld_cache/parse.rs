@@ -2,8 +2,8 @@
 
 use super::image::Image;
 use super::{
-    ENTRY_SIZE, Entry, Flags, HEADER_SIZE, LdCache, LdCacheError, MAGIC, MAX_ENTRIES, MAX_SIZE,
-    extension,
+    ENTRY_SIZE, Entry, Flags, HEADER_SIZE, LdCache, LdCacheError, MAGIC, MAX_ENTRIES, MAX_NAME,
+    MAX_PATH, MAX_SIZE, extension,
 };
 
 /// The older format, which may stand in front: magic, count at 12, entries of 12 bytes from 16.
@@ -17,12 +17,12 @@ const BYTE_ORDER_INVALID: u8 = 1;
 const BYTE_ORDER_BIG: u8 = 3;
 
 impl LdCache {
-    /// Reads a cache: of the format `glibc-ld.so.cache1.1`, alone or behind the older one.
+    /// Parses a cache in the format `glibc-ld.so.cache1.1`, alone or behind the older one.
     ///
     /// # Errors
     ///
-    /// See [`LdCacheError`]. No bytes make it panic or take memory out of proportion: at
-    /// most [`MAX_ENTRIES`] entries, whose strings are [`MAX_SIZE`] bytes together.
+    /// See [`LdCacheError`]. The result has at most [`MAX_ENTRIES`] entries, whose strings have
+    /// at most [`MAX_SIZE`] bytes together.
     pub fn parse(file: &[u8]) -> Result<Self, LdCacheError> {
         if file.len() > MAX_SIZE {
             return Err(LdCacheError::TooLarge(file.len()));
@@ -33,7 +33,7 @@ impl LdCache {
         match header[28] & BYTE_ORDER_MASK {
             BYTE_ORDER_INVALID => return Err(LdCacheError::MarkedInvalid),
             BYTE_ORDER_BIG => return Err(LdCacheError::ForeignByteOrder),
-            // Little-endian, or not said, as before glibc 2.33.
+            // Little-endian, or unset, as before glibc 2.33.
             _ => {}
         }
         let entries = parse_entries(image)?;
@@ -100,8 +100,8 @@ fn parse_entry(image: Image<'_>, raw: &[u8; ENTRY_SIZE]) -> Result<Entry, LdCach
     let word = |at: usize| u32::from_le_bytes([raw[at], raw[at + 1], raw[at + 2], raw[at + 3]]);
     Ok(Entry {
         flags: Flags(word(0).cast_signed()),
-        soname: image.string(word(4))?.into(),
-        path: image.string(word(8))?.into(),
+        soname: image.string(word(4), MAX_NAME)?.into(),
+        path: image.string(word(8), MAX_PATH)?.into(),
         os_version: word(12),
         hwcap: u64::from(word(20)) << 32 | u64::from(word(16)),
     })

@@ -6,8 +6,8 @@ use super::{ENTRY_SIZE, Entry, HEADER_SIZE, LdCache, LdCacheError, MAGIC, MAX_EN
 const BYTE_ORDER_LITTLE: u8 = 2;
 
 impl LdCache {
-    /// The file: in the new format only, which every glibc since 2.2 reads, with the entries
-    /// in the order in which they are.
+    /// The file, in the new format only, which every glibc since 2.2 reads; the entries keep
+    /// their order.
     ///
     /// # Errors
     ///
@@ -71,7 +71,7 @@ fn push_entry(
         entry.path.to_bytes_with_nul(),
     );
     let path_offset = strings.push(path)?;
-    // A path mostly ends in its soname: then one string serves both.
+    // Most paths end in the soname: then one string serves both.
     let soname_offset = if path.ends_with(soname) {
         path_offset + word(path.len() - soname.len())?
     } else {
@@ -85,9 +85,9 @@ fn push_entry(
     Ok(())
 }
 
-/// The table of strings that grows as entries are written.
+/// The string table, which grows as entries are written.
 struct Strings {
-    /// The file's offset of the first one.
+    /// The file offset of the first string.
     start: usize,
     bytes: Vec<u8>,
 }

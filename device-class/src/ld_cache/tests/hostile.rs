@@ -1,4 +1,4 @@
-//! Files that are not what they say.
+//! Damaged and crafted files.
 
 use super::*;
 
@@ -81,18 +81,27 @@ fn damage_is_refused_by_name() {
         (
             "soname at the end",
             Damage::new().u32(SONAME, len),
-            BadString(len as usize),
+            BadString {
+                offset: len as usize,
+                max: MAX_NAME,
+            },
         ),
         (
             "path far outside",
             Damage::new().u32(PATH, u32::MAX),
-            BadString(u32::MAX as usize),
+            BadString {
+                offset: u32::MAX as usize,
+                max: MAX_PATH,
+            },
         ),
         // The last byte of the file is the generator's, which has no terminator.
         (
             "unterminated",
             Damage::new().u32(SONAME, len - 1),
-            BadString(len as usize - 1),
+            BadString {
+                offset: len as usize - 1,
+                max: MAX_NAME,
+            },
         ),
         (
             "extensions outside",
@@ -136,7 +145,10 @@ fn damage_is_refused_by_name() {
                 let array = damage.read(first_section + 8);
                 damage.u32(array, len)
             },
-            BadString(len as usize),
+            BadString {
+                offset: len as usize,
+                max: MAX_NAME,
+            },
         ),
     ] {
         assert_eq!(LdCache::parse(&damage.0), Err(want), "{name}");
@@ -217,18 +229,68 @@ fn limits_hold() {
 }
 
 #[test]
-fn a_string_may_be_as_long_as_a_path() {
-    for (length, readable) in [(MAX_STRING - 1, true), (MAX_STRING, false)] {
-        let long = cache([entry(Abi::X86_64, "liba.so", &"a".repeat(length))]);
+fn strings_are_at_most_names_and_paths() {
+    for (soname, path, readable) in [
+        (MAX_NAME - 1, MAX_PATH - 1, true),
+        (MAX_NAME, 1, false),
+        (1, MAX_PATH, false),
+    ] {
+        let long = cache([entry(Abi::X86_64, &"a".repeat(soname), &"b".repeat(path))]);
         let parsed = LdCache::parse(&long.to_bytes().unwrap());
-        assert_eq!(parsed.is_ok(), readable, "{length} bytes: {parsed:?}");
+        assert_eq!(parsed.is_ok(), readable, "{soname}, {path}: {parsed:?}");
+    }
+}
+
+/// A cache with `count` extension sections of one tag, each of them the whole file.
+fn with_sections(count: u32, tag: u32, size: usize) -> Vec<u8> {
+    let mut file = cache([]).to_bytes().unwrap();
+    let words = [0xeaa4_2174, count].into_iter();
+    let sections = (0..count).flat_map(|_| [tag, 0, 0, size as u32]);
+    file[EXTENSIONS..][..4].copy_from_slice(&(HEADER_SIZE as u32).to_le_bytes());
+    file.extend(words.chain(sections).flat_map(u32::to_le_bytes));
+    file.resize(size, 0);
+    file
+}
+
+#[test]
+fn a_section_is_read_once_however_often_it_is_listed() {
+    use LdCacheError::BadExtension;
+    for (count, tag, size, want) in [
+        (16, 7, MAX_SIZE, Ok(LdCache::default())),
+        (
+            17,
+            7,
+            MAX_SIZE,
+            Err(BadExtension("there are too many sections")),
+        ),
+        (
+            100_000,
+            0,
+            MAX_SIZE,
+            Err(BadExtension("there are too many sections")),
+        ),
+        (
+            16,
+            0,
+            MAX_SIZE,
+            Err(BadExtension("the generator is too long")),
+        ),
+        (
+            16,
+            1,
+            MAX_SIZE,
+            Err(BadExtension("there are too many glibc-hwcaps names")),
+        ),
+    ] {
+        let file = with_sections(count, tag, size);
+        assert_eq!(LdCache::parse(&file), want, "{count} of tag {tag}");
     }
 }
 
 #[test]
 fn a_small_file_cannot_ask_for_much_memory() {
-    // Every entry points at the same long string.
-    let long = "a".repeat(MAX_STRING - 1);
+    // Every path is the same long string.
+    let long = "a".repeat(MAX_PATH - 1);
     let mut file = cache(vec![entry(Abi::X86_64, "", ""); 10_000])
         .to_bytes()
         .unwrap();
@@ -236,10 +298,9 @@ fn a_small_file_cannot_ask_for_much_memory() {
     file.extend(long.as_bytes());
     file.push(0);
     for entry in file[HEADER_SIZE..][..10_000 * ENTRY_SIZE].chunks_mut(ENTRY_SIZE) {
-        entry[4..8].copy_from_slice(&string.to_le_bytes());
         entry[8..12].copy_from_slice(&string.to_le_bytes());
     }
-    assert!(file.len() < 1 << 20);
+    assert!(file.len() < MAX_SIZE / 2);
     assert!(matches!(
         LdCache::parse(&file),
         Err(LdCacheError::TooLarge(_))

@@ -1,4 +1,4 @@
-//! Tests of the whole module, and of what glibc makes of its files.
+//! Tests of the whole module, and of how glibc reads its files.
 
 mod hostile;
 mod ldconfig;
@@ -6,6 +6,7 @@ mod loader;
 mod merge;
 mod properties;
 mod speed;
+mod work;
 
 use std::ffi::CString;
 

@@ -1,0 +1,66 @@
+//! What the largest caches cost that an image can hold.
+
+use super::*;
+use crate::ld_cache::work;
+
+/// The most bytes that may be read and compared for one container: every string once, and each
+/// soname in about log2 n comparisons, each of which passes over both names up to twice.
+const LIMIT: usize = MAX_SIZE * (1 + 4 * MAX_ENTRIES.ilog2() as usize);
+
+/// A cache of as many entries as fit with a soname of `length` bytes, in an order that is as
+/// good as random (a fixed one: 7,919 is prime).
+fn largest(length: usize, soname: impl Fn(usize) -> String) -> LdCache {
+    let count = MAX_ENTRIES.min((MAX_SIZE - 4096) / (length + 4 + ENTRY_SIZE));
+    let shuffled = (0..count).map(|n| n * 7919 % count);
+    let entries = shuffled.map(|n| entry(Abi::X86_64, &soname(n), "/a"));
+    cache(entries.collect::<Vec<_>>())
+}
+
+#[test]
+fn the_worst_files_cost_little() {
+    let long = MAX_NAME - 1;
+    let short = MAX_SIZE / MAX_ENTRIES - ENTRY_SIZE - 8;
+    let prefix = "a".repeat(MAX_NAME);
+    let digits = "0".repeat(MAX_NAME);
+    let ours: Vec<_> = (0..500)
+        .map(|n| new_entry(&format!("libours{n}.so.1"), "/ours"))
+        .collect();
+    for (name, worst) in [
+        (
+            "few long names",
+            largest(long, |n| format!("{}{n:06}", &prefix[..long - 6])),
+        ),
+        (
+            "many names",
+            largest(short, |n| format!("{}{n:06}", &prefix[..short - 6])),
+        ),
+        ("one name", largest(short, |_| prefix[..short].to_owned())),
+        (
+            "numbers",
+            largest(short, |n| format!("{}{n:06}", &digits[..short - 6])),
+        ),
+        ("one number", largest(short, |_| digits[..short].to_owned())),
+        (
+            "numbers of one digit",
+            largest(short, |n| {
+                format!("{}{n:06}", &"a0".repeat(short)[..short - 6])
+            }),
+        ),
+    ] {
+        let file = worst.to_bytes().unwrap();
+        assert!(
+            file.len() > MAX_SIZE - MAX_SIZE / 8,
+            "{name}: {}",
+            file.len()
+        );
+        work::take();
+        let parsed = LdCache::parse(&file).unwrap();
+        let merged = LdCache::merge(Some(&parsed), &ours, Abi::X86_64);
+        let _ = merged.to_bytes();
+        let done = work::take();
+        assert!(
+            (file.len() / 2..LIMIT).contains(&done),
+            "{name}: {done} of {LIMIT}"
+        );
+    }
+}
