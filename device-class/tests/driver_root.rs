@@ -5,45 +5,67 @@
 use std::path::{Path, PathBuf};
 
 use device_class::DeviceClass;
-use device_class::discover::{self, DriverRoot, Presence};
-use device_class::host::RecordedHost;
+use device_class::config::{ClassConfig, Config};
+use device_class::discover::{self, Found, Presence};
+use device_class::host::{RecordedHost, Recording};
 use device_class::name::ClassName;
 
-#[test]
-fn files_are_the_drivers_and_nodes_the_hosts() {
-    let text = r#"
-        version = 1
-        resource = "example.com/chip"
-        request = { env = "CHIPS" }
-        discover = [{ path = "/dev/chip{index:number}" }]
-        device = { id = "chip-{index}", nodes = ["/dev/chip{index}"] }
-        edits = [{
-          nodes = ["/dev/chipctl"],
-          libraries = ["libchip.so.1"],
-          binaries = ["/usr/bin/chip-info"],
-          files = [{ each = "/lib/firmware/chip/{blob}", path = "/lib/firmware/chip/{blob}" }],
-          directories = ["/usr/share/chip"],
-        }]
-    "#;
-    let name = ClassName::try_from("chip".to_owned()).unwrap();
-    let class = DeviceClass::parse(name, Path::new("chip.toml"), text).unwrap();
-    let host = "char /dev/chip0 240:0\nchar /dev/chipctl 240:255\n\
-        file /usr/bin/chip-info\nlib libchip.so.1 /usr/lib/libchip.so.0.9\n";
-    let host = RecordedHost::parse(host).unwrap();
-    let driver = "link /lib usr/lib\nfile /usr/lib/libchip.so.2.0\n\
-        link /usr/lib/libchip.so.1 libchip.so.2.0\nlib libchip.so.1 /lib/libchip.so.1\n\
-        file /usr/bin/chip-info\nfile /usr/lib/firmware/chip/a.bin\ndir /usr/share/chip\n";
-    let driver = RecordedHost::parse(driver).unwrap();
-    let root = DriverRoot {
-        view: &driver,
-        path: Path::new("/run/chip/driver"),
-    };
-    let inventory = discover::devices(&class, &host);
-    let attributes = &inventory.host_attributes;
-    let edits = discover::edits(&class, &[].into(), attributes, &host, root).unwrap();
+const CLASS: &str = r#"
+    version = 1
+    resource = "example.com/chip"
+    request = { env = "CHIPS" }
+    driver_root = "/run/{name}/driver"
+    attributes = [{ name = "name", file = "/sys/chip/name" }]
+    discover = [{ path = "/dev/chip{index:number}" }]
+    device = { id = "chip-{index}", nodes = ["/dev/chip{index}"] }
+    edits = [{
+      nodes = ["/dev/chipctl"],
+      libraries = ["libchip.so.1"],
+      binaries = ["/usr/bin/chip-info"],
+      files = [{ each = "/lib/firmware/chip/{blob}", path = "/lib/firmware/chip/{blob}" }],
+      directories = ["/usr/share/chip"],
+    }]
+"#;
 
+/// The host has files of the same names, which are not the driver's.
+const HOST: &str = "\
+    char /dev/chip0 240:0
+    char /dev/chipctl 240:255
+    file /sys/chip/name
+| chip
+    file /usr/bin/chip-info
+    lib libchip.so.1 /usr/lib/libchip.so.0.9
+    link /run/chip/driver /opt/chip
+    link /opt/chip/lib usr/lib
+    file /opt/chip/usr/lib/libchip.so.2.0
+    link /opt/chip/usr/lib/libchip.so.1 /lib/libchip.so.2.0
+    lib libchip.so.1 /lib/libchip.so.1 /opt/chip
+    file /opt/chip/usr/bin/chip-info
+    file /opt/chip/usr/lib/firmware/chip/a.bin
+    dir /opt/chip/usr/share/chip
+";
+
+fn class(text: &str) -> DeviceClass {
+    let name = ClassName::try_from("chip".to_owned()).unwrap();
+    DeviceClass::parse(name, Path::new("chip.toml"), text).unwrap()
+}
+
+fn configured(root: &str) -> Config {
+    let class = ClassConfig {
+        driver_root: Some(root.into()),
+        ..ClassConfig::default()
+    };
+    Config {
+        class: [("chip".to_owned().try_into().unwrap(), class)].into(),
+        ..Config::default()
+    }
+}
+
+fn files_are_the_drivers_and_nodes_the_hosts(found: &Found, root: &str) {
+    let edits = &found.edits;
+    assert_eq!(edits.unfit().next(), None);
     assert!(matches!(edits.nodes[0].number, Presence::Found(_)));
-    let in_root = |path: &str| Presence::Found(PathBuf::from(format!("/run/chip/driver{path}")));
+    let in_root = |path: &str| Presence::Found(PathBuf::from(format!("{root}{path}")));
     assert_eq!(edits.libraries[0].file, in_root("/usr/lib/libchip.so.2.0"));
     assert_eq!(edits.files[0].file, in_root("/usr/bin/chip-info"));
     assert_eq!(edits.files[0].container, Path::new("/usr/bin/chip-info"));
@@ -53,4 +75,41 @@ fn files_are_the_drivers_and_nodes_the_hosts() {
         Path::new("/lib/firmware/chip/a.bin")
     );
     assert_eq!(edits.directories[0].directory, in_root("/usr/share/chip"));
+}
+
+#[test]
+fn the_class_or_the_configuration_names_the_root() {
+    let host = RecordedHost::parse(HOST).unwrap();
+    let plain = CLASS.replace("driver_root = \"/run/{name}/driver\"", "");
+    for (class_text, config, root) in [
+        (CLASS, Config::default(), "/run/chip/driver"),
+        (&plain, configured("/opt/chip"), "/opt/chip"),
+        (CLASS, configured("/opt/chip"), "/opt/chip"),
+    ] {
+        let found = discover::look_up(&class(class_text), &config, &[].into(), &host).unwrap();
+        files_are_the_drivers_and_nodes_the_hosts(&found, root);
+    }
+}
+
+#[test]
+fn a_recording_has_the_files_of_the_drivers_root() {
+    let host = RecordedHost::parse(HOST).unwrap();
+    let (class, config) = (class(CLASS), Config::default());
+    let recording = Recording::new(&host);
+    discover::look_up(&class, &config, &[].into(), &recording).unwrap();
+    let written = recording.to_string();
+    let again = RecordedHost::parse(&written).unwrap();
+    let found = discover::look_up(&class, &config, &[].into(), &again);
+    let found = found.unwrap_or_else(|error| panic!("{error}\n{written}"));
+    files_are_the_drivers_and_nodes_the_hosts(&found, "/run/chip/driver");
+}
+
+#[test]
+fn a_root_that_is_missing_is_named() {
+    let host = RecordedHost::parse(HOST).unwrap();
+    let error = discover::look_up(&class(CLASS), &configured("/opt/other"), &[].into(), &host);
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "class chip: driver_root /opt/other cannot be opened: entity not found"
+    );
 }

@@ -12,7 +12,8 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use device_class::discover::{self, DriverRoot, Inventory};
+use device_class::config::Config;
+use device_class::discover::{self, Inventory};
 use device_class::host::{RecordedHost, Recording};
 use device_class::load::{self, ClassSource};
 use device_class::plan::{self, Asked, Authority, Granted};
@@ -63,7 +64,6 @@ fn inventory_text(inventory: &Inventory) -> String {
 }
 
 fn plan_text(class: &DeviceClass, host: &dyn HostView, env: &[(&str, &str)]) -> String {
-    let inventory = discover::devices(class, host);
     let env = env.iter().copied();
     let env = env.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let request = match Request::of(class, &env.collect(), |_| None) {
@@ -71,17 +71,12 @@ fn plan_text(class: &DeviceClass, host: &dyn HostView, env: &[(&str, &str)]) -> 
         Ok(None) => return "no request\n".into(),
         Err(refused) => return format!("refused: {refused}\n"),
     };
-    let driver = DriverRoot {
-        view: host,
-        path: Path::new("/"),
-    };
-    let attributes = &inventory.host_attributes;
-    let edits = discover::edits(class, &request.capabilities, attributes, host, driver).unwrap();
+    let config = Config::default();
+    let found = discover::look_up(class, &config, &request.capabilities, host).unwrap();
     let asked = Asked {
         class,
         request: &request,
-        inventory: &inventory,
-        edits: &edits,
+        found: &found,
         authority: &Authority::Asker {
             why: "this is a test".into(),
         },

@@ -4,7 +4,8 @@
 use std::path::Path;
 
 use device_class::DeviceClass;
-use device_class::discover::{self, DriverRoot};
+use device_class::config::Config;
+use device_class::discover;
 use device_class::host::RecordedHost;
 use device_class::name::ClassName;
 use device_class::plan::{self, Action, Asked, Authority, Granted};
@@ -33,18 +34,12 @@ fn masked(host: &RecordedHost, env: &[(&str, &str)]) -> Result<Vec<String>, Stri
     let request = Request::of(&class, &env.collect(), |_| None)
         .unwrap()
         .unwrap();
-    let inventory = discover::devices(&class, host);
-    let attributes = &inventory.host_attributes;
-    let driver = DriverRoot {
-        view: host,
-        path: Path::new("/"),
-    };
-    let edits = discover::edits(&class, &request.capabilities, attributes, host, driver).unwrap();
+    let config = Config::default();
+    let found = discover::look_up(&class, &config, &request.capabilities, host).unwrap();
     let asked = Asked {
         class: &class,
         request: &request,
-        inventory: &inventory,
-        edits: &edits,
+        found: &found,
         authority: &Authority::Asker {
             why: "a test".into(),
         },

@@ -1,18 +1,17 @@
 //! From what a container asks to the plan for it.
 
-use std::collections::HashMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use device_class::class::PathTemplateError;
+use device_class::DeviceClass;
+use device_class::class::{Claimed, Claims};
 use device_class::config::Config;
-use device_class::discover::{self, DriverRoot, EditsError, FoundEdits, Inventory};
+use device_class::discover::{self, Found, LookUpError};
 use device_class::host::RealHost;
 use device_class::load;
 use device_class::plan::{self, Asked, InjectionPlan, PlanError};
 use device_class::request::{ANNOTATION_PREFIX, RefusedRequest, Request};
 use device_class::strict_toml::FileError;
-use device_class::{DeviceClass, HostView};
 
 use crate::exit::ExitCode;
 use crate::oci::Bundle;
@@ -25,53 +24,31 @@ pub enum GrantError {
     #[error(transparent)]
     Class(#[from] FileError),
     /// Two classes have the same variable.
-    #[error("the classes {first} and {second} both have the variable {env}; mask one of them")]
-    SameEnv {
-        /// The first by name.
-        first: String,
-        /// The second.
-        second: String,
-        /// The variable.
-        env: String,
-    },
+    #[error(transparent)]
+    SameEnv(#[from] Claimed),
     /// An annotation names a class that is not there.
     #[error("annotation {ANNOTATION_PREFIX}{0} names a class that this host does not have")]
     UnknownClass(String),
-    /// A directory of the configuration or of a class is not there.
-    #[error("{what} {} can't be used: {error}", path.display())]
-    Root {
-        /// Which directory.
-        what: &'static str,
+    /// The host's root is not there.
+    #[error("host_root {} cannot be opened: {error}", path.display())]
+    HostRoot {
         /// Where it should be.
         path: PathBuf,
-        /// What came of it.
+        /// Why it cannot be opened.
         error: io::Error,
     },
     /// A request's text is malformed.
     #[error(transparent)]
     Request(#[from] RefusedRequest),
-    /// A class's files can't be looked up.
-    #[error("class {class}: {error}")]
-    Edits {
-        /// The class.
-        class: String,
-        /// What is wrong.
-        error: EditsError,
-    },
+    /// A class's files cannot be looked up.
+    #[error(transparent)]
+    LookUp(#[from] LookUpError),
     /// Where the container comes from can't be told.
     #[error(transparent)]
     Origin(#[from] OriginError),
     /// Nobody's word can be taken for its devices.
     #[error(transparent)]
     Trust(#[from] TrustError),
-    /// The class's driver root can't be told.
-    #[error("class {class}: driver_root: {error}")]
-    DriverRoot {
-        /// The class.
-        class: String,
-        /// What is wrong.
-        error: PathTemplateError,
-    },
     /// A request can't be met.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -82,9 +59,10 @@ impl GrantError {
     /// that can't be met.
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            GrantError::Class(_) | GrantError::SameEnv { .. } | GrantError::Root { .. } => {
-                ExitCode::Config
-            }
+            GrantError::Class(_)
+            | GrantError::SameEnv(_)
+            | GrantError::HostRoot { .. }
+            | GrantError::LookUp(LookUpError::DriverRoot { .. }) => ExitCode::Config,
             _ => ExitCode::Request,
         }
     }
@@ -128,34 +106,32 @@ fn plan_of(
     bundle: &Bundle,
     config: &Config,
 ) -> Result<InjectionPlan, GrantError> {
-    let host = open_root("the host's root", &config.host_root)?;
+    let host = open_host(config)?;
     let authority = trust::authority(&Origin::of(bundle)?, &config.trust)?;
-    let found: Vec<(Inventory, FoundEdits)> = wanted
-        .iter()
-        .map(|wanted| look_up(wanted, config, &host))
-        .collect::<Result<_, _>>()?;
+    let found = wanted.iter().map(|Wanted { class, request }| {
+        discover::look_up(class, config, &request.capabilities, &host)
+    });
+    let found = found.collect::<Result<Vec<Found>, _>>()?;
     let asked: Vec<Asked<'_>> = wanted
         .iter()
         .zip(&found)
-        .map(|(wanted, (inventory, edits))| Asked {
+        .map(|(wanted, found)| Asked {
             class: &wanted.class,
             request: &wanted.request,
-            inventory,
-            edits,
+            found,
             authority: &authority,
         })
         .collect();
     Ok(plan::plan(&asked, &bundle.granted)?)
 }
 
-/// Opens the root under which a tree is looked up.
+/// Opens the host's root.
 ///
 /// # Errors
 /// It is not there.
-pub fn open_root(what: &'static str, path: &Path) -> Result<RealHost, GrantError> {
-    RealHost::open(path).map_err(|error| GrantError::Root {
-        what,
-        path: path.into(),
+pub fn open_host(config: &Config) -> Result<RealHost, GrantError> {
+    RealHost::open(&config.host_root).map_err(|error| GrantError::HostRoot {
+        path: config.host_root.clone(),
         error,
     })
 }
@@ -182,7 +158,7 @@ fn requests(bundle: &Bundle, config: &Config) -> Result<Requests, GrantError> {
         }
     }
     let mut wanted: Vec<Wanted> = Vec::new();
-    let mut owners: HashMap<String, String> = HashMap::new();
+    let mut claims = Claims::default();
     for source in sources {
         let key = format!("{ANNOTATION_PREFIX}{}", source.name);
         let may_ask =
@@ -194,67 +170,8 @@ fn requests(bundle: &Bundle, config: &Config) -> Result<Requests, GrantError> {
         let Some(request) = Request::of(&class, &bundle.env, annotated)? else {
             continue;
         };
-        let (name, variable) = (class.name.to_string(), class.spec.request.env.to_string());
-        if let Some(first) = owners.insert(variable.clone(), name.clone()) {
-            return Err(GrantError::SameEnv {
-                first,
-                second: name,
-                env: variable,
-            });
-        }
+        claims.env(&class)?;
         wanted.push(Wanted { class, request });
     }
     Ok(Requests { wanted, unreadable })
-}
-
-fn look_up(
-    wanted: &Wanted,
-    config: &Config,
-    host: &RealHost,
-) -> Result<(Inventory, FoundEdits), GrantError> {
-    let Wanted { class, request } = wanted;
-    let failed = |error| GrantError::Edits {
-        class: class.name.to_string(),
-        error,
-    };
-    let inventory = discover::devices(class, host);
-    let attributes = &inventory.host_attributes;
-    let configured = config
-        .class
-        .get(&class.name)
-        .and_then(|class| class.driver_root.clone());
-    let driver_root = match (configured, &class.spec.driver_root) {
-        (Some(path), _) => Some(path),
-        (None, Some(template)) => {
-            let filled = template.fill(attributes);
-            Some(filled.map_err(|error| GrantError::DriverRoot {
-                class: class.name.to_string(),
-                error,
-            })?)
-        }
-        (None, None) => None,
-    };
-    let capabilities = &request.capabilities;
-    let edits = match &driver_root {
-        None => {
-            let driver = DriverRoot {
-                view: host,
-                path: Path::new("/"),
-            };
-            discover::edits(class, capabilities, attributes, host, driver)
-        }
-        Some(path) => {
-            let view = host.driver_root(path).map_err(|error| GrantError::Root {
-                what: "the driver's root",
-                path: path.clone(),
-                error,
-            })?;
-            let driver = DriverRoot {
-                view: &view as &dyn HostView,
-                path,
-            };
-            discover::edits(class, capabilities, attributes, host, driver)
-        }
-    };
-    Ok((inventory, edits.map_err(failed)?))
 }

@@ -4,6 +4,7 @@
 
 mod allocate;
 mod attribute;
+mod claims;
 mod condition;
 mod edits;
 mod health;
@@ -23,6 +24,7 @@ use serde::Deserialize;
 
 pub use allocate::{Allocate, CdiTemplate, CdiTemplateError, Preference};
 pub use attribute::{AttributeSource, Origin, Says, Text};
+pub use claims::{Claimed, Claims};
 pub use condition::{Condition, Expectation};
 pub use edits::{Access, Directory, Edits, File, Library, Node, NodeMode, SoName, SoNameTemplate};
 pub use health::{FileRule, HealthCheck, HealthTest};

@@ -16,11 +16,11 @@ use crate::template::Attributes;
 
 /// The root of a class's driver: most often the host's own.
 #[derive(Clone, Copy)]
-pub struct DriverRoot<'a> {
+pub(super) struct DriverRoot<'a> {
     /// What is under it.
-    pub view: &'a dyn HostView,
+    pub(super) view: &'a dyn HostView,
     /// Where it is on the host.
-    pub path: &'a Path,
+    pub(super) path: &'a Path,
 }
 
 impl DriverRoot<'_> {
@@ -33,10 +33,7 @@ impl DriverRoot<'_> {
 
 /// Looks up everything that a container with these capabilities gets once.
 /// Nodes are the host's; libraries and files are those of the driver's root.
-///
-/// # Errors
-/// A template can't be filled in, or the loader's cache can't be used.
-pub fn edits(
+pub(super) fn edits(
     class: &DeviceClass,
     capabilities: &BTreeSet<CapabilityName>,
     attributes: &Attributes,

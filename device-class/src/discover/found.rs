@@ -18,6 +18,16 @@ pub enum Presence<T> {
     Unfit(String),
 }
 
+impl<T> Presence<T> {
+    /// Why what the class expects cannot be used.
+    pub fn unfit(&self) -> Option<&str> {
+        match self {
+            Presence::Unfit(reason) => Some(reason),
+            Presence::Found(_) | Presence::Optional => None,
+        }
+    }
+}
+
 /// A device node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundNode {
@@ -34,6 +44,14 @@ pub struct FoundNode {
     pub own: Option<OwnNode>,
     /// What the node stands for.
     pub number: Presence<DeviceNumber>,
+}
+
+impl FoundNode {
+    /// Whether a container with these capabilities gets the node.
+    pub fn is_for(&self, capabilities: &BTreeSet<CapabilityName>) -> bool {
+        let capability = self.capability.as_ref();
+        capability.is_none_or(|capability| capabilities.contains(capability))
+    }
 }
 
 /// Whose a node of the container's own is.
@@ -136,4 +154,18 @@ pub struct FoundEdits {
     pub directories: Vec<FoundDirectory>,
     /// Masked directories.
     pub masks: Vec<FoundMask>,
+}
+
+impl FoundEdits {
+    /// Why each part that cannot be used cannot.
+    pub fn unfit(&self) -> impl Iterator<Item = &str> {
+        let copies = self.masks.iter().flat_map(|mask| &mask.copies);
+        let nodes = self.nodes.iter().map(|node| node.number.unfit());
+        nodes
+            .chain(self.libraries.iter().map(|library| library.file.unfit()))
+            .chain(self.files.iter().map(|file| file.file.unfit()))
+            .chain(self.directories.iter().map(|found| found.directory.unfit()))
+            .chain(copies.map(|copy| copy.text.unfit()))
+            .flatten()
+    }
 }

@@ -5,6 +5,7 @@ mod device;
 mod edits;
 mod found;
 mod health;
+mod look_up;
 mod mask;
 mod memory;
 mod order;
@@ -17,12 +18,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
-pub use edits::{DriverRoot, EditsError, control_nodes, edits};
+pub use edits::{EditsError, control_nodes};
 pub use found::{
     FoundCopy, FoundDirectory, FoundEdits, FoundFile, FoundLibrary, FoundMask, FoundNode,
     FoundShown, OwnNode, Presence,
 };
 pub use health::{Health, OverTime, Reading};
+pub use look_up::{Found, LookUpError, look_up};
 pub use memory::HealthMemory;
 
 use device::DeviceError;

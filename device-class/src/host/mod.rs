@@ -60,6 +60,13 @@ pub trait HostView {
     /// # Errors
     /// The cache of the loader is there but can't be used.
     fn libraries(&self, soname: &str, programs: Programs) -> io::Result<Vec<PathBuf>>;
+
+    /// The tree below `path` as a host of its own: the root of a driver that
+    /// runs in a container.
+    ///
+    /// # Errors
+    /// There is no directory at `path`.
+    fn driver_root<'a>(&'a self, path: &Path) -> io::Result<Box<dyn HostView + 'a>>;
 }
 
 /// For which of a machine's programs a library is.

@@ -52,16 +52,6 @@ impl RealHost {
         })
     }
 
-    /// The same host, seen from the root of a driver on it.
-    ///
-    /// # Errors
-    /// There is no such directory.
-    pub fn driver_root(&self, path: &Path) -> io::Result<Self> {
-        RealHost::open(&real_path(
-            &self.open_at(path, OFlag::O_PATH | OFlag::O_DIRECTORY)?,
-        )?)
-    }
-
     fn open_at(&self, path: &Path, flags: OFlag) -> io::Result<File> {
         let flags = flags | OFlag::O_CLOEXEC;
         let plain = |path: &Path| {
@@ -205,6 +195,11 @@ impl HostView for RealHost {
         };
         let plain = cache.lookup(soname, abi).filter(|entry| entry.hwcap == 0);
         Ok(plain.map(|entry| entry.path().to_owned()).collect())
+    }
+
+    fn driver_root<'a>(&'a self, path: &Path) -> io::Result<Box<dyn HostView + 'a>> {
+        let directory = self.open_at(path, OFlag::O_PATH | OFlag::O_DIRECTORY)?;
+        Ok(Box::new(RealHost::open(&real_path(&directory)?)?))
     }
 }
 

@@ -9,6 +9,8 @@
 //! | 4711
 //! lib libnpu.so.1 /usr/lib/x86_64-linux-gnu/libnpu.so.1
 //! lib32 libnpu.so.1 /usr/lib/i386-linux-gnu/libnpu.so.1
+//! # in the loader's cache of a driver root, and the path in that root
+//! lib libnpu.so.1 /usr/lib/libnpu.so.1 /run/npu/driver
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,8 +24,12 @@ use super::{DeviceKind, DeviceNumber, Entry, HostView, Programs};
 pub struct RecordedHost {
     tree: BTreeMap<PathBuf, Recorded>,
     children: BTreeMap<PathBuf, BTreeSet<String>>,
-    libraries: BTreeMap<(String, Programs), Vec<PathBuf>>,
+    /// By the root whose loader's cache names them.
+    libraries: BTreeMap<PathBuf, Libraries>,
 }
+
+/// Where a loader finds each name.
+pub(super) type Libraries = BTreeMap<(String, Programs), Vec<PathBuf>>;
 
 #[derive(Debug, Clone)]
 enum Recorded {
@@ -79,6 +85,7 @@ impl RecordedHost {
                 return Err(bad("an entry is a kind and a path"));
             };
             let value = words.next();
+            let root = Path::new(words.next().unwrap_or("/"));
             let path = PathBuf::from(path);
             open_file = None;
             match (kind, value) {
@@ -99,8 +106,9 @@ impl RecordedHost {
                         "lib" => Programs::Native,
                         _ => Programs::Bits32,
                     };
-                    let libraries = host.libraries.entry((soname, programs));
-                    libraries.or_default().push(to.into());
+                    let libraries = host.libraries.entry(root.into()).or_default();
+                    let paths = libraries.entry((soname, programs)).or_default();
+                    paths.push(to.into());
                 }
                 _ => {
                     return Err(bad(
@@ -246,8 +254,24 @@ impl HostView for RecordedHost {
     }
 
     fn libraries(&self, soname: &str, programs: Programs) -> io::Result<Vec<PathBuf>> {
-        let found = self.libraries.get(&(soname.to_owned(), programs));
+        let libraries = self.libraries.get(Path::new("/"));
+        let found = libraries.and_then(|names| names.get(&(soname.to_owned(), programs)));
         Ok(found.cloned().unwrap_or_default())
+    }
+
+    fn driver_root<'a>(&'a self, path: &Path) -> io::Result<Box<dyn HostView + 'a>> {
+        let root = self.canonical(path)?;
+        let mut driver = RecordedHost::default();
+        driver.insert("/".into(), Recorded::Directory);
+        for (path, entry) in &self.tree {
+            if let Ok(inside) = path.strip_prefix(&root) {
+                driver.insert(Path::new("/").join(inside), entry.clone());
+            }
+        }
+        if let Some(libraries) = self.libraries.get(&root) {
+            driver.libraries.insert("/".into(), libraries.clone());
+        }
+        Ok(Box::new(driver))
     }
 }
 

@@ -4,8 +4,11 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
+use super::recorded::Libraries;
 use super::{DeviceKind, Entry, HostView, Programs};
 
 /// As many links are followed in one path (path_resolution(7)).
@@ -13,14 +16,33 @@ const MAX_LINKS: usize = 40;
 
 /// A [`HostView`] that remembers all that is asked of another one.
 pub struct Recording<'a> {
-    view: &'a dyn HostView,
-    seen: RefCell<Seen>,
+    view: View<'a>,
+    /// Where the view's root is in what is written down.
+    root: PathBuf,
+    seen: Rc<RefCell<Seen>>,
+}
+
+enum View<'a> {
+    Host(&'a dyn HostView),
+    DriverRoot(Box<dyn HostView + 'a>),
+}
+
+impl<'a> Deref for View<'a> {
+    type Target = dyn HostView + 'a;
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            View::Host(view) => *view,
+            View::DriverRoot(view) => &**view,
+        }
+    }
 }
 
 #[derive(Default)]
 struct Seen {
     tree: BTreeMap<PathBuf, Kind>,
-    libraries: BTreeMap<(String, Programs), Vec<PathBuf>>,
+    /// By the root whose loader's cache names them.
+    libraries: BTreeMap<PathBuf, Libraries>,
     passed: BTreeSet<PathBuf>,
 }
 
@@ -33,8 +55,16 @@ enum Kind {
 impl<'a> Recording<'a> {
     /// Nothing has been asked yet.
     pub fn new(view: &'a dyn HostView) -> Self {
-        let seen = RefCell::default();
-        Recording { view, seen }
+        Recording {
+            view: View::Host(view),
+            root: "/".into(),
+            seen: Rc::default(),
+        }
+    }
+
+    /// Where a path of the view is in what is written down.
+    fn recorded(&self, path: &Path) -> PathBuf {
+        self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
     /// Notes what is at a path, and every link on the way.
@@ -43,7 +73,7 @@ impl<'a> Recording<'a> {
     }
 
     fn note_through(&self, path: &Path, links: usize) {
-        if links > MAX_LINKS || !self.seen.borrow_mut().passed.insert(path.into()) {
+        if links > MAX_LINKS || !self.seen.borrow_mut().passed.insert(self.recorded(path)) {
             return;
         }
         let ancestors: Vec<&Path> = path.ancestors().collect();
@@ -57,6 +87,7 @@ impl<'a> Recording<'a> {
             let place = parent.join(name);
             if let Ok(target) = self.view.read_link(&place) {
                 let leads_to = parent.join(&target);
+                let place = self.recorded(&place);
                 self.seen
                     .borrow_mut()
                     .tree
@@ -66,7 +97,7 @@ impl<'a> Recording<'a> {
         }
         if let (Ok(place), Ok(Some(entry))) = (self.view.canonical(path), self.view.entry(path)) {
             let tree = &mut self.seen.borrow_mut().tree;
-            tree.entry(place).or_insert(Kind::Is(entry));
+            tree.entry(self.recorded(&place)).or_insert(Kind::Is(entry));
         }
     }
 }
@@ -96,7 +127,7 @@ impl HostView for Recording<'_> {
         let bytes = self.view.read(path, limit)?;
         if let Ok(place) = self.view.canonical(path) {
             let tree = &mut self.seen.borrow_mut().tree;
-            tree.insert(place, Kind::Says(bytes.clone()));
+            tree.insert(self.recorded(&place), Kind::Says(bytes.clone()));
         }
         Ok(bytes)
     }
@@ -116,9 +147,20 @@ impl HostView for Recording<'_> {
         for path in &paths {
             self.note(path);
         }
-        let libraries = &mut self.seen.borrow_mut().libraries;
+        let mut seen = self.seen.borrow_mut();
+        let libraries = seen.libraries.entry(self.root.clone()).or_default();
         libraries.insert((soname.to_owned(), programs), paths.clone());
         Ok(paths)
+    }
+
+    fn driver_root<'a>(&'a self, path: &Path) -> io::Result<Box<dyn HostView + 'a>> {
+        let view = self.view.driver_root(path)?;
+        self.note(path);
+        Ok(Box::new(Recording {
+            root: self.recorded(&self.view.canonical(path)?),
+            view: View::DriverRoot(view),
+            seen: Rc::clone(&self.seen),
+        }))
     }
 }
 
@@ -153,13 +195,19 @@ impl fmt::Display for Recording<'_> {
                 }
             }
         }
-        for ((soname, programs), paths) in &seen.libraries {
-            let kind = match programs {
-                Programs::Native => "lib",
-                Programs::Bits32 => "lib32",
+        for (root, libraries) in &seen.libraries {
+            let root = match root == Path::new("/") {
+                true => String::new(),
+                false => format!(" {}", root.display()),
             };
-            for path in paths {
-                writeln!(f, "{kind} {soname} {}", path.display())?;
+            for ((soname, programs), paths) in libraries {
+                let kind = match programs {
+                    Programs::Native => "lib",
+                    Programs::Bits32 => "lib32",
+                };
+                for path in paths {
+                    writeln!(f, "{kind} {soname} {}{root}", path.display())?;
+                }
             }
         }
         Ok(())

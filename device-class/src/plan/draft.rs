@@ -7,7 +7,9 @@ use super::{
     Asked, Grant, INJECTED, InjectionStep, LIBRARIES, LIBRARIES_32BIT, PlanError, prepare,
 };
 use crate::class::Access;
-use crate::discover::{Device, FoundEdits, FoundMask, FoundNode, Inventory, OwnNode, Presence};
+use crate::discover::{
+    Device, Found, FoundEdits, FoundMask, FoundNode, Inventory, OwnNode, Presence,
+};
 use crate::host::{DeviceNumber, Programs};
 use crate::name::excerpt;
 use crate::request::{RefusedRequest, Request, RequestError, Selection};
@@ -52,8 +54,7 @@ impl Draft {
         let Asked {
             class: spec,
             request,
-            inventory,
-            edits,
+            found: Found { inventory, edits },
             authority,
         } = asked;
         self.requirements(asked)?;
@@ -74,13 +75,14 @@ impl Draft {
             let why = device.id.to_string();
             self.preparations.push(InjectionStep { action, why });
         }
+        let is_asked = |node: &&FoundNode| node.is_for(&request.capabilities);
         for device in &devices {
-            for node in chosen(&device.nodes, request) {
+            for node in device.nodes.iter().filter(is_asked) {
                 self.node(node, device.id.as_str())?;
             }
         }
         if !devices.is_empty() {
-            for node in chosen(&edits.nodes, request) {
+            for node in edits.nodes.iter().filter(is_asked) {
                 self.node(node, &class)?;
             }
         }
@@ -106,7 +108,7 @@ impl Draft {
         let Some(spec) = &asked.class.spec.request.requirements else {
             return Ok(());
         };
-        let known = &asked.inventory.host_attributes;
+        let known = &asked.found.inventory.host_attributes;
         let values = spec.values.iter().filter_map(|(name, value)| {
             let value = value.fill(known).ok()?;
             Some((name.clone(), value))
@@ -285,14 +287,6 @@ impl Draft {
             }),
         }
     }
-}
-
-/// The nodes that a container with the request's capabilities gets.
-fn chosen<'a>(nodes: &'a [FoundNode], request: &'a Request) -> impl Iterator<Item = &'a FoundNode> {
-    let asked = |name| request.capabilities.contains(name);
-    nodes
-        .iter()
-        .filter(move |node| node.capability.as_ref().is_none_or(asked))
 }
 
 /// Where the libraries for such programs lie in the container.

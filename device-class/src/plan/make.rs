@@ -3,7 +3,7 @@
 use super::draft::Draft;
 use super::{Authority, Granted, InjectionPlan, PlanError};
 use crate::DeviceClass;
-use crate::discover::{FoundEdits, Inventory};
+use crate::discover::Found;
 use crate::request::Request;
 
 /// One request, with what the host has for it.
@@ -13,10 +13,8 @@ pub struct Asked<'a> {
     pub class: &'a DeviceClass,
     /// The request.
     pub request: &'a Request,
-    /// The devices of its class.
-    pub inventory: &'a Inventory,
-    /// What its class gives once.
-    pub edits: &'a FoundEdits,
+    /// What the host has of the class.
+    pub found: &'a Found,
     /// On whose word devices are given.
     pub authority: &'a Authority,
 }

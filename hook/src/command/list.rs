@@ -65,7 +65,7 @@ impl Listed {
 /// Prints every device of every class. A class file that can't be used is told
 /// of, and is no reason to keep silent of the others.
 pub(super) fn run(json: bool, config: &Config) -> Result<ExitCode, CommandError> {
-    let host = grant::open_root("the host's root", &config.host_root)?;
+    let host = grant::open_host(config)?;
     let mut listed = Vec::new();
     let mut empty = Vec::new();
     let mut code = ExitCode::Success;

@@ -48,12 +48,8 @@ pub(super) fn control_nodes(
     let capabilities = default_capabilities(class);
     let nodes = discover::control_nodes(class, &capabilities, attributes, host)
         .map_err(|error| error.to_string())?;
-    let unfit = nodes.iter().find_map(|node| match &node.number {
-        Presence::Unfit(reason) => Some(reason.clone()),
-        Presence::Found(_) | Presence::Optional => None,
-    });
-    match unfit {
-        Some(reason) => Err(reason),
+    match nodes.iter().find_map(|node| node.number.unfit()) {
+        Some(reason) => Err(reason.to_owned()),
         None => Ok(nodes
             .iter()
             .filter_map(|node| spec(node, &capabilities))
@@ -73,9 +69,8 @@ fn default_capabilities(class: &DeviceClass) -> BTreeSet<CapabilityName> {
 }
 
 fn spec(node: &FoundNode, capabilities: &BTreeSet<CapabilityName>) -> Option<DeviceSpec> {
-    let asked = |name: &CapabilityName| capabilities.contains(name);
     let there = matches!(node.number, Presence::Found(_));
-    (there && node.capability.as_ref().is_none_or(asked)).then(|| DeviceSpec {
+    (there && node.is_for(capabilities)).then(|| DeviceSpec {
         container_path: node.container.display().to_string(),
         host_path: node.host.display().to_string(),
         permissions: node.access.to_string(),

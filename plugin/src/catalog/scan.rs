@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use device_class::DeviceClass;
 use device_class::HostView;
+use device_class::class::{Claims, DeviceClass};
 use device_class::discover::{self, Device, Health, HealthMemory};
 use device_class::name::{ClassName, ResourceName};
 use device_class::prepare::Preparation;
@@ -44,15 +44,10 @@ pub fn scan(
     memory.retain(|name, _| classes.iter().any(|class| class.name == *name));
     let mut found: BTreeMap<ResourceName, Found> = BTreeMap::new();
     let mut warnings = Vec::new();
-    let mut owners: BTreeMap<&str, &ClassName> = BTreeMap::new();
+    let mut claims = Claims::default();
     for class in classes {
-        let env = class.spec.request.env.as_str();
-        let owner = owners.entry(env).or_insert(&class.name);
-        if **owner != class.name {
-            warnings.push(format!(
-                "{}: {env} is the variable of class {owner} already; mask one of them",
-                class.name
-            ));
+        if let Err(claimed) = claims.env(class) {
+            warnings.push(format!("{}: {claimed}", class.name));
             continue;
         }
         let mut inventory = discover::look(class, host);
@@ -77,18 +72,14 @@ pub fn scan(
                     continue;
                 }
             };
-            let found = found
-                .entry(device.resource.clone())
-                .or_insert_with(|| Found::new(Arc::clone(&terms)));
-            if found.terms.class == class.name {
-                found.add(device, class, preparation);
-            } else {
-                let (owner, resource) = (&found.terms.class, &device.resource);
-                let (id, class) = (&device.id, &class.name);
-                warnings.push(format!(
-                    "{class}: {id}: {resource} is of class {owner} already"
-                ));
+            if let Err(claimed) = claims.claim(device.resource.as_str(), &class.name) {
+                warnings.push(format!("{}: {}: {claimed}", class.name, device.id));
+                continue;
             }
+            found
+                .entry(device.resource.clone())
+                .or_insert_with(|| Found::new(Arc::clone(&terms)))
+                .add(device, class, preparation);
         }
     }
     let full = found.iter().filter(|(_, found)| found.left_out > 0);

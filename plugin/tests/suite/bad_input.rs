@@ -119,7 +119,7 @@ fn two_classes_can_not_share_a_resource() {
     let kubelet = node.kubelet();
     node.start_plugin();
     assert_eq!(kubelet.wait_devices(PATIENCE, NPU).unwrap().len(), 64);
-    node.wait_log("b: npu-0: dummy.com/npu is of class a already");
+    node.wait_log("b: npu-0: classes a and b both use dummy.com/npu; disable one");
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn two_classes_can_not_share_a_variable() {
     let kubelet = node.kubelet();
     node.start_plugin();
     kubelet.wait_devices(PATIENCE, NPU).unwrap();
-    node.wait_log("b: DUMMY_VISIBLE_DEVICES is the variable of class a already; mask one of them");
+    node.wait_log("b: classes a and b both use DUMMY_VISIBLE_DEVICES; disable one");
 }
 
 #[test]

@@ -259,20 +259,45 @@ fn two_classes_with_one_variable_are_refused() {
     let asking = bundle(&[("THING_VISIBLE_DEVICES", "all")]);
     let input = state(asking.path()).to_string();
     let ran = boathook(&host, &["prestart"], input.as_bytes());
-    let words = [
-        "thing",
-        "thing-too",
-        "THING_VISIBLE_DEVICES",
-        "mask one of them",
-    ];
+    let words = ["thing", "thing-too", "THING_VISIBLE_DEVICES", "disable one"];
     assert_refused(&ran, code::CONFIG, &words);
     let checked = boathook(&host, &["check"], b"").stdout;
     let line = checked
         .lines()
         .find(|line| line.contains("THING_VISIBLE_DEVICES"));
-    let said = "has the variable THING_VISIBLE_DEVICES, as class thing";
+    let said = "classes thing and thing-too both use THING_VISIBLE_DEVICES; disable one";
+    assert!(line.is_some_and(|line| line.contains(said)), "{checked}");
+}
+
+/// All commands look for the driver's files in the same place.
+#[test]
+fn every_command_knows_the_root_of_the_driver() {
+    let host = HostDirectory::new().unwrap();
+    let class = "version = 1\nresource = 'example.com/thing'\n\
+        request = { env = 'THINGS' }\ndiscover = [{ path = '/sys/thing{index:number}' }]\n\
+        device = { id = 'thing-{index}' }\nedits = [{ binaries = ['/usr/bin/thing-info'] }]\n";
+    host.add_class("thing", class).unwrap();
+    host.write_config("[class.thing]\ndriver_root = \"/run/thing/driver\"\n")
+        .unwrap();
+    host.add_file("/sys/thing0", "").unwrap();
+    let program = "/run/thing/driver/usr/bin/thing-info";
+    host.add_file(program, "").unwrap();
+
+    let file = host.classes().join("thing.toml");
+    let checked = boathook(&host, &["class", "check", file.to_str().unwrap()], b"");
+    assert_eq!(checked.status.code(), Some(code::SUCCESS), "{checked:?}");
+    let recorded = host.path().join("recorded");
+    let ran = boathook(&host, &["class", "record", recorded.to_str().unwrap()], b"");
+    assert_eq!(ran.status.code(), Some(code::SUCCESS), "{ran:?}");
+    let recording = std::fs::read_to_string(recorded.join("host.txt")).unwrap();
     assert!(
-        line.is_some_and(|line| line.contains(said) && line.ends_with("mask one of them")),
-        "{checked}"
+        recording.contains(&format!("file {program}\n")),
+        "{recording}"
     );
+    let asking = bundle(&[("THINGS", "all")]);
+    let bundle = asking.path().to_str().unwrap();
+    let explained = boathook(&host, &["explain", "--bundle", bundle], b"").stdout;
+    assert!(explained.contains(program), "{explained}");
+    let listed = boathook(&host, &["list"], b"").stdout;
+    assert!(listed.contains("thing-0"), "{listed}");
 }

@@ -1,11 +1,9 @@
 //! Which classes are there, and what the host has of them.
 
-use std::collections::HashMap;
-
+use device_class::class::Claims;
 use device_class::config::Config;
 use device_class::discover::{self, Inventory};
 use device_class::load::{self, ClassSource};
-use device_class::name::ClassName;
 use device_class::strict_toml::FileError;
 
 use super::{Finding, Verdict};
@@ -13,7 +11,7 @@ use crate::grant;
 
 pub(super) fn check(config: &Config) -> Vec<Finding> {
     let error = |text: String| vec![Finding::new(Verdict::Error, "classes", text)];
-    let host = match grant::open_root("the host's root", &config.host_root) {
+    let host = match grant::open_host(config) {
         Ok(host) => host,
         Err(problem) => return error(problem.to_string()),
     };
@@ -30,7 +28,7 @@ pub(super) fn check(config: &Config) -> Vec<Finding> {
         let text = format!("no class file in {}", directories.join(" or "));
         return vec![Finding::new(Verdict::Warning, "classes", text)];
     }
-    let mut owners: HashMap<String, ClassName> = HashMap::new();
+    let mut claims = Claims::default();
     let one = |source: Result<ClassSource, FileError>| {
         let subject = match &source {
             Ok(source) => format!("class {}", source.name),
@@ -41,12 +39,8 @@ pub(super) fn check(config: &Config) -> Vec<Finding> {
             Ok(class) => class,
             Err(problem) => return error(problem.to_string()),
         };
-        let env = class.spec.request.env.to_string();
-        let owner = owners.entry(env.clone()).or_insert(class.name.clone());
-        if *owner != class.name {
-            return error(format!(
-                "has the variable {env}, as class {owner} has; mask one of them"
-            ));
+        if let Err(claimed) = claims.env(&class) {
+            return error(claimed.to_string());
         }
         found(subject, &discover::devices(&class, &host))
     };

@@ -39,7 +39,7 @@ pub(super) fn run(command: &ClassCommand, config: &Config) -> Result<ExitCode, C
 /// A class can be written for a device that is not here, or not yet. Whoever
 /// mistyped its path is told.
 fn note_absence(path: &Path, config: &Config) -> Result<(), CommandError> {
-    let host = grant::open_root("the host's root", &config.host_root)?;
+    let host = grant::open_host(config)?;
     let what = match host.entry(path) {
         Ok(Some(Entry::Device(_))) => return Ok(()),
         Ok(Some(entry)) => format!("is {entry}, not a device"),

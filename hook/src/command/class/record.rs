@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use device_class::config::Config;
-use device_class::discover::{self, DriverRoot};
+use device_class::discover;
 use device_class::host::Recording;
 use device_class::load;
 
@@ -15,23 +15,17 @@ use crate::grant;
 
 /// Writes what the classes look at on this host into `directory`.
 pub(super) fn run(directory: &Path, config: &Config) -> Result<ExitCode, CommandError> {
-    let host = grant::open_root("the host's root", &config.host_root)?;
+    let host = grant::open_host(config)?;
     let recording = Recording::new(&host);
     let mut found = Vec::new();
     for source in load::sources(&config.classes)? {
         let class = source.parse()?;
-        let inventory = discover::devices(&class, &recording);
-        if inventory.devices.is_empty() {
-            continue;
+        match discover::look_up(&class, config, &class.spec.capabilities(), &recording) {
+            Ok(has) if has.inventory.devices.is_empty() => {}
+            Ok(_) => found.push(class.name.to_string()),
+            // What is missing on the host is missing in the recording.
+            Err(error) => tracing::warn!("{error}"),
         }
-        let driver = DriverRoot {
-            view: &recording,
-            path: Path::new("/"),
-        };
-        let (capabilities, attributes) = (class.spec.capabilities(), &inventory.host_attributes);
-        // What can't be looked up is missing in the recording as on the host.
-        let _ = discover::edits(&class, &capabilities, attributes, &recording, driver);
-        found.push(class.name.to_string());
     }
     let path = directory.join("host.txt");
     let failed = |error| CommandError::File {

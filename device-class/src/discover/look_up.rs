@@ -1,0 +1,111 @@
+//! All that a host has of a class, in one call.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::edits::{self, DriverRoot, EditsError};
+use super::{FoundEdits, Inventory, devices};
+use crate::class::{DeviceClass, PathTemplateError};
+use crate::config::Config;
+use crate::host::HostView;
+use crate::name::{CapabilityName, ClassName};
+use crate::template::Attributes;
+
+/// What a host has of a class for a container with certain capabilities.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// The devices.
+    pub inventory: Inventory,
+    /// What a container gets once, whatever the number of its devices.
+    pub edits: FoundEdits,
+}
+
+/// Why the files of a class cannot be looked up.
+#[derive(Debug, thiserror::Error)]
+pub enum LookUpError {
+    /// The class's `driver_root` is a template that cannot be filled in.
+    #[error("class {class}: driver_root: {error}")]
+    Template {
+        /// The class.
+        class: ClassName,
+        /// What is wrong.
+        error: PathTemplateError,
+    },
+    /// There is no directory at the driver's root.
+    #[error("class {class}: driver_root {} cannot be opened: {error}", path.display())]
+    DriverRoot {
+        /// The class.
+        class: ClassName,
+        /// Where it should be.
+        path: PathBuf,
+        /// Why it cannot be opened.
+        error: io::Error,
+    },
+    /// A template cannot be filled in, or the loader's cache cannot be used.
+    #[error("class {class}: {error}")]
+    Edits {
+        /// The class.
+        class: ClassName,
+        /// What is wrong.
+        error: EditsError,
+    },
+}
+
+/// Finds the devices of a class, and what a container with these capabilities
+/// gets besides. Nodes are the host's; libraries and files are the driver's,
+/// which has a root of its own if the configuration or the class says so.
+///
+/// # Errors
+/// The driver's root or what is looked up in it cannot be used.
+pub fn look_up(
+    class: &DeviceClass,
+    config: &Config,
+    capabilities: &BTreeSet<CapabilityName>,
+    host: &dyn HostView,
+) -> Result<Found, LookUpError> {
+    let inventory = devices(class, host);
+    let attributes = &inventory.host_attributes;
+    let failed = |error| LookUpError::Edits {
+        class: class.name.clone(),
+        error,
+    };
+    let Some(path) = driver_root(class, config, attributes)? else {
+        let driver = DriverRoot {
+            view: host,
+            path: Path::new("/"),
+        };
+        let edits = edits::edits(class, capabilities, attributes, host, driver).map_err(failed)?;
+        return Ok(Found { inventory, edits });
+    };
+    let opened = host.driver_root(&path);
+    let view = opened.map_err(|error| LookUpError::DriverRoot {
+        class: class.name.clone(),
+        path: path.clone(),
+        error,
+    })?;
+    let driver = DriverRoot {
+        view: &*view,
+        path: &path,
+    };
+    let edits = edits::edits(class, capabilities, attributes, host, driver).map_err(failed)?;
+    Ok(Found { inventory, edits })
+}
+
+/// Where the driver's root is when it is not the host's.
+fn driver_root(
+    class: &DeviceClass,
+    config: &Config,
+    attributes: &Attributes,
+) -> Result<Option<PathBuf>, LookUpError> {
+    let configured = config.class.get(&class.name);
+    if let Some(path) = configured.and_then(|class| class.driver_root.clone()) {
+        return Ok(Some(path));
+    }
+    let template = class.spec.driver_root.as_ref();
+    let filled = template.map(|template| template.fill(attributes));
+    filled.transpose().map_err(|error| LookUpError::Template {
+        class: class.name.clone(),
+        error,
+    })
+}
