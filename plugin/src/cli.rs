@@ -5,40 +5,44 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use plugin::host_program;
-use plugin::run::Options;
-use plugin::server::{RegisterBy, Timing};
+use plugin::{Options, RegisterBy, host_program};
 
-/// Tells the kubelet of this node's devices, as the device classes describe them.
+/// Advertise this node's devices to the kubelet, as the device classes describe them.
 #[derive(Debug, Parser)]
-#[command(name = "boathook-plugin", version)]
+#[command(
+    name = "boathook-plugin",
+    version,
+    args_conflicts_with_subcommands = true
+)]
 pub(crate) struct Cli {
-    /// The configuration file [default: /etc/boathook/config.toml, which may be absent]
-    #[arg(long, value_name = "FILE", global = true)]
-    pub(crate) config: Option<PathBuf>,
-
-    #[command(flatten)]
-    serve: Serve,
-
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
+
+    /// Without a command: those of `run`.
+    #[command(flatten)]
+    pub(crate) run: Run,
 }
 
-/// What to do instead of serving.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Print what would be advertised, and end; exit 1 if a class or a device had to be left out
+    /// Serve the kubelet until SIGTERM; the default command
+    Run(Run),
+    /// List the devices that would be advertised and exit; exit code 1 if a class or a device had
+    /// to be left out
     List {
-        /// As JSON
+        /// Configuration file [default: /etc/boathook/config.toml, if it exists]
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        /// Print as JSON
         #[arg(long)]
         json: bool,
     },
-    /// Become a program of a host that is mounted somewhere
+    /// Change the root directory and execute a program there
     #[command(name = host_program::IN_ROOT, hide = true)]
     InRoot {
-        /// The host's root
+        /// The root directory
         root: PathBuf,
-        /// The program, as its path is there
+        /// The path of the program below it
         program: PathBuf,
         /// Its arguments
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -47,54 +51,58 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, Args)]
-struct Serve {
+pub(crate) struct Run {
+    /// Configuration file [default: /etc/boathook/config.toml, if it exists]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
     /// The kubelet's root directory
     #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
     kubelet_dir: PathBuf,
 
-    /// How the kubelet learns of the resources
+    /// How resources are registered
     #[arg(long, value_name = "METHOD", default_value = "kubelet")]
     register: Register,
 
-    /// How often to look at the host when nothing tells of a change
+    /// Rescan interval (fallback when no event arrives)
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     rescan: Duration,
 
-    /// How long a device that is missing counts as unhealthy, before it is gone
+    /// Grace period: report a missing device as unhealthy this long before removing it
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     forget: Duration,
 
-    /// How long to wait for the kubelet's answer to a registration
+    /// Timeout of a registration
     #[arg(long, value_name = "SECONDS", default_value = "15", value_parser = seconds)]
     register_timeout: Duration,
 
-    /// End when the kubelet has read the list of every resource; exit 1 if that takes longer than
-    /// the time to register, or if there is no resource
+    /// Exit when the kubelet has read the list of every resource; exit code 1 if that takes longer
+    /// than the timeout of a registration, or if there is no resource
     #[arg(long)]
     once: bool,
 
-    /// Serve /metrics, /healthz and /readyz here; without it, nowhere
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    /// Listen address for /metrics, /healthz and /readyz, such as 127.0.0.1:9911; disabled if unset
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
     http: Option<SocketAddr>,
 
-    /// How messages are written to stderr
+    /// Format of the log on stderr
     #[arg(long, value_name = "FORMAT", default_value = "text")]
-    log_format: LogFormat,
+    pub(crate) log_format: LogFormat,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Register {
-    /// Tell it at kubelet.sock
+    /// Call Register at kubelet.sock
     Kubelet,
-    /// Let it find our sockets in plugins_registry
+    /// Put the sockets into plugins_registry, for the kubelet's plugin watcher
     Watcher,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum LogFormat {
-    /// For people
+    /// Human-readable
     Text,
-    /// One object a line
+    /// JSON lines
     Json,
 }
 
@@ -107,29 +115,25 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "not from 0.1 to 86400".to_owned())
 }
 
-impl Cli {
-    pub(crate) fn log_format(&self) -> LogFormat {
-        self.serve.log_format
-    }
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let example = "give an IP address and a port, such as 127.0.0.1:9911 or [::]:9911";
+    text.parse().map_err(|_| example.to_owned())
+}
 
-    /// What to run with.
-    pub(crate) fn options(self) -> Options {
-        let serve = self.serve;
+impl From<Run> for Options {
+    fn from(run: Run) -> Self {
         Options {
-            kubelet_dir: serve.kubelet_dir,
-            register_by: match serve.register {
+            kubelet_dir: run.kubelet_dir,
+            register_by: match run.register {
                 Register::Kubelet => RegisterBy::Kubelet,
                 Register::Watcher => RegisterBy::Watcher,
             },
-            config: self.config,
-            rescan: serve.rescan,
-            forget: serve.forget,
-            timing: Timing {
-                register: serve.register_timeout,
-                ..Timing::default()
-            },
-            once: serve.once,
-            http: serve.http,
+            config: run.config,
+            rescan: run.rescan,
+            forget: run.forget,
+            register_timeout: run.register_timeout,
+            once: run.once,
+            http: run.http,
         }
     }
 }

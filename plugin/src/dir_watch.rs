@@ -11,7 +11,7 @@ use tokio_stream::StreamExt;
 
 /// What counts as different.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Interest {
+pub(crate) enum Interest {
     /// Names that come and go.
     Names,
     /// Files that are written, too. Not for `/dev`: writing to a device counts.
@@ -20,7 +20,7 @@ pub enum Interest {
 
 /// What became different.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Notice<'a> {
+pub(crate) enum Notice<'a> {
     /// This name in one of the directories.
     Name(&'a OsStr),
     /// Anything: a directory is new, or events were lost. Look again.
@@ -39,7 +39,7 @@ const ITSELF: WatchMask = WatchMask::DELETE_SELF
     .union(WatchMask::ONLYDIR);
 
 /// An inotify queue over directories that need not exist yet.
-pub struct DirWatch {
+pub(crate) struct DirWatch {
     directories: Vec<PathBuf>,
     entries: WatchMask,
     events: EventStream<[u8; 4096]>,
@@ -60,7 +60,7 @@ impl DirWatch {
     /// # Errors
     /// The kernel gives no inotify queue or no watch: its limits are in
     /// `/proc/sys/fs/inotify`.
-    pub fn new(directories: Vec<PathBuf>, interest: Interest) -> io::Result<Self> {
+    pub(crate) fn new(directories: Vec<PathBuf>, interest: Interest) -> io::Result<Self> {
         let events = Inotify::init()?.into_event_stream([0; 4096])?;
         let entries = match interest {
             Interest::Names => ENTRIES,
@@ -81,7 +81,7 @@ impl DirWatch {
     ///
     /// # Errors
     /// The queue broke.
-    pub async fn run(mut self, mut on: impl FnMut(Notice<'_>)) -> io::Result<()> {
+    pub(crate) async fn run(mut self, mut on: impl FnMut(Notice<'_>)) -> io::Result<()> {
         on(Notice::Anything);
         while let Some(event) = self.events.next().await {
             let event = event?;

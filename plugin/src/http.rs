@@ -1,153 +1,190 @@
-//! `/metrics`, `/healthz` and `/readyz`: just enough HTTP/1 for a probe and for
-//! Prometheus. One request per connection, GET only.
+//! `/metrics`, `/healthz` and `/readyz`. One request per connection.
+//!
+//! The probes have to be answered whatever other clients do: a connection has
+//! little time for its request, and where there are too many, the oldest one of
+//! the address with the most is closed.
 
-use std::io;
-use std::net::SocketAddr;
+use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 
 use crate::catalog::Inventory;
-use crate::metrics::Metrics;
+use crate::metrics;
+use crate::service::Streams;
 
-/// The longest request that is read, in bytes.
-const MAX_REQUEST: usize = 4096;
+/// How many connections are open at once.
+const MAX_CLIENTS: usize = 32;
 
-/// How long one client may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a client may take to send the head of its request.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// As many clients are served at once; others wait.
-const MAX_CLIENTS: usize = 8;
+/// How long a connection may last.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The longest head of a request, in bytes: the least that hyper allows.
+const MAX_HEAD: usize = 8192;
+
+const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
 
 /// What the pages are made of.
-#[derive(Debug, Clone)]
-pub struct Pages {
-    /// The counts.
-    pub metrics: Arc<Metrics>,
-    /// The resources.
-    pub inventory: watch::Receiver<Inventory>,
-}
-
-/// Listens.
-///
-/// # Errors
-/// The address can't be listened at.
-pub async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    TcpListener::bind(address).await
+#[derive(Debug)]
+pub(crate) struct Pages {
+    pub(crate) metrics: metrics::Page,
+    pub(crate) inventory: watch::Receiver<Inventory>,
+    pub(crate) streams: Streams,
 }
 
 /// Answers for ever.
-pub async fn serve(listener: TcpListener, pages: Pages) {
-    let mut clients = JoinSet::new();
+pub(crate) async fn serve(listener: TcpListener, pages: Pages) {
+    let pages = Arc::new(pages);
+    let mut clients = Clients::default();
     loop {
-        while clients.len() >= MAX_CLIENTS {
-            clients.join_next().await;
-        }
-        while clients.try_join_next().is_some() {}
         match listener.accept().await {
-            Ok((client, _)) => {
-                let pages = pages.clone();
-                clients.spawn(tokio::time::timeout(PATIENCE, answer(client, pages)));
+            Ok((client, address)) => {
+                clients.add(client, address, Arc::clone(&pages));
+                // Lets it read a request that is there before it may be closed
+                // for the next ones.
+                tokio::task::yield_now().await;
             }
             Err(error) => {
-                tracing::warn!("an HTTP connection can't be accepted: {error}");
+                tracing::warn!("cannot accept an HTTP connection: {error}");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
     }
 }
 
-async fn answer(mut client: TcpStream, pages: Pages) -> io::Result<()> {
-    let mut request = Vec::new();
-    while !request.windows(4).any(|end| end == b"\r\n\r\n") {
-        if request.len() >= MAX_REQUEST || client.read_buf(&mut request).await? == 0 {
-            break;
+/// The open connections, the oldest one first.
+#[derive(Default)]
+struct Clients {
+    tasks: JoinSet<()>,
+    open: VecDeque<(IpAddr, AbortHandle)>,
+}
+
+impl Clients {
+    fn add(&mut self, client: TcpStream, address: SocketAddr, pages: Arc<Pages>) {
+        while self.tasks.try_join_next().is_some() {}
+        self.open.retain(|(_, task)| !task.is_finished());
+        if self.open.len() >= MAX_CLIENTS {
+            self.close_one();
+        }
+        let task = self.tasks.spawn(answer(client, pages));
+        self.open.push_back((address.ip(), task));
+    }
+
+    /// Closes the oldest connection of the address that has the most: others
+    /// are not to suffer from it.
+    fn close_one(&mut self) {
+        let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
+        for (address, _) in &self.open {
+            *counts.entry(*address).or_default() += 1;
+        }
+        let most = counts.into_iter().max_by_key(|(_, count)| *count);
+        let most = most.map(|(address, _)| address);
+        let oldest = self.open.iter().position(|(from, _)| Some(*from) == most);
+        if let Some((_, task)) = oldest.and_then(|at| self.open.remove(at)) {
+            task.abort();
         }
     }
-    let (status, body) = pages.page(&request);
-    let length = body.len();
-    let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n\
-         Content-Length: {length}\r\nConnection: close\r\n\r\n"
-    );
-    client.write_all(head.as_bytes()).await?;
-    client.write_all(body.as_bytes()).await?;
-    client.shutdown().await
+}
+
+async fn answer(client: TcpStream, pages: Arc<Pages>) {
+    let service = service_fn(move |request: Request<Incoming>| {
+        let page = pages.page(request.method(), request.uri().path());
+        async { Ok::<_, Infallible>(page) }
+    });
+    let mut connection = http1::Builder::new();
+    connection
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(MAX_HEAD)
+        .keep_alive(false);
+    let connection = connection.serve_connection(TokioIo::new(client), service);
+    // A client that breaks off, or sends no HTTP, concerns nobody else.
+    let _ = tokio::time::timeout(TIMEOUT, connection).await;
 }
 
 impl Pages {
-    fn page(&self, request: &[u8]) -> (&'static str, String) {
-        let line = request
-            .split(|byte| *byte == b'\r')
-            .next()
-            .unwrap_or_default();
-        let mut words = line.split(|byte| *byte == b' ');
-        let (method, target) = (
-            words.next().unwrap_or_default(),
-            words.next().unwrap_or_default(),
-        );
-        let path = target
-            .split(|byte| *byte == b'?')
-            .next()
-            .unwrap_or_default();
-        match (method, path) {
-            (b"GET", b"/metrics") => ("200 OK", self.metrics()),
-            // That it answers says that the one thread is not stuck.
-            (b"GET", b"/healthz") => ("200 OK", "ok\n".to_owned()),
-            (b"GET", b"/readyz") => self.readiness(),
-            (b"GET", _) => (
-                "404 Not Found",
-                "/metrics, /healthz or /readyz\n".to_owned(),
+    fn page(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
+        if ![Method::GET, Method::HEAD].contains(method) {
+            return plain(StatusCode::METHOD_NOT_ALLOWED, "use GET\n".to_owned());
+        }
+        match path {
+            "/metrics" => response(StatusCode::OK, metrics::CONTENT_TYPE, self.metrics.text()),
+            // Any answer shows that the one thread is not stuck.
+            "/healthz" => plain(StatusCode::OK, "ok\n".to_owned()),
+            "/readyz" => self.readiness(),
+            _ => plain(
+                StatusCode::NOT_FOUND,
+                "not found; use /metrics, /healthz or /readyz\n".to_owned(),
             ),
-            _ => ("405 Method Not Allowed", "GET only\n".to_owned()),
         }
     }
 
-    fn metrics(&self) -> String {
-        let tasks = Handle::try_current().map_or(0, |runtime| runtime.metrics().num_alive_tasks());
-        self.metrics.page(&self.inventory.borrow(), tasks)
-    }
-
-    /// Ready is who is heard: a kubelet listens to every resource.
-    fn readiness(&self) -> (&'static str, String) {
-        let unheard = self.metrics.unheard(&self.inventory.borrow());
-        if unheard.is_empty() {
-            return ("200 OK", "ok\n".to_owned());
+    /// Ready: a kubelet listens to every resource.
+    fn readiness(&self) -> Response<Full<Bytes>> {
+        let missing = self.streams.missing(&self.inventory.borrow());
+        if missing.is_empty() {
+            return plain(StatusCode::OK, "ok\n".to_owned());
         }
-        let names: Vec<&str> = unheard.iter().map(|name| name.as_str()).collect();
-        (
-            "503 Service Unavailable",
-            format!("no kubelet listens to {}\n", names.join(", ")),
+        let names: Vec<&str> = missing.iter().map(|name| name.as_str()).collect();
+        let names = names.join(", ");
+        plain(
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("no kubelet has a ListAndWatch stream for {names}\n"),
         )
     }
+}
+
+fn plain(status: StatusCode, text: String) -> Response<Full<Bytes>> {
+    response(status, PLAIN_TEXT, text)
+}
+
+fn response(status: StatusCode, kind: &'static str, text: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(text));
+    *response.status_mut() = status;
+    let kind = HeaderValue::from_static(kind);
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::{Metrics, Page};
 
     #[test]
-    fn only_what_is_known_is_answered() {
+    fn each_method_and_path_has_its_status() {
         let (_sender, inventory) = watch::channel(Inventory::new());
+        let streams = Streams::default();
         let pages = Pages {
-            metrics: Arc::default(),
+            metrics: Page::new(&Metrics::default(), inventory.clone(), streams.clone()),
             inventory,
+            streams,
         };
-        for (request, status) in [
-            (&b"GET /healthz HTTP/1.1\r\n\r\n"[..], "200 OK"),
-            (b"GET /readyz?verbose HTTP/1.0\r\n\r\n", "200 OK"),
-            (b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "200 OK"),
-            (b"GET /../etc/passwd HTTP/1.1\r\n\r\n", "404 Not Found"),
-            (b"POST /metrics HTTP/1.1\r\n\r\n", "405 Method Not Allowed"),
-            (b"\xff\xfe", "405 Method Not Allowed"),
-            (b"", "405 Method Not Allowed"),
+        for (method, path, status) in [
+            (Method::GET, "/healthz", 200),
+            (Method::HEAD, "/healthz", 200),
+            (Method::GET, "/readyz", 200),
+            (Method::GET, "/metrics", 200),
+            (Method::GET, "/../etc/passwd", 404),
+            (Method::POST, "/metrics", 405),
         ] {
-            assert_eq!(pages.page(request).0, status, "{}", request.escape_ascii());
+            let answer = pages.page(&method, path);
+            assert_eq!(answer.status().as_u16(), status, "{method} {path}");
         }
     }
 }

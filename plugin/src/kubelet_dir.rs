@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use device_class::name::ResourceName;
 
-use crate::api::KUBELET_SOCKET;
+use kubelet_api::KUBELET_SOCKET;
 
 /// The longest path of a Unix socket, in bytes: `sun_path` has 108, the last
 /// of which is zero (unix(7)).
@@ -13,18 +13,18 @@ const MAX_SOCKET_PATH: usize = 107;
 /// The longest socket name that still spells its resource.
 const MAX_SPELLED: usize = 48;
 
-/// The room that the name of one of our sockets may need, in bytes.
+/// The budget that the name of one of our sockets may need, in bytes.
 const MAX_SOCKET_NAME: usize = MAX_SPELLED;
 
 /// Every socket of ours begins with this.
-pub const SOCKET_PREFIX: &str = "boathook-";
+pub(crate) const SOCKET_PREFIX: &str = "boathook-";
 
 /// Every socket of ours ends with this.
-pub const SOCKET_SUFFIX: &str = ".sock";
+pub(crate) const SOCKET_SUFFIX: &str = ".sock";
 
 /// The root of a kubelet, `/var/lib/kubelet` on most hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KubeletDir(PathBuf);
+pub(crate) struct KubeletDir(PathBuf);
 
 /// A directory that can't be a kubelet's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -45,7 +45,7 @@ impl KubeletDir {
     ///
     /// # Errors
     /// The path is relative, or too long for sockets.
-    pub fn new(path: PathBuf) -> Result<Self, KubeletDirError> {
+    pub(crate) fn new(path: PathBuf) -> Result<Self, KubeletDirError> {
         if !path.is_absolute() {
             return Err(KubeletDirError::Relative(path));
         }
@@ -63,30 +63,30 @@ impl KubeletDir {
     }
 
     /// The root itself.
-    pub fn root(&self) -> &Path {
+    pub(crate) fn root(&self) -> &Path {
         &self.0
     }
 
     /// Where the kubelet's device manager and device plugins have their
     /// sockets.
-    pub fn device_plugins(&self) -> PathBuf {
+    pub(crate) fn device_plugins(&self) -> PathBuf {
         self.0.join("device-plugins")
     }
 
     /// Where the kubelet looks for plugins by itself.
-    pub fn plugins_registry(&self) -> PathBuf {
+    pub(crate) fn plugins_registry(&self) -> PathBuf {
         self.0.join("plugins_registry")
     }
 
     /// Where the kubelet takes registrations.
-    pub fn kubelet_socket(&self) -> PathBuf {
+    pub(crate) fn kubelet_socket(&self) -> PathBuf {
         self.device_plugins().join(KUBELET_SOCKET)
     }
 }
 
 /// The name of a resource's socket: safe in a path, and no two resources have
 /// the same. A long one is hashed.
-pub fn socket_name(resource: &ResourceName) -> String {
+pub(crate) fn socket_name(resource: &ResourceName) -> String {
     // `_` is not allowed in a domain: the first one stands for the slash.
     let spelled = resource.as_str().replacen('/', "_", 1);
     let name = format!("{SOCKET_PREFIX}{spelled}{SOCKET_SUFFIX}");

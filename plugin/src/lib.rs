@@ -3,27 +3,31 @@
 //! ```text
 //! classes ─┐
 //! host ────┴▶ catalog ─Inventory─▶ supervisor ─Resource─▶ server ─▶ service
-//!             (what is there)      (who serves)           (socket,  (the kubelet's
+//!             (what exists)        (which servers run)    (socket,  (the kubelet's
 //!                                                          Register) calls)
 //! ```
 //!
-//! Everything runs on one thread, except for the looks at the host, which may
-//! block. State goes through watch channels: the newest counts, and nobody
-//! waits for a slow reader.
+//! Everything runs on one thread, except for device scans, which may block.
+//! State is passed by watch channels: only the newest value counts, and a slow
+//! reader delays nobody.
 #![forbid(unsafe_code)]
 
-pub mod api;
-pub mod catalog;
-pub mod dir_watch;
+mod catalog;
+mod dir_watch;
 pub mod host_program;
-pub mod hotplug;
-pub mod http;
-pub mod kubelet_dir;
-pub mod last_words;
-pub mod list;
-pub mod metrics;
-pub mod nudge;
-pub mod run;
-pub mod server;
-pub mod service;
-pub mod supervisor;
+mod hotplug;
+mod http;
+mod kubelet_dir;
+mod list;
+mod metrics;
+mod notify;
+pub mod panic_hook;
+mod run;
+mod server;
+mod service;
+mod supervisor;
+
+pub use kubelet_dir::KubeletDirError;
+pub use list::Listing;
+pub use run::{Options, RunError, run};
+pub use server::RegisterBy;

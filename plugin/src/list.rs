@@ -1,28 +1,29 @@
-//! What would be advertised on this host, for people and for scripts.
+//! What would be advertised on this host, as a table and as JSON with the keys
+//! of `boathook list`.
 
 use std::fmt::Write;
 use std::time::Instant;
 
 use device_class::config::Config;
+use device_class::discover::Health;
 use device_class::host::RealHost;
 use serde_json::{Value, json};
 
-use crate::catalog::{AdvertisedDevice, Classes, Inventory, Memory, scan};
+use crate::catalog::{AdvertisedDevice, Classes, Inventory, Memory, Resource, scan};
 
-/// What one look at the host gives.
+/// The result of one device scan.
 #[derive(Debug)]
 pub struct Listing {
-    /// The resources with their devices.
-    pub inventory: Inventory,
+    inventory: Inventory,
     /// What was left out and why: a line each.
     pub problems: Vec<String>,
 }
 
 impl Listing {
-    /// Looks at the host that `config` names.
+    /// Scans the host that `config` names.
     ///
     /// # Errors
-    /// The host's root can't be opened.
+    /// The host's root cannot be opened.
     pub fn of(config: &Config) -> std::io::Result<Self> {
         let (usable, errors) = match Classes::load(config) {
             Ok(classes) => (classes.usable, classes.errors),
@@ -38,62 +39,56 @@ impl Listing {
         })
     }
 
-    fn rows(&self) -> impl Iterator<Item = [String; 5]> {
-        let or_none = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
-        self.inventory.values().flat_map(move |resource| {
-            resource.devices().iter().map(move |device| {
-                [
-                    resource.name.to_string(),
-                    device.id.to_string(),
-                    or_none(device.numa.map(|node| node.to_string())),
-                    or_none(device.group.clone()),
-                    device.health.to_string(),
-                ]
-            })
-        })
+    fn devices(&self) -> impl Iterator<Item = (&Resource, &AdvertisedDevice)> {
+        let resources = self.inventory.values();
+        resources.flat_map(|resource| resource.devices().iter().map(move |d| (&**resource, d)))
     }
 
-    /// A table.
+    /// The table of all devices.
     pub fn table(&self) -> String {
-        let head = ["RESOURCE", "DEVICE", "NUMA", "GROUP", "HEALTH"].map(str::to_owned);
-        let rows: Vec<[String; 5]> = std::iter::once(head).chain(self.rows()).collect();
+        let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+        let head = ["CLASS", "DEVICE", "RESOURCE", "NUMA", "GROUP", "HEALTH"].map(str::to_owned);
+        let rows = self.devices().map(|(resource, device)| {
+            [
+                resource.terms.class.to_string(),
+                device.id.to_string(),
+                resource.name.to_string(),
+                or_dash(device.numa.map(|node| node.to_string())),
+                or_dash(device.group.clone()),
+                device.health.to_string(),
+            ]
+        });
+        let rows: Vec<[String; 6]> = std::iter::once(head).chain(rows).collect();
         let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-        let widths = [0, 1, 2, 3].map(width);
+        let widths = [0, 1, 2, 3, 4].map(width);
         let mut table = String::new();
         for row in &rows {
             for (cell, width) in row.iter().zip(widths) {
                 // Writing to a string does not fail.
                 let _ = write!(table, "{cell:width$}  ");
             }
-            table.push_str(&row[4]);
+            table.push_str(&row[5]);
             table.push('\n');
         }
         table
     }
 
-    /// The same for a program: `{"resources":[…],"problems":[…]}`.
+    /// One object for each device.
     pub fn json(&self) -> Value {
-        let device = |device: &AdvertisedDevice| {
-            json!({
+        let objects = self.devices().map(|(resource, device)| {
+            let mut object = json!({
+                "class": resource.terms.class.as_str(),
                 "id": device.id.as_str(),
+                "resource": resource.name.as_str(),
                 "healthy": device.is_healthy(),
-                "health": device.health.to_string(),
                 "numa": device.numa,
                 "group": device.group,
-            })
-        };
-        let resources: Vec<Value> = self
-            .inventory
-            .values()
-            .map(|resource| {
-                let devices: Vec<Value> = resource.devices().iter().map(device).collect();
-                json!({
-                    "name": resource.name.as_str(),
-                    "class": resource.terms.class.as_str(),
-                    "devices": devices,
-                })
-            })
-            .collect();
-        json!({ "resources": resources, "problems": self.problems })
+            });
+            if let Health::Unhealthy { reason } = &device.health {
+                object["reason"] = reason.as_str().into();
+            }
+            object
+        });
+        objects.collect()
     }
 }

@@ -3,100 +3,102 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use device_class::config::Config;
 use device_class::strict_toml::FileError;
+use kubelet_api::KUBELET_SOCKET;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
 
-use crate::api::KUBELET_SOCKET;
-use crate::catalog::{Keeper, Source};
+use crate::catalog::{Inventory, InventoryWatcher, Source};
 use crate::dir_watch::{DirWatch, Interest, Notice};
 use crate::http::{self, Pages};
 use crate::kubelet_dir::{KubeletDir, KubeletDirError, SOCKET_PREFIX};
-use crate::metrics::Metrics;
-use crate::nudge::Nudge;
+use crate::metrics::{Metrics, Page};
+use crate::notify::Notifier;
 use crate::server::{Context, RegisterBy, Timing, remove_stale};
-use crate::service::Preparer;
+use crate::service::{Preparer, Streams};
 use crate::supervisor::Supervisor;
 
-/// What to run with.
+/// The options of the process.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The kubelet's root.
+    /// The kubelet's root directory.
     pub kubelet_dir: PathBuf,
-    /// How the kubelet learns of us.
+    /// How resources are registered.
     pub register_by: RegisterBy,
     /// The configuration; without it the default file, which may be absent.
     pub config: Option<PathBuf>,
-    /// How often to look at the host, should nothing tell of a change.
+    /// The interval of device scans when no event arrives.
     pub rescan: Duration,
-    /// How long a device that is missing counts as unhealthy, before it is
-    /// gone.
+    /// How long a missing device is reported as unhealthy before it is removed.
     pub forget: Duration,
-    /// How long servers wait for what.
-    pub timing: Timing,
-    /// Whether to end when a kubelet listens to every resource.
+    /// How long to wait for the kubelet's answer to a registration.
+    pub register_timeout: Duration,
+    /// Whether to end when a kubelet has a stream for every resource.
     pub once: bool,
     /// Where to serve metrics and health; `None`: nowhere.
     pub http: Option<SocketAddr>,
 }
 
-/// Why the process can't run.
+/// Why the process cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The kubelet's directory can't be used.
+    /// The kubelet's directory cannot be used.
     #[error(transparent)]
     KubeletDir(#[from] KubeletDirError),
-    /// The configuration can't be used.
-    #[error("configuration: {0}")]
+    /// The configuration cannot be used.
+    #[error("configuration")]
     Config(#[from] FileError),
     /// The kernel refuses a signal handler.
-    #[error("signals can't be received: {0}")]
+    #[error("cannot install a signal handler")]
     Signals(#[source] std::io::Error),
-    /// The address for metrics and health can't be used.
-    #[error("--http {address}: {error}")]
+    /// The address for metrics and health cannot be used.
+    #[error("--http {address}: cannot listen")]
     Http {
         /// The address.
         address: SocketAddr,
         /// The system's reason.
+        #[source]
         error: std::io::Error,
     },
-    /// There is nothing that the kubelet could be told of.
-    #[error("there is no device to advertise; `boathook-plugin list` says what is left out")]
+    /// There is no resource to advertise.
+    #[error("no device to advertise; `boathook-plugin list` shows what is left out")]
     Nothing,
-    /// The kubelet did not take up what it was told.
-    #[error("no kubelet listened to {names} in {} s", patience.as_secs_f32())]
-    Unheard {
-        /// The resources to which none did.
+    /// No kubelet asked for the list in time.
+    #[error("no kubelet has read the list of {names} in {} s", limit.as_secs_f32())]
+    Unlisted {
+        /// The resources.
         names: String,
-        /// How long that was waited for.
-        patience: Duration,
+        /// The time limit.
+        limit: Duration,
     },
     /// A part that has to run for ever ended.
     #[error("{0} ended")]
     Part(&'static str),
 }
 
-/// What could not be watched is tried again after so long.
+/// The time after which a failed watch is tried again.
 const WATCH_AGAIN: Duration = Duration::from_secs(300);
 
-/// Runs until SIGTERM or SIGINT; or once, until a kubelet listens to every
-/// resource.
+/// Runs until a signal that ends processes; with `once`, until a kubelet has a
+/// stream for every resource.
 ///
 /// # Errors
-/// The options can't be used, or a part failed that can't start again; or,
-/// once, there is no resource or no kubelet that listens in time.
+/// The options cannot be used, or a part failed that cannot be restarted; with
+/// `once`, there is no resource, or no kubelet in time.
 pub async fn run(options: Options) -> Result<(), RunError> {
     let kubelet = KubeletDir::new(options.kubelet_dir)?;
     let config = Config::load(options.config.as_deref())?;
-    let hear = |kind| signal(kind).map_err(RunError::Signals);
-    let stop = stop_signal(
-        hear(SignalKind::terminate())?,
-        hear(SignalKind::interrupt())?,
-    );
-    let hang_up = hear(SignalKind::hangup())?;
+    let handler = |kind| signal(kind).map_err(RunError::Signals);
+    let ends = [
+        ("SIGTERM", handler(SignalKind::terminate())?),
+        ("SIGINT", handler(SignalKind::interrupt())?),
+        ("SIGQUIT", handler(SignalKind::quit())?),
+    ];
+    let hang_up = handler(SignalKind::hangup())?;
 
     for directory in [kubelet.device_plugins(), kubelet.plugins_registry()] {
         remove_stale(&directory);
@@ -106,52 +108,57 @@ pub async fn run(options: Options) -> Result<(), RunError> {
         config,
         forget: options.forget,
     };
-    let metrics = Arc::<Metrics>::default();
-    let keeper = Keeper::start(source, Arc::clone(&metrics)).await;
-    let inventory = keeper.subscribe();
+    let (metrics, streams) = (Metrics::default(), Streams::default());
+    let watcher = InventoryWatcher::start(source, metrics.clone()).await;
+    let inventory = watcher.subscribe();
     let pages = Pages {
-        metrics: Arc::clone(&metrics),
-        inventory: keeper.subscribe(),
+        metrics: Page::new(&metrics, inventory.clone(), streams.clone()),
+        inventory: inventory.clone(),
+        streams: streams.clone(),
     };
     let http = match options.http {
         Some(address) => Some(listen(address).await?),
         None => None,
     };
-    let (reload, reloads) = Nudge::new();
-    let (nudge, nudges) = Nudge::new();
-    let (register_by, timing) = (options.register_by, options.timing);
+    let (reload, reloads) = Notifier::new();
+    let (sockets_changed, socket_changes) = Notifier::new();
     let context = Context {
         kubelet: kubelet.clone(),
-        register_by,
-        timing,
+        register_by: options.register_by,
+        timing: Timing {
+            register: options.register_timeout,
+            ..Timing::default()
+        },
         preparer,
         metrics,
+        streams: streams.clone(),
     };
-    let first = pages.clone();
     let once = async {
         match options.once {
-            true => heard(first, timing.register).await,
+            true => listed(inventory.clone(), &streams, options.register_timeout).await,
             false => std::future::pending().await,
         }
     };
-    let mut supervisor = Supervisor::new(context, nudges);
+    let mut supervisor = Supervisor::new(context, socket_changes);
     let ended = tokio::select! {
-        name = stop => { tracing::info!("{name}: ending"); Ok(()) }
-        heard = once => heard,
-        () = supervisor.run(inventory) => Err(RunError::Part("the supervisor")),
-        () = keeper.run(options.rescan, reloads) => Err(RunError::Part("the catalog")),
-        () = watch_sockets(&kubelet, nudge) => Err(RunError::Part("the watch")),
+        name = end_signal(ends) => { tracing::info!("{name}: exiting"); Ok(()) }
+        listed = once => listed,
+        () = supervisor.run(inventory.clone()) => Err(RunError::Part("the supervisor")),
+        () = watcher.run(options.rescan, reloads) => Err(RunError::Part("the inventory watcher")),
+        () = watch_sockets(&kubelet, sockets_changed) => Err(RunError::Part("the socket watch")),
         () = serve_pages(http, pages) => Err(RunError::Part("the HTTP server")),
-        () = hang_ups(hang_up, reload) => Err(RunError::Part("the reload")),
+        () = hang_ups(hang_up, reload) => Err(RunError::Part("the SIGHUP handler")),
     };
     supervisor.stop().await;
     ended
 }
 
-async fn stop_signal(mut terminate: Signal, mut interrupt: Signal) -> &'static str {
+async fn end_signal(signals: [(&'static str, Signal); 3]) -> &'static str {
+    let [(first, mut a), (second, mut b), (third, mut c)] = signals;
     tokio::select! {
-        _ = terminate.recv() => "SIGTERM",
-        _ = interrupt.recv() => "SIGINT",
+        _ = a.recv() => first,
+        _ = b.recv() => second,
+        _ = c.recv() => third,
     }
 }
 
@@ -162,27 +169,26 @@ async fn serve_pages(listener: Option<TcpListener>, pages: Pages) {
     }
 }
 
-/// SIGHUP is the usual word for reading one's files again.
-async fn hang_ups(mut hang_up: Signal, reload: Nudge) {
+async fn hang_ups(mut hang_up: Signal, reload: Notifier) {
     while hang_up.recv().await.is_some() {
-        tracing::info!("SIGHUP: reading the classes again");
-        reload.give();
+        tracing::info!("SIGHUP: reloading the classes");
+        reload.notify();
     }
 }
 
 async fn listen(address: SocketAddr) -> Result<TcpListener, RunError> {
     let failed = |error| RunError::Http { address, error };
-    let listener = http::listen(address).await.map_err(failed)?;
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
-    tracing::info!("metrics and health are at http://{address}");
+    tracing::info!("serving metrics and health at http://{address}");
     Ok(listener)
 }
 
-/// Gives a nudge when the kubelet's socket or one of ours comes or goes.
-/// Without inotify, the servers' own poll has to do.
-async fn watch_sockets(kubelet: &KubeletDir, nudge: Nudge) {
+/// Notifies when the kubelet's socket or one of ours appears or goes away.
+/// Without inotify, the servers fall back to polling.
+async fn watch_sockets(kubelet: &KubeletDir, notifier: Notifier) {
     let directories = vec![kubelet.device_plugins(), kubelet.plugins_registry()];
-    let nudging = |notice: Notice<'_>| {
+    let notify = |notice: Notice<'_>| {
         let relevant = match notice {
             Notice::Anything => true,
             Notice::Name(name) => {
@@ -191,17 +197,17 @@ async fn watch_sockets(kubelet: &KubeletDir, nudge: Nudge) {
             }
         };
         if relevant {
-            nudge.give();
+            notifier.notify();
         }
     };
     loop {
         let ended = match DirWatch::new(directories.clone(), Interest::Names) {
-            Ok(watch) => watch.run(nudging).await,
+            Ok(watch) => watch.run(notify).await,
             Err(error) => Err(error),
         };
         if let Err(error) = ended {
             tracing::error!(
-                "{} can't be watched, only polled: {error}",
+                "cannot watch {}, polling instead: {error}",
                 kubelet.root().display()
             );
         }
@@ -209,25 +215,37 @@ async fn watch_sockets(kubelet: &KubeletDir, nudge: Nudge) {
     }
 }
 
-/// Waits until a kubelet listens to every resource.
-async fn heard(pages: Pages, patience: Duration) -> Result<(), RunError> {
-    let end = Instant::now() + patience;
-    loop {
-        let unheard = {
-            let inventory = pages.inventory.borrow();
-            if inventory.is_empty() {
-                return Err(RunError::Nothing);
+/// Waits until a kubelet has a stream for every resource.
+async fn listed(
+    mut inventory: watch::Receiver<Inventory>,
+    streams: &Streams,
+    limit: Duration,
+) -> Result<(), RunError> {
+    let mut changes = streams.subscribe();
+    let all = async {
+        loop {
+            changes.mark_unchanged();
+            let missing = {
+                let inventory = inventory.borrow_and_update();
+                if inventory.is_empty() {
+                    return Err(RunError::Nothing);
+                }
+                streams.missing(&inventory)
+            };
+            if missing.is_empty() {
+                return Ok(());
             }
-            pages.metrics.unheard(&inventory)
-        };
-        if unheard.is_empty() {
-            return Ok(());
+            tokio::select! {
+                _ = inventory.changed() => {}
+                _ = changes.changed() => {}
+            }
         }
-        if Instant::now() >= end {
-            let names: Vec<String> = unheard.iter().map(ToString::to_string).collect();
-            let names = names.join(", ");
-            return Err(RunError::Unheard { names, patience });
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    if let Ok(listed) = tokio::time::timeout(limit, all).await {
+        return listed;
     }
+    let missing = streams.missing(&inventory.borrow());
+    let names: Vec<&str> = missing.iter().map(|name| name.as_str()).collect();
+    let names = names.join(", ");
+    Err(RunError::Unlisted { names, limit })
 }

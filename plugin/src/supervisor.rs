@@ -9,12 +9,11 @@ use device_class::name::ResourceName;
 use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 
-use crate::api::deviceplugin::DevicePluginOptions;
 use crate::catalog::{Inventory, Resource};
-use crate::metrics::Metrics;
-use crate::nudge::Nudged;
+use crate::notify::Notified;
 use crate::server::{self, Context, ServeError};
 use crate::service::options;
+use kubelet_api::deviceplugin::DevicePluginOptions;
 
 /// How long servers may take to end, altogether.
 const END: Duration = Duration::from_millis(700);
@@ -25,9 +24,8 @@ const RESTART: Duration = Duration::from_secs(1);
 type Serving = Pin<Box<dyn Future<Output = Result<(), ServeError>> + Send>>;
 
 /// All servers of this process.
-pub struct Supervisor {
+pub(crate) struct Supervisor {
     serve: Box<dyn Fn(watch::Receiver<Arc<Resource>>) -> Serving>,
-    metrics: Arc<Metrics>,
     running: BTreeMap<ResourceName, Running>,
     servers: JoinSet<Result<(), ServeError>>,
     /// Those that are to start again.
@@ -43,23 +41,22 @@ struct Running {
 }
 
 impl Supervisor {
-    /// No server yet. `nudge` changes when something happens in the kubelet's
-    /// directory.
-    pub fn new(context: Context, nudge: Nudged) -> Self {
-        let metrics = Arc::clone(&context.metrics);
+    /// No server yet. `socket_changes` notifies of changes in the
+    /// kubelet's directory.
+    pub(crate) fn new(context: Context, socket_changes: Notified) -> Self {
         let serve = move |resource| -> Serving {
-            Box::pin(server::serve(resource, context.clone(), nudge.clone()))
+            Box::pin(server::serve(
+                resource,
+                context.clone(),
+                socket_changes.clone(),
+            ))
         };
-        Supervisor::with(serve, metrics)
+        Supervisor::with(serve)
     }
 
-    fn with(
-        serve: impl Fn(watch::Receiver<Arc<Resource>>) -> Serving + 'static,
-        metrics: Arc<Metrics>,
-    ) -> Self {
+    fn with(serve: impl Fn(watch::Receiver<Arc<Resource>>) -> Serving + 'static) -> Self {
         Supervisor {
             serve: Box::new(serve),
-            metrics,
             running: BTreeMap::new(),
             servers: JoinSet::new(),
             failed: BTreeSet::new(),
@@ -67,7 +64,7 @@ impl Supervisor {
     }
 
     /// Serves what `inventory` holds, until its sender is dropped.
-    pub async fn run(&mut self, mut inventory: watch::Receiver<Inventory>) {
+    pub(crate) async fn run(&mut self, mut inventory: watch::Receiver<Inventory>) {
         loop {
             let wanted = inventory.borrow_and_update().clone();
             self.adjust(&wanted);
@@ -79,7 +76,7 @@ impl Supervisor {
     }
 
     /// Ends all servers: their streams end, their sockets go.
-    pub async fn stop(&mut self) {
+    pub(crate) async fn stop(&mut self) {
         self.running.clear();
         let all = async { while self.servers.join_next().await.is_some() {} };
         if tokio::time::timeout(END, all).await.is_err() {
@@ -98,7 +95,6 @@ impl Supervisor {
             let stays = wanted.contains_key(name);
             if !stays {
                 tracing::info!("{name}: withdrawn, no device is left");
-                self.metrics.withdrawn(name);
             }
             stays
         });
@@ -195,7 +191,7 @@ mod tests {
                 }
             })
         };
-        let mut supervisor = Supervisor::with(serve, Arc::default());
+        let mut supervisor = Supervisor::with(serve);
         let npus = Arc::new(resource(vec![device("a")]));
         let (_inventory, receiver) = watch::channel(Inventory::from([(npus.name.clone(), npus)]));
         let last = async {

@@ -9,7 +9,7 @@ use super::resource::Resource;
 
 /// One difference of one device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change<'a> {
+pub(crate) enum Change<'a> {
     /// It was not there before.
     Appeared(&'a DeviceId, &'a Health),
     /// It is not there any more.
@@ -35,7 +35,7 @@ impl fmt::Display for Change<'_> {
 }
 
 /// What is different in `after`.
-pub fn changes<'a>(before: &'a Resource, after: &'a Resource) -> Vec<Change<'a>> {
+pub(crate) fn changes<'a>(before: &'a Resource, after: &'a Resource) -> Vec<Change<'a>> {
     let now = after.devices().iter().filter_map(|device| {
         let id = &device.id;
         let Some(position) = before.position(id.as_str()) else {

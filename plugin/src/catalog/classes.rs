@@ -7,13 +7,13 @@ use device_class::strict_toml::FileError;
 
 /// The classes that can be used, and what keeps others from being used.
 #[derive(Debug, Default)]
-pub struct Classes {
+pub(crate) struct Classes {
     /// Sorted by name.
-    pub usable: Vec<DeviceClass>,
+    pub(crate) usable: Vec<DeviceClass>,
     /// The files as they were read.
-    pub sources: Vec<ClassSource>,
+    pub(crate) sources: Vec<ClassSource>,
     /// One for each file that can't be used.
-    pub errors: Vec<FileError>,
+    pub(crate) errors: Vec<FileError>,
 }
 
 impl Classes {
@@ -23,7 +23,7 @@ impl Classes {
     ///
     /// # Errors
     /// A directory can't be read, so that it is not known which files count.
-    pub fn load(config: &Config) -> Result<Self, FileError> {
+    pub(crate) fn load(config: &Config) -> Result<Self, FileError> {
         let mut classes = Classes::default();
         for source in load::each_source(&config.classes)? {
             match source.and_then(|source| classes.add(source, config)) {

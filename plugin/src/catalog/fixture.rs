@@ -33,7 +33,7 @@ pub(crate) fn device(id: &str) -> AdvertisedDevice {
         group: None,
         share_of: None,
         env: [].into(),
-        grants: Arc::default(),
+        engine: Arc::default(),
         preparation: None,
     }
 }

@@ -3,28 +3,29 @@
 
 mod changes;
 mod classes;
+mod engine_devices;
 #[cfg(test)]
 pub(crate) mod fixture;
-mod grants;
-mod keeper;
-mod patience;
+mod grace_period;
+mod inventory_watcher;
+mod message_budget;
 mod resource;
-mod room;
 mod scan;
-mod settle;
+mod slow_scan;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use device_class::name::ResourceName;
 
-pub use changes::{Change, changes};
-pub use classes::Classes;
-pub use grants::Grants;
-pub use keeper::{Keeper, Source};
-pub use resource::{AdvertisedDevice, Resource, Terms};
-pub use scan::{Memory, Scan, scan};
-pub use settle::Settle;
+pub(crate) use changes::changes;
+pub(crate) use classes::Classes;
+pub(crate) use grace_period::GracePeriod;
+pub(crate) use inventory_watcher::{InventoryWatcher, Source};
+#[cfg(test)]
+pub(crate) use resource::Terms;
+pub(crate) use resource::{AdvertisedDevice, Resource};
+pub(crate) use scan::{Memory, Scan, scan};
 
 /// All resources of the host.
-pub type Inventory = BTreeMap<ResourceName, Arc<Resource>>;
+pub(crate) type Inventory = BTreeMap<ResourceName, Arc<Resource>>;

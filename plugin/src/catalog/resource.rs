@@ -9,17 +9,17 @@ use device_class::discover::Health;
 use device_class::name::{ClassName, DeviceId, EnvName, ResourceName};
 use device_class::prepare::Preparation;
 
-use super::grants::Grants;
-use crate::api::deviceplugin::{Device, DeviceSpec, ListAndWatchResponse, NumaNode, TopologyInfo};
-use crate::api::{HEALTHY, UNHEALTHY};
+use super::engine_devices::EngineDevices;
+use kubelet_api::deviceplugin::{Device, DeviceSpec, ListAndWatchResponse, NumaNode, TopologyInfo};
+use kubelet_api::{HEALTHY, UNHEALTHY};
 
 /// One extended resource of the node, and all its devices.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Resource {
+pub(crate) struct Resource {
     /// The resource's name.
-    pub name: ResourceName,
+    pub(crate) name: ResourceName,
     /// What the class says of all its devices.
-    pub terms: Arc<Terms>,
+    pub(crate) terms: Arc<Terms>,
     devices: Vec<AdvertisedDevice>,
     /// Positions in `devices`, sorted by id.
     by_id: Vec<u32>,
@@ -27,26 +27,26 @@ pub struct Resource {
 
 /// What a class says of all its devices together.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Terms {
+pub(crate) struct Terms {
     /// The class.
-    pub class: ClassName,
+    pub(crate) class: ClassName,
     /// The variable by which a container of that class asks for devices.
-    pub request_env: EnvName,
+    pub(crate) request_env: EnvName,
     /// The variable that tells a container how many shares it has.
-    pub count_env: Option<EnvName>,
+    pub(crate) count_env: Option<EnvName>,
     /// The most shares that one container may have; `None`: any number.
-    pub at_most: Option<u16>,
+    pub(crate) at_most: Option<u16>,
     /// Whether devices are prepared before each start of a container.
-    pub pre_start: bool,
+    pub(crate) pre_start: bool,
     /// Which devices go well together.
-    pub prefer: Preference,
+    pub(crate) prefer: Preference,
     /// The nodes that an engine is told of with any device.
-    pub control_nodes: Vec<DeviceSpec>,
+    pub(crate) control_nodes: Vec<DeviceSpec>,
 }
 
 impl Terms {
     /// Those of a class, with its control nodes as the host has them.
-    pub fn of(class: &DeviceClass, control_nodes: Vec<DeviceSpec>) -> Self {
+    pub(crate) fn of(class: &DeviceClass, control_nodes: Vec<DeviceSpec>) -> Self {
         let sharing = class.spec.sharing.as_ref();
         let prepare = class.spec.prepare.as_ref();
         Terms {
@@ -65,29 +65,33 @@ impl Terms {
 
 /// One device as the kubelet is told of it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct AdvertisedDevice {
+pub(crate) struct AdvertisedDevice {
     /// What the kubelet and a request call it.
-    pub id: DeviceId,
+    pub(crate) id: DeviceId,
     /// Whether it may be allocated.
-    pub health: Health,
+    pub(crate) health: Health,
     /// The NUMA node that it is on.
-    pub numa: Option<u32>,
+    pub(crate) numa: Option<u32>,
     /// Devices with the same group belong together.
-    pub group: Option<String>,
+    pub(crate) group: Option<String>,
     /// The hardware that it is a share of; `None` where it is all of it.
-    pub share_of: Option<DeviceId>,
+    pub(crate) share_of: Option<DeviceId>,
     /// The variables that a container gets with it.
-    pub env: BTreeMap<EnvName, String>,
+    pub(crate) env: BTreeMap<EnvName, String>,
     /// What an engine is told of it.
-    pub grants: Arc<Grants>,
+    pub(crate) engine: Arc<EngineDevices>,
     /// What is run before each start of a container that has it.
-    pub preparation: Option<Arc<Preparation>>,
+    pub(crate) preparation: Option<Arc<Preparation>>,
 }
 
 impl Resource {
     /// A resource with its devices, in the order in which people count them.
     /// Ids are unique, as discovery makes them.
-    pub fn new(name: ResourceName, terms: Arc<Terms>, devices: Vec<AdvertisedDevice>) -> Self {
+    pub(crate) fn new(
+        name: ResourceName,
+        terms: Arc<Terms>,
+        devices: Vec<AdvertisedDevice>,
+    ) -> Self {
         let mut by_id: Vec<u32> = (0..).take(devices.len()).collect();
         by_id.sort_by(|a, b| devices[*a as usize].id.cmp(&devices[*b as usize].id));
         Resource {
@@ -99,19 +103,19 @@ impl Resource {
     }
 
     /// The devices, in the order in which people count them.
-    pub fn devices(&self) -> &[AdvertisedDevice] {
+    pub(crate) fn devices(&self) -> &[AdvertisedDevice] {
         &self.devices
     }
 
     /// The place of a device in [`Resource::devices`].
-    pub fn position(&self, id: &str) -> Option<usize> {
+    pub(crate) fn position(&self, id: &str) -> Option<usize> {
         let id_at = |at: &u32| self.devices[*at as usize].id.as_str();
         let found = self.by_id.binary_search_by(|at| id_at(at).cmp(id)).ok()?;
         Some(self.by_id[found] as usize)
     }
 
     /// Whether [`Resource::list`] gives the same for both.
-    pub fn lists_the_same(&self, other: &Resource) -> bool {
+    pub(crate) fn lists_the_same(&self, other: &Resource) -> bool {
         let listed = |device: &AdvertisedDevice| (device.is_healthy(), device.numa);
         self.devices.len() == other.devices.len()
             && self
@@ -122,7 +126,7 @@ impl Resource {
     }
 
     /// The message for ListAndWatch.
-    pub fn list(&self) -> ListAndWatchResponse {
+    pub(crate) fn list(&self) -> ListAndWatchResponse {
         ListAndWatchResponse {
             devices: self.devices.iter().map(AdvertisedDevice::message).collect(),
         }
@@ -131,12 +135,12 @@ impl Resource {
 
 impl AdvertisedDevice {
     /// The hardware behind it.
-    pub fn hardware(&self) -> &DeviceId {
+    pub(crate) fn hardware(&self) -> &DeviceId {
         self.share_of.as_ref().unwrap_or(&self.id)
     }
 
     /// Whether it may be allocated.
-    pub fn is_healthy(&self) -> bool {
+    pub(crate) fn is_healthy(&self) -> bool {
         matches!(self.health, Health::Healthy)
     }
 

@@ -11,22 +11,22 @@ use device_class::name::{ClassName, ResourceName};
 use device_class::prepare::Preparation;
 
 use super::Inventory;
-use super::grants::{Grants, control_nodes};
+use super::engine_devices::{EngineDevices, control_nodes};
+use super::message_budget::MessageBudget;
 use super::resource::{AdvertisedDevice, Resource, Terms};
-use super::room::Room;
-use crate::api::MAX_MESSAGE;
+use kubelet_api::MAX_MESSAGE;
 
 /// What one look at the host gave.
 #[derive(Debug, Default)]
-pub struct Scan {
+pub(crate) struct Scan {
     /// The resources and their devices.
-    pub inventory: Inventory,
+    pub(crate) inventory: Inventory,
     /// What was left out, and why: a line each.
-    pub warnings: Vec<String>,
+    pub(crate) warnings: Vec<String>,
 }
 
 /// What earlier looks saw of each class's devices.
-pub type Memory = BTreeMap<ClassName, HealthMemory>;
+pub(crate) type Memory = BTreeMap<ClassName, HealthMemory>;
 
 /// Looks for the devices of every class. A resource belongs to the first class
 /// that has a device of it: two classes can't share one, since a container
@@ -35,7 +35,7 @@ pub type Memory = BTreeMap<ClassName, HealthMemory>;
 ///
 /// `memory` holds what earlier looks saw, for the health that one look can't
 /// tell; `now` is when this one is taken.
-pub fn scan(
+pub(crate) fn scan(
     classes: &[DeviceClass],
     host: &dyn HostView,
     memory: &mut Memory,
@@ -115,7 +115,7 @@ fn refuse_all(devices: &mut [Device], reason: &str) {
 struct Found {
     terms: Arc<Terms>,
     devices: Vec<AdvertisedDevice>,
-    room: Room,
+    budget: MessageBudget,
     /// As many more do not fit into the kubelet's list.
     left_out: usize,
 }
@@ -125,7 +125,7 @@ impl Found {
         Found {
             terms,
             devices: Vec::new(),
-            room: Room::new(),
+            budget: MessageBudget::new(),
             left_out: 0,
         }
     }
@@ -138,7 +138,7 @@ impl Found {
             return;
         }
         for share in advertised(device, class, preparation) {
-            if self.left_out == 0 && self.room.take(&share) {
+            if self.left_out == 0 && self.budget.reserve(&share) {
                 self.devices.push(share);
             } else {
                 self.left_out += 1;
@@ -154,7 +154,7 @@ fn advertised(
     preparation: Option<Arc<Preparation>>,
 ) -> Vec<AdvertisedDevice> {
     let shared = device.replicas.is_some();
-    let grants = Arc::new(Grants::of(&device, class));
+    let engine = Arc::new(EngineDevices::of(&device, class));
     let share = |id| AdvertisedDevice {
         id,
         health: device.health.clone(),
@@ -162,7 +162,7 @@ fn advertised(
         group: device.group.clone(),
         share_of: shared.then(|| device.id.clone()),
         env: device.env.clone(),
-        grants: Arc::clone(&grants),
+        engine: Arc::clone(&engine),
         preparation: preparation.clone(),
     };
     device.offered_ids().into_iter().map(share).collect()

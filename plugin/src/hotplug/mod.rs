@@ -15,26 +15,30 @@ use device_class::template::Attributes;
 use tokio::task::JoinHandle;
 
 use crate::dir_watch::{DirWatch, Interest};
-use crate::nudge::Nudge;
+use crate::notify::Notifier;
 use uevent::Uevents;
 
 /// After so long, what could not be watched is tried again.
 const RETRY: Duration = Duration::from_secs(300);
 
-/// Somebody who gives a nudge when something happens, in a task that ends when
+/// Somebody who gives a notifier when something happens, in a task that ends when
 /// this is dropped. What can't be watched is said in the log and tried again;
 /// until then rescans have to do.
 #[derive(Debug)]
-pub struct Watching(JoinHandle<()>);
+pub(crate) struct Watching(JoinHandle<()>);
 
 impl Watching {
     /// Watches directories.
-    pub fn directories(directories: &BTreeSet<PathBuf>, interest: Interest, nudge: Nudge) -> Self {
+    pub(crate) fn directories(
+        directories: &BTreeSet<PathBuf>,
+        interest: Interest,
+        notifier: Notifier,
+    ) -> Self {
         let directories: Vec<PathBuf> = directories.iter().cloned().collect();
         Watching(tokio::spawn(async move {
             loop {
                 let ended = match DirWatch::new(directories.clone(), interest) {
-                    Ok(watch) => watch.run(|_| nudge.give()).await,
+                    Ok(watch) => watch.run(|_| notifier.notify()).await,
                     Err(error) => Err(error),
                 };
                 pause("inotify failed", ended).await;
@@ -43,11 +47,11 @@ impl Watching {
     }
 
     /// Listens to the kernel.
-    pub fn uevents(nudge: Nudge) -> Self {
+    pub(crate) fn uevents(notifier: Notifier) -> Self {
         Watching(tokio::spawn(async move {
             loop {
                 let ended = match Uevents::new() {
-                    Ok(uevents) => uevents.run(&nudge).await,
+                    Ok(uevents) => uevents.run(&notifier).await,
                     Err(error) => Err(error),
                 };
                 pause("no uevents", ended).await;
@@ -72,7 +76,7 @@ impl Drop for Watching {
 
 /// The directories in which candidates of the classes appear. /proc and /sys
 /// are not among them: the kernel's own changes give no word there (inotify(7)).
-pub fn directories(classes: &[DeviceClass], host_root: &Path) -> BTreeSet<PathBuf> {
+pub(crate) fn directories(classes: &[DeviceClass], host_root: &Path) -> BTreeSet<PathBuf> {
     let sources = classes.iter().flat_map(|class| &class.spec.discover);
     let paths = sources
         .filter_map(|source| source.path.as_ref())

@@ -10,7 +10,7 @@ use nix::sys::socket::{
 };
 use tokio::net::UnixDatagram;
 
-use crate::nudge::Nudge;
+use crate::notify::Notifier;
 
 /// The multicast group of the kernel's own messages; udev's are in another.
 const KERNEL_GROUP: u32 = 1;
@@ -40,18 +40,20 @@ impl Uevents {
         Ok(Uevents(UnixDatagram::from_std(socket.into())?))
     }
 
-    /// Gives a nudge for every message that may be about an accelerator.
+    /// Gives a notifier for every message that may be about an accelerator.
     ///
     /// # Errors
     /// The socket broke.
-    pub(super) async fn run(self, nudge: &Nudge) -> io::Result<()> {
+    pub(super) async fn run(self, notifier: &Notifier) -> io::Result<()> {
         let mut buffer = [0; LONGEST];
         loop {
             match self.0.recv(&mut buffer).await {
-                Ok(length) if is_relevant(&buffer[..length]) => nudge.give(),
+                Ok(length) if is_relevant(&buffer[..length]) => notifier.notify(),
                 Ok(_) => {}
                 // Messages were lost: look again.
-                Err(error) if error.raw_os_error() == Some(Errno::ENOBUFS as i32) => nudge.give(),
+                Err(error) if error.raw_os_error() == Some(Errno::ENOBUFS as i32) => {
+                    notifier.notify()
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -99,9 +101,9 @@ mod tests {
     async fn the_kernel_lets_us_listen() {
         match Uevents::new() {
             Ok(uevents) => {
-                let (nudge, _nudged) = Nudge::new();
+                let (notifier, _notified) = Notifier::new();
                 let moment = std::time::Duration::from_millis(10);
-                let ended = tokio::time::timeout(moment, uevents.run(&nudge)).await;
+                let ended = tokio::time::timeout(moment, uevents.run(&notifier)).await;
                 assert!(ended.is_err(), "{ended:?}");
             }
             Err(error) => {

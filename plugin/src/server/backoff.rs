@@ -7,7 +7,7 @@ use std::time::Duration;
 /// the resources of a node, and the nodes of a cluster, should not all knock
 /// at the same moment.
 #[derive(Debug, Clone)]
-pub struct Backoff {
+pub(crate) struct Backoff {
     first: Duration,
     longest: Duration,
     failures: u32,
@@ -16,7 +16,7 @@ pub struct Backoff {
 
 impl Backoff {
     /// From `first` to `longest`.
-    pub fn new(first: Duration, longest: Duration) -> Self {
+    pub(crate) fn new(first: Duration, longest: Duration) -> Self {
         Backoff {
             first,
             longest,
@@ -26,7 +26,7 @@ impl Backoff {
     }
 
     /// The wait after one more failure.
-    pub fn next_wait(&mut self) -> Duration {
+    pub(crate) fn next_wait(&mut self) -> Duration {
         let doubled = self.first.saturating_mul(1 << self.failures.min(16));
         self.failures = self.failures.saturating_add(1);
         let jitter = self.random.hash_one(self.failures) % 256;
@@ -35,7 +35,7 @@ impl Backoff {
     }
 
     /// It worked: the next failure is a first one.
-    pub fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.failures = 0;
     }
 }

@@ -21,9 +21,9 @@ use tokio::time::Instant;
 
 use super::socket::{Presence, Socket, SocketId};
 use super::{Backoff, Context, RegisterBy, Timing, register};
-use crate::api::deviceplugin::DevicePluginOptions;
 use crate::kubelet_dir::socket_name;
-use crate::nudge::Nudged;
+use crate::notify::Notified;
+use kubelet_api::deviceplugin::DevicePluginOptions;
 
 /// The first wait after a failure: a socket that has just been made may need
 /// a moment until its owner listens.
@@ -43,7 +43,7 @@ pub(super) struct Lifecycle {
     registered: Option<(SocketId, Instant)>,
     listener: watch::Sender<Option<Arc<UnixListener>>>,
     listening: watch::Receiver<usize>,
-    nudge: Nudged,
+    socket_changes: Notified,
     backoff: Backoff,
     said: Option<(String, Instant)>,
 }
@@ -96,7 +96,7 @@ impl Lifecycle {
         context: Context,
         listener: watch::Sender<Option<Arc<UnixListener>>>,
         listening: watch::Receiver<usize>,
-        nudge: Nudged,
+        socket_changes: Notified,
     ) -> Self {
         Lifecycle {
             socket_name: socket_name(&resource),
@@ -106,7 +106,7 @@ impl Lifecycle {
             registered: None,
             listener,
             listening,
-            nudge,
+            socket_changes,
             backoff: Backoff::new(FIRST_RETRY, context.timing.retry),
             context,
             said: None,
@@ -126,7 +126,7 @@ impl Lifecycle {
 
     fn situation(&mut self) -> Situation {
         // What is seen now need not wake us again.
-        self.nudge.forget();
+        self.socket_changes.clear();
         Situation {
             socket: self.socket.as_ref().map(Socket::presence),
             kubelet: match self.context.register_by {
@@ -190,7 +190,7 @@ impl Lifecycle {
         let (resource, patience) = (self.resource.clone(), self.context.timing.register);
         let asking = register(&at, &self.socket_name, &resource, self.options, patience);
         let overtaken = overtaken(
-            self.nudge.clone(),
+            self.socket_changes.clone(),
             self.socket.as_ref(),
             (&at, kubelet),
             self.context.timing.poll,
@@ -222,13 +222,13 @@ impl Lifecycle {
     /// Waits after a failure. News from the kubelet's directory end the wait.
     async fn pause(&mut self) {
         let wait = self.backoff.next_wait();
-        let _ = tokio::time::timeout(wait, self.nudge.wait()).await;
+        let _ = tokio::time::timeout(wait, self.socket_changes.wait()).await;
     }
 
     async fn wait(&mut self, longest: Duration) {
         tokio::select! {
             () = tokio::time::sleep(longest) => {}
-            () = self.nudge.wait() => {}
+            () = self.socket_changes.wait() => {}
             Ok(()) = self.listening.changed() => {}
         }
     }
@@ -249,7 +249,7 @@ impl Lifecycle {
 /// Waits until a registration under way is for nothing: our socket is gone, or
 /// the kubelet that was asked.
 async fn overtaken(
-    mut nudge: Nudged,
+    mut socket_changes: Notified,
     socket: Option<&Socket>,
     (path, kubelet): (&Path, SocketId),
     poll: Duration,
@@ -259,7 +259,7 @@ async fn overtaken(
         if !ours || SocketId::at(path) != Some(kubelet) {
             return;
         }
-        let _ = tokio::time::timeout(poll, nudge.wait()).await;
+        let _ = tokio::time::timeout(poll, socket_changes.wait()).await;
     }
 }
 

@@ -16,40 +16,41 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 
-pub use backoff::Backoff;
-pub use register::{RegisterError, register};
-pub use socket::{Presence, Socket, SocketId, is_served, remove_stale};
+use backoff::Backoff;
+use register::register;
+pub(crate) use socket::remove_stale;
 
-use crate::api::deviceplugin::device_plugin_server::DevicePluginServer;
-use crate::api::pluginregistration::registration_server::RegistrationServer;
 use crate::catalog::Resource;
 use crate::kubelet_dir::KubeletDir;
 use crate::metrics::Metrics;
-use crate::nudge::Nudged;
-use crate::service::{PluginInfoService, Preparer, Service, StreamCount, options};
+use crate::notify::Notified;
+use crate::service::{PluginInfoService, Preparer, Service, Streams, options};
+use kubelet_api::deviceplugin::device_plugin_server::DevicePluginServer;
+use kubelet_api::pluginregistration::registration_server::RegistrationServer;
 use lifecycle::Lifecycle;
 
-/// How the kubelet learns of us.
+/// How resources are registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RegisterBy {
-    /// We tell it, at kubelet.sock.
+    /// By a call to kubelet.sock.
     Kubelet,
-    /// It finds our socket in `plugins_registry`, and asks.
+    /// By the kubelet's plugin watcher, which finds sockets in
+    /// `plugins_registry`.
     Watcher,
 }
 
 /// How long a server waits for what.
 #[derive(Debug, Clone, Copy)]
-pub struct Timing {
+pub(crate) struct Timing {
     /// For the kubelet's answer to Register. It dials back for up to 10 s.
-    pub register: Duration,
+    pub(crate) register: Duration,
     /// For the next look at the sockets, should no event tell of a change.
-    pub poll: Duration,
+    pub(crate) poll: Duration,
     /// For ListAndWatch after a registration, before the kubelet is taken to
     /// have lost us.
-    pub listen: Duration,
+    pub(crate) listen: Duration,
     /// The longest wait between two tries.
-    pub retry: Duration,
+    pub(crate) retry: Duration,
 }
 
 impl Default for Timing {
@@ -65,22 +66,24 @@ impl Default for Timing {
 
 /// What all servers have in common.
 #[derive(Debug, Clone)]
-pub struct Context {
+pub(crate) struct Context {
     /// The kubelet's directory.
-    pub kubelet: KubeletDir,
+    pub(crate) kubelet: KubeletDir,
     /// How the kubelet learns of us.
-    pub register_by: RegisterBy,
+    pub(crate) register_by: RegisterBy,
     /// How long to wait for what.
-    pub timing: Timing,
+    pub(crate) timing: Timing,
     /// Who prepares devices.
-    pub preparer: Arc<Preparer>,
-    /// Where things are counted.
-    pub metrics: Arc<Metrics>,
+    pub(crate) preparer: Arc<Preparer>,
+    /// Where events are counted.
+    pub(crate) metrics: Metrics,
+    /// The open streams of all servers.
+    pub(crate) streams: Streams,
 }
 
 /// Why a server ended although its resource is there.
 #[derive(Debug, thiserror::Error)]
-pub enum ServeError {
+pub(crate) enum ServeError {
     /// The gRPC server gave up.
     #[error("the gRPC server ended: {0}")]
     Server(#[from] tonic::transport::Error),
@@ -90,24 +93,26 @@ pub enum ServeError {
 }
 
 /// Serves and registers one resource until the channel's sender is dropped.
-/// `nudge` tells of news in the kubelet's directory.
+/// `socket_changes` notifies of
+/// changes in the kubelet's directory.
 ///
 /// # Errors
 /// A part of the server failed. The caller starts it again.
-pub async fn serve(
+pub(crate) async fn serve(
     resource: watch::Receiver<Arc<Resource>>,
     context: Context,
-    nudge: Nudged,
+    socket_changes: Notified,
 ) -> Result<(), ServeError> {
     let name = resource.borrow().name.clone();
     let options = options(&resource.borrow());
-    let streams = StreamCount::new(name.clone(), Arc::clone(&context.metrics));
+    context.metrics.serving(&name);
+    let streams = context.streams.of(name.clone());
     let listening = streams.subscribe();
     let service = Service::new(
         resource.clone(),
         streams,
         Arc::clone(&context.preparer),
-        Arc::clone(&context.metrics),
+        context.metrics.clone(),
     );
     let service = DevicePluginServer::new(service);
     let (connections, incoming) = mpsc::channel::<UnixStream>(16);
@@ -122,7 +127,13 @@ pub async fn serve(
         )))
         .serve_with_incoming_shutdown(incoming, withdrawn(resource.clone()));
     tokio::pin!(serving);
-    let lifecycle = Lifecycle::new((name, options), context, listener, listening, nudge);
+    let lifecycle = Lifecycle::new(
+        (name, options),
+        context,
+        listener,
+        listening,
+        socket_changes,
+    );
     tokio::select! {
         // First, so that a withdrawal is seen as what it is.
         biased;

@@ -6,16 +6,16 @@ use std::time::Duration;
 use device_class::name::ResourceName;
 use tonic::transport::Endpoint;
 
-use crate::api::VERSION;
-use crate::api::deviceplugin::registration_client::RegistrationClient;
-use crate::api::deviceplugin::{DevicePluginOptions, RegisterRequest};
+use kubelet_api::VERSION;
+use kubelet_api::deviceplugin::registration_client::RegistrationClient;
+use kubelet_api::deviceplugin::{DevicePluginOptions, RegisterRequest};
 
 /// As much of the kubelet's own words is quoted, in characters.
 const MAX_QUOTE: usize = 300;
 
 /// Why the kubelet does not know us.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RegisterError {
+pub(crate) enum RegisterError {
     /// Nobody serves its socket.
     #[error("can't reach the kubelet at {path}: {reason}")]
     Unreachable {
@@ -37,7 +37,7 @@ pub enum RegisterError {
 ///
 /// # Errors
 /// The kubelet can't be reached, refuses, or does not answer in `patience`.
-pub async fn register(
+pub(crate) async fn register(
     kubelet_socket: &Path,
     socket: &str,
     resource: &ResourceName,

@@ -19,7 +19,7 @@ const TEMPORARY_PREFIX: &str = ".boathook-";
 /// where the file system uses the inode again. One that is given another label,
 /// owner or mode stays the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SocketId {
+pub(crate) struct SocketId {
     device: u64,
     inode: u64,
     made: Made,
@@ -36,7 +36,7 @@ enum Made {
 impl SocketId {
     /// The socket at `path`; `None` where there is none, whatever else may be
     /// there.
-    pub fn at(path: &Path) -> Option<Self> {
+    pub(crate) fn at(path: &Path) -> Option<Self> {
         let found = fs::symlink_metadata(path)
             .ok()
             .filter(|f| f.file_type().is_socket())?;
@@ -61,7 +61,7 @@ impl Made {
 
 /// What is at the path of a socket of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Presence {
+pub(crate) enum Presence {
     /// The socket that we serve.
     Ours,
     /// Nothing, or a socket that nobody serves.
@@ -72,7 +72,7 @@ pub enum Presence {
 
 /// A listening socket whose file goes when this does.
 #[derive(Debug)]
-pub struct Socket {
+pub(crate) struct Socket {
     path: PathBuf,
     id: SocketId,
     listener: Arc<UnixListener>,
@@ -86,7 +86,7 @@ impl Socket {
     /// # Errors
     /// The directory is absent or not ours to write in, or there is something
     /// at `path` that is no socket.
-    pub fn bind(path: PathBuf) -> io::Result<Self> {
+    pub(crate) fn bind(path: PathBuf) -> io::Result<Self> {
         if fs::symlink_metadata(&path).is_ok_and(|found| !found.file_type().is_socket()) {
             return Err(io::Error::new(
                 io::ErrorKind::AlreadyExists,
@@ -107,12 +107,12 @@ impl Socket {
     }
 
     /// What to accept from.
-    pub fn listener(&self) -> Arc<UnixListener> {
+    pub(crate) fn listener(&self) -> Arc<UnixListener> {
         Arc::clone(&self.listener)
     }
 
     /// Who is at our path now.
-    pub fn presence(&self) -> Presence {
+    pub(crate) fn presence(&self) -> Presence {
         match SocketId::at(&self.path) {
             Some(id) if id == self.id => Presence::Ours,
             Some(_) if is_served(&self.path) => Presence::Taken,
@@ -131,7 +131,7 @@ impl Drop for Socket {
 }
 
 /// Whether a process listens at `path`.
-pub fn is_served(path: &Path) -> bool {
+pub(crate) fn is_served(path: &Path) -> bool {
     // Connecting to a Unix socket does not wait: it succeeds at once, or the
     // queue is full (EAGAIN), which only a listener has.
     match UnixStream::connect(path) {
@@ -149,7 +149,7 @@ fn remove(path: &Path) -> io::Result<()> {
 
 /// Removes sockets of ours in `directory` that nobody serves, which a process
 /// left that was killed.
-pub fn remove_stale(directory: &Path) {
+pub(crate) fn remove_stale(directory: &Path) {
     use crate::kubelet_dir::{SOCKET_PREFIX, SOCKET_SUFFIX};
     let Ok(entries) = fs::read_dir(directory) else {
         return;

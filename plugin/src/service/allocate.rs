@@ -9,15 +9,15 @@ use device_class::name::{DeviceId, EnvName, ResourceName};
 use device_class::request::ANNOTATION_PREFIX;
 use tonic::{Code, Status};
 
-use crate::api::deviceplugin::{ContainerAllocateResponse, DeviceSpec};
 use crate::catalog::{AdvertisedDevice, Resource};
+use kubelet_api::deviceplugin::{ContainerAllocateResponse, DeviceSpec};
 
 /// Who asks for CDI devices, in the keys of annotations.
 const CDI_PLUGIN: &str = "boathook";
 
 /// Why devices can't be given.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum AllocateError {
+pub(crate) enum AllocateError {
     /// A container without any id: the kubelet never asks this.
     #[error("{0}: a container asks for no device; leave it out of the request")]
     NoDevice(ResourceName),
@@ -118,7 +118,7 @@ fn all_healthy(resource: &Resource, devices: &[&AdvertisedDevice]) -> Result<(),
 ///
 /// # Errors
 /// A device can't be given, or not so many of them.
-pub fn container(
+pub(crate) fn container(
     resource: &Resource,
     ids: &[String],
 ) -> Result<ContainerAllocateResponse, AllocateError> {
@@ -155,7 +155,7 @@ pub fn container(
 
 /// The nodes of the devices and the control nodes, each once.
 fn nodes(resource: &Resource, devices: &[&AdvertisedDevice]) -> Vec<DeviceSpec> {
-    let own = devices.iter().flat_map(|device| &device.grants.nodes);
+    let own = devices.iter().flat_map(|device| &device.engine.nodes);
     let nodes = own.chain(&resource.terms.control_nodes);
     let mut seen = BTreeSet::new();
     nodes
@@ -168,7 +168,7 @@ fn nodes(resource: &Resource, devices: &[&AdvertisedDevice]) -> Vec<DeviceSpec> 
 /// of CDI reads the annotation; said in `cdi_devices` as well, it would be said
 /// twice.
 fn cdi_annotation(resource: &Resource, devices: &[&AdvertisedDevice]) -> Option<(String, String)> {
-    let names = devices.iter().flat_map(|device| &device.grants.cdi);
+    let names = devices.iter().flat_map(|device| &device.engine.cdi);
     // Shares of one device have one name.
     let mut seen = BTreeSet::new();
     let names: Vec<&str> = names

@@ -12,23 +12,23 @@ use std::time::Instant;
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
-pub use allocate::{AllocateError, container};
-pub use plugin_info::PluginInfoService;
-pub use pre_start::{Fault, PreStartError, Preparer};
-pub use preferred::{PreferredError, preferred};
-pub use streams::{DeviceStream, StreamCount};
+pub(crate) use allocate::{AllocateError, container};
+pub(crate) use plugin_info::PluginInfoService;
+pub(crate) use pre_start::Preparer;
+use preferred::preferred;
+pub(crate) use streams::{DeviceStream, StreamCount, Streams};
 
-use crate::api::deviceplugin::device_plugin_server::DevicePlugin;
-use crate::api::deviceplugin::{
+use crate::catalog::Resource;
+use crate::metrics::Metrics;
+use kubelet_api::deviceplugin::device_plugin_server::DevicePlugin;
+use kubelet_api::deviceplugin::{
     AllocateRequest, AllocateResponse, ContainerPreferredAllocationResponse, DevicePluginOptions,
     Empty, PreStartContainerRequest, PreStartContainerResponse, PreferredAllocationRequest,
     PreferredAllocationResponse,
 };
-use crate::catalog::Resource;
-use crate::metrics::Metrics;
 
 /// What the kubelet may call beyond the necessary.
-pub fn options(resource: &Resource) -> DevicePluginOptions {
+pub(crate) fn options(resource: &Resource) -> DevicePluginOptions {
     DevicePluginOptions {
         pre_start_required: resource.terms.pre_start,
         get_preferred_allocation_available: true,
@@ -37,21 +37,21 @@ pub fn options(resource: &Resource) -> DevicePluginOptions {
 
 /// Answers for one resource, with what its channel holds at that moment.
 #[derive(Debug, Clone)]
-pub struct Service {
+pub(crate) struct Service {
     resource: watch::Receiver<Arc<Resource>>,
     streams: StreamCount,
     preparer: Arc<Preparer>,
-    metrics: Arc<Metrics>,
+    metrics: Metrics,
 }
 
 impl Service {
     /// A service whose streams end when the channel's sender is dropped, and
     /// are counted in `streams`.
-    pub fn new(
+    pub(crate) fn new(
         resource: watch::Receiver<Arc<Resource>>,
         streams: StreamCount,
         preparer: Arc<Preparer>,
-        metrics: Arc<Metrics>,
+        metrics: Metrics,
     ) -> Self {
         Service {
             resource,

@@ -4,21 +4,21 @@
 use device_class::name::ResourceName;
 use tonic::{Request, Response, Status};
 
-use crate::api::pluginregistration::registration_server::Registration;
-use crate::api::pluginregistration::{
+use kubelet_api::pluginregistration::registration_server::Registration;
+use kubelet_api::pluginregistration::{
     InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
 };
-use crate::api::{PLUGIN_TYPE, VERSION};
+use kubelet_api::{PLUGIN_TYPE, VERSION};
 
 /// Answers for one resource.
 #[derive(Debug, Clone)]
-pub struct PluginInfoService {
+pub(crate) struct PluginInfoService {
     resource: ResourceName,
 }
 
 impl PluginInfoService {
     /// The answers for `resource`.
-    pub fn new(resource: ResourceName) -> Self {
+    pub(crate) fn new(resource: ResourceName) -> Self {
         PluginInfoService { resource }
     }
 }

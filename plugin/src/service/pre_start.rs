@@ -22,7 +22,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(28);
 
 /// Why a container can't be started yet.
 #[derive(Debug, thiserror::Error)]
-pub enum PreStartError {
+pub(crate) enum PreStartError {
     /// The ids are not those of devices.
     #[error(transparent)]
     Devices(#[from] AllocateError),
@@ -40,7 +40,7 @@ pub enum PreStartError {
 
 /// Why a device is not prepared.
 #[derive(Debug, thiserror::Error)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// The program did not do it.
     #[error(transparent)]
     Program(#[from] PrepareError),
@@ -80,14 +80,14 @@ type Turn = Arc<tokio::sync::Mutex<()>>;
 
 /// Prepares devices of all resources, each by one program at a time.
 #[derive(Debug)]
-pub struct Preparer {
+pub(crate) struct Preparer {
     host_root: PathBuf,
     turns: Mutex<BTreeMap<Key, Turn>>,
 }
 
 impl Preparer {
     /// For the host whose root is at `host_root`.
-    pub fn new(host_root: PathBuf) -> Self {
+    pub(crate) fn new(host_root: PathBuf) -> Self {
         Preparer {
             host_root,
             turns: Mutex::default(),
@@ -100,7 +100,11 @@ impl Preparer {
     /// # Errors
     /// An id is unknown, or a device could not be prepared in time; if it is
     /// so with several, the first one's reason.
-    pub async fn prepare(&self, resource: &Resource, ids: &[String]) -> Result<(), PreStartError> {
+    pub(crate) async fn prepare(
+        &self,
+        resource: &Resource,
+        ids: &[String],
+    ) -> Result<(), PreStartError> {
         let deadline = Instant::now() + ANSWER_WITHIN;
         // What only waits for its turn ends with this call.
         let mut under_way = JoinSet::new();

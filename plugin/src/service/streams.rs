@@ -1,5 +1,6 @@
 //! ListAndWatch: the list at once, then again when it is different.
 
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -10,62 +11,92 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::WatchStream;
 use tonic::Status;
 
-use crate::api::deviceplugin::ListAndWatchResponse;
-use crate::catalog::Resource;
-use crate::metrics::Metrics;
+use crate::catalog::{Inventory, Resource};
+use kubelet_api::deviceplugin::ListAndWatchResponse;
 
-/// How many kubelets listen: none means that no kubelet counts on us, whatever
-/// it said when we registered.
-#[derive(Debug, Clone)]
-pub struct StreamCount {
-    open: watch::Sender<usize>,
-    resource: ResourceName,
-    metrics: Arc<Metrics>,
-}
+/// How many ListAndWatch streams are open, by resource. A clone shares the
+/// counts.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Streams(watch::Sender<BTreeMap<ResourceName, usize>>);
 
-impl StreamCount {
-    /// None yet of `resource`.
-    pub fn new(resource: ResourceName, metrics: Arc<Metrics>) -> Self {
+impl Streams {
+    /// Those of one server of `resource`, of which none is open yet.
+    pub(crate) fn of(&self, resource: ResourceName) -> StreamCount {
         StreamCount {
             open: watch::Sender::new(0),
             resource,
-            metrics,
+            all: self.clone(),
         }
     }
 
+    pub(crate) fn open(&self, resource: &ResourceName) -> usize {
+        self.0.borrow().get(resource).copied().unwrap_or(0)
+    }
+
+    /// The resources of the inventory for which no stream is open.
+    pub(crate) fn missing(&self, inventory: &Inventory) -> Vec<ResourceName> {
+        let open = self.0.borrow();
+        let missing = inventory.keys().filter(|name| !open.contains_key(*name));
+        missing.cloned().collect()
+    }
+
+    /// Notifies of each change.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<BTreeMap<ResourceName, usize>> {
+        self.0.subscribe()
+    }
+}
+
+/// How many streams one server has open. Without any, no kubelet uses it,
+/// whatever the answer to the registration was.
+#[derive(Debug, Clone)]
+pub(crate) struct StreamCount {
+    open: watch::Sender<usize>,
+    resource: ResourceName,
+    all: Streams,
+}
+
+impl StreamCount {
     /// Counts one more until the guard is dropped.
-    pub fn enter(&self) -> StreamGuard {
-        self.change(|open| open + 1);
+    pub(crate) fn enter(&self) -> StreamGuard {
+        self.open.send_modify(|open| *open += 1);
+        let name = self.resource.clone();
+        self.all
+            .0
+            .send_modify(|all| *all.entry(name).or_default() += 1);
         StreamGuard(self.clone())
     }
 
-    /// The count, and word of its changes.
-    pub fn subscribe(&self) -> watch::Receiver<usize> {
+    /// The count, and notification of its changes.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<usize> {
         self.open.subscribe()
-    }
-
-    fn change(&self, change: impl FnOnce(usize) -> usize) {
-        self.open.send_modify(|open| {
-            *open = change(*open);
-            self.metrics.streams(&self.resource, *open);
-        });
     }
 }
 
 /// One open stream.
 #[derive(Debug)]
-pub struct StreamGuard(StreamCount);
+pub(crate) struct StreamGuard(StreamCount);
 
 impl Drop for StreamGuard {
     fn drop(&mut self) {
-        self.0.change(|open| open - 1);
+        let StreamCount {
+            open,
+            resource,
+            all,
+        } = &self.0;
+        open.send_modify(|open| *open -= 1);
+        all.0.send_modify(|all| {
+            if let Some(open) = all.get_mut(resource) {
+                *open -= 1;
+            }
+            all.retain(|_, open| *open > 0);
+        });
     }
 }
 
 /// One call of ListAndWatch. Ends when the resource is withdrawn; a client
 /// that cancels drops it.
 #[derive(Debug)]
-pub struct DeviceStream {
+pub(crate) struct DeviceStream {
     resource: WatchStream<Arc<Resource>>,
     sent: Option<Arc<Resource>>,
     _guard: StreamGuard,
@@ -73,7 +104,7 @@ pub struct DeviceStream {
 
 impl DeviceStream {
     /// A stream of what the channel holds.
-    pub fn new(resource: watch::Receiver<Arc<Resource>>, guard: StreamGuard) -> Self {
+    pub(crate) fn new(resource: watch::Receiver<Arc<Resource>>, guard: StreamGuard) -> Self {
         DeviceStream {
             resource: WatchStream::new(resource),
             sent: None,
@@ -91,7 +122,7 @@ impl Stream for DeviceStream {
             else {
                 return Poll::Ready(None);
             };
-            // What only Allocate tells is no news to the kubelet.
+            // The kubelet need not know of changes that only Allocate shows.
             let known = self
                 .sent
                 .as_ref()
@@ -118,10 +149,11 @@ mod tests {
     async fn a_list_is_sent_at_once_and_then_only_when_it_differs() {
         let (sender, receiver) = watch::channel(Arc::new(resource(vec![device("a")])));
         let name = resource(vec![]).name;
-        let count = StreamCount::new(name, Arc::default());
+        let streams = Streams::default();
+        let count = streams.of(name.clone());
         let open = count.subscribe();
         let mut stream = DeviceStream::new(receiver, count.enter());
-        assert_eq!(*open.borrow(), 1);
+        assert_eq!((*open.borrow(), streams.open(&name)), (1, 1));
         let sizes = |list: Option<Result<ListAndWatchResponse, Status>>| {
             list.unwrap().unwrap().devices.len()
         };
@@ -147,6 +179,6 @@ mod tests {
         drop(sender);
         assert!(stream.next().await.is_none());
         drop(stream);
-        assert_eq!(*open.borrow(), 0);
+        assert_eq!((*open.borrow(), streams.open(&name)), (0, 0));
     }
 }

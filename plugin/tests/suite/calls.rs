@@ -1,12 +1,12 @@
 //! Every call with what the kubelet never says: it is answered in words, and
 //! the next call is answered, too.
 
-use plugin::api::deviceplugin::{
+use kubelet_api::deviceplugin::{
     AllocateRequest, AllocateResponse, ContainerAllocateRequest,
     ContainerPreferredAllocationRequest, Empty, PreferredAllocationRequest,
 };
-use plugin::api::pluginregistration::registration_client::RegistrationClient;
-use plugin::api::pluginregistration::{InfoRequest, RegistrationStatus};
+use kubelet_api::pluginregistration::registration_client::RegistrationClient;
+use kubelet_api::pluginregistration::{InfoRequest, RegistrationStatus};
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use plugin::api::deviceplugin::device_plugin_client::DevicePluginClient;
-use plugin::api::deviceplugin::{DevicePluginOptions, Empty, PreStartContainerRequest};
+use kubelet_api::deviceplugin::device_plugin_client::DevicePluginClient;
+use kubelet_api::deviceplugin::{DevicePluginOptions, Empty, PreStartContainerRequest};
 use tokio::runtime::Runtime;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Response, Status};

@@ -154,7 +154,7 @@ impl Node {
         let plugin = env!("CARGO_BIN_EXE_boathook-plugin").to_owned();
         let mut words = self.within.iter().chain([&plugin]);
         let mut command = Command::new(words.next().unwrap_or(&plugin));
-        command.args(words);
+        command.args(words).arg("run");
         command.arg("--kubelet-dir").arg(self.path("kubelet"));
         command.args(["--rescan", self.rescan, "--forget=0.3"]);
         command

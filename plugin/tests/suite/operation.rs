@@ -2,6 +2,8 @@
 
 use std::io::Write;
 use std::net::TcpStream;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 use harness::kubelet::{Allocation, Event};
 
@@ -18,7 +20,7 @@ fn metrics_and_health_tell_of_the_kubelet_and_the_devices() {
     let unready = get(&address, "/readyz");
     assert!(unready.starts_with("HTTP/1.1 503 "), "{unready}");
     assert!(
-        unready.contains("no kubelet listens to dummy.com/npu"),
+        unready.contains("no kubelet has a ListAndWatch stream for dummy.com/npu"),
         "{unready}"
     );
 
@@ -38,18 +40,62 @@ fn metrics_and_health_tell_of_the_kubelet_and_the_devices() {
         r#"boathook_allocations_total{resource="dummy.com/npu",result="refused"} 1"#,
         r#"boathook_registrations_total{resource="dummy.com/npu",result="accepted"} 1"#,
         r#"boathook_streams{resource="dummy.com/npu"} 1"#,
-        r#"boathook_allocation_seconds_count{resource="dummy.com/npu"} 2"#,
+        r#"boathook_allocation_duration_seconds_count{resource="dummy.com/npu"} 2"#,
     ] {
         assert!(
             page.lines().any(|written| written == line),
             "{line}\n{page}"
         );
     }
-    // A client that says nothing and one that says too much harm nobody.
-    let _silent = TcpStream::connect(&address).unwrap();
-    let mut loud = TcpStream::connect(&address).unwrap();
-    let _ = loud.write_all(&[b'x'; 100_000]);
-    assert!(get(&address, "/healthz").starts_with("HTTP/1.1 200 "));
+}
+
+#[test]
+fn clients_that_keep_connections_open_do_not_starve_the_probes() {
+    let mut node = Node::new(&[("dummy-npu", NPUS)]).with_arguments(&pages::SERVE);
+    node.start_plugin();
+    let address = pages::address(&node);
+    let mut clients = Vec::new();
+    let words: [&[u8]; 4] = [
+        b"",
+        b"GET /healthz HTTP/1.1\r\n",
+        &[b'x'; 100_000],
+        b"\xff\r\n\r\n",
+    ];
+    let since = Instant::now();
+    for word in words.iter().cycle().take(200) {
+        let mut client = TcpStream::connect(&address).unwrap();
+        // It may be closed before all is written.
+        let _ = client.write_all(word);
+        clients.push(client);
+        if clients.len() % 20 == 0 {
+            probe(&address);
+        }
+    }
+    // Slowly on with their heads, as long as no timeout has closed them all.
+    for _ in 0..10 {
+        for client in &mut clients {
+            let _ = client.write_all(b"X: y\r\n");
+        }
+        probe(&address);
+    }
+    println!("{} clients, {:?}", clients.len(), since.elapsed());
+}
+
+/// /healthz answers within a second.
+fn probe(address: &str) {
+    let since = Instant::now();
+    assert!(get(address, "/healthz").starts_with("HTTP/1.1 200 "));
+    let took = since.elapsed();
+    assert!(took < Duration::from_secs(1), "{took:?}");
+}
+
+#[test]
+fn an_address_without_a_host_is_refused_with_an_example() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_boathook-plugin"));
+    let output = command.args(["run", "--http", ":9911"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("such as 127.0.0.1:9911"), "{said}");
 }
 
 #[test]
@@ -83,14 +129,14 @@ fn a_list_shows_what_would_be_advertised() {
     assert_eq!(lines.len(), 3, "{table}");
     assert_eq!(
         lines[0],
-        "RESOURCE              DEVICE   NUMA  GROUP  HEALTH"
+        "CLASS  DEVICE   RESOURCE              NUMA  GROUP  HEALTH"
     );
     assert_eq!(
         lines[1],
-        "cards.example/mark-1  card-0   1     -      healthy"
+        "cards  card-0   cards.example/mark-1  1     -      healthy"
     );
     assert!(
-        lines[2].starts_with("cards.example/mark-2  card-10  -     -      unhealthy: "),
+        lines[2].starts_with("cards  card-10  cards.example/mark-2  -     -      unhealthy: "),
         "{table}"
     );
 
@@ -99,13 +145,13 @@ fn a_list_shows_what_would_be_advertised() {
     assert_eq!(output.status.code(), Some(1));
     let json = String::from_utf8(output.stdout).unwrap();
     assert!(
-        json.contains(r#""id": "card-0""#) && json.contains("broken.toml"),
+        json.contains(r#""id": "card-0""#) && json.contains(r#""reason": "#),
         "{json}"
     );
+    let problems = String::from_utf8(output.stderr).unwrap();
     assert!(
-        String::from_utf8(output.stderr)
-            .unwrap()
-            .contains("left out: ")
+        problems.contains("left out: ") && problems.contains("broken.toml"),
+        "{problems}"
     );
 }
 
@@ -128,8 +174,11 @@ fn once_it_ends_when_the_kubelet_has_read_every_list() {
 #[test]
 fn once_without_a_kubelet_or_a_device_it_fails_with_the_reason() {
     for (class, said) in [
-        (NPUS, "no kubelet listened to dummy.com/npu in 0.2 s"),
-        (CARDS, "there is no device to advertise"),
+        (
+            NPUS,
+            "no kubelet has read the list of dummy.com/npu in 0.2 s",
+        ),
+        (CARDS, "no device to advertise"),
     ] {
         let mut node =
             Node::new(&[("class", class)]).with_arguments(&["--once", "--register-timeout=0.2"]);

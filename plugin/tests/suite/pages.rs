@@ -10,7 +10,7 @@ pub(crate) const SERVE: [&str; 2] = ["--http", "127.0.0.1:0"];
 
 /// The address at which a plugin with [`SERVE`] serves.
 pub(crate) fn address(node: &Node) -> String {
-    let says = "metrics and health are at http://";
+    let says = "serving metrics and health at http://";
     node.wait_log(says);
     let log = node.log();
     let address = log.split(says).nth(1).unwrap().lines().next();

@@ -222,6 +222,6 @@ fn a_program_of_a_mounted_host_has_that_for_its_root() {
     node.write("host/sys/npu/state", "used");
     node.remove("host/bin/busybox");
     let status = client.pre_start(&["npu"]).unwrap_err();
-    let said = "/bin/busybox failed (exit status: 1): boathook-plugin: /bin/busybox can";
+    let said = "/bin/busybox failed (exit status: 1): boathook-plugin: cannot run /bin/busybox";
     assert!(status.message().contains(said), "{status}");
 }

@@ -19,7 +19,7 @@ fn end(node: &mut Node) {
 
 #[test]
 fn a_signal_ends_the_process_in_under_a_second_and_leaves_no_socket() {
-    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT] {
         let mut node = Node::new(&[("dummy-npu", NPUS), ("cards", CARDS)]);
         node.add_card(0, "mark-1", -1);
         let kubelet = node.kubelet();

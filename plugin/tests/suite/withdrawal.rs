@@ -1,58 +1,31 @@
-//! A server whose resource is withdrawn, in this process.
+//! The server of a resource that is withdrawn.
 
-use std::sync::Arc;
-use std::time::Instant;
-
-use device_class::DeviceClass;
-use device_class::host::RecordedHost;
-use harness::kubelet::{Config, Event, FakeKubelet};
-use plugin::catalog::{Memory, Resource, scan};
-use plugin::kubelet_dir::KubeletDir;
-use plugin::nudge::Nudge;
-use plugin::server::{Context, RegisterBy, Timing, serve};
-use plugin::service::Preparer;
-use tokio::sync::watch;
+use harness::kubelet::Event;
 
 use crate::listeners::Listeners;
-use crate::node::{NPU, NPUS, PATIENCE, wait_until};
-
-/// So many that their list is longer than a narrow window.
-fn npus() -> Arc<Resource> {
-    let name = "dummy-npu".to_owned().try_into().unwrap();
-    let text = format!("{NPUS}sharing = {{ replicas = 400 }}\n");
-    let class = DeviceClass::parse(name, "dummy-npu.toml".as_ref(), &text).unwrap();
-    let (host, now) = (RecordedHost::default(), Instant::now());
-    let scan = scan(&[class], &host, &mut Memory::new(), now);
-    scan.inventory.into_values().next().unwrap()
-}
+use crate::node::{NPU, NPUS, Node, PATIENCE, wait_until};
+use crate::pages;
 
 #[test]
-fn what_is_withdrawn_is_offered_to_nobody_although_somebody_hangs_on() {
-    let root = tempfile::tempdir().unwrap();
-    let kubelet = FakeKubelet::start(Config::new(root.path())).unwrap();
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    let runtime = builder.worker_threads(1).enable_all().build().unwrap();
-    let (_nudge, nudged) = Nudge::new();
-    let (resource, receiver) = watch::channel(npus());
-    let context = Context {
-        kubelet: KubeletDir::new(root.path().to_owned()).unwrap(),
-        register_by: RegisterBy::Kubelet,
-        timing: Timing::default(),
-        preparer: Arc::new(Preparer::new(root.path().to_owned())),
-        metrics: Arc::default(),
-    };
-    let serving = runtime.spawn(serve(receiver, context, nudged));
+fn a_withdrawn_resource_is_offered_to_nobody_although_a_client_does_not_read() {
+    // So many that their list is longer than a narrow window.
+    let many = format!("{NPUS}sharing = {{ replicas = 400 }}\n");
+    let mut node = Node::new(&[("dummy-npu", &many)])
+        .without_rescans()
+        .with_arguments(&pages::SERVE);
+    let kubelet = node.kubelet();
+    node.start_plugin();
     kubelet.wait_devices(PATIENCE, NPU).unwrap();
-    let socket = root
-        .path()
-        .join("device-plugins/boathook-dummy.com_npu.sock");
-    let deaf = Listeners::open_narrow(&socket, 1);
+    let address = pages::address(&node);
+    let deaf = Listeners::open_narrow(&node.socket(NPU), 1);
 
-    drop(resource);
-    wait_until("the socket is gone", || !socket.exists());
+    node.remove("classes/dummy-npu.toml");
+    wait_until("the socket is gone", || !node.socket(NPU).exists());
     let broken = |event: &Event| matches!(event, Event::StreamBroken { .. });
     kubelet.wait(PATIENCE, broken).unwrap();
-    assert!(!serving.is_finished(), "half a list is not sent yet");
+    // The server sends the rest of the list to its last client, then ends.
+    let tasks = || pages::metric(&address, "boathook_tasks");
+    let held = tasks();
     drop(deaf);
-    runtime.block_on(serving).unwrap().unwrap();
+    wait_until("the server has ended", || tasks() < held);
 }

@@ -38,7 +38,7 @@ fn without_inotify_the_kubelet_and_the_devices_are_looked_for() {
         let mut kubelet = node.kubelet();
         node.start_plugin();
         kubelet.wait_devices(PATIENCE, MARK_1).unwrap();
-        node.wait_log("can't be watched, only polled: ");
+        node.wait_log("polling instead: ");
         node.wait_log("changes are seen at the next rescan: ");
 
         node.add_card(1, "mark-1", -1);

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use plugin::api::deviceplugin::ContainerAllocateResponse;
+use kubelet_api::deviceplugin::ContainerAllocateResponse;
 use prost::Message;
 use serde::{Deserialize, Serialize};
 

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use plugin::api::HEALTHY;
-use plugin::api::deviceplugin::device_plugin_client::DevicePluginClient;
-use plugin::api::deviceplugin::{DevicePluginOptions, Empty, ListAndWatchResponse};
+use kubelet_api::HEALTHY;
+use kubelet_api::deviceplugin::device_plugin_client::DevicePluginClient;
+use kubelet_api::deviceplugin::{DevicePluginOptions, Empty, ListAndWatchResponse};
 use tokio::time::{Instant, sleep, timeout_at};
 use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint as Address};
@@ -85,7 +85,7 @@ impl Endpoint {
 
 /// A list as it is reported.
 pub(super) fn reports(list: ListAndWatchResponse) -> Vec<DeviceReport> {
-    let report = |device: plugin::api::deviceplugin::Device| DeviceReport {
+    let report = |device: kubelet_api::deviceplugin::Device| DeviceReport {
         numa: device
             .topology
             .and_then(|topology| topology.nodes.first().map(|node| node.id)),

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use plugin::api::KUBELET_SOCKET;
-use plugin::api::deviceplugin::registration_server::RegistrationServer;
+use kubelet_api::KUBELET_SOCKET;
+use kubelet_api::deviceplugin::registration_server::RegistrationServer;
 use tokio::net::UnixListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Notify, mpsc, oneshot};

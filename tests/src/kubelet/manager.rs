@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use plugin::api::UNHEALTHY;
-use plugin::api::deviceplugin::{
+use kubelet_api::UNHEALTHY;
+use kubelet_api::deviceplugin::{
     AllocateRequest, ContainerAllocateRequest, ContainerAllocateResponse,
     ContainerPreferredAllocationRequest, ListAndWatchResponse, PreStartContainerRequest,
     PreferredAllocationRequest,

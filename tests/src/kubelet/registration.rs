@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use plugin::api::VERSION;
-use plugin::api::deviceplugin::registration_server;
-use plugin::api::deviceplugin::{Empty, RegisterRequest};
+use kubelet_api::VERSION;
+use kubelet_api::deviceplugin::registration_server;
+use kubelet_api::deviceplugin::{Empty, RegisterRequest};
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 use tonic::{Request, Response, Status};

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use plugin::api::pluginregistration::registration_client::RegistrationClient;
-use plugin::api::pluginregistration::{InfoRequest, RegistrationStatus};
-use plugin::api::{PLUGIN_TYPE, VERSION};
+use kubelet_api::pluginregistration::registration_client::RegistrationClient;
+use kubelet_api::pluginregistration::{InfoRequest, RegistrationStatus};
+use kubelet_api::{PLUGIN_TYPE, VERSION};
 use tonic::transport::Endpoint;
 
 use super::manager::Manager;

@@ -18,7 +18,7 @@ use candidate::Candidate;
 
 /// A question that has no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PreferredError {
+pub(crate) enum PreferredError {
     /// There are not so many to choose from.
     #[error("{resource}: {wanted} of {available} available devices can't be chosen")]
     TooFew {
@@ -60,7 +60,7 @@ impl From<PreferredError> for Status {
 ///
 /// # Errors
 /// There are too few, or `must` is not part of `available`.
-pub fn preferred(
+pub(crate) fn preferred(
     resource: &Resource,
     available: &[String],
     must: &[String],

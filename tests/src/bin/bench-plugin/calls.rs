@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::Result;
-use plugin::api::deviceplugin::device_plugin_client::DevicePluginClient;
-use plugin::api::deviceplugin::{
+use kubelet_api::deviceplugin::device_plugin_client::DevicePluginClient;
+use kubelet_api::deviceplugin::{
     AllocateRequest, ContainerAllocateRequest, ContainerPreferredAllocationRequest,
     PreferredAllocationRequest,
 };

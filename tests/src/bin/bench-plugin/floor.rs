@@ -2,8 +2,8 @@
 //! costs by itself.
 
 use anyhow::Result;
-use plugin::api::deviceplugin::device_plugin_server::{DevicePlugin, DevicePluginServer};
-use plugin::api::deviceplugin::{
+use kubelet_api::deviceplugin::device_plugin_server::{DevicePlugin, DevicePluginServer};
+use kubelet_api::deviceplugin::{
     AllocateRequest, AllocateResponse, DevicePluginOptions, Empty, ListAndWatchResponse,
     PreStartContainerRequest, PreStartContainerResponse, PreferredAllocationRequest,
     PreferredAllocationResponse,

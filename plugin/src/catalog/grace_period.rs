@@ -10,20 +10,20 @@ use device_class::discover::Health;
 use device_class::name::{ClassName, DeviceId, ResourceName};
 
 use super::Inventory;
+use super::message_budget::MessageBudget;
 use super::resource::{AdvertisedDevice, Resource};
-use super::room::Room;
 
 /// Remembers devices that are missing.
 #[derive(Debug)]
-pub struct Settle {
+pub(crate) struct GracePeriod {
     patience: Duration,
     missing: BTreeMap<(ResourceName, DeviceId), Instant>,
 }
 
-impl Settle {
+impl GracePeriod {
     /// Devices are gone when they have been missing for `patience`.
-    pub fn new(patience: Duration) -> Self {
-        Settle {
+    pub(crate) fn new(patience: Duration) -> Self {
+        GracePeriod {
             patience,
             missing: BTreeMap::new(),
         }
@@ -32,7 +32,7 @@ impl Settle {
     /// What to advertise, after what was `known` and what was `found` at `now`.
     /// The missing devices of a class that is not among `classes` are gone at
     /// once.
-    pub fn settle(
+    pub(crate) fn settle(
         &mut self,
         known: &Inventory,
         mut found: Inventory,
@@ -67,9 +67,9 @@ impl Settle {
             if !kept.is_empty() {
                 let there = now_there.map_or(&[][..], |there| there.devices());
                 // What is missing comes last: it is what does not fit.
-                let mut room = Room::new();
+                let mut budget = MessageBudget::new();
                 let devices = there.iter().cloned().chain(kept);
-                let devices = devices.filter(|device| room.take(device)).collect();
+                let devices = devices.filter(|device| budget.reserve(device)).collect();
                 found.insert(name.clone(), Arc::new(before.with_devices(devices)));
             }
         }
@@ -78,7 +78,7 @@ impl Settle {
     }
 
     /// When the next missing device is gone.
-    pub fn next_end(&self) -> Option<Instant> {
+    pub(crate) fn next_end(&self) -> Option<Instant> {
         self.missing
             .values()
             .min()
@@ -123,7 +123,7 @@ mod tests {
     fn a_missing_device_is_unhealthy_then_away_and_may_return() {
         let start = Instant::now();
         let classes = BTreeSet::from([resource(vec![]).terms.class.clone()]);
-        let mut settle = Settle::new(Duration::from_secs(60));
+        let mut settle = GracePeriod::new(Duration::from_secs(60));
         let mut known = Inventory::new();
         for (second, found, wanted) in [
             (0, &["a", "b"][..], "a b"),
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_class_that_is_gone_takes_its_devices_along() {
-        let mut settle = Settle::new(Duration::from_secs(60));
+        let mut settle = GracePeriod::new(Duration::from_secs(60));
         let known = inventory(&["a"]);
         let settled = settle.settle(&known, Inventory::new(), &BTreeSet::new(), Instant::now());
         assert_eq!(brief(&settled), "");

@@ -1,5 +1,6 @@
-//! The kubelet's interfaces, made from the protos in `plugin/proto`: messages,
-//! servers and clients.
+//! The kubelet's interfaces, generated from the protos in `proto`: messages,
+//! servers and clients. For the plugin, and for the fake kubelet of the tests.
+#![forbid(unsafe_code)]
 
 /// The device plugin API, version v1beta1.
 #[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all)]
@@ -13,13 +14,13 @@ pub mod pluginregistration {
     tonic::include_proto!("pluginregistration");
 }
 
-/// The version of the device plugin API, as Register and GetInfo say it.
+/// The version of the device plugin API, in Register and GetInfo.
 pub const VERSION: &str = "v1beta1";
 
 /// `Device.health` of a device that may be allocated.
 pub const HEALTHY: &str = "Healthy";
 
-/// `Device.health` of a device that is there but must not be allocated.
+/// `Device.health` of a device that must not be allocated.
 pub const UNHEALTHY: &str = "Unhealthy";
 
 /// `PluginInfo.type` of a device plugin.
@@ -28,6 +29,6 @@ pub const PLUGIN_TYPE: &str = "DevicePlugin";
 /// The kubelet's socket, in its directory for device plugins.
 pub const KUBELET_SOCKET: &str = "kubelet.sock";
 
-/// The largest message that the kubelet takes, in bytes: its gRPC client
+/// The largest message that the kubelet accepts, in bytes: its gRPC client
 /// keeps the default limit.
 pub const MAX_MESSAGE: usize = 4 << 20;

@@ -1,15 +1,15 @@
-//! What becomes of a panic: the reason goes into the log, and the process ends.
+//! A panic in any task ends the process, with its reason in the log.
 //!
-//! A task that panics would otherwise be gone without a word, and with it the
-//! server of a resource, or the watch for its devices. Whoever started the
-//! process starts it again.
+//! Otherwise a task that panics would end silently, and with it the server of a
+//! resource or the watch for its devices. The process is restarted by whatever
+//! started it.
 
 use std::panic::PanicHookInfo;
 
-/// From now on a panic in any thread or task ends the process.
-pub fn end_on_panic() {
+/// Installs the hook for all threads and tasks.
+pub fn abort_on_panic() {
     std::panic::set_hook(Box::new(|panic| {
-        tracing::error!("ending: {}", one_line(panic));
+        tracing::error!("aborting: {}", one_line(panic));
         std::process::abort();
     }));
 }
@@ -27,41 +27,41 @@ mod tests {
 
     use super::*;
 
-    const HERE: &str = "last_words::tests::in_a_process_of_its_own";
+    const HERE: &str = "panic_hook::tests::in_a_separate_process";
 
-    /// What the test below runs, and nobody else.
+    /// Run by the test below only.
     #[test]
-    #[ignore = "it ends the process"]
-    fn in_a_process_of_its_own() {
+    #[ignore = "it aborts the process"]
+    fn in_a_separate_process() {
         tracing_subscriber::fmt()
             .with_writer(std::io::stderr)
             .init();
-        end_on_panic();
+        abort_on_panic();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .unwrap();
         runtime.block_on(async {
             let task = tokio::spawn(async { panic!("the server\nis lost") });
-            // Nobody asks what became of it.
+            // Nothing waits for its result.
             drop(task);
             tokio::task::yield_now().await;
         });
-        println!("still there");
+        println!("still running");
     }
 
     #[test]
-    fn a_panic_of_a_task_that_nobody_waits_for_ends_the_process_with_its_reason() {
+    fn a_panic_in_a_detached_task_aborts_the_process_with_its_reason() {
         let mut process = Command::new(std::env::current_exe().unwrap());
         process.args(["--exact", HERE, "--ignored", "--nocapture"]);
         let output = process.output().unwrap();
-        let [said, out] = [output.stderr, output.stdout].map(|t| String::from_utf8(t).unwrap());
+        let [log, out] = [output.stderr, output.stdout].map(|t| String::from_utf8(t).unwrap());
         assert_eq!(
             output.status.signal(),
             Some(Signal::SIGABRT as i32),
-            "{said}"
+            "{log}"
         );
-        assert!(said.contains("ending: panicked at "), "{said}");
-        assert!(said.contains(" the server is lost"), "{said}");
-        assert!(!out.contains("still there"), "{out}");
+        assert!(log.contains("aborting: panicked at "), "{log}");
+        assert!(log.contains(" the server is lost"), "{log}");
+        assert!(!out.contains("still running"), "{out}");
     }
 }

@@ -4,24 +4,24 @@
 use prost::encoding::message::encoded_len;
 
 use super::resource::AdvertisedDevice;
-use crate::api::MAX_MESSAGE;
+use kubelet_api::MAX_MESSAGE;
 
 /// The number of `devices` in `ListAndWatchResponse`.
 const DEVICES_TAG: u32 = 1;
 
 /// What is left of a message.
 #[derive(Debug)]
-pub(super) struct Room(usize);
+pub(super) struct MessageBudget(usize);
 
-impl Room {
+impl MessageBudget {
     /// All of it.
     pub(super) fn new() -> Self {
-        Room(MAX_MESSAGE)
+        MessageBudget(MAX_MESSAGE)
     }
 
     /// Whether one more fits, whatever becomes of its health; then it has its
     /// place.
-    pub(super) fn take(&mut self, device: &AdvertisedDevice) -> bool {
+    pub(super) fn reserve(&mut self, device: &AdvertisedDevice) -> bool {
         let needed = encoded_len(DEVICES_TAG, &device.largest_message());
         let left = self.0.checked_sub(needed);
         self.0 = left.unwrap_or(self.0);
@@ -38,9 +38,12 @@ mod tests {
 
     #[test]
     fn as_many_fit_as_the_kubelet_takes_though_all_fall_ill() {
-        let mut room = Room::new();
+        let mut budget = MessageBudget::new();
         let id = |n: usize| device(&format!("{n:0>63}"));
-        let fitting: Vec<_> = (0..100_000).map(id).take_while(|d| room.take(d)).collect();
+        let fitting: Vec<_> = (0..100_000)
+            .map(id)
+            .take_while(|d| budget.reserve(d))
+            .collect();
         let count = fitting.len();
         let ill = fitting.into_iter().map(|device| AdvertisedDevice {
             health: crate::catalog::fixture::sick("x", "cold").health,

@@ -10,12 +10,12 @@ use device_class::host::RealHost;
 use device_class::load::ClassSource;
 use tokio::sync::watch;
 
-use super::patience::patiently;
-use super::{Classes, Inventory, Memory, Scan, Settle, changes, scan};
+use super::slow_scan::wait_for_scan;
+use super::{Classes, GracePeriod, Inventory, Memory, Scan, changes, scan};
 use crate::dir_watch::Interest;
 use crate::hotplug::{self, Watching};
 use crate::metrics::Metrics;
-use crate::nudge::{Nudge, Nudged};
+use crate::notify::{Notified, Notifier};
 
 /// How long to let things settle after the first word of a change.
 const SETTLE: Duration = Duration::from_millis(10);
@@ -34,21 +34,21 @@ enum Again {
 
 /// Where classes and devices are looked for.
 #[derive(Debug, Clone)]
-pub struct Source {
+pub(crate) struct Source {
     /// The directories of class files, the root of the host's tree, and which
     /// classes the host offers.
-    pub config: Config,
+    pub(crate) config: Config,
     /// How long a device that is missing counts as unhealthy, before it is
     /// gone.
-    pub forget: Duration,
+    pub(crate) forget: Duration,
 }
 
 /// Keeps the inventory up to date.
 #[derive(Debug)]
-pub struct Keeper {
+pub(crate) struct InventoryWatcher {
     source: Source,
-    metrics: Arc<Metrics>,
-    settle: Settle,
+    metrics: Metrics,
+    settle: GracePeriod,
     memory: Memory,
     classes: Arc<Vec<DeviceClass>>,
     class_files: Vec<ClassSource>,
@@ -61,11 +61,11 @@ pub struct Keeper {
     class_names: Option<String>,
 }
 
-impl Keeper {
+impl InventoryWatcher {
     /// Reads the classes and looks at the host for the first time.
-    pub async fn start(source: Source, metrics: Arc<Metrics>) -> Self {
-        let mut keeper = Keeper {
-            settle: Settle::new(source.forget),
+    pub(crate) async fn start(source: Source, metrics: Metrics) -> Self {
+        let mut watcher = InventoryWatcher {
+            settle: GracePeriod::new(source.forget),
             memory: Memory::new(),
             source,
             metrics,
@@ -77,22 +77,22 @@ impl Keeper {
             class_errors: Vec::new(),
             class_names: None,
         };
-        keeper.load_classes();
-        keeper.look(true).await;
-        keeper
+        watcher.load_classes();
+        watcher.look(true).await;
+        watcher
     }
 
     /// The inventory, and word of its changes.
-    pub fn subscribe(&self) -> watch::Receiver<Inventory> {
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Inventory> {
         self.inventory.subscribe()
     }
 
     /// Looks at the host every `period` and, soon after each, whenever
     /// something happens that may be about a device; reads the class files
     /// again when one is changed, or `reload` says so.
-    pub async fn run(mut self, period: Duration, mut reload: Nudged) {
-        let (device, mut devices) = Nudge::new();
-        let (file, mut files) = Nudge::new();
+    pub(crate) async fn run(mut self, period: Duration, mut reload: Notified) {
+        let (device, mut devices) = Notifier::new();
+        let (file, mut files) = Notifier::new();
         let class_files = self.source.config.classes.iter().cloned().collect();
         let _classes = Watching::directories(&class_files, Interest::Contents, file);
         let _uevents = Watching::uevents(device.clone());
@@ -116,9 +116,9 @@ impl Keeper {
             };
             // Nodes come in bursts, and an editor writes a file in steps.
             tokio::time::sleep(SETTLE).await;
-            devices.forget();
+            devices.clear();
             let changed = (again == Again::Load || self.unread) && {
-                files.forget();
+                files.clear();
                 self.load_classes()
             };
             self.look(changed).await;
@@ -212,8 +212,8 @@ impl Keeper {
             (scan, memory)
         });
         let since = Instant::now();
-        let looked = patiently(looking).await;
-        self.metrics.discovered(since.elapsed());
+        let looked = wait_for_scan(looking).await;
+        self.metrics.scanned(since.elapsed());
         match looked {
             Ok((scan, memory)) => {
                 self.memory = memory;

@@ -8,7 +8,7 @@ use tokio::task::{JoinError, JoinHandle};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Waits for a look however long it takes, and says so once when it is long.
-pub(super) async fn patiently<T>(mut looking: JoinHandle<T>) -> Result<T, JoinError> {
+pub(super) async fn wait_for_scan<T>(mut looking: JoinHandle<T>) -> Result<T, JoinError> {
     if let Ok(looked) = tokio::time::timeout(PATIENCE, &mut looking).await {
         return looked;
     }
@@ -35,7 +35,7 @@ mod tests {
         let _said = tracing::subscriber::set_default(subscriber);
         for (seconds, lines) in [(29, 0), (1000, 2)] {
             let look = tokio::spawn(tokio::time::sleep(Duration::from_secs(seconds)));
-            patiently(look).await.unwrap();
+            wait_for_scan(look).await.unwrap();
             let said = std::fs::read_to_string(log.path()).unwrap();
             assert_eq!(said.lines().count(), lines, "{said}");
         }

@@ -10,23 +10,23 @@ use device_class::discover::{self, Device, FoundNode, Presence};
 use device_class::name::CapabilityName;
 use device_class::template::Attributes;
 
-use crate::api::deviceplugin::DeviceSpec;
+use kubelet_api::deviceplugin::DeviceSpec;
 
 /// What an engine is told of one device.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Grants {
+pub(crate) struct EngineDevices {
     /// Its nodes.
-    pub nodes: Vec<DeviceSpec>,
+    pub(crate) nodes: Vec<DeviceSpec>,
     /// Its names in the Container Device Interface.
-    pub cdi: Vec<CdiName>,
+    pub(crate) cdi: Vec<CdiName>,
 }
 
-impl Grants {
+impl EngineDevices {
     /// Those of a device of the class.
     pub(super) fn of(device: &Device, class: &DeviceClass) -> Self {
         let capabilities = default_capabilities(class);
         let nodes = device.nodes.iter().filter(|_| class.spec.allocate.devices);
-        Grants {
+        EngineDevices {
             nodes: nodes.filter_map(|node| spec(node, &capabilities)).collect(),
             cdi: device.cdi.clone(),
         }
