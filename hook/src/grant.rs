@@ -1,5 +1,6 @@
 //! From what a container asks to the plan for it.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
@@ -89,10 +90,16 @@ struct Requests {
 /// # Errors
 /// The container asks for something that it can't have in full.
 pub fn plan_for(bundle: &Bundle, config: &Config) -> Result<InjectionPlan, GrantError> {
-    let Requests { wanted, unreadable } = requests(bundle, config)?;
-    let mut plan = match wanted.is_empty() {
-        true => InjectionPlan::default(),
-        false => plan_of(&wanted, bundle, config)?,
+    let origin = Origin::of(bundle);
+    let annotations = origin.as_ref().ok().and_then(Origin::annotations);
+    let Requests { wanted, unreadable } = requests(bundle, annotations, config)?;
+    // An uncertain origin is no reason to stop a container that asks for nothing.
+    let mut plan = match origin {
+        Err(error) if !wanted.is_empty() || trust::may_be_annotated(bundle) => {
+            return Err(error.into());
+        }
+        Ok(origin) if !wanted.is_empty() => plan_of(&wanted, bundle, &origin, config)?,
+        _ => InjectionPlan::default(),
     };
     let unreadable = unreadable
         .iter()
@@ -104,10 +111,11 @@ pub fn plan_for(bundle: &Bundle, config: &Config) -> Result<InjectionPlan, Grant
 fn plan_of(
     wanted: &[Wanted],
     bundle: &Bundle,
+    origin: &Origin,
     config: &Config,
 ) -> Result<InjectionPlan, GrantError> {
     let host = open_host(config)?;
-    let authority = trust::authority(&Origin::of(bundle)?, &config.trust)?;
+    let authority = trust::authority(origin, &config.trust)?;
     let found = wanted.iter().map(|Wanted { class, request }| {
         discover::look_up(class, config, &request.capabilities, &host)
     });
@@ -136,9 +144,12 @@ pub fn open_host(config: &Config) -> Result<RealHost, GrantError> {
     })
 }
 
-fn requests(bundle: &Bundle, config: &Config) -> Result<Requests, GrantError> {
-    let annotations = trust::own_annotations(bundle)?;
-    let annotated = |key: &str| annotations.get(key).map(String::as_str);
+fn requests(
+    bundle: &Bundle,
+    annotations: Option<&BTreeMap<String, String>>,
+    config: &Config,
+) -> Result<Requests, GrantError> {
+    let annotated = |key: &str| annotations?.get(key).map(String::as_str);
     let (mut sources, mut unreadable) = (Vec::new(), Vec::new());
     for source in load::each_source(&config.classes)? {
         match source {
@@ -147,7 +158,8 @@ fn requests(bundle: &Bundle, config: &Config) -> Result<Requests, GrantError> {
         }
     }
     let names = annotations
-        .keys()
+        .into_iter()
+        .flat_map(BTreeMap::keys)
         .filter_map(|key| key.strip_prefix(ANNOTATION_PREFIX));
     for name in names {
         if !sources.iter().any(|source| source.name.as_str() == name) {

@@ -65,6 +65,26 @@ fn bundle_of(config: &Value) -> TempDir {
     directory
 }
 
+/// The config.json of a pod's container with annotations of its allocation, as
+/// containerd writes it.
+fn of_pod(annotations: &[(&str, &str)]) -> Value {
+    let uid = "7c7dd54d-787e-4d2a-16bb-d8e6ec744689";
+    let mut config = json!({
+        "ociVersion": "1.0.2",
+        "root": {"path": "rootfs"},
+        "annotations": {
+            "io.kubernetes.cri.container-name": "c",
+            "io.kubernetes.cri.container-type": "container",
+            "io.kubernetes.cri.sandbox-uid": uid,
+        },
+        "linux": {"cgroupsPath": format!("/kubepods/pod{uid}/c")},
+    });
+    for (key, value) in annotations {
+        config["annotations"][*key] = (*value).into();
+    }
+    config
+}
+
 /// The State of a container that is being created from `bundle`. Its process is
 /// the test's own, which is there and in which nothing may be changed.
 fn state(bundle: &Path) -> Value {

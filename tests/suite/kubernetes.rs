@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use harness::bundle::{Bundle, HookCommand, Stage};
+use harness::cgroup_parent::CgroupParent;
 use harness::demo_host::DemoHost;
 use harness::kubelet::{Allocated, Allocation, Config, FakeKubelet};
 use harness::plugin_process::PluginProcess;
@@ -104,8 +105,12 @@ impl Node {
         let path = |index| format!("/dev/dummy-npu{index}");
         let questions =
             (0..DemoHost::NODES).fold(Questions::new(), |all, index| all.path(path(index)));
+        // As the kubelet names it, with the cgroupfs driver.
+        let parent = CgroupParent::new();
+        let uid = &given.annotations["io.kubernetes.cri.sandbox-uid"];
         let mut builder = Bundle::builder(Rootfs::Busybox)
             .hook(stage, hook)
+            .cgroups_path(parent.child(&format!("pod{uid}/container")))
             .args(asking(&questions));
         for (key, value) in &given.envs {
             builder = builder.env(key, value);

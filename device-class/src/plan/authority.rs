@@ -1,11 +1,12 @@
-//! On whose word a container gets devices.
+//! Who authorizes a request for devices.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::path::PathBuf;
 
 use crate::discover::Device;
 use crate::name::{DeviceId, ResourceName, excerpt};
-use crate::request::{RefusedRequest, Request, RequestError, Selection};
+use crate::request::{RefusedRequest, Request, RequestError, RequestSource, Selection};
 
 /// Who decides which devices a container gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,12 +26,15 @@ pub enum Authority {
 }
 
 /// What the kubelet recorded for one container.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recorded {
     /// The container, for people.
     pub holder: String,
     /// Its devices, by resource.
     pub devices: BTreeMap<ResourceName, BTreeSet<DeviceId>>,
+    /// The record's file, if there is none: no device was ever allocated on
+    /// this node.
+    pub absent_file: Option<PathBuf>,
 }
 
 impl fmt::Display for Authority {
@@ -74,6 +78,7 @@ impl Authority {
             }
             Authority::Kubelet(recorded) => {
                 let held = recorded.held(request, devices).map_err(refused)?;
+                recorded.check_promise(request, &held).map_err(refused)?;
                 let note = excess(request, asked().ok(), &held, recorded);
                 Ok((held, note))
             }
@@ -82,6 +87,32 @@ impl Authority {
 }
 
 impl Recorded {
+    /// Refuses a container that the plugin's allocation annotated, but that has
+    /// no devices by the record: it would start without what it was promised.
+    fn check_promise(&self, request: &Request, held: &[&Device]) -> Result<(), RequestError> {
+        let is_annotated = matches!(request.source, RequestSource::Annotation { .. });
+        if !is_annotated || !held.is_empty() {
+            return Ok(());
+        }
+        Err(RequestError::Unrecorded {
+            class: request.class.clone(),
+            holder: self.holder.clone(),
+            why: self.why_none(),
+        })
+    }
+
+    /// Why there are no devices, for people.
+    fn why_none(&self) -> String {
+        match &self.absent_file {
+            None => "the kubelet recorded none".into(),
+            Some(path) => format!(
+                "the kubelet has no record {}; set trust.kubelet_checkpoint in the configuration \
+                 if it is elsewhere",
+                path.display()
+            ),
+        }
+    }
+
     /// The devices of one class among those that were recorded.
     fn held<'a>(
         &self,
@@ -121,9 +152,9 @@ fn excess(
     let (class, holder) = (&request.class, &recorded.holder);
     if held.is_empty() {
         return Some(format!(
-            "{} asks for devices of {class}, but the kubelet recorded none for {holder}: none is \
-             given",
-            request.source
+            "{} asks for devices of {class}, but none is given to {holder}: {}",
+            request.source,
+            recorded.why_none()
         ));
     }
     let Some(asked) = asked else {

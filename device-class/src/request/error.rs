@@ -47,6 +47,16 @@ pub enum RequestError {
         /// What there is, for people.
         known: String,
     },
+    /// The allocation's annotation is there, and the kubelet's record is not.
+    #[error("devices of class {class} were allocated to {holder}, but {why}")]
+    Unrecorded {
+        /// The class.
+        class: ClassName,
+        /// The container, for people.
+        holder: String,
+        /// Why the record has none, for people.
+        why: String,
+    },
     /// A device that was allocated is not there any more.
     #[error(
         "device {id} of class {class} was allocated to the container but is not on this host any \

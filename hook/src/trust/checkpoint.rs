@@ -15,7 +15,7 @@ use super::PodUid;
 
 /// The record of one node.
 #[derive(Debug, Deserialize)]
-pub struct Checkpoint {
+pub(super) struct Checkpoint {
     #[serde(rename = "Data")]
     data: Data,
 }
@@ -46,7 +46,7 @@ enum Devices {
     Plain(Vec<String>),
 }
 
-/// Why a record can't be used.
+/// Why a record cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     /// It is larger than any node's.
@@ -60,13 +60,13 @@ pub enum CheckpointError {
 impl Checkpoint {
     /// The largest record that is read, in bytes. 110 pods with 16 devices
     /// each take about half a megabyte.
-    pub const MAX: usize = 16 << 20;
+    pub(super) const MAX: usize = 16 << 20;
 
     /// Reads the record, once and whole.
     ///
     /// # Errors
     /// The outer error is the file's, the inner one the content's.
-    pub fn read(path: &Path) -> io::Result<Result<Self, CheckpointError>> {
+    pub(super) fn read(path: &Path) -> io::Result<Result<Self, CheckpointError>> {
         let mut bytes = Vec::new();
         File::open(path)?
             .take(Self::MAX as u64 + 1)
@@ -78,8 +78,8 @@ impl Checkpoint {
     }
 
     /// The devices of one container. What other plugins wrote may have any
-    /// form, and is passed over.
-    pub fn devices_of(
+    /// form, and is skipped. [`Checkpoint::MAX`] bounds the number of entries.
+    pub(super) fn devices_of(
         &self,
         pod: &PodUid,
         container: &str,

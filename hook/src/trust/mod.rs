@@ -1,6 +1,6 @@
-//! Whose word counts. A variable is a request, not a right: any image can set
-//! it. In a pod only what the kubelet recorded for the container is given;
-//! elsewhere, whoever starts a container rules the host anyway.
+//! Who authorizes a request. A variable is a request, not a right: any image can
+//! set it. A pod's container gets what the kubelet recorded for it; elsewhere
+//! the user who starts a container governs the host anyway.
 
 mod checkpoint;
 mod origin;
@@ -12,18 +12,20 @@ use std::path::PathBuf;
 use device_class::config::Trust;
 use device_class::plan::{Authority, Recorded};
 
-pub use checkpoint::{Checkpoint, CheckpointError};
-pub(crate) use origin::own_annotations;
-pub use origin::{Origin, OriginError, Pod};
-pub use pod_uid::PodUid;
+pub use checkpoint::CheckpointError;
+pub use origin::OriginError;
+pub(crate) use origin::{Origin, may_be_annotated};
 
-/// Why nobody's word can be taken.
+use checkpoint::Checkpoint;
+use pod_uid::PodUid;
+
+/// Why the kubelet's record cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
-    /// The kubelet's record can't be read.
+    /// It cannot be read.
     #[error(
-        "the container asks for devices, but the kubelet's record of who holds which, {}, can't \
-         be read: {error}; set trust.kubelet_checkpoint in the configuration if it is elsewhere",
+        "the container asks for devices, but the kubelet's record of allocated devices, {}, \
+         cannot be read: {error}",
         path.display()
     )]
     Unreadable {
@@ -32,10 +34,10 @@ pub enum TrustError {
         /// What came of it.
         error: io::Error,
     },
-    /// The kubelet's record is not of the known form.
+    /// It is not of the known form.
     #[error(
-        "the container asks for devices, but the kubelet's record of who holds which, {}, can't \
-         be used: {error}",
+        "the container asks for devices, but the kubelet's record of allocated devices, {}, \
+         cannot be used: {error}",
         path.display()
     )]
     Unusable {
@@ -46,12 +48,12 @@ pub enum TrustError {
     },
 }
 
-/// On whose word a container of this origin gets devices. The kubelet's record
-/// is read only where it counts.
+/// Who authorizes the requests of a container of this origin. The kubelet's
+/// record is read only where it counts.
 ///
 /// # Errors
-/// The record counts, but can't be used.
-pub fn authority(origin: &Origin, trust: &Trust) -> Result<Authority, TrustError> {
+/// The record counts, but cannot be used.
+pub(crate) fn authority(origin: &Origin, trust: &Trust) -> Result<Authority, TrustError> {
     let pod = match origin {
         Origin::Pod(pod) => pod,
         Origin::Sandbox => {
@@ -67,17 +69,24 @@ pub fn authority(origin: &Origin, trust: &Trust) -> Result<Authority, TrustError
             return Ok(Authority::Nobody { why });
         }
     };
-    let mut exempt = trust.trusted_pods.iter();
-    if exempt.any(|pattern| pattern.fits(&pod.namespace, &pod.name)) {
-        let why = format!(
-            "the configuration trusts pods like {}/{}",
-            pod.namespace, pod.name
-        );
+    let mut trusted = trust.trusted_pods.iter();
+    if trusted.any(|pattern| pattern.fits(&pod.namespace, &pod.name)) {
+        let why = format!("trusted_pods in the configuration names this {pod}");
         return Ok(Authority::Asker { why });
     }
     let path = &trust.kubelet_checkpoint;
-    let checkpoint = match Checkpoint::read(path) {
-        Ok(Ok(checkpoint)) => checkpoint,
+    let mut recorded = Recorded {
+        holder: pod.to_string(),
+        ..Recorded::default()
+    };
+    match Checkpoint::read(path) {
+        Ok(Ok(checkpoint)) => {
+            recorded.devices = checkpoint.devices_of(&pod.uid, &pod.container);
+        }
+        // The kubelet writes its first record with its first allocation.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            recorded.absent_file = Some(path.clone());
+        }
         Ok(Err(error)) => {
             let path = path.clone();
             return Err(TrustError::Unusable { path, error });
@@ -86,9 +95,6 @@ pub fn authority(origin: &Origin, trust: &Trust) -> Result<Authority, TrustError
             let path = path.clone();
             return Err(TrustError::Unreadable { path, error });
         }
-    };
-    Ok(Authority::Kubelet(Recorded {
-        holder: pod.to_string(),
-        devices: checkpoint.devices_of(&pod.uid, &pod.container),
-    }))
+    }
+    Ok(Authority::Kubelet(recorded))
 }

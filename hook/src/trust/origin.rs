@@ -1,10 +1,10 @@
-//! Where a container comes from, by what its user can't forge.
+//! Where a container comes from, by what neither its image nor a pod's author
+//! can write.
 //!
-//! containerd sets its own annotations last, after any of the user's. CRI-O
-//! copies the pod's annotations, which users write, among the container's, and
-//! then its own over them. So on CRI-O's hosts a user can write containerd's;
-//! and CRI-O's on those of containerd, where the handler lets them pass
-//! (`pod_annotations`). Whoever has both wrote one of them.
+//! The kubelet writes the pod's uid into the path of the container's cgroup. An
+//! annotation alone proves nothing: podman copies those of an image's manifest
+//! into config.json, and CRI-O those of the pod. What the engine itself says of
+//! the container is believed where the cgroup confirms it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,8 +18,8 @@ use crate::oci::Bundle;
 
 /// Where a container comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
-    /// Somebody with the right to start containers on the host.
+pub(crate) enum Origin {
+    /// A user with the right to start containers on the host.
     NoPod,
     /// A pod's sandbox.
     Sandbox,
@@ -29,43 +29,45 @@ pub enum Origin {
 
 /// A container of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pod {
-    /// The pod's uid.
-    pub uid: PodUid,
-    /// The pod's namespace.
-    pub namespace: String,
-    /// The pod's name.
-    pub name: String,
+pub(crate) struct Pod {
+    pub(super) uid: PodUid,
+    pub(super) namespace: String,
+    pub(super) name: String,
     /// The container's name in the pod.
-    pub container: String,
+    pub(super) container: String,
+    /// The device plugin's annotations, as far as the engine passes them on.
+    annotations: BTreeMap<String, String>,
 }
 
 impl fmt::Display for Pod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Pod {
-            uid,
-            namespace,
-            name,
-            container,
-        } = self;
+        let [container, namespace, name] =
+            [&self.container, &self.namespace, &self.name].map(|text| excerpt(text));
+        let uid = &self.uid;
         write!(f, "container {container} of pod {namespace}/{name} ({uid})")
     }
 }
 
-/// Why a container's origin can't be told.
+/// Why a container's origin is not certain.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OriginError {
+    /// The annotations name a pod, and the cgroup does not.
+    #[error(
+        "the container's annotations name a pod, but its cgroup path `{}` does not contain the \
+         pod's uid; the kubelet writes it there unless it runs with cgroupsPerQOS = false",
+        excerpt(.0)
+    )]
+    Unconfirmed(String),
     /// The cgroup is a pod's, but nothing says which container this is.
     #[error(
-        "the container is in the pod {0}, but its engine does not say which of the pod's \
-         containers it is; known are containerd and CRI-O"
+        "the container is in the cgroup of the pod {0}, but no annotation of its engine names \
+         the pod's container; supported are containerd and CRI-O"
     )]
     NoName(PodUid),
-    /// The engine says it is a pod's, but not which.
-    #[error("the engine says that the container is a pod's, but not which pod's")]
-    NoUid,
     /// The engine and the kubelet disagree.
-    #[error("the engine names the pod {annotated}, but the cgroup is that of the pod {of_cgroup}")]
+    #[error(
+        "the annotations name the pod {annotated}, but the cgroup is that of the pod {of_cgroup}"
+    )]
     TwoUids {
         /// By the annotations.
         annotated: PodUid,
@@ -74,12 +76,15 @@ pub enum OriginError {
     },
     /// Annotations of two engines: some of them were written by the user.
     #[error(
-        "the container has annotations of both containerd ({CRI_TYPE}) and CRI-O ({CRIO_TYPE}); \
-         its user wrote one of them, which is no way to get a device"
+        "the container has annotations of both containerd ({CRI_TYPE}) and CRI-O ({CRIO_TYPE}), \
+         and its engine is one of the two: the other annotations are forged"
     )]
     TwoEngines,
-    /// An annotation of the engine is not of the known form.
-    #[error("annotation {key} is not of the known form: `{}`", excerpt(value))]
+    /// An annotation of the engine is not there or not of the known form.
+    #[error(
+        "the engine's annotation {key} is missing or malformed: `{}`",
+        excerpt(value)
+    )]
     Malformed {
         /// Its key.
         key: &'static str,
@@ -112,93 +117,127 @@ impl Origin {
     /// Where the container of a bundle comes from.
     ///
     /// # Errors
-    /// It seems to be a pod's, but which one, or which of its containers, is
-    /// not certain.
-    pub fn of(bundle: &Bundle) -> Result<Self, OriginError> {
-        let of_cgroup = bundle
-            .cgroups_path
-            .as_deref()
-            .and_then(PodUid::in_cgroups_path);
-        let kind = |key| bundle.annotations.get(key).map(String::as_str);
-        let origin = match (kind(CRIO_TYPE), kind(CRI_TYPE)) {
-            (Some(_), Some(_)) => return Err(OriginError::TwoEngines),
-            (Some(kind), None) => of_crio(kind, bundle)?,
-            (None, Some(kind)) => of_containerd(kind, bundle, of_cgroup.as_ref())?,
-            (None, None) => Origin::NoPod,
+    /// It may be a pod's, but which one, or which of its containers, is not
+    /// certain.
+    pub(crate) fn of(bundle: &Bundle) -> Result<Self, OriginError> {
+        let path = bundle.cgroups_path.as_deref().unwrap_or_default();
+        if is_podmans(path) {
+            return Ok(Origin::NoPod);
+        }
+        let Some(uid) = PodUid::in_cgroups_path(path) else {
+            return outside_pods(path, bundle);
         };
-        match (&origin, of_cgroup) {
-            (Origin::NoPod, Some(uid)) => Err(OriginError::NoName(uid)),
-            (Origin::Pod(pod), Some(of_cgroup)) if pod.uid != of_cgroup => {
-                Err(OriginError::TwoUids {
-                    annotated: pod.uid.clone(),
-                    of_cgroup,
-                })
-            }
-            _ => Ok(origin),
+        let kind = |key| bundle.annotations.get(key).map(String::as_str);
+        match (kind(CRIO_TYPE), kind(CRI_TYPE)) {
+            (Some(_), Some(_)) => Err(OriginError::TwoEngines),
+            (Some("sandbox"), None) | (None, Some("sandbox")) => Ok(Origin::Sandbox),
+            (Some(_), None) => of_crio(bundle, uid).map(Origin::Pod),
+            (None, Some(_)) => of_containerd(bundle, uid).map(Origin::Pod),
+            (None, None) => Err(OriginError::NoName(uid)),
+        }
+    }
+
+    /// The annotations by which the container may ask for devices: those that
+    /// the plugin's allocation gave it.
+    pub(crate) fn annotations(&self) -> Option<&BTreeMap<String, String>> {
+        match self {
+            Origin::Pod(pod) => Some(&pod.annotations),
+            Origin::NoPod | Origin::Sandbox => None,
         }
     }
 }
 
-fn of_crio(kind: &str, bundle: &Bundle) -> Result<Origin, OriginError> {
-    if kind == "sandbox" {
-        return Ok(Origin::Sandbox);
+/// Whether a container of uncertain origin may have annotations of the plugin.
+/// CRI-O lists apart those that the pod's author did not write.
+pub(crate) fn may_be_annotated(bundle: &Bundle) -> bool {
+    match bundle.annotations.get(CRIO_ANNOTATIONS) {
+        Some(json) => json.contains(ANNOTATION_PREFIX),
+        None => {
+            let mut keys = bundle.annotations.keys();
+            keys.any(|key| key.starts_with(ANNOTATION_PREFIX))
+        }
     }
-    let value = bundle
-        .annotations
-        .get(CRIO_LABELS)
-        .ok_or(OriginError::NoUid)?;
-    let malformed = || OriginError::Malformed {
+}
+
+/// A container whose cgroup is no pod's. A kubelet that does not write uids
+/// into the paths must not turn its pods into containers that get all they ask
+/// for, so annotations of a pod are a contradiction.
+fn outside_pods(path: &str, bundle: &Bundle) -> Result<Origin, OriginError> {
+    let mut of_pods = [CRI_TYPE, CRI_UID, CRIO_LABELS].iter();
+    match of_pods.any(|key| bundle.annotations.contains_key(*key)) {
+        true => Err(OriginError::Unconfirmed(path.to_owned())),
+        false => Ok(Origin::NoPod),
+    }
+}
+
+/// Whether podman chose the cgroup: `…/libpod-ID`, `…/libpod-payload-ID`, or for
+/// systemd `SLICE:libpod:ID`. podman starts no pod of Kubernetes, and its users
+/// choose only what stands before.
+fn is_podmans(path: &str) -> bool {
+    let last = path.rsplit('/').next().unwrap_or_default();
+    last.starts_with("libpod-") || path.split(':').nth(1) == Some("libpod")
+}
+
+fn of_crio(bundle: &Bundle, of_cgroup: PodUid) -> Result<Pod, OriginError> {
+    let labels: Labels = json(bundle, CRIO_LABELS)?.ok_or(OriginError::Malformed {
         key: CRIO_LABELS,
-        value: value.clone(),
-    };
-    let labels: Labels = serde_json::from_str(value).map_err(|_| malformed())?;
-    Ok(Origin::Pod(Pod {
-        uid: PodUid::parse(&labels.uid).ok_or_else(malformed)?,
+        value: String::new(),
+    })?;
+    let annotations = json(bundle, CRIO_ANNOTATIONS)?.unwrap_or_default();
+    Ok(Pod {
+        uid: confirmed(CRIO_LABELS, &labels.uid, of_cgroup)?,
         namespace: labels.namespace,
         name: labels.pod,
         container: labels.container,
-    }))
+        annotations: of_plugin(annotations),
+    })
 }
 
-fn of_containerd(
-    kind: &str,
-    bundle: &Bundle,
-    of_cgroup: Option<&PodUid>,
-) -> Result<Origin, OriginError> {
-    if kind == "sandbox" {
-        return Ok(Origin::Sandbox);
-    }
-    let annotation = |key: &str| bundle.annotations.get(key).cloned();
-    // containerd 1.6 does not say the uid.
-    let uid = match annotation(CRI_UID) {
-        None => of_cgroup.cloned().ok_or(OriginError::NoUid)?,
-        Some(value) => PodUid::parse(&value).ok_or(OriginError::Malformed {
-            key: CRI_UID,
-            value,
-        })?,
+fn of_containerd(bundle: &Bundle, of_cgroup: PodUid) -> Result<Pod, OriginError> {
+    // containerd 1.6 does not write the uid.
+    let uid = match bundle.annotations.get(CRI_UID) {
+        None => of_cgroup,
+        Some(annotated) => confirmed(CRI_UID, annotated, of_cgroup)?,
     };
-    let named = |key| annotation(key).unwrap_or_default();
-    Ok(Origin::Pod(Pod {
+    let named = |key| bundle.annotations.get(key).cloned().unwrap_or_default();
+    Ok(Pod {
         uid,
         namespace: named("io.kubernetes.cri.sandbox-namespace"),
         name: named("io.kubernetes.cri.sandbox-name"),
         container: named("io.kubernetes.cri.container-name"),
-    }))
+        annotations: of_plugin(bundle.annotations.clone()),
+    })
 }
 
-/// The annotations by which a container may ask, without those that only the
-/// pod's author wrote.
-///
-/// # Errors
-/// CRI-O's own record of them is not of the known form.
-pub(crate) fn own_annotations(bundle: &Bundle) -> Result<BTreeMap<String, String>, OriginError> {
-    let mut own = match bundle.annotations.get(CRIO_ANNOTATIONS) {
-        None => bundle.annotations.clone(),
-        Some(value) => serde_json::from_str(value).map_err(|_| OriginError::Malformed {
-            key: CRIO_ANNOTATIONS,
-            value: value.clone(),
-        })?,
+/// An annotation that holds JSON; `null` is none.
+fn json<T: for<'a> Deserialize<'a>>(
+    bundle: &Bundle,
+    key: &'static str,
+) -> Result<Option<T>, OriginError> {
+    let Some(value) = bundle.annotations.get(key) else {
+        return Ok(None);
     };
-    own.retain(|key, _| key.starts_with(ANNOTATION_PREFIX));
-    Ok(own)
+    serde_json::from_str(value).map_err(|_| OriginError::Malformed {
+        key,
+        value: value.clone(),
+    })
+}
+
+fn confirmed(key: &'static str, annotated: &str, of_cgroup: PodUid) -> Result<PodUid, OriginError> {
+    let annotated = PodUid::parse(annotated).ok_or_else(|| OriginError::Malformed {
+        key,
+        value: annotated.to_owned(),
+    })?;
+    match annotated == of_cgroup {
+        true => Ok(of_cgroup),
+        false => Err(OriginError::TwoUids {
+            annotated,
+            of_cgroup,
+        }),
+    }
+}
+
+fn of_plugin(mut annotations: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    annotations.retain(|key, _| key.starts_with(ANNOTATION_PREFIX));
+    annotations
 }

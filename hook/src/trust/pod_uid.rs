@@ -10,16 +10,17 @@ pub struct PodUid(String);
 
 impl PodUid {
     /// Reads a uid in any of its forms.
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(super) fn parse(text: &str) -> Option<Self> {
         let digits: String = text.chars().filter(|c| !matches!(c, '-' | '_')).collect();
         let is_uid = digits.len() == 32 && digits.chars().all(|c| c.is_ascii_hexdigit());
         is_uid.then(|| PodUid(digits.to_ascii_lowercase()))
     }
 
     /// The uid in a container's `linux.cgroupsPath`, which the kubelet writes:
-    /// a component `podUID`, or with the systemd driver `…-podUID.slice`, the
-    /// path's first part before a colon.
-    pub fn in_cgroups_path(path: &str) -> Option<Self> {
+    /// a component `podUID`, or with the systemd driver `…-podUID.slice` in the
+    /// part before the first colon. Of several the last counts: the kubelet may
+    /// itself run in a pod.
+    pub(super) fn in_cgroups_path(path: &str) -> Option<Self> {
         let path = path.split(':').next().unwrap_or_default();
         let mut uids = Path::new(path).components().filter_map(|component| {
             let Component::Normal(name) = component else {
@@ -65,6 +66,18 @@ mod tests {
             (
                 "/kubelet/kubepods.slice/kubepods-pod7c7dd54d_787e_4d2a_16bb_d8e6ec744689.slice/x.scope",
                 Some(UID),
+            ),
+            (
+                "/docker/2f1de4e2/kubelet/kubepods/burstable/pod7c7dd54d-787e-4d2a-16bb-d8e6ec744689/a",
+                Some(UID),
+            ),
+            (
+                "/kubepods/pod00000000000000000000000000000000/a/kubelet.slice/kubelet-kubepods-pod7c7dd54d_787e_4d2a_16bb_d8e6ec744689.slice:cri-containerd:a",
+                Some(UID),
+            ),
+            (
+                "machine.slice/machine-libpod_pod_7c7dd54d787e4d2a16bbd8e6ec744689.slice:libpod:a",
+                None,
             ),
             ("/docker/2f1de4e2", None),
             ("system.slice:docker:2f1de4e2", None),

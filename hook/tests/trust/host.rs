@@ -94,6 +94,16 @@ pub(crate) fn set_env(config: &mut Value, value: &str) {
     env.push(format!("VISIBLE={value}").into());
 }
 
+/// Sets an annotation of the container's own, as the engine passes on those of
+/// an allocation.
+pub(crate) fn annotate(recording: &str, config: &mut Value, key: &str, value: &str) {
+    config["annotations"][key] = value.into();
+    if recording == CRIO {
+        config["annotations"]["io.kubernetes.cri-o.Annotations"] =
+            serde_json::json!({ key: value }).to_string().into();
+    }
+}
+
 pub(crate) fn recorded(recording: &str, container: &str) -> Vec<String> {
     let text = fs::read(testdata(recording).join("kubelet_internal_checkpoint.json")).unwrap();
     let checkpoint: Value = serde_json::from_slice(&text).unwrap();

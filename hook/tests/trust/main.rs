@@ -1,7 +1,8 @@
-//! Whose word counts: what containers of real engines under a real kubelet
-//! ask for (recorded, see `testdata/`), and what they get.
+//! Who authorizes a request: what containers of real engines under a real
+//! kubelet ask for (recorded, see `testdata/`), and what they get.
 #![allow(clippy::unwrap_used)]
 
 mod host;
+mod outside;
 mod pods;
 mod record;

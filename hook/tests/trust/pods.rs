@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::host::{CONTAINERD, CRIO, FIRST, Host, OTHER, recorded, set_env};
+use crate::host::{CONTAINERD, CRIO, FIRST, Host, OTHER, annotate, recorded, set_env};
 
 #[test]
 fn a_pod_gets_what_the_kubelet_recorded_whatever_it_asks_for() {
@@ -41,7 +41,8 @@ fn an_image_that_asks_without_an_allocation_starts_with_no_device() {
         );
         let (devices, warnings, text) = host.start(&host.config()).unwrap();
         assert_eq!((devices.len(), warnings), (0, 1), "{text}");
-        assert!(text.contains("the kubelet recorded none for container c of pod default/npu-pod"));
+        assert!(text.contains("none is given to container c of pod default/npu-pod"));
+        assert!(text.contains("the kubelet recorded none"), "{text}");
     }
 }
 
@@ -176,7 +177,10 @@ fn a_pod_that_is_two_pods_is_refused() {
     let mut config = host.config();
     config["annotations"] = json!({});
     let error = host.start(&config).unwrap_err();
-    assert!(error.contains("its engine does not say which"), "{error}");
+    assert!(
+        error.contains("no annotation of its engine names"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -201,8 +205,49 @@ fn a_sandbox_gets_nothing() {
     assert_eq!(host.start(&config).unwrap().0, Vec::<String>::new());
 }
 
+/// CRI-O writes `null` where the request of the CRI had no annotations.
 #[test]
-fn the_administrator_trusts_some_pods_and_may_trust_nobody_else() {
+fn annotations_that_are_null_are_none() {
+    let host = Host::new(CRIO);
+    let mut config = host.config();
+    config["annotations"]["io.kubernetes.cri-o.Annotations"] = "null".into();
+    assert_eq!(host.start(&config).unwrap().0, recorded(CRIO, "c"));
+    set_env(&mut config, "void");
+    assert_eq!(host.start(&config).unwrap().0.len(), 0);
+}
+
+/// CRI-O's record of a container's own annotations is nothing on another engine.
+#[test]
+fn the_annotations_of_a_container_are_those_that_its_engine_writes() {
+    let mut host = Host::new(CONTAINERD);
+    host.trust.trusted_pods = vec!["default".to_owned().try_into().unwrap()];
+    let mut config = host.config();
+    config["annotations"]["io.kubernetes.cri-o.Annotations"] =
+        json!({"devices.boathook.dev/npu": OTHER})
+            .to_string()
+            .into();
+    set_env(&mut config, FIRST);
+    assert_eq!(host.start(&config).unwrap().0, [FIRST]);
+}
+
+#[test]
+fn a_container_of_uncertain_origin_starts_if_it_asks_for_nothing() {
+    let host = Host::new(CRIO);
+    let mut config = host.config();
+    config["annotations"]["io.kubernetes.cri-o.Labels"] = "[".into();
+    let error = host.start(&config).unwrap_err();
+    assert!(
+        error.contains("Labels is missing or malformed: `[`"),
+        "{error}"
+    );
+    set_env(&mut config, "void");
+    assert_eq!(host.start(&config).unwrap().0.len(), 0);
+    annotate(CRIO, &mut config, "devices.boathook.dev/npu", FIRST);
+    host.start(&config).unwrap_err();
+}
+
+#[test]
+fn the_administrator_trusts_some_pods() {
     let mut host = Host::new(CONTAINERD);
     for (pattern, wanted) in [
         ("default", 4),
@@ -219,13 +264,5 @@ fn the_administrator_trusts_some_pods_and_may_trust_nobody_else() {
             wanted,
             "{pattern}"
         );
-    }
-
-    let mut outside = host.config();
-    outside["annotations"] = json!({});
-    outside["linux"]["cgroupsPath"] = "/docker/2f1de4e2".into();
-    for (enough, wanted) in [(true, 4), (false, 0)] {
-        host.trust.allow_env_outside_kubernetes = enough;
-        assert_eq!(host.start(&outside).unwrap().0.len(), wanted, "{enough}");
     }
 }

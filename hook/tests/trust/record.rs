@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::host::{CONTAINERD, FIRST, Host, set_env};
+use crate::host::{CONTAINERD, CRIO, FIRST, Host, annotate, set_env};
 
 #[test]
 fn an_unusable_record_stops_only_containers_that_ask() {
@@ -15,17 +15,17 @@ fn an_unusable_record_stops_only_containers_that_ask() {
     for (record, reason) in [
         (
             &whole[..whole.len() / 2],
-            "can't be used: it is not of the known form: EOF",
+            "cannot be used: it is not of the known form: EOF",
         ),
         (
             b"".as_slice(),
-            "can't be used: it is not of the known form: EOF",
+            "cannot be used: it is not of the known form: EOF",
         ),
         (
             b"[]".as_slice(),
-            "can't be used: it is not of the known form",
+            "cannot be used: it is not of the known form",
         ),
-        (&large, "can't be used: it is larger than 16777216 bytes"),
+        (&large, "cannot be used: it is larger than 16777216 bytes"),
     ] {
         host.checkpoint(record);
         let error = host.start(&host.config()).unwrap_err();
@@ -34,10 +34,44 @@ fn an_unusable_record_stops_only_containers_that_ask() {
         set_env(&mut silent, "void");
         assert_eq!(host.start(&silent).unwrap().0.len(), 0);
     }
-    host.trust.kubelet_checkpoint = host.root.path().join("absent");
+    host.trust.kubelet_checkpoint = host.root.path().into();
     let error = host.start(&host.config()).unwrap_err();
-    assert!(error.contains("can't be read: No such file"), "{error}");
-    assert!(error.contains("set trust.kubelet_checkpoint"), "{error}");
+    assert!(error.contains("cannot be read: Is a directory"), "{error}");
+}
+
+/// The kubelet writes its record with the first allocation on the node: before,
+/// an image that asks for all devices is no reason not to start.
+#[test]
+fn without_a_record_only_an_annotated_container_is_refused() {
+    let annotation = "devices.boathook.dev/npu";
+    for recording in [CONTAINERD, CRIO] {
+        let mut host = Host::new(recording);
+        host.trust.kubelet_checkpoint = host.root.path().join("absent/checkpoint");
+        let (devices, warnings, text) = host.start(&host.config()).unwrap();
+        assert_eq!((devices.len(), warnings), (0, 1), "{text}");
+        assert!(text.contains("the kubelet has no record "), "{text}");
+        assert!(text.contains("set trust.kubelet_checkpoint"), "{text}");
+
+        let mut config = host.config();
+        annotate(recording, &mut config, annotation, FIRST);
+        let error = host.start(&config).unwrap_err();
+        assert!(error.contains("were allocated to container c"), "{error}");
+        assert!(error.contains("the kubelet has no record "), "{error}");
+        annotate(recording, &mut config, annotation, "void");
+        assert_eq!(host.start(&config).unwrap().0.len(), 0, "{recording}");
+    }
+}
+
+/// The record is there, and of an allocation that the annotation tells it has
+/// nothing.
+#[test]
+fn an_annotated_container_that_is_not_recorded_is_refused() {
+    let mut host = Host::new(CONTAINERD);
+    host.checkpoint(r#"{"Data":{"PodDeviceEntries":[]}}"#);
+    let mut config = host.config();
+    annotate(CONTAINERD, &mut config, "devices.boathook.dev/npu", FIRST);
+    let error = host.start(&config).unwrap_err();
+    assert!(error.contains("but the kubelet recorded none"), "{error}");
 }
 
 #[test]

@@ -1,11 +1,8 @@
 //! Class files that cannot be used.
 
-use std::collections::HashMap;
-
 use harness::demo_host::{DemoHost, HostDirectory};
-use serde_json::json;
 
-use super::{assert_refused, boathook, bundle, bundle_of, code, state};
+use super::{assert_refused, boathook, bundle, bundle_of, code, of_pod, state};
 
 const GOOD: &str = r#"version = 1
 description = "for tests"
@@ -103,11 +100,7 @@ fn a_class_that_can_not_be_read_hinders_only_who_names_it() {
     let host = HostDirectory::new().unwrap();
     std::fs::create_dir(host.classes().join("thing.toml")).unwrap();
     for annotations in [vec![], vec![("devices.boathook.dev/thing", "thing-0")]] {
-        let bundle = bundle_of(&json!({
-            "ociVersion": "1.0.2",
-            "root": {"path": "rootfs"},
-            "annotations": annotations.iter().copied().collect::<HashMap<_, _>>(),
-        }));
+        let bundle = bundle_of(&of_pod(&annotations));
         let input = state(bundle.path()).to_string();
         let ran = boathook(&host, &["prestart"], input.as_bytes());
         let said = "thing.toml: can't be read: Is a directory";

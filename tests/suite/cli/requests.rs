@@ -1,9 +1,8 @@
 //! Requests that cannot be met.
 
 use harness::demo_host::{DemoHost, HostDirectory};
-use serde_json::json;
 
-use super::{assert_refused, boathook, bundle, bundle_of, code, state};
+use super::{assert_refused, boathook, bundle, bundle_of, code, of_pod, state};
 
 /// The line names the container, and what was asked.
 #[test]
@@ -37,11 +36,7 @@ fn a_bad_request_is_refused() {
 #[test]
 fn an_unknown_class_is_refused() {
     let host = HostDirectory::new().unwrap();
-    let bundle = bundle_of(&json!({
-        "ociVersion": "1.0.2",
-        "root": {"path": "rootfs"},
-        "annotations": {"devices.boathook.dev/unheard-of": "0"},
-    }));
+    let bundle = bundle_of(&of_pod(&[("devices.boathook.dev/unheard-of", "0")]));
     let ran = boathook(
         &host,
         &["prestart"],

@@ -87,7 +87,8 @@ impl Engine for Cri {
         record.add(&pod)?;
         drop(record);
 
-        let parent = self.containerd.machine.parent.path();
+        let of_pod = format!("pod{}", pod.uid());
+        let parent = self.containerd.machine.parent.child(&of_pod);
         let sandbox_config = pod.sandbox(&parent.display().to_string());
         let sandbox = self.client.run_sandbox(&sandbox_config, "boathook")?;
         let container = Container {

@@ -8,7 +8,7 @@ use harness::rootfs::Rootfs;
 use super::{container, node};
 use crate::lab::{Lab, asking, on_each_cgroup_version};
 
-on_each_cgroup_version!(a_request_names_devices, an_annotation_is_a_request);
+on_each_cgroup_version!(a_request_names_devices, an_annotation_is_no_request);
 
 /// Which of the first nodes a container has.
 const CASES: [(&str, &[usize]); 9] = [
@@ -33,8 +33,8 @@ fn a_request_names_devices(lab: &Lab) {
     }
 }
 
-/// The plugin's annotation alone is enough where no other rule is set.
-fn an_annotation_is_a_request(lab: &Lab) {
+/// An image may bring annotations: outside pods they are nothing.
+fn an_annotation_is_no_request(lab: &Lab) {
     let host = DemoHost::new().unwrap();
     let stage = Stage::Prestart;
     let bundle = Bundle::builder(Rootfs::Busybox)
@@ -43,10 +43,11 @@ fn an_annotation_is_a_request(lab: &Lab) {
             HookCommand::boathook(stage, &host.config_file()).unwrap(),
         )
         .annotation("devices.boathook.dev/dummy-npu", "npu-3,npu-5")
+        .env(DemoHost::VARIABLE, "npu-4")
         .args(about_all_nodes())
         .build()
         .unwrap();
-    assert_eq!(nodes(&lab.probe(&bundle)), [3, 5]);
+    assert_eq!(nodes(&lab.probe(&bundle)), [4]);
 }
 
 fn about_all_nodes() -> Vec<String> {
