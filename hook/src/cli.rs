@@ -21,6 +21,10 @@ pub struct Cli {
     )]
     pub config: Option<PathBuf>,
 
+    /// Seconds until the hook gives up; for tests.
+    #[arg(long, hide = true, value_name = "SECONDS")]
+    pub deadline: Option<u32>,
+
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -28,19 +32,20 @@ pub struct Cli {
 
 const HELP_END: &str = "\
 Examples:
-  boathook check                                 is this host ready, and what to mend
+  boathook check                                 check the host's prerequisites, and show fixes
   boathook list                                  the devices of each class
-  boathook explain --bundle /run/.../container   what that container gets, and on whose word
+  boathook explain --bundle /run/.../container   what that container gets, and what authorizes it
   boathook class new /dev/mychip0 > mychip.toml  begin a class for your own device
 
 Exit codes:
-  0  all is well, or nothing was asked for
-  1  a check found an error, or something unforeseen failed
+  0  success, or nothing was requested
+  1  a check found an error, or an unexpected error
   2  the command line is wrong
   3  the configuration or a class file is wrong
-  4  the container's state or config.json can't be used
-  5  the container asks for what it can't have
-  6  the devices could not be put into the container";
+  4  the container's state or config.json is invalid
+  5  the request was denied or cannot be satisfied
+  6  the devices could not be put into the container
+  7  the work took too long";
 
 /// The commands.
 #[derive(Debug, Subcommand)]
@@ -54,13 +59,13 @@ pub enum Command {
         /// The bundle: the directory of the container's config.json
         #[arg(long, value_name = "DIR")]
         bundle: PathBuf,
-        /// Print the plan for programs
+        /// Print the plan as JSON
         #[arg(long)]
         json: bool,
     },
     /// List the classes and their devices on this host
     List {
-        /// Print the list for programs
+        /// Print the list as JSON
         #[arg(long)]
         json: bool,
     },
@@ -70,8 +75,10 @@ pub enum Command {
         #[command(subcommand)]
         command: ClassCommand,
     },
-    /// Tell what this host can do, and what to mend
+    /// Check the host's prerequisites, and show fixes
     Check,
+    /// Print the messages of hooks on this node
+    Log,
 }
 
 /// The commands on class files.

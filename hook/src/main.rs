@@ -4,13 +4,13 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use hook::cli::Cli;
-use hook::command;
+use hook::{command, log};
 
 fn main() -> ExitCode {
     match command::run(&Cli::parse()) {
         Ok(code) => code.into(),
         Err(error) => {
-            tracing::error!("{error}");
+            log::error(&log::chain(&error));
             error.exit_code().into()
         }
     }

@@ -1,5 +1,5 @@
-//! The hook's own process: it gives up what it does not need before it looks
-//! at anything.
+//! The hook's own process: it gives up what it does not need before it reads
+//! anything.
 
 use caps::{CapSet, Capability, CapsHashSet};
 
@@ -32,10 +32,12 @@ const NEEDED: [Capability; 12] = [
 /// capability that the steps do not need.
 ///
 /// # Errors
-/// The kernel refuses to take capabilities away.
+/// The kernel refuses to drop capabilities.
 pub fn confine() -> Result<(), caps::errors::CapsError> {
     sys::process::clear_environment();
     sys::process::close_inherited_descriptors();
+    // Of a limit that cannot be set aside a failed write is the better result.
+    let _ = sys::process::ignore_file_size_signal();
     let held = caps::read(None, CapSet::Permitted)?;
     let kept: CapsHashSet = NEEDED
         .into_iter()

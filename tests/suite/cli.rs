@@ -3,8 +3,11 @@
 
 mod classes;
 mod confinement;
+mod deadline;
 mod explain;
 mod list;
+mod log;
+mod process;
 mod requests;
 mod state;
 mod usage;
@@ -26,6 +29,7 @@ mod code {
     pub(super) const CONFIG: i32 = 3;
     pub(super) const SPEC: i32 = 4;
     pub(super) const REQUEST: i32 = 5;
+    pub(super) const DEADLINE: i32 = 7;
 }
 
 /// `boathook` on this host.

@@ -27,6 +27,7 @@ use crate::container::{self, ContainerNamespace};
 use crate::loader::LibraryDirError;
 use crate::mount::{self, HostRoot, KernelCalls};
 use crate::oci::{Bundle, State};
+use crate::sys::deadline::{Deadline, Stage};
 
 /// Why a plan could not be carried out.
 #[derive(Debug, thiserror::Error)]
@@ -35,15 +36,16 @@ pub enum ApplyError {
     #[error(transparent)]
     Mount(#[from] mount::Error),
     /// For which device or class that was.
-    #[error("{why}: {error}")]
+    #[error("{why}")]
     For {
         /// The step's reason: device ids, or the class.
         why: String,
         /// What failed.
+        #[source]
         error: Box<ApplyError>,
     },
     /// The container does not take what the plan puts there.
-    #[error("in the container: {0}")]
+    #[error("in the container")]
     Container(#[from] container::Error),
     /// The device rules can't be set.
     #[error(transparent)]
@@ -55,11 +57,14 @@ pub enum ApplyError {
     #[error(transparent)]
     LibraryDir(#[from] LibraryDirError),
     /// The loader's cache has no room for more.
-    #[error("the container's ld.so.cache can't be written: {0}")]
+    #[error("cannot write the container's ld.so.cache")]
     LdCache(#[from] LdCacheError),
     /// A device can't be made what the container wants.
     #[error(transparent)]
     Prepare(#[from] PrepareError),
+    /// The deadline could not be set.
+    #[error("cannot set a deadline")]
+    Deadline(#[source] nix::errno::Errno),
     /// A step of the plan can't be carried out by anybody.
     #[error("{} is no path for {what}", path.display())]
     Path {
@@ -85,18 +90,24 @@ impl ApplyError {
 ///
 /// # Errors
 /// A step failed: the container must not start.
-pub fn apply(
+pub(crate) fn apply(
     plan: &InjectionPlan,
     state: &State,
     bundle: &Bundle,
     config: &Config,
+    deadline: &mut Deadline,
 ) -> Result<Vec<String>, ApplyError> {
     let calls = KernelCalls::probe();
     let host = HostRoot::open(&config.host_root, calls.resolver())?;
-    prepare::run(plan, &config.host_root)?;
+    // These programs have a limit of their own.
+    deadline.pause(|| prepare::run(plan, &config.host_root))?;
+    Stage::Sources.begin();
+    deadline.kill_later().map_err(ApplyError::Deadline)?;
     let ready = sources::prepare(plan, &host, calls)?;
     let namespace = ContainerNamespace::of(state.pid)?;
+    Stage::Rules.begin();
     let mut notes = rules::allow(plan, state.pid, &bundle.granted)?;
+    Stage::Container.begin();
     let root = namespace.enter(&bundle.rootfs, calls.resolver())?;
     let label = bundle.mount_label.as_deref();
     targets::attach(ready, &root, calls, label, &mut notes)?;

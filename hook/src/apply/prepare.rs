@@ -60,7 +60,7 @@ mod tests {
         };
         run(&plan("old"), host.path()).unwrap();
         assert_eq!(
-            run(&plan("new"), host.path()).unwrap_err().to_string(),
+            crate::log::chain(&run(&plan("new"), host.path()).unwrap_err()),
             "port-0: /bin/programmer ended well, but /id is `old`, not `new`"
         );
     }

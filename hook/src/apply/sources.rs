@@ -245,7 +245,7 @@ mod tests {
             let host = HostRoot::open(Path::new("/"), calls.resolver()).unwrap();
             let error = match prepare(&plan, &host, calls) {
                 Ok(_) => panic!("made ready in spite of: {reason}"),
-                Err(error) => error.to_string(),
+                Err(error) => crate::log::chain(&error),
             };
             assert!(error.starts_with("npu-0: "), "{error}");
             assert!(error.contains(reason), "{error}");

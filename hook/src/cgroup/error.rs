@@ -43,11 +43,11 @@ pub enum CgroupError {
         /// The cgroup's path in its hierarchy.
         cgroup: PathBuf,
     },
-    /// cgroup v1: an ancestor does not have what the cgroup should get.
+    /// An ancestor does not have what the cgroup should get.
     #[error(
-        "cgroup {ancestor} does not allow {rule}, so {cgroup} cannot: \
-         write {rule:?} to {ancestor}/devices.allow, or set DeviceAllow= on its systemd unit",
-        rule = .rule.to_string()
+        "device {rule} is not allowed in cgroup {ancestor}, which encloses the container's \
+         cgroup {cgroup}; allow it there first: give it to the enclosing container, or set \
+         DeviceAllow= on the systemd unit"
     )]
     AncestorDenies {
         /// The cgroup that should get the rule.

@@ -46,6 +46,9 @@ mod tests {
     #[test]
     fn names_the_file_that_is_missing() {
         let error = read(Path::new("/nonexistent/cgroup"), 1).unwrap_err();
-        assert_eq!(error.to_string(), "cannot read /nonexistent/cgroup");
+        assert_eq!(
+            crate::log::chain(&error),
+            "cannot read /nonexistent/cgroup: No such file or directory (os error 2)"
+        );
     }
 }

@@ -155,18 +155,4 @@ mod tests {
         assert_eq!(found.path(), Path::new("/a/b"));
         assert!(DeviceCgroup::find(&roots, 8).is_err());
     }
-
-    #[test]
-    fn levels_run_from_the_cgroup_to_the_mount() {
-        let cgroup = CgroupDir {
-            mount: "/sys/fs/cgroup".into(),
-            dir: "/sys/fs/cgroup/a/b".into(),
-            path: "/a/b".into(),
-        };
-        let levels: Vec<_> = cgroup.levels().collect();
-        assert_eq!(
-            levels,
-            ["/sys/fs/cgroup/a/b", "/sys/fs/cgroup/a", "/sys/fs/cgroup"].map(Path::new)
-        );
-    }
 }

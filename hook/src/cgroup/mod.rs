@@ -1,16 +1,20 @@
 //! Which devices a container may open: rules in its device cgroup.
 //!
-//! The runtime has set the container's rules before it calls hooks, and does
-//! not set them again; what is added here stays. On cgroup v1 the kernel keeps
+//! The runtime sets the container's rules before it calls hooks. On cgroup v1 the kernel keeps
 //! a list per cgroup. On v2 there is no list but programs, at the container's
 //! cgroup and at any of its ancestors, and all of them must say yes.
 //!
-//! With systemd as the cgroup driver the unit must be told first
-//! ([`systemd`]): it makes the rules anew from its own record whenever it
-//! pleases, for instance on `daemon-reload`. [`DeviceCgroup::grant`] does both.
+//! With systemd as the cgroup driver the rules go into the unit first
+//! ([`systemd`]): systemd regenerates a unit's rules from its own record, for
+//! instance on `daemon-reload`. [`DeviceCgroup::allow`] does both.
+//!
+//! A container's devices never widen those of another: where a cgroup that
+//! encloses the container's denies a device, the container does not start.
+//! Only slices and services of systemd, which an administrator configures, are
+//! changed along with the container's own cgroup, and that is reported.
 
+mod allow;
 mod error;
-mod grant;
 mod kernel_file;
 mod locate;
 mod membership;
@@ -27,9 +31,8 @@ mod v2;
 use std::path::{Path, PathBuf};
 
 pub use error::{CgroupError, RuleError};
-pub use grant::Grant;
 pub use locate::HostRoots;
-pub use report::{LevelReport, Outcome, Report};
+pub use report::{LevelReport, Outcome, Report, UnitReport};
 pub use rule::{Access, DeviceKind, DeviceRule};
 pub use spec_rules::SpecRules;
 
@@ -53,12 +56,56 @@ pub struct CgroupDir {
     path: PathBuf,
 }
 
+/// A cgroup on the way from a container's to the highest that can be seen.
+#[derive(Clone, Copy, Debug)]
+struct Ancestor<'a> {
+    dir: &'a Path,
+    /// The cgroup's path in its hierarchy.
+    path: &'a Path,
+    owner: Owner,
+}
+
+/// Whose rules a cgroup on that way has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    /// The container's alone: its own cgroup, and the scope around it where the
+    /// runtime has put it into a cgroup below one (crun).
+    Container,
+    /// A slice's or service's of systemd, which an administrator configures.
+    Unit,
+    /// Another container's, or the host's own policy.
+    Enclosing,
+}
+
 impl CgroupDir {
-    /// The directories from the cgroup up to the highest that can be seen.
-    fn levels(&self) -> impl Iterator<Item = &Path> {
-        self.dir
+    /// The cgroup and its ancestors up to the highest that can be seen.
+    fn levels(&self) -> impl Iterator<Item = Ancestor<'_>> {
+        let dirs = self
+            .dir
             .ancestors()
-            .take_while(|dir| dir.starts_with(&self.mount))
+            .take_while(|dir| dir.starts_with(&self.mount));
+        dirs.zip(self.path.ancestors()).map(|(dir, path)| Ancestor {
+            dir,
+            path,
+            owner: self.owner(dir, path),
+        })
+    }
+
+    fn owner(&self, dir: &Path, path: &Path) -> Owner {
+        let is = |path: &Path, kinds: &[&str]| {
+            let kind = path.extension().and_then(|kind| kind.to_str());
+            kind.is_some_and(|kind| kinds.contains(&kind))
+        };
+        let leaf = self.dir.as_path();
+        let leaf_is_unit = is(leaf, &["scope", "service", "slice"]);
+        let around_leaf = !leaf_is_unit && leaf.parent() == Some(dir) && is(path, &["scope"]);
+        if dir != self.mount && (dir == leaf || around_leaf) {
+            Owner::Container
+        } else if is(path, &["service", "slice"]) {
+            Owner::Unit
+        } else {
+            Owner::Enclosing
+        }
     }
 }
 
@@ -91,38 +138,72 @@ impl DeviceCgroup {
             Self::V1(cgroup) | Self::V2(cgroup) => &cgroup.path,
         }
     }
+}
 
-    /// Lets the cgroup's processes use the devices in `rules`, on top of what
-    /// they may do already.
-    ///
-    /// `regenerate` holds the rules that the runtime was given. They are used
-    /// where the kernel does not show the program that enforces them, and a new
-    /// one has to be made.
-    ///
-    /// Needs CAP_SYS_ADMIN, for v2 also CAP_NET_ADMIN, and before Linux 5.11
-    /// CAP_SYS_RESOURCE if little memory may be locked.
-    ///
-    /// The report says what was done at each level. Missing privileges are an
-    /// [`Outcome::NoPermission`] in it: a rootless runtime could not restrict
-    /// the devices either.
-    ///
-    /// # Errors
-    ///
-    /// If the kernel refuses, or if an ancestor denies a device in a way that
-    /// can't be changed from here. Rules may then be set at some levels and not
-    /// at others; no device has become usable that is not in `rules`.
-    pub fn allow(
-        &self,
-        rules: &[DeviceRule],
-        regenerate: &SpecRules,
-    ) -> Result<Report, CgroupError> {
-        let rules = rule::merge(rules);
-        if rules.is_empty() {
-            return Ok(Report::default());
-        }
-        match self {
-            Self::V1(cgroup) => v1::allow(cgroup, &rules),
-            Self::V2(cgroup) => v2::allow(cgroup, &rules, regenerate),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_have_their_paths_in_the_hierarchy() {
+        // As seen in a cgroup namespace, or through a mount of a part.
+        let cgroup = CgroupDir {
+            mount: "/m".into(),
+            dir: "/m/b.slice/c.scope".into(),
+            path: "/a.slice/b.slice/c.scope".into(),
+        };
+        let levels: Vec<_> = cgroup.levels().map(|it| (it.dir, it.path)).collect();
+        let expected = [
+            ("/m/b.slice/c.scope", "/a.slice/b.slice/c.scope"),
+            ("/m/b.slice", "/a.slice/b.slice"),
+            ("/m", "/a.slice"),
+        ]
+        .map(|(dir, path)| (Path::new(dir), Path::new(path)));
+        assert_eq!(levels, expected);
+    }
+
+    #[test]
+    fn owners_of_the_levels() {
+        use Owner::*;
+        for (path, owners) in [
+            (
+                "/crun-1.scope/container",
+                &[Container, Container, Enclosing][..],
+            ),
+            ("/a.slice/docker-1.scope", &[Container, Unit, Enclosing]),
+            // A container in a container, by the cgroup driver of the outer one.
+            (
+                "/docker-1.scope/docker/2",
+                &[Container, Enclosing, Enclosing, Enclosing],
+            ),
+            (
+                "/docker-1.scope/a.slice/docker-2.scope",
+                &[Container, Unit, Enclosing, Enclosing],
+            ),
+            ("/docker/1/2", &[Container, Enclosing, Enclosing, Enclosing]),
+            (
+                "/a.scope/b/c",
+                &[Container, Enclosing, Enclosing, Enclosing],
+            ),
+            ("/a.scope/b.scope", &[Container, Enclosing, Enclosing]),
+            ("/a.scope/b.service", &[Container, Enclosing, Enclosing]),
+            (
+                "/system.slice/quadlet.service/libpod-payload-1",
+                &[Container, Unit, Unit, Enclosing],
+            ),
+            (
+                "/kubepods/pod1/c",
+                &[Container, Enclosing, Enclosing, Enclosing],
+            ),
+            ("/", &[Enclosing]),
+        ] {
+            let cgroup = CgroupDir {
+                mount: "/cg".into(),
+                dir: Path::new("/cg").join(path.trim_start_matches('/')),
+                path: path.into(),
+            };
+            let found: Vec<_> = cgroup.levels().map(|level| level.owner).collect();
+            assert_eq!(found, owners, "{path}");
         }
     }
 }

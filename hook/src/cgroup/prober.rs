@@ -28,9 +28,13 @@ pub(super) struct TestCgroup {
 
 impl TestCgroup {
     pub(super) fn new(parent: &Path) -> io::Result<Self> {
+        Self::named(parent, "")
+    }
+
+    pub(super) fn named(parent: &Path, suffix: &str) -> io::Result<Self> {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("boathook-test-{}-{count}", std::process::id());
+        let name = format!("boathook-test-{}-{count}{suffix}", std::process::id());
         let dir = parent.join(name);
         fs::create_dir(&dir)?;
         Ok(Self { dir })

@@ -1,14 +1,31 @@
-//! What was done, level by level, for the caller to print.
+//! What was done, unit by unit and cgroup by cgroup.
 
 use std::fmt;
 use std::path::PathBuf;
 
+use super::rule::DeviceRule;
+use super::systemd::{SystemdError, SystemdReport, UnitOutcome};
+
 /// What [`allow`](super::DeviceCgroup::allow) did.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct Report {
+    /// The devices that are allowed now.
+    pub rules: Vec<DeviceRule>,
+    /// Each unit that restricts devices.
+    pub units: Vec<UnitReport>,
     /// One entry per cgroup, and per program where several were dealt with;
     /// from the container's cgroup upwards.
     pub levels: Vec<LevelReport>,
+}
+
+/// What was done with one unit. After an error the devices work, but only until
+/// systemd sets the unit's rules again.
+#[derive(Debug)]
+pub struct UnitReport {
+    /// Whether other processes than the container's run in the unit.
+    pub shared: bool,
+    /// What was done.
+    pub done: Result<SystemdReport, SystemdError>,
 }
 
 /// What was done at one cgroup.
@@ -16,11 +33,13 @@ pub struct Report {
 pub struct LevelReport {
     /// The cgroup's directory.
     pub cgroup: PathBuf,
+    /// Whether other processes than the container's run in it.
+    pub shared: bool,
     /// What was done.
     pub outcome: Outcome,
 }
 
-/// What came of the rules at one cgroup.
+/// The result at one cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// v2: no program is attached here, or none that counts for the container.
@@ -37,12 +56,12 @@ pub enum Outcome {
         /// Id of the old program.
         program: u32,
     },
-    /// v2: a program that can't be read back was replaced by one made from the spec.
+    /// v2: a program that cannot be read back was replaced by one generated from the spec.
     Regenerated {
         /// Id of the old program.
         program: u32,
     },
-    /// v2: a program can't be read back and was left alone, because it is not
+    /// v2: a program cannot be read back and was left alone, because it is not
     /// the container's own. It may deny what the rules allow.
     Unreadable {
         /// Id of the program.
@@ -50,7 +69,7 @@ pub enum Outcome {
     },
     /// Nothing was done, for want of privileges.
     NoPermission {
-        /// What the kernel did not let us do.
+        /// The operation that the kernel refused.
         operation: &'static str,
     },
 }
@@ -61,36 +80,78 @@ impl Report {
         self.has(|outcome| matches!(outcome, Outcome::NoPermission { .. }))
     }
 
-    /// Whether a program that can't be read may still deny what was allowed.
+    /// Whether a program that cannot be read may still deny what was allowed.
     pub fn in_doubt(&self) -> bool {
         self.has(|outcome| matches!(outcome, Outcome::Unreadable { .. }))
     }
 
-    fn has(&self, wanted: impl Fn(&Outcome) -> bool) -> bool {
-        self.levels.iter().any(|level| wanted(&level.outcome))
+    fn has(&self, is: impl Fn(&Outcome) -> bool) -> bool {
+        self.levels.iter().any(|level| is(&level.outcome))
+    }
+
+    /// What an administrator should know: rules that could not be set or may be
+    /// lost, and devices that became usable for more than the container.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings: Vec<_> = self.units.iter().filter_map(UnitReport::warning).collect();
+        if self.lacks_permission() || self.in_doubt() {
+            let levels: Vec<_> = self.levels.iter().map(LevelReport::to_string).collect();
+            warnings.push(levels.join("; "));
+        }
+        warnings.extend(self.widened().map(|place| {
+            let rules: Vec<_> = self.rules.iter().map(DeviceRule::to_string).collect();
+            format!(
+                "{place} denied {}; allowed there now for every process in it that no other \
+                 cgroup restricts, also after this container has ended",
+                rules.join(", "),
+            )
+        }));
+        warnings
+    }
+
+    /// Units and cgroups with other processes in them that were changed.
+    fn widened(&self) -> impl Iterator<Item = String> {
+        let units = self.units.iter().filter_map(|unit| match &unit.done {
+            Ok(report) if unit.shared && matches!(report.outcome, UnitOutcome::Added { .. }) => {
+                Some(format!("systemd unit {}", report.unit))
+            }
+            _ => None,
+        });
+        let levels = self.levels.iter().filter(|level| {
+            level.shared
+                && matches!(
+                    level.outcome,
+                    Outcome::Rewritten { .. } | Outcome::Regenerated { .. }
+                )
+        });
+        units.chain(levels.map(|level| format!("cgroup {}", level.cgroup.display())))
     }
 }
 
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, LevelReport { cgroup, outcome }) in self.levels.iter().enumerate() {
-            let separator = if index == 0 { "" } else { "\n" };
-            write!(f, "{separator}{}: {outcome}", cgroup.display())?;
+impl UnitReport {
+    fn warning(&self) -> Option<String> {
+        match &self.done {
+            Ok(report) => report.is_remarkable().then(|| report.to_string()),
+            Err(error) => Some(crate::log::chain(error)),
         }
-        Ok(())
+    }
+}
+
+impl fmt::Display for LevelReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.cgroup.display(), self.outcome)
     }
 }
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoProgram => write!(f, "no program to satisfy"),
+            Self::NoProgram => write!(f, "no program"),
             Self::AlreadyAllowed => write!(f, "already allowed"),
-            Self::Written { rules } => write!(f, "{rules} rules written"),
+            Self::Written { rules } => write!(f, "{rules} device rules added"),
             Self::Rewritten { program } => write!(f, "program {program} rewritten"),
             Self::Regenerated { program } => write!(
                 f,
-                "program {program} cannot be read back, replaced by one made from the spec"
+                "program {program} cannot be read back, replaced by one generated from the spec"
             ),
             Self::Unreadable { program } => write!(
                 f,
@@ -98,11 +159,139 @@ impl fmt::Display for Outcome {
                  devices, set net.core.bpf_jit_harden below 2 or DeviceAllow= on the systemd unit"
             ),
             Self::NoPermission { operation } => {
-                write!(
-                    f,
-                    "no permission to {operation}; device rules left as they are"
-                )
+                write!(f, "no permission to {operation}; device rules not changed")
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::cgroup::systemd::{BusError, LinkReport, Unit};
+
+    fn scope() -> Unit {
+        Unit::of(Path::new("/c.scope")).unwrap()
+    }
+
+    fn report(outcome: UnitOutcome, links: Vec<LinkReport>) -> Report {
+        Report {
+            rules: vec![DeviceRule::misc(183, "rw"), DeviceRule::misc(229, "r")],
+            units: vec![UnitReport {
+                shared: false,
+                done: Ok(SystemdReport {
+                    unit: scope(),
+                    outcome,
+                    links,
+                }),
+            }],
+            levels: Vec::new(),
+        }
+    }
+
+    fn level(outcome: Outcome) -> LevelReport {
+        LevelReport {
+            cgroup: "/sys/fs/cgroup/c".into(),
+            shared: false,
+            outcome,
+        }
+    }
+
+    #[test]
+    fn the_usual_results_give_no_warning() {
+        for outcome in [
+            UnitOutcome::NoSystemd,
+            UnitOutcome::UnknownUnit,
+            UnitOutcome::Unrestricted,
+            UnitOutcome::AlreadyAllowed,
+            UnitOutcome::Added { entries: 2 },
+        ] {
+            let mut report = report(outcome, vec![]);
+            report.levels = [Outcome::Rewritten { program: 7 }, Outcome::NoProgram]
+                .map(level)
+                .into();
+            assert_eq!(report.warnings(), [] as [&str; 0], "{outcome:?}");
+        }
+    }
+
+    #[test]
+    fn a_unit_or_cgroup_shared_with_others_is_named_when_it_changes() {
+        let mut report = report(UnitOutcome::Added { entries: 2 }, vec![]);
+        report.units[0].shared = true;
+        report.levels = [Outcome::Rewritten { program: 7 }, Outcome::AlreadyAllowed]
+            .map(|outcome| LevelReport {
+                shared: true,
+                ..level(outcome)
+            })
+            .into();
+        let rest = "denied c 10:183 rw, c 10:229 r; allowed there now for every process in it \
+                    that no other cgroup restricts, also after this container has ended";
+        assert_eq!(
+            report.warnings(),
+            [
+                format!("systemd unit c.scope {rest}"),
+                format!("cgroup /sys/fs/cgroup/c {rest}"),
+            ]
+        );
+    }
+
+    #[test]
+    fn links_for_an_old_systemd_are_reported() {
+        let path = PathBuf::from("/dev/char/10:183");
+        let reason = "no node c 10:183 rw under /dev".to_string();
+        for (link, expected) in [
+            (
+                LinkReport::Made(path.clone()),
+                "c.scope: 1 entry added to DeviceAllow; /dev/char/10:183 created for an old systemd",
+            ),
+            (
+                LinkReport::Missing { path, reason },
+                "c.scope: 1 entry added to DeviceAllow; /dev/char/10:183 is missing: no node \
+                 c 10:183 rw under /dev; this old systemd drops the device when it reloads",
+            ),
+        ] {
+            let report = report(UnitOutcome::Added { entries: 1 }, vec![link]);
+            assert_eq!(report.warnings(), [expected]);
+        }
+    }
+
+    #[test]
+    fn missing_permission_is_reported() {
+        let mut report = report(UnitOutcome::NoPermission, vec![]);
+        report.levels = vec![level(Outcome::NoPermission {
+            operation: "read programs",
+        })];
+        assert_eq!(
+            report.warnings(),
+            [
+                "c.scope: no permission to change the unit; rules may be lost on daemon-reload",
+                "/sys/fs/cgroup/c: no permission to read programs; device rules not changed",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_failure_of_systemd_is_reported_with_its_cause() {
+        let refused = std::io::Error::from_raw_os_error(libc::EACCES);
+        for (source, cause) in [
+            (BusError::TooSlow, "systemd does not answer"),
+            (
+                BusError::Io(refused),
+                "cannot communicate with systemd: Permission denied (os error 13)",
+            ),
+        ] {
+            let mut report = report(UnitOutcome::NoSystemd, vec![]);
+            report.units[0].done = Err(SystemdError {
+                unit: scope(),
+                source,
+            });
+            let expected = format!(
+                "cannot allow devices in systemd unit c.scope, they are lost when systemd \
+                 reloads: {cause}"
+            );
+            assert_eq!(report.warnings(), [expected]);
         }
     }
 }

@@ -8,6 +8,7 @@ use device_class::config::Config;
 use super::CommandError;
 use crate::exit::ExitCode;
 use crate::grant;
+use crate::log::Printable;
 use crate::oci::Bundle;
 
 /// Prints the plan for a bundle, and changes nothing.
@@ -18,7 +19,8 @@ pub(super) fn run(bundle: &Path, json: bool, config: &Config) -> Result<ExitCode
     if json {
         writeln!(out, "{}", serde_json::to_string_pretty(&plan)?)?;
     } else {
-        write!(out, "{plan}")?;
+        // The plan has texts of the container's in it.
+        write!(Printable(out), "{plan}")?;
     }
     Ok(ExitCode::Success)
 }

@@ -8,27 +8,36 @@ use super::CommandError;
 use crate::apply;
 use crate::exit::ExitCode;
 use crate::grant;
+use crate::log;
 use crate::oci::{Bundle, State};
+use crate::sys::deadline::{self, Deadline, Stage};
 
 /// Gives the container whose State is on stdin what it asks for.
-pub(super) fn run(config: &Config) -> Result<ExitCode, CommandError> {
+pub(super) fn run(config: &Config, deadline: &mut Deadline) -> Result<ExitCode, CommandError> {
     let state = State::read(io::stdin().lock())?;
-    let warnings = give(&state, config).map_err(|error| CommandError::Container {
+    deadline::concerns(&state.id);
+    let warnings = give(&state, config, deadline).map_err(|error| CommandError::Container {
         id: state.id.clone(),
         error: Box::new(error),
     })?;
     for warning in warnings {
-        tracing::warn!("container {}: {warning}", state.id);
+        log::warning(&format!("container {}: {warning}", state.id));
     }
     Ok(ExitCode::Success)
 }
 
-fn give(state: &State, config: &Config) -> Result<Vec<String>, CommandError> {
+fn give(
+    state: &State,
+    config: &Config,
+    deadline: &mut Deadline,
+) -> Result<Vec<String>, CommandError> {
     let bundle = Bundle::of(state)?;
+    Stage::Planning.begin();
     let mut plan = grant::plan_for(&bundle, config)?;
     let mut warnings = std::mem::take(&mut plan.warnings);
     if !plan.steps.is_empty() {
-        warnings.extend(apply::apply(&plan, state, &bundle, config)?);
+        log::open();
+        warnings.extend(apply::apply(&plan, state, &bundle, config, deadline)?);
     }
     Ok(warnings)
 }

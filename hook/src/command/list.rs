@@ -73,14 +73,14 @@ pub(super) fn run(json: bool, config: &Config) -> Result<ExitCode, CommandError>
         let class = match source.and_then(|source| source.parse()) {
             Ok(class) => class,
             Err(error) => {
-                tracing::error!("class left out: {error}");
+                crate::log::error(&format!("class left out: {}", crate::log::chain(&error)));
                 code = ExitCode::Config;
                 continue;
             }
         };
         let inventory = discover::devices(&class, &host);
         for warning in &inventory.warnings {
-            tracing::warn!("class {}: {warning}", class.name);
+            crate::log::warning(&format!("class {}: {warning}", class.name));
         }
         if inventory.devices.is_empty() {
             empty.push(class.name.to_string());

@@ -1,4 +1,4 @@
-//! The commands, each in its file.
+//! The commands.
 
 mod check;
 mod class;
@@ -18,10 +18,12 @@ use crate::apply::ApplyError;
 use crate::cli::{Cli, Command};
 use crate::exit::ExitCode;
 use crate::grant::GrantError;
+use crate::log::{self, Reader};
 use crate::oci::{BundleError, StateError};
+use crate::sys::deadline::{self, Deadline};
 
 /// Why a command failed. The message says what, for which container and what
-/// to do; it is printed once, in `main`.
+/// to do; it is printed once, with its causes, in `main`.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
     /// The configuration is wrong.
@@ -40,32 +42,40 @@ pub enum CommandError {
     #[error(transparent)]
     Apply(Box<ApplyError>),
     /// The container for which something failed.
-    #[error("container {id}: {error}")]
+    #[error("container {id}")]
     Container {
         /// Its id.
         id: String,
         /// What failed.
+        #[source]
         error: Box<CommandError>,
     },
     /// The process could not give up its capabilities.
-    #[error("capabilities can't be given up: {0}")]
+    #[error("cannot drop capabilities")]
     Confine(#[from] caps::errors::CapsError),
+    /// The deadline could not be set.
+    #[error("cannot set a deadline")]
+    Deadline(#[source] nix::errno::Errno),
+    /// The node's log could not be read.
+    #[error("cannot read the log")]
+    Log(#[source] io::Error),
     /// There is no class file for what was given.
     #[error(transparent)]
     Target(#[from] TargetError),
-    /// A file that was asked for can't be written.
-    #[error("{} can't be written: {error}", path.display())]
+    /// A requested file could not be written.
+    #[error("cannot write {}", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// What came of it.
+        /// The cause.
+        #[source]
         error: io::Error,
     },
     /// The output could not be written.
-    #[error("the output can't be written: {0}")]
+    #[error("cannot write the output")]
     Output(#[from] io::Error),
     /// The output could not be made into JSON.
-    #[error("the output can't be made into JSON: {0}")]
+    #[error("cannot serialize the output as JSON")]
     Json(#[from] serde_json::Error),
 }
 
@@ -81,6 +91,8 @@ impl CommandError {
             CommandError::Target(_) => ExitCode::Usage,
             CommandError::File { .. }
             | CommandError::Confine(_)
+            | CommandError::Deadline(_)
+            | CommandError::Log(_)
             | CommandError::Output(_)
             | CommandError::Json(_) => ExitCode::Failure,
         }
@@ -104,32 +116,43 @@ impl From<ApplyError> for CommandError {
 /// # Errors
 /// See [`CommandError`].
 pub fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
-    let is_hook = matches!(cli.command, Command::Prestart | Command::CreateRuntime);
-    if is_hook {
-        crate::process::confine()?;
-    }
-    let config = match Config::load(cli.config.as_deref()) {
-        Ok(config) => config,
-        Err(error) => {
-            crate::log::start(None);
-            return Err(error.into());
-        }
-    };
-    // The other commands are for people, who read stderr, and change nothing.
-    let log_file = config.log_file.as_deref().filter(|_| is_hook);
-    crate::log::start(log_file);
     let done = match &cli.command {
-        Command::Prestart | Command::CreateRuntime => inject::run(&config),
-        Command::Explain { bundle, json } => explain::run(bundle, *json, &config),
-        Command::List { json } => list::run(*json, &config),
-        Command::Class { command } => class::run(command, &config),
-        Command::Check => check::run(&config),
+        Command::Prestart | Command::CreateRuntime => hook(cli),
+        Command::Explain { bundle, json } => explain::run(bundle, *json, &config(cli)?),
+        Command::List { json } => list::run(*json, &config(cli)?),
+        Command::Class { command } => class::run(command, &config(cli)?),
+        Command::Check => check::run(&config(cli)?),
+        Command::Log => print_log(),
     };
     match done {
-        // Whoever read the output has read enough.
+        // The reader of the output has closed it.
         Err(CommandError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
             Ok(ExitCode::Success)
         }
         done => done,
     }
+}
+
+fn hook(cli: &Cli) -> Result<ExitCode, CommandError> {
+    let confined = crate::process::confine();
+    let deadline = Deadline::start(cli.deadline.unwrap_or(deadline::SECONDS));
+    let config = Config::load(cli.config.as_deref());
+    let log_file = config.as_ref().ok().and_then(|it| it.log_file.as_deref());
+    log::start(Reader::Engine, log_file);
+    confined?;
+    let mut deadline = deadline.map_err(CommandError::Deadline)?;
+    inject::run(&config?, &mut deadline)
+}
+
+/// The configuration for a command that is for users and changes nothing.
+fn config(cli: &Cli) -> Result<Config, CommandError> {
+    log::start(Reader::User, None);
+    Ok(Config::load(cli.config.as_deref())?)
+}
+
+/// `boathook log`.
+fn print_log() -> Result<ExitCode, CommandError> {
+    log::start(Reader::User, None);
+    log::print_node_log(&mut io::stdout().lock()).map_err(CommandError::Log)?;
+    Ok(ExitCode::Success)
 }

@@ -5,6 +5,7 @@
 //! nothing else.
 
 pub(crate) mod bpf;
+pub(crate) mod deadline;
 pub(crate) mod mount;
 pub(crate) mod process;
 pub(crate) mod statmount;

@@ -1,12 +1,29 @@
 //! The process itself.
 
-/// Forgets the environment.
+use nix::errno::Errno;
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+
+/// Clears the environment.
 pub(crate) fn clear_environment() {
     // SAFETY: the process has one thread, so nobody reads the environment
     // meanwhile, and no pointer into it is kept across this call.
     unsafe {
         libc::clearenv();
     }
+}
+
+/// Has a write beyond the limit on file sizes fail with an error instead of
+/// ending the process, and gives what SIGXFSZ did before.
+pub(crate) fn ignore_file_size_signal() -> Result<SigAction, Errno> {
+    let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
+    // SAFETY: no handler of this program's is involved.
+    unsafe { sigaction(Signal::SIGXFSZ, &ignore) }
+}
+
+/// Sets what SIGXFSZ does.
+pub(crate) fn restore_file_size_signal(action: &SigAction) {
+    // SAFETY: it is what the process was started with, so no handler.
+    let _ = unsafe { sigaction(Signal::SIGXFSZ, action) };
 }
 
 /// Closes every descriptor beyond stdin, stdout and stderr.

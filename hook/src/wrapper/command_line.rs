@@ -1,11 +1,12 @@
-//! The command line of an OCI runtime, as far as it says which bundle a new
-//! container has and where errors go.
+//! The command line of an OCI runtime: the bundle of a new container, the
+//! resources of an update, and where errors go.
 //!
-//! Every runtime has its own way with options: runc takes `-bundle` for
-//! `--bundle` (Go's package flag), crun and youki take `-bPATH` and several
-//! letters after one dash. What can be meant only one way is taken that way.
-//! Nothing is checked: the real runtime gets every argument as it is, and
-//! refuses what it does not know.
+//! runc parses options as Go's package flag does: `-keep` is `--keep`, and a word
+//! after one dash is never several letters. crun (argp) and youki (clap) accept
+//! `-bPATH` and several letters after one dash. A word after one dash that is the
+//! name of an option of runc is that option; any other is letters. Nothing is
+//! checked: the real runtime gets every argument as it is, and rejects what it
+//! does not know.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -16,16 +17,38 @@ use device_class::name::excerpt;
 
 use super::runtime_log::RuntimeLog;
 
-/// What matters of a command line.
+/// What the wrapper uses of a command line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CommandLine {
-    /// Where the engine wants to read of errors.
+    /// Where the engine reads errors.
     pub(super) log: Option<RuntimeLog>,
-    /// The container that is to be made; none for any other subcommand.
-    pub(super) container: Option<NewContainer>,
+    /// What the runtime is to do.
+    pub(super) action: Action,
 }
 
-/// A container that `create` or `run` is to make.
+/// What the runtime is to do.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    Create(NewContainer),
+    Update(Update),
+    /// Nothing that concerns the wrapper.
+    Other,
+}
+
+/// An update of a container's resources from a file.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Update {
+    /// How many arguments come before the subcommand.
+    pub(super) globals: usize,
+    /// The container's id.
+    pub(super) id: OsString,
+    /// The file with the resources; `-` is stdin.
+    pub(super) resources: PathBuf,
+    /// The argument that ends with the file's name.
+    pub(super) argument: usize,
+}
+
+/// A container that `create` or `run` is to create.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NewContainer {
     /// The bundle's directory.
@@ -36,10 +59,11 @@ pub(super) struct NewContainer {
     pub(super) id: String,
 }
 
-/// Options that have a value, by their long names, and letters for them.
+/// Options by their names: those with a value, letters for these, and flags.
 struct Options {
     long: &'static [&'static str],
     short: &'static [(u8, &'static str)],
+    flags: &'static [&'static str],
 }
 
 /// Before the subcommand: those of runc 1.5, crun 1.29 and youki 0.7.
@@ -54,6 +78,7 @@ const GLOBAL: Options = Options {
         "rootless",
     ],
     short: &[(b'l', "log"), (b'r', "root")],
+    flags: &["debug", "help", "systemd-cgroup", "version"],
 };
 
 /// After `create` and `run`.
@@ -72,6 +97,41 @@ const CONTAINER: Options = Options {
         (b'f', "config"),
         (b'p', "pid-file"),
     ],
+    flags: &[
+        "detach",
+        "help",
+        "keep",
+        "no-new-keyring",
+        "no-pivot",
+        "no-subreaper",
+    ],
+};
+
+/// After `update`.
+const UPDATE: Options = Options {
+    long: &[
+        "blkio-weight",
+        "cpu-burst",
+        "cpu-idle",
+        "cpu-period",
+        "cpu-quota",
+        "cpu-rt-period",
+        "cpu-rt-runtime",
+        "cpu-share",
+        "cpuset-cpus",
+        "cpuset-mems",
+        "kernel-memory",
+        "kernel-memory-tcp",
+        "l3-cache-schema",
+        "mem-bw-schema",
+        "memory",
+        "memory-reservation",
+        "memory-swap",
+        "pids-limit",
+        "resources",
+    ],
+    short: &[(b'r', "resources")],
+    flags: &["help"],
 };
 
 impl CommandLine {
@@ -85,7 +145,7 @@ impl CommandLine {
             match word {
                 Word::Option("log", Some(value)) => path = Some(value),
                 Word::Option("log-format", Some(value)) => json = value == "json",
-                Word::Option("help", None) => break,
+                Word::Option("help", _) => break,
                 Word::Option(..) => {}
                 Word::Operand(operand) => {
                     subcommand = Some(operand);
@@ -93,15 +153,46 @@ impl CommandLine {
                 }
             }
         }
-        let makes = subcommand.is_some_and(|name| name == "create" || name == "run");
+        let at = arguments.len() - words.arguments.len();
+        let action = match subcommand.and_then(OsStr::to_str) {
+            Some("create" | "run") => container(words.with(&CONTAINER)).map(Action::Create),
+            Some("update") => update(arguments, at - 1, words.with(&UPDATE)).map(Action::Update),
+            _ => None,
+        };
         CommandLine {
             log: path.map(|path| RuntimeLog {
                 path: path.into(),
                 json,
             }),
-            container: makes.then(|| words.with(&CONTAINER)).and_then(container),
+            action: action.unwrap_or(Action::Other),
         }
     }
+}
+
+/// The update that is asked for; none if it names no file.
+fn update(arguments: &[OsString], globals: usize, words: Words<'_>) -> Option<Update> {
+    let mut id = None;
+    let mut resources = None;
+    for word in words {
+        match word {
+            Word::Option("resources", value) => resources = value,
+            Word::Option("help", _) => return None,
+            Word::Operand(operand) => id = id.or(Some(operand)),
+            Word::Option(..) => {}
+        }
+    }
+    let resources = resources?;
+    // The value is the end of one of the arguments.
+    let end = resources.as_bytes().as_ptr_range().end;
+    let argument = arguments
+        .iter()
+        .position(|argument| argument.as_bytes().as_ptr_range().end == end)?;
+    Some(Update {
+        globals,
+        id: id?.into(),
+        resources: resources.into(),
+        argument,
+    })
 }
 
 /// The container that is asked for; none when it is only help.
@@ -115,7 +206,7 @@ fn container(words: Words<'_>) -> Option<NewContainer> {
         match word {
             Word::Option("bundle", Some(value)) => container.bundle = value.into(),
             Word::Option("config", Some(value)) => container.config = value.into(),
-            Word::Option("help", None) => return None,
+            Word::Option("help", _) => return None,
             Word::Operand(id) if container.id.is_empty() => {
                 container.id = excerpt(&id.to_string_lossy());
             }
@@ -135,6 +226,8 @@ enum Word<'a> {
 struct Words<'a> {
     arguments: slice::Iter<'a, OsString>,
     options: &'static Options,
+    /// After `--` there are only operands.
+    ended: bool,
 }
 
 impl<'a> Words<'a> {
@@ -142,12 +235,17 @@ impl<'a> Words<'a> {
         Words {
             arguments: arguments.iter(),
             options,
+            ended: false,
         }
     }
 
     /// What is left, with other options.
     fn with(self, options: &'static Options) -> Self {
-        Words { options, ..self }
+        Words {
+            options,
+            ended: false,
+            ..self
+        }
     }
 
     fn long(&mut self, body: &'a [u8]) -> Word<'a> {
@@ -187,13 +285,19 @@ impl<'a> Iterator for Words<'a> {
     type Item = Word<'a>;
 
     fn next(&mut self) -> Option<Word<'a>> {
-        let argument = self.following()?;
+        let mut argument = self.following()?;
+        if !self.ended && argument == "--" {
+            self.ended = true;
+            argument = self.following()?;
+        }
+        if self.ended {
+            return Some(Word::Operand(argument));
+        }
         Some(match argument.as_bytes() {
-            b"--" => Word::Operand(self.following()?),
             [b'-', b'-', body @ ..] => self.long(body),
             [b'-', body @ ..] if !body.is_empty() => {
                 let name = str::from_utf8(split_at_equals(body).0).unwrap_or_default();
-                if name == "help" || self.options.long.contains(&name) {
+                if self.options.long.contains(&name) || self.options.flags.contains(&name) {
                     self.long(body)
                 } else {
                     self.letters(body)
@@ -220,6 +324,13 @@ mod tests {
         CommandLine::parse(&words)
     }
 
+    fn created(line: &str) -> Option<NewContainer> {
+        match parse(line).action {
+            Action::Create(container) => Some(container),
+            _ => None,
+        }
+    }
+
     #[test]
     fn a_new_containers_bundle_is_found_however_it_is_written() {
         for (line, bundle, config, id) in [
@@ -238,6 +349,34 @@ mod tests {
             ("run --bundle /a --bundle /b c1", "/b", "config.json", "c1"),
             ("create c1 --bundle /b", "/b", "config.json", "c1"),
             ("create --bundle /b -- -c1", "/b", "config.json", "-c1"),
+            ("create -- c1 --bundle /b", ".", "config.json", "c1"),
+            ("-- create --bundle /b c1", "/b", "config.json", "c1"),
+            // As Go's package flag parses them.
+            ("run -keep -b /b c1", "/b", "config.json", "c1"),
+            ("run -keep=true -detach -b /b c1", "/b", "config.json", "c1"),
+            ("run --keep=false -b=/b c1", "/b", "config.json", "c1"),
+            ("create -no-pivot -b /b c1", "/b", "config.json", "c1"),
+            (
+                "run -no-subreaper -no-new-keyring c1",
+                ".",
+                "config.json",
+                "c1",
+            ),
+            (
+                "-debug -systemd-cgroup run -b /b c1",
+                "/b",
+                "config.json",
+                "c1",
+            ),
+            (
+                "-root=/r -rootless true run -b /b c1",
+                "/b",
+                "config.json",
+                "c1",
+            ),
+            ("run -pid-file -b -bundle /b c1", "/b", "config.json", "c1"),
+            ("run -b -keep c1", "-keep", "config.json", "c1"),
+            ("run -b - c1", "-", "config.json", "c1"),
             (
                 "create --no-pivot --bundle /b c1",
                 "/b",
@@ -277,7 +416,7 @@ mod tests {
             ("create", ".", "config.json", ""),
             ("create --bundle", ".", "config.json", ""),
         ] {
-            let found = parse(line).container;
+            let found = created(line);
             let wanted = NewContainer {
                 bundle: bundle.into(),
                 config: config.into(),
@@ -308,8 +447,48 @@ mod tests {
             "spec --bundle /b",
             "--log create delete run",
             "createx",
+            "create -help",
+            "create --help=true c1",
+            "update c1",
+            "update --memory 5 --resources",
+            "update --resources f",
+            "update -h -r f c1",
         ] {
-            assert_eq!(parse(line).container, None, "{line}");
+            assert_eq!(parse(line).action, Action::Other, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_resources_of_an_update_are_found() {
+        for (line, globals, id, resources, argument) in [
+            ("update --resources - c1", 0, "c1", "-", 2),
+            ("update --resources=/f c1", 0, "c1", "/f", 1),
+            ("update -resources=/f c1", 0, "c1", "/f", 1),
+            ("update -r /f c1", 0, "c1", "/f", 2),
+            ("update -r/f c1", 0, "c1", "/f", 1),
+            ("update c1 -r /f", 0, "c1", "/f", 3),
+            (
+                "--root /r --log /l update --memory 5 -r - c1",
+                4,
+                "c1",
+                "-",
+                8,
+            ),
+            (
+                "update --resources /a --resources /b -- -c",
+                0,
+                "-c",
+                "/b",
+                4,
+            ),
+        ] {
+            let wanted = Action::Update(Update {
+                globals,
+                id: id.into(),
+                resources: resources.into(),
+                argument,
+            });
+            assert_eq!(parse(line).action, wanted, "{line}");
         }
     }
 
@@ -343,7 +522,9 @@ mod tests {
             "/b".into(),
             OsStr::from_bytes(b"c\xff").into(),
         ];
-        let found = CommandLine::parse(&arguments).container.unwrap();
+        let Action::Create(found) = CommandLine::parse(&arguments).action else {
+            panic!("no container");
+        };
         assert_eq!(found.bundle, PathBuf::from("/b"));
         assert_eq!(found.id, "c\u{fffd}");
     }

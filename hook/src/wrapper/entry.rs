@@ -70,7 +70,7 @@ impl HookEntry {
     /// rules come last, because a later one overrides an earlier one.
     pub(super) fn add_to(&self, text: &str, plan: &InjectionPlan) -> Result<String, EditError> {
         let mut text = text.to_owned();
-        if !self.is_in(&text) {
+        if !is_in(&text, Some(Path::new(&self.path))) {
             text = json::append(&text, &["hooks", "prestart"], &self.json())?;
         }
         for step in &plan.steps {
@@ -94,18 +94,17 @@ impl HookEntry {
         args.push("prestart");
         json!({"path": self.path, "args": args, "env": [ENV], "timeout": TIMEOUT}).to_string()
     }
+}
 
-    fn is_in(&self, text: &str) -> bool {
-        STAGES.iter().any(|stage| {
-            let entries = json::items(text, &["hooks", stage]);
-            entries.into_iter().any(|entry| {
-                let entry: Result<Entry, _> = serde_json::from_str(entry);
-                entry.is_ok_and(|entry| {
-                    entry.path == Path::new(&self.path) || entry.path.ends_with(FILE_NAME)
-                })
-            })
+/// Whether a config.json has the hook, by its file name or as the one at `path`.
+pub(super) fn is_in(text: &str, path: Option<&Path>) -> bool {
+    STAGES.iter().any(|stage| {
+        let entries = json::items(text, &["hooks", stage]);
+        entries.into_iter().any(|entry| {
+            let entry: Result<Entry, _> = serde_json::from_str(entry);
+            entry.is_ok_and(|entry| Some(&*entry.path) == path || entry.path.ends_with(FILE_NAME))
         })
-    }
+    })
 }
 
 /// Of any hook's entry.
@@ -197,10 +196,10 @@ mod tests {
             (r#"{"hooks":{"prestart":[1,{},{"path":2}]}}"#.into(), false),
             ("{}".into(), false),
         ] {
-            assert_eq!(hook().is_in(&text), known, "{text}");
+            assert_eq!(is_in(&text, Some(Path::new(&hook().path))), known, "{text}");
             let after = hook().add_to(&text, &InjectionPlan::default()).unwrap();
             assert_eq!(after == text, known, "{text}");
-            assert!(hook().is_in(&after), "{after}");
+            assert!(is_in(&after, None), "{after}");
         }
     }
 }

@@ -31,19 +31,30 @@ pub enum WrapperError {
         problem: &'static str,
     },
     /// There is no place in config.json for what has to go there.
-    #[error("{}: {error}", path.display())]
+    #[error("cannot edit {}", path.display())]
     Edit {
         /// The file.
         path: PathBuf,
-        /// What is in the way.
+        /// The cause.
+        #[source]
         error: EditError,
     },
     /// config.json can't be replaced.
-    #[error("{} can't be replaced: {error}", path.display())]
+    #[error("cannot replace {}", path.display())]
     Write {
         /// The file.
         path: PathBuf,
-        /// What came of it.
+        /// The cause.
+        #[source]
+        error: io::Error,
+    },
+    /// The resources of an update could not be read or handed on.
+    #[error("cannot read the resources of the update from {}", path.display())]
+    Resources {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
         error: io::Error,
     },
     /// There is no runtime to hand the container to.
@@ -63,19 +74,24 @@ pub enum WrapperError {
     #[error("the OCI runtime {} leads back to this program; set path in the configuration's [runtime] to runc, crun or youki", .0.display())]
     Recursion(PathBuf),
     /// The real runtime does not start.
-    #[error("the OCI runtime {} can't be run: {error}", path.display())]
+    #[error("cannot execute the OCI runtime {}", path.display())]
     Exec {
         /// The runtime.
         path: PathBuf,
-        /// What came of it.
+        /// The cause.
+        #[source]
         error: io::Error,
     },
+    /// The handlers of signals could not be set.
+    #[error("cannot set a handler of a signal")]
+    Signal(#[source] nix::errno::Errno),
     /// The container for which something failed.
-    #[error("container {id}: {error}")]
+    #[error("container {id}")]
     Container {
         /// Its id.
         id: String,
         /// What failed.
+        #[source]
         error: Box<WrapperError>,
     },
 }
@@ -99,7 +115,10 @@ impl WrapperError {
             | WrapperError::Recursion(_) => ExitCode::Config,
             WrapperError::Bundle(_) | WrapperError::Edit { .. } => ExitCode::Spec,
             WrapperError::Grant(error) => error.exit_code(),
-            WrapperError::Write { .. } | WrapperError::Exec { .. } => ExitCode::Failure,
+            WrapperError::Write { .. }
+            | WrapperError::Resources { .. }
+            | WrapperError::Exec { .. }
+            | WrapperError::Signal(_) => ExitCode::Failure,
             WrapperError::Container { error, .. } => error.exit_code(),
         }
     }

@@ -1,15 +1,16 @@
-//! `boathook-runtime`: stands where an engine expects an OCI runtime, for
-//! engines that can't be told of a hook.
+//! `boathook-runtime`: takes the place of an OCI runtime, for engines without
+//! hook support.
 //!
-//! For `create` and `run` it looks at the bundle's config.json. A container
-//! that asks for devices gets two things written there: the hook, and the
-//! device rules, so that they last as long as the container's spec does, even
-//! when an engine or systemd sets the rules anew from it. Then this process
-//! *becomes* the real runtime: exit code, stdio and signals are that one's.
+//! For `create` and `run` it reads the bundle's config.json. For a container
+//! that requests devices two things are written there: the hook, and the device
+//! rules, so that they last as long as the container's spec does, even when an
+//! engine or systemd sets the rules again from it. For `update` it keeps those
+//! rules in the resources ([`update`]). Then this process *becomes* the real
+//! runtime: exit code, stdio and signals are that one's.
 //!
-//! A container that asks for nothing is left alone: the hook would read the
-//! same file and find the same nothing. Every other subcommand goes straight
-//! through. That includes `restore`: a restored container has the mounts that
+//! A container that requests nothing is left alone: the hook would read the same
+//! file with the same result. Every other subcommand is passed through
+//! unchanged. That includes `restore`: a restored container has the mounts that
 //! it had, and its config.json is the one that was written at `create`.
 
 mod command_line;
@@ -17,9 +18,9 @@ mod config_file;
 mod entry;
 mod error;
 mod json;
-mod level;
 mod real_runtime;
 mod runtime_log;
+mod update;
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -31,9 +32,11 @@ use device_class::config::{Config, RuntimeConfig};
 
 use crate::exit::ExitCode;
 use crate::grant;
-use crate::log;
+use crate::log::{self, Reader};
 use crate::oci::Bundle;
-use command_line::{CommandLine, NewContainer};
+use crate::sys;
+use crate::sys::deadline::{self, Deadline, Stage};
+use command_line::{Action, CommandLine, NewContainer};
 use config_file::ConfigFile;
 use entry::HookEntry;
 
@@ -44,16 +47,17 @@ pub use error::WrapperError;
 const CONFIG_VARIABLE: &str = "BOATHOOK_CONFIG";
 
 /// Runs the command line of an OCI runtime, the program's own name first. It
-/// returns only when the real runtime could not be started; the error is
-/// told then, on stderr and in the log that the engine gave the runtime.
+/// returns only when the real runtime could not be started; the error is then
+/// reported on stderr and in the log that the engine gave the runtime.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
     let arguments = arguments.get(1..).unwrap_or_default();
     let line = CommandLine::parse(arguments);
     let config = std::env::var_os(CONFIG_VARIABLE).map(PathBuf::from);
     let Err(error) = become_runtime(&line, arguments, config.as_deref());
-    tracing::error!("{error}");
+    let message = log::chain(&error);
+    log::error(&message);
     if let Some(log) = &line.log {
-        log.write(&format!("boathook: {error}"));
+        log.write(&log::printable(&format!("boathook: {message}")));
     }
     error.exit_code()
 }
@@ -63,22 +67,33 @@ fn become_runtime(
     arguments: &[OsString],
     config_path: Option<&Path>,
 ) -> Result<Infallible, WrapperError> {
-    let runtime = match &line.container {
-        None => {
-            log::start(None);
-            real_runtime::find(&RuntimeConfig::load(config_path)?)?
-        }
-        Some(container) => {
-            let config = Config::load(config_path).inspect_err(|_| log::start(None))?;
-            log::start(config.log_file.as_deref());
+    let deadline = Deadline::start(deadline::SECONDS).map_err(WrapperError::Signal)?;
+    let file_size = sys::process::ignore_file_size_signal().map_err(WrapperError::Signal)?;
+    let mut update = None;
+    let runtime = match &line.action {
+        Action::Create(container) => {
+            let config = Config::load(config_path);
+            let log_file = config.as_ref().ok().and_then(|it| it.log_file.as_deref());
+            log::start(Reader::Engine, log_file);
+            let config = config?;
             let runtime = real_runtime::find(&config.runtime)?;
-            prepare(container, &config, config_path).map_err(|error| error.of(&container.id))?;
+            equip(container, &config, config_path).map_err(|error| error.of(&container.id))?;
             runtime
         }
+        Action::Update(_) | Action::Other => {
+            log::start(Reader::Engine, None);
+            real_runtime::find(&RuntimeConfig::load(config_path)?)?
+        }
     };
+    if let Action::Update(action) = &line.action {
+        let with_devices = update::with_devices(action, arguments, &runtime);
+        update = Some(with_devices.map_err(|error| error.of(&action.id.to_string_lossy()))?);
+    }
     let mut command = Command::new(&runtime);
-    command.args(arguments);
-    level::rise(&mut command, &runtime)?;
+    command.args(update.as_ref().map_or(arguments, |it| &it.words));
+    count_level(&mut command, &runtime)?;
+    deadline.cancel();
+    sys::process::restore_file_size_signal(&file_size);
     // The program's own name is the real runtime's: crun behaves otherwise
     // when it is called krun.
     let error = command.exec();
@@ -88,14 +103,34 @@ fn become_runtime(
     })
 }
 
+/// How many wrappers are above a process: a loop that no file shows, by a script
+/// or a copy of this program as the real runtime, ends at [`MAX_LEVELS`].
+const LEVEL_VARIABLE: &str = "BOATHOOK_RUNTIME_LEVEL";
+
+/// Engines inside hooks of engines are unusual, but no loop.
+const MAX_LEVELS: u32 = 8;
+
+/// Counts this program among those above the one to be started.
+fn count_level(command: &mut Command, runtime: &Path) -> Result<(), WrapperError> {
+    let above = std::env::var(LEVEL_VARIABLE).ok();
+    let above: u32 = above.and_then(|level| level.parse().ok()).unwrap_or(0);
+    if above >= MAX_LEVELS {
+        return Err(WrapperError::Recursion(runtime.into()));
+    }
+    command.env(LEVEL_VARIABLE, (above + 1).to_string());
+    Ok(())
+}
+
 /// Adds what the container needs to its config.json.
-fn prepare(
+fn equip(
     container: &NewContainer,
     config: &Config,
     config_path: Option<&Path>,
 ) -> Result<(), WrapperError> {
     let file = ConfigFile::read(&container.bundle.join(&container.config))?;
     let bundle = Bundle::parse(&container.bundle, file.path(), file.text().as_bytes())?;
+    deadline::concerns(&container.id);
+    Stage::Planning.begin();
     let plan = grant::plan_for(&bundle, config)?;
     // A warning is for the hook to give, as it does without this wrapper.
     if plan.steps.is_empty() && plan.warnings.is_empty() {

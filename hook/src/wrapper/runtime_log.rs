@@ -21,7 +21,7 @@ pub(super) struct RuntimeLog {
 impl RuntimeLog {
     /// Adds an error. Where that fails there is still stderr, which has it too.
     pub(super) fn write(&self, message: &str) {
-        let (level, time) = ("error", log::time());
+        let (level, time) = ("error", log::now());
         let line = if self.json {
             json!({"level": level, "msg": message, "time": time}).to_string()
         } else {

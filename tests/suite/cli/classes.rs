@@ -231,7 +231,7 @@ fn a_host_is_recorded_once() {
     let file = host.path().join("file");
     std::fs::write(&file, "mine").unwrap();
     let ran = boathook(&host, &["class", "record", file.to_str().unwrap()], b"");
-    assert_refused(&ran, code::FAILURE, &["file/host.txt", "can't be written"]);
+    assert_refused(&ran, code::FAILURE, &["file/host.txt", "cannot write"]);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
 }
 

@@ -4,10 +4,10 @@ use std::io;
 
 use super::unit::Unit;
 
-/// A unit's rules could not be set, so they will be lost when systemd makes the
-/// unit's device rules anew.
+/// A unit's rules could not be set, so they will be lost when systemd
+/// regenerates the unit's device rules.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot allow devices in systemd unit {unit}, rules may be lost on daemon-reload")]
+#[error("cannot allow devices in systemd unit {unit}, they are lost when systemd reloads")]
 pub struct SystemdError {
     /// The unit.
     pub unit: Unit,
@@ -19,7 +19,7 @@ pub struct SystemdError {
 #[derive(Debug, thiserror::Error)]
 pub enum BusError {
     /// The socket failed.
-    #[error("cannot talk to systemd")]
+    #[error("cannot communicate with systemd")]
     Io(#[source] io::Error),
     /// systemd did not answer in time.
     #[error("systemd does not answer")]
@@ -28,17 +28,17 @@ pub enum BusError {
     #[error("systemd closed the connection")]
     Closed,
     /// systemd did not accept our user.
-    #[error("systemd refuses to talk to this user")]
+    #[error("systemd rejected the authentication of this user")]
     Rejected,
-    /// What came was no D-Bus, or far too much of it.
-    #[error("systemd's answer makes no sense")]
+    /// The reply was not D-Bus, or far too long.
+    #[error("malformed reply from systemd")]
     Garbage,
     /// systemd refused.
-    #[error("systemd refuses: {message} ({name})")]
+    #[error("systemd refused: {message} ({name})")]
     Call {
         /// D-Bus name of the error.
         name: String,
-        /// systemd's words.
+        /// systemd's message.
         message: String,
     },
 }

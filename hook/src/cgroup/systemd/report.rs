@@ -1,11 +1,11 @@
-//! What was done with a unit, for the caller to print.
+//! What was done with a unit.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use super::unit::Unit;
 
-/// What came of the rules at one unit.
+/// The result for one unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SystemdReport {
     /// The unit.
@@ -33,16 +33,16 @@ pub enum UnitOutcome {
         /// How many.
         entries: usize,
     },
-    /// systemd takes no orders from this user.
+    /// This user may not change units.
     NoPermission,
 }
 
 /// A `/dev/char` or `/dev/block` link that was missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkReport {
-    /// It was made.
+    /// It was created.
     Made(PathBuf),
-    /// It could not be made, so this systemd will ignore the device's rule.
+    /// It could not be created, so this systemd will ignore the device's rule.
     Missing {
         /// The link.
         path: PathBuf,
@@ -52,8 +52,8 @@ pub enum LinkReport {
 }
 
 impl SystemdReport {
-    /// Whether an administrator should hear of it: something was made on the
-    /// host, or the rules may be lost.
+    /// Whether an administrator should know: a link was created on the host, or
+    /// the rules may be lost.
     pub fn is_remarkable(&self) -> bool {
         !self.links.is_empty() || self.outcome == UnitOutcome::NoPermission
     }
@@ -76,6 +76,7 @@ impl fmt::Display for UnitOutcome {
             Self::UnknownUnit => write!(f, "not known to systemd"),
             Self::Unrestricted => write!(f, "restricts no devices"),
             Self::AlreadyAllowed => write!(f, "already allowed"),
+            Self::Added { entries: 1 } => write!(f, "1 entry added to DeviceAllow"),
             Self::Added { entries } => write!(f, "{entries} entries added to DeviceAllow"),
             Self::NoPermission => write!(
                 f,
@@ -88,12 +89,12 @@ impl fmt::Display for UnitOutcome {
 impl fmt::Display for LinkReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Made(path) => write!(f, "{} made for an old systemd", path.display()),
+            Self::Made(path) => write!(f, "{} created for an old systemd", path.display()),
             Self::Missing { path, reason } => {
                 let path = path.display();
                 write!(
                     f,
-                    "{path} is missing: {reason}; this old systemd forgets the device when it reloads"
+                    "{path} is missing: {reason}; this old systemd drops the device when it reloads"
                 )
             }
         }

@@ -45,6 +45,15 @@ impl Unit {
         found
     }
 
+    /// The unit that has the cgroup at this path as its own, and not as a part
+    /// of what was delegated to it.
+    pub fn at(cgroup_path: &Path) -> Option<Self> {
+        let name = cgroup_path.file_name()?.to_str()?;
+        let unit = Self::of(cgroup_path)?;
+        let own = unit.name == name.strip_prefix('_').unwrap_or(name);
+        own.then_some(unit)
+    }
+
     /// Checks a name as systemd.unit(5) has it.
     fn named(name: &str) -> Option<Self> {
         let (stem, suffix) = name.rsplit_once('.')?;
@@ -134,6 +143,22 @@ mod tests {
             (&long, None),
         ] {
             let found = Unit::of(Path::new(path));
+            assert_eq!(found.as_ref().map(Unit::name), unit, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_delegated_to_a_unit_is_not_the_units_own() {
+        for (path, unit) in [
+            ("/system.slice/crun-1.scope", Some("crun-1.scope")),
+            ("/system.slice/_cpu.service", Some("cpu.service")),
+            ("/system.slice", Some("system.slice")),
+            ("/system.slice/crun-1.scope/container", None),
+            ("/system.slice/crun-1.scope/a.scope", None),
+            ("/docker/0123.scope", None),
+            ("/", None),
+        ] {
+            let found = Unit::at(Path::new(path));
             assert_eq!(found.as_ref().map(Unit::name), unit, "{path}");
         }
     }

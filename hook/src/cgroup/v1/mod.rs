@@ -13,12 +13,15 @@ use caps::{CapSet, Capability};
 
 use super::CgroupDir;
 use super::error::CgroupError;
-use super::report::{LevelReport, Outcome, Report};
+use super::report::{LevelReport, Outcome};
 use super::rule::DeviceRule;
 pub(super) use list::DeviceList;
 
-/// See [`DeviceCgroup::allow`](super::DeviceCgroup::allow).
-pub(super) fn allow(cgroup: &CgroupDir, rules: &[DeviceRule]) -> Result<Report, CgroupError> {
+/// Adds what the cgroup's list lacks.
+pub(super) fn allow(
+    cgroup: &CgroupDir,
+    rules: &[DeviceRule],
+) -> Result<Vec<LevelReport>, CgroupError> {
     let outcome = match DeviceList::read(&cgroup.dir)? {
         // The list is then about exceptions, but the kernel does not show them.
         // A write removes one, and is nothing where there is none.
@@ -35,12 +38,11 @@ pub(super) fn allow(cgroup: &CgroupDir, rules: &[DeviceRule]) -> Result<Report, 
             }
         }
     };
-    Ok(Report {
-        levels: vec![LevelReport {
-            cgroup: cgroup.dir.clone(),
-            outcome,
-        }],
-    })
+    Ok(vec![LevelReport {
+        cgroup: cgroup.dir.clone(),
+        shared: false,
+        outcome,
+    }])
 }
 
 /// Whether a cgroup denies anything that its list shows.
@@ -110,10 +112,10 @@ fn explain(
     );
     if refused {
         for ancestor in cgroup.levels().skip(1) {
-            if !DeviceList::read(ancestor)?.covers(rule) {
+            if !DeviceList::read(ancestor.dir)?.covers(rule) {
                 return Ok(Refusal::Error(CgroupError::AncestorDenies {
                     cgroup: cgroup.dir.clone(),
-                    ancestor: ancestor.to_owned(),
+                    ancestor: ancestor.dir.to_owned(),
                     rule: *rule,
                 }));
             }
@@ -149,14 +151,14 @@ mod tests {
             path: "/pod/container".into(),
         };
         std::fs::create_dir_all(&cgroup.dir).unwrap();
-        for (dir, list) in cgroup.levels().zip(lists) {
-            std::fs::write(dir.join("devices.list"), list).unwrap();
+        for (level, list) in cgroup.levels().zip(lists) {
+            std::fs::write(level.dir.join("devices.list"), list).unwrap();
         }
         (temp, cgroup)
     }
 
-    fn outcome(report: Report) -> Outcome {
-        report.levels[0].outcome.clone()
+    fn outcome(levels: Vec<LevelReport>) -> Outcome {
+        levels[0].outcome.clone()
     }
 
     #[test]
@@ -208,8 +210,9 @@ mod tests {
         };
 
         let expected = format!(
-            "cgroup {pod} does not allow c 10:183 rw, so {dir} cannot: \
-             write \"c 10:183 rw\" to {pod}/devices.allow, or set DeviceAllow= on its systemd unit",
+            "device c 10:183 rw is not allowed in cgroup {pod}, which encloses the container's \
+             cgroup {dir}; allow it there first: give it to the enclosing container, or set \
+             DeviceAllow= on the systemd unit",
             pod = pod.display(),
             dir = cgroup.dir.display(),
         );

@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use super::fake_kernel::{Change, FakeKernel};
 use super::old_programs::{allow_everything, deny_everything};
 use super::request::Request;
-use super::{Wanted, allow_on};
+use super::{Required, allow_on};
 use crate::cgroup::CgroupDir;
 use crate::cgroup::error::CgroupError;
 use crate::cgroup::report::Outcome::{self, *};
@@ -17,8 +17,8 @@ use crate::cgroup::spec_rules::SpecRules;
 use crate::sys::bpf::{ALLOW_MULTI, MAX_PROGRAMS};
 
 const ALLOW_OVERRIDE: u32 = 1;
-const LEAF: &str = "/cg/pod/container";
-const POD: &str = "/cg/pod";
+const LEAF: &str = "/cg/pod.slice/container";
+const POD: &str = "/cg/pod.slice";
 const ROOT: &str = "/cg";
 
 fn cgroup(mount: &str, dir: &str) -> CgroupDir {
@@ -44,13 +44,15 @@ fn allow_in(
     kernel: &FakeKernel,
     cgroup: &CgroupDir,
 ) -> Result<Vec<(PathBuf, Outcome)>, CgroupError> {
-    let wanted = Wanted {
+    let required = Required {
         rules: &[DeviceRule::misc(183, "rw")],
         spec: &SpecRules::of_container([]),
     };
-    let report = allow_on(kernel, cgroup, wanted)?;
-    let levels = report.levels.into_iter();
-    Ok(levels.map(|level| (level.cgroup, level.outcome)).collect())
+    let levels = allow_on(kernel, cgroup, required)?;
+    Ok(levels
+        .into_iter()
+        .map(|level| (level.cgroup, level.outcome))
+        .collect())
 }
 
 fn levels<const N: usize>(levels: [(&str, Outcome); N]) -> Vec<(PathBuf, Outcome)> {
@@ -75,7 +77,7 @@ fn leaves_a_container_without_programs_alone() {
     let kernel = FakeKernel::default();
     assert_eq!(
         allow(&kernel).unwrap(),
-        levels([(LEAF, NoProgram), (POD, NoProgram), (ROOT, NoProgram)])
+        levels([(LEAF, NoProgram), (POD, NoProgram)])
     );
     assert_eq!(*kernel.changes.borrow(), []);
 }
@@ -84,14 +86,14 @@ fn leaves_a_container_without_programs_alone() {
 fn replaces_what_denies_and_nothing_else() {
     let kernel = kernel();
     let leaf = kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()]);
+    kernel.with(POD, ALLOW_MULTI, &[allow_everything()]);
     kernel.with(ROOT, ALLOW_MULTI, &[allow_everything()]);
 
     assert_eq!(
         allow(&kernel).unwrap(),
         levels([
             (LEAF, Rewritten { program: leaf[0] }),
-            (POD, NoProgram),
-            (ROOT, AlreadyAllowed),
+            (POD, AlreadyAllowed),
         ])
     );
     let new = kernel.attached(LEAF)[0];
@@ -114,19 +116,18 @@ fn a_second_call_changes_nothing() {
 }
 
 #[test]
-fn every_program_and_every_level_that_denies_is_replaced() {
+fn every_program_of_the_container_and_its_slice_that_denies_is_replaced() {
     let kernel = kernel();
     let deny = deny_everything;
     let leaf = kernel.with(LEAF, ALLOW_MULTI, &[deny(), allow_everything(), deny()]);
-    let root = kernel.with(ROOT, ALLOW_MULTI, &[deny()]);
+    let pod = kernel.with(POD, ALLOW_MULTI, &[deny()]);
 
     assert_eq!(
         allow(&kernel).unwrap(),
         levels([
             (LEAF, Rewritten { program: leaf[0] }),
             (LEAF, Rewritten { program: leaf[2] }),
-            (POD, NoProgram),
-            (ROOT, Rewritten { program: root[0] }),
+            (POD, Rewritten { program: pod[0] }),
         ])
     );
     assert!(admits(&kernel, 183));
@@ -195,11 +196,7 @@ fn overridden_programs_have_no_say() {
 
     assert_eq!(
         allow(&kernel).unwrap(),
-        levels([
-            (LEAF, Rewritten { program: leaf }),
-            (POD, NoProgram),
-            (ROOT, NoProgram)
-        ])
+        levels([(LEAF, Rewritten { program: leaf }), (POD, NoProgram),])
     );
     assert!(admits(&kernel, 183));
 }
@@ -241,7 +238,7 @@ fn a_full_cgroup_is_an_error_that_says_so() {
 }
 
 #[test]
-fn hidden_programs_of_the_container_are_made_anew() {
+fn hidden_programs_of_the_container_are_regenerated() {
     let kernel = FakeKernel {
         hides: true,
         ..kernel()
@@ -255,39 +252,61 @@ fn hidden_programs_of_the_container_are_made_anew() {
             (LEAF, Regenerated { program: leaf[0] }),
             (LEAF, Regenerated { program: leaf[1] }),
             (POD, Unreadable { program: pod[0] }),
-            (ROOT, NoProgram),
         ])
     );
     assert!(admits(&kernel, 183));
     assert_eq!(kernel.attached(POD), pod);
 }
 
+/// A container in a container, whose runtimes use the cgroup driver cgroupfs, or
+/// whose outer one has a scope.
 #[test]
-fn only_cgroups_of_the_container_alone_are_made_anew() {
-    for (dir, level, own) in [
-        (
-            "/cg/crun-1.scope/container",
-            "/cg/crun-1.scope/container",
-            true,
-        ),
-        ("/cg/crun-1.scope/container", "/cg/crun-1.scope", true),
-        (
-            "/cg/a.slice/docker-1.scope",
-            "/cg/a.slice/docker-1.scope",
-            true,
-        ),
-        ("/cg/a.slice/docker-1.scope", "/cg/a.slice", false),
-        ("/cg/a.scope/b.service", "/cg/a.scope", false),
-        ("/cg/kubepods/pod1/c", "/cg/kubepods/pod1", false),
-        ("/cg/a.scope/b/c", "/cg/a.scope", false),
-        ("/cg", "/cg", false),
+fn a_program_of_an_enclosing_container_is_never_changed() {
+    for (outer, inner) in [
+        ("/cg/docker/outer", "/cg/docker/outer/docker/inner"),
+        ("/cg/docker-1.scope", "/cg/docker-1.scope/inner/container"),
+        ("/cg", "/cg/inner"),
     ] {
+        let kernel = FakeKernel::default();
+        kernel.with(inner, ALLOW_MULTI, &[deny_everything()]);
+        kernel.with(outer, ALLOW_MULTI, &[allow_everything(), deny_everything()]);
+        let error = allow_in(&kernel, &cgroup(ROOT, inner)).unwrap_err();
         assert_eq!(
-            super::is_own(&cgroup(ROOT, dir), Path::new(level)),
-            own,
-            "{level} for {dir}"
+            error.to_string(),
+            format!(
+                "device c 10:183 rw is not allowed in cgroup {outer}, which encloses the \
+                 container's cgroup {inner}; allow it there first: give it to the enclosing \
+                 container, or set DeviceAllow= on the systemd unit"
+            )
         );
+        assert_eq!(*kernel.changes.borrow(), []);
+
+        // Where the outer container has the device, the inner one gets it.
+        let kernel = FakeKernel::default();
+        let program = kernel.with(inner, ALLOW_MULTI, &[deny_everything()])[0];
+        let outer_programs = kernel.with(outer, ALLOW_MULTI, &[allow_everything()]);
+        let levels = allow_in(&kernel, &cgroup(ROOT, inner)).unwrap();
+        assert_eq!(levels[0], (inner.into(), Rewritten { program }));
+        assert_eq!(kernel.attached(outer), outer_programs);
     }
+}
+
+#[test]
+fn an_enclosing_program_that_cannot_be_read_is_reported() {
+    let kernel = FakeKernel {
+        hides: true,
+        ..FakeKernel::default()
+    };
+    let leaf = kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()])[0];
+    let root = kernel.with(ROOT, ALLOW_MULTI, &[allow_everything()])[0];
+    assert_eq!(
+        allow(&kernel).unwrap(),
+        levels([
+            (ROOT, Unreadable { program: root }),
+            (LEAF, Regenerated { program: leaf }),
+            (POD, NoProgram),
+        ])
+    );
 }
 
 #[test]
@@ -308,7 +327,7 @@ fn missing_privileges_are_reported_and_nothing_is_changed() {
         },
     ] {
         kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()]);
-        kernel.with(ROOT, ALLOW_MULTI, &[deny_everything()]);
+        kernel.with(POD, ALLOW_MULTI, &[deny_everything()]);
 
         let levels = allow(&kernel).unwrap();
         assert!(
@@ -320,7 +339,7 @@ fn missing_privileges_are_reported_and_nothing_is_changed() {
 }
 
 #[test]
-fn a_rewrite_that_does_not_load_is_made_anew_for_the_container() {
+fn a_rewrite_that_does_not_load_is_regenerated_for_the_container() {
     let refused = Some((2, Errno::EINVAL));
     let kernel = kernel();
     let leaf = kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()]);
@@ -336,7 +355,7 @@ fn a_rewrite_that_does_not_load_is_made_anew_for_the_container() {
     let error = allow(&kernel).unwrap_err().to_string();
     assert_eq!(
         error,
-        "the kernel refuses the new device program for cgroup /cg/pod (15 instructions): \
+        "the kernel refuses the new device program for cgroup /cg/pod.slice (15 instructions): \
          unknown opcode 9c"
     );
 }
@@ -348,7 +367,7 @@ fn programs_above_the_mount_are_looked_at_but_out_of_reach() {
     let kernel = kernel();
     kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()]);
     kernel.with(ROOT, ALLOW_MULTI, &[allow_everything()]);
-    assert_eq!(allow_in(&kernel, &visible).unwrap().len(), 2);
+    assert_eq!(allow_in(&kernel, &visible).unwrap().len(), 1);
     assert!(admits(&kernel, 183));
 
     let kernel = FakeKernel::default();
@@ -358,7 +377,7 @@ fn programs_above_the_mount_are_looked_at_but_out_of_reach() {
     assert_eq!(
         error,
         format!(
-            "device program {root}, attached above /cg/pod, denies c 10:183 rw: \
+            "device program {root}, attached above /cg/pod.slice, denies c 10:183 rw: \
              run the hook in the host's mount and cgroup namespaces"
         )
     );

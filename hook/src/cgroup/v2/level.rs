@@ -1,16 +1,15 @@
 //! One cgroup on the way from the container's to the root, and its programs.
 
-use std::path::Path;
-
 use nix::errno::Errno;
 
 use super::kernel::Kernel;
 use super::load::{LoadError, load};
 use super::replace::replace;
 use super::rewrite::{Verdict, judge};
-use super::{Wanted, assembler};
+use super::{Required, assembler};
 use crate::cgroup::error::CgroupError;
 use crate::cgroup::report::Outcome;
+use crate::cgroup::{Ancestor, Owner};
 use crate::sys::bpf::{Insn, Scope};
 
 /// How often to look again when programs change under our hands.
@@ -18,11 +17,8 @@ const ATTEMPTS: usize = 10;
 
 /// A cgroup whose programs decide for the container.
 pub(super) struct Level<'a, K: Kernel> {
-    pub(super) dir: &'a Path,
+    pub(super) at: Ancestor<'a>,
     pub(super) cgroup: K::Cgroup,
-    /// Whether the cgroup is there for the container alone, so that its
-    /// programs may be made anew from the container's spec.
-    pub(super) own: bool,
 }
 
 /// Why an attempt ended early.
@@ -34,16 +30,22 @@ enum Stop {
 }
 
 impl<K: Kernel> Level<'_, K> {
-    /// Makes this level's programs admit what is wanted.
+    /// Whether the cgroup is there for the container alone, so that its programs
+    /// may be regenerated from the container's spec.
+    fn is_own(&self) -> bool {
+        self.at.owner == Owner::Container
+    }
+
+    /// Makes this level's programs admit what is required.
     pub(super) fn allow(
         &self,
         kernel: &K,
         leaf: &K::Cgroup,
-        wanted: &Wanted<'_>,
+        required: &Required<'_>,
     ) -> Result<Vec<Outcome>, CgroupError> {
         let mut outcomes = Vec::new();
         for _ in 0..ATTEMPTS {
-            match self.attempt(kernel, leaf, wanted, &mut outcomes) {
+            match self.attempt(kernel, leaf, required, &mut outcomes) {
                 Ok(()) => return Ok(outcomes),
                 Err(Stop::Raced) => {}
                 Err(Stop::NoPermission(operation)) => {
@@ -54,7 +56,7 @@ impl<K: Kernel> Level<'_, K> {
             }
         }
         Err(CgroupError::Unsettled {
-            cgroup: self.dir.to_owned(),
+            cgroup: self.at.dir.to_owned(),
         })
     }
 
@@ -62,7 +64,7 @@ impl<K: Kernel> Level<'_, K> {
         &self,
         kernel: &K,
         leaf: &K::Cgroup,
-        wanted: &Wanted<'_>,
+        required: &Required<'_>,
         outcomes: &mut Vec<Outcome>,
     ) -> Result<(), Stop> {
         let list = |error| self.stopped(error, "list device programs");
@@ -80,10 +82,10 @@ impl<K: Kernel> Level<'_, K> {
         for id in ids {
             let old = kernel.open(id).map_err(read)?;
             let code = kernel.dump(&old).map_err(read)?;
-            let (new, outcome) = match judge(&code, wanted.rules) {
+            let (new, outcome) = match judge(&code, required.rules) {
                 Verdict::Admits => continue,
-                Verdict::Replace(code) => self.load(kernel, &code, id, wanted)?,
-                Verdict::Unreadable if self.own => self.load_anew(kernel, id, wanted)?,
+                Verdict::Replace(code) => self.load(kernel, &code, id, required)?,
+                Verdict::Unreadable if self.is_own() => self.regenerate(kernel, id, required)?,
                 Verdict::Unreadable => {
                     let outcome = Outcome::Unreadable { program: id };
                     if !outcomes.contains(&outcome) {
@@ -97,7 +99,7 @@ impl<K: Kernel> Level<'_, K> {
                 Err(Errno::ENOENT) => return Err(Stop::Raced),
                 Err(source) => {
                     return Err(Stop::Failed(CgroupError::Attach {
-                        cgroup: self.dir.to_owned(),
+                        cgroup: self.at.dir.to_owned(),
                         program: id,
                         source,
                     }));
@@ -110,30 +112,30 @@ impl<K: Kernel> Level<'_, K> {
         Ok(())
     }
 
-    /// Loads a rewritten program; if the kernel does not take it, one made anew.
+    /// Loads a rewritten program; if the kernel does not take it, a regenerated one.
     fn load(
         &self,
         kernel: &K,
         code: &[Insn],
         old: u32,
-        wanted: &Wanted<'_>,
+        required: &Required<'_>,
     ) -> Result<(K::Program, Outcome), Stop> {
         match load(kernel, code) {
             Ok(new) => Ok((new, Outcome::Rewritten { program: old })),
-            Err(error) if error.errno != Errno::EPERM && self.own => {
-                self.load_anew(kernel, old, wanted)
+            Err(error) if error.errno != Errno::EPERM && self.is_own() => {
+                self.regenerate(kernel, old, required)
             }
             Err(error) => Err(self.not_loaded(code, error)),
         }
     }
 
-    fn load_anew(
+    fn regenerate(
         &self,
         kernel: &K,
         old: u32,
-        wanted: &Wanted<'_>,
+        required: &Required<'_>,
     ) -> Result<(K::Program, Outcome), Stop> {
-        let code = assembler::enforce(&wanted.spec.and_allow(wanted.rules));
+        let code = assembler::enforce(&required.spec.and_allow(required.rules));
         match load(kernel, &code) {
             Ok(new) => Ok((new, Outcome::Regenerated { program: old })),
             Err(error) => Err(self.not_loaded(&code, error)),
@@ -144,7 +146,7 @@ impl<K: Kernel> Level<'_, K> {
         match errno {
             Errno::EPERM => Stop::NoPermission("load a device program"),
             source => Stop::Failed(CgroupError::Load {
-                cgroup: self.dir.to_owned(),
+                cgroup: self.at.dir.to_owned(),
                 instructions: code.len(),
                 log,
                 source,
@@ -157,7 +159,7 @@ impl<K: Kernel> Level<'_, K> {
             Errno::ENOENT => Stop::Raced,
             Errno::EPERM | Errno::EACCES => Stop::NoPermission(operation),
             source => Stop::Failed(CgroupError::ReadPrograms {
-                cgroup: self.dir.to_owned(),
+                cgroup: self.at.dir.to_owned(),
                 source,
             }),
         }

@@ -2,9 +2,12 @@
 //! have to admit a device (`BPF_PROG_TYPE_CGROUP_DEVICE`, since Linux 4.15).
 //!
 //! A program that is added can only deny more. So each program that denies a
-//! wanted device gives way to one that admits it and otherwise does as the old
-//! one did. An ancestor's program is widened for all of its subtree; whatever
-//! else lives there is held back by programs of its own.
+//! requested device is replaced by one that admits it and otherwise decides as
+//! the old one did. That is done at the container's own cgroup, and at slices and
+//! services of systemd, where it holds for all that runs in them until systemd
+//! sets the unit's rules again. A program of any other ancestor, another
+//! container's for one, is left alone: the change would outlast the container
+//! that it was made for, and nothing of ours runs at a container's end.
 
 mod assembler;
 #[cfg(test)]
@@ -34,11 +37,11 @@ use std::path::Path;
 
 use nix::errno::Errno;
 
-use super::CgroupDir;
 use super::error::CgroupError;
-use super::report::{LevelReport, Outcome, Report};
+use super::report::{LevelReport, Outcome};
 use super::rule::DeviceRule;
 use super::spec_rules::SpecRules;
+use super::{Ancestor, CgroupDir, Owner};
 use crate::sys::bpf::Scope;
 use evaluator::NotUnderstood;
 use kernel::{Kernel, Running};
@@ -47,20 +50,27 @@ use rewrite::denied;
 
 /// What programs have to admit.
 #[derive(Clone, Copy)]
-struct Wanted<'a> {
+struct Required<'a> {
     /// The devices; at most one rule for each.
     rules: &'a [DeviceRule],
-    /// What the runtime enforces, for programs that have to be made anew.
+    /// What the runtime enforces, for programs that have to be regenerated.
     spec: &'a SpecRules,
 }
 
-/// See [`DeviceCgroup::allow`](super::DeviceCgroup::allow).
+/// Makes every program of the container's cgroup, and of systemd's slices and
+/// services above it, admit the devices.
 pub(super) fn allow(
     cgroup: &CgroupDir,
     rules: &[DeviceRule],
     spec: &SpecRules,
-) -> Result<Report, CgroupError> {
-    allow_on(&Running, cgroup, Wanted { rules, spec })
+) -> Result<Vec<LevelReport>, CgroupError> {
+    allow_on(&Running, cgroup, Required { rules, spec })
+}
+
+/// Fails if a program that is not changed for a container denies a device.
+pub(super) fn check_enclosing(cgroup: &CgroupDir, rules: &[DeviceRule]) -> Result<(), CgroupError> {
+    let levels = open_levels(&Running, cgroup)?;
+    enclosing(&Running, cgroup, &levels, rules).map(drop)
 }
 
 /// Whether a cgroup has programs of its own. If we may not know, it has none:
@@ -77,79 +87,84 @@ pub(super) fn restricts(dir: &Path) -> Result<bool, CgroupError> {
 fn allow_on<K: Kernel>(
     kernel: &K,
     cgroup: &CgroupDir,
-    wanted: Wanted<'_>,
-) -> Result<Report, CgroupError> {
-    let mut levels = Vec::new();
-    for dir in cgroup.levels() {
-        levels.push(Level::<K> {
-            dir,
-            cgroup: kernel.cgroup(dir).map_err(|source| CgroupError::Read {
-                path: dir.to_owned(),
-                source,
-            })?,
-            own: is_own(cgroup, dir),
-        });
-    }
+    required: Required<'_>,
+) -> Result<Vec<LevelReport>, CgroupError> {
+    let levels = open_levels(kernel, cgroup)?;
     let Some(leaf) = levels.first().map(|level| &level.cgroup) else {
         return Err(CgroupError::NotVisible {
             cgroup: cgroup.path.clone(),
         });
     };
-
-    let mut report = Report {
-        levels: check_hidden(kernel, cgroup, &levels, wanted.rules)?,
-    };
+    let mut reports = enclosing(kernel, cgroup, &levels, required.rules)?;
     for level in &levels {
-        for outcome in level.allow(kernel, leaf, &wanted)? {
-            report.levels.push(LevelReport {
-                cgroup: level.dir.to_owned(),
+        if level.at.owner == Owner::Enclosing {
+            continue;
+        }
+        for outcome in level.allow(kernel, leaf, &required)? {
+            let denied = matches!(outcome, Outcome::NoPermission { .. });
+            reports.push(LevelReport {
+                cgroup: level.at.dir.to_owned(),
+                shared: level.at.owner == Owner::Unit,
                 outcome,
             });
-        }
-        if report.lacks_permission() {
-            break;
+            if denied {
+                return Ok(reports);
+            }
         }
     }
-    Ok(report)
+    Ok(reports)
 }
 
-/// Whether a level is there for the container alone: its own cgroup, and the
-/// scope around it, where the runtime has put it into a cgroup below one (crun).
-fn is_own(cgroup: &CgroupDir, level: &Path) -> bool {
-    let is = |dir: &Path, suffix: &str| dir.extension().is_some_and(|found| found == suffix);
-    let leaf = cgroup.dir.as_path();
-    let leaf_is_unit = ["scope", "service", "slice"]
-        .iter()
-        .any(|suffix| is(leaf, suffix));
-    level != cgroup.mount
-        && (level == leaf || !leaf_is_unit && leaf.parent() == Some(level) && is(level, "scope"))
+fn open_levels<'a, K: Kernel>(
+    kernel: &K,
+    cgroup: &'a CgroupDir,
+) -> Result<Vec<Level<'a, K>>, CgroupError> {
+    let open = |at: Ancestor<'a>| {
+        let cgroup = kernel.cgroup(at.dir).map_err(|source| CgroupError::Read {
+            path: at.dir.to_owned(),
+            source,
+        })?;
+        Ok(Level { at, cgroup })
+    };
+    cgroup.levels().map(open).collect()
 }
 
-/// Looks for programs above the highest level that can be seen. They can be
-/// read by id, but not replaced; if one denies, nothing else is worth doing.
-fn check_hidden<K: Kernel>(
+/// Judges the programs that decide for the container and are not changed for
+/// it: those of cgroups that enclose the container's, and those above the
+/// highest level that can be seen. If one denies, nothing else is worth doing;
+/// one that cannot be read is reported.
+fn enclosing<K: Kernel>(
     kernel: &K,
     cgroup: &CgroupDir,
     levels: &[Level<'_, K>],
     rules: &[DeviceRule],
 ) -> Result<Vec<LevelReport>, CgroupError> {
     let mut reports = Vec::new();
-    for program in hidden(kernel, levels).unwrap_or_default() {
+    for (program, place) in out_of_reach(kernel, levels).unwrap_or_default() {
         let Ok(code) = kernel.open(program).and_then(|it| kernel.dump(&it)) else {
             continue;
         };
-        match denied(&code, rules) {
-            Ok(denied) => {
-                if let Some(rule) = denied.first() {
-                    return Err(CgroupError::HiddenAncestorDenies {
+        match (denied(&code, rules), place) {
+            (Ok(denied), place) => {
+                let Some(rule) = denied.first().copied() else {
+                    continue;
+                };
+                return Err(match place {
+                    Some(ancestor) => CgroupError::AncestorDenies {
+                        cgroup: cgroup.dir.clone(),
+                        ancestor: ancestor.to_owned(),
+                        rule,
+                    },
+                    None => CgroupError::HiddenAncestorDenies {
                         mount: cgroup.mount.clone(),
                         program,
-                        rule: *rule,
-                    });
-                }
+                        rule,
+                    },
+                });
             }
-            Err(NotUnderstood) => reports.push(LevelReport {
-                cgroup: cgroup.mount.clone(),
+            (Err(NotUnderstood), place) => reports.push(LevelReport {
+                cgroup: place.unwrap_or(&cgroup.mount).to_owned(),
+                shared: true,
                 outcome: Outcome::Unreadable { program },
             }),
         }
@@ -157,20 +172,35 @@ fn check_hidden<K: Kernel>(
     Ok(reports)
 }
 
-/// Programs that decide for the container but are attached to none of `levels`.
-fn hidden<K: Kernel>(kernel: &K, levels: &[Level<'_, K>]) -> Result<Vec<u32>, Errno> {
+/// Programs that decide for the container but are attached to none of the levels
+/// that may be changed, each with the enclosing cgroup that has it, if that can
+/// be seen.
+fn out_of_reach<'a, K: Kernel>(
+    kernel: &K,
+    levels: &[Level<'a, K>],
+) -> Result<Vec<(u32, Option<&'a Path>)>, Errno> {
     let Some(leaf) = levels.first() else {
         return Ok(Vec::new());
     };
-    let mut hidden = kernel.query(&leaf.cgroup, Scope::Effective)?.ids;
+    let effective = || kernel.query(&leaf.cgroup, Scope::Effective);
+    let mut found: Vec<_> = effective()?.ids.into_iter().map(|id| (id, None)).collect();
     for level in levels {
+        if found.is_empty() {
+            return Ok(found);
+        }
         let attached = kernel.query(&level.cgroup, Scope::Attached)?.ids;
-        hidden.retain(|id| !attached.contains(id));
+        if level.at.owner == Owner::Enclosing {
+            for (_, place) in found.iter_mut().filter(|(id, _)| attached.contains(id)) {
+                *place = Some(level.at.dir);
+            }
+        } else {
+            found.retain(|(id, _)| !attached.contains(id));
+        }
     }
-    if !hidden.is_empty() {
-        // Some may only have been replaced in the meantime.
-        let effective = kernel.query(&leaf.cgroup, Scope::Effective)?.ids;
-        hidden.retain(|id| effective.contains(id));
+    if !found.is_empty() {
+        // Some may have been replaced in the meantime.
+        let effective = effective()?.ids;
+        found.retain(|(id, _)| effective.contains(id));
     }
-    Ok(hidden)
+    Ok(found)
 }

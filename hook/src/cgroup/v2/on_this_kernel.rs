@@ -106,25 +106,25 @@ fn check(setup: impl FnOnce(&Path, &Path), rewritten: [usize; 2]) {
     let Some(cgroup2) = Cgroup2::mounted() else {
         return;
     };
-    let pod = TestCgroup::new(&cgroup2.point).unwrap();
-    let leaf = TestCgroup::new(&pod.dir).unwrap();
+    let slice = TestCgroup::named(&cgroup2.point, ".slice").unwrap();
+    let leaf = TestCgroup::new(&slice.dir).unwrap();
     let mut prober = Prober::in_cgroup(&leaf.dir);
     assert!(prober.may_open("r", HWRNG), "denied before any program");
-    setup(&pod.dir, &leaf.dir);
+    setup(&slice.dir, &leaf.dir);
     assert!(!prober.may_open("r", HWRNG), "admitted by the old programs");
     let cgroup = cgroup2.device_cgroup(&prober);
     let spec = SpecRules::of_container([]);
 
     let report = cgroup.allow(&[rule(HWRNG, "r")], &spec).unwrap();
 
-    assert!(prober.may_open("r", HWRNG), "{report}");
-    assert!(!prober.may_open("rw", HWRNG), "r admits rw: {report}");
-    assert!(!prober.may_open("r", FUSE), "{report}");
-    assert!(prober.may_open("rw", (1, 3)), "null is lost: {report}");
-    for (dir, count) in [&leaf.dir, &pod.dir].into_iter().zip(rewritten) {
+    assert!(prober.may_open("r", HWRNG), "{report:?}");
+    assert!(!prober.may_open("rw", HWRNG), "r admits rw: {report:?}");
+    assert!(!prober.may_open("r", FUSE), "{report:?}");
+    assert!(prober.may_open("rw", (1, 3)), "null is lost: {report:?}");
+    for (dir, count) in [&leaf.dir, &slice.dir].into_iter().zip(rewritten) {
         let outcomes = outcomes_at(dir, &report.levels);
         let found = outcomes.iter().filter(|outcome| is_rewritten(outcome));
-        assert_eq!(found.count(), count, "{report}");
+        assert_eq!(found.count(), count, "{report:?}");
     }
 
     let again = cgroup.allow(&[rule(HWRNG, "r")], &spec).unwrap();
@@ -133,13 +133,13 @@ fn check(setup: impl FnOnce(&Path, &Path), rewritten: [usize; 2]) {
             .levels
             .iter()
             .any(|level| is_rewritten(&level.outcome)),
-        "{again}"
+        "{again:?}"
     );
 
     let report = cgroup.allow(&[rule(FUSE, "rw")], &spec).unwrap();
-    assert!(prober.may_open("rw", FUSE), "{report}");
-    assert!(prober.may_open("r", HWRNG), "{report}");
-    assert!(!prober.may_open("r", (10, 237)), "{report}");
+    assert!(prober.may_open("rw", FUSE), "{report:?}");
+    assert!(prober.may_open("r", HWRNG), "{report:?}");
+    assert!(!prober.may_open("r", (10, 237)), "{report:?}");
 }
 
 #[test]
@@ -159,10 +159,10 @@ fn two_programs_at_the_leaf() {
 }
 
 #[test]
-fn an_ancestor_that_denies() {
+fn a_slice_that_denies() {
     check(
-        |pod, leaf| {
-            attach(pod, &usual("crun"), ALLOW_MULTI);
+        |slice, leaf| {
+            attach(slice, &usual("crun"), ALLOW_MULTI);
             attach(leaf, &usual("16-bit loads"), ALLOW_MULTI);
         },
         [1, 1],
@@ -170,14 +170,45 @@ fn an_ancestor_that_denies() {
 }
 
 #[test]
-fn an_ancestor_that_denies_above_a_leaf_that_does_not() {
+fn a_slice_that_denies_above_a_leaf_that_does_not() {
     check(
-        |pod, leaf| {
-            attach(pod, &usual("bare exit"), ALLOW_MULTI);
+        |slice, leaf| {
+            attach(slice, &usual("bare exit"), ALLOW_MULTI);
             attach(leaf, &allow_everything(), ALLOW_MULTI);
         },
         [0, 1],
     );
+}
+
+/// A container in a container: the inner one is refused, and the outer one can
+/// open no more than before.
+#[test]
+fn an_enclosing_container_is_never_widened() {
+    let Some(cgroup2) = Cgroup2::mounted() else {
+        return;
+    };
+    let outer = TestCgroup::named(&cgroup2.point, ".scope").unwrap();
+    let inner = TestCgroup::named(&outer.dir, ".scope").unwrap();
+    let mut outer_process = Prober::in_cgroup(&outer.dir);
+    let mut prober = Prober::in_cgroup(&inner.dir);
+    attach(&outer.dir, &usual("runc"), ALLOW_MULTI);
+    attach(&inner.dir, &usual("runc"), ALLOW_MULTI);
+    let cgroup = cgroup2.device_cgroup(&prober);
+    let spec = SpecRules::of_container([]);
+
+    let error = cgroup.allow(&[rule(HWRNG, "r")], &spec).unwrap_err();
+
+    let error = error.to_string();
+    assert!(error.contains(&*outer.dir.to_string_lossy()), "{error}");
+    assert!(!prober.may_open("r", HWRNG), "{error}");
+    assert!(!outer_process.may_open("r", HWRNG), "{error}");
+
+    // Once the outer container has the device, the inner one gets it.
+    let of_outer = cgroup2.device_cgroup(&outer_process);
+    of_outer.allow(&[rule(HWRNG, "r")], &spec).unwrap();
+    cgroup.allow(&[rule(HWRNG, "r")], &spec).unwrap();
+    assert!(prober.may_open("r", HWRNG));
+    assert!(!prober.may_open("r", FUSE));
 }
 
 #[test]
@@ -191,11 +222,11 @@ fn single_programs() {
 }
 
 #[test]
-fn an_overridden_ancestor() {
+fn an_overridden_slice() {
     const ALLOW_OVERRIDE: u32 = 1;
     check(
-        |pod, leaf| {
-            attach(pod, &deny_everything(), ALLOW_OVERRIDE);
+        |slice, leaf| {
+            attach(slice, &deny_everything(), ALLOW_OVERRIDE);
             attach(leaf, &usual("runc"), ALLOW_MULTI);
         },
         [1, 0],
@@ -246,8 +277,8 @@ fn without_capabilities_nothing_is_done() {
     caps::set(None, caps::CapSet::Effective, &held).unwrap();
 
     let report = report.unwrap();
-    assert!(report.lacks_permission(), "{report}");
-    assert!(!prober.may_open("r", HWRNG), "{report}");
+    assert!(report.lacks_permission(), "{report:?}");
+    assert!(!prober.may_open("r", HWRNG), "{report:?}");
 }
 
 /// Hides instructions from everybody while it lives.
@@ -273,7 +304,7 @@ impl Drop for Hardened {
 
 #[test]
 #[ignore = "sets net.core.bpf_jit_harden for the whole machine: run it alone"]
-fn hidden_programs_are_made_anew() {
+fn hidden_programs_are_regenerated() {
     let Some(cgroup2) = Cgroup2::mounted() else {
         return;
     };
@@ -299,12 +330,12 @@ fn hidden_programs_are_made_anew() {
                 leaf[..],
                 [Outcome::Regenerated { .. }, Outcome::Regenerated { .. }]
             ),
-            "{report}"
+            "{report:?}"
         );
-        assert!(report.in_doubt(), "{report}");
-        assert_eq!(prober.may_open("r", HWRNG), syslog, "{report}");
-        assert_eq!(prober.may_open("r", FUSE), !syslog, "{report}");
-        assert!(prober.may_open("rw", (1, 3)), "{report}");
+        assert!(report.in_doubt(), "{report:?}");
+        assert_eq!(prober.may_open("r", HWRNG), syslog, "{report:?}");
+        assert_eq!(prober.may_open("r", FUSE), !syslog, "{report:?}");
+        assert!(prober.may_open("rw", (1, 3)), "{report:?}");
     }
     drop(hardened);
 }

@@ -65,7 +65,7 @@ fn cgroup() -> Finding {
             let text = "no device controller: no device rule can be set, and none is needed";
             Finding::new(Verdict::Warning, "cgroup", text)
         }
-        Err(error) => Finding::new(Verdict::Error, "cgroup", error.to_string()),
+        Err(error) => Finding::new(Verdict::Error, "cgroup", crate::log::chain(&error)),
     }
 }
 

@@ -46,9 +46,9 @@ fn note_absence(path: &Path, config: &Config) -> Result<(), CommandError> {
         Ok(None) => "is not on this host".to_owned(),
         Err(error) => format!("can't be looked at: {error}"),
     };
-    tracing::warn!(
+    crate::log::warning(&format!(
         "{} {what}; the class file is written all the same",
         path.display()
-    );
+    ));
     Ok(())
 }

@@ -24,7 +24,7 @@ pub(super) fn run(directory: &Path, config: &Config) -> Result<ExitCode, Command
             Ok(has) if has.inventory.devices.is_empty() => {}
             Ok(_) => found.push(class.name.to_string()),
             // What is missing on the host is missing in the recording.
-            Err(error) => tracing::warn!("{error}"),
+            Err(error) => crate::log::warning(&crate::log::chain(&error)),
         }
     }
     let path = directory.join("host.txt");

@@ -1,0 +1,175 @@
+//! Messages: a line each on stderr, and, of the hook and the wrapper, in places
+//! that survive a runtime which drops its hooks' stderr (crun): the node's log
+//! ([`node`]), syslog, and the file that the configuration names.
+//!
+//! Every message passes [`printable`] once, so that no text of an image reaches
+//! a terminal or a log file as a line or an escape sequence of its own.
+
+mod node;
+mod printable;
+mod time;
+
+use std::error::Error;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use node::NodeLog;
+
+pub(crate) use node::print as print_node_log;
+pub(crate) use printable::{Printable, printable};
+pub(crate) use time::now;
+
+/// Who reads the messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// A user at a terminal: stderr is enough.
+    User,
+    /// An engine, which may show stderr to nobody.
+    Engine,
+}
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Level {
+    Error,
+    Warning,
+}
+
+impl Level {
+    fn prefix(self) -> &'static str {
+        match self {
+            Level::Error => "boathook: ",
+            Level::Warning => "boathook: warning: ",
+        }
+    }
+}
+
+/// The places beyond stderr.
+struct Log {
+    reader: Reader,
+    file: Option<File>,
+    node: OnceLock<NodeLog>,
+}
+
+static LOG: OnceLock<Log> = OnceLock::new();
+
+/// Sets the places that messages go to, once for the process. A file that cannot
+/// be opened is left out: a full disk must not stop a container.
+pub fn start(reader: Reader, file: Option<&Path>) {
+    LOG.get_or_init(|| Log {
+        reader,
+        file: file.and_then(|path| {
+            let no_follow = nix::fcntl::OFlag::O_NOFOLLOW | nix::fcntl::OFlag::O_NONBLOCK;
+            File::options()
+                .append(true)
+                .create(true)
+                .mode(0o640)
+                .custom_flags(no_follow.bits())
+                .open(path)
+                .ok()
+        }),
+        node: OnceLock::new(),
+    });
+}
+
+/// Opens what is otherwise opened by the first message. To be called before
+/// another mount namespace is entered, where the paths are a container's.
+pub(crate) fn open() {
+    if let Some(log) = LOG.get()
+        && log.reader == Reader::Engine
+    {
+        log.node.get_or_init(NodeLog::open);
+    }
+}
+
+/// Reports a failure.
+pub fn error(message: &str) {
+    write(Level::Error, message);
+}
+
+/// Reports what an administrator should know.
+pub fn warning(message: &str) {
+    write(Level::Warning, message);
+}
+
+fn write(level: Level, message: &str) {
+    let line = format!("{}{}", level.prefix(), printable(message));
+    // A closed stderr leaves the other places.
+    let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
+    let Some(log) = LOG.get() else {
+        return;
+    };
+    if log.file.is_none() && log.reader == Reader::User {
+        return;
+    }
+    let stamped = format!("{} {line}\n", now());
+    if let Some(mut file) = log.file.as_ref() {
+        // One write, so that lines of several hooks do not mix.
+        let _ = file.write_all(stamped.as_bytes());
+    }
+    if log.reader == Reader::Engine {
+        open();
+        if let Some(node) = log.node.get() {
+            node.write(level, &line, &stamped);
+        }
+    }
+}
+
+/// An error with all its causes. A cause that the message before it ends with
+/// already is not repeated.
+pub fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let message = cause.to_string();
+        if !text.ends_with(&message) {
+            text.push_str(": ");
+            text.push_str(&message);
+        }
+        next = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    enum Example {
+        #[error("container {0}")]
+        Outer(&'static str, #[source] Box<Example>),
+        #[error("cannot read /x")]
+        Read(#[source] io::Error),
+        #[error("in the container: {0}")]
+        Repeats(#[source] io::Error),
+        #[error(transparent)]
+        Through(Box<Example>),
+    }
+
+    #[test]
+    fn every_cause_is_there_once() {
+        let denied = || io::Error::from_raw_os_error(libc::EACCES);
+        let denied_text = "Permission denied (os error 13)";
+        for (error, expected) in [
+            (Example::Read(denied()), "cannot read /x: "),
+            (Example::Repeats(denied()), "in the container: "),
+            (
+                Example::Outer("c1", Box::new(Example::Read(denied()))),
+                "container c1: cannot read /x: ",
+            ),
+            (
+                Example::Outer(
+                    "c1",
+                    Box::new(Example::Through(Box::new(Example::Read(denied())))),
+                ),
+                "container c1: cannot read /x: ",
+            ),
+        ] {
+            assert_eq!(chain(&error), format!("{expected}{denied_text}"));
+        }
+    }
+}

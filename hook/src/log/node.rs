@@ -1,0 +1,254 @@
+//! The node's log: `/run/boathook/log`, which `boathook log` prints, and syslog.
+//!
+//! Neither may delay or stop a container: writing never blocks, the file is
+//! bounded, and what cannot be opened is left out.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::OFlag;
+use nix::unistd::geteuid;
+
+use super::{Level, printable};
+
+/// Read by root only: messages name containers and their devices.
+const DIRECTORY: &str = "/run/boathook";
+const NAME: &str = "log";
+/// The previous file, kept when a new one is started.
+const PREVIOUS: &str = "log.1";
+/// A file of this size, in bytes, is not written any more: there are two at most.
+const MAX: u64 = 256 * 1024;
+
+/// Where syslog or journald listens.
+const SYSLOG: &str = "/dev/log";
+/// `LOG_DAEMON`, with `LOG_ERR` and `LOG_WARNING` (syslog(3)).
+const FACILITY: u8 = 3 << 3;
+
+/// The log's open places.
+pub(super) struct NodeLog {
+    file: Option<File>,
+    syslog: Option<UnixDatagram>,
+}
+
+impl NodeLog {
+    /// Opens what there is.
+    pub(super) fn open() -> Self {
+        let file = directories()
+            .iter()
+            .find_map(|directory| open(directory).ok());
+        if let Some(file) = &file {
+            crate::sys::deadline::also_report_to(file);
+        }
+        let syslog = UnixDatagram::unbound().and_then(|socket| {
+            socket.set_nonblocking(true)?;
+            socket.connect(SYSLOG)?;
+            Ok(socket)
+        });
+        NodeLog {
+            file,
+            syslog: syslog.ok(),
+        }
+    }
+
+    /// Writes a message: as it is to syslog, which adds the time itself.
+    pub(super) fn write(&self, level: Level, line: &str, stamped: &str) {
+        if let Some(mut file) = self.file.as_ref() {
+            // One write, so that lines of several hooks do not mix.
+            let _ = file.write_all(stamped.as_bytes());
+        }
+        if let Some(syslog) = &self.syslog {
+            let severity = match level {
+                Level::Error => 3,
+                Level::Warning => 4,
+            };
+            let _ = syslog.send(format!("<{}>{line}", FACILITY | severity).as_bytes());
+        }
+    }
+}
+
+/// The log's directory of the node, and that of a user who runs a rootless
+/// engine: root in a user namespace may not write the node's.
+fn directories() -> Vec<PathBuf> {
+    let mut directories = vec![DIRECTORY.into()];
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let uid = match geteuid().as_raw() {
+        0 => host_uid(&map),
+        uid => Some(uid),
+    };
+    if let Some(uid) = uid.filter(|uid| *uid != 0) {
+        directories.push(format!("/run/user/{uid}/boathook").into());
+    }
+    directories
+}
+
+/// Who root in this user namespace is outside of it (user_namespaces(7)).
+fn host_uid(map: &str) -> Option<u32> {
+    map.lines().find_map(|line| {
+        let mut fields = line.split_whitespace();
+        (fields.next()? == "0").then(|| fields.next()?.parse().ok())?
+    })
+}
+
+/// Opens the log in a directory, which is made if it is missing and used only if
+/// nobody else may write there.
+fn open(directory: &Path) -> io::Result<File> {
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let metadata = fs::symlink_metadata(directory)?;
+    let ours = metadata.is_dir() && metadata.uid() == geteuid().as_raw();
+    if !ours || metadata.mode() & 0o022 != 0 {
+        return Err(io::Error::other("not a directory of this user alone"));
+    }
+    let path = directory.join(NAME);
+    let file = append_to(&path)?;
+    let opened = file.metadata()?;
+    if opened.len() < MAX {
+        return Ok(file);
+    }
+    // Another hook may have started a new file just now.
+    if fs::symlink_metadata(&path).is_ok_and(|named| named.ino() == opened.ino()) {
+        fs::rename(&path, directory.join(PREVIOUS))?;
+    }
+    append_to(&path)
+}
+
+fn append_to(path: &Path) -> io::Result<File> {
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    let file = File::options()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .custom_flags(flags.bits())
+        .open(path)?;
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::other("not a regular file"))
+    }
+}
+
+/// Prints the messages that are kept, the oldest first.
+///
+/// # Errors
+/// The log cannot be read, or `to` not written.
+pub(crate) fn print(to: &mut impl Write) -> io::Result<()> {
+    for directory in directories() {
+        print_from(&directory, to)?;
+    }
+    Ok(())
+}
+
+fn print_from(directory: &Path, to: &mut impl Write) -> io::Result<()> {
+    for name in [PREVIOUS, NAME] {
+        let mut text = String::new();
+        match File::open(directory.join(name)) {
+            // A message more than the file's bound may have been written.
+            Ok(file) => {
+                let mut bytes = Vec::new();
+                file.take(2 * MAX).read_to_end(&mut bytes)?;
+                text.push_str(&String::from_utf8_lossy(&bytes));
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                let path = directory.join(name);
+                let message = format!("cannot read {}: {error}", path.display());
+                return Err(io::Error::new(error.kind(), message));
+            }
+        }
+        for line in text.lines() {
+            writeln!(to, "{}", printable(line))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn printed(directory: &Path) -> String {
+        let mut printed = Vec::new();
+        print_from(directory, &mut printed).unwrap();
+        String::from_utf8(printed).unwrap()
+    }
+
+    #[test]
+    fn the_log_is_ours_alone_and_bounded() {
+        let top = tempfile::tempdir().unwrap();
+        let directory = top.path().join("boathook");
+        assert_eq!(printed(&directory), "");
+        let line = format!("{}\n", "x".repeat(1023));
+        for count in 0..700 {
+            let mut file = open(&directory).unwrap();
+            file.write_all(format!("{count:04} {line}").as_bytes())
+                .unwrap();
+        }
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
+        assert_eq!(mode(&directory), 0o700);
+        assert_eq!(mode(&directory.join(NAME)), 0o600);
+        let mut size = 0;
+        for entry in fs::read_dir(&directory).unwrap() {
+            size += entry.unwrap().metadata().unwrap().len();
+        }
+        assert!(size <= 2 * (MAX + 2048), "{size}");
+        let printed = printed(&directory);
+        let numbers: Vec<&str> = printed.lines().map(|line| &line[..4]).collect();
+        assert!(numbers.is_sorted() && numbers.last() == Some(&"0699"));
+        assert!(numbers.len() > 250, "{}", numbers.len());
+    }
+
+    #[test]
+    fn a_directory_or_file_of_another_kind_is_not_used() {
+        let top = tempfile::tempdir().unwrap();
+        let directory = top.path().join("boathook");
+        let elsewhere = top.path().join("elsewhere");
+        fs::create_dir(&elsewhere).unwrap();
+        symlink(&elsewhere, &directory).unwrap();
+        assert!(open(&directory).is_err(), "a link");
+        fs::remove_file(&directory).unwrap();
+
+        fs::create_dir(&directory).unwrap();
+        fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(open(&directory).is_err(), "writable by others");
+        fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
+
+        symlink("../target", directory.join(NAME)).unwrap();
+        assert!(open(&directory).is_err(), "a link as the file");
+        fs::remove_file(directory.join(NAME)).unwrap();
+        nix::unistd::mkfifo(
+            &directory.join(NAME),
+            nix::sys::stat::Mode::from_bits_truncate(0o600),
+        )
+        .unwrap();
+        assert!(open(&directory).is_err(), "a FIFO");
+        assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
+        assert!(!top.path().join("target").exists());
+    }
+
+    #[test]
+    fn what_was_written_by_others_is_printed_safely() {
+        let top = tempfile::tempdir().unwrap();
+        fs::write(top.path().join(NAME), b"a\x1b[2J\xff\n").unwrap();
+        assert_eq!(printed(top.path()), "a\\u{1b}[2J\u{fffd}\n");
+    }
+
+    #[test]
+    fn the_user_of_a_rootless_engine_is_found() {
+        for (map, uid) in [
+            ("         0          0 4294967295\n", Some(0)),
+            ("         0       1000          1\n", Some(1000)),
+            ("  1 100000 65536\n  0 1001 1\n", Some(1001)),
+            ("", None),
+            ("0\n", None),
+        ] {
+            assert_eq!(host_uid(map), uid, "{map:?}");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The time of a message. It decides nothing.
+
+use nix::time::{ClockId, clock_gettime};
+
+/// Now, in UTC (RFC 3339).
+pub(crate) fn now() -> String {
+    let since_epoch = clock_gettime(ClockId::CLOCK_REALTIME).map_or(0, |time| time.tv_sec());
+    rfc3339(since_epoch)
+}
+
+fn rfc3339(since_epoch: i64) -> String {
+    let (day, second) = (
+        since_epoch.div_euclid(86_400),
+        since_epoch.rem_euclid(86_400),
+    );
+    let (year, month, day) = date(day);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// The date of a day counted from 1970-01-01, in the Gregorian calendar. Years
+/// are counted from March, so that the leap day is a year's last.
+fn date(day: i64) -> (i64, i64, i64) {
+    const DAYS_BEFORE_1970: i64 = 719_468;
+    const DAYS_OF_400_YEARS: i64 = 146_097;
+    let day = day + DAYS_BEFORE_1970;
+    let (era, day) = (
+        day.div_euclid(DAYS_OF_400_YEARS),
+        day.rem_euclid(DAYS_OF_400_YEARS),
+    );
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day_of_month = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = era * 400 + year + i64::from(month <= 2);
+    (year, month, day_of_month)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_date_prints_it() {
+        for (since_epoch, expected) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_399, "2000-02-28T23:59:59Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_795_275_463, "2026-11-21T15:37:43Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+            (-1, "1969-12-31T23:59:59Z"),
+        ] {
+            assert_eq!(rfc3339(since_epoch), expected);
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! `update`: a list of device rules that an engine sends along must not take
+//! devices away.
+//!
+//! crun sets a container's device rules again from the list in an update's
+//! resources. Engines send the list of their own spec, which lacks what the
+//! wrapper has added to config.json at `create`. So the rules of config.json that
+//! the list lacks are added to it; there is no other record of them.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use oci_spec::runtime::LinuxDeviceCgroup;
+use serde::Deserialize;
+
+use super::command_line::Update;
+use super::config_file::ConfigFile;
+use super::{WrapperError, entry, json};
+use crate::oci::{Bundle, capped};
+
+/// Arguments for the runtime, and what they refer to.
+pub(super) struct Arguments {
+    pub(super) words: Vec<OsString>,
+    /// Read by the runtime through `/proc/self/fd`.
+    _resources: File,
+}
+
+/// Of the runtime's answer to `state`.
+#[derive(Deserialize)]
+struct State {
+    bundle: PathBuf,
+}
+
+/// The same arguments, with the container's device rules in the resources.
+pub(super) fn with_devices(
+    update: &Update,
+    arguments: &[OsString],
+    runtime: &Path,
+) -> Result<Arguments, WrapperError> {
+    let fail = |error| WrapperError::Resources {
+        path: update.resources.clone(),
+        error,
+    };
+    let text = read(&update.resources).map_err(fail)?;
+    let listed = json::items(&text, &["devices"]);
+    let text = match bundle_of(update, arguments, runtime, !listed.is_empty()) {
+        Some(bundle) => add_missing(&text, &listed, &bundle)?,
+        None => text,
+    };
+    let (resources, path) = in_memory(&text).map_err(fail)?;
+    let mut words = arguments.to_vec();
+    if let Some(argument) = words.get_mut(update.argument) {
+        let end = argument.len() - update.resources.as_os_str().len();
+        let mut word = argument.as_bytes()[..end].to_vec();
+        word.extend(path.as_bytes());
+        *argument = OsString::from_vec(word);
+    }
+    Ok(Arguments {
+        words,
+        _resources: resources,
+    })
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    let bytes = if path == Path::new("-") {
+        capped(io::stdin().lock(), Bundle::MAX)
+    } else {
+        File::open(path).and_then(|file| capped(file, Bundle::MAX))
+    }?;
+    let bytes = bytes.ok_or(io::ErrorKind::FileTooLarge)?;
+    String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// The container's bundle, which the runtime knows; `None` if it does not know
+/// the container, and will say so itself.
+fn bundle_of(
+    update: &Update,
+    arguments: &[OsString],
+    runtime: &Path,
+    needed: bool,
+) -> Option<PathBuf> {
+    if !needed {
+        return None;
+    }
+    let state = Command::new(runtime)
+        .args(&arguments[..update.globals])
+        .arg("state")
+        .arg(&update.id)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .ok()?;
+    let state: State = serde_json::from_slice(&state.stdout).ok()?;
+    Some(state.bundle)
+}
+
+/// Adds the rules of the bundle's config.json that `listed`, the list of device
+/// rules in `text`, lacks. A config.json without the hook has none of ours.
+fn add_missing(text: &str, listed: &[&str], bundle: &Path) -> Result<String, WrapperError> {
+    let config = ConfigFile::read(&bundle.join("config.json"))?;
+    let mut text = text.to_owned();
+    if !entry::is_in(config.text(), None) {
+        return Ok(text);
+    }
+    let parse = |rule: &&str| serde_json::from_str::<LinuxDeviceCgroup>(rule).ok();
+    let listed: Vec<_> = listed.iter().filter_map(parse).collect();
+    for rule in json::items(config.text(), &["linux", "resources", "devices"]) {
+        let missing =
+            parse(&rule).is_some_and(|rule| names_a_device(&rule) && !listed.contains(&rule));
+        if missing {
+            text = json::append(&text, &["devices"], rule).map_err(|error| WrapperError::Edit {
+                path: "the resources of the update".into(),
+                error,
+            })?;
+        }
+    }
+    Ok(text)
+}
+
+/// Whether a rule allows one device: only such rules are ever added.
+fn names_a_device(rule: &LinuxDeviceCgroup) -> bool {
+    let number = |number: Option<i64>| number.is_some_and(|number| number >= 0);
+    rule.allow() && number(rule.major()) && number(rule.minor())
+}
+
+/// A file with this text that the runtime inherits, and its path there.
+fn in_memory(text: &str) -> io::Result<(File, OsString)> {
+    let mut file = File::from(memfd_create("boathook-resources", MFdFlags::empty())?);
+    file.write_all(text.as_bytes())?;
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Ok((file, path.into()))
+}
