@@ -19,6 +19,7 @@ pub mod ld_cache;
 pub mod load;
 pub mod name;
 pub mod pattern;
+pub mod placement;
 pub mod plan;
 pub mod prepare;
 pub mod request;

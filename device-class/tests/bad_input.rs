@@ -292,6 +292,11 @@ fn class_files_that_contradict_themselves_are_refused() {
         ),
         (
             "device =",
+            "sharing = { all = true, one_device = true }\ndevice =",
+            "[sharing] has `one_device`, but neither",
+        ),
+        (
+            "device =",
             "sharing = { all = true, at_most = 1 }\ndevice =",
             "[sharing] has `at_most`, but neither",
         ),

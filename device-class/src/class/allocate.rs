@@ -28,7 +28,8 @@ pub struct Allocate {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Preference {
-    /// Near each other: few NUMA nodes and few groups, with little left over.
+    /// Near each other: few devices, groups and NUMA nodes, with little left
+    /// over.
     #[default]
     Packed,
     /// Apart from each other: NUMA nodes, groups and hardware are used evenly.

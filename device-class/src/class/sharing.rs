@@ -32,6 +32,9 @@ pub struct Sharing {
     /// resource of its own, with [`SHARED_SUFFIX`].
     #[serde(default)]
     pub suffix: bool,
+    /// Whether the replicas that one container has are all of one device.
+    #[serde(default)]
+    pub one_device: bool,
     /// The most replicas that one container may have; without it any number.
     #[serde(default)]
     pub at_most: Option<ReplicaCount>,

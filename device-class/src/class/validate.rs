@@ -185,6 +185,7 @@ fn check_sharing(sharing: &Sharing) -> Result<(), ClassRuleError> {
     match (sharing.replicas, &sharing.replicas_from) {
         (Some(_), Some(from)) => Err(ClassRuleError::ReplicasTwice(from.to_string())),
         (None, None) if sharing.suffix => Err(ClassRuleError::NoReplicas("suffix")),
+        (None, None) if sharing.one_device => Err(ClassRuleError::NoReplicas("one_device")),
         (None, None) if sharing.at_most.is_some() => Err(ClassRuleError::NoReplicas("at_most")),
         _ => Ok(()),
     }

@@ -17,6 +17,7 @@ pub(crate) fn resource(devices: Vec<AdvertisedDevice>) -> Resource {
         request_env: "DUMMY_VISIBLE_DEVICES".to_owned().try_into().unwrap(),
         count_env: None,
         at_most: None,
+        one_device: false,
         pre_start: false,
         prefer: Preference::Packed,
         control_nodes: Vec::new(),

@@ -36,6 +36,8 @@ pub(crate) struct Terms {
     pub(crate) count_env: Option<EnvName>,
     /// The most shares that one container may have; `None`: any number.
     pub(crate) at_most: Option<u16>,
+    /// Whether the shares of one container are all of one device.
+    pub(crate) one_device: bool,
     /// Whether devices are prepared before each start of a container.
     pub(crate) pre_start: bool,
     /// Which devices go well together.
@@ -56,6 +58,7 @@ impl Terms {
             at_most: sharing
                 .and_then(|sharing| sharing.at_most)
                 .map(ReplicaCount::get),
+            one_device: sharing.is_some_and(|sharing| sharing.one_device),
             pre_start: prepare.is_some_and(|prepare| prepare.when == When::PreStart),
             prefer: class.spec.allocate.prefer,
             control_nodes,

@@ -199,7 +199,11 @@ mod tests {
         assert_eq!(resource.devices()[4].hardware().as_str(), "x-1");
         let asked = ["x-0::2".to_owned(), "x-1::0".to_owned()];
         let answer = container(resource, &asked).unwrap();
-        assert_eq!(answer.envs["X"], "x-0::2,x-1::0");
+        assert_eq!(answer.envs["X"], "x-0,x-1");
+        assert_eq!(
+            answer.annotations["devices.boathook.dev/x"],
+            "x-0::2,x-1::0"
+        );
         assert_eq!(answer.envs["X_COUNT"], "2");
     }
 

@@ -34,6 +34,15 @@ pub(crate) enum AllocateError {
         /// How many one container may have.
         at_most: u16,
     },
+    /// Shares of several devices, which the class does not give to one container.
+    #[error(
+        "{resource}: shares of {devices} devices asked for one container, which may have shares \
+         of one device only"
+    )]
+    SeveralDevices {
+        resource: ResourceName,
+        devices: usize,
+    },
     /// An id that is not in the list.
     #[error("{resource} has no device `{id}`; take one from the latest list")]
     Unknown {
@@ -57,7 +66,9 @@ pub(crate) enum AllocateError {
 impl AllocateError {
     pub(super) fn code(&self) -> Code {
         match self {
-            AllocateError::NoDevice(_) | AllocateError::TooMany { .. } => Code::InvalidArgument,
+            AllocateError::NoDevice(_)
+            | AllocateError::TooMany { .. }
+            | AllocateError::SeveralDevices { .. } => Code::InvalidArgument,
             AllocateError::Unknown { .. } => Code::NotFound,
             AllocateError::Unhealthy { .. } => Code::FailedPrecondition,
         }
@@ -134,16 +145,25 @@ pub(crate) fn container(
             at_most,
         });
     }
-    let names: Vec<&str> = devices.iter().map(|device| device.id.as_str()).collect();
-    let names = names.join(",");
+    let mut hardware: Vec<&str> = devices.iter().map(|d| d.hardware().as_str()).collect();
+    // The shares of a device stand together in the resource's order.
+    hardware.dedup();
+    if resource.terms.one_device && hardware.len() > 1 {
+        return Err(AllocateError::SeveralDevices {
+            resource: resource.name.clone(),
+            devices: hardware.len(),
+        });
+    }
+    let shares: Vec<&str> = devices.iter().map(|device| device.id.as_str()).collect();
     let mut envs = environment(&devices);
     let terms = &resource.terms;
     if let Some(count) = &terms.count_env {
         envs.insert(count.to_string(), devices.len().to_string());
     }
-    envs.insert(terms.request_env.to_string(), names.clone());
+    // The variable is the vendor's: its programs know devices, not shares.
+    envs.insert(terms.request_env.to_string(), hardware.join(","));
     let annotation = format!("{ANNOTATION_PREFIX}{}", terms.class);
-    let mut annotations = HashMap::from([(annotation, names)]);
+    let mut annotations = HashMap::from([(annotation, shares.join(","))]);
     annotations.extend(cdi_annotation(resource, &devices));
     Ok(ContainerAllocateResponse {
         envs,

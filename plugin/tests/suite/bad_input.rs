@@ -64,7 +64,39 @@ fn more_shares_than_the_class_allows_are_refused_with_the_reason() {
     }
     let twice = Allocation::of_ids(shared, &["npu-0::1", "npu-0::1"]);
     let given = kubelet.allocate(twice).unwrap();
-    assert_eq!(given.envs["DUMMY_VISIBLE_DEVICES"], "npu-0::1");
+    assert_eq!(given.envs["DUMMY_VISIBLE_DEVICES"], "npu-0");
+}
+
+#[test]
+fn shares_of_several_devices_are_refused_where_the_class_says_so() {
+    let text = format!("{NPUS}[sharing]\nreplicas = 8\none_device = true\n");
+    let mut node = Node::new(&[("dummy-npu", &text)]);
+    let kubelet = node.kubelet();
+    node.start_plugin();
+    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    let refused = kubelet.allocate(Allocation::of_ids(NPU, &["npu-0::0", "npu-1::0"]));
+    assert_eq!(
+        refused.unwrap_err(),
+        "InvalidArgument: dummy.com/npu: shares of 2 devices asked for one container, which may \
+         have shares of one device only"
+    );
+    // The first leaves 3 shares, which are enough for the next.
+    for (count, shares) in [
+        (5, "npu-0::0,npu-0::1,npu-0::2,npu-0::3,npu-0::4"),
+        (3, "npu-0::5,npu-0::6,npu-0::7"),
+    ] {
+        let given = kubelet.allocate(Allocation::of(NPU, count)).unwrap();
+        assert_eq!(given.envs["DUMMY_VISIBLE_DEVICES"], "npu-0");
+        assert_eq!(
+            given.response.annotations["devices.boathook.dev/dummy-npu"],
+            shares
+        );
+    }
+    let refused = kubelet.allocate(Allocation::of(NPU, 9)).unwrap_err();
+    assert!(
+        refused.starts_with("ResourceExhausted: dummy.com/npu: no single device"),
+        "{refused}"
+    );
 }
 
 #[test]

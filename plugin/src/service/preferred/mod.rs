@@ -1,57 +1,52 @@
 //! GetPreferredAllocation: which of the free devices go well together.
 
-mod bins;
-mod candidate;
-#[cfg(test)]
-mod exact;
-mod packed;
 mod spread;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use device_class::class::Preference;
 use device_class::name::{DeviceId, ResourceName, excerpt};
-use tonic::Status;
+use device_class::placement::{Slot, best_fit, pack};
+use tonic::{Code, Status};
 
 use crate::catalog::Resource;
-use candidate::Candidate;
+use spread::Candidate;
 
-/// A question that has no answer.
+/// Why devices cannot be chosen.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PreferredError {
-    /// There are not so many to choose from.
-    #[error("{resource}: {wanted} of {available} available devices can't be chosen")]
+    #[error("{resource}: cannot choose {wanted} of {available} available devices")]
     TooFew {
-        /// The resource that was asked.
         resource: ResourceName,
-        /// How many were wanted.
         wanted: usize,
-        /// How many there are.
         available: usize,
     },
-    /// More have to be in the answer than it may have.
     #[error("{resource}: {must} devices must be included in a choice of {wanted}")]
     TooMany {
-        /// The resource that was asked.
         resource: ResourceName,
-        /// How many have to be included.
         must: usize,
-        /// How many were wanted.
         wanted: usize,
     },
-    /// An id that has to be included and is not available.
+    /// The id may be shortened.
     #[error("{resource}: `{id}` must be included but is not available")]
-    NotAvailable {
-        /// The resource that was asked.
+    NotAvailable { resource: ResourceName, id: String },
+    #[error(
+        "{resource}: no single device has {wanted} free shares, and the class gives a container \
+         shares of one device only"
+    )]
+    NoDevice {
         resource: ResourceName,
-        /// The id, shortened if it is very long.
-        id: String,
+        wanted: usize,
     },
 }
 
 impl From<PreferredError> for Status {
     fn from(error: PreferredError) -> Self {
-        Status::invalid_argument(error.to_string())
+        let code = match &error {
+            PreferredError::NoDevice { .. } => Code::ResourceExhausted,
+            _ => Code::InvalidArgument,
+        };
+        Status::new(code, error.to_string())
     }
 }
 
@@ -96,10 +91,75 @@ pub(crate) fn preferred(
             available,
         });
     }
-    let unused = match resource.terms.prefer {
-        Preference::Packed => HashMap::new(),
-        Preference::Spread => shares(resource, &free),
+    let chosen = match resource.terms.prefer {
+        Preference::Spread if !resource.terms.one_device => {
+            spread(resource, &free, &included, size)
+        }
+        _ => packed(resource, &free, &included, size)?,
     };
+    Ok(chosen
+        .into_iter()
+        .map(|position| resource.devices()[position].id.to_string())
+        .collect())
+}
+
+/// The choice of [`device_class::placement`].
+fn packed(
+    resource: &Resource,
+    free: &BTreeSet<usize>,
+    included: &BTreeSet<usize>,
+    size: usize,
+) -> Result<BTreeSet<usize>, PreferredError> {
+    let mut slot_of: BTreeMap<&DeviceId, usize> = BTreeMap::new();
+    let mut slots: Vec<Slot<'_>> = Vec::new();
+    let mut shares: Vec<Vec<usize>> = Vec::new();
+    for position in free {
+        let device = &resource.devices()[*position];
+        let at = *slot_of.entry(device.hardware()).or_insert(slots.len());
+        if at == slots.len() {
+            slots.push(Slot {
+                numa: device.numa,
+                group: device.group.as_deref(),
+                free: 0,
+                held: false,
+            });
+            shares.push(Vec::new());
+        }
+        if included.contains(position) {
+            slots[at].held = true;
+        } else {
+            slots[at].free += 1;
+            shares[at].push(*position);
+        }
+    }
+    let wanted = size - included.len();
+    let taken = match resource.terms.one_device && size > 0 {
+        false => pack(&slots, wanted),
+        true => {
+            let at = best_fit(&slots, wanted).ok_or_else(|| PreferredError::NoDevice {
+                resource: resource.name.clone(),
+                wanted: size,
+            })?;
+            let mut taken = vec![0; slots.len()];
+            taken[at] = wanted;
+            taken
+        }
+    };
+    let new = shares.into_iter().zip(taken);
+    let new = new.flat_map(|(shares, count)| shares.into_iter().take(count));
+    Ok(included.iter().copied().chain(new).collect())
+}
+
+fn spread(
+    resource: &Resource,
+    free: &BTreeSet<usize>,
+    included: &BTreeSet<usize>,
+    size: usize,
+) -> BTreeSet<usize> {
+    let mut used: HashMap<&DeviceId, usize> = HashMap::new();
+    for (position, device) in resource.devices().iter().enumerate() {
+        *used.entry(device.hardware()).or_default() += usize::from(!free.contains(&position));
+    }
     let candidate = |position: &usize| {
         let device = &resource.devices()[*position];
         Candidate {
@@ -108,34 +168,11 @@ pub(crate) fn preferred(
             numa: device.numa,
             group: device.group.as_deref(),
             must: included.contains(position),
-            used: unused
-                .get(device.hardware())
-                .map_or(0, |(all, free)| all - free),
+            used: used.get(device.hardware()).copied().unwrap_or(0),
         }
     };
     let candidates: Vec<Candidate<'_>> = free.iter().map(candidate).collect();
-    let chosen = match resource.terms.prefer {
-        Preference::Packed => packed::choose(&candidates, size),
-        Preference::Spread => spread::choose(&candidates, size),
-    };
-    Ok(chosen
-        .into_iter()
-        .map(|position| resource.devices()[position].id.to_string())
-        .collect())
-}
-
-/// How many shares each piece of hardware has, and how many of them are free.
-fn shares<'a>(
-    resource: &'a Resource,
-    free: &BTreeSet<usize>,
-) -> HashMap<&'a DeviceId, (usize, usize)> {
-    let mut shares: HashMap<&DeviceId, (usize, usize)> = HashMap::new();
-    for (position, device) in resource.devices().iter().enumerate() {
-        let (all, unused) = shares.entry(device.hardware()).or_default();
-        *all += 1;
-        *unused += usize::from(free.contains(&position));
-    }
-    shares
+    spread::choose(&candidates, size)
 }
 
 #[cfg(test)]
@@ -206,7 +243,7 @@ mod tests {
             // One node is enough, and the smaller one is not needed for more.
             (by_numa, "", 2, "a c"),
             (by_numa, "", 3, "b d e"),
-            (by_numa, "", 4, "a b c d"),
+            (by_numa, "", 4, "a b d e"),
             // The node that is in use anyway.
             (by_numa, "b", 2, "b d"),
             (by_numa, "a", 3, "a b c"),
@@ -215,10 +252,12 @@ mod tests {
             (groups, "", 3, "a c e"),
             (groups, "a", 2, "a c"),
             (both, "", 2, "b d"),
-            // Hardware first, shares of it after.
-            (shares, "", 3, "a0 b0 c0"),
-            (shares, "", 4, "a0 a1 b0 c0"),
-            (shares, "a1", 2, "a1 b0"),
+            // The smallest device that is enough, or as few as possible.
+            (shares, "", 1, "c0"),
+            (shares, "", 2, "a0 a1"),
+            (shares, "", 3, "a0 a1 c0"),
+            (shares, "", 4, "a0 a1 b0 b1"),
+            (shares, "a1", 2, "a0 a1"),
             (shares, "", 5, "a0 a1 b0 b1 c0"),
             (shares, "", 0, ""),
         ] {
@@ -230,11 +269,11 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_chosen_is_refused() {
+    fn impossible_choices_are_refused() {
         let devices = resource(vec![device("a"), device("b")]);
         for (available, must, size, said) in [
-            ("a b", "", 3, "3 of 2 available devices can't be chosen"),
-            ("a gone", "", 2, "2 of 1 available"),
+            ("a b", "", 3, "cannot choose 3 of 2 available devices"),
+            ("a gone", "", 2, "cannot choose 2 of 1 available"),
             ("a", "b", 1, "`b` must be included but is not available"),
             (
                 "a b",
@@ -287,6 +326,50 @@ mod tests {
             let available: Vec<String> = available.filter(|id| !ids(taken).contains(id)).collect();
             let chosen = preferred(&spread(all), &available, &ids(must), size).unwrap();
             assert_eq!(chosen, ids(wanted), "{size} of {devices:?} with {must:?}");
+        }
+    }
+
+    /// 8 GB of 8 GPUs of 80 are those of one GPU; and what is in use is filled
+    /// before another is broken into.
+    #[test]
+    fn shares_are_of_one_device_where_the_class_says_so() {
+        let gigabytes =
+            |gpu: u32| (0..80).map(move |n| parsed(&format!("{gpu}::{n} share-of={gpu}")));
+        let devices: Vec<AdvertisedDevice> = (0..8).flat_map(gigabytes).collect();
+        let packed = resource(devices.clone());
+        let terms = Terms {
+            one_device: true,
+            ..Terms::clone(&packed.terms)
+        };
+        let memory = Resource::new(packed.name, Arc::new(terms), devices);
+        let all = memory.devices().iter().map(|device| device.id.to_string());
+        let all: Vec<String> = all.collect();
+        let gpus = |chosen: &[String]| -> BTreeSet<String> {
+            let gpu = |id: &String| id.split_once(':').unwrap().0.to_owned();
+            chosen.iter().map(gpu).collect()
+        };
+        let chosen = preferred(&memory, &all, &[], 8).unwrap();
+        assert_eq!((chosen.len(), gpus(&chosen).len()), (8, 1));
+        let in_use = |id: &&String| !["6::1", "6::2", "6::3"].contains(&id.as_str());
+        let free: Vec<String> = all.iter().filter(in_use).cloned().collect();
+        assert_eq!(
+            gpus(&preferred(&memory, &free, &[], 77).unwrap()),
+            ["6".to_owned()].into()
+        );
+        assert_ne!(
+            gpus(&preferred(&memory, &free, &[], 78).unwrap()),
+            ["6".to_owned()].into()
+        );
+        assert_eq!(
+            gpus(&preferred(&memory, &free, &ids("2::9"), 8).unwrap()),
+            ["2".to_owned()].into()
+        );
+        for (must, size) in [("", 81), ("2::9 3::9", 3)] {
+            let refused = preferred(&memory, &free, &ids(must), size).unwrap_err();
+            assert!(
+                refused.to_string().contains("no single device has"),
+                "{refused}"
+            );
         }
     }
 

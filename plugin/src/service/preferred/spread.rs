@@ -9,7 +9,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::candidate::Candidate;
+/// One available device, or share of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Candidate<'a> {
+    /// Its place in the resource.
+    pub(super) position: usize,
+    /// The hardware that it is, or is a share of.
+    pub(super) hardware: &'a str,
+    pub(super) numa: Option<u32>,
+    pub(super) group: Option<&'a str>,
+    /// Whether it has to be chosen.
+    pub(super) must: bool,
+    /// How many shares of its hardware are not available.
+    pub(super) used: usize,
+}
 
 /// A piece of hardware with its available shares.
 struct Hardware<'a> {
@@ -152,4 +165,110 @@ fn arranged(hardware: &[Hardware<'_>], least: usize) -> (Vec<Bin>, BTreeMap<Opti
         node.bins.extend(bin.rank().map(|rank| (rank, at)));
     }
     (bins, nodes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is minimised, the first number first.
+    type Cost = Vec<usize>;
+
+    /// Numbers that look random and are the same each time (Knuth, MMIX).
+    struct Dice(u64);
+
+    impl Dice {
+        fn below(&mut self, end: usize) -> usize {
+            self.0 = self
+                .0
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            usize::try_from(self.0 >> 33).unwrap() % end
+        }
+    }
+
+    const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+
+    /// Up to eight candidates: hardware with shares, on nodes, in groups.
+    fn candidates(dice: &mut Dice) -> Vec<Candidate<'static>> {
+        let pieces = 1 + dice.below(8);
+        let (nodes, groups) = (1 + dice.below(3), 1 + dice.below(4));
+        let most = 1 + dice.below(2);
+        let mut candidates = Vec::new();
+        for hardware in NAMES.iter().take(pieces) {
+            let numa = (dice.below(4) > 0).then(|| u32::try_from(dice.below(nodes)).unwrap());
+            let group = (dice.below(3) > 0).then(|| NAMES[dice.below(groups)]);
+            let used = dice.below(3);
+            for _ in 0..=dice.below(most) {
+                let (position, must) = (candidates.len(), dice.below(6) == 0);
+                candidates.push(Candidate {
+                    position,
+                    hardware,
+                    numa,
+                    group,
+                    must,
+                    used,
+                });
+            }
+        }
+        candidates.truncate(8);
+        candidates
+    }
+
+    fn hardware<'a>(chosen: &[&Candidate<'a>]) -> BTreeMap<&'a str, usize> {
+        chosen
+            .iter()
+            .fold(BTreeMap::new(), |mut counts, candidate| {
+                *counts.entry(candidate.hardware).or_default() += 1;
+                counts
+            })
+    }
+
+    fn squares<K: Ord>(keys: impl Iterator<Item = K>) -> usize {
+        let mut counts: BTreeMap<K, usize> = BTreeMap::new();
+        keys.for_each(|key| *counts.entry(key).or_default() += 1);
+        counts.values().map(|count| count * count).sum()
+    }
+
+    /// What has no group is a group by itself.
+    fn bin<'a>(candidate: &Candidate<'a>) -> (Option<u32>, Option<&'a str>, &'a str) {
+        let alone = candidate.group.map_or(candidate.hardware, |_| "");
+        (candidate.numa, candidate.group, alone)
+    }
+
+    fn cost(chosen: &[&Candidate<'_>]) -> Cost {
+        vec![
+            hardware(chosen).values().map(|count| count * count).sum(),
+            squares(chosen.iter().map(|candidate| candidate.numa)),
+            squares(chosen.iter().map(|candidate| bin(candidate))),
+            chosen.iter().map(|candidate| candidate.used).sum(),
+        ]
+    }
+
+    /// Against every choice that there is, for small sets.
+    #[test]
+    fn no_choice_is_better_than_the_one_that_is_made() {
+        let mut dice = Dice(6);
+        for _ in 0..400 {
+            let all = candidates(&mut dice);
+            let must = all.iter().filter(|candidate| candidate.must).count();
+            for size in must..=all.len() {
+                let subset = |set: u32| -> Vec<&Candidate<'_>> {
+                    let inside = |c: &&Candidate<'_>| set >> c.position & 1 == 1;
+                    all.iter().filter(inside).collect()
+                };
+                let sets = (0u32..1 << all.len()).filter(|set| set.count_ones() as usize == size);
+                let with_must = |chosen: &Vec<&Candidate<'_>>| {
+                    chosen.iter().filter(|candidate| candidate.must).count() == must
+                };
+                let costs = sets
+                    .map(subset)
+                    .filter(with_must)
+                    .map(|chosen| cost(&chosen));
+                let positions = choose(&all, size);
+                let chosen: Vec<_> = positions.iter().map(|position| &all[*position]).collect();
+                assert_eq!(cost(&chosen), costs.min().unwrap(), "{size} of {all:#?}");
+            }
+        }
+    }
 }
