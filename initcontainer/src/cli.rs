@@ -20,37 +20,37 @@ pub(crate) struct Cli {
 
 const HELP_END: &str = "\
 Examples:
-  boathook-init install --dry-run                what would change, as a diff
-  boathook-init install --engine docker,podman   these engines alone
-  boathook-init --host-root /host status         from a container that mounts the host there
+  boathook-init install --dry-run                print what would change
+  boathook-init install --engine docker,podman   configure these engines only
+  boathook-init --host-root /host status         in a container that mounts the host there
 
 Exit codes:
-  0  done, or there was nothing to do
-  1  it failed, and the host is as it was; or status found something missing
+  0  success, or there was nothing to do
+  1  failure, and the host is as it was; or status found something missing
   2  the command line is wrong";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Copy the programs to the host and tell its engines to call the hook
+    /// Install the programs and configure the host's engines to call the hook
     Install(Install),
-    /// Tell what is installed, configured and loaded, and what is missing
+    /// Show what is installed, configured and loaded, and what is missing
     Status {
-        /// Print it for programs
+        /// Print as JSON
         #[arg(long)]
         json: bool,
     },
-    /// Remove everything and leave the host as it was before
+    /// Remove the programs and revert the engines' configuration
     Uninstall {
-        /// Look at these engines even if there is no record of them
+        /// Revert these engines even if there is no record of their configuration
         #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',')]
         engine: Vec<Engine>,
-        /// Print what would be done
+        /// Print what would change, and change nothing
         #[arg(long)]
         dry_run: bool,
-        /// Make the engines take up the change
+        /// Restart (or reload) the engines now
         #[arg(long)]
         restart: bool,
-        /// Go on although containers can't be stopped afterwards
+        /// Continue even if containers cannot be stopped or started afterwards
         #[arg(long)]
         force: bool,
     },
@@ -62,24 +62,32 @@ pub(crate) struct Install {
     /// k0s, microk8s, crio, docker, podman)
     #[arg(long, value_name = "NAME[,NAME]", default_value = "auto")]
     pub(crate) engine: EngineChoice,
-    /// Where the programs and classes of this release are [default: beside this program]
+    /// The directory of a release, or of a build with the programs in it
+    /// [default: the one of this program]
     #[arg(long, value_name = "DIR")]
     pub(crate) source: Option<PathBuf>,
-    /// Take the class files from here instead
+    /// The directory of the class files [default: classes.d in the source]
     #[arg(long, value_name = "DIR")]
     pub(crate) classes: Option<PathBuf>,
+    /// Install no class files
+    #[arg(long, conflicts_with = "classes")]
+    pub(crate) no_classes: bool,
     /// Make the runtime the engine's default
     #[arg(long)]
     pub(crate) set_default: bool,
-    /// containerd: call the hook from this OCI spec (see "ctr oci spec"), not by the wrapper
+    /// containerd: call the hook from this OCI spec (see "ctr oci spec"), not
+    /// by the wrapper runtime
     #[arg(long, value_name = "FILE")]
     pub(crate) base_spec: Option<PathBuf>,
-    /// Print what would be done
+    /// Print what would change, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Make the engines take up the change
+    /// Restart (or reload) the engines now
     #[arg(long)]
     pub(crate) restart: bool,
+    /// Replace a release that has more class files
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 /// Which engines to configure.

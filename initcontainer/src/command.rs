@@ -1,52 +1,67 @@
-//! The commands: plan, print or do, and tell what is left to be done.
+//! The commands: plan, print or carry out, and print what is left to do.
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use initcontainer::layout::{HOOK, ROOT, RUNTIME, record};
+use initcontainer::layout::{HOOK, LINKS, ROOT, RUNTIME, record};
 use initcontainer::lock::Lock;
-use initcontainer::payload::Payload;
+use initcontainer::payload::{ClassFiles, Payload};
 use initcontainer::status::Status;
 use initcontainer::step::{self, Step};
 use initcontainer::{Error, install, uninstall};
-use runtime_config::{Engine, HostRoot, Loaded, Options, Plan, Record, Reload, loaded};
+use runtime_config::{Engine, Held, HostRoot, Options, Plan, Record, held};
 
 use crate::cli::{Cli, Command, EngineChoice, Install};
+use crate::restart;
 
-/// Runs a command; gives whether all is well.
+/// Runs a command; returns whether all is well.
 pub(crate) fn run(cli: Cli) -> Result<bool> {
-    let host = HostRoot::new(cli.host_root);
+    let host = HostRoot::open(cli.host_root)?;
     match cli.command {
         Command::Install(args) => install(&host, &args).map(|()| true),
         Command::Status { json } => status(&host, json),
         Command::Uninstall {
             engine,
-            dry_run,
+            dry_run: true,
+            force,
+            ..
+        } => {
+            let plan = uninstall::plan(&host, &engine, force)?;
+            print_steps(&plan.steps);
+            Ok(true)
+        }
+        Command::Uninstall {
+            engine,
             restart,
             force,
-        } => uninstall(
-            &host,
-            &engine,
-            Run {
-                dry: dry_run,
-                restart,
-            },
-            force,
-        )
-        .map(|()| true),
+            ..
+        } => uninstall(&host, &engine, restart, force).map(|()| true),
     }
 }
 
-#[derive(Clone, Copy)]
-struct Run {
-    dry: bool,
-    restart: bool,
+/// Prints to stdout. A reader that has gone away must not end an installation
+/// halfway, so what cannot be printed is lost.
+fn print(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+fn print_steps(steps: &[Step]) {
+    steps.iter().for_each(|step| print(&step.to_string()));
+    if steps.is_empty() {
+        print("nothing to do\n");
+    }
 }
 
 fn install(host: &HostRoot, args: &Install) -> Result<()> {
-    let source = args.source.clone().map_or_else(beside_program, Ok)?;
-    let classes = args.classes.as_deref();
+    check_user(host)?;
+    let source = args.source.clone().map_or_else(own_source, Ok)?;
+    let classes = match &args.classes {
+        Some(dir) => ClassFiles::From(dir),
+        None if args.no_classes => ClassFiles::None,
+        None => ClassFiles::OfSource,
+    };
     let payload = Payload::read(env!("CARGO_PKG_VERSION"), &source, classes)?;
     let read = |path: &PathBuf| {
         fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
@@ -57,54 +72,104 @@ fn install(host: &HostRoot, args: &Install) -> Result<()> {
         set_default: args.set_default,
         base_spec: args.base_spec.as_ref().map(read).transpose()?,
     };
-    let run = Run {
-        dry: args.dry_run,
-        restart: args.restart,
-    };
-    let mut lock = if run.dry {
-        None
-    } else {
-        Some(Lock::take(host)?)
-    };
+    let mut lock = (!args.dry_run).then(|| Lock::take(host)).transpose()?;
     let engines = choose(host, &args.engine, &options)?;
-    let plan = install::plan(host, &payload, &engines, &options)?;
-    carry_out(host, &plan.steps, run, lock.as_mut())?;
+    let plan = install::plan(host, &payload, &engines, &options, args.force)?;
+    for note in &plan.notes {
+        print(&format!("{note}\n"));
+    }
+    if args.dry_run {
+        print_steps(&plan.steps);
+        return Ok(());
+    }
+    step::run(host, &plan.steps, |step| {
+        let made_root =
+            matches!(step, Step::MakeTree { path, .. } if Path::new(ROOT).starts_with(path));
+        if let Some(lock) = lock.as_mut().filter(|_| made_root) {
+            lock.extend(host)?;
+        }
+        print(&step.to_string());
+        Ok(())
+    })?;
     drop(lock);
-    follow_up(host, &plan.engines, run)
+    print(&summary(&payload, &plan));
+    let due = follow_up(host, &plan.engines, args.restart)?;
+    print(&next_commands(host, &plan.engines, &due));
+    Ok(())
 }
 
-fn uninstall(host: &HostRoot, also: &[Engine], run: Run, force: bool) -> Result<()> {
-    let lock = if run.dry {
-        None
-    } else {
-        Some(Lock::take(host)?)
-    };
-    // After it the records are gone that tell what an engine has loaded.
-    let plan = uninstall::plan(host, also, force)?;
-    carry_out(host, &plan.steps, run, None)?;
-    drop(lock);
-    if let Some(kept) = &plan.kept {
-        println!("kept {}: it was edited", kept.display());
+fn uninstall(host: &HostRoot, also: &[Engine], restart: bool, force: bool) -> Result<()> {
+    check_user(host)?;
+    let lock = Lock::take(host)?;
+    // Refuses before anything is changed.
+    uninstall::plan(host, also, force)?;
+    let mut released = Vec::new();
+    for engine in Engine::ALL {
+        if restart && restart::release(host, engine)? {
+            print(&format!("{engine}: dropped the runtime\n"));
+            released.push(engine);
+        } else if !force && held(host, engine) == Held::DefaultRuntime {
+            return Err(Error::StillDefault { engine }.into());
+        }
     }
-    follow_up(host, &plan.engines, run)
+    let plan = uninstall::plan(host, also, force)?;
+    step::run(host, &plan.steps, |step| {
+        print(&step.to_string());
+        Ok(())
+    })?;
+    drop(lock);
+    for kept in &plan.kept {
+        print(&format!("kept {kept}\n"));
+    }
+    if plan.steps.is_empty() {
+        print("nothing to do\n");
+    } else {
+        print("boathook is uninstalled\n");
+    }
+    let engines: Vec<Plan> = plan.engines.into_iter().collect();
+    let left: Vec<&Plan> = engines
+        .iter()
+        .filter(|plan| !released.contains(&plan.engine))
+        .collect();
+    for plan in left.into_iter().filter(|plan| restart::is_due(host, plan)) {
+        if restart {
+            print(&format!("{}: {}\n", plan.engine, restart::now(host, plan)?));
+        } else {
+            let advice = restart::advice(plan.engine, true);
+            print(&format!("next: {advice}\n"));
+        }
+    }
+    Ok(())
 }
 
 fn status(host: &HostRoot, json: bool) -> Result<bool> {
     let status = Status::read(host)?;
     if json {
-        println!("{}", serde_json::to_string_pretty(&status)?);
+        print(&(serde_json::to_string_pretty(&status)? + "\n"));
     } else {
-        print!("{status}");
+        print(&status.to_string());
     }
     Ok(status.is_complete())
 }
 
-/// The directory above the one that this program is in.
-fn beside_program() -> Result<PathBuf> {
+/// Fails at once, with one message, where every step would fail.
+fn check_user(host: &HostRoot) -> Result<()> {
+    let user = nix::unistd::geteuid();
+    let owner = host.stat(Path::new("/")).map(|stat| stat.st_uid);
+    if user.is_root() || owner == Some(user.as_raw()) {
+        return Ok(());
+    }
+    Err(Error::NotRoot.into())
+}
+
+/// The release, or the directory of a build, that this program is part of.
+fn own_source() -> Result<PathBuf> {
     let program = std::env::current_exe().context("cannot tell where this program is")?;
-    let dir = program.parent().and_then(Path::parent);
-    dir.map(Path::to_path_buf)
-        .context("this program is in no directory: use --source")
+    let dir = program
+        .parent()
+        .context("this program is in no directory: use --source")?;
+    let release = dir.parent().filter(|_| dir.ends_with("bin"));
+    Ok(release.unwrap_or(dir).to_path_buf())
 }
 
 /// The engines to configure. Among those that were merely found, one that
@@ -119,7 +184,7 @@ fn choose(host: &HostRoot, choice: &EngineChoice, options: &Options) -> Result<V
         let now = engine.read(host, known.as_ref())?;
         match engine.plan_install(&now, known.as_ref(), options) {
             Err(e @ runtime_config::Error::CriDisabled { .. }) => {
-                println!("{engine}: left out: {e}")
+                print(&format!("{engine}: left out: {e}\n"));
             }
             _ => chosen.push(engine),
         }
@@ -135,62 +200,53 @@ fn choose(host: &HostRoot, choice: &EngineChoice, options: &Options) -> Result<V
     Ok(chosen)
 }
 
-fn carry_out(host: &HostRoot, steps: &[Step], run: Run, mut lock: Option<&mut Lock>) -> Result<()> {
-    if steps.is_empty() {
-        println!("nothing to do");
+fn summary(payload: &Payload, plan: &install::Installation) -> String {
+    if plan.steps.is_empty() {
+        return "nothing to do: everything is installed and configured\n".into();
     }
-    if run.dry {
-        steps.iter().for_each(|step| print!("{step}"));
-        return Ok(());
-    }
-    step::run(host, steps, |step| {
-        let made_root =
-            matches!(step, Step::MakeTree { path, .. } if Path::new(ROOT).starts_with(path));
-        if let Some(lock) = lock.as_mut().filter(|_| made_root) {
-            lock.extend(host)?;
-        }
-        print!("{step}");
-        Ok(())
-    })?;
-    Ok(())
-}
-
-/// Restarts the engines that have not taken up the change, or tells how.
-fn follow_up(host: &HostRoot, plans: &[Plan], run: Run) -> Result<()> {
-    if run.dry {
-        return Ok(());
-    }
-    let stale = |plan: &&Plan| match &plan.record {
-        Some(record) => loaded(host, plan.engine, record) == Loaded::No,
-        None => !plan.is_empty() && plan.engine.reload() != Reload::NotNeeded,
+    let engines: Vec<_> = plan.engines.iter().map(|plan| plan.engine.name()).collect();
+    let engines = match engines.as_slice() {
+        [] => "none".to_owned(),
+        names => names.join(", "),
     };
-    let engines: Vec<Engine> = plans.iter().filter(stale).map(|plan| plan.engine).collect();
-    if engines.is_empty() || !run.restart {
-        engines
-            .iter()
-            .for_each(|engine| println!("{engine}: {}", advice(*engine)));
-        return Ok(());
-    }
-    if host.as_path() != Path::new("/") {
-        let root = host.as_path();
-        nix::unistd::chroot(root)
-            .and_then(|()| nix::unistd::chdir("/"))
-            .with_context(|| format!("cannot make {} the root", root.display()))?;
-    }
-    for engine in engines {
-        let done = runtime_config::reload(engine)
-            .with_context(|| format!("{engine} is configured but not restarted"))?;
-        println!("{engine}: {done}");
-    }
-    Ok(())
+    format!(
+        "\nboathook {} is installed in {ROOT}\nclasses: {}\nengines: {engines}\n",
+        payload.version,
+        payload.classes().len(),
+    )
 }
 
-fn advice(engine: Engine) -> String {
-    match engine.reload() {
-        Reload::NotNeeded => "nothing to be restarted".into(),
-        Reload::Restart(units) => {
-            format!("to take it up: systemctl try-restart {}", units.join(" "))
-        }
-        Reload::Hangup { unit, .. } => format!("to take it up: systemctl reload {unit}"),
+/// Restarts the engines that have not read their configuration, if that is
+/// wanted; returns those that still have to be restarted.
+fn follow_up(host: &HostRoot, plans: &[Plan], restart: bool) -> Result<Vec<Engine>> {
+    let due: Vec<&Plan> = plans
+        .iter()
+        .filter(|plan| restart::is_due(host, plan))
+        .collect();
+    if !restart {
+        return Ok(due.iter().map(|plan| plan.engine).collect());
     }
+    for plan in due {
+        print(&format!("{}: {}\n", plan.engine, restart::now(host, plan)?));
+    }
+    Ok(Vec::new())
+}
+
+/// What the operator does next.
+fn next_commands(host: &HostRoot, plans: &[Plan], due: &[Engine]) -> String {
+    let linked = host.exists(&Path::new(LINKS).join("boathook"));
+    let hook = if linked { "boathook" } else { HOOK };
+    let mut commands: Vec<String> = due
+        .iter()
+        .map(|engine| restart::advice(*engine, false))
+        .collect();
+    commands.push(format!("{hook} list"));
+    commands.extend(
+        plans
+            .iter()
+            .filter_map(|plan| plan.engine.facts().example)
+            .map(str::to_owned),
+    );
+    let lines: String = commands.iter().map(|line| format!("  {line}\n")).collect();
+    format!("\nnext:\n{lines}")
 }

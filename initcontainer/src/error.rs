@@ -9,12 +9,41 @@ pub enum Error {
     #[error(transparent)]
     Host(#[from] runtime_config::Error),
     /// A file to be installed is missing or unfit.
-    #[error("{path} can't be installed: {problem}; use the image or archive of this release")]
+    #[error("{path} cannot be installed: {problem}; use the image or archive of this release")]
     Payload {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
         problem: String,
+    },
+    /// The source holds no program.
+    #[error(
+        "{source_dir} holds no programs, neither in it nor in bin/; \
+         use --source with the directory of a release or of a build (target/release)"
+    )]
+    NoPrograms {
+        /// The directory.
+        source_dir: PathBuf,
+    },
+    /// There are no class files, without which no container gets a device.
+    #[error(
+        "no class files in {dir}: {problem}; name their directory with --classes, \
+         or install without any with --no-classes"
+    )]
+    NoClasses {
+        /// The directory.
+        dir: PathBuf,
+        /// Why there are none.
+        problem: String,
+    },
+    /// Fewer class files than the installed release has.
+    #[error(
+        "{} class files are installed that this release lacks, and their devices would be \
+         missing in new containers: {}; use --force to remove them", names.len(), names.join(", ")
+    )]
+    FewerClasses {
+        /// The class files that would go.
+        names: Vec<String>,
     },
     /// A class file breaks a rule of the schema; the hook would refuse to work.
     #[error(transparent)]
@@ -55,7 +84,19 @@ pub enum Error {
         /// The containers' ids.
         ids: String,
     },
-    /// What an earlier installation left can't be understood.
+    /// A running engine would start no container any more.
+    #[error(
+        "{engine} is running with boathook-runtime as its default runtime and would keep it, so \
+         that no container starts; use --restart, which has it use its own again"
+    )]
+    StillDefault {
+        /// The engine.
+        engine: runtime_config::Engine,
+    },
+    /// The user may not change the host.
+    #[error("must be run as root")]
+    NotRoot,
+    /// What an earlier installation left cannot be read.
     #[error("{path} is not valid: {message}; restore it from a backup, or remove it")]
     Manifest {
         /// The manifest.

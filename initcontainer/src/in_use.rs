@@ -6,33 +6,17 @@
 //! named in one of these is in use.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use runtime_config::{Error as HostError, HostRoot};
+use runtime_config::{Engine, Error as HostError, HostRoot};
 
 use crate::error::Error;
 use crate::layout::ROOT;
-
-/// Where engines keep bundles; `*` is any one name.
-const BUNDLES: &[&str] = &[
-    "/run/containerd/io.containerd.runtime.v2.task/*/*",
-    "/run/k3s/containerd/io.containerd.runtime.v2.task/*/*",
-    "/run/k0s/containerd/io.containerd.runtime.v2.task/*/*",
-    "/run/docker/containerd/daemon/io.containerd.runtime.v2.task/*/*",
-    "/var/snap/microk8s/common/run/containerd/io.containerd.runtime.v2.task/*/*",
-    "/run/containers/storage/overlay-containers/*/userdata",
-    "/var/lib/containers/storage/overlay-containers/*/userdata",
-];
 
 /// The files that name the runtime which must stop the container.
 const RUNTIME_FILES: [&str; 2] = ["runtime", "options.json"];
 /// The files that may name a version.
 const ALL_FILES: [&str; 3] = ["config.json", "runtime", "options.json"];
-
-/// More than any of these files holds.
-const MAX_FILE: u64 = 10 << 20;
 
 /// The versions that a container's bundle names.
 ///
@@ -78,7 +62,7 @@ pub fn wrapped(host: &HostRoot) -> Result<Vec<String>, Error> {
 
 fn bundles(host: &HostRoot) -> Result<Vec<PathBuf>, HostError> {
     let mut all = Vec::new();
-    for pattern in BUNDLES {
+    for pattern in Engine::ALL.iter().flat_map(|engine| engine.facts().bundles) {
         let mut found = vec![PathBuf::from("/")];
         for name in pattern.split('/').skip(1) {
             let mut next = Vec::new();
@@ -99,12 +83,5 @@ fn bundles(host: &HostRoot) -> Result<Vec<PathBuf>, HostError> {
 /// The text of a container's file. One that is gone, for its container has
 /// just ended, names nothing.
 fn text(host: &HostRoot, path: &Path) -> String {
-    let mut bytes = Vec::new();
-    if let Ok(file) = host
-        .locate(path)
-        .and_then(|at| File::open(&at).map_err(HostError::io("read", &at)))
-    {
-        let _ = file.take(MAX_FILE).read_to_end(&mut bytes);
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    host.read(path).ok().flatten().unwrap_or_default()
 }

@@ -9,19 +9,18 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use nix::unistd::{AccessFlags, access};
-use runtime_config::{Change, Engine, Error as HostError, HostRoot, Options, Plan, Record};
+use runtime_config::{Change, Engine, HostRoot, Options, Plan, Record};
 
 use crate::error::Error;
 use crate::in_use;
 use crate::layout::{
-    CONFIG, CURRENT, DEFAULT_CONFIG, MANIFEST, ROOT, STATE, is_leftover, record, staging_dir,
+    CONFIG, CURRENT, DEFAULT_CONFIG, LINKS, MANIFEST, OWN_CLASSES, STATE, record, staging_dir,
     version_dir,
 };
-use crate::leftovers;
 use crate::manifest::{MODE, Manifest};
-use crate::payload::Payload;
-use crate::step::Step;
+use crate::payload::{BIN, CLASSES, PROGRAMS, Payload};
+use crate::step::{Step, discard_leftovers};
+use crate::tree;
 
 /// The mode of the administrator's configuration.
 const CONFIG_MODE: u32 = 0o644;
@@ -33,54 +32,137 @@ pub struct Installation {
     pub steps: Vec<Step>,
     /// The plan for each engine; an empty one: it is as wanted already.
     pub engines: Vec<Plan>,
+    /// What the operator should know besides.
+    pub notes: Vec<String>,
 }
 
-/// Plans the installation of a payload, and the engines' configuration.
+/// Plans the installation of a payload, and the engines' configuration. With
+/// `force`, a release with more class files may be replaced.
 ///
 /// # Errors
-/// An engine's configuration can't be read or extended, or a directory can't
-/// be written to. Nothing was changed.
+/// An engine's configuration cannot be read or extended, or a directory cannot
+/// be written to, or can be written to by others. Nothing was changed.
 pub fn plan(
     host: &HostRoot,
     payload: &Payload,
     engines: &[Engine],
     options: &Options,
+    force: bool,
 ) -> Result<Installation, Error> {
+    // What lies there is run by root.
+    for path in [STATE, OWN_CLASSES] {
+        host.check_private(Path::new(path))?;
+    }
+    let mut notes = Vec::new();
+    notes.extend(removed_classes(host, payload, force)?);
     let mut plans = Vec::new();
     for engine in engines {
         let known = Record::load(host, &record(*engine))?;
         let now = engine.read(host, known.as_ref())?;
         plans.push(engine.plan_install(&now, known.as_ref(), options)?);
     }
-    let mut steps = remember(host)?;
-    steps.extend(leftovers::discard(host)?);
+    let links = links(host, &mut notes)?;
+    let mut steps = remember(host, payload, &links)?;
+    steps.extend(discard_leftovers(host)?);
     steps.extend(version(host, payload)?);
+    steps.extend(own_dirs(host).into_iter().map(make_dir));
     if !host.exists(Path::new(CONFIG)) {
-        steps.extend(make_dirs(&host.missing_dirs(Path::new(CONFIG))));
         steps.push(write(CONFIG, None, DEFAULT_CONFIG, CONFIG_MODE));
     }
     steps.extend(switch(host, &payload.version)?);
     for plan in &plans {
-        steps.extend(engine(host, plan)?);
+        steps.extend(engine_steps(host, plan)?);
+    }
+    for (link, program) in links {
+        steps.push(Step::Point {
+            link,
+            before: None,
+            after: Some(program),
+        });
     }
     steps.extend(collect(host, &payload.version)?);
     refuse_unwritable(host, &steps)?;
     Ok(Installation {
         steps,
         engines: plans,
+        notes,
     })
 }
 
+/// Refuses to replace a release by one with fewer classes; names the class
+/// files that go otherwise.
+fn removed_classes(
+    host: &HostRoot,
+    payload: &Payload,
+    force: bool,
+) -> Result<Option<String>, Error> {
+    let installed = host.list(&Path::new(CURRENT).join(CLASSES))?;
+    let installed: BTreeSet<&str> = installed.iter().filter_map(|name| name.to_str()).collect();
+    let next = payload.classes();
+    let names: Vec<String> = installed
+        .difference(&next)
+        .map(|&name| name.to_owned())
+        .collect();
+    if names.is_empty() {
+        return Ok(None);
+    }
+    if next.len() < installed.len() && !force {
+        return Err(Error::FewerClasses { names });
+    }
+    Ok(Some(format!("removed classes: {}", names.join(", "))))
+}
+
+/// The directories of the administrator's files that do not exist yet.
+fn own_dirs(host: &HostRoot) -> Vec<PathBuf> {
+    host.missing_dirs(&Path::new(OWN_CLASSES).join("any"))
+}
+
+/// The links to be made in a shell's PATH. A name that is taken is left alone.
+fn links(host: &HostRoot, notes: &mut Vec<String>) -> Result<Vec<(PathBuf, PathBuf)>, Error> {
+    let mut links = Vec::new();
+    if !host.is_dir(Path::new(LINKS)) {
+        return Ok(links);
+    }
+    for name in PROGRAMS {
+        let (link, program) = (Path::new(LINKS).join(name), linked_program(name));
+        match host.entry(&link).and_then(|place| place.stat()) {
+            Ok(None) => links.push((link, program)),
+            Ok(Some(_)) if host.read_link(&link)?.as_ref() == Some(&program) => {}
+            Ok(Some(_)) => notes.push(format!("{} exists and is kept", link.display())),
+            // Only a convenience: nothing else refers to it.
+            Err(e) => notes.push(format!("no link {}: {e}", link.display())),
+        }
+    }
+    Ok(links)
+}
+
+/// What the link to a program says.
+pub(crate) fn linked_program(name: &str) -> PathBuf {
+    [CURRENT, BIN, name].iter().collect()
+}
+
 /// Writes the manifest, and makes the directories that it lies in.
-fn remember(host: &HostRoot) -> Result<Vec<Step>, Error> {
+fn remember(
+    host: &HostRoot,
+    payload: &Payload,
+    links: &[(PathBuf, PathBuf)],
+) -> Result<Vec<Step>, Error> {
     let old = Manifest::load(host)?;
     let mut manifest = old.clone().unwrap_or_default();
     let missing = host.missing_dirs(Path::new(MANIFEST));
-    let config_missing = host.missing_dirs(Path::new(CONFIG));
-    for dir in missing.iter().chain(&config_missing) {
+    for dir in missing.iter().chain(&own_dirs(host)) {
         // The state's directory goes with the manifest.
         if !manifest.made_dirs.contains(dir) && dir != Path::new(STATE) {
             manifest.made_dirs.push(dir.clone());
+        }
+    }
+    if !manifest.versions.contains(&payload.version) {
+        manifest.versions.retain(|v| host.exists(&version_dir(v)));
+        manifest.versions.push(payload.version.clone());
+    }
+    for (link, _) in links {
+        if !manifest.links.contains(link) {
+            manifest.links.push(link.clone());
         }
     }
     if !host.exists(Path::new(CONFIG)) {
@@ -106,10 +188,12 @@ fn remember(host: &HostRoot) -> Result<Vec<Step>, Error> {
 
 fn version(host: &HostRoot, payload: &Payload) -> Result<Vec<Step>, Error> {
     let dir = version_dir(&payload.version);
-    let exchange = host.exists(&dir);
-    if exchange && payload.is_at(&host.locate(&dir)?) {
-        return Ok(Vec::new());
-    }
+    let exchange = match host.entry(&dir) {
+        Ok(place) if tree::holds(&place, payload) => return Ok(Vec::new()),
+        Ok(place) => place.stat()?.is_some(),
+        // The installation's directory is still to be made.
+        Err(_) => false,
+    };
     let staging = staging_dir(&payload.version);
     let mut steps = vec![
         Step::Stage {
@@ -140,14 +224,16 @@ fn switch(host: &HostRoot, version: &str) -> Result<Option<Step>, Error> {
 /// What the link to the version in use says; `None`: there is no link.
 ///
 /// # Errors
-/// The link's directory can't be searched.
+/// The link's directory cannot be searched.
 pub fn current(host: &HostRoot) -> Result<Option<PathBuf>, Error> {
-    let link = host.locate(Path::new(ROOT))?.join("current");
-    Ok(link.read_link().ok())
+    Ok(host.read_link(Path::new(CURRENT))?)
 }
 
-/// Keeps what undoing needs, then changes the engine's files.
-fn engine(host: &HostRoot, plan: &Plan) -> Result<Vec<Step>, Error> {
+/// The steps that keep what undoing needs, then change the engine's files.
+///
+/// # Errors
+/// The engine's record cannot be read.
+pub fn engine_steps(host: &HostRoot, plan: &Plan) -> Result<Vec<Step>, Error> {
     let path = record(plan.engine);
     let before = host.read(&path)?;
     let after = plan.record.as_ref().map(Record::to_text);
@@ -182,21 +268,19 @@ fn collect(host: &HostRoot, version: &str) -> Result<Vec<Step>, Error> {
     Ok(steps)
 }
 
-/// The versions on a host, by the names of their directories.
+/// The versions on a host that were installed by this program, sorted.
 ///
 /// # Errors
-/// The installation's directory can't be read.
+/// The manifest cannot be read.
 pub fn installed(host: &HostRoot) -> Result<Vec<String>, Error> {
-    let names = host.list(Path::new(ROOT))?;
-    let names = names.iter().map(|name| name.to_string_lossy().into_owned());
-    Ok(names
-        .filter(|n| n != "current" && n != "state" && !is_leftover(n))
-        .collect())
+    let mut versions = Manifest::load(host)?.unwrap_or_default().versions;
+    versions.retain(|version| host.exists(&version_dir(version)));
+    versions.sort();
+    Ok(versions)
 }
 
-fn make_dirs(dirs: &[PathBuf]) -> impl Iterator<Item = Step> {
-    dirs.iter()
-        .map(|path| Step::Change(Change::MakeDir { path: path.clone() }))
+fn make_dir(path: PathBuf) -> Step {
+    Step::Change(Change::MakeDir { path })
 }
 
 fn write(path: &str, before: Option<&str>, after: &str, mode: u32) -> Step {
@@ -219,9 +303,7 @@ fn refuse_unwritable(host: &HostRoot, steps: &[Step]) -> Result<(), Error> {
         let Some(nearest) = dir.ancestors().find(|d| host.exists(d)) else {
             continue;
         };
-        let at = host.locate(nearest)?;
-        access(&at, AccessFlags::W_OK)
-            .map_err(|errno| HostError::io("write to", &at)(errno.into()))?;
+        host.place(&nearest.join("any"))?.check_writable()?;
     }
     Ok(())
 }

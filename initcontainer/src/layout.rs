@@ -7,8 +7,11 @@
 //! /opt/boathook/state/install.json         what was there before
 //! /opt/boathook/state/containerd.json      and what the engine's files held
 //! /etc/boathook/config.toml                the administrator's
+//! /etc/boathook/classes.d/                 the administrator's class files
+//! /usr/local/bin/boathook...               links to the programs
 //! ```
 
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use runtime_config::Engine;
@@ -23,20 +26,28 @@ pub const STATE: &str = "/opt/boathook/state";
 pub const MANIFEST: &str = "/opt/boathook/state/install.json";
 /// The administrator's configuration.
 pub const CONFIG: &str = "/etc/boathook/config.toml";
+/// The administrator's class files.
+pub const OWN_CLASSES: &str = "/etc/boathook/classes.d";
+/// Where the programs are linked to, for use in a shell.
+pub const LINKS: &str = "/usr/local/bin";
 
 /// The hook, as engines call it.
 pub const HOOK: &str = "/opt/boathook/current/bin/boathook";
 /// The wrapper runtime, as engines call it.
 pub const RUNTIME: &str = "/opt/boathook/current/bin/boathook-runtime";
 
-/// The configuration that is written where there is none. The hook's default
-/// directory of classes is a package's; an image brings its classes along.
+/// The configuration that is written where there is none.
 pub const DEFAULT_CONFIG: &str = "\
-# The configuration of boathook. Written once by boathook-init; yours from now on.
+# The configuration of boathook. boathook-init writes this file once and does
+# not change it again.
 
-# Directories of class files. A file in a later one masks its namesake in an
-# earlier one, so your own go into /etc/boathook/classes.d.
-classes = [\"/opt/boathook/current/classes.d\", \"/etc/boathook/classes.d\"]
+# Directories of class files. A file overrides the file of the same name in an
+# earlier directory; an empty file disables it.
+classes = [
+  \"/opt/boathook/current/classes.d\",     # installed by boathook-init
+  \"/usr/share/boathook/classes.d\",       # installed by a package
+  \"/etc/boathook/classes.d\",             # your own
+]
 ";
 
 /// The directory of a version.
@@ -46,22 +57,21 @@ pub fn version_dir(version: &str) -> PathBuf {
 
 /// Where a version is put together before it gets its name.
 pub fn staging_dir(version: &str) -> PathBuf {
-    unfinished(&version_dir(version))
+    Path::new(ROOT).join(unfinished(OsStr::new(version)))
 }
 
-/// The name beside `path` of what is not complete yet.
-pub fn unfinished(path: &Path) -> PathBuf {
-    beside(path, "new")
+/// The name, in the same directory, of what is not complete yet.
+pub fn unfinished(name: &OsStr) -> OsString {
+    marked(name, "new")
 }
 
-/// The name beside `path` of what is being removed.
-pub fn discarded(path: &Path) -> PathBuf {
-    beside(path, "old")
+/// The name, in the same directory, of what is being removed.
+pub fn discarded(name: &OsStr) -> OsString {
+    marked(name, "old")
 }
 
-fn beside(path: &Path, mark: &str) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".boathook-{mark}-{name}"))
+fn marked(name: &OsStr, mark: &str) -> OsString {
+    format!(".boathook-{mark}-{}", name.to_string_lossy()).into()
 }
 
 /// Whether a name in [`ROOT`] is unfinished or discarded.

@@ -10,7 +10,6 @@ mod error;
 pub mod in_use;
 pub mod install;
 pub mod layout;
-mod leftovers;
 pub mod lock;
 pub mod manifest;
 pub mod payload;

@@ -48,10 +48,12 @@ impl Lock {
 }
 
 fn lock(host: &HostRoot, dir: &Path) -> Result<Flock<File>, Error> {
-    let at = host.locate(dir)?;
-    let file = File::open(&at).map_err(HostError::io("open", &at))?;
+    let place = host.place(dir)?;
+    let file = place.open_dir()?;
     Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
-        Errno::EWOULDBLOCK => Error::Busy { path: at },
-        other => HostError::io("lock", &at)(other.into()).into(),
+        Errno::EWOULDBLOCK => Error::Busy {
+            path: place.shown(),
+        },
+        other => HostError::io("lock", &place.shown())(other.into()).into(),
     })
 }

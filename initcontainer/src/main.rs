@@ -1,18 +1,20 @@
 //! `boathook-init`: installs the hook on a host, reports on it and removes it.
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
 
 mod cli;
 mod command;
+mod restart;
 
 fn main() -> ExitCode {
     match command::run(cli::Cli::parse()) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("boathook-init: {error:#}");
+            let _ = writeln!(std::io::stderr(), "boathook-init: {error:#}");
             ExitCode::FAILURE
         }
     }

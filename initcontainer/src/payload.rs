@@ -1,20 +1,34 @@
-//! What an image or archive brings to be installed.
+//! What an image, an archive or a build brings to be installed.
 
-use std::fs;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use device_class::load::ClassSource;
-use runtime_config::{Error as HostError, HostRoot};
+use runtime_config::Error as HostError;
 
 use crate::elf;
 use crate::error::Error;
 
 /// The programs of a release.
-const PROGRAMS: [&str; 3] = ["boathook", "boathook-runtime", "boathook-init"];
-/// Where the class files lie, in a source and in a version's directory.
-const CLASSES: &str = "classes.d";
+pub const PROGRAMS: [&str; 3] = ["boathook", "boathook-runtime", "boathook-init"];
+/// Where the programs lie, in a release and in a version's directory.
+pub(crate) const BIN: &str = "bin";
+/// Where the class files lie, in a release and in a version's directory.
+pub(crate) const CLASSES: &str = "classes.d";
 /// More class files than anyone has.
 const MAX_CLASSES: usize = 1000;
+
+/// Where the class files come from.
+#[derive(Debug, Clone, Copy)]
+pub enum ClassFiles<'a> {
+    /// From `classes.d` of the source.
+    OfSource,
+    /// From this directory.
+    From(&'a Path),
+    /// There are none, and that is wanted.
+    None,
+}
 
 /// The files of one version, checked and ready to be copied.
 #[derive(Debug, Clone)]
@@ -25,51 +39,44 @@ pub struct Payload {
 }
 
 #[derive(Debug, Clone)]
-struct PayloadFile {
+pub(crate) struct PayloadFile {
     from: PathBuf,
-    /// Relative to the version's directory.
-    to: PathBuf,
-    mode: u32,
+    /// The directory in the version's directory.
+    pub(crate) dir: &'static str,
+    pub(crate) name: String,
+    pub(crate) mode: u32,
+}
+
+impl PayloadFile {
+    pub(crate) fn open(&self) -> Result<File, HostError> {
+        File::open(&self.from).map_err(HostError::io("read", &self.from))
+    }
 }
 
 impl Payload {
-    /// Looks at `source`, which holds `bin` and `classes.d`; class files are
-    /// taken from `classes` instead, if that is given.
+    /// Reads `source`: a release, which holds `bin` and `classes.d`, or a
+    /// directory with the programs themselves, as a build leaves them.
     ///
     /// # Errors
-    /// A program is missing, or is for another machine; a class file is wrong.
-    pub fn read(version: &str, source: &Path, classes: Option<&Path>) -> Result<Self, Error> {
+    /// A program is missing, or is for another machine; a class file is wrong;
+    /// there are no class files where some are wanted.
+    pub fn read(version: &str, source: &Path, classes: ClassFiles<'_>) -> Result<Self, Error> {
         let mut files = Vec::new();
+        let bin = program_dir(source)?;
         for name in PROGRAMS {
-            let to = Path::new("bin").join(name);
-            let from = regular(&source.join(&to))?;
+            let from = regular(bin.join(name))?;
             elf::check(&from)?;
             files.push(PayloadFile {
                 from,
-                to,
+                dir: BIN,
+                name: name.to_owned(),
                 mode: 0o755,
             });
         }
-        let classes = classes.map_or_else(|| source.join(CLASSES), Path::to_path_buf);
-        for name in HostRoot::new("/").list(&classes)? {
-            let from = classes.join(&name);
-            // A ConfigMap's mount has links and directories of its own.
-            if from.extension().is_some_and(|e| e == "toml") {
-                ClassSource::read(&from)?.parse()?;
-                let to = Path::new(CLASSES).join(&name);
-                files.push(PayloadFile {
-                    from: regular(&from)?,
-                    to,
-                    mode: 0o644,
-                });
-            }
-        }
-        if files.len() > MAX_CLASSES {
-            let problem = format!("it holds more than {MAX_CLASSES} files");
-            return Err(Error::Payload {
-                path: classes,
-                problem,
-            });
+        match classes {
+            ClassFiles::OfSource => files.extend(class_files(&source.join(CLASSES))?),
+            ClassFiles::From(dir) => files.extend(class_files(dir)?),
+            ClassFiles::None => {}
         }
         Ok(Self {
             version: version.to_owned(),
@@ -77,31 +84,77 @@ impl Payload {
         })
     }
 
-    /// Every file: where it comes from, where it goes, and its mode.
-    pub(crate) fn files(&self) -> impl Iterator<Item = (&Path, &Path, u32)> {
-        self.files
-            .iter()
-            .map(|f| (f.from.as_path(), f.to.as_path(), f.mode))
+    pub(crate) fn files(&self) -> impl Iterator<Item = &PayloadFile> {
+        self.files.iter()
     }
 
-    /// Whether a directory holds exactly these files.
-    pub(crate) fn is_at(&self, dir: &Path) -> bool {
-        let same = |file: &PayloadFile| {
-            let (ours, theirs) = (fs::read(&file.from), fs::read(dir.join(&file.to)));
-            matches!((ours, theirs), (Ok(a), Ok(b)) if a == b)
-        };
-        let count = |sub: &str| fs::read_dir(dir.join(sub)).map_or(0, Iterator::count);
-        self.files.iter().all(same) && count("bin") + count(CLASSES) == self.files.len()
+    /// The names of the class files.
+    pub fn classes(&self) -> BTreeSet<&str> {
+        let classes = self.files().filter(|file| file.dir == CLASSES);
+        classes.map(|file| file.name.as_str()).collect()
+    }
+
+    /// The directories in the version's directory.
+    pub(crate) fn dirs(&self) -> [&'static str; 2] {
+        [BIN, CLASSES]
     }
 }
 
-fn regular(path: &Path) -> Result<PathBuf, Error> {
-    let meta = path.metadata().map_err(HostError::io("read", path))?;
+/// The directory with the programs of a source.
+fn program_dir(source: &Path) -> Result<PathBuf, Error> {
+    let dirs = [source.join(BIN), source.to_path_buf()];
+    let found = dirs.into_iter().find(|dir| {
+        let mut programs = PROGRAMS.iter();
+        programs.any(|name| dir.join(name).symlink_metadata().is_ok())
+    });
+    found.ok_or_else(|| Error::NoPrograms {
+        source_dir: source.into(),
+    })
+}
+
+fn class_files(dir: &Path) -> Result<Vec<PayloadFile>, Error> {
+    let none = |problem: String| Error::NoClasses {
+        dir: dir.into(),
+        problem,
+    };
+    let entries = fs::read_dir(dir).map_err(|e| none(e.to_string()))?;
+    let mut files = Vec::new();
+    for entry in entries {
+        let from = entry.map_err(HostError::io("list", dir))?.path();
+        // A ConfigMap's mount has links and directories of its own.
+        if from.extension().is_none_or(|e| e != "toml") {
+            continue;
+        }
+        ClassSource::read(&from)?.parse()?;
+        files.push(PayloadFile {
+            name: from
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
+            from: regular(from)?,
+            dir: CLASSES,
+            mode: 0o644,
+        });
+    }
+    files.sort_by(|a, b| a.name.cmp(&b.name));
+    match files.len() {
+        0 => Err(none("no file in it ends in .toml".into())),
+        count if count > MAX_CLASSES => Err(Error::Payload {
+            path: dir.into(),
+            problem: format!("it holds more than {MAX_CLASSES} class files"),
+        }),
+        _ => Ok(files),
+    }
+}
+
+fn regular(path: PathBuf) -> Result<PathBuf, Error> {
+    let meta = path.metadata().map_err(HostError::io("read", &path))?;
     if meta.is_file() {
-        return Ok(path.to_path_buf());
+        return Ok(path);
     }
     Err(Error::Payload {
-        path: path.into(),
-        problem: "it is no regular file".into(),
+        path,
+        problem: "it is not a regular file".into(),
     })
 }

@@ -1,7 +1,7 @@
 //! What is installed on a host, and what is missing.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use runtime_config::{Engine, HostRoot, Loaded, Record, loaded};
 use serde::Serialize;
@@ -29,7 +29,7 @@ pub struct EngineStatus {
     /// The engine.
     pub engine: Engine,
     /// What told that it is there; `None`: it was not found.
-    pub found: Option<&'static Path>,
+    pub found: Option<PathBuf>,
     /// Whether it is told to call the hook.
     pub configured: bool,
     /// Whether the running engine knows: "yes", "no", "not running", or "-".
@@ -81,7 +81,7 @@ impl Status {
 fn engine_status(
     host: &HostRoot,
     engine: Engine,
-    found: Option<&'static Path>,
+    found: Option<PathBuf>,
     known: Option<&Record>,
     missing: &mut Vec<String>,
 ) -> Result<EngineStatus, Error> {
@@ -144,6 +144,7 @@ impl fmt::Display for Status {
             let configured = if row.configured { "yes" } else { "no" };
             let found = row
                 .found
+                .as_ref()
                 .map_or("-".into(), |path| path.display().to_string());
             writeln!(
                 f,

@@ -2,15 +2,13 @@
 //! back; after any of them the host is usable as it is.
 
 use std::fmt;
-use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::{RenameFlags, renameat2};
-use runtime_config::{Change, Error as HostError, HostRoot};
+use nix::fcntl::RenameFlags;
+use runtime_config::{Change, HostRoot, Place};
 
 use crate::error::Error;
-use crate::layout::{discarded, unfinished};
+use crate::layout::{CONFIG, ROOT, STATE, discarded, is_leftover, unfinished};
 use crate::payload::Payload;
 use crate::tree;
 
@@ -105,14 +103,9 @@ impl Step {
         match self {
             Self::MakeTree { path, file } => make_tree(host, path, file),
             Self::Stage { payload, to } => {
-                let to = locate(host, to)?;
-                tree::remove(&to)?;
-                let copied = tree::copy_payload(payload, &to);
-                if copied.is_err() {
-                    // A full disk is to be as it was.
-                    tree::remove(&to)?;
-                }
-                copied
+                let to = host.entry(to)?;
+                to.remove_all()?;
+                or_remove(&to, tree::copy_payload(payload, &to))
             }
             Self::Publish { from, to, exchange } => {
                 let flags = if *exchange {
@@ -120,7 +113,7 @@ impl Step {
                 } else {
                     RenameFlags::RENAME_NOREPLACE
                 };
-                rename(&locate(host, from)?, &locate(host, to)?, flags)
+                rename(&host.entry(from)?, &host.entry(to)?, flags)
             }
             Self::Point { link, after, .. } => point(host, link, after.as_deref()),
             Self::Change(change) => Ok(change.apply(host)?),
@@ -131,7 +124,7 @@ impl Step {
     fn undo(&self, host: &HostRoot) -> Result<(), Error> {
         match self {
             Self::MakeTree { path, .. } => discard(host, path),
-            Self::Stage { to, .. } => tree::remove(&locate(host, to)?),
+            Self::Stage { to, .. } => Ok(host.entry(to)?.remove_all()?),
             Self::Publish { from, to, exchange } => Self::Publish {
                 from: to.clone(),
                 to: from.clone(),
@@ -145,7 +138,7 @@ impl Step {
     }
 }
 
-/// What the step does, as a diff where it is about text.
+/// What the step does, as a diff where it changes an engine's file.
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -173,52 +166,94 @@ impl fmt::Display for Step {
             Self::Point {
                 link, after: None, ..
             } => writeln!(f, "unlink {}", link.display()),
+            // Whole texts of ours tell an operator nothing.
+            Self::Change(Change::Write { path, .. }) if is_own(path) => {
+                writeln!(f, "write {}", path.display())
+            }
+            Self::Change(Change::Remove { path, .. }) if is_own(path) => {
+                writeln!(f, "remove {}", path.display())
+            }
             Self::Change(change) => change.fmt(f),
             Self::Discard { path } => writeln!(f, "remove {}", path.display()),
         }
     }
 }
 
-/// Where a host's path is for this process: the directories above it are
-/// resolved, but a link is taken as the link that it is.
-fn locate(host: &HostRoot, path: &Path) -> Result<PathBuf, Error> {
-    match (path.parent(), path.file_name()) {
-        (Some(dir), Some(name)) => Ok(host.locate(dir)?.join(name)),
-        _ => Ok(host.locate(path)?),
-    }
+fn is_own(path: &Path) -> bool {
+    path.starts_with(ROOT) || Path::new(CONFIG) == path
 }
 
 fn make_tree(host: &HostRoot, path: &Path, (file, text): &(PathBuf, String)) -> Result<(), Error> {
-    let (at, new) = (locate(host, path)?, locate(host, &unfinished(path))?);
-    tree::remove(&new)?;
-    let inside = new.join(file.strip_prefix(path).unwrap_or(file));
-    tree::write_new(&new, &inside, text)?;
-    rename(&new, &at, RenameFlags::RENAME_NOREPLACE)
+    let at = host.entry(path)?;
+    let new = at.sibling(unfinished(at.name()));
+    new.remove_all()?;
+    let inside = file.strip_prefix(path).unwrap_or(file);
+    let made = tree::write_new(&new, inside, text)
+        .and_then(|()| rename(&new, &at, RenameFlags::RENAME_NOREPLACE));
+    or_remove(&new, made)
 }
 
 fn discard(host: &HostRoot, path: &Path) -> Result<(), Error> {
-    let (at, old) = (locate(host, path)?, locate(host, &discarded(path))?);
-    tree::remove(&old)?;
+    let at = host.entry(path)?;
+    let old = at.sibling(discarded(at.name()));
+    old.remove_all()?;
     rename(&at, &old, RenameFlags::RENAME_NOREPLACE)?;
-    tree::remove(&old)
+    Ok(old.remove_all()?)
 }
 
 fn point(host: &HostRoot, link: &Path, to: Option<&Path>) -> Result<(), Error> {
-    let at = locate(host, link)?;
-    let dir = at.parent().unwrap_or(&at);
+    let at = host.entry(link)?;
     let Some(to) = to else {
-        fs::remove_file(&at).map_err(HostError::io("remove", &at))?;
-        return tree::sync(dir);
+        at.remove_file()?;
+        return Ok(at.sync()?);
     };
-    let new = unfinished(&at);
-    tree::remove(&new)?;
-    symlink(to, &new).map_err(HostError::io("link", &new))?;
-    fs::rename(&new, &at).map_err(HostError::io("link", &at))?;
-    tree::sync(dir)
+    let new = at.sibling(unfinished(at.name()));
+    new.remove_all()?;
+    new.make_link(to)?;
+    or_remove(&new, rename(&new, &at, RenameFlags::empty()))
 }
 
-fn rename(from: &Path, to: &Path, flags: RenameFlags) -> Result<(), Error> {
-    renameat2(nix::fcntl::AT_FDCWD, from, nix::fcntl::AT_FDCWD, to, flags)
-        .map_err(|errno| HostError::io("rename", from)(errno.into()))?;
-    tree::sync(to.parent().unwrap_or(to))
+fn rename(from: &Place, to: &Place, flags: RenameFlags) -> Result<(), Error> {
+    from.rename(to, flags)?;
+    Ok(to.sync()?)
+}
+
+/// Leaves nothing half made behind: a full disk is to be as it was.
+fn or_remove(made: &Place, result: Result<(), Error>) -> Result<(), Error> {
+    if result.is_err() {
+        // The failure at hand matters more than a second one here.
+        let _ = made.remove_all();
+    }
+    result
+}
+
+/// The steps that remove what a run that was killed left behind. Each of these
+/// has a name that nothing refers to, so it can be removed at any time.
+///
+/// # Errors
+/// The installation's directory cannot be read.
+pub(crate) fn discard_leftovers(host: &HostRoot) -> Result<Vec<Step>, Error> {
+    let root = Path::new(ROOT);
+    let mut left: Vec<PathBuf> = host
+        .list(root)?
+        .iter()
+        .filter(|name| is_leftover(&name.to_string_lossy()))
+        .map(|name| root.join(name))
+        .collect();
+    // Those of the directories that may have had to be made first.
+    let above = root.parent().unwrap_or(root);
+    for dir in [above, root, Path::new(STATE)] {
+        let Some(name) = dir.file_name() else {
+            continue;
+        };
+        let names = [unfinished(name), discarded(name)];
+        let paths = names.map(|name| dir.with_file_name(name));
+        left.extend(paths.into_iter().filter(|p| host.exists(p)));
+    }
+    left.sort();
+    left.dedup();
+    Ok(left
+        .into_iter()
+        .map(|path| Step::Discard { path })
+        .collect())
 }

@@ -1,87 +1,86 @@
-//! Directory trees: copied so that they last, and removed.
+//! Directory trees of ours: made so that they last.
 
-use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Component, Path};
 
-use runtime_config::Error as HostError;
+use runtime_config::{Error as HostError, Place};
 
 use crate::error::Error;
 use crate::manifest;
 use crate::payload::Payload;
 
 /// Copies a payload into a new directory and flushes all of it to disk.
-pub(crate) fn copy_payload(payload: &Payload, to: &Path) -> Result<(), Error> {
-    make_dir(to)?;
-    for (from, name, mode) in payload.files() {
-        let at = to.join(name);
-        let dir = at.parent().unwrap_or(to);
-        if !dir.is_dir() {
-            make_dir(dir)?;
+pub(crate) fn copy_payload(payload: &Payload, to: &Place) -> Result<(), Error> {
+    to.make_dir()?;
+    for dir in payload.dirs() {
+        to.child(dir)?.make_dir()?;
+    }
+    for file in payload.files() {
+        let mut source = file.open()?;
+        let at = to.child(file.dir)?.child(&file.name)?;
+        at.create(file.mode, |out| io::copy(&mut source, out).map(drop))?;
+    }
+    for dir in payload.dirs() {
+        to.child(dir)?.child(".")?.sync()?;
+    }
+    Ok(to.child(".")?.sync()?)
+}
+
+/// Makes a directory with one file, of this path below it.
+pub(crate) fn write_new(top: &Place, file: &Path, text: &str) -> Result<(), Error> {
+    top.make_dir()?;
+    let mut at = top.clone();
+    let mut made = vec![];
+    for name in file.components().filter_map(normal) {
+        if !made.is_empty() {
+            at.make_dir()?;
         }
-        let mut source = File::open(from).map_err(HostError::io("read", from))?;
-        create(&at, mode, |file| io::copy(&mut source, file).map(drop))?;
+        at = at.child(name)?;
+        made.push(at.clone());
     }
-    for dir in fs::read_dir(to).map_err(HostError::io("list", to))? {
-        let dir = dir.map_err(HostError::io("list", to))?.path();
-        sync(&dir)?;
-    }
-    sync(to)
+    at.create(manifest::MODE, |f| f.write_all(text.as_bytes()))?;
+    made.iter().rev().try_for_each(Place::sync)?;
+    Ok(())
 }
 
-/// Makes a directory with one file somewhere in it.
-pub(crate) fn write_new(top: &Path, file: &Path, text: &str) -> Result<(), Error> {
-    let inner = file.parent().unwrap_or(top);
-    let mut dirs: Vec<_> = inner
-        .ancestors()
-        .take_while(|d| d.starts_with(top))
-        .collect();
-    dirs.reverse();
-    for dir in &dirs {
-        make_dir(dir)?;
+fn normal(component: Component<'_>) -> Option<&std::ffi::OsStr> {
+    match component {
+        Component::Normal(name) => Some(name),
+        _ => None,
     }
-    create(file, manifest::MODE, |f| f.write_all(text.as_bytes()))?;
-    dirs.iter().rev().try_for_each(|dir| sync(dir))
 }
 
-/// Removes a file, link or directory with all in it, if it is there.
-pub(crate) fn remove(at: &Path) -> Result<(), Error> {
-    let removed = match at.symlink_metadata() {
-        Ok(meta) if meta.is_dir() => fs::remove_dir_all(at),
-        Ok(_) => fs::remove_file(at),
-        Err(e) => Err(e),
+/// Whether a directory holds exactly a payload: each file with its bytes, its
+/// mode and root as its owner, and nothing else beside them.
+pub(crate) fn holds(at: &Place, payload: &Payload) -> bool {
+    let complete = || -> Result<bool, HostError> {
+        let mut expected = 0;
+        for dir in payload.dirs() {
+            let dir = at.child(dir)?;
+            if !is(&dir, 0o40755)? {
+                return Ok(false);
+            }
+            expected += dir.list()?.len();
+        }
+        for file in payload.files() {
+            let there = at.child(file.dir)?.child(&file.name)?;
+            if !is(&there, 0o100_000 | file.mode)? || !same(&mut there.open_file()?, file.open()?) {
+                return Ok(false);
+            }
+        }
+        Ok(expected == payload.files().count() && is(at, 0o40755)?)
     };
-    match removed {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(HostError::io("remove", at)(e).into()),
-        _ => Ok(()),
-    }
+    complete().unwrap_or(false)
 }
 
-/// Flushes a directory, so that a rename in it outlives a power cut.
-pub(crate) fn sync(dir: &Path) -> Result<(), Error> {
-    let synced = File::open(dir).and_then(|d| d.sync_all());
-    Ok(synced.map_err(HostError::io("flush", dir))?)
+/// Whether something of this type and mode is there, and is this user's own.
+fn is(place: &Place, mode: u32) -> Result<bool, HostError> {
+    let own = nix::unistd::geteuid().as_raw();
+    let stat = place.stat()?;
+    Ok(stat.is_some_and(|stat| stat.st_mode == mode && stat.st_uid == own))
 }
 
-fn make_dir(at: &Path) -> Result<(), Error> {
-    fs::create_dir(at).map_err(HostError::io("make", at))?;
-    // Whatever the umask of the caller is.
-    let set = fs::set_permissions(at, Permissions::from_mode(0o755));
-    Ok(set.map_err(HostError::io("make", at))?)
-}
-
-fn create(
-    at: &Path,
-    mode: u32,
-    fill: impl FnOnce(&mut File) -> io::Result<()>,
-) -> Result<(), Error> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(mode);
-    let written = options.open(at).and_then(|mut file| {
-        fill(&mut file)?;
-        file.set_permissions(Permissions::from_mode(mode))?;
-        file.sync_all()
-    });
-    Ok(written.map_err(HostError::io("write", at))?)
+fn same(one: &mut impl io::Read, mut other: impl io::Read) -> bool {
+    let (mut left, mut right) = (Vec::new(), Vec::new());
+    one.read_to_end(&mut left).is_ok() && other.read_to_end(&mut right).is_ok() && left == right
 }

@@ -3,16 +3,18 @@
 //! The manifest goes last. Killed before, a second run finds what is left to
 //! do in it; killed after, there is nothing left but names that no one uses.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use runtime_config::{Change, Engine, HostRoot, Plan, Record, scratch};
+use runtime_config::{Change, Engine, HostRoot, Plan, Record, scratch, scratch_of};
 
 use crate::error::Error;
+use crate::in_use;
+use crate::install::linked_program;
 use crate::install::{current, installed};
-use crate::layout::{CONFIG, CURRENT, ROOT, STATE, record, version_dir};
+use crate::layout::{CONFIG, CURRENT, ROOT, STATE, is_leftover, record, version_dir};
 use crate::manifest::{MODE, Manifest};
-use crate::step::Step;
-use crate::{in_use, leftovers};
+use crate::step::{Step, discard_leftovers};
 
 /// A removal, planned.
 #[derive(Debug)]
@@ -21,8 +23,8 @@ pub struct Removal {
     pub steps: Vec<Step>,
     /// The plan for each engine that was configured.
     pub engines: Vec<Plan>,
-    /// The administrator's configuration, if it is kept because it was edited.
-    pub kept: Option<PathBuf>,
+    /// What is kept, and why.
+    pub kept: Vec<String>,
 }
 
 /// Plans the removal. `also` are engines to be looked at even though no record
@@ -53,28 +55,38 @@ pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal, Er
         engines.push(plan);
     }
     let manifest = Manifest::load(host)?.unwrap_or_default();
-    let mut kept = None;
+    let mut kept = Vec::new();
+    let mut gone: BTreeSet<PathBuf> = removed(&engines).map(Path::to_path_buf).collect();
     let config = Path::new(CONFIG);
     // An installation may have been killed while it wrote the configuration.
     steps.extend(remove(host, &scratch(config))?);
+    gone.insert(scratch(config));
     if let (Some(written), Some(text)) = (&manifest.config, host.read(config)?) {
         if *written == text {
             steps.extend(remove(host, config)?);
+            gone.insert(config.to_path_buf());
         } else {
-            kept = Some(config.to_path_buf());
+            kept.push(format!("{}: it was edited", config.display()));
         }
     }
+    steps.extend(unlink(host, &manifest)?);
     let (below, dirs): (Vec<_>, Vec<_>) = manifest
         .made_dirs
         .iter()
         .rev()
         .partition(|dir| !Path::new(ROOT).starts_with(dir));
-    let remove_dir = |path: &&PathBuf| {
-        Step::Change(Change::RemoveDir {
-            path: (*path).clone(),
-        })
-    };
-    steps.extend(below.iter().map(remove_dir));
+    for dir in below {
+        let names = host.list(dir)?;
+        let others = names.iter().filter(|name| !gone.contains(&dir.join(name)));
+        if others.count() == 0 {
+            gone.insert(dir.clone());
+            let path = dir.clone();
+            steps.extend(
+                host.exists(dir)
+                    .then_some(Step::Change(Change::RemoveDir { path })),
+            );
+        }
+    }
     if let Some(before) = current(host)? {
         steps.push(Step::Point {
             link: CURRENT.into(),
@@ -86,8 +98,13 @@ pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal, Er
     steps.extend(versions.iter().map(|name| Step::Discard {
         path: version_dir(name),
     }));
-    steps.extend(leftovers::discard(host)?);
-    steps.extend(last(host, &dirs)?.map(|path| Step::Discard { path }));
+    steps.extend(discard_leftovers(host)?);
+    let foreign = foreign(host, &versions)?;
+    if !foreign.is_empty() {
+        kept.push(format!("{ROOT}: it holds {}", foreign.join(", ")));
+    }
+    let last = last(host, &dirs, foreign.is_empty())?;
+    steps.extend(last.map(|path| Step::Discard { path }));
     Ok(Removal {
         steps,
         engines,
@@ -95,12 +112,47 @@ pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal, Er
     })
 }
 
+/// What the engines' plans remove.
+fn removed(engines: &[Plan]) -> impl Iterator<Item = &Path> {
+    let changes = engines.iter().flat_map(|plan| &plan.changes);
+    changes
+        .filter(|change| matches!(change, Change::Remove { .. } | Change::RemoveDir { .. }))
+        .map(Change::path)
+}
+
+/// Removes the links that still lead to our programs.
+fn unlink(host: &HostRoot, manifest: &Manifest) -> Result<Vec<Step>, Error> {
+    let mut steps = Vec::new();
+    for link in &manifest.links {
+        let name = link.file_name().unwrap_or_default().to_string_lossy();
+        let before = host.read_link(link)?;
+        if before == Some(linked_program(&name)) {
+            steps.push(Step::Point {
+                link: link.clone(),
+                before,
+                after: None,
+            });
+        }
+    }
+    Ok(steps)
+}
+
+/// What others put into the installation's directory.
+fn foreign(host: &HostRoot, versions: &[String]) -> Result<Vec<String>, Error> {
+    let names = host.list(Path::new(ROOT))?;
+    let names = names.iter().map(|name| name.to_string_lossy().into_owned());
+    let own = |name: &String| {
+        name == "current" || name == "state" || is_leftover(name) || versions.contains(name)
+    };
+    Ok(names.filter(|name| !own(name)).collect())
+}
+
 /// The directory whose removal ends it all: the outermost one that was made
 /// and holds nothing of anyone else's; or the state alone, in a directory that
-/// was there before.
-fn last(host: &HostRoot, made: &[&PathBuf]) -> Result<Option<PathBuf>, Error> {
+/// was there before or holds what others put there.
+fn last(host: &HostRoot, made: &[&PathBuf], alone: bool) -> Result<Option<PathBuf>, Error> {
     let mut outermost = None;
-    for dir in made {
+    for dir in made.iter().filter(|_| alone) {
         let inner = outermost.as_deref().unwrap_or(Path::new(ROOT));
         let alone = host.list(dir)?.iter().all(|name| {
             dir.as_path() == Path::new(ROOT) || Some(name.as_os_str()) == inner.file_name()
@@ -130,12 +182,14 @@ fn scratches(host: &HostRoot, record: Option<&Record>) -> Result<Vec<Step>, Erro
     let mut steps = Vec::new();
     for path in record.iter().flat_map(|r| r.paths()) {
         // Beside the file that a link leads to, but told as the host tells it.
-        let at = scratch(&host.locate(path)?);
-        if let Ok(inside) = at.strip_prefix(host.as_path()) {
+        let Ok(place) = host.place(path) else {
+            // Its directory does not exist.
+            continue;
+        };
+        let at = scratch_of(&place);
+        if let (Some(_), Ok(inside)) = (at.stat()?, at.shown().strip_prefix(host.as_path())) {
             let path = Path::new("/").join(inside);
-            if host.exists(&path) {
-                steps.push(Step::Discard { path });
-            }
+            steps.push(Step::Discard { path });
         }
     }
     Ok(steps)

@@ -1,42 +1,43 @@
 //! Carrying changes out. Nothing is decided here.
 
-use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::os::unix::fs::fchown;
 use std::path::{Path, PathBuf};
+
+use nix::fcntl::RenameFlags;
 
 use crate::change::Change;
 use crate::error::Error;
-use crate::host::{HostRoot, is_absent};
+use crate::host::{HostRoot, Place};
 
 impl Change {
     /// Makes the change.
     ///
     /// A file is written beside its place, flushed to disk and renamed over
-    /// it: whoever reads it, and whenever the power fails, sees the old text
+    /// it: a reader at any time, and after a power failure, sees the old text
     /// or the new one.
     ///
     /// # Errors
     /// The file is not what the plan was made from, or the system refuses.
     /// Nothing was changed then.
     pub fn apply(&self, host: &HostRoot) -> Result<(), Error> {
-        let at = host.locate(self.path())?;
+        if matches!(self, Self::RemoveDir { path } if !host.exists(path)) {
+            return Ok(());
+        }
+        let place = host.place(self.path())?;
         match self {
-            Self::MakeDir { .. } => make_dir(&at),
-            Self::RemoveDir { .. } => remove_dir(&at),
+            Self::MakeDir { .. } => make_dir(&place),
+            Self::RemoveDir { .. } => remove_dir(&place),
             Self::Write {
-                path,
                 before,
                 after,
                 mode,
-            } => {
-                expect(host, path, before.as_deref())?;
-                write(&at, after, *mode, || expect(host, path, before.as_deref()))
-            }
-            Self::Remove { path, before, .. } => {
-                expect(host, path, Some(before))?;
-                fs::remove_file(&at).map_err(Error::io("remove", &at))?;
-                sync_dir(&at)
+                ..
+            } => write(&place, before.as_deref(), after, *mode),
+            Self::Remove { before, .. } => {
+                expect(&place, Some(before))?;
+                place.remove_file()?;
+                place.sync()
             }
         }
     }
@@ -63,28 +64,27 @@ pub fn apply(host: &HostRoot, changes: &[Change]) -> Result<(), Error> {
     Ok(())
 }
 
-fn expect(host: &HostRoot, path: &Path, text: Option<&str>) -> Result<(), Error> {
-    if host.read(path)?.as_deref() == text {
+fn expect(place: &Place, text: Option<&str>) -> Result<(), Error> {
+    if place.read()?.as_deref() == text {
         Ok(())
     } else {
-        Err(Error::Changed { path: path.into() })
+        Err(Error::Changed {
+            path: place.shown(),
+        })
     }
 }
 
-fn write(
-    at: &Path,
-    text: &str,
-    mode: u32,
-    unchanged: impl FnOnce() -> Result<(), Error>,
-) -> Result<(), Error> {
-    let new = scratch(at);
-    let result = fill(at, &new, text, mode)
-        .and_then(|()| unchanged())
-        .and_then(|()| fs::rename(&new, at).map_err(Error::io("write", at)))
-        .and_then(|()| sync_dir(at));
+fn write(place: &Place, before: Option<&str>, after: &str, mode: u32) -> Result<(), Error> {
+    expect(place, before)?;
+    let new = scratch_of(place);
+    new.remove_all()?;
+    let result = fill(place, &new, after, mode)
+        .and_then(|()| expect(place, before))
+        .and_then(|()| new.rename(place, RenameFlags::empty()))
+        .and_then(|()| place.sync());
     if result.is_err() {
         // The failure at hand matters more than a second one here.
-        let _ = fs::remove_file(&new);
+        let _ = new.remove_file();
     }
     result
 }
@@ -95,73 +95,67 @@ fn write(
 /// some engines (CRI-O) read every file in one, whatever its name.
 pub fn scratch(at: &Path) -> PathBuf {
     let dir = at.parent().unwrap_or(at);
-    let dir = match dir.extension() {
-        Some(extension) if extension == "d" => dir.parent().unwrap_or(dir),
-        _ => dir,
+    let dir = match dir.parent().filter(|_| is_drop_in_dir(dir)) {
+        Some(above) => above,
+        None => dir,
     };
+    dir.join(scratch_name(at))
+}
+
+/// As [`scratch`], without resolving a path again.
+pub fn scratch_of(place: &Place) -> Place {
+    let name = scratch_name(Path::new(place.name()));
+    match place.parent() {
+        Some(dir) if is_drop_in_dir(Path::new(dir.name())) => dir.sibling(name),
+        _ => place.sibling(name),
+    }
+}
+
+fn is_drop_in_dir(dir: &Path) -> bool {
+    dir.extension().is_some_and(|extension| extension == "d")
+}
+
+fn scratch_name(at: &Path) -> String {
     let name = at.file_name().unwrap_or_default().to_string_lossy();
-    dir.join(format!(".{name}.boathook-new"))
+    format!(".{name}.boathook-new")
 }
 
 /// Writes the text to a scratch file with the mode and owner of the file that
 /// it will replace.
-fn fill(at: &Path, new: &Path, text: &str, mode: u32) -> Result<(), Error> {
-    let old = match at.metadata() {
-        Ok(meta) => Some(meta),
-        Err(e) if is_absent(&e) => None,
-        Err(e) => return Err(Error::io("read", at)(e)),
-    };
-    // What a killed run may have left.
-    match fs::remove_file(new) {
-        Err(e) if !is_absent(&e) => return Err(Error::io("remove", new)(e)),
-        _ => {}
-    }
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(new)
-        .map_err(Error::io("write", new))?;
-    let mode = old.as_ref().map_or(mode, |meta| meta.mode() & 0o7777);
-    let mut finish = || -> io::Result<()> {
+fn fill(place: &Place, new: &Place, text: &str, mode: u32) -> Result<(), Error> {
+    let old = place.stat()?;
+    let mode = old.as_ref().map_or(mode, |stat| stat.st_mode & 0o7777);
+    new.create(mode, |file| {
         file.write_all(text.as_bytes())?;
-        if let Some(meta) = &old {
-            let now = file.metadata()?;
-            if (now.uid(), now.gid()) != (meta.uid(), meta.gid()) {
-                fchown(&file, Some(meta.uid()), Some(meta.gid()))?;
-            }
+        let Some(old) = &old else {
+            return Ok(());
+        };
+        let now = nix::sys::stat::fstat(&*file)?;
+        if (now.st_uid, now.st_gid) == (old.st_uid, old.st_gid) {
+            return Ok(());
         }
-        file.set_permissions(Permissions::from_mode(mode))?;
-        file.sync_all()
-    };
-    finish().map_err(Error::io("write", new))
+        fchown(&*file, Some(old.st_uid), Some(old.st_gid))
+    })
 }
 
-fn make_dir(at: &Path) -> Result<(), Error> {
-    match fs::create_dir(at) {
-        Ok(()) => {}
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists && at.is_dir() => return Ok(()),
-        Err(e) => return Err(Error::io("make", at)(e)),
+fn make_dir(place: &Place) -> Result<(), Error> {
+    if place.open_dir().is_ok() {
+        return Ok(());
     }
-    // Whatever the umask of the caller is.
-    fs::set_permissions(at, Permissions::from_mode(0o755)).map_err(Error::io("make", at))?;
-    sync_dir(at)
+    place.make_dir()?;
+    place.sync()
 }
 
-fn remove_dir(at: &Path) -> Result<(), Error> {
+fn remove_dir(place: &Place) -> Result<(), Error> {
     use io::ErrorKind::{DirectoryNotEmpty, NotFound, ResourceBusy};
-    match fs::remove_dir(at) {
-        Ok(()) => sync_dir(at),
+    match place.remove_dir() {
+        Ok(()) => place.sync(),
         // Someone uses it, or it is a mount point of the container we run in.
-        Err(e) if matches!(e.kind(), DirectoryNotEmpty | NotFound | ResourceBusy) => Ok(()),
-        Err(e) => Err(Error::io("remove", at)(e)),
+        Err(Error::Io { cause, .. })
+            if matches!(cause.kind(), DirectoryNotEmpty | NotFound | ResourceBusy) =>
+        {
+            Ok(())
+        }
+        Err(e) => Err(e),
     }
-}
-
-/// Makes a rename or removal last: flushes the directory above.
-fn sync_dir(at: &Path) -> Result<(), Error> {
-    let dir = at.parent().unwrap_or(at);
-    File::open(dir)
-        .and_then(|d| d.sync_all())
-        .map_err(Error::io("flush", dir))
 }

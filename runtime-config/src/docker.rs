@@ -3,13 +3,21 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::docker_api::Runtimes;
 use crate::error::Error;
 use crate::host::HostRoot;
 use crate::json_text;
 use crate::options::{HANDLER, Options};
+use crate::record::Record;
 use crate::snapshot::Snapshot;
 
 const DAEMON_JSON: &str = "/etc/docker/daemon.json";
+
+/// Which some editors put first, and dockerd skips.
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
+/// The runtime that dockerd has without any configuration, as JSON.
+const BUILT_IN: &str = "\"runc\"";
 
 /// The file name that tells our runtime from another of the same name.
 const RUNTIME_NAME: &str = "/boathook-runtime\"";
@@ -20,11 +28,7 @@ pub(crate) fn read(host: &HostRoot, snapshot: &mut Snapshot) -> Result<(), Error
 
 pub(crate) fn desired(base: &Snapshot, options: &Options) -> Result<Vec<(PathBuf, String)>, Error> {
     let path = Path::new(DAEMON_JSON);
-    let text = match base.text(path) {
-        // dockerd takes a blank file for an empty object.
-        Some(text) if !text.trim().is_empty() => text,
-        _ => "{}\n",
-    };
+    let (mark, text) = text(base);
     json_text::check_object(path, text)?;
     if json_text::find(text, &["runtimes", HANDLER]).is_some() {
         let line = json_text::line_at(text, &["runtimes", HANDLER]);
@@ -40,7 +44,28 @@ pub(crate) fn desired(base: &Snapshot, options: &Options) -> Result<Vec<(PathBuf
         text = json_text::set(&text, whole, "default-runtime", &json_text::quote(HANDLER));
     }
     json_text::check_object(path, &text)?;
-    Ok(vec![(path.into(), text)])
+    Ok(vec![(path.into(), mark.to_owned() + &text)])
+}
+
+/// The byte order mark, if there is one, and what dockerd reads after it: a
+/// blank file as an empty object.
+fn text(base: &Snapshot) -> (&str, &str) {
+    let (mark, text) = split_mark(base.text(Path::new(DAEMON_JSON)).unwrap_or_default());
+    (mark, if text.trim().is_empty() { "{}\n" } else { text })
+}
+
+fn split_mark(text: &str) -> (&str, &str) {
+    text.split_at(if text.starts_with(BYTE_ORDER_MARK) {
+        BYTE_ORDER_MARK.len_utf8()
+    } else {
+        0
+    })
+}
+
+/// Whether two texts say the same, however they are formatted.
+pub(crate) fn is_same(one: &str, other: &str) -> bool {
+    let value = |text| serde_json::from_str::<serde_json::Value>(split_mark(text).1).ok();
+    value(one).is_some_and(|one| Some(one) == value(other))
 }
 
 fn with_runtime(path: &Path, text: &str, entry: &str) -> Result<String, Error> {
@@ -60,11 +85,49 @@ fn with_runtime(path: &Path, text: &str, entry: &str) -> Result<String, Error> {
     Ok(json_text::set(text, runtimes, HANDLER, entry))
 }
 
+/// The file that makes a running dockerd drop our runtime when it is reloaded,
+/// where the file is to be `base` in the end. Keys that are absent it ignores,
+/// so both are there.
+pub(crate) fn released(base: &Snapshot) -> Result<(PathBuf, String), Error> {
+    let path = Path::new(DAEMON_JSON);
+    let (mark, text) = text(base);
+    json_text::check_object(path, text)?;
+    let mut text = text.to_owned();
+    for (key, value) in [("runtimes", "{}"), ("default-runtime", BUILT_IN)] {
+        if json_text::find(&text, &[key]).is_none() {
+            let whole = json_text::find(&text, &[]).unwrap_or_default();
+            text = json_text::set(&text, whole, key, value);
+        }
+    }
+    Ok((path.into(), mark.to_owned() + &text))
+}
+
+/// Whether a daemon has our runtime as the record's file says.
+pub(crate) fn is_loaded(runtimes: &Runtimes, record: &Record) -> bool {
+    let newest = record.file(Path::new(DAEMON_JSON));
+    let text = newest.and_then(|file| file.written.first());
+    let wanted: serde_json::Value = text
+        .and_then(|text| serde_json::from_str(split_mark(text).1).ok())
+        .unwrap_or_default();
+    let path = wanted["runtimes"][HANDLER]["path"].as_str();
+    let default = wanted["default-runtime"].as_str() == Some(HANDLER);
+    runtimes.is_listed()
+        && runtimes
+            .path()
+            .is_none_or(|of_daemon| Some(of_daemon) == path)
+        && runtimes.is_default() == default
+}
+
 /// Takes our entries out of a daemon.json that no record describes.
 ///
 /// JSON holds no marks, so an object that became empty stays, and a default
 /// runtime that ours replaced is not known any more.
 pub(crate) fn strip(text: &str) -> String {
+    let (mark, text) = split_mark(text);
+    mark.to_owned() + &strip_object(text)
+}
+
+fn strip_object(text: &str) -> String {
     if json_text::check_object(Path::new(DAEMON_JSON), text).is_err() {
         return text.to_owned();
     }

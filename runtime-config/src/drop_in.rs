@@ -22,7 +22,7 @@ pub(crate) fn read_dir(
         if hidden || !name.as_encoded_bytes().ends_with(suffix.as_bytes()) {
             continue;
         }
-        if !host.locate(&path)?.is_dir() {
+        if !host.is_dir(&path) {
             snapshot.read(host, &path)?;
         }
     }

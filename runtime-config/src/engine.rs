@@ -1,4 +1,7 @@
-//! The engines, and where each keeps its things.
+//! The engines, and what is known of each: where its programs and containers
+//! are, and how it reads its configuration.
+//!
+//! To add an engine, add it here; the compiler then names the other places.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,17 +11,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::host::HostRoot;
-use crate::options::Options;
-use crate::record::Record;
-use crate::snapshot::Snapshot;
-use crate::{containerd, crio, docker, podman};
 
 /// A container engine, or a distribution's own way to configure one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Engine {
-    /// containerd, configured in `/etc/containerd`.
-    Containerd,
     /// k3s, which makes containerd's configuration from a template.
     K3s,
     /// rke2, as k3s.
@@ -27,6 +24,8 @@ pub enum Engine {
     K0s,
     /// microk8s, which makes containerd's configuration from a template.
     Microk8s,
+    /// containerd, configured in `/etc/containerd`.
+    Containerd,
     /// CRI-O.
     Crio,
     /// Docker.
@@ -35,7 +34,7 @@ pub enum Engine {
     Podman,
 }
 
-/// How a running engine comes to know a changed configuration.
+/// How a running engine comes to read a changed configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reload {
     /// It reads its configuration at each start of a container.
@@ -59,16 +58,41 @@ pub(crate) enum Liveness {
     /// A socket that the daemon makes anew whenever it starts.
     Socket(&'static str),
     /// Docker's API, which lists the runtimes.
-    DockerApi(&'static str),
+    DockerApi,
 }
 
-pub(crate) struct Profile {
-    pub(crate) name: &'static str,
-    /// Any of these on a host means that the engine is there.
-    pub(crate) signs: &'static [&'static str],
-    pub(crate) reload: Reload,
+/// What is known of an engine.
+pub struct Facts {
+    /// Its name on a command line.
+    pub name: &'static str,
+    /// Its programs, one of which is on every host that has it.
+    pub programs: &'static [&'static str],
+    /// Where they are, besides [`PROGRAM_DIRECTORIES`].
+    pub own_directories: &'static [&'static str],
+    /// Where it keeps its containers' bundles by default; `*` is any one name.
+    pub bundles: &'static [&'static str],
+    /// How it comes to read its configuration.
+    pub reload: Reload,
+    /// A command that starts a container with devices; `None`: a pod does.
+    pub example: Option<&'static str>,
     pub(crate) liveness: Liveness,
 }
+
+/// Where distributions and installers put programs (file-hierarchy(7), and
+/// what snaps and immutable hosts add).
+pub const PROGRAM_DIRECTORIES: [&str; 8] = [
+    "/usr/local/sbin",
+    "/usr/local/bin",
+    "/usr/sbin",
+    "/usr/bin",
+    "/sbin",
+    "/bin",
+    "/opt/bin",
+    "/snap/bin",
+];
+
+/// The OCI runtimes that an engine, or a user, may call.
+pub const RUNTIMES: [&str; 3] = ["runc", "crun", "youki"];
 
 impl Engine {
     /// Every engine, distributions before the engine that they carry.
@@ -83,133 +107,118 @@ impl Engine {
         Self::Podman,
     ];
 
-    /// The engine's name, as written on a command line.
-    pub fn name(self) -> &'static str {
-        self.profile().name
-    }
-
-    /// What a running engine needs to take up its configuration.
-    pub fn reload(self) -> Reload {
-        self.profile().reload
-    }
-
-    /// What on this host says that the engine is installed; `None`: nothing.
-    pub fn detect(self, host: &HostRoot) -> Option<&'static Path> {
-        let mut signs = self.profile().signs.iter().map(Path::new);
-        signs.find(|sign| host.exists(sign))
-    }
-
-    /// Reads every file that a plan for this engine looks at.
-    ///
-    /// # Errors
-    /// A file can't be read. One that does not parse is the plan's concern.
-    pub fn read(self, host: &HostRoot, record: Option<&Record>) -> Result<Snapshot, Error> {
-        let mut snapshot = Snapshot::default();
-        for path in record.iter().flat_map(|r| r.paths()) {
-            snapshot.read(host, path)?;
-        }
-        match self.containerd_layout() {
-            Some(layout) => containerd::read(layout, host, &mut snapshot)?,
-            None if self == Self::Crio => crio::read(host, &mut snapshot)?,
-            None if self == Self::Docker => docker::read(host, &mut snapshot)?,
-            None => podman::read(host, &mut snapshot)?,
-        }
-        Ok(snapshot)
-    }
-
-    /// The files that the engine should have, in the order of writing.
-    pub(crate) fn desired(
-        self,
-        base: &Snapshot,
-        options: &Options,
-    ) -> Result<Vec<(PathBuf, String)>, Error> {
-        match self.containerd_layout() {
-            Some(layout) => containerd::desired(layout, base, options),
-            None if self == Self::Crio => crio::desired(base, options),
-            None if self == Self::Docker => docker::desired(base, options),
-            None => podman::desired(base, options),
-        }
-    }
-
-    fn containerd_layout(self) -> Option<&'static containerd::Layout> {
+    /// What is known of the engine.
+    pub const fn facts(self) -> &'static Facts {
         match self {
-            Self::Containerd => Some(&containerd::PLAIN),
-            Self::K3s => Some(&containerd::K3S),
-            Self::Rke2 => Some(&containerd::RKE2),
-            Self::K0s => Some(&containerd::K0S),
-            Self::Microk8s => Some(&containerd::MICROK8S),
-            Self::Crio | Self::Docker | Self::Podman => None,
-        }
-    }
-
-    pub(crate) fn profile(self) -> &'static Profile {
-        match self {
-            Self::Containerd => &Profile {
-                name: "containerd",
-                signs: &[
-                    "/etc/containerd",
-                    "/usr/bin/containerd",
-                    "/usr/local/bin/containerd",
-                    "/opt/bin/containerd",
-                ],
-                reload: Reload::Restart(&["containerd.service"]),
-                liveness: Liveness::Socket("/run/containerd/containerd.sock"),
-            },
-            Self::K3s => &Profile {
+            Self::K3s => &Facts {
                 name: "k3s",
-                signs: &["/var/lib/rancher/k3s/agent", "/usr/local/bin/k3s"],
+                programs: &["k3s"],
+                own_directories: &["/var/lib/rancher/k3s/data/current/bin"],
+                bundles: &["/run/k3s/containerd/io.containerd.runtime.v2.task/*/*"],
                 reload: Reload::Restart(&["k3s.service", "k3s-agent.service"]),
+                example: None,
                 liveness: Liveness::Socket("/run/k3s/containerd/containerd.sock"),
             },
-            Self::Rke2 => &Profile {
+            Self::Rke2 => &Facts {
                 name: "rke2",
-                signs: &["/var/lib/rancher/rke2/agent", "/usr/local/bin/rke2"],
+                programs: &["rke2"],
+                own_directories: &["/opt/rke2/bin", "/var/lib/rancher/rke2/bin"],
+                bundles: &["/run/k3s/containerd/io.containerd.runtime.v2.task/*/*"],
                 reload: Reload::Restart(&["rke2-server.service", "rke2-agent.service"]),
+                example: None,
                 liveness: Liveness::Socket("/run/k3s/containerd/containerd.sock"),
             },
-            Self::K0s => &Profile {
+            Self::K0s => &Facts {
                 name: "k0s",
-                signs: &[
-                    "/etc/k0s/containerd.toml",
-                    "/var/lib/k0s",
-                    "/usr/local/bin/k0s",
-                ],
+                programs: &["k0s"],
+                own_directories: &["/var/lib/k0s/bin"],
+                bundles: &["/run/k0s/containerd/io.containerd.runtime.v2.task/*/*"],
                 reload: Reload::Restart(&["k0sworker.service", "k0scontroller.service"]),
+                example: None,
                 liveness: Liveness::Socket("/run/k0s/containerd.sock"),
             },
-            Self::Microk8s => &Profile {
+            Self::Microk8s => &Facts {
                 name: "microk8s",
-                signs: &["/var/snap/microk8s/current"],
+                programs: &["microk8s"],
+                own_directories: &[],
+                bundles: &[
+                    "/var/snap/microk8s/common/run/containerd/io.containerd.runtime.v2.task/*/*",
+                ],
                 reload: Reload::Restart(&["snap.microk8s.daemon-containerd.service"]),
+                example: None,
                 liveness: Liveness::Socket("/var/snap/microk8s/common/run/containerd.sock"),
             },
-            Self::Crio => &Profile {
+            Self::Containerd => &Facts {
+                name: "containerd",
+                programs: &["containerd"],
+                own_directories: &[],
+                bundles: &["/run/containerd/io.containerd.runtime.v2.task/*/*"],
+                reload: Reload::Restart(&["containerd.service"]),
+                example: None,
+                liveness: Liveness::Socket("/run/containerd/containerd.sock"),
+            },
+            Self::Crio => &Facts {
                 name: "crio",
-                signs: &["/etc/crio", "/usr/bin/crio", "/usr/local/bin/crio"],
+                programs: &["crio"],
+                own_directories: &[],
+                bundles: &[
+                    "/run/containers/storage/overlay-containers/*/userdata",
+                    "/var/lib/containers/storage/overlay-containers/*/userdata",
+                ],
                 reload: Reload::Restart(&["crio.service"]),
+                example: None,
                 liveness: Liveness::Socket("/run/crio/crio.sock"),
             },
-            Self::Docker => &Profile {
+            Self::Docker => &Facts {
                 name: "docker",
-                signs: &[
-                    "/usr/bin/dockerd",
-                    "/usr/sbin/dockerd",
-                    "/usr/local/bin/dockerd",
-                    "/etc/docker",
-                ],
+                programs: &["dockerd"],
+                own_directories: &[],
+                bundles: &["/run/docker/containerd/daemon/io.containerd.runtime.v2.task/*/*"],
                 reload: Reload::Hangup {
                     unit: "docker.service",
                     pid_file: "/run/docker.pid",
                 },
-                liveness: Liveness::DockerApi("/run/docker.sock"),
+                example: Some("docker run --rm --runtime boathook -e VARIABLE=all IMAGE"),
+                liveness: Liveness::DockerApi,
             },
-            Self::Podman => &Profile {
+            Self::Podman => &Facts {
                 name: "podman",
-                signs: &["/usr/bin/podman", "/usr/local/bin/podman"],
+                programs: &["podman"],
+                own_directories: &[],
+                bundles: &[
+                    "/run/containers/storage/overlay-containers/*/userdata",
+                    "/var/lib/containers/storage/overlay-containers/*/userdata",
+                ],
                 reload: Reload::NotNeeded,
+                example: Some("podman run --rm -e VARIABLE=all IMAGE"),
                 liveness: Liveness::NoDaemon,
             },
         }
+    }
+
+    /// The engine's name, as written on a command line.
+    pub fn name(self) -> &'static str {
+        self.facts().name
+    }
+
+    /// What on this host shows that the engine is installed or running: a
+    /// program, or its daemon's socket. A directory that a removed engine left
+    /// behind does not.
+    pub fn detect(self, host: &HostRoot) -> Option<PathBuf> {
+        let facts = self.facts();
+        let dirs = PROGRAM_DIRECTORIES.iter().chain(facts.own_directories);
+        let programs = dirs.flat_map(|dir| facts.programs.iter().map(|p| Path::new(dir).join(p)));
+        // A socket that two engines have tells neither.
+        let others = Self::ALL.into_iter().filter(|other| *other != self);
+        let is_shared = others
+            .map(Self::facts)
+            .any(|other| other.liveness == facts.liveness);
+        let socket = match facts.liveness {
+            Liveness::Socket(path) if !is_shared => Some(path.into()),
+            Liveness::DockerApi => Some("/run/docker.sock".into()),
+            Liveness::Socket(_) | Liveness::NoDaemon => None,
+        };
+        programs.chain(socket).find(|path| host.exists(path))
     }
 }
 
@@ -223,6 +232,10 @@ impl FromStr for Engine {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self, Error> {
+        if RUNTIMES.contains(&name) {
+            return Err(Error::Runtime { name: name.into() });
+        }
+        let name = if name == "cri-o" { "crio" } else { name };
         Self::ALL
             .into_iter()
             .find(|e| e.name() == name)

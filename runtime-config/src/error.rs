@@ -9,14 +9,15 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The operating system refused an operation on a file.
-    #[error("cannot {action} {path}: {source}{}", advice(source))]
+    #[error("cannot {action} {path}: {cause}{}", advice(cause))]
     Io {
         /// The operation, as a verb: "read", "write", "rename".
         action: &'static str,
         /// The file, as seen from this process.
         path: PathBuf,
-        /// The operating system's answer.
-        source: io::Error,
+        /// The operating system's answer. It is part of the message, so it is no
+        /// `source`, which would print it a second time.
+        cause: io::Error,
     },
     /// A file is larger than any engine's configuration is.
     #[error("{path} is larger than {limit} bytes; this is not an engine's configuration")]
@@ -37,6 +38,17 @@ pub enum Error {
     NotUtf8 {
         /// The file.
         path: PathBuf,
+    },
+    /// Others than root could change what is to be written.
+    #[error(
+        "{path}: {problem}, and so could replace what root runs from there; \
+         make it root's own and writable by root alone (chown root:root, chmod go-w)"
+    )]
+    Untrusted {
+        /// The directory or link.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
     },
     /// More symbolic links in a path than the kernel would follow.
     #[error("too many symbolic links in {path}; remove the loop")]
@@ -102,6 +114,26 @@ pub enum Error {
         /// The names that would do.
         known: String,
     },
+    /// A reloaded engine still has its old configuration.
+    #[error(
+        "{engine} was reloaded but still has its old configuration after {seconds} s; \
+         restart it, and see its log"
+    )]
+    NotReloaded {
+        /// The engine.
+        engine: crate::engine::Engine,
+        /// How long it was given.
+        seconds: u64,
+    },
+    /// A runtime is named where an engine is expected.
+    #[error(
+        "{name} is a runtime, not an engine, and has no configuration: name the engine that \
+         calls it, or use boathook-runtime in place of {name}"
+    )]
+    Runtime {
+        /// The name.
+        name: String,
+    },
     /// A record of an earlier installation can't be understood.
     #[error(
         "the installation record {path} is not valid: {message}; restore it from a backup, or remove it to undo without it"
@@ -132,10 +164,10 @@ impl Error {
     /// Makes [`Error::Io`] of an operating system's answer, for `map_err`.
     pub fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_path_buf();
-        move |source| Self::Io {
+        move |cause| Self::Io {
             action,
             path,
-            source,
+            cause,
         }
     }
 }

@@ -6,6 +6,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::change::Change;
+use crate::docker;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::options::Options;
@@ -62,6 +63,11 @@ impl Engine {
         let mut next = Record::new(self);
         next.made_dirs = record.map(|r| r.made_dirs.clone()).unwrap_or_default();
         for (path, text) in &wanted {
+            // An owner may have formatted the file anew.
+            let text = match now.text(path) {
+                Some(current) if self == Self::Docker && docker::is_same(current, text) => current,
+                _ => text,
+            };
             for dir in now.missing_dirs(path) {
                 let change = Change::MakeDir { path: dir.clone() };
                 if !changes.contains(&change) {
@@ -92,6 +98,40 @@ impl Engine {
             changes,
             record: Some(next),
         })
+    }
+
+    /// Plans what makes the running engine drop our runtime once it is reloaded,
+    /// before [`Engine::plan_undo`] brings the user's file back; `None` where
+    /// that alone does it.
+    ///
+    /// # Errors
+    /// A file does not parse.
+    pub fn plan_release(
+        self,
+        now: &Snapshot,
+        record: Option<&Record>,
+    ) -> Result<Option<Plan>, Error> {
+        if self != Self::Docker {
+            return Ok(None);
+        }
+        let base = ours::without(now, record);
+        let (path, text) = docker::released(&base)?;
+        let mut next = record.cloned().unwrap_or_else(|| Record::new(self));
+        match next.files.iter_mut().find(|file| file.path == path) {
+            Some(file) => file.written.push(text.clone()),
+            None => next.files.push(RecordedFile {
+                before: base.text(&path).map(str::to_owned),
+                written: vec![text.clone()],
+                path: path.clone(),
+            }),
+        }
+        Ok(Some(Plan {
+            engine: self,
+            changes: rewrite(&path, now.text(&path), Some(&text))
+                .into_iter()
+                .collect(),
+            record: Some(next),
+        }))
     }
 
     /// Plans to take back what was installed, with or without a record of it.

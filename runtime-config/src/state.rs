@@ -1,47 +1,50 @@
-//! Whether a running engine has taken up its configuration, and making it.
+//! Whether a running engine has read its configuration, and making it do so.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::docker;
+use crate::docker_api::Runtimes;
 use crate::engine::{Engine, Liveness, Reload};
 use crate::error::Error;
 use crate::host::HostRoot;
-use crate::options::HANDLER;
 use crate::record::Record;
 
-/// How long Docker's API may take to answer.
-const API_TIMEOUT: Duration = Duration::from_secs(5);
-/// The most that is read of the API's answer.
-const MAX_ANSWER: u64 = 1 << 20;
+/// How long an engine may take to read its configuration anew.
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(20);
+/// How often it is asked meanwhile.
+const POLL: Duration = Duration::from_millis(100);
 
-/// Whether a running engine has taken up its configuration.
+/// Whether a running engine has read its configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loaded {
     /// It has.
     Yes,
-    /// It runs, but started before the configuration was written.
+    /// It is running, but started before the configuration was written.
     No,
-    /// It does not run, and will take it up when it starts.
+    /// It is not running, and reads the configuration when it starts.
     NotRunning,
 }
 
-/// Finds out whether an engine has taken up what the record describes.
+/// Finds out whether an engine has read what the record describes.
 ///
 /// A daemon makes its socket anew whenever it starts, so one that is older
 /// than the configuration belongs to a daemon that has not read it. Docker,
 /// which can reload without that, is asked.
 pub fn loaded(host: &HostRoot, engine: Engine, record: &Record) -> Loaded {
-    match engine.profile().liveness {
+    match engine.facts().liveness {
         Liveness::NoDaemon => Loaded::Yes,
-        Liveness::DockerApi(socket) => docker(host, Path::new(socket)),
+        Liveness::DockerApi => match Runtimes::of_daemon(host) {
+            None => Loaded::NotRunning,
+            Some(runtimes) if docker::is_loaded(&runtimes, record) => Loaded::Yes,
+            Some(_) => Loaded::No,
+        },
         Liveness::Socket(socket) => {
             let Some(started) = changed(host, Path::new(socket)) else {
                 return Loaded::NotRunning;
@@ -56,35 +59,65 @@ pub fn loaded(host: &HostRoot, engine: Engine, record: &Record) -> Loaded {
     }
 }
 
+/// Whether the engine's daemon is running; an engine without one is not.
+pub fn is_running(host: &HostRoot, engine: Engine) -> bool {
+    match engine.facts().liveness {
+        Liveness::NoDaemon => false,
+        Liveness::DockerApi => Runtimes::of_daemon(host).is_some(),
+        Liveness::Socket(socket) => host.exists(Path::new(socket)),
+    }
+}
+
 /// When a file was last changed: seconds and nanoseconds.
 fn changed(host: &HostRoot, path: &Path) -> Option<(i64, i64)> {
-    let meta = host.locate(path).ok()?.symlink_metadata().ok()?;
-    Some((meta.ctime(), meta.ctime_nsec()))
+    let stat = host.stat(path)?;
+    Some((stat.st_ctime, stat.st_ctime_nsec))
 }
 
-fn docker(host: &HostRoot, socket: &Path) -> Loaded {
-    let Some(answer) = host.locate(socket).ok().and_then(|at| ask(&at).ok()) else {
-        return Loaded::NotRunning;
-    };
-    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    let info: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
-    let found = info.get("Runtimes").and_then(|r| r.get(HANDLER)).is_some();
-    if found { Loaded::Yes } else { Loaded::No }
+/// What a running engine still holds of a runtime whose program is to go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Held {
+    /// Nothing that a restart of the engine would not drop.
+    Nothing,
+    /// A runtime that containers can name.
+    Runtime,
+    /// The runtime of every container.
+    DefaultRuntime,
 }
 
-/// `GET /info` of Docker's API; HTTP 1.0, so that the answer is not chunked.
-fn ask(socket: &Path) -> std::io::Result<String> {
-    let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(API_TIMEOUT))?;
-    stream.set_write_timeout(Some(API_TIMEOUT))?;
-    stream.write_all(b"GET /info HTTP/1.0\r\nHost: docker\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.take(MAX_ANSWER).read_to_string(&mut answer)?;
-    Ok(answer)
+/// Docker keeps a runtime, and a default runtime, that are gone from its
+/// configuration until it is restarted: at a reload it ignores absent keys.
+pub fn held(host: &HostRoot, engine: Engine) -> Held {
+    if engine.facts().liveness != Liveness::DockerApi {
+        return Held::Nothing;
+    }
+    match Runtimes::of_daemon(host) {
+        Some(runtimes) if runtimes.is_default() => Held::DefaultRuntime,
+        Some(runtimes) if runtimes.is_listed() => Held::Runtime,
+        _ => Held::Nothing,
+    }
 }
 
-/// Makes a running engine take up its configuration, by systemd where the host
-/// has it, else by signal. Says what was done.
+/// Waits until an engine that was just reloaded is as wanted.
+///
+/// # Errors
+/// It is not within 20 seconds.
+pub fn wait(engine: Engine, as_wanted: impl Fn() -> bool) -> Result<(), Error> {
+    let start = Instant::now();
+    while !as_wanted() {
+        if start.elapsed() > RELOAD_TIMEOUT {
+            return Err(Error::NotReloaded {
+                engine,
+                seconds: RELOAD_TIMEOUT.as_secs(),
+            });
+        }
+        sleep(POLL);
+    }
+    Ok(())
+}
+
+/// Makes a running engine read its configuration, by systemd where the host
+/// has it, else by signal. Returns what was done.
 ///
 /// This process's root must be the host's (chroot(2) first if it is not), for
 /// systemctl is the host's own program.
@@ -93,7 +126,7 @@ fn ask(socket: &Path) -> std::io::Result<String> {
 /// systemctl failed, or there is neither systemd nor a way by signal.
 pub fn reload(engine: Engine) -> Result<String, Error> {
     let systemd = Path::new("/run/systemd/system").is_dir();
-    match engine.reload() {
+    match engine.facts().reload {
         Reload::NotNeeded => Ok(format!("{engine} reads its configuration at each start")),
         Reload::Restart(units) if systemd => systemctl("try-restart", units),
         Reload::Hangup { unit, .. } if systemd => systemctl("reload", &[unit]),
@@ -101,7 +134,7 @@ pub fn reload(engine: Engine) -> Result<String, Error> {
         Reload::Restart(_) => Err(Error::Io {
             action: "restart the engine by",
             path: "/run/systemd/system".into(),
-            source: std::io::ErrorKind::NotFound.into(),
+            cause: std::io::ErrorKind::NotFound.into(),
         }),
     }
 }

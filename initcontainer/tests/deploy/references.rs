@@ -60,7 +60,7 @@ pub(crate) fn check_engine(objects: &Objects) {
         .unwrap();
     let engine: Engine = name.parse().unwrap();
     let empty = tempfile::tempdir().unwrap();
-    let host = HostRoot::new(empty.path());
+    let host = HostRoot::open(empty.path()).unwrap();
     let options = Options {
         hook: HOOK.into(),
         runtime: RUNTIME.into(),

@@ -8,8 +8,8 @@ use std::process::Command;
 use crate::manifest::{Objects, repository};
 use crate::references;
 
-/// Whether there is a kubectl that knows kustomize's components; says so if
-/// not. Those that do (1.24 and later) tell kustomize's version.
+/// Whether there is a kubectl that knows kustomize's components; without one
+/// the test is skipped. Those that do (1.24 and later) tell kustomize's version.
 fn has_kubectl() -> bool {
     let output = Command::new("kubectl")
         .args(["version", "--client"])

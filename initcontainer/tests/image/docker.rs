@@ -18,7 +18,7 @@ pub(crate) struct Docker {
 }
 
 impl Docker {
-    /// Starts a daemon; `None`, with a word on the reason, where it can't be.
+    /// Starts a daemon; `None`, and the test is skipped, where it cannot.
     pub(crate) fn start() -> Option<Self> {
         if !nix::unistd::geteuid().is_root() {
             skip::report("the image", "dockerd needs root");

@@ -71,7 +71,7 @@ fn the_image_installs_on_a_host() {
         "boathook:test",
     ];
     let init = |arguments: &[&str]| docker.run(&[&run[..], arguments].concat());
-    let said = init(&["install", "--host-root=/host"]);
+    let said = init(&["install", "--host-root=/host", "--engine=containerd"]);
     assert!(said.contains("+++ /etc/containerd/config.toml"), "{said}");
     let installed = Command::new(host.join("opt/boathook/current/bin/boathook"))
         .arg("--version")

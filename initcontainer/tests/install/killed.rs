@@ -6,12 +6,15 @@
 //! gets back to the beginning.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use initcontainer::payload::ClassFiles;
 use initcontainer::step::{self, Step};
 use initcontainer::uninstall;
+use nix::sys::stat::{Mode, umask};
 use nix::sys::signal::{Signal, kill, raise};
 use nix::unistd::Pid;
 use runtime_config::{Engine, HostRoot};
@@ -41,8 +44,13 @@ fn child() {
     let [release, root, version, engine, last] = orders[..] else {
         panic!("{orders:?}");
     };
-    let (host, last) = (HostRoot::new(root), last.parse::<usize>().unwrap());
+    let (host, last) = (
+        HostRoot::open(root).unwrap(),
+        last.parse::<usize>().unwrap(),
+    );
     let steps = steps(&host, release, version, engine.parse().unwrap());
+    // The modes must not depend on it.
+    umask(Mode::empty());
     let mut done = 0;
     step::run(&host, &steps, |_| {
         done += 1;
@@ -58,9 +66,11 @@ fn steps(host: &HostRoot, release: &str, version: &str, engine: Engine) -> Vec<S
     if version == "none" {
         return uninstall::plan(host, &[], false).unwrap().steps;
     }
-    let payload = initcontainer::payload::Payload::read(version, release.as_ref(), None).unwrap();
+    let payload =
+        initcontainer::payload::Payload::read(version, release.as_ref(), ClassFiles::OfSource)
+            .unwrap();
     let options = crate::site::options();
-    initcontainer::install::plan(host, &payload, &[engine], &options)
+    initcontainer::install::plan(host, &payload, &[engine], &options, false)
         .unwrap()
         .steps
 }
@@ -87,6 +97,11 @@ fn killed_at(site: &Site, version: &str, engine: Engine, last: usize) -> bool {
 /// The host works: what refers to the hook finds a complete version.
 fn assert_whole(site: &Site, engine: Engine) {
     let files = tree::snapshot(site.root());
+    for path in files.keys() {
+        let meta = site.root().join(path).symlink_metadata().unwrap();
+        let is_shared = meta.mode() & 0o022 != 0 && !meta.is_symlink();
+        assert!(!is_shared, "{} is {:o}", path.display(), meta.mode());
+    }
     let refers = |name: &str| {
         let text = fs::read_to_string(site.root().join(name)).unwrap_or_default();
         text.contains("/opt/boathook/current/")

@@ -7,6 +7,8 @@
 
 mod bad_input;
 mod killed;
+mod payload;
+mod planted;
 mod program;
 mod round_trip;
 mod site;

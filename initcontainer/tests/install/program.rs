@@ -2,9 +2,13 @@
 
 use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::Command;
+
+use runtime_config::Engine;
 
 use crate::site::{Site, fixture, said, with_mounts};
 use crate::tree;
@@ -42,7 +46,7 @@ fn status_tells_what_is_there_and_what_is_missing() {
     let text = said(&site.run(&["status"]));
     let expected = "boathook 0.1.0 is installed\n\n\
         ENGINE      CONFIGURED  LOADED       FOUND BY\n\
-        containerd  yes         not running  /etc/containerd\n";
+        containerd  yes         not running  /usr/bin/containerd\n";
     assert_eq!(text, expected);
 
     fs::write(
@@ -61,7 +65,8 @@ fn status_tells_what_is_there_and_what_is_missing() {
 #[test]
 fn an_engine_that_starts_no_pods_is_passed_over() {
     let site = Site::new(&fixture("containerd/refused-cri-disabled"));
-    fs::create_dir_all(site.root().join("etc/docker")).unwrap();
+    site.add_program("containerd");
+    site.add_program("dockerd");
     let text = said(&site.run(&["install"]));
     assert!(text.starts_with("containerd: left out: "), "{text}");
     assert!(site.root().join("etc/docker/daemon.json").exists());
@@ -75,9 +80,12 @@ fn installing_and_removing_tell_what_must_be_restarted() {
     let _daemon = UnixListener::bind(socket).unwrap();
     // Coarse clocks tick every few milliseconds.
     std::thread::sleep(std::time::Duration::from_millis(20));
-    let advice = "containerd: to take it up: systemctl try-restart containerd.service\n";
-    assert!(said(&site.run(&["install"])).ends_with(advice));
-    assert!(said(&site.run(&["uninstall"])).ends_with(advice));
+    let advice = "systemctl try-restart containerd.service\n";
+    let text = said(&site.run(&["install"]));
+    let next = format!("next:\n  {advice}  /opt/boathook/current/bin/boathook list\n");
+    assert!(text.ends_with(&next), "{text}");
+    let text = said(&site.run(&["uninstall"]));
+    assert!(text.ends_with(&format!("next: {advice}")), "{text}");
     assert!(said(&site.run(&["uninstall"])).ends_with("nothing to do\n"));
 }
 
@@ -94,11 +102,13 @@ fn restart_sends_docker_a_hangup_where_there_is_no_systemd() {
     fs::write(site.root().join("run/docker.pid"), daemon.id().to_string()).unwrap();
     let api = UnixListener::bind(site.root().join("run/docker.sock")).unwrap();
     let api = std::thread::spawn(move || {
-        let (mut stream, _) = api.accept().unwrap();
-        let _ = stream.read(&mut [0; 256]).unwrap();
-        stream
-            .write_all(b"HTTP/1.0 200 OK\r\n\r\n{\"Runtimes\": {}}")
-            .unwrap();
+        // The first answers: it takes its time to reload.
+        for runtimes in ["{}", "{}", "{}", "{\"boathook\": {}}"] {
+            let (mut stream, _) = api.accept().unwrap();
+            let _ = stream.read(&mut [0; 256]).unwrap();
+            let answer = format!("HTTP/1.0 200 OK\r\n\r\n{{\"Runtimes\": {runtimes}}}");
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
     });
     let (program, root) = (env!("CARGO_BIN_EXE_boathook-init"), site.root().display());
     let output = with_mounts(&format!(
@@ -113,9 +123,67 @@ fn restart_sends_docker_a_hangup_where_there_is_no_systemd() {
     };
     let text = said(&output);
     assert!(
-        text.ends_with(&format!("docker: SIGHUP to process {}\n", daemon.id())),
+        text.contains(&format!("docker: SIGHUP to process {}\n", daemon.id())),
         "{text}"
     );
     assert_eq!(daemon.wait().unwrap().signal(), Some(1));
     api.join().unwrap();
+}
+
+#[test]
+fn an_output_that_nobody_reads_stops_nothing() {
+    let site = Site::with_containerd();
+    let closed = || {
+        let (read, write) = std::io::pipe().unwrap();
+        drop(read);
+        write
+    };
+    let run = |arguments: &[&str]| {
+        let mut command = site.command(arguments);
+        command.stdout(closed()).stderr(closed());
+        command.status().unwrap().code()
+    };
+    let before = tree::snapshot(site.root());
+    assert_eq!(run(&["install", "--dry-run"]), Some(0));
+    assert_eq!(tree::snapshot(site.root()), before);
+    assert_eq!(run(&["status"]), Some(1));
+    assert_eq!(run(&["install"]), Some(0));
+    assert_eq!(run(&["status"]), Some(0));
+    assert_eq!(run(&["status", "--json"]), Some(0));
+    assert_eq!(run(&["uninstall", "--dry-run"]), Some(0));
+    assert_eq!(run(&["uninstall"]), Some(0));
+    assert_eq!(tree::snapshot(site.root()), before);
+}
+
+#[test]
+fn the_programs_are_linked_into_the_path() {
+    let site = Site::with_containerd();
+    let bin = site.root().join("usr/local/bin");
+    fs::create_dir_all(&bin).unwrap();
+    fs::write(bin.join("boathook-runtime"), "theirs").unwrap();
+    let before = tree::snapshot(site.root());
+    let text = said(&site.run(&["install"]));
+    assert!(
+        text.contains("/usr/local/bin/boathook-runtime exists and is kept\n"),
+        "{text}"
+    );
+    assert!(text.ends_with("next:\n  boathook list\n"), "{text}");
+    let target = fs::read_link(bin.join("boathook")).unwrap();
+    assert_eq!(target, Path::new("/opt/boathook/current/bin/boathook"));
+    let text = said(&site.run(&["install"]));
+    assert!(text.contains("nothing to do"), "{text}");
+    said(&site.run(&["uninstall"]));
+    assert_eq!(tree::snapshot(site.root()), before);
+}
+
+#[test]
+fn a_link_that_is_not_ours_any_more_stays() {
+    let site = Site::with_containerd();
+    let link = site.root().join("usr/local/bin/boathook");
+    fs::create_dir_all(link.parent().unwrap()).unwrap();
+    site.install("0.1.0", &[Engine::Containerd]);
+    fs::remove_file(&link).unwrap();
+    symlink("/opt/other", &link).unwrap();
+    site.uninstall();
+    assert_eq!(fs::read_link(link).unwrap(), Path::new("/opt/other"));
 }

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use initcontainer::install::{self, Installation};
 use initcontainer::layout::{HOOK, RUNTIME};
-use initcontainer::payload::Payload;
+use initcontainer::payload::{ClassFiles, Payload};
 use initcontainer::step;
 use initcontainer::{Error, uninstall};
 use runtime_config::{Engine, HostRoot, Options};
@@ -27,7 +27,7 @@ impl Site {
         fs::create_dir(&root).unwrap();
         tree::copy(before, &root);
         let site = Self {
-            host: HostRoot::new(&root),
+            host: HostRoot::open(&root).unwrap(),
             dir,
         };
         site.set_programs(b"one");
@@ -36,7 +36,16 @@ impl Site {
 
     /// A host with containerd 1.7.
     pub(crate) fn with_containerd() -> Self {
-        Self::new(&fixture("containerd/1.7-kubeadm"))
+        let site = Self::new(&fixture("containerd/1.7-kubeadm"));
+        site.add_program("containerd");
+        site
+    }
+
+    /// Puts a program of this name on the host, by which an engine is found.
+    pub(crate) fn add_program(&self, name: &str) {
+        let dir = self.root().join("usr/bin");
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join(name), "").unwrap();
     }
 
     pub(crate) fn root(&self) -> &Path {
@@ -60,11 +69,17 @@ impl Site {
     }
 
     pub(crate) fn payload(&self, version: &str) -> Payload {
-        Payload::read(version, &self.release(), None).unwrap()
+        Payload::read(version, &self.release(), ClassFiles::OfSource).unwrap()
     }
 
     pub(crate) fn plan(&self, version: &str, engines: &[Engine]) -> Result<Installation, Error> {
-        install::plan(&self.host, &self.payload(version), engines, &options())
+        install::plan(
+            &self.host,
+            &self.payload(version),
+            engines,
+            &options(),
+            false,
+        )
     }
 
     pub(crate) fn install(&self, version: &str, engines: &[Engine]) {
@@ -82,9 +97,14 @@ impl Site {
         self.command(arguments).output().unwrap()
     }
 
-    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn without_source(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_boathook-init"));
         command.arg("--host-root").arg(self.root()).args(arguments);
+        command
+    }
+
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.without_source(arguments);
         if arguments[0] == "install" {
             command.arg("--source").arg(self.release());
         }

@@ -22,7 +22,7 @@ fn host_with(path: &str, text: &str) -> (tempfile::TempDir, HostRoot) {
     let file = dir.path().join(path);
     fs::create_dir_all(file.parent().unwrap()).unwrap();
     fs::write(file, text).unwrap();
-    let host = HostRoot::new(dir.path());
+    let host = HostRoot::open(dir.path()).unwrap();
     (dir, host)
 }
 
@@ -87,7 +87,7 @@ fn nothing_of_a_killed_run_gets_in_the_way() {
     let (dir, host) = host_with("etc/crio/crio.conf", "");
     let plan = plan(Engine::Crio, &host);
     let drop_in = plan.changes.last().unwrap().path();
-    let left = runtime_config::scratch(&host.locate(drop_in).unwrap());
+    let left = runtime_config::scratch(&dir.path().join(drop_in.strip_prefix("/").unwrap()));
     // CRI-O reads every file in crio.conf.d: half a file must never lie there.
     assert_eq!(left.parent(), Some(dir.path().join("etc/crio").as_path()));
     fs::write(&left, "half a fi").unwrap();
@@ -128,12 +128,13 @@ fn a_plan_prints_as_a_diff() {
 #[test]
 fn engines_are_found_by_what_lies_on_the_host() {
     let cases = [
-        ("etc/crio/crio.conf", Engine::Crio),
-        ("etc/containerd/config.toml", Engine::Containerd),
-        ("var/lib/rancher/k3s/agent/x", Engine::K3s),
-        ("var/lib/rancher/rke2/agent/x", Engine::Rke2),
-        ("etc/k0s/containerd.toml", Engine::K0s),
-        ("var/snap/microk8s/current/x", Engine::Microk8s),
+        ("usr/bin/crio", Engine::Crio),
+        ("run/crio/crio.sock", Engine::Crio),
+        ("usr/local/bin/containerd", Engine::Containerd),
+        ("var/lib/rancher/k3s/data/current/bin/k3s", Engine::K3s),
+        ("usr/local/bin/rke2", Engine::Rke2),
+        ("usr/local/bin/k0s", Engine::K0s),
+        ("snap/bin/microk8s", Engine::Microk8s),
         ("usr/bin/dockerd", Engine::Docker),
         ("usr/bin/podman", Engine::Podman),
     ];
@@ -145,6 +146,24 @@ fn engines_are_found_by_what_lies_on_the_host() {
             .collect();
         assert_eq!(found, [engine]);
     }
+    for leftover in [
+        "etc/crio/crio.conf",
+        "etc/containerd/config.toml",
+        "etc/docker/daemon.json",
+        "var/lib/rancher/k3s/agent/x",
+    ] {
+        let (_dir, host) = host_with(leftover, "");
+        assert!(
+            Engine::ALL.iter().all(|e| e.detect(&host).is_none()),
+            "{leftover}"
+        );
+    }
+    assert_eq!("cri-o".parse::<Engine>().unwrap(), Engine::Crio);
+    let error = "runc".parse::<Engine>().unwrap_err().to_string();
+    assert!(
+        error.starts_with("runc is a runtime, not an engine"),
+        "{error}"
+    );
     let error = "dokcer".parse::<Engine>().unwrap_err().to_string();
     assert!(
         error.contains("\"dokcer\"") && error.contains("docker, podman"),
@@ -180,9 +199,14 @@ fn docker_is_asked_for_its_runtimes() {
     let record = plan(Engine::Docker, &host).record.unwrap();
     fs::create_dir(dir.path().join("run")).unwrap();
     let listener = UnixListener::bind(dir.path().join("run/docker.sock")).unwrap();
+    // Without our runtime, with another program, with it but as the default,
+    // and as the configuration has it.
+    let path = "{\"path\": \"/opt/boathook/current/bin/boathook-runtime\"}";
     let answers = [
-        "{\"Runtimes\": {\"runc\": {}}}",
-        "{\"Runtimes\": {\"boathook\": {}}}",
+        "{\"Runtimes\": {\"runc\": {}}}".to_owned(),
+        "{\"Runtimes\": {\"boathook\": {\"path\": \"/bin/runc\"}}}".to_owned(),
+        format!("{{\"Runtimes\": {{\"boathook\": {path}}}, \"DefaultRuntime\": \"boathook\"}}"),
+        format!("{{\"Runtimes\": {{\"boathook\": {path}}}, \"DefaultRuntime\": \"runc\"}}"),
     ];
     let daemon = std::thread::spawn(move || {
         for answer in answers {
@@ -193,7 +217,9 @@ fn docker_is_asked_for_its_runtimes() {
             write!(stream, "HTTP/1.0 200 OK\r\n\r\n{answer}").unwrap();
         }
     });
-    assert_eq!(loaded(&host, Engine::Docker, &record), Loaded::No);
+    for _ in 0..3 {
+        assert_eq!(loaded(&host, Engine::Docker, &record), Loaded::No);
+    }
     assert_eq!(loaded(&host, Engine::Docker, &record), Loaded::Yes);
     daemon.join().unwrap();
     assert_eq!(loaded(&host, Engine::Docker, &record), Loaded::NotRunning);

@@ -56,7 +56,7 @@ impl Case {
     fn host(&self) -> (tempfile::TempDir, HostRoot) {
         let dir = tempfile::tempdir().unwrap();
         tree::copy(&self.dir.join("before"), dir.path());
-        let host = HostRoot::new(dir.path());
+        let host = HostRoot::open(dir.path()).unwrap();
         (dir, host)
     }
 

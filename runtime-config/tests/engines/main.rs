@@ -1,4 +1,4 @@
-//! Every engine's configuration, taught and untaught on trees in a temporary
+//! Every engine's configuration, written and reverted on trees in a temporary
 //! directory. No engine and no root is needed.
 
 // Helper functions of tests are no `#[test]`s, so clippy.toml's leave for

@@ -53,7 +53,7 @@ impl Machine {
         fs::write(&file, text).with_context(|| format!("cannot write {path}"))
     }
 
-    /// Teaches an engine, as `boathook-init install` does.
+    /// Configures an engine, as `boathook-init install` does.
     pub(super) fn install(&self, engine: config::Engine, base_spec: Option<String>) -> Result<()> {
         let options = Options {
             hook: binaries::program("boathook")?,
@@ -61,7 +61,7 @@ impl Machine {
             set_default: false,
             base_spec,
         };
-        let host = HostRoot::new(self.private.root());
+        let host = HostRoot::open(self.private.root())?;
         let plan = engine.plan_install(&engine.read(&host, None)?, None, &options)?;
         config::apply(&host, &plan.changes)?;
         Ok(())

@@ -97,7 +97,7 @@ fn fates(
     (0..).zip(TABLE.events).map(fate).collect()
 }
 
-/// Teaches the engine, as `boathook-init install` does, and writes the hook's
+/// Configures the engine, as `boathook-init install` does, and writes the hook's
 /// configuration.
 fn configure(
     host: &SystemdHost,
@@ -121,7 +121,7 @@ fn configure(
             Giver::Wrapper => None,
         },
     };
-    let (engine, files) = (Engine::Containerd, HostRoot::new(host.configuration()));
+    let (engine, files) = (Engine::Containerd, HostRoot::open(host.configuration())?);
     let plan = engine.plan_install(&engine.read(&files, None)?, None, &options)?;
     runtime_config::apply(&files, &plan.changes)?;
     Ok(())

@@ -1,0 +1,145 @@
+//! What is installed, and from where.
+
+use std::fs;
+use std::path::Path;
+
+use runtime_config::Engine;
+
+use crate::site::{Site, complaint, said};
+use crate::tree;
+
+fn classes(site: &Site) -> Vec<String> {
+    let dir = Path::new("/opt/boathook/current/classes.d");
+    let names = site.host.list(dir).unwrap();
+    names
+        .iter()
+        .map(|n| n.to_string_lossy().into_owned())
+        .collect()
+}
+
+#[test]
+fn a_build_directory_and_relative_paths_are_sources() {
+    let site = Site::with_containerd();
+    let flat = site.release().join("flat");
+    fs::create_dir(&flat).unwrap();
+    for name in initcontainer::payload::PROGRAMS {
+        fs::copy(site.release().join("bin").join(name), flat.join(name)).unwrap();
+    }
+    let output = site
+        .without_source(&["install", "--source", "flat", "--classes", "classes.d"])
+        .current_dir(site.release())
+        .output()
+        .unwrap();
+    said(&output);
+    assert_eq!(classes(&site), ["dummy-npu.toml"]);
+    assert!(
+        site.root()
+            .join("opt/boathook/current/bin/boathook")
+            .exists()
+    );
+}
+
+#[test]
+fn class_files_that_are_missing_are_an_error_unless_none_are_wanted() {
+    let site = Site::with_containerd();
+    let before = tree::snapshot(site.root());
+    let empty = site.release().join("empty");
+    fs::create_dir(&empty).unwrap();
+    for (dir, why) in [
+        ("/nonexistent", "No such file"),
+        (empty.to_str().unwrap(), "no file in it"),
+    ] {
+        let message = complaint(&site.run(&["install", "--classes", dir]));
+        assert!(
+            message.contains(&format!("no class files in {dir}: {why}"))
+                && message.contains("--no-classes"),
+            "{message}"
+        );
+        assert_eq!(
+            message.matches("os error").count(),
+            usize::from(dir == "/nonexistent")
+        );
+    }
+    assert_eq!(tree::snapshot(site.root()), before);
+    said(&site.run(&["install", "--no-classes"]));
+    assert_eq!(classes(&site), [""; 0]);
+}
+
+#[test]
+fn a_source_without_programs_names_what_would_do() {
+    let site = Site::with_containerd();
+    let output = site
+        .without_source(&["install", "--source", "/etc"])
+        .output()
+        .unwrap();
+    let message = complaint(&output);
+    assert!(
+        message.contains("/etc holds no programs") && message.contains("--source"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_release_with_more_classes_is_not_replaced_unasked() {
+    let site = Site::with_containerd();
+    let class = site.release().join("classes.d/dummy-npu.toml");
+    fs::copy(&class, site.release().join("classes.d/second.toml")).unwrap();
+    site.install("0.1.0", &[Engine::Containerd]);
+    let before = tree::snapshot(site.root());
+    fs::remove_file(site.release().join("classes.d/second.toml")).unwrap();
+    let message = complaint(&site.run(&["install"]));
+    assert!(message.contains("second.toml; use --force"), "{message}");
+    let message = complaint(&site.run(&["install", "--no-classes"]));
+    assert!(
+        message.contains("dummy-npu.toml, second.toml; use --force"),
+        "{message}"
+    );
+    assert_eq!(tree::snapshot(site.root()), before);
+
+    let text = said(&site.run(&["install", "--force"]));
+    assert!(text.contains("removed classes: second.toml\n"), "{text}");
+    assert_eq!(classes(&site), ["dummy-npu.toml"]);
+}
+
+#[test]
+fn what_others_put_into_the_directory_stays() {
+    let site = Site::with_containerd();
+    site.install("0.1.0", &[Engine::Containerd]);
+    let root = site.root().join("opt/boathook");
+    fs::write(root.join("notes.txt"), "theirs").unwrap();
+    fs::create_dir(root.join("backup")).unwrap();
+    site.install("0.2.0", &[Engine::Containerd]);
+    site.install("0.3.0", &[Engine::Containerd]);
+    let names = site.host.list(Path::new("/opt/boathook")).unwrap();
+    assert_eq!(
+        names,
+        ["0.2.0", "0.3.0", "backup", "current", "notes.txt", "state"]
+    );
+    let text = said(&site.run(&["uninstall"]));
+    assert!(
+        text.contains("kept /opt/boathook: it holds backup, notes.txt\n"),
+        "{text}"
+    );
+    let names = site.host.list(Path::new("/opt/boathook")).unwrap();
+    assert_eq!(names, ["backup", "notes.txt"]);
+}
+
+#[test]
+fn a_user_without_the_rights_gets_one_message() {
+    use std::os::unix::process::CommandExt;
+    if !nix::unistd::geteuid().is_root() {
+        skip::report("payload::a_user_without_the_rights", "needs root");
+        return;
+    }
+    for command in ["install", "uninstall"] {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_boathook-init"))
+            .arg(command)
+            .uid(1000)
+            .gid(1000)
+            .output();
+        // The build directory may be closed to other users.
+        if let Ok(output) = output {
+            assert_eq!(complaint(&output), "boathook-init: must be run as root\n");
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Other users of the host cannot put anything of theirs where root runs
+//! programs and reads class files, at any moment of an installation.
+
+use std::collections::BTreeSet;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use runtime_config::Engine;
+
+use crate::site::{Site, complaint};
+use crate::tree;
+
+/// Any user but root.
+const USER: u32 = 1000;
+/// How often an installation is raced against.
+const ROUNDS: usize = 60;
+/// Tells a child process which host to attack.
+const ATTACKED: &str = "INSTALL_TEST_ATTACKED";
+
+/// Every directory that is made, under each of its names.
+const DIRS: [&str; 11] = [
+    "opt/.boathook-new-boathook",
+    "opt/.boathook-new-boathook/state",
+    "opt/boathook",
+    "opt/boathook/state",
+    "opt/boathook/.boathook-new-0.1.0",
+    "opt/boathook/.boathook-new-0.1.0/bin",
+    "opt/boathook/.boathook-new-0.1.0/classes.d",
+    "opt/boathook/0.1.0/classes.d",
+    "etc/boathook",
+    "etc/boathook/classes.d",
+    "etc/crio/hooks.d",
+];
+
+/// Not a test of its own: the attacker, see
+/// [`another_user_plants_nothing_while_it_runs`].
+#[test]
+fn attacker() {
+    let Ok(root) = std::env::var(ATTACKED) else {
+        return;
+    };
+    let paths = DIRS.map(|dir| Path::new(&root).join(dir).join("planted.toml"));
+    loop {
+        for path in &paths {
+            let _ = fs::write(path, "planted");
+        }
+    }
+}
+
+#[test]
+fn another_user_plants_nothing_while_it_runs() {
+    if !nix::unistd::geteuid().is_root() {
+        skip::report("planted::another_user_plants_nothing", "needs root");
+        return;
+    }
+    let site = Site::new(&crate::site::fixture("crio/1.36-package"));
+    fs::create_dir(site.root().join("opt")).unwrap();
+    let above = site.root().parent().unwrap();
+    fs::set_permissions(above, Permissions::from_mode(0o755)).unwrap();
+    let program = above.join("attacker");
+    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    let mut attacker = Command::new(program)
+        .args(["--exact", "planted::attacker"])
+        .env(ATTACKED, site.root())
+        .uid(USER)
+        .gid(USER)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut planted = BTreeSet::new();
+    for _ in 0..ROUNDS {
+        for arguments in ["install --engine crio", "uninstall"] {
+            // The worst umask that an administrator can have.
+            let mut command = Command::new("sh");
+            command.args(["-c", "umask 0; exec \"$@\"", "sh"]);
+            let words: Vec<_> = arguments.split(' ').collect();
+            let run = site.command(&words);
+            command.arg(run.get_program()).args(run.get_args());
+            assert!(command.output().unwrap().status.success());
+            planted.extend(foreign(site.root()));
+        }
+    }
+    assert!(attacker.try_wait().unwrap().is_none(), "the attacker ended");
+    attacker.kill().unwrap();
+    attacker.wait().unwrap();
+    assert!(planted.is_empty(), "{planted:?}");
+}
+
+/// What belongs to the attacker.
+fn foreign(root: &Path) -> Vec<std::path::PathBuf> {
+    let paths = tree::snapshot(root).into_keys();
+    paths
+        .filter(|path| root.join(path).symlink_metadata().unwrap().uid() == USER)
+        .collect()
+}
+
+#[test]
+fn a_directory_that_others_can_write_to_is_refused() {
+    for dir in [
+        "opt",
+        "opt/boathook",
+        "etc/boathook",
+        "etc/boathook/classes.d",
+    ] {
+        let site = Site::with_containerd();
+        fs::create_dir_all(site.root().join(dir)).unwrap();
+        fs::set_permissions(site.root().join(dir), Permissions::from_mode(0o777)).unwrap();
+        let before = tree::snapshot(site.root());
+        let message = complaint(&site.run(&["install"]));
+        let expected = format!("/{dir}: every user can write to it");
+        assert!(message.contains(&expected), "{message}");
+        assert_eq!(tree::snapshot(site.root()), before);
+    }
+}
+
+#[test]
+fn what_others_could_have_changed_is_installed_anew() {
+    let site = Site::with_containerd();
+    site.install("0.1.0", &[Engine::Containerd]);
+    let installed = tree::snapshot(site.root());
+    let version = site.root().join("opt/boathook/0.1.0");
+    let program = version.join("bin/boathook");
+    let repaired = |what: &str| {
+        assert!(
+            !site
+                .plan("0.1.0", &[Engine::Containerd])
+                .unwrap()
+                .steps
+                .is_empty(),
+            "{what}"
+        );
+        site.install("0.1.0", &[Engine::Containerd]);
+        assert_eq!(tree::snapshot(site.root()), installed, "{what}");
+    };
+    fs::set_permissions(&program, Permissions::from_mode(0o777)).unwrap();
+    repaired("a program that everyone can write to");
+    fs::set_permissions(version.join("classes.d"), Permissions::from_mode(0o777)).unwrap();
+    repaired("a directory that everyone can write to");
+
+    let elsewhere = site.root().join("elsewhere");
+    fs::rename(&program, &elsewhere).unwrap();
+    std::os::unix::fs::symlink("/elsewhere", &program).unwrap();
+    fs::copy(site.release().join("bin/boathook"), &elsewhere).unwrap();
+    site.install("0.1.0", &[Engine::Containerd]);
+    fs::remove_file(elsewhere).unwrap();
+    assert_eq!(
+        tree::snapshot(site.root()),
+        installed,
+        "a link in place of a program"
+    );
+
+    fs::write(version.join("classes.d/more.toml"), "").unwrap();
+    let message = site.plan("0.1.0", &[]).unwrap_err().to_string();
+    assert!(
+        message.contains("lacks") && message.contains("more.toml"),
+        "{message}"
+    );
+}

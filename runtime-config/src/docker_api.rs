@@ -1,0 +1,80 @@
+//! What a running dockerd says of its runtimes (Docker Engine API, `GET /info`).
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::host::HostRoot;
+use crate::options::HANDLER;
+use crate::processes::processes;
+
+/// How long dockerd may take to answer.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// The most that is read of its answer.
+const MAX_ANSWER: u64 = 1 << 20;
+/// dockerd's own default.
+const SOCKET: &str = "/run/docker.sock";
+
+/// What dockerd runs containers with, as far as it matters here. It is also
+/// the form of the two keys in daemon.json.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct Runtimes {
+    #[serde(default)]
+    runtimes: serde_json::Map<String, serde_json::Value>,
+    #[serde(default)]
+    default_runtime: String,
+}
+
+impl Runtimes {
+    /// The running daemon's; `None`: none answers.
+    pub(crate) fn of_daemon(host: &HostRoot) -> Option<Self> {
+        let answer = ask(host, Path::new(SOCKET)).or_else(|| {
+            let socket = other_socket(host)?;
+            ask(host, Path::new(&socket))
+        })?;
+        let (_, body) = answer.split_once("\r\n\r\n")?;
+        Some(serde_json::from_str(body).unwrap_or_default())
+    }
+
+    /// The program of our runtime.
+    pub(crate) fn path(&self) -> Option<&str> {
+        self.runtimes.get(HANDLER)?.get("path")?.as_str()
+    }
+
+    pub(crate) fn is_listed(&self) -> bool {
+        self.runtimes.contains_key(HANDLER)
+    }
+
+    pub(crate) fn is_default(&self) -> bool {
+        self.default_runtime == HANDLER
+    }
+}
+
+/// The socket of a dockerd of root's that was started with `--host`.
+fn other_socket(host: &HostRoot) -> Option<String> {
+    let running = processes(host);
+    let mut daemons = running.iter().filter(|p| p.name == "dockerd" && p.uid == 0);
+    daemons.find_map(|daemon| {
+        let at = daemon.option(&["-H", "--host"])?;
+        at.strip_prefix("unix://").map(str::to_owned)
+    })
+}
+
+/// HTTP 1.0, so that the answer is not chunked.
+fn ask(host: &HostRoot, socket: &Path) -> Option<String> {
+    let place = host.place(socket).ok()?;
+    let ask = || -> std::io::Result<String> {
+        let mut stream = UnixStream::connect(place.through_handle())?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
+        stream.write_all(b"GET /info HTTP/1.0\r\nHost: docker\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.take(MAX_ANSWER).read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    ask().ok()
+}

@@ -1,0 +1,204 @@
+//! A host's file system under any root: `/`, or `/host` in a container.
+
+mod place;
+#[cfg(test)]
+mod tests;
+mod trust;
+mod walk;
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use nix::dir;
+use nix::fcntl::OFlag;
+use nix::sys::stat::{FileStat, Mode, SFlag};
+
+use crate::error::Error;
+
+pub use place::Place;
+use walk::{Dir, LastLink, Parents, Walk};
+
+/// Engine configurations are a few kilobytes; nothing larger is read.
+const MAX_FILE: u64 = 4 << 20;
+
+/// The root directory that stands for the host's `/`.
+///
+/// Paths given to it are the host's absolute paths. They are resolved one name
+/// at a time by directory handles that never leave the root, so that an
+/// absolute link on the host leads to the host's file also when the host is
+/// mounted at `/host`. What is written is written through the handle at which
+/// the resolution ended: no path is resolved a second time.
+#[derive(Debug, Clone)]
+pub struct HostRoot {
+    path: PathBuf,
+    root: Dir,
+}
+
+impl HostRoot {
+    /// A host whose `/` is at `root`.
+    ///
+    /// # Errors
+    /// The directory cannot be opened.
+    pub fn open(root: impl Into<PathBuf>) -> Result<Self, Error> {
+        let path = root.into();
+        let root = Dir::open(&path).map_err(|e| Error::io("open", &path)(e.into()))?;
+        Ok(Self { path, root })
+    }
+
+    /// The directory that stands for the host's `/`.
+    pub fn as_path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the host's `path` is to be written, all symbolic links followed.
+    /// The file itself need not exist.
+    ///
+    /// # Errors
+    /// A loop of links, a missing directory, or one that others than root can
+    /// write to.
+    pub fn place(&self, path: &Path) -> Result<Place, Error> {
+        self.writable(path, LastLink::Follow)
+    }
+
+    /// As [`HostRoot::place`], but a link at `path` is taken as the link that
+    /// it is.
+    ///
+    /// # Errors
+    /// As [`HostRoot::place`].
+    pub fn entry(&self, path: &Path) -> Result<Place, Error> {
+        self.writable(path, LastLink::Keep)
+    }
+
+    fn writable(&self, path: &Path, last: LastLink) -> Result<Place, Error> {
+        let walk = self.walk(path, last, Parents::Trusted)?;
+        if walk.missing.is_empty() {
+            return Ok(walk.place);
+        }
+        Err(Error::io("open", &walk.place.shown())(
+            io::ErrorKind::NotFound.into(),
+        ))
+    }
+
+    fn walk(&self, path: &Path, last: LastLink, parents: Parents) -> Result<Walk, Error> {
+        walk::resolve(&self.root, path, last, parents)
+    }
+
+    /// Checks that nobody but root can change what lies at `path`: each
+    /// directory on the way, as far as it exists, and the last one belong to
+    /// root and can be written by no other user or group.
+    ///
+    /// # Errors
+    /// One can, or cannot be searched.
+    pub fn check_private(&self, path: &Path) -> Result<(), Error> {
+        self.walk(path, LastLink::Follow, Parents::Private)
+            .map(drop)
+    }
+
+    /// What the file system knows of the file at `path`; `None` when there is
+    /// none. Links are followed.
+    pub fn stat(&self, path: &Path) -> Option<FileStat> {
+        let walk = self.walk(path, LastLink::Follow, Parents::Any).ok()?;
+        walk.found()?.stat().ok().flatten()
+    }
+
+    /// Whether something is at `path`; a link that leads nowhere is nothing.
+    pub fn exists(&self, path: &Path) -> bool {
+        self.stat(path).is_some()
+    }
+
+    /// Whether a directory is at `path`.
+    pub fn is_dir(&self, path: &Path) -> bool {
+        self.stat(path).is_some_and(|stat| is_dir(&stat))
+    }
+
+    /// The text of the link at `path`; `None` when there is no link.
+    ///
+    /// # Errors
+    /// A directory on the way cannot be searched.
+    pub fn read_link(&self, path: &Path) -> Result<Option<PathBuf>, Error> {
+        let walk = self.walk(path, LastLink::Keep, Parents::Any)?;
+        walk.found()
+            .map_or(Ok(None), |place| place.read_link().map(Some))
+            .or_else(|e| match e {
+                Error::Io { cause, .. } if cause.kind() == io::ErrorKind::InvalidInput => Ok(None),
+                other => Err(other),
+            })
+    }
+
+    /// The text of a file; `None` when there is none.
+    ///
+    /// # Errors
+    /// The file is no regular file, too large, not UTF-8 or cannot be read.
+    pub fn read(&self, path: &Path) -> Result<Option<String>, Error> {
+        let walk = self.walk(path, LastLink::Follow, Parents::Any)?;
+        walk.found().map_or(Ok(None), Place::read)
+    }
+
+    /// The names in a directory, sorted; none when the directory is absent.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn list(&self, path: &Path) -> Result<Vec<OsString>, Error> {
+        let walk = self.walk(path, LastLink::Follow, Parents::Any)?;
+        match walk.found() {
+            Some(place) if place.stat()?.is_some_and(|stat| is_dir(&stat)) => place.list(),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// The directories above `path` that do not exist yet, outermost first.
+    pub fn missing_dirs(&self, path: &Path) -> Vec<PathBuf> {
+        let mut missing: Vec<PathBuf> = path
+            .ancestors()
+            .skip(1)
+            .take_while(|dir| !self.exists(dir))
+            .map(Path::to_path_buf)
+            .collect();
+        missing.reverse();
+        missing
+    }
+}
+
+fn is_dir(stat: &FileStat) -> bool {
+    kind(stat) == SFlag::S_IFDIR
+}
+
+fn kind(stat: &FileStat) -> SFlag {
+    SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits())
+}
+
+/// Reads an open file, which must be regular.
+fn read_text(file: std::fs::File, shown: &Path) -> Result<String, Error> {
+    let meta = file.metadata().map_err(Error::io("read", shown))?;
+    if !meta.is_file() {
+        return Err(Error::NotAFile { path: shown.into() });
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE + 1)
+        .read_to_end(&mut bytes)
+        .map_err(Error::io("read", shown))?;
+    if bytes.len() as u64 > MAX_FILE {
+        return Err(Error::TooLarge {
+            path: shown.into(),
+            limit: MAX_FILE,
+        });
+    }
+    String::from_utf8(bytes).map_err(|_| Error::NotUtf8 { path: shown.into() })
+}
+
+/// The names in an open directory, sorted.
+fn names(dir: impl std::os::fd::AsFd, name: &OsStr) -> nix::Result<Vec<OsString>> {
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let mut dir = dir::Dir::openat(dir, name, flags, Mode::empty())?;
+    let mut names = Vec::new();
+    for entry in dir.iter() {
+        let name = OsStr::from_bytes(entry?.file_name().to_bytes()).to_owned();
+        if name != "." && name != ".." {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}

@@ -1,0 +1,157 @@
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use super::*;
+
+#[test]
+fn links_stay_inside_the_root() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    fs::create_dir_all(root.join("data/args")).unwrap();
+    fs::write(root.join("data/args/file"), "x").unwrap();
+    symlink("/data", root.join("absolute")).unwrap();
+    symlink("../../../../data", root.join("above")).unwrap();
+    symlink("loop", root.join("loop")).unwrap();
+    let host = HostRoot::open(root).unwrap();
+    for path in [
+        "/absolute/args/file",
+        "/above/args/file",
+        "/data/../data/args/file",
+    ] {
+        assert_eq!(
+            host.read(Path::new(path)).unwrap().as_deref(),
+            Some("x"),
+            "{path}"
+        );
+    }
+    assert_eq!(host.read(Path::new("/absolute/none")).unwrap(), None);
+    assert!(matches!(
+        host.read(Path::new("/loop")),
+        Err(Error::LinkLoop { .. })
+    ));
+    assert!(matches!(
+        host.read(Path::new("/data")),
+        Err(Error::NotAFile { .. })
+    ));
+}
+
+#[test]
+fn only_text_of_a_sane_size_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("binary"), [0xff, 0xfe]).unwrap();
+    fs::write(dir.path().join("big"), vec![b'#'; MAX_FILE as usize + 1]).unwrap();
+    let host = HostRoot::open(dir.path()).unwrap();
+    assert!(matches!(
+        host.read(Path::new("/binary")),
+        Err(Error::NotUtf8 { .. })
+    ));
+    assert!(matches!(
+        host.read(Path::new("/big")),
+        Err(Error::TooLarge { .. })
+    ));
+}
+
+#[test]
+fn missing_directories_come_outermost_first() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("etc")).unwrap();
+    let host = HostRoot::open(dir.path()).unwrap();
+    assert_eq!(
+        host.missing_dirs(Path::new("/etc/a/b/file")),
+        [PathBuf::from("/etc/a"), PathBuf::from("/etc/a/b")]
+    );
+}
+
+#[test]
+fn a_directory_that_others_can_write_to_is_not_written_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let inner = dir.path().join("opt/shared/boathook");
+    fs::create_dir_all(&inner).unwrap();
+    let shared = dir.path().join("opt/shared");
+    let host = HostRoot::open(dir.path()).unwrap();
+    let file = Path::new("/opt/shared/boathook/file");
+    let refusal = || {
+        let error = host
+            .place(file)
+            .map(drop)
+            .and_then(|()| host.check_private(file));
+        error.err().map(|e| e.to_string())
+    };
+    for mode in [0o777, 0o1777, 0o757] {
+        fs::set_permissions(&shared, Permissions::from_mode(mode)).unwrap();
+        let message = refusal().unwrap();
+        assert!(
+            message.contains("opt/shared: every user can write to it"),
+            "{message}"
+        );
+    }
+    fs::set_permissions(&shared, Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(refusal(), None);
+}
+
+#[test]
+fn what_belongs_to_another_user_or_group_is_not_written_to() {
+    if !nix::unistd::geteuid().is_root() {
+        skip::report("host::what_belongs_to_another_user_or_group", "needs root");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let theirs = dir.path().join("opt");
+    fs::create_dir(&theirs).unwrap();
+    fs::create_dir(dir.path().join("data")).unwrap();
+    let host = HostRoot::open(dir.path()).unwrap();
+    let file = Path::new("/opt/file");
+    std::os::unix::fs::chown(&theirs, Some(1000), None).unwrap();
+    let message = host.place(file).unwrap_err().to_string();
+    assert!(
+        message.contains("/opt: it belongs to user 1000"),
+        "{message}"
+    );
+
+    // A group that the administrator chose may write to an engine's files, but
+    // not to programs that root runs.
+    std::os::unix::fs::chown(&theirs, Some(0), Some(1000)).unwrap();
+    fs::set_permissions(&theirs, Permissions::from_mode(0o775)).unwrap();
+    assert!(host.place(file).is_ok());
+    let message = host.check_private(file).unwrap_err().to_string();
+    assert!(
+        message.contains("/opt: group 1000 can write to it"),
+        "{message}"
+    );
+
+    let link = dir.path().join("link");
+    symlink("/data", &link).unwrap();
+    assert!(host.place(Path::new("/link/file")).is_ok());
+    std::os::unix::fs::lchown(&link, Some(1000), None).unwrap();
+    let message = host.place(Path::new("/link/file")).unwrap_err().to_string();
+    assert!(
+        message.contains("/link: the link belongs to user 1000"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_directory_that_is_moved_away_is_written_to_where_it_went() {
+    let dir = tempfile::tempdir().unwrap();
+    let (before, after) = (dir.path().join("before"), dir.path().join("after"));
+    fs::create_dir(&before).unwrap();
+    let outside = tempfile::tempdir().unwrap();
+    let host = HostRoot::open(dir.path()).unwrap();
+    let place = host.place(Path::new("/before/file")).unwrap();
+    fs::rename(&before, &after).unwrap();
+    symlink(outside.path(), &before).unwrap();
+    place.create(0o644, |_| Ok(())).unwrap();
+    assert!(after.join("file").exists());
+    assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_pipe_is_no_file_and_does_not_hold_the_reader_up() {
+    let dir = tempfile::tempdir().unwrap();
+    nix::unistd::mkfifo(&dir.path().join("pipe"), Mode::S_IRWXU).unwrap();
+    let host = HostRoot::open(dir.path()).unwrap();
+    assert!(matches!(
+        host.read(Path::new("/pipe")),
+        Err(Error::NotAFile { .. })
+    ));
+}

@@ -1,0 +1,65 @@
+//! The processes of the host, as its /proc shows them.
+
+use std::path::{Path, PathBuf};
+
+use crate::host::HostRoot;
+
+/// More processes than any host has.
+const MAX_PROCESSES: usize = 1 << 22;
+
+/// One process.
+#[derive(Debug, Clone)]
+pub struct Process {
+    /// Its process id.
+    pub pid: u32,
+    /// Its user.
+    pub uid: u32,
+    /// The program's name, of which the kernel keeps 15 bytes.
+    pub name: String,
+    /// The command line.
+    pub arguments: Vec<String>,
+}
+
+impl Process {
+    /// The value of an option, given as `--name VALUE` or `--name=VALUE`.
+    pub fn option(&self, names: &[&str]) -> Option<&str> {
+        let mut arguments = self.arguments.iter().skip(1);
+        while let Some(argument) = arguments.next() {
+            for name in names {
+                match argument.strip_prefix(name) {
+                    Some("") => return arguments.next().map(String::as_str),
+                    Some(rest) if rest.starts_with('=') => return Some(&rest[1..]),
+                    _ => {}
+                }
+            }
+        }
+        None
+    }
+
+    /// The process's directory under /proc, as the host names it.
+    pub fn dir(&self) -> PathBuf {
+        Path::new("/proc").join(self.pid.to_string())
+    }
+}
+
+/// Every process that can be seen; none where the host's /proc is not there.
+pub fn processes(host: &HostRoot) -> Vec<Process> {
+    let names = host.list(Path::new("/proc")).unwrap_or_default();
+    let pids = names.iter().filter_map(|name| name.to_str()?.parse().ok());
+    pids.take(MAX_PROCESSES)
+        .filter_map(|pid| process(host, pid))
+        .collect()
+}
+
+/// `None`: it has ended meanwhile.
+fn process(host: &HostRoot, pid: u32) -> Option<Process> {
+    let dir = Path::new("/proc").join(pid.to_string());
+    let name = host.read(&dir.join("comm")).ok()??;
+    let line = host.read(&dir.join("cmdline")).ok()??;
+    Some(Process {
+        pid,
+        uid: host.stat(&dir)?.st_uid,
+        name: name.trim_end().to_owned(),
+        arguments: line.split_terminator('\0').map(str::to_owned).collect(),
+    })
+}
