@@ -14,8 +14,8 @@ use std::time::Duration;
 use initcontainer::payload::ClassFiles;
 use initcontainer::step::{self, Step};
 use initcontainer::uninstall;
-use nix::sys::stat::{Mode, umask};
 use nix::sys::signal::{Signal, kill, raise};
+use nix::sys::stat::{Mode, umask};
 use nix::unistd::Pid;
 use runtime_config::{Engine, HostRoot};
 
