@@ -77,8 +77,8 @@ pub enum Error {
     },
     /// Containers still need the wrapper runtime.
     #[error(
-        "containers still run by boathook-runtime, and could not be stopped without it: {ids}; \
-         stop them first, or use --force"
+        "these containers were started by boathook-runtime and cannot be stopped without it: \
+         {ids}; stop them first, or use --force"
     )]
     InUse {
         /// The containers' ids.

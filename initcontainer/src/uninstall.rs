@@ -36,6 +36,7 @@ pub struct Removal {
 pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal, Error> {
     let ids = in_use::wrapped(host)?;
     if !force && !ids.is_empty() {
+        let ids: Vec<String> = ids.into_iter().collect();
         return Err(Error::InUse {
             ids: ids.join(", "),
         });

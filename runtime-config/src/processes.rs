@@ -36,9 +36,11 @@ impl Process {
         None
     }
 
-    /// The process's directory under /proc, as the host names it.
-    pub fn dir(&self) -> PathBuf {
-        Path::new("/proc").join(self.pid.to_string())
+    /// The directory above the one that the process works in, whatever mount
+    /// namespace that is in; `None`: it is gone, or this process may not look.
+    pub fn above_working_dir(&self, host: &HostRoot) -> Option<HostRoot> {
+        let link = host.reach(&dir(self.pid).join("cwd"))?;
+        HostRoot::open(link.through_handle().join("..")).ok()
     }
 }
 
@@ -51,9 +53,13 @@ pub fn processes(host: &HostRoot) -> Vec<Process> {
         .collect()
 }
 
+fn dir(pid: u32) -> PathBuf {
+    Path::new("/proc").join(pid.to_string())
+}
+
 /// `None`: it has ended meanwhile.
 fn process(host: &HostRoot, pid: u32) -> Option<Process> {
-    let dir = Path::new("/proc").join(pid.to_string());
+    let dir = dir(pid);
     let name = host.read(&dir.join("comm")).ok()??;
     let line = host.read(&dir.join("cmdline")).ok()??;
     Some(Process {

@@ -80,14 +80,28 @@ fn every_overlay_can_be_turned_around() {
     }
 }
 
+/// The way from one directory to another.
+fn relative(from: &Path, to: &Path) -> String {
+    let (from, to) = (from.canonicalize().unwrap(), to.canonicalize().unwrap());
+    let common = from
+        .components()
+        .zip(to.components())
+        .take_while(|(a, b)| a == b)
+        .count();
+    let up = from.components().skip(common).map(|_| "..".as_ref());
+    let down = to.components().skip(common).map(|c| c.as_os_str());
+    let way: PathBuf = up.chain(down).collect();
+    way.to_str().unwrap().to_owned()
+}
+
 /// An overlay with a component.
 fn with_component(overlay: &Path, component: &str) -> Objects {
     // A kustomization names its parts by relative paths alone.
-    let dir = tempfile::tempdir_in(repository("target")).unwrap();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let deploy = relative(dir.path(), &repository("deploy"));
     let name = overlay.file_name().unwrap().to_str().unwrap();
     let text = format!(
-        "resources: [../../deploy/overlays/{name}]\n\
-         components: [../../deploy/components/{component}]\n"
+        "resources: [{deploy}/overlays/{name}]\ncomponents: [{deploy}/components/{component}]\n"
     );
     fs::write(dir.path().join("kustomization.yaml"), text).unwrap();
     render(dir.path())
@@ -126,5 +140,24 @@ fn the_restart_component_fits_every_overlay() {
             .flatten()
             .find(|m| m.mount_path == "/host");
         assert_eq!(host.unwrap().name, "host");
+    }
+}
+
+#[test]
+fn the_class_for_tests_is_advertised_only_where_it_is_switched_on() {
+    for overlay in overlays().into_iter().filter(|_| has_kubectl()) {
+        let offers = |objects: &Objects| {
+            let mut maps = objects.config_maps.iter();
+            let map = maps
+                .find(|map| {
+                    let name = map.metadata.name.as_deref().unwrap();
+                    name.starts_with("boathook-plugin")
+                })
+                .unwrap();
+            let text = &map.data.as_ref().unwrap()["config.toml"];
+            !text.contains("[class.dummy-npu]\nenabled = false\n")
+        };
+        assert!(!offers(&render(&overlay)));
+        assert!(offers(&with_component(&overlay, "dummy-npu")));
     }
 }

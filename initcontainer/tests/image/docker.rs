@@ -8,6 +8,10 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+/// The daemon's files, as the host under `host` has them.
+pub(crate) const CONFIG: &str = "host/etc/docker/daemon.json";
+const SOCKET: &str = "host/run/docker.sock";
+
 /// How long the daemon may take to answer.
 const START: Duration = Duration::from_secs(60);
 
@@ -30,18 +34,20 @@ impl Docker {
         }
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
-        fs::write(at("daemon.json"), "{}").unwrap();
+        fs::create_dir_all(at("host/etc/docker")).unwrap();
+        fs::create_dir(at("host/run")).unwrap();
+        fs::write(at(CONFIG), "{}").unwrap();
         let log = File::create(at("log")).unwrap();
         let daemon = Command::new("dockerd")
             .args(["--bridge=none", "--iptables=false", "--config-file"])
-            .arg(at("daemon.json"))
+            .arg(at(CONFIG))
             .arg("--data-root")
             .arg(at("data"))
             .arg("--exec-root")
             .arg(at("exec"))
             .arg("--pidfile")
-            .arg(at("pid"))
-            .arg(format!("--host=unix://{}", at("socket").display()))
+            .arg(at("host/run/docker.pid"))
+            .arg(format!("--host=unix://{}", at(SOCKET).display()))
             .stdout(log.try_clone().unwrap())
             .stderr(log)
             .spawn()
@@ -83,7 +89,7 @@ impl Docker {
         let mut client = Command::new("docker");
         client.env(
             "DOCKER_HOST",
-            format!("unix://{}", self.dir().join("socket").display()),
+            format!("unix://{}", self.dir().join(SOCKET).display()),
         );
         // The old builder is in the daemon; the new one may be a plugin that is missing.
         client.env("DOCKER_BUILDKIT", "0").args(arguments);

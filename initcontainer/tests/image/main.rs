@@ -58,7 +58,7 @@ fn the_image_installs_on_a_host() {
         context,
     ]);
 
-    let host = docker.dir().join("host");
+    let host = docker.dir().join("target");
     fs::create_dir_all(host.join("etc/containerd")).unwrap();
     let mount = format!("{}:/host", host.display());
     let run = [
@@ -91,4 +91,72 @@ fn the_image_installs_on_a_host() {
     println!("image: {:.1} MB", size as f64 / f64::from(1 << 20));
     // A debug build's programs are many times larger.
     assert!(cfg!(debug_assertions) || size <= MAX_SIZE, "{size} bytes");
+}
+
+#[test]
+fn docker_has_the_runtime_as_long_as_it_is_installed() {
+    let Some(docker) = Docker::start() else {
+        return;
+    };
+    let (host, release) = (docker.dir().join("host"), docker.dir().join("release"));
+    fs::create_dir(host.join("proc")).unwrap();
+    fs::create_dir(&release).unwrap();
+    let program = env!("CARGO_BIN_EXE_boathook-init");
+    for name in initcontainer::payload::PROGRAMS {
+        fs::copy(program, release.join(name)).unwrap();
+    }
+    let init = |arguments: &str| {
+        let line = format!(
+            "mount --make-rprivate / && mount -t proc none {host}/proc && \
+             exec {program} --host-root {host} {arguments}",
+            host = host.display(),
+        );
+        let mut command = Command::new("unshare");
+        command.args(["-m", "sh", "-c", &line]).output().unwrap()
+    };
+    let install = |more: &str| {
+        let release = release.display();
+        let output = init(&format!(
+            "install --engine docker --source {release} --no-classes --restart {more}"
+        ));
+        assert!(output.status.success(), "{output:?}");
+    };
+    let format = "{{.DefaultRuntime}}{{range $name, $_ := .Runtimes}} {{$name}}{{end}}";
+    let runtimes = || docker.run(&["info", "--format", format]);
+    let is_listed = |text: &str| {
+        text.split_whitespace()
+            .skip(1)
+            .any(|name| name == "boathook")
+    };
+
+    install("");
+    assert!(
+        runtimes().starts_with("runc ") && is_listed(&runtimes()),
+        "{}",
+        runtimes()
+    );
+    assert!(init("status").status.success());
+    install("--set-default");
+    assert!(runtimes().starts_with("boathook "), "{}", runtimes());
+    assert!(init("status").status.success());
+
+    let config = docker.dir().join(docker::CONFIG);
+    let installed = fs::read_to_string(&config).unwrap();
+    let output = init("uninstall");
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        message.contains("as its default runtime") && message.contains("--restart"),
+        "{message}"
+    );
+    assert_eq!(fs::read_to_string(&config).unwrap(), installed);
+
+    let output = init("uninstall --restart");
+    assert!(output.status.success(), "{output:?}");
+    assert!(
+        runtimes().starts_with("runc ") && !is_listed(&runtimes()),
+        "{}",
+        runtimes()
+    );
+    assert_eq!(fs::read_to_string(&config).unwrap(), "{}");
+    assert!(!host.join("opt").exists());
 }

@@ -93,3 +93,47 @@ fn containers_that_need_the_wrapper_hold_the_removal_up() {
     );
     assert!(uninstall::plan(&site.host, &[], true).is_ok());
 }
+
+#[test]
+fn containers_of_engines_in_other_directories_hold_the_removal_up() {
+    let site = Site::with_containerd();
+    site.install("0.1.0", &[Engine::Containerd]);
+    let process = |pid: &str, name: &str, arguments: &[&str]| {
+        let dir = site.root().join("proc").join(pid);
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("comm"), format!("{name}\n")).unwrap();
+        fs::write(dir.join("cmdline"), arguments.join("\0") + "\0").unwrap();
+        dir
+    };
+    let runtime = "/opt/boathook/current/bin/boathook-runtime";
+    let ids = || match uninstall::plan(&site.host, &[], false) {
+        Err(Error::InUse { ids }) => ids,
+        Err(other) => panic!("{other}"),
+        Ok(_) => String::new(),
+    };
+    process(
+        "10",
+        "conmon",
+        &["conmon", "-c", "of-runc", "-r", "/usr/bin/runc"],
+    );
+    process("11", "vim", &["vim", "-r", runtime]);
+    assert_eq!(ids(), "");
+    let podman = process(
+        "12",
+        "conmon",
+        &["conmon", "-c", "of-podman", "-r", runtime],
+    );
+    assert_eq!(ids(), "of-podman");
+    fs::remove_dir_all(podman).unwrap();
+
+    // A shim works in one bundle, and serves the others of its pod too.
+    let elsewhere = tempfile::tempdir().unwrap();
+    for (id, named) in [("first", "runc"), ("second", runtime)] {
+        fs::create_dir(elsewhere.path().join(id)).unwrap();
+        let options = format!("{{\"binary_name\":\"{named}\"}}");
+        fs::write(elsewhere.path().join(id).join("options.json"), options).unwrap();
+    }
+    let shim = process("13", "containerd-shim", &["containerd-shim-runc-v2"]);
+    std::os::unix::fs::symlink(elsewhere.path().join("first"), shim.join("cwd")).unwrap();
+    assert_eq!(ids(), "second");
+}

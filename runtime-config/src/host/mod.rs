@@ -103,6 +103,12 @@ impl HostRoot {
         walk.found()?.stat().ok().flatten()
     }
 
+    /// Where `path` is, a link at its end kept, to be read only.
+    pub(crate) fn reach(&self, path: &Path) -> Option<Place> {
+        let walk = self.walk(path, LastLink::Keep, Parents::Any).ok()?;
+        walk.found().cloned()
+    }
+
     /// Whether something is at `path`; a link that leads nowhere is nothing.
     pub fn exists(&self, path: &Path) -> bool {
         self.stat(path).is_some()
