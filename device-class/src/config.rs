@@ -1,5 +1,6 @@
 //! `/etc/boathook/config.toml`: what the administrator decides for this host.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -9,7 +10,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::class::DeviceClass;
-use crate::name::ClassName;
+use crate::name::{AttributeName, ClassName};
 use crate::strict_toml::{self, FileError};
 
 /// Where the configuration is unless an option says otherwise.
@@ -126,6 +127,8 @@ pub struct ClassConfig {
     pub driver_root: Option<PathBuf>,
     /// Whether the plugin offers the class on this host.
     pub enabled: Option<bool>,
+    /// By attribute: further values for its `map`, which go before the class's.
+    pub map: BTreeMap<AttributeName, BTreeMap<String, String>>,
 }
 
 impl Default for Config {
@@ -150,6 +153,27 @@ impl Config {
     pub fn offers(&self, class: &DeviceClass) -> bool {
         let configured = self.class.get(&class.name).and_then(|class| class.enabled);
         configured.unwrap_or(class.spec.enabled)
+    }
+
+    /// The class with the values that this host's configuration adds.
+    pub fn adapted<'a>(&self, class: &'a DeviceClass) -> Cow<'a, DeviceClass> {
+        let maps = self.class.get(&class.name).map(|class| &class.map);
+        let Some(maps) = maps.filter(|maps| !maps.is_empty()) else {
+            return Cow::Borrowed(class);
+        };
+        let mut class = class.clone();
+        let spec = &mut class.spec;
+        let sources = spec
+            .discover
+            .iter_mut()
+            .flat_map(|source| &mut source.attributes);
+        for attribute in spec.attributes.iter_mut().chain(sources) {
+            let further = attribute.names().filter_map(|name| maps.get(name)).next();
+            if let Some(further) = further {
+                attribute.map.extend(further.clone());
+            }
+        }
+        Cow::Owned(class)
     }
 
     /// Reads `path`, or the default file, which may be absent.

@@ -1,5 +1,5 @@
-//! Word of what is created, renamed and deleted in some directories, also
-//! while these themselves come and go.
+//! Notification of what is created, renamed and deleted in directories, also
+//! while these themselves appear and go away.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -9,21 +9,21 @@ use std::path::{Path, PathBuf};
 use inotify::{Event, EventMask, EventStream, Inotify, WatchDescriptor, WatchMask};
 use tokio_stream::StreamExt;
 
-/// What counts as different.
+/// Which changes are reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interest {
-    /// Names that come and go.
+    /// Names that appear or go away.
     Names,
     /// Files that are written, too. Not for `/dev`: writing to a device counts.
     Contents,
 }
 
-/// What became different.
+/// A change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Notice<'a> {
     /// This name in one of the directories.
     Name(&'a OsStr),
-    /// Anything: a directory is new, or events were lost. Look again.
+    /// Anything: a directory is new, or events were lost.
     Anything,
 }
 
@@ -55,7 +55,7 @@ enum Watched {
 }
 
 impl DirWatch {
-    /// Begins to watch.
+    /// Starts the watch.
     ///
     /// # Errors
     /// The kernel gives no inotify queue or no watch: its limits are in
@@ -146,7 +146,7 @@ fn nearest_above(path: &Path) -> Option<&Path> {
     path.ancestors().skip(1).find(|above| above.is_dir())
 }
 
-/// Absence is no error: the watch above will tell.
+/// Absence is no error: the watch above it reports its creation.
 fn present(added: io::Result<WatchDescriptor>) -> io::Result<Option<WatchDescriptor>> {
     match added {
         Ok(descriptor) => Ok(Some(descriptor)),

@@ -1,14 +1,13 @@
-//! Programs of the host, as this process reaches them. On the host itself they
-//! are at their paths. In a container, where the host's tree is mounted
-//! somewhere, a program needs that tree as its root: its loader and its
-//! libraries are there, and so is what its arguments name.
+//! Running programs of the host. In a container, where the host's tree is mounted
+//! at another path, a program needs that tree as its root: for its loader, its
+//! libraries, and the paths in its arguments.
 
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-/// The command of `boathook-plugin` that goes on as [`enter`].
+/// The command of `boathook-plugin` that calls [`enter`].
 pub const IN_ROOT: &str = "in-root";
 
 /// The command that runs a program of the host whose root is at `root`. A root
@@ -31,7 +30,7 @@ pub fn command(root: &Path, program: &Path, arguments: &[String]) -> Command {
 pub fn enter(root: &Path, program: &Path, arguments: &[String]) -> io::Error {
     if let Err(error) = nix::unistd::chroot(root) {
         let root = root.display();
-        return io::Error::other(format!("{root} can't be made the root: {error}"));
+        return io::Error::other(format!("cannot change the root to {root}: {error}"));
     }
     Command::new(program)
         .current_dir("/")

@@ -26,7 +26,7 @@ pub(crate) const SOCKET_SUFFIX: &str = ".sock";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KubeletDir(PathBuf);
 
-/// A directory that can't be a kubelet's.
+/// A directory that cannot be used as a kubelet's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KubeletDirError {
     /// Sockets are looked up by others too, whose working directory differs.

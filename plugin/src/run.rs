@@ -141,7 +141,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
     };
     let mut supervisor = Supervisor::new(context, socket_changes);
     let ended = tokio::select! {
-        name = end_signal(ends) => { tracing::info!("{name}: exiting"); Ok(()) }
+        name = end_signal(ends) => { tracing::info!("received {name}, exiting"); Ok(()) }
         listed = once => listed,
         () = supervisor.run(inventory.clone()) => Err(RunError::Part("the supervisor")),
         () = watcher.run(options.rescan, reloads) => Err(RunError::Part("the inventory watcher")),
@@ -171,7 +171,7 @@ async fn serve_pages(listener: Option<TcpListener>, pages: Pages) {
 
 async fn hang_ups(mut hang_up: Signal, reload: Notifier) {
     while hang_up.recv().await.is_some() {
-        tracing::info!("SIGHUP: reloading the classes");
+        tracing::info!("received SIGHUP, reloading the classes");
         reload.notify();
     }
 }

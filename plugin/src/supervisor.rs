@@ -1,4 +1,4 @@
-//! Gives every resource of the inventory its server, and takes it away again.
+//! Starts a server for each resource of the inventory, and ends it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
@@ -15,10 +15,10 @@ use crate::server::{self, Context, ServeError};
 use crate::service::options;
 use kubelet_api::deviceplugin::DevicePluginOptions;
 
-/// How long servers may take to end, altogether.
+/// How long all servers together may take to end.
 const END: Duration = Duration::from_millis(700);
 
-/// A server that failed starts again after so long.
+/// The delay before a failed server is restarted.
 const RESTART: Duration = Duration::from_secs(1);
 
 type Serving = Pin<Box<dyn Future<Output = Result<(), ServeError>> + Send>>;
@@ -28,14 +28,14 @@ pub(crate) struct Supervisor {
     serve: Box<dyn Fn(watch::Receiver<Arc<Resource>>) -> Serving>,
     running: BTreeMap<ResourceName, Running>,
     servers: JoinSet<Result<(), ServeError>>,
-    /// Those that are to start again.
+    /// Those to be restarted.
     failed: BTreeSet<ResourceName>,
 }
 
 struct Running {
-    /// The kubelet reads them when it connects, and never again.
+    /// The kubelet reads them when it connects only.
     options: DevicePluginOptions,
-    /// Dropped, it ends the server.
+    /// Dropping it ends the server.
     resource: watch::Sender<Arc<Resource>>,
     task: Id,
 }
@@ -94,7 +94,7 @@ impl Supervisor {
         self.running.retain(|name, _| {
             let stays = wanted.contains_key(name);
             if !stays {
-                tracing::info!("{name}: withdrawn, no device is left");
+                tracing::info!(resource = %name, "no devices left, unregistering");
             }
             stays
         });
@@ -113,11 +113,8 @@ impl Supervisor {
     }
 
     fn start(&mut self, name: ResourceName, resource: Arc<Resource>) {
-        tracing::info!(
-            "{name}: {} of class {}",
-            devices(&resource),
-            resource.terms.class
-        );
+        let devices = resource.devices().len();
+        tracing::info!(resource = %name, class = %resource.terms.class, devices, "serving");
         let options = options(&resource);
         let (resource, receiver) = watch::channel(resource);
         let server = (self.serve)(receiver);
@@ -140,11 +137,11 @@ impl Supervisor {
         );
     }
 
-    /// A server that was told to end has no entry any more. One that has
-    /// failed, and the next `adjust` starts it again.
+    /// A server that was ended on purpose has no entry any more. One that has an
+    /// entry failed, and the next `adjust` restarts it.
     fn ended(&mut self, ended: Result<(Id, Result<(), ServeError>), JoinError>) {
         let (task, reason) = match ended {
-            Ok((task, Ok(()))) => (task, "ended without a reason".to_owned()),
+            Ok((task, Ok(()))) => (task, "it ended unexpectedly".to_owned()),
             Ok((task, Err(error))) => (task, error.to_string()),
             Err(error) => (error.id(), error.to_string()),
         };
@@ -153,17 +150,10 @@ impl Supervisor {
             .iter()
             .find(|(_, running)| running.task == task);
         if let Some(name) = failed.map(|(name, _)| name.clone()) {
-            tracing::error!("{name}: server failed, starting it again: {reason}");
+            tracing::error!(resource = %name, "server failed, restarting it: {reason}");
             self.running.remove(&name);
             self.failed.insert(name);
         }
-    }
-}
-
-fn devices(resource: &Resource) -> String {
-    match resource.devices().len() {
-        1 => "1 device".to_owned(),
-        count => format!("{count} devices"),
     }
 }
 
@@ -175,7 +165,7 @@ mod tests {
     use crate::catalog::fixture::{device, resource};
 
     #[tokio::test]
-    async fn a_server_that_fails_in_any_way_is_started_again() {
+    async fn a_server_that_fails_in_any_way_is_restarted() {
         let starts = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&starts);
         let serve = move |resource: watch::Receiver<Arc<Resource>>| -> Serving {
@@ -201,7 +191,7 @@ mod tests {
         };
         tokio::select! {
             () = supervisor.run(receiver) => panic!("it should run on"),
-            () = tokio::time::sleep(60 * RESTART) => panic!("it was not started again"),
+            () = tokio::time::sleep(60 * RESTART) => panic!("it was not restarted"),
             () = last => {}
         }
     }

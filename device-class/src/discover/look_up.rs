@@ -64,6 +64,7 @@ pub fn look_up(
     capabilities: &BTreeSet<CapabilityName>,
     host: &dyn HostView,
 ) -> Result<Found, LookUpError> {
+    let class = &*config.adapted(class);
     let inventory = devices(class, host);
     let attributes = &inventory.host_attributes;
     let failed = |error| LookUpError::Edits {

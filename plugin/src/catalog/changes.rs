@@ -1,54 +1,33 @@
-//! What is different between two looks at the host, for the log.
-
-use std::fmt;
+//! Differences between two device scans, for the log.
 
 use device_class::discover::Health;
 use device_class::name::DeviceId;
 
 use super::resource::Resource;
 
-/// One difference of one device.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Change<'a> {
-    /// It was not there before.
-    Appeared(&'a DeviceId, &'a Health),
-    /// It is not there any more.
-    Gone(&'a DeviceId),
-    /// It can or can't be given any more, or can't for another reason.
-    Health(&'a DeviceId, &'a Health),
-}
-
-impl fmt::Display for Change<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Change::Appeared(id, Health::Healthy) => write!(f, "{id} appeared"),
-            Change::Appeared(id, Health::Unhealthy { reason }) => {
-                write!(f, "{id} appeared, unhealthy: {reason}")
+/// The devices that differ in `after`, each with the message for the log.
+pub(crate) fn changes<'a>(
+    before: &'a Resource,
+    after: &'a Resource,
+) -> Vec<(&'a DeviceId, String)> {
+    let present = after.devices().iter().filter_map(|device| {
+        let known = before.position(device.id.as_str());
+        let known = known.map(|position| &before.devices()[position].health);
+        let message = match (known, &device.health) {
+            (Some(known), health) if known == health => return None,
+            (Some(_), Health::Healthy) => "device is healthy again".to_owned(),
+            (Some(_), Health::Unhealthy { reason }) => format!("device is unhealthy: {reason}"),
+            (None, Health::Healthy) => "device appeared".to_owned(),
+            (None, Health::Unhealthy { reason }) => {
+                format!("device appeared, unhealthy: {reason}")
             }
-            Change::Gone(id) => write!(f, "{id} is gone"),
-            Change::Health(id, Health::Healthy) => write!(f, "{id} is healthy again"),
-            Change::Health(id, Health::Unhealthy { reason }) => {
-                write!(f, "{id} is unhealthy: {reason}")
-            }
-        }
-    }
-}
-
-/// What is different in `after`.
-pub(crate) fn changes<'a>(before: &'a Resource, after: &'a Resource) -> Vec<Change<'a>> {
-    let now = after.devices().iter().filter_map(|device| {
-        let id = &device.id;
-        let Some(position) = before.position(id.as_str()) else {
-            return Some(Change::Appeared(id, &device.health));
         };
-        let same = before.devices()[position].health == device.health;
-        (!same).then_some(Change::Health(id, &device.health))
+        Some((&device.id, message))
     });
-    let gone = before
-        .devices()
-        .iter()
-        .filter(|d| after.position(d.id.as_str()).is_none());
-    now.chain(gone.map(|device| Change::Gone(&device.id)))
+    let gone = before.devices().iter();
+    let gone = gone.filter(|device| after.position(device.id.as_str()).is_none());
+    present
+        .chain(gone.map(|device| (&device.id, "device removed".to_owned())))
         .collect()
 }
 
@@ -58,7 +37,7 @@ mod tests {
     use crate::catalog::fixture::{device, resource, sick};
 
     #[test]
-    fn each_device_that_differs_is_named_once() {
+    fn each_device_that_differs_is_reported_once() {
         let before = resource(vec![
             device("a"),
             device("b"),
@@ -73,15 +52,15 @@ mod tests {
         ]);
         let lines: Vec<String> = changes(&before, &after)
             .iter()
-            .map(Change::to_string)
+            .map(|(id, message)| format!("{id}: {message}"))
             .collect();
         assert_eq!(
             lines,
             [
-                "b is unhealthy: too hot",
-                "c is healthy again",
-                "e appeared",
-                "d is gone"
+                "b: device is unhealthy: too hot",
+                "c: device is healthy again",
+                "e: device appeared",
+                "d: device removed"
             ]
         );
         assert_eq!(changes(&after, &after), []);

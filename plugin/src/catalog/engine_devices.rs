@@ -1,4 +1,4 @@
-//! What an engine is told of a device besides its name, by the class's
+//! What Allocate returns for a device besides its name, by the class's
 //! `[allocate]`.
 
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use device_class::template::Attributes;
 
 use kubelet_api::deviceplugin::DeviceSpec;
 
-/// What an engine is told of one device.
+/// What the engine injects for one device by itself.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct EngineDevices {
     /// Its nodes.
@@ -22,7 +22,6 @@ pub(crate) struct EngineDevices {
 }
 
 impl EngineDevices {
-    /// Those of a device of the class.
     pub(super) fn of(device: &Device, class: &DeviceClass) -> Self {
         let capabilities = default_capabilities(class);
         let nodes = device.nodes.iter().filter(|_| class.spec.allocate.devices);
@@ -36,7 +35,7 @@ impl EngineDevices {
 /// The nodes that come with any device of the class.
 ///
 /// # Errors
-/// One that is not optional is missing: no device of the class can be given.
+/// One that is not optional is missing: no device of the class is usable.
 pub(super) fn control_nodes(
     class: &DeviceClass,
     attributes: &Attributes,
@@ -114,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_is_told_of_nodes_and_names_where_the_class_says_so() {
+    fn nodes_and_cdi_names_are_returned_where_the_class_says_so() {
         let host = "char /dev/x0 10:1\nchar /dev/x1 10:2\nchar /dev/xctl 10:3\n";
         let ids = ["x-1::1", "x-0::0", "x-1::0"].map(str::to_owned);
         let both = "annotations cdi.k8s.io/boathook_x.com_npu=x.com/npu=0,x.com/npu=1";
@@ -148,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_control_node_no_device_can_be_given() {
+    fn without_a_control_node_no_device_is_healthy() {
         let host = "char /dev/x0 10:1\n";
         let healthy = |text: &str| {
             let inventory = scanned(text, host);

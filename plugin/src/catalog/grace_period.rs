@@ -1,6 +1,6 @@
-//! What a device's absence means: first that it is unhealthy, and only after
-//! a while that it is gone. A card that is reset, or a driver that is loaded
-//! again, should not make the node's capacity flutter.
+//! A missing device is unhealthy at first, and removed after a grace period only.
+//! A card that is reset, or a driver that is loaded again, should not change the
+//! node's capacity.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,26 +13,24 @@ use super::Inventory;
 use super::message_budget::MessageBudget;
 use super::resource::{AdvertisedDevice, Resource};
 
-/// Remembers devices that are missing.
+/// The missing devices.
 #[derive(Debug)]
 pub(crate) struct GracePeriod {
-    patience: Duration,
+    duration: Duration,
     missing: BTreeMap<(ResourceName, DeviceId), Instant>,
 }
 
 impl GracePeriod {
-    /// Devices are gone when they have been missing for `patience`.
-    pub(crate) fn new(patience: Duration) -> Self {
+    pub(crate) fn new(duration: Duration) -> Self {
         GracePeriod {
-            patience,
+            duration,
             missing: BTreeMap::new(),
         }
     }
 
-    /// What to advertise, after what was `known` and what was `found` at `now`.
-    /// The missing devices of a class that is not among `classes` are gone at
-    /// once.
-    pub(crate) fn settle(
+    /// What to advertise, after `known` and with what was `found` at `now`. Missing
+    /// devices of a class that is not among `classes` are removed at once.
+    pub(crate) fn apply(
         &mut self,
         known: &Inventory,
         mut found: Inventory,
@@ -59,14 +57,14 @@ impl GracePeriod {
             {
                 let key = (name.clone(), device.id.clone());
                 let since = *self.missing.get(&key).unwrap_or(&now);
-                if now.duration_since(since) < self.patience {
+                if now.duration_since(since) < self.duration {
                     missing.insert(key, since);
                     kept.push(vanished(device));
                 }
             }
             if !kept.is_empty() {
                 let there = now_there.map_or(&[][..], |there| there.devices());
-                // What is missing comes last: it is what does not fit.
+                // Missing devices come last: if the list is too long, they are cut.
                 let mut budget = MessageBudget::new();
                 let devices = there.iter().cloned().chain(kept);
                 let devices = devices.filter(|device| budget.reserve(device)).collect();
@@ -77,17 +75,17 @@ impl GracePeriod {
         found
     }
 
-    /// When the next missing device is gone.
+    /// When the next missing device is removed.
     pub(crate) fn next_end(&self) -> Option<Instant> {
         self.missing
             .values()
             .min()
-            .map(|since| *since + self.patience)
+            .map(|since| *since + self.duration)
     }
 }
 
 fn vanished(device: &AdvertisedDevice) -> AdvertisedDevice {
-    let reason = "it is not there any more".to_owned();
+    let reason = "the device has disappeared".to_owned();
     AdvertisedDevice {
         health: Health::Unhealthy { reason },
         ..device.clone()
@@ -120,10 +118,10 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_device_is_unhealthy_then_away_and_may_return() {
+    fn a_missing_device_is_unhealthy_then_removed_and_may_return() {
         let start = Instant::now();
         let classes = BTreeSet::from([resource(vec![]).terms.class.clone()]);
-        let mut settle = GracePeriod::new(Duration::from_secs(60));
+        let mut grace = GracePeriod::new(Duration::from_secs(60));
         let mut known = Inventory::new();
         for (second, found, wanted) in [
             (0, &["a", "b"][..], "a b"),
@@ -136,17 +134,17 @@ mod tests {
             (140, &[], ""),
         ] {
             let now = start + Duration::from_secs(second);
-            known = settle.settle(&known, inventory(found), &classes, now);
+            known = grace.apply(&known, inventory(found), &classes, now);
             assert_eq!(brief(&known), wanted, "second {second}");
         }
-        assert_eq!(settle.next_end(), None);
+        assert_eq!(grace.next_end(), None);
     }
 
     #[test]
-    fn a_class_that_is_gone_takes_its_devices_along() {
-        let mut settle = GracePeriod::new(Duration::from_secs(60));
+    fn the_devices_of_a_removed_class_are_removed_at_once() {
+        let mut grace = GracePeriod::new(Duration::from_secs(60));
         let known = inventory(&["a"]);
-        let settled = settle.settle(&known, Inventory::new(), &BTreeSet::new(), Instant::now());
-        assert_eq!(brief(&settled), "");
+        let advertised = grace.apply(&known, Inventory::new(), &BTreeSet::new(), Instant::now());
+        assert_eq!(brief(&advertised), "");
     }
 }

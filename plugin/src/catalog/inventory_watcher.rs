@@ -1,4 +1,4 @@
-//! Looks at the host again and again, and tells what is there now.
+//! Scans the host for devices again and again, and publishes the inventory.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,29 +17,27 @@ use crate::hotplug::{self, Watching};
 use crate::metrics::Metrics;
 use crate::notify::{Notified, Notifier};
 
-/// How long to let things settle after the first word of a change.
+/// How long to wait for further events after the first one.
 const SETTLE: Duration = Duration::from_millis(10);
 
-/// How long to rest between two looks, however much goes on.
+/// The least time between two scans.
 const REST: Duration = Duration::from_millis(50);
 
-/// What to do again.
+/// What to repeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Again {
-    /// Look at the host.
-    Look,
-    /// Read the class files, too.
+    /// The device scan.
+    Scan,
+    /// The reading of the class files, too.
     Load,
 }
 
-/// Where classes and devices are looked for.
+/// What is scanned.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
-    /// The directories of class files, the root of the host's tree, and which
-    /// classes the host offers.
+    /// The directories of class files, the host root, and the enabled classes.
     pub(crate) config: Config,
-    /// How long a device that is missing counts as unhealthy, before it is
-    /// gone.
+    /// The grace period of missing devices.
     pub(crate) forget: Duration,
 }
 
@@ -48,24 +46,24 @@ pub(crate) struct Source {
 pub(crate) struct InventoryWatcher {
     source: Source,
     metrics: Metrics,
-    settle: GracePeriod,
+    grace: GracePeriod,
     memory: Memory,
     classes: Arc<Vec<DeviceClass>>,
     class_files: Vec<ClassSource>,
-    /// Whether the files have to be read again for want of success.
+    /// Whether the last reading of the files failed altogether.
     unread: bool,
     inventory: watch::Sender<Inventory>,
-    /// What was said already, so that it is said once.
+    /// What was logged already, so that it is logged once.
     warnings: Vec<String>,
     class_errors: Vec<String>,
     class_names: Option<String>,
 }
 
 impl InventoryWatcher {
-    /// Reads the classes and looks at the host for the first time.
+    /// Reads the classes and scans the host for the first time.
     pub(crate) async fn start(source: Source, metrics: Metrics) -> Self {
         let mut watcher = InventoryWatcher {
-            settle: GracePeriod::new(source.forget),
+            grace: GracePeriod::new(source.forget),
             memory: Memory::new(),
             source,
             metrics,
@@ -78,18 +76,17 @@ impl InventoryWatcher {
             class_names: None,
         };
         watcher.load_classes();
-        watcher.look(true).await;
+        watcher.scan(true).await;
         watcher
     }
 
-    /// The inventory, and word of its changes.
+    /// The inventory, and notification of its changes.
     pub(crate) fn subscribe(&self) -> watch::Receiver<Inventory> {
         self.inventory.subscribe()
     }
 
-    /// Looks at the host every `period` and, soon after each, whenever
-    /// something happens that may be about a device; reads the class files
-    /// again when one is changed, or `reload` says so.
+    /// Scans the host every `period`, and whenever an event may concern a
+    /// device; reads the class files again when one changes, or on `reload`.
     pub(crate) async fn run(mut self, period: Duration, mut reload: Notified) {
         let (device, mut devices) = Notifier::new();
         let (file, mut files) = Notifier::new();
@@ -109,54 +106,54 @@ impl InventoryWatcher {
                 watched = directories;
             }
             let again = tokio::select! {
-                () = tokio::time::sleep(self.until_next_look(period)) => Again::Look,
-                () = devices.wait() => Again::Look,
+                () = tokio::time::sleep(self.until_next_scan(period)) => Again::Scan,
+                () = devices.wait() => Again::Scan,
                 () = files.wait() => Again::Load,
                 () = reload.wait() => Again::Load,
             };
-            // Nodes come in bursts, and an editor writes a file in steps.
+            // Nodes appear in bursts, and an editor writes a file in steps.
             tokio::time::sleep(SETTLE).await;
             devices.clear();
             let changed = (again == Again::Load || self.unread) && {
                 files.clear();
                 self.load_classes()
             };
-            self.look(changed).await;
+            self.scan(changed).await;
             tokio::time::sleep(REST).await;
         }
     }
 
-    /// The period, or less when a missing device is to be forgotten before.
-    fn until_next_look(&self, period: Duration) -> Duration {
-        let end = self.settle.next_end();
+    /// The period, or less if the grace period of a device ends before.
+    fn until_next_scan(&self, period: Duration) -> Duration {
+        let end = self.grace.next_end();
         end.map_or(period, |end| {
             period.min(end.saturating_duration_since(Instant::now()))
         })
     }
 
-    /// Reads the class files, says what is different since the last time, and
-    /// returns whether anything is.
+    /// Reads the class files, logs what changed, and returns whether anything
+    /// did.
     fn load_classes(&mut self) -> bool {
         let loaded = Classes::load(&self.source.config);
         let errors = loaded
             .as_ref()
             .map_or_else(std::slice::from_ref, |c| &c.errors);
         let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        // Not one file could be read, for want of a descriptor for example; or
-        // not even which there are.
+        // Not one file could be read, without a free descriptor for example, or
+        // not even a directory.
         self.unread = match &loaded {
             Ok(classes) => classes.sources.is_empty() && !errors.is_empty(),
             Err(_) => true,
         };
-        let said = match self.unread {
-            true => "classes can't be read, what was read before stays",
+        let message = match self.unread {
+            true => "cannot read the classes, keeping previous ones",
             false => "class left out",
         };
         for error in errors
             .iter()
             .filter(|error| !self.class_errors.contains(error))
         {
-            tracing::error!("{said}: {error}");
+            tracing::error!("{message}: {error}");
         }
         self.metrics.class_errors(errors.len());
         self.class_errors = errors;
@@ -173,15 +170,15 @@ impl InventoryWatcher {
         let names = names.join(", ");
         if self.class_names.as_ref() != Some(&names) {
             if names.is_empty() {
-                let looked = self
+                let directories = self
                     .source
                     .config
                     .classes
                     .iter()
                     .map(|path| path.display().to_string());
-                let looked: Vec<String> = looked.collect();
-                let looked = looked.join(", ");
-                tracing::warn!("no class in {looked}: nothing to advertise until there is one");
+                let directories: Vec<String> = directories.collect();
+                let directories = directories.join(", ");
+                tracing::warn!("no class files in {directories}, nothing to advertise");
             } else {
                 tracing::info!("classes: {names}");
             }
@@ -193,28 +190,28 @@ impl InventoryWatcher {
         changed
     }
 
-    /// One look at the host. It is not done on the thread that serves: a
-    /// driver may keep a read of its attributes waiting.
-    async fn look(&mut self, classes_changed: bool) {
+    /// One device scan. It does not run on the thread that serves: a driver may
+    /// block reads of its files.
+    async fn scan(&mut self, classes_changed: bool) {
         let (classes, root) = (
             Arc::clone(&self.classes),
             self.source.config.host_root.clone(),
         );
         let mut memory = std::mem::take(&mut self.memory);
-        let looking = tokio::task::spawn_blocking(move || {
+        let scanning = tokio::task::spawn_blocking(move || {
             let scan = match RealHost::open(&root) {
                 Ok(host) => Ok(scan(&classes, &host, &mut memory, Instant::now())),
                 Err(error) => Err(format!(
-                    "the host's root {} can't be opened, what was found before stays: {error}",
+                    "cannot open host root {}, keeping previous scan results: {error}",
                     root.display()
                 )),
             };
             (scan, memory)
         });
         let since = Instant::now();
-        let looked = wait_for_scan(looking).await;
+        let scanned = wait_for_scan(scanning).await;
         self.metrics.scanned(since.elapsed());
-        match looked {
+        match scanned {
             Ok((scan, memory)) => {
                 self.memory = memory;
                 let Scan {
@@ -225,7 +222,7 @@ impl InventoryWatcher {
                     Err(warning) => return self.warn(vec![warning]),
                 };
                 self.warn(warnings);
-                // By other classes, what is missing may not be meant any more.
+                // Changed classes may not describe the missing devices any more.
                 let classes = match classes_changed {
                     true => BTreeSet::new(),
                     false => self
@@ -236,16 +233,16 @@ impl InventoryWatcher {
                 };
                 let known = self.inventory.borrow().clone();
                 let now = Instant::now();
-                let settled = self.settle.settle(&known, inventory, &classes, now);
+                let settled = self.grace.apply(&known, inventory, &classes, now);
                 self.publish(settled);
             }
             Err(error) => {
-                tracing::error!("the look at the host failed, the last one stays: {error}")
+                tracing::error!("device scan failed, keeping previous results: {error}")
             }
         }
     }
 
-    /// Says what was not said the last time.
+    /// Logs what was not logged after the last scan.
     fn warn(&mut self, warnings: Vec<String>) {
         let new = |warning: &&String| !self.warnings.contains(warning);
         for warning in warnings.iter().filter(new) {
@@ -261,8 +258,8 @@ impl InventoryWatcher {
             }
             for (name, resource) in &inventory {
                 if let Some(before) = known.get(name) {
-                    for change in changes(before, resource) {
-                        tracing::info!("{name}: {change}");
+                    for (device, change) in changes(before, resource) {
+                        tracing::info!(resource = %name, %device, "{change}");
                     }
                 }
             }

@@ -1,5 +1,5 @@
 //! How many devices fit into one message to the kubelet. A longer list would
-//! break the stream, and all devices with it.
+//! break the stream.
 
 use prost::encoding::message::encoded_len;
 
@@ -9,18 +9,17 @@ use kubelet_api::MAX_MESSAGE;
 /// The number of `devices` in `ListAndWatchResponse`.
 const DEVICES_TAG: u32 = 1;
 
-/// What is left of a message.
+/// The bytes that are left of a message.
 #[derive(Debug)]
 pub(super) struct MessageBudget(usize);
 
 impl MessageBudget {
-    /// All of it.
     pub(super) fn new() -> Self {
         MessageBudget(MAX_MESSAGE)
     }
 
-    /// Whether one more fits, whatever becomes of its health; then it has its
-    /// place.
+    /// Reserves the bytes of one more device, with the longer form of its health.
+    /// Whether it fits.
     pub(super) fn reserve(&mut self, device: &AdvertisedDevice) -> bool {
         let needed = encoded_len(DEVICES_TAG, &device.largest_message());
         let left = self.0.checked_sub(needed);
@@ -37,7 +36,7 @@ mod tests {
     use crate::catalog::fixture::{device, resource};
 
     #[test]
-    fn as_many_fit_as_the_kubelet_takes_though_all_fall_ill() {
+    fn as_many_devices_fit_as_the_kubelet_accepts_even_if_all_are_unhealthy() {
         let mut budget = MessageBudget::new();
         let id = |n: usize| device(&format!("{n:0>63}"));
         let fitting: Vec<_> = (0..100_000)

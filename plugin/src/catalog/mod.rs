@@ -1,5 +1,5 @@
-//! What this host has to offer: classes, their resources, their devices, and
-//! the word of it when that changes. Nothing here knows of gRPC's servers.
+//! The classes of this host, their resources and devices, and notification of
+//! changes. Nothing here depends on the gRPC servers.
 
 mod changes;
 mod classes;

@@ -18,21 +18,21 @@ use kubelet_api::{HEALTHY, UNHEALTHY};
 pub(crate) struct Resource {
     /// The resource's name.
     pub(crate) name: ResourceName,
-    /// What the class says of all its devices.
+    /// What is the same for all devices of the class.
     pub(crate) terms: Arc<Terms>,
     devices: Vec<AdvertisedDevice>,
     /// Positions in `devices`, sorted by id.
     by_id: Vec<u32>,
 }
 
-/// What a class says of all its devices together.
+/// What is the same for all devices of a class.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Terms {
     /// The class.
     pub(crate) class: ClassName,
-    /// The variable by which a container of that class asks for devices.
+    /// The variable with which a container requests devices of the class.
     pub(crate) request_env: EnvName,
-    /// The variable that tells a container how many shares it has.
+    /// The variable with the number of allocated shares.
     pub(crate) count_env: Option<EnvName>,
     /// The most shares that one container may have; `None`: any number.
     pub(crate) at_most: Option<u16>,
@@ -40,9 +40,9 @@ pub(crate) struct Terms {
     pub(crate) one_device: bool,
     /// Whether devices are prepared before each start of a container.
     pub(crate) pre_start: bool,
-    /// Which devices go well together.
+    /// Which devices are preferred together.
     pub(crate) prefer: Preference,
-    /// The nodes that an engine is told of with any device.
+    /// The nodes that Allocate returns with any device.
     pub(crate) control_nodes: Vec<DeviceSpec>,
 }
 
@@ -66,10 +66,10 @@ impl Terms {
     }
 }
 
-/// One device as the kubelet is told of it.
+/// One device as it is advertised.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct AdvertisedDevice {
-    /// What the kubelet and a request call it.
+    /// Its name for the kubelet and in requests.
     pub(crate) id: DeviceId,
     /// Whether it may be allocated.
     pub(crate) health: Health,
@@ -81,14 +81,14 @@ pub(crate) struct AdvertisedDevice {
     pub(crate) share_of: Option<DeviceId>,
     /// The variables that a container gets with it.
     pub(crate) env: BTreeMap<EnvName, String>,
-    /// What an engine is told of it.
+    /// What the engine injects by itself.
     pub(crate) engine: Arc<EngineDevices>,
     /// What is run before each start of a container that has it.
     pub(crate) preparation: Option<Arc<Preparation>>,
 }
 
 impl Resource {
-    /// A resource with its devices, in the order in which people count them.
+    /// A resource with its devices, in the order of their indices.
     /// Ids are unique, as discovery makes them.
     pub(crate) fn new(
         name: ResourceName,
@@ -105,7 +105,7 @@ impl Resource {
         }
     }
 
-    /// The devices, in the order in which people count them.
+    /// The devices, in the order of their indices.
     pub(crate) fn devices(&self) -> &[AdvertisedDevice] {
         &self.devices
     }

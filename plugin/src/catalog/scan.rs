@@ -1,4 +1,4 @@
-//! From classes and a host to resources: one look at everything.
+//! The device scan: from classes and a host to resources.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::message_budget::MessageBudget;
 use super::resource::{AdvertisedDevice, Resource, Terms};
 use kubelet_api::MAX_MESSAGE;
 
-/// What one look at the host gave.
+/// The result of a device scan.
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
     /// The resources and their devices.
@@ -25,16 +25,16 @@ pub(crate) struct Scan {
     pub(crate) warnings: Vec<String>,
 }
 
-/// What earlier looks saw of each class's devices.
+/// What earlier scans read of each class's devices.
 pub(crate) type Memory = BTreeMap<ClassName, HealthMemory>;
 
-/// Looks for the devices of every class. A resource belongs to the first class
-/// that has a device of it: two classes can't share one, since a container
-/// would not know which variable speaks for it. Of two classes with one variable
-/// only the first is looked for: the hook refuses a container that sets it.
+/// Scans for the devices of every class. A resource belongs to the first class
+/// that has a device of it, since its name decides which variable is set. Of two
+/// classes with the same variable only the first is scanned: the hook refuses a
+/// container that sets it.
 ///
-/// `memory` holds what earlier looks saw, for the health that one look can't
-/// tell; `now` is when this one is taken.
+/// `memory` holds what earlier scans read, for health checks over time; `now` is
+/// the time of this scan.
 pub(crate) fn scan(
     classes: &[DeviceClass],
     host: &dyn HostView,
@@ -85,8 +85,8 @@ pub(crate) fn scan(
     let full = found.iter().filter(|(_, found)| found.left_out > 0);
     warnings.extend(full.map(|(name, found)| {
         format!(
-            "{name}: {} devices are left out, the kubelet takes no list of more than \
-             {MAX_MESSAGE} bytes; share less often, or give shorter ids",
+            "{name}: {} devices left out, the kubelet accepts no list of more than \
+             {MAX_MESSAGE} bytes; use fewer replicas or shorter ids",
             found.left_out
         )
     }));
@@ -100,7 +100,7 @@ pub(crate) fn scan(
     }
 }
 
-/// Without its control nodes a container could not use any of the devices.
+/// Without the control nodes no device of the class is usable.
 fn refuse_all(devices: &mut [Device], reason: &str) {
     for device in devices
         .iter_mut()
@@ -116,7 +116,7 @@ struct Found {
     terms: Arc<Terms>,
     devices: Vec<AdvertisedDevice>,
     budget: MessageBudget,
-    /// As many more do not fit into the kubelet's list.
+    /// How many more do not fit into the kubelet's list.
     left_out: usize,
 }
 
@@ -131,8 +131,8 @@ impl Found {
     }
 
     fn add(&mut self, device: Device, class: &DeviceClass, preparation: Option<Arc<Preparation>>) {
-        // Millions can be asked for by one class: beyond the first that does
-        // not fit, they are only counted.
+        // A class can have millions of replicas: beyond the first that does not
+        // fit, they are only counted.
         if self.left_out > 0 {
             self.left_out += device.replicas.map_or(1, usize::from);
             return;
@@ -178,7 +178,7 @@ mod tests {
     use crate::service::allocate::container;
 
     #[test]
-    fn shares_are_devices_of_their_own_that_tell_their_number() {
+    fn shares_are_separate_devices_and_allocate_returns_their_number() {
         let text = "version = 1\nresource = 'x.com/mem'\nrequest = { env = 'X' }\n\
                     device = { id = 'x-{index}' }\n[[discover]]\ncount = 2\n\
                     [sharing]\nreplicas = 3\ncount_env = 'X_COUNT'\n";
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_heart_that_stands_still_is_noticed() {
+    fn a_counter_that_stops_makes_the_device_unhealthy() {
         let text = "version = 1\nresource = 'x.com/x'\nrequest = { env = 'X' }\n\
                     discover = [{ path = '/sys/x' }]\n\
                     device = { id = 'x', health = [{ file = 'beat', advances_within = 30 }] }\n";

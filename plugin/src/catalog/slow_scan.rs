@@ -1,24 +1,24 @@
-//! Looks at the host that do not end.
+//! Device scans that do not end.
 
 use std::time::Duration;
 
 use tokio::task::{JoinError, JoinHandle};
 
-/// A look that takes so long hangs in a driver, most likely.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// A scan that takes longer probably hangs in a driver.
+const SLOW: Duration = Duration::from_secs(30);
 
-/// Waits for a look however long it takes, and says so once when it is long.
-pub(super) async fn wait_for_scan<T>(mut looking: JoinHandle<T>) -> Result<T, JoinError> {
-    if let Ok(looked) = tokio::time::timeout(PATIENCE, &mut looking).await {
-        return looked;
+/// Waits for a scan however long it takes, and logs once when it is slow.
+pub(super) async fn wait_for_scan<T>(mut scan: JoinHandle<T>) -> Result<T, JoinError> {
+    if let Ok(scanned) = tokio::time::timeout(SLOW, &mut scan).await {
+        return scanned;
     }
     tracing::warn!(
-        "the look at the host has not ended in {} s: a driver may hang; the last one stays",
-        PATIENCE.as_secs()
+        "device scan still running after {} s, keeping previous results: a driver may hang",
+        SLOW.as_secs()
     );
-    let looked = looking.await;
-    tracing::info!("the look at the host has ended");
-    looked
+    let scanned = scan.await;
+    tracing::info!("device scan has ended");
+    scanned
 }
 
 #[cfg(test)]
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_look_that_hangs_is_said_once_and_waited_for() {
+    async fn a_slow_scan_is_logged_once_and_waited_for() {
         let log = tempfile::NamedTempFile::new().unwrap();
         let writer = File::options().append(true).open(log.path()).unwrap();
         let subscriber = tracing_subscriber::fmt().with_writer(writer).finish();

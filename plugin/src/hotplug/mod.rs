@@ -1,6 +1,6 @@
-//! Word of devices that come and go: by the directories in which their nodes
-//! are, and by the kernel's own messages. Both only say that it is time to
-//! look; a missed one costs no more than the time until the next rescan.
+//! Notification of devices that appear or go away: by the directories of their
+//! nodes, and by uevents. Each only triggers a scan; a missed one costs no more
+//! than the time until the next rescan.
 
 mod uevent;
 
@@ -18,12 +18,11 @@ use crate::dir_watch::{DirWatch, Interest};
 use crate::notify::Notifier;
 use uevent::Uevents;
 
-/// After so long, what could not be watched is tried again.
+/// The time after which a failed watch is tried again.
 const RETRY: Duration = Duration::from_secs(300);
 
-/// Somebody who gives a notifier when something happens, in a task that ends when
-/// this is dropped. What can't be watched is said in the log and tried again;
-/// until then rescans have to do.
+/// A task that notifies of changes, and ends when this is dropped. A watch that
+/// fails is logged and tried again later.
 #[derive(Debug)]
 pub(crate) struct Watching(JoinHandle<()>);
 
@@ -54,7 +53,7 @@ impl Watching {
                     Ok(uevents) => uevents.run(&notifier).await,
                     Err(error) => Err(error),
                 };
-                pause("no uevents", ended).await;
+                pause("cannot receive uevents", ended).await;
             }
         }))
     }
@@ -63,7 +62,7 @@ impl Watching {
 /// Says why a watch ended, and waits before the next try.
 async fn pause(what: &str, ended: io::Result<()>) {
     if let Err(error) = ended {
-        tracing::warn!("{what}, changes are seen at the next rescan: {error}");
+        tracing::warn!("{what}, falling back to rescans: {error}");
     }
     tokio::time::sleep(RETRY).await;
 }

@@ -19,16 +19,15 @@ const KERNEL_GROUP: u32 = 1;
 /// and the header).
 const LONGEST: usize = 8192;
 
-/// Trees in which no accelerator is, but which have news with every container
-/// that starts.
+/// Trees without accelerators, but with events at every container start.
 const NOISE: [&str; 2] = ["/devices/virtual/net/", "/devices/virtual/bdi/"];
 
-/// A socket that hears the kernel. Its type is that of another family, whose
+/// A socket that receives uevents. Its type is that of another family, whose
 /// `recv` is the same system call: there is no asynchronous one for netlink.
 pub(super) struct Uevents(UnixDatagram);
 
 impl Uevents {
-    /// Begins to listen.
+    /// Subscribes.
     ///
     /// # Errors
     /// The kernel gives no such socket, for example in a sandbox.
@@ -40,7 +39,7 @@ impl Uevents {
         Ok(Uevents(UnixDatagram::from_std(socket.into())?))
     }
 
-    /// Gives a notifier for every message that may be about an accelerator.
+    /// Notifies of every message that may concern an accelerator.
     ///
     /// # Errors
     /// The socket broke.
@@ -50,7 +49,7 @@ impl Uevents {
             match self.0.recv(&mut buffer).await {
                 Ok(length) if is_relevant(&buffer[..length]) => notifier.notify(),
                 Ok(_) => {}
-                // Messages were lost: look again.
+                // Messages were lost.
                 Err(error) if error.raw_os_error() == Some(Errno::ENOBUFS as i32) => {
                     notifier.notify()
                 }
@@ -98,7 +97,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_kernel_lets_us_listen() {
+    async fn uevents_can_be_received() {
         match Uevents::new() {
             Ok(uevents) => {
                 let (notifier, _notified) = Notifier::new();

@@ -1,4 +1,4 @@
-//! Keeps a resource's socket in its place and the kubelet informed of it.
+//! Keeps a resource's socket in place and registered with the kubelet.
 //!
 //! ```text
 //!            ┌──────── our socket is gone ────────┐
@@ -25,12 +25,12 @@ use crate::kubelet_dir::socket_name;
 use crate::notify::Notified;
 use kubelet_api::deviceplugin::DevicePluginOptions;
 
-/// The first wait after a failure: a socket that has just been made may need
-/// a moment until its owner listens.
+/// The first delay after a failure: the owner of a new socket may not listen
+/// yet.
 const FIRST_RETRY: Duration = Duration::from_millis(10);
 
-/// The same trouble is said again after so long.
-const SAY_AGAIN: Duration = Duration::from_secs(300);
+/// The same failure is logged again after this time.
+const LOG_AGAIN: Duration = Duration::from_secs(300);
 
 /// The state of one resource's registration.
 pub(super) struct Lifecycle {
@@ -39,43 +39,43 @@ pub(super) struct Lifecycle {
     context: Context,
     socket_name: String,
     socket: Option<Socket>,
-    /// The kubelet's socket by which it knows us, and since when.
+    /// The kubelet's socket at which we registered, and when.
     registered: Option<(SocketId, Instant)>,
     listener: watch::Sender<Option<Arc<UnixListener>>>,
     listening: watch::Receiver<usize>,
     socket_changes: Notified,
     backoff: Backoff,
-    said: Option<(String, Instant)>,
+    logged: Option<(String, Instant)>,
 }
 
-/// What is to be done next.
+/// The next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     /// Make the socket.
     Bind,
-    /// Tell the kubelet that has this socket.
+    /// Register with the kubelet at this socket.
     Register(SocketId),
-    /// Nothing, until something changes, or for so long.
+    /// Wait for a change, at most this long.
     Wait(Duration),
 }
 
-/// What a step is decided by.
+/// What decides the next step.
 #[derive(Debug, Clone, Copy)]
 struct Situation {
     /// What is at the path of our socket, if we have one.
     socket: Option<Presence>,
-    /// The kubelet's socket, if it wants to be told.
+    /// The kubelet's socket, if we register there.
     kubelet: Option<SocketId>,
-    /// The kubelet that knows us, and how long ago we told it.
+    /// Where we are registered, and for how long.
     registered: Option<(SocketId, Duration)>,
-    /// How many kubelets listen.
+    /// How many ListAndWatch streams are open.
     listeners: usize,
 }
 
 fn next_step(now: Situation, timing: &Timing) -> Step {
     match (now.socket, now.kubelet, now.registered) {
         (None | Some(Presence::Free), ..) => Step::Bind,
-        // A newer process of ours serves the resource: it may have it.
+        // A newer process of ours serves the resource.
         (Some(Presence::Taken), ..) => Step::Wait(timing.poll),
         (_, None, _) => Step::Wait(timing.poll),
         (_, Some(kubelet), None) => Step::Register(kubelet),
@@ -109,7 +109,7 @@ impl Lifecycle {
             socket_changes,
             backoff: Backoff::new(FIRST_RETRY, context.timing.retry),
             context,
-            said: None,
+            logged: None,
         }
     }
 
@@ -125,7 +125,7 @@ impl Lifecycle {
     }
 
     fn situation(&mut self) -> Situation {
-        // What is seen now need not wake us again.
+        // Changes until now are seen below.
         self.socket_changes.clear();
         Situation {
             socket: self.socket.as_ref().map(Socket::presence),
@@ -149,7 +149,7 @@ impl Lifecycle {
         self.directory().join(&self.socket_name)
     }
 
-    /// A new socket is a new address: the kubelet has to be told.
+    /// A new socket is a new address: it has to be registered.
     async fn bind(&mut self) {
         self.registered = None;
         match Socket::bind(self.path()) {
@@ -159,16 +159,15 @@ impl Lifecycle {
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let directory = self.directory();
-                self.say(format!(
-                    "waiting for the kubelet to make {}",
+                self.warn_once(format!(
+                    "waiting for the kubelet to create {}",
                     directory.display()
                 ));
-                self.wait(self.context.timing.poll.min(Duration::from_secs(1)))
-                    .await;
+                self.wait(self.context.timing.poll).await;
             }
             Err(error) => {
-                self.say(format!(
-                    "can't listen at {}: {error}",
+                self.warn_once(format!(
+                    "cannot listen at {}: {error}",
                     self.path().display()
                 ));
                 self.pause().await;
@@ -182,13 +181,13 @@ impl Lifecycle {
             .take()
             .is_some_and(|(known, _)| known == kubelet);
         if again {
-            self.say("the kubelet does not listen; registering again".to_owned());
-            // A kubelet that never listens is asked less and less often.
+            self.warn_once("the kubelet has not called ListAndWatch; registering again".to_owned());
+            // With growing delays, for a kubelet that never does.
             self.pause().await;
         }
         let at = self.context.kubelet.kubelet_socket();
-        let (resource, patience) = (self.resource.clone(), self.context.timing.register);
-        let asking = register(&at, &self.socket_name, &resource, self.options, patience);
+        let (resource, timeout) = (self.resource.clone(), self.context.timing.register);
+        let asking = register(&at, &self.socket_name, &resource, self.options, timeout);
         let overtaken = overtaken(
             self.socket_changes.clone(),
             self.socket.as_ref(),
@@ -197,7 +196,7 @@ impl Lifecycle {
         );
         let answer = tokio::select! {
             answer = asking => answer,
-            // The kubelet would dial a socket that is gone, for 10 s.
+            // The kubelet would dial a removed socket for 10 s.
             () = overtaken => return,
         };
         self.context
@@ -205,21 +204,21 @@ impl Lifecycle {
             .registered(&self.resource, answer.is_ok());
         match answer {
             Ok(()) => {
-                tracing::info!("{}: registered at {}", self.resource, at.display());
+                tracing::info!(resource = %self.resource, "registered at {}", at.display());
                 self.registered = Some((kubelet, Instant::now()));
-                self.said = None;
+                self.logged = None;
                 if !again {
                     self.backoff.reset();
                 }
             }
             Err(error) => {
-                self.say(format!("{error}; will try again"));
+                self.warn_once(format!("{error}; trying again"));
                 self.pause().await;
             }
         }
     }
 
-    /// Waits after a failure. News from the kubelet's directory end the wait.
+    /// Waits after a failure. A change in the kubelet's directory ends the wait.
     async fn pause(&mut self) {
         let wait = self.backoff.next_wait();
         let _ = tokio::time::timeout(wait, self.socket_changes.wait()).await;
@@ -233,21 +232,21 @@ impl Lifecycle {
         }
     }
 
-    /// Logs trouble once, and again after a long while.
-    fn say(&mut self, what: String) {
+    /// Logs a failure once, and again after [`LOG_AGAIN`].
+    fn warn_once(&mut self, what: String) {
         let fresh = self
-            .said
+            .logged
             .as_ref()
-            .is_none_or(|(said, when)| *said != what || when.elapsed() > SAY_AGAIN);
+            .is_none_or(|(logged, when)| *logged != what || when.elapsed() > LOG_AGAIN);
         if fresh {
-            tracing::warn!("{}: {what}", self.resource);
-            self.said = Some((what, Instant::now()));
+            tracing::warn!(resource = %self.resource, "{what}");
+            self.logged = Some((what, Instant::now()));
         }
     }
 }
 
-/// Waits until a registration under way is for nothing: our socket is gone, or
-/// the kubelet that was asked.
+/// Waits until a registration in progress is obsolete: our socket is gone, or
+/// the kubelet's.
 async fn overtaken(
     mut socket_changes: Notified,
     socket: Option<&Socket>,

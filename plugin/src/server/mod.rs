@@ -39,17 +39,16 @@ pub enum RegisterBy {
     Watcher,
 }
 
-/// How long a server waits for what.
+/// The timeouts of a server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timing {
-    /// For the kubelet's answer to Register. It dials back for up to 10 s.
+    /// Of Register: the kubelet dials back for up to 10 s before it answers.
     pub(crate) register: Duration,
-    /// For the next look at the sockets, should no event tell of a change.
+    /// Between two checks of the sockets when no event arrives.
     pub(crate) poll: Duration,
-    /// For ListAndWatch after a registration, before the kubelet is taken to
-    /// have lost us.
+    /// For ListAndWatch after a registration, before registering again.
     pub(crate) listen: Duration,
-    /// The longest wait between two tries.
+    /// The longest delay between two attempts.
     pub(crate) retry: Duration,
 }
 
@@ -64,16 +63,16 @@ impl Default for Timing {
     }
 }
 
-/// What all servers have in common.
+/// What all servers share.
 #[derive(Debug, Clone)]
 pub(crate) struct Context {
     /// The kubelet's directory.
     pub(crate) kubelet: KubeletDir,
-    /// How the kubelet learns of us.
+    /// How resources are registered.
     pub(crate) register_by: RegisterBy,
-    /// How long to wait for what.
+    /// The timeouts.
     pub(crate) timing: Timing,
-    /// Who prepares devices.
+    /// Prepares devices before containers start.
     pub(crate) preparer: Arc<Preparer>,
     /// Where events are counted.
     pub(crate) metrics: Metrics,
@@ -84,7 +83,7 @@ pub(crate) struct Context {
 /// Why a server ended although its resource is there.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServeError {
-    /// The gRPC server gave up.
+    /// The gRPC server ended.
     #[error("the gRPC server ended: {0}")]
     Server(#[from] tonic::transport::Error),
     /// A part of the group ended that should not.
@@ -144,8 +143,8 @@ pub(crate) async fn serve(
             return Err(ServeError::Part("the accepting of connections"));
         }
     }
-    // The socket went with its lifecycle: nobody comes any more, and the
-    // kubelet is not asked to. Those who are there see their streams end.
+    // The socket is removed with its lifecycle, so that no client can connect.
+    // Connected clients see their streams end.
     Ok(serving.await?)
 }
 
@@ -178,7 +177,7 @@ async fn accept(
                 Err(error) => {
                     // Out of descriptors, most likely: some may become free.
                     if !said {
-                        tracing::warn!("a connection can't be accepted: {error}");
+                        tracing::warn!("cannot accept a connection: {error}");
                     }
                     said = true;
                     tokio::time::sleep(Duration::from_millis(100)).await;

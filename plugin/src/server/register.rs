@@ -1,4 +1,4 @@
-//! Register: the words that make the kubelet dial us.
+//! The Register call, which makes the kubelet dial our socket.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,39 +10,39 @@ use kubelet_api::VERSION;
 use kubelet_api::deviceplugin::registration_client::RegistrationClient;
 use kubelet_api::deviceplugin::{DevicePluginOptions, RegisterRequest};
 
-/// As much of the kubelet's own words is quoted, in characters.
+/// How much of the kubelet's message is quoted, in characters.
 const MAX_QUOTE: usize = 300;
 
-/// Why the kubelet does not know us.
+/// Why a registration failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RegisterError {
-    /// Nobody serves its socket.
-    #[error("can't reach the kubelet at {path}: {reason}")]
+    /// Its socket is not served.
+    #[error("cannot reach the kubelet at {path}: {reason}")]
     Unreachable {
         /// The kubelet's socket.
         path: String,
         /// The system's reason.
         reason: String,
     },
-    /// It said no.
+    /// It refused.
     #[error("the kubelet refused the registration: {0}")]
     Refused(String),
-    /// It said nothing. The kubelet dials back before it answers, for 10 s.
+    /// It did not answer. The kubelet dials back before it answers, for 10 s.
     #[error("the kubelet did not answer the registration in {} s", .0.as_secs_f32())]
     Silent(Duration),
 }
 
 /// Registers the plugin that serves `resource` at `socket`, a name in the
-/// directory of the kubelet's socket, and that may be asked what `options` say.
+/// directory of the kubelet's socket, with the optional calls that it supports.
 ///
 /// # Errors
-/// The kubelet can't be reached, refuses, or does not answer in `patience`.
+/// The kubelet cannot be reached, refuses, or does not answer in time.
 pub(crate) async fn register(
     kubelet_socket: &Path,
     socket: &str,
     resource: &ResourceName,
     options: DevicePluginOptions,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<(), RegisterError> {
     let asking = async {
         let path = kubelet_socket.display().to_string();
@@ -65,12 +65,12 @@ pub(crate) async fn register(
             .map_err(refused)?;
         Ok(())
     };
-    tokio::time::timeout(patience, asking)
+    tokio::time::timeout(timeout, asking)
         .await
-        .unwrap_or(Err(RegisterError::Silent(patience)))
+        .unwrap_or(Err(RegisterError::Silent(timeout)))
 }
 
-/// The cause of an error: what is around it only says "transport error".
+/// The innermost cause: the outer ones are only "transport error".
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(deeper) = cause.source() {
@@ -79,7 +79,7 @@ fn innermost(error: &dyn std::error::Error) -> String {
     cause.to_string()
 }
 
-/// A status as part of a log line: others' words may be long and have breaks.
+/// A status as part of a log line: its message may be long and have line breaks.
 fn one_line(status: &tonic::Status) -> String {
     let message = status
         .message()

@@ -90,7 +90,7 @@ impl Socket {
         if fs::symlink_metadata(&path).is_ok_and(|found| !found.file_type().is_socket()) {
             return Err(io::Error::new(
                 io::ErrorKind::AlreadyExists,
-                "there is something else",
+                "a file that is not a socket exists there",
             ));
         }
         let unique = RandomState::new().hash_one(&path);
@@ -163,8 +163,10 @@ pub(crate) fn remove_stale(directory: &Path) {
             || name.starts_with(TEMPORARY_PREFIX);
         if ours && SocketId::at(&path).is_some() && !is_served(&path) {
             match remove(&path) {
-                Ok(()) => tracing::info!("{}: removed, nobody serves it", path.display()),
-                Err(error) => tracing::warn!("{}: can't be removed: {error}", path.display()),
+                Ok(()) => tracing::info!("removed stale socket {}", path.display()),
+                Err(error) => {
+                    tracing::warn!("cannot remove stale socket {}: {error}", path.display())
+                }
             }
         }
     }

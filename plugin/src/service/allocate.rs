@@ -1,5 +1,5 @@
 //! Allocate: names the devices to the hook, by environment and annotation, and
-//! adds nothing else unless the class says so.
+//! adds nothing else unless the class has `[allocate]`.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -12,19 +12,19 @@ use tonic::{Code, Status};
 use crate::catalog::{AdvertisedDevice, Resource};
 use kubelet_api::deviceplugin::{ContainerAllocateResponse, DeviceSpec};
 
-/// Who asks for CDI devices, in the keys of annotations.
+/// The plugin's name in the keys of CDI annotations.
 const CDI_PLUGIN: &str = "boathook";
 
-/// Why devices can't be given.
+/// Why devices cannot be allocated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum AllocateError {
-    /// A container without any id: the kubelet never asks this.
-    #[error("{0}: a container asks for no device; leave it out of the request")]
+    /// A container without any id, which the kubelet never sends.
+    #[error("{0}: empty device list")]
     NoDevice(ResourceName),
     /// More shares than the class gives to one container.
     #[error(
-        "{resource}: {asked} asked for one container, which may have {at_most}: more shares do \
-         not give more of a device"
+        "{resource}: {asked} shares requested for one container, which may have {at_most}: more \
+         shares are not more of a device"
     )]
     TooMany {
         /// The resource that was asked.
@@ -36,15 +36,15 @@ pub(crate) enum AllocateError {
     },
     /// Shares of several devices, which the class does not give to one container.
     #[error(
-        "{resource}: shares of {devices} devices asked for one container, which may have shares \
-         of one device only"
+        "{resource}: shares of {devices} devices requested for one container, which may have \
+         shares of one device only"
     )]
     SeveralDevices {
         resource: ResourceName,
         devices: usize,
     },
     /// An id that is not in the list.
-    #[error("{resource} has no device `{id}`; take one from the latest list")]
+    #[error("{resource} has no device `{id}`; use the latest list")]
     Unknown {
         /// The resource that was asked.
         resource: ResourceName,
@@ -52,7 +52,7 @@ pub(crate) enum AllocateError {
         id: String,
     },
     /// A device that is in the list as unhealthy.
-    #[error("{id} of {resource} is unhealthy: {reason}; take a healthy one, or repair it")]
+    #[error("{id} of {resource} is unhealthy: {reason}; use a healthy one, or repair it")]
     Unhealthy {
         /// The resource that was asked.
         resource: ResourceName,
@@ -128,7 +128,7 @@ fn all_healthy(resource: &Resource, devices: &[&AdvertisedDevice]) -> Result<(),
 /// The answer for one container.
 ///
 /// # Errors
-/// A device can't be given, or not so many of them.
+/// A device cannot be allocated, or not this many.
 pub(crate) fn container(
     resource: &Resource,
     ids: &[String],
@@ -184,9 +184,8 @@ fn nodes(resource: &Resource, devices: &[&AdvertisedDevice]) -> Vec<DeviceSpec> 
         .collect()
 }
 
-/// What makes the engine inject the devices by itself. Every engine that knows
-/// of CDI reads the annotation; said in `cdi_devices` as well, it would be said
-/// twice.
+/// Makes the engine inject the devices by itself. Every engine with CDI reads the
+/// annotation; with `cdi_devices` as well, the devices would be injected twice.
 fn cdi_annotation(resource: &Resource, devices: &[&AdvertisedDevice]) -> Option<(String, String)> {
     let names = devices.iter().flat_map(|device| &device.engine.cdi);
     // Shares of one device have one name.
@@ -291,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_given_is_refused_with_its_reason() {
+    fn an_impossible_allocation_is_refused_with_its_reason() {
         let npus = resource(vec![device("npu-0"), sick("npu-1", "/dev/npu1 is missing")]);
         let long = "x".repeat(10_000);
         for (asked, code, said) in [
@@ -307,7 +306,7 @@ mod tests {
                 Code::FailedPrecondition,
                 "npu-1 of dummy.com/npu is unhealthy: /dev/npu1 is missing",
             ),
-            (&[], Code::InvalidArgument, "asks for no device"),
+            (&[], Code::InvalidArgument, "empty device list"),
         ] {
             let status = Status::from(container(&npus, &ids(asked)).unwrap_err());
             assert_eq!(status.code(), code, "{asked:?}");

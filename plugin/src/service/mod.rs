@@ -27,7 +27,7 @@ use kubelet_api::deviceplugin::{
     PreferredAllocationResponse,
 };
 
-/// What the kubelet may call beyond the necessary.
+/// The optional calls that the kubelet may make.
 pub(crate) fn options(resource: &Resource) -> DevicePluginOptions {
     DevicePluginOptions {
         pre_start_required: resource.terms.pre_start,
@@ -35,7 +35,7 @@ pub(crate) fn options(resource: &Resource) -> DevicePluginOptions {
     }
 }
 
-/// Answers for one resource, with what its channel holds at that moment.
+/// Answers for one resource, with the present value of its channel.
 #[derive(Debug, Clone)]
 pub(crate) struct Service {
     resource: watch::Receiver<Arc<Resource>>,
@@ -96,7 +96,7 @@ impl DevicePlugin for Service {
             .map(|asked| {
                 let size = usize::try_from(asked.allocation_size).map_err(|_| {
                     Status::invalid_argument(format!(
-                        "{} devices can't be chosen",
+                        "cannot choose {} devices",
                         asked.allocation_size
                     ))
                 })?;
@@ -124,8 +124,9 @@ impl DevicePlugin for Service {
         let answers: Result<Vec<_>, AllocateError> = answers.collect();
         self.metrics
             .allocated(&resource.name, answers.is_ok(), since.elapsed());
-        let container_responses =
-            answers.inspect_err(|error| tracing::warn!("allocation refused: {error}"))?;
+        let container_responses = answers.inspect_err(
+            |error| tracing::warn!(resource = %resource.name, "allocation refused: {error}"),
+        )?;
         Ok(Response::new(AllocateResponse {
             container_responses,
         }))
@@ -135,11 +136,14 @@ impl DevicePlugin for Service {
         &self,
         request: Request<PreStartContainerRequest>,
     ) -> Result<Response<PreStartContainerResponse>, Status> {
+        let resource = self.now();
         let preparing = self
             .preparer
-            .prepare(&self.now(), &request.get_ref().devices_ids)
+            .prepare(&resource, &request.get_ref().devices_ids)
             .await;
-        preparing.inspect_err(|error| tracing::warn!("a container is not started: {error}"))?;
+        preparing.inspect_err(
+            |error| tracing::warn!(resource = %resource.name, "container not started: {error}"),
+        )?;
         Ok(Response::new(PreStartContainerResponse {}))
     }
 }

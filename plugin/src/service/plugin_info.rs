@@ -1,5 +1,4 @@
-//! The plugin watcher's service: who we are, for a kubelet that finds our
-//! socket by itself.
+//! The service that the kubelet's plugin watcher calls at sockets that it finds.
 
 use device_class::name::ResourceName;
 use tonic::{Request, Response, Status};
@@ -44,12 +43,12 @@ impl Registration for PluginInfoService {
             error,
         } = status.into_inner();
         match plugin_registered {
-            true => tracing::info!("{}: registered by the plugin watcher", self.resource),
+            true => tracing::info!(resource = %self.resource, "registered by the plugin watcher"),
             false => {
                 let error = device_class::name::excerpt(&error);
                 tracing::warn!(
-                    "{}: the kubelet refused the registration: {error}",
-                    self.resource
+                    resource = %self.resource,
+                    "the kubelet refused the registration: {error}"
                 );
             }
         }

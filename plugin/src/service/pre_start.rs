@@ -1,4 +1,4 @@
-//! PreStartContainer: devices are made what their class says before each start
+//! PreStartContainer: devices are prepared, as their class says, before each start
 //! of a container that has them.
 
 use std::collections::BTreeMap;
@@ -17,16 +17,16 @@ use crate::catalog::Resource;
 use crate::host_program;
 
 /// An answer is given within this time. The kubelet waits 30 s
-/// ([`device_class::class::MAX_PRE_START`]), and should hear the reason.
+/// ([`device_class::class::MAX_PRE_START`]), and should receive the reason.
 const ANSWER_WITHIN: Duration = Duration::from_secs(28);
 
-/// Why a container can't be started yet.
+/// Why a container cannot be started yet.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PreStartError {
     /// The ids are not those of devices.
     #[error(transparent)]
     Devices(#[from] AllocateError),
-    /// A device is not as its class says.
+    /// A device could not be prepared.
     #[error("{id} of {resource} is not prepared: {fault}")]
     Device {
         /// The resource that was asked.
@@ -41,13 +41,13 @@ pub(crate) enum PreStartError {
 /// Why a device is not prepared.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Fault {
-    /// The program did not do it.
+    /// The program failed.
     #[error(transparent)]
     Program(#[from] PrepareError),
     /// An earlier preparation of the device has not ended.
-    #[error("an earlier preparation is still under way")]
+    #[error("an earlier preparation is still running")]
     Busy,
-    /// The task that was to do it ended.
+    /// The task ended.
     #[error(transparent)]
     Task(#[from] JoinError),
 }

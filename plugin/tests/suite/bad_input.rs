@@ -33,7 +33,7 @@ fn devices_that_can_not_be_given_are_refused_with_the_right_status() {
         ),
         (
             &[],
-            "InvalidArgument: cards.example/mark-1: a container asks for no device",
+            "InvalidArgument: cards.example/mark-1: empty device list",
         ),
     ] {
         let refused = kubelet
@@ -58,8 +58,8 @@ fn more_shares_than_the_class_allows_are_refused_with_the_reason() {
         let refused = kubelet.allocate(Allocation::of_ids(shared, &two));
         assert_eq!(
             refused.unwrap_err(),
-            "InvalidArgument: dummy.com/npu.shared: 2 asked for one container, which may have 1: \
-             more shares do not give more of a device"
+            "InvalidArgument: dummy.com/npu.shared: 2 shares requested for one container, which may \
+             have 1: more shares are not more of a device"
         );
     }
     let twice = Allocation::of_ids(shared, &["npu-0::1", "npu-0::1"]);
@@ -77,8 +77,8 @@ fn shares_of_several_devices_are_refused_where_the_class_says_so() {
     let refused = kubelet.allocate(Allocation::of_ids(NPU, &["npu-0::0", "npu-1::0"]));
     assert_eq!(
         refused.unwrap_err(),
-        "InvalidArgument: dummy.com/npu: shares of 2 devices asked for one container, which may \
-         have shares of one device only"
+        "InvalidArgument: dummy.com/npu: shares of 2 devices requested for one container, which \
+         may have shares of one device only"
     );
     // The first leaves 3 shares, which are enough for the next.
     for (count, shares) in [
@@ -102,14 +102,15 @@ fn shares_of_several_devices_are_refused_where_the_class_says_so() {
 #[test]
 fn a_bad_class_is_named_once_and_the_others_are_served() {
     let typo = NPUS.replace("resource", "resorce");
-    let mut node = Node::new(&[("broken", &typo), ("dummy-npu", NPUS)]);
+    let classes = [("broken", &*typo), ("dummy-npu", NPUS)];
+    let mut node = Node::new(&classes).with_arguments(&pages::SERVE);
     let kubelet = node.kubelet();
     node.start_plugin();
     kubelet.wait_devices(PATIENCE, NPU).unwrap();
     let said = "broken.toml:3: unknown key `resorce`, did you mean `resource`?";
     node.wait_log(said);
-    // By now several looks at the host have been taken.
-    std::thread::sleep(std::time::Duration::from_millis(350));
+    let address = pages::address(&node);
+    (0..3).for_each(|_| pages::wait_for_scan(&address));
     assert_eq!(
         node.log().matches("broken.toml").count(),
         1,
@@ -141,7 +142,7 @@ fn a_class_file_that_can_not_be_read_stops_no_other() {
 fn without_any_class_the_plugin_stays_and_says_so() {
     let mut node = Node::new(&[]);
     node.start_plugin();
-    node.wait_log("no class in ");
+    node.wait_log("no class files in ");
 }
 
 #[test]

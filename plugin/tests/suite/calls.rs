@@ -116,7 +116,7 @@ fn a_preference_that_can_not_be_met_is_refused() {
         (three, &[][..], 0, Ok(0)),
         (&[], &[], 0, Ok(0)),
         (three, &["npu-1"], 2, Ok(2)),
-        (three, &[], -1, refused("-1 devices can't be chosen")),
+        (three, &[], -1, refused("cannot choose -1 devices")),
         (three, &[], i32::MIN, refused("-2147483648 devices")),
         (three, &[], i32::MAX, refused("2147483647 of 3 available")),
         (three, &[], 4, refused("4 of 3 available")),

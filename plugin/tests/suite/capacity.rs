@@ -27,7 +27,7 @@ fn ten_thousand_devices_are_told_of_chosen_from_and_given() {
 }
 
 #[test]
-fn what_does_not_fit_into_a_message_is_left_out_and_said() {
+fn devices_beyond_the_message_limit_are_left_out_and_logged() {
     let long = "x".repeat(50);
     let mut node = Node::new(&[("dummy-npu", &shared(30, 2500, &long))]);
     let kubelet = node.kubelet();
@@ -37,7 +37,7 @@ fn what_does_not_fit_into_a_message_is_left_out_and_said() {
     assert!((50_000..75_000).contains(&told), "{told}");
     let left = 75_000 - told;
     node.wait_log(&format!(
-        "dummy.com/npu: {left} devices are left out, the kubelet takes no list of more than \
+        "dummy.com/npu: {left} devices left out, the kubelet accepts no list of more than \
          4194304 bytes"
     ));
     let last = devices.last().unwrap().id.as_str();

@@ -1,11 +1,10 @@
 //! Devices come, go, fall ill and recover.
 
-use std::time::Duration;
-
 use harness::kubelet::{DeviceReport, Event};
 use nix::sys::signal::Signal;
 
 use crate::node::{CARDS, NPU, NPUS, Node, PATIENCE, wait_until};
+use crate::pages;
 
 const MARK_1: &str = "cards.example/mark-1";
 const MARK_2: &str = "cards.example/mark-2";
@@ -42,9 +41,9 @@ fn health_goes_and_comes_back_and_is_said_once_each() {
         brief(&kubelet.wait_devices(PATIENCE, MARK_1).unwrap()),
         well
     );
-    node.wait_log("card-2 is healthy again");
+    node.wait_log("device is healthy again resource=cards.example/mark-1 device=card-2");
     assert_eq!(
-        node.log().matches("card-2 is unhealthy").count(),
+        node.log().matches("device is unhealthy").count(),
         1,
         "{}",
         node.log()
@@ -96,7 +95,7 @@ fn shares_have_the_health_of_their_device() {
 #[test]
 fn a_device_that_flickers_is_no_news() {
     let patient = CARDS.replace("equals = \"ok\"", "equals = \"ok\", steady_for = 3600");
-    let mut node = Node::new(&[("cards", &patient)]);
+    let mut node = Node::new(&[("cards", &patient)]).with_arguments(&pages::SERVE);
     node.add_card(0, "mark-1", -1);
     node.add_card(1, "mark-1", -1);
     node.write("host/sys/card1/health", "burnt");
@@ -108,10 +107,11 @@ fn a_device_that_flickers_is_no_news() {
         brief(&kubelet.wait_devices(PATIENCE, MARK_1).unwrap()),
         first
     );
+    let address = pages::address(&node);
     for (card0, card1) in [("burnt", "ok"), ("ok", "burnt"), ("burnt", "ok")] {
         node.write("host/sys/card0/health", card0);
         node.write("host/sys/card1/health", card1);
-        std::thread::sleep(Duration::from_millis(250));
+        pages::wait_for_scan(&address);
     }
     node.add_card(2, "mark-1", -1);
     let devices = kubelet.wait_devices(PATIENCE, MARK_1).unwrap();

@@ -63,12 +63,12 @@ fn without_a_free_descriptor_what_is_known_stays_until_there_are_some() {
     Footprint::at_rest(&node, &pages::address(&node));
     let connect = |_| UnixStream::connect(node.socket(NPU)).unwrap();
     let connections: Vec<UnixStream> = (0..60).map(connect).collect();
-    node.wait_log("a connection can't be accepted: ");
+    node.wait_log("cannot accept a connection: ");
     // Neither the host nor the classes can be read. From the first failed scan
     // on no descriptor is free: until then one that a scan held may be.
-    node.wait_log("can't be opened, what was found before stays: ");
+    node.wait_log("keeping previous scan results: ");
     node.write("classes/dummy-npu.toml", &NPUS.replace("64", "63"));
-    node.wait_log("classes can't be read, what was read before stays: ");
+    node.wait_log("cannot read the classes, keeping previous ones: ");
     kubelet.allocate(Allocation::of(NPU, 2)).unwrap();
     drop(connections);
     for _ in ["as soon as they can be", "by the next kubelet"] {

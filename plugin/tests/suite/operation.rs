@@ -193,7 +193,8 @@ fn logs_can_be_read_by_programs() {
     let kubelet = node.kubelet();
     node.start_plugin();
     kubelet.wait_devices(PATIENCE, NPU).unwrap();
-    node.wait_log(r#""message":"dummy.com/npu: registered at "#);
+    node.wait_log(r#""message":"registered at "#);
+    node.wait_log(r#""resource":"dummy.com/npu"}"#);
     assert!(
         node.log()
             .lines()

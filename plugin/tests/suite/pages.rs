@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use crate::node::Node;
+use crate::node::{Node, wait_until};
 
 /// The arguments with which it serves, at any free port.
 pub(crate) const SERVE: [&str; 2] = ["--http", "127.0.0.1:0"];
@@ -35,4 +35,12 @@ pub(crate) fn metric(address: &str, name: &str) -> usize {
         .unwrap_or_else(|| panic!("no {name} in {page}"))
         .parse()
         .unwrap()
+}
+
+/// Waits until a device scan that began after this call has ended.
+pub(crate) fn wait_for_scan(address: &str) {
+    let scans = || metric(address, "boathook_scan_duration_seconds_count");
+    let before = scans();
+    // The next one may have begun already.
+    wait_until("two scans", || scans() >= before + 2);
 }

@@ -104,7 +104,7 @@ fn a_program_makes_a_device_ready_or_the_container_does_not_start() {
         ),
         (
             &[],
-            Err((Code::InvalidArgument, "asks for no device".into())),
+            Err((Code::InvalidArgument, "empty device list".into())),
         ),
     ] {
         match (client.pre_start(ids), wanted) {
@@ -136,7 +136,7 @@ fn the_kubelet_starts_no_container_whose_devices_are_not_ready() {
     let refused = kubelet.allocate(Allocation::of_ids(NPU, &["loud"]));
     let said = "Internal: loud of dummy.com/npu is not prepared: /bin/sh failed (exit status: 3): ";
     assert_eq!(refused.unwrap_err(), said);
-    node.wait_log("a container is not started: loud of dummy.com/npu");
+    node.wait_log("container not started: loud of dummy.com/npu");
 }
 
 #[test]

@@ -34,18 +34,15 @@ fn all_devices_are_known_after_registration() {
 
 #[test]
 fn a_kubelet_that_starts_later_is_found_at_once() {
-    // A busy machine may take its time now and then. Polls take a second.
-    let mut took = (0..10).map(|_| {
-        let mut node = node();
-        node.start_plugin();
-        node.wait_log("waiting for the kubelet to make");
-        let since = Instant::now();
-        let kubelet = node.kubelet();
-        kubelet.wait(PATIENCE, is_registered).unwrap();
-        since.elapsed()
-    });
-
-    assert!(took.any(|took| took < Duration::from_millis(300)));
+    let mut node = node();
+    node.start_plugin();
+    node.wait_log("waiting for the kubelet to create");
+    let since = Instant::now();
+    let kubelet = node.kubelet();
+    kubelet.wait(PATIENCE, is_registered).unwrap();
+    // By an event: it polls every 10 s.
+    let took = since.elapsed();
+    assert!(took < Duration::from_secs(5), "{took:?}");
 }
 
 #[test]
@@ -102,7 +99,7 @@ fn a_refusal_is_said_once_and_tried_again() {
     })
     .unwrap();
     node.start_plugin();
-    node.wait_log("the kubelet refused the registration: Unknown: not\\ntoday; will try again");
+    node.wait_log("the kubelet refused the registration: Unknown: not\\ntoday; trying again");
     for _ in 0..4 {
         kubelet
             .wait(PATIENCE, |event| matches!(event, Event::Refused { .. }))
@@ -123,7 +120,7 @@ fn a_registration_that_hangs_is_given_up_and_tried_again() {
     })
     .unwrap();
     node.start_plugin();
-    node.wait_log("the kubelet did not answer the registration in 0.3 s; will try again");
+    node.wait_log("the kubelet did not answer the registration in 0.3 s; trying again");
     kubelet.set_register_fault(RegisterFault::None);
     kubelet.wait(PATIENCE, is_registered).unwrap();
 }
@@ -134,7 +131,7 @@ fn a_socket_that_nobody_serves_is_said_and_waited_for() {
     let mut kubelet = node.kubelet();
     kubelet.stop();
     node.start_plugin();
-    node.wait_log("can't reach the kubelet at ");
+    node.wait_log("cannot reach the kubelet at ");
     kubelet.resume().unwrap();
     kubelet.wait(PATIENCE, is_registered).unwrap();
 }

@@ -39,7 +39,7 @@ fn without_inotify_the_kubelet_and_the_devices_are_looked_for() {
         node.start_plugin();
         kubelet.wait_devices(PATIENCE, MARK_1).unwrap();
         node.wait_log("polling instead: ");
-        node.wait_log("changes are seen at the next rescan: ");
+        node.wait_log("falling back to rescans: ");
 
         node.add_card(1, "mark-1", -1);
         assert_eq!(kubelet.wait_devices(PATIENCE, MARK_1).unwrap().len(), 2);

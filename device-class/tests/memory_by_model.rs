@@ -1,0 +1,48 @@
+//! How much memory gpu-share takes a GPU for, by its model.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use device_class::DeviceClass;
+use device_class::config::Config;
+use device_class::discover;
+use device_class::host::RecordedHost;
+
+const CLASS: &str = include_str!("../classes/gpu-share.toml");
+
+/// The gigabytes of a GPU of this model; `None`: it is not found.
+fn gigabytes(model: &str, config: &Config) -> Option<u16> {
+    let name = "gpu-share".to_owned().try_into().unwrap();
+    let class = DeviceClass::parse(name, "gpu-share.toml".as_ref(), CLASS).unwrap();
+    let mut host = RecordedHost::default();
+    host.add_file(
+        "/proc/driver/nvidia/version",
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.03  Wed May  6 2026\n",
+    );
+    host.add_file(
+        "/proc/driver/nvidia/gpus/0000:17:00.0/information",
+        format!("Model: \t{model}\nGPU UUID: \tGPU-1\nDevice Minor: \t0\n"),
+    );
+    let class = config.adapted(&class);
+    let devices = discover::devices(&class, &host).devices;
+    devices.first().and_then(|device| device.replicas)
+}
+
+#[test]
+fn memory_is_known_by_the_name_the_class_or_the_configuration() {
+    let plain = Config::default();
+    let text =
+        "[class.gpu-share.map.model]\n'NVIDIA X1' = 'NVIDIA X1 96GB'\n'NVIDIA L4' = '22 GB'\n";
+    let configured: Config = toml::from_str(text).unwrap();
+    for (model, config, wanted) in [
+        ("NVIDIA A100-SXM4-80GB", &plain, Some(80)),
+        ("NVIDIA L40S", &plain, Some(48)),
+        ("NVIDIA L4", &plain, Some(24)),
+        // The name has the memory of its CPU.
+        ("NVIDIA GH200 480GB", &plain, Some(96)),
+        ("NVIDIA X1", &plain, None),
+        ("NVIDIA X1", &configured, Some(96)),
+        ("NVIDIA L4", &configured, Some(22)),
+        ("NVIDIA L40S", &configured, Some(48)),
+    ] {
+        assert_eq!(gigabytes(model, config), wanted, "{model}");
+    }
+}
