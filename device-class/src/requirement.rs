@@ -5,7 +5,7 @@
 //! requirement goes: `12.4` is `=12`.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
@@ -39,20 +39,33 @@ impl WordName {
 /// Why a requirement is not met.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequirementError {
-    /// It can't be read.
+    /// It cannot be read.
     #[error("`{}` is no requirement such as driver>=470", excerpt(.0))]
     Malformed(String),
     /// The host does not meet it.
-    #[error("this host has {host}")]
+    #[error("this host has {host}{}", not_known(.unknown))]
     Unmet {
         /// What the host has, for people.
         host: String,
+        /// The names in it that are not known of this host.
+        unknown: BTreeSet<String>,
     },
 }
 
-/// Tests a requirement against what the host has. What it does not know is
-/// taken to be met, and given back for a note: an image that runs elsewhere is
-/// not to be stopped for what can't be told.
+fn not_known(unknown: &BTreeSet<String>) -> String {
+    if unknown.is_empty() {
+        return String::new();
+    }
+    let unknown: Vec<&str> = unknown.iter().map(String::as_str).collect();
+    format!("; not known here: {}", excerpt(&unknown.join(", ")))
+}
+
+/// Tests a requirement against what the host has, in one pass over its text.
+/// Alternatives that use names which are not known of the host count only where
+/// no other could be evaluated: then they are taken to be met as far as they can
+/// be told, and the names are given back for a note. An image that runs
+/// elsewhere is not to be stopped for what cannot be told, and one that lists
+/// what other hardware needs is not met by that.
 ///
 /// # Errors
 /// The requirement is malformed, or not met.
@@ -60,33 +73,43 @@ pub fn check(
     text: &str,
     host: &BTreeMap<WordName, String>,
 ) -> Result<Vec<String>, RequirementError> {
-    // What is not known of the alternative that leaves the least in doubt.
-    let mut met: Option<Vec<String>> = text.trim().is_empty().then(Vec::new);
+    // The unknown names of the alternative that leaves the fewest.
+    let mut best: Option<BTreeSet<String>> = None;
+    let mut all_unknown = BTreeSet::new();
+    let (mut is_met, mut is_evaluated) = (text.trim().is_empty(), false);
     for alternative in text.split_whitespace() {
-        let mut unknown = Vec::new();
-        let mut all = true;
+        let mut unknown = BTreeSet::new();
+        let mut holds_all = true;
         for term in alternative.split(',').filter(|term| !term.is_empty()) {
-            all &= holds(term, host, &mut unknown)?;
+            holds_all &= holds(term, host, &mut unknown)?;
         }
-        if all && met.as_ref().is_none_or(|best| unknown.len() < best.len()) {
-            met = Some(unknown);
+        is_met |= holds_all && unknown.is_empty();
+        is_evaluated |= unknown.is_empty();
+        all_unknown.extend(unknown.iter().cloned());
+        if holds_all && best.as_ref().is_none_or(|best| unknown.len() < best.len()) {
+            best = Some(unknown);
         }
     }
-    if let Some(unknown) = met {
-        return Ok(unknown);
+    match best {
+        _ if is_met => Ok(Vec::new()),
+        Some(unknown) if !is_evaluated => Ok(unknown.into_iter().collect()),
+        _ => {
+            let host = host.iter();
+            let host: Vec<_> = host
+                .map(|(name, value)| format!("{} {value}", name.0))
+                .collect();
+            Err(RequirementError::Unmet {
+                host: host.join(", "),
+                unknown: all_unknown,
+            })
+        }
     }
-    let host: Vec<_> = host
-        .iter()
-        .map(|(name, value)| format!("{} {value}", name.0))
-        .collect();
-    let host = host.join(", ");
-    Err(RequirementError::Unmet { host })
 }
 
 fn holds(
     term: &str,
     host: &BTreeMap<WordName, String>,
-    unknown: &mut Vec<String>,
+    unknown: &mut BTreeSet<String>,
 ) -> Result<bool, RequirementError> {
     let malformed = || RequirementError::Malformed(term.to_owned());
     let at = term.find(['=', '!', '<', '>']).ok_or_else(malformed)?;
@@ -100,7 +123,7 @@ fn holds(
         return Err(malformed());
     }
     let Some((_, value)) = host.iter().find(|(known, _)| known.0 == name) else {
-        unknown.push(excerpt(name));
+        unknown.insert(excerpt(name));
         return Ok(true);
     };
     let order = compare(value, wanted);
@@ -133,12 +156,23 @@ fn compare(value: &str, wanted: &str) -> Ordering {
 mod tests {
     use super::*;
 
+    /// The shape of what the images of CUDA have in NVIDIA_REQUIRE_CUDA: the
+    /// version, then the older branches of the driver for cards that run it with
+    /// the libraries of forward compatibility.
+    const OF_CUDA_12_4: &str = "cuda>=12.4 brand=tesla,driver>=470,driver<471 \
+        brand=unknown,driver>=470,driver<471 brand=nvidia,driver>=470,driver<471 \
+        brand=tesla,driver>=535,driver<536 brand=unknown,driver>=535,driver<536";
+    const OF_CUDA_12_9: &str = "cuda>=12.9 brand=unknown,driver>=535,driver<536 \
+        brand=tesla,driver>=550,driver<551 brand=unknown,driver>=550,driver<551 \
+        brand=geforcertx,driver>=550,driver<551";
+
     #[test]
     fn a_requirement_is_met_or_says_what_the_host_has() {
         let host = [("cuda", "12.4"), ("driver", "550.54.15")];
         let host = host.map(|(n, v)| (WordName::try_from(n.to_owned()).unwrap(), v.to_owned()));
         let host = host.into();
         let unmet = "this host has cuda 12.4, driver 550.54.15";
+        let unmet_beside_brand = "this host has cuda 12.4, driver 550.54.15; not known here: brand";
         for (text, wanted) in [
             ("", Ok("")),
             ("cuda>=12.4", Ok("")),
@@ -149,8 +183,17 @@ mod tests {
             ("cuda>=9.0", Ok("")),
             ("cuda>=12.8 driver>=550,driver<551", Ok("")),
             ("cuda>=12.8 driver>=535,driver<536", Err(unmet)),
-            ("cuda>=13 brand=tesla,driver>=470,driver<471", Err(unmet)),
-            ("cuda>=13 brand=tesla,driver>=550", Ok("brand")),
+            (
+                "cuda>=13 brand=tesla,driver>=470,driver<471",
+                Err(unmet_beside_brand),
+            ),
+            ("cuda>=13 brand=tesla,driver>=550", Err(unmet_beside_brand)),
+            ("brand=tesla,driver>=550", Ok("brand")),
+            ("brand=tesla,driver>=560 arch>=7.5", Ok("arch")),
+            ("brand=tesla,driver>=560", Err(unmet_beside_brand)),
+            ("brand=a,arch>=7 brand=a", Ok("brand")),
+            (OF_CUDA_12_4, Ok("")),
+            (OF_CUDA_12_9, Err(unmet_beside_brand)),
             ("brand=tesla,driver>=550 cuda>=12", Ok("")),
             ("driver!=550.54.15", Err(unmet)),
             ("driver<=550.54.15", Ok("")),

@@ -32,7 +32,7 @@ pub use mask::Mask;
 pub(crate) use mention::plain_names;
 pub use path_template::{PathTemplate, PathTemplateError};
 pub use prepare::{MAX_CONTAINER_START, MAX_PRE_START, Prepare, Timeout, When};
-pub use request::{PairSpec, RequestSpec, RequirementSpec};
+pub use request::{Normalize, PairSpec, RequestSpec, RequirementSpec};
 pub use schema::JSON_SCHEMA;
 pub use sharing::{MAX_REPLICAS, ReplicaCount, SHARED_SUFFIX, Sharing};
 pub use validate::ClassRuleError;
@@ -204,6 +204,14 @@ fn yes() -> bool {
 }
 
 impl ClassSpec {
+    /// Whether a resource of this name could be one of the class's.
+    pub fn may_offer(&self, resource: &str) -> bool {
+        let is_shared = self.sharing.as_ref().is_some_and(|sharing| sharing.suffix);
+        let unshared = resource.strip_suffix(SHARED_SUFFIX).filter(|_| is_shared);
+        self.resource.may_become(resource)
+            || unshared.is_some_and(|resource| self.resource.may_become(resource))
+    }
+
     /// The capabilities that bring something along.
     pub fn capabilities(&self) -> BTreeSet<CapabilityName> {
         let nodes = self.edits.iter().flat_map(|edits| &edits.nodes);

@@ -42,8 +42,8 @@ pub struct RequirementSpec {
     /// How variables begin that are something else in spite of it.
     #[serde(default)]
     pub except_prefixes: Vec<EnvName>,
-    /// The variable that switches the requirements off, by any value but
-    /// empty, `0` and `false`.
+    /// The variable that switches the requirements off if it is true: `1`, `t`,
+    /// `T`, `true`, `TRUE` or `True`.
     #[serde(default)]
     pub disable_env: Option<EnvName>,
     /// The names that a requirement may use, with their values by template
@@ -72,4 +72,29 @@ pub struct PairSpec {
     pub value_env: EnvName,
     /// The attribute that the device gets from the second variable.
     pub attribute: AttributeName,
+    /// How both variables and `select` are written.
+    #[serde(default)]
+    pub normalize: Normalize,
+}
+
+/// How texts are made equal that mean the same.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Normalize {
+    /// By lower case.
+    #[default]
+    Lower,
+    /// Hexadecimal ids: by lower case and without dashes.
+    Hex,
+}
+
+impl PairSpec {
+    /// A text of a pair in the form in which texts are compared.
+    pub(crate) fn canonical(&self, text: &str) -> String {
+        let text = text.trim().to_ascii_lowercase();
+        match self.normalize {
+            Normalize::Lower => text,
+            Normalize::Hex => text.replace('-', ""),
+        }
+    }
 }

@@ -66,6 +66,11 @@ pub fn look_up(
 ) -> Result<Found, LookUpError> {
     let class = &*config.adapted(class);
     let inventory = devices(class, host);
+    // Without the driver's attributes its files have no names.
+    if inventory.no_driver.is_some() {
+        let edits = FoundEdits::default();
+        return Ok(Found { inventory, edits });
+    }
     let attributes = &inventory.host_attributes;
     let failed = |error| LookUpError::Edits {
         class: class.name.clone(),

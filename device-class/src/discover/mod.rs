@@ -48,6 +48,9 @@ pub struct Inventory {
     pub warnings: Vec<String>,
     /// The attributes of the host as a whole.
     pub host_attributes: Attributes,
+    /// Why nothing of the class can be on this host, if that is so: its driver is
+    /// not loaded.
+    pub no_driver: Option<String>,
 }
 
 /// One device.
@@ -112,14 +115,19 @@ pub fn look(class: &DeviceClass, host: &dyn HostView) -> Inventory {
     if let Some(driver) = &class.spec.driver
         && !search::any(driver, &known, host)
     {
+        inventory.no_driver = Some(format!("the host has no {driver}"));
         return inventory;
     }
     match attributes::read(&class.spec.attributes, None, known, host) {
         Ok(attributes) => inventory.host_attributes = attributes,
         // No driver is loaded: nothing to warn of, and nothing to find.
-        Err(attributes::Unread::Absent(_)) => return inventory,
+        Err(unread @ attributes::Unread::Absent(_)) => {
+            inventory.no_driver = Some(unread.to_string());
+            return inventory;
+        }
         Err(unread) => {
             inventory.warnings.push(unread.to_string());
+            inventory.no_driver = Some(unread.to_string());
             return inventory;
         }
     }

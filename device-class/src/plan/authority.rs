@@ -1,9 +1,10 @@
 //! Who authorizes a request for devices.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::DeviceClass;
 use crate::discover::Device;
 use crate::name::{DeviceId, ResourceName, excerpt};
 use crate::request::{RefusedRequest, Request, RequestError, RequestSource, Selection};
@@ -54,6 +55,7 @@ impl Authority {
     /// it asked for beyond them.
     pub(super) fn choose<'a>(
         &self,
+        class: &DeviceClass,
         request: &Request,
         devices: &'a [Device],
     ) -> Result<(Vec<&'a Device>, Option<String>), RefusedRequest> {
@@ -77,7 +79,7 @@ impl Authority {
                 Ok((Vec::new(), Some(note)))
             }
             Authority::Kubelet(recorded) => {
-                let held = recorded.held(request, devices).map_err(refused)?;
+                let held = recorded.held(class, devices).map_err(refused)?;
                 recorded.check_promise(request, &held).map_err(refused)?;
                 let note = excess(request, asked().ok(), &held, recorded);
                 Ok((held, note))
@@ -113,32 +115,43 @@ impl Recorded {
         }
     }
 
-    /// The devices of one class among those that were recorded.
+    /// The devices of one class among those that were recorded, found in one pass
+    /// over both.
     fn held<'a>(
         &self,
-        request: &Request,
+        class: &DeviceClass,
         devices: &'a [Device],
     ) -> Result<Vec<&'a Device>, RequestError> {
         let resources: BTreeSet<_> = devices.iter().map(|device| &device.resource).collect();
+        let by_id: HashMap<_, _> = devices
+            .iter()
+            .zip(0..)
+            .map(|(d, at)| (d.id.as_str(), at))
+            .collect();
+        let mut held = BTreeSet::new();
         for (resource, ids) in &self.devices {
-            if !resources.contains(resource) {
+            // On a host that has lost all devices of the class nothing else tells
+            // which resources were its own.
+            let is_lost = devices.is_empty() && class.spec.may_offer(resource.as_str());
+            if !resources.contains(resource) && !is_lost {
                 continue;
             }
-            let lost = ids
-                .iter()
-                .find(|id| !devices.iter().any(|device| device.is_offered_as(id)));
-            if let Some(id) = lost {
-                return Err(RequestError::Lost {
-                    class: request.class.clone(),
-                    id: id.clone(),
-                });
+            for id in ids {
+                let unshared = id.as_str().rsplit_once("::").map(|(id, _)| id);
+                let mut names = [Some(id.as_str()), unshared].into_iter().flatten();
+                let at = names.find_map(|name| by_id.get(name).copied());
+                match at.filter(|at: &usize| devices[*at].is_offered_as(id)) {
+                    Some(at) if devices[at].resource == *resource => held.insert(at),
+                    _ => {
+                        return Err(RequestError::Lost {
+                            class: class.name.clone(),
+                            id: id.clone(),
+                        });
+                    }
+                };
             }
         }
-        let holds = |device: &&Device| {
-            let ids = self.devices.get(&device.resource);
-            ids.is_some_and(|ids| ids.iter().any(|id| device.is_offered_as(id)))
-        };
-        Ok(devices.iter().filter(holds).collect())
+        Ok(held.into_iter().map(|at| &devices[at]).collect())
     }
 }
 
@@ -163,11 +176,9 @@ fn excess(
             request.source
         ));
     };
-    let beyond: Vec<&str> = asked
-        .iter()
-        .filter(|device| held.iter().all(|other| other.id != device.id))
-        .map(|device| device.id.as_str())
-        .collect();
+    let held: BTreeSet<&DeviceId> = held.iter().map(|device| &device.id).collect();
+    let beyond = asked.iter().filter(|device| !held.contains(&device.id));
+    let beyond: Vec<&str> = beyond.map(|device| device.id.as_str()).collect();
     if beyond.is_empty() {
         return None;
     }

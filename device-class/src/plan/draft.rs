@@ -57,9 +57,20 @@ impl Draft {
             found: Found { inventory, edits },
             authority,
         } = asked;
-        self.requirements(asked)?;
-        let (devices, warning) = authority.choose(request, &inventory.devices)?;
-        self.warnings.extend(warning);
+        let (devices, warning) = authority.choose(spec, request, &inventory.devices)?;
+        let absent = nothing_of_class(request, &asked.found);
+        self.warnings.extend(warning.or_else(|| {
+            let absent = absent.as_ref()?;
+            Some(format!("{}: {absent}", request.source))
+        }));
+        // `all` on a host without devices is no promise of files.
+        let gives_files = match request.selection {
+            Selection::FilesOnly => absent.is_none(),
+            _ => !devices.is_empty(),
+        };
+        if gives_files {
+            self.requirements(asked)?;
+        }
         let class = request.class.to_string();
         self.notes.extend(
             inventory
@@ -86,8 +97,7 @@ impl Draft {
                 self.node(node, &class)?;
             }
         }
-        // `all` on a host without devices is no promise of files.
-        if !devices.is_empty() || request.selection == Selection::FilesOnly {
+        if gives_files {
             self.edits(edits, &class)?;
         }
         for device in &devices {
@@ -287,6 +297,28 @@ impl Draft {
             }),
         }
     }
+}
+
+/// Why a request that names no device gets nothing on this host, if that is so.
+/// Images ask for `all` or `none` as a matter of course, also on hosts without
+/// such hardware.
+fn nothing_of_class(request: &Request, found: &Found) -> Option<String> {
+    let Found { inventory, edits } = found;
+    let class = &request.class;
+    if !inventory.devices.is_empty() {
+        return None;
+    }
+    // Nodes come with devices alone.
+    let files = FoundEdits {
+        nodes: Vec::new(),
+        ..edits.clone()
+    };
+    let reason = match (&request.selection, &inventory.no_driver) {
+        (_, Some(no_driver)) => no_driver,
+        (Selection::FilesOnly, None) => files.unfit().next()?,
+        (_, None) => "this host has no device of it",
+    };
+    Some(format!("nothing of {class} is given: {reason}"))
 }
 
 /// Where the libraries for such programs lie in the container.

@@ -61,7 +61,7 @@ fn take<'a>(
 fn is_meant(device: &Device, pair: &Pair, spec: &PairSpec) -> Result<bool, PlanError> {
     let select = spec.select.fill(&device.attributes);
     let select = select.map_err(|error| of(device, error.into()))?;
-    Ok(select.eq_ignore_ascii_case(&pair.select))
+    Ok(spec.canonical(&select) == pair.select)
 }
 
 /// Whether the device is meant, and its file said the right thing when the

@@ -1,10 +1,10 @@
-//! Why a request can't be met.
+//! Why a request cannot be met.
 
 use super::MAX_REQUEST;
 use crate::name::{ClassName, DeviceId, NameError, excerpt};
 use crate::requirement::RequirementError;
 
-/// Why a request can't be met.
+/// Why a request cannot be met.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// The value is longer than [`MAX_REQUEST`].
@@ -16,6 +16,18 @@ pub enum RequestError {
     /// An item that is neither a name nor a range.
     #[error("`{}` is neither a device nor a range such as 0-3", excerpt(.0))]
     Malformed(String),
+    /// A name of the Container Device Interface for another sort of device.
+    #[error(
+        "`{}` is of the kind {}, which is no resource of the class",
+        excerpt(item),
+        excerpt(kind)
+    )]
+    OtherKind {
+        /// The item.
+        item: String,
+        /// Its kind.
+        kind: String,
+    },
     /// A variable of a pair without its partner.
     #[error("{env} is set without {partner}")]
     Unpaired {
@@ -28,7 +40,7 @@ pub enum RequestError {
     #[error(transparent)]
     Pair(NameError),
     /// A requirement that the host does not meet.
-    #[error("{}={} can't be met: {error}", excerpt(.env), excerpt(.text))]
+    #[error("{}={} cannot be met: {error}", excerpt(.env), excerpt(.text))]
     Requirement {
         /// The variable.
         env: String,
@@ -70,7 +82,7 @@ pub enum RequestError {
     },
 }
 
-/// A request that can't be met, and where it stood.
+/// A request that cannot be met, and where it stood.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{asked_by}: {error}")]
 pub struct RefusedRequest {

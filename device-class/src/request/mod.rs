@@ -2,20 +2,23 @@
 //! and then matched with the devices that there are.
 
 mod error;
-mod further;
+mod names;
 mod selection;
+#[cfg(test)]
+mod tests;
+mod variables;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 
 pub use error::{RefusedRequest, RequestError};
-pub use selection::{MAX_REQUEST, Selection, Wanted};
+pub use selection::{Item, MAX_REQUEST, Selection};
 
 use crate::class::DeviceClass;
 use crate::name::{CapabilityName, ClassName, excerpt};
-use further::{capabilities, pairs, requirements};
+use variables::{capabilities, pairs, requirements};
 
-/// The annotation that carries a grant is this and the class's name.
+/// The annotation that carries an allocation is this and the class's name.
 pub const ANNOTATION_PREFIX: &str = "devices.boathook.dev/";
 
 /// One container's request for devices of one class.
@@ -105,26 +108,21 @@ impl Request {
             (None, None) => return Ok(None),
         };
         let (RequestSource::Env { value, .. } | RequestSource::Annotation { value, .. }) = &source;
-        let selection = match Selection::parse(value) {
-            Ok(Selection::Nothing) => return Ok(None),
-            Ok(selection) => selection,
-            Err(error) => {
-                return Err(RefusedRequest {
-                    asked_by: source.to_string(),
-                    error,
-                });
-            }
-        };
-        let pairs = pairs(spec.pairs.as_ref(), env).map_err(|error| RefusedRequest {
+        let refused = |error| RefusedRequest {
             asked_by: source.to_string(),
             error,
-        })?;
-        let requirements = requirements(spec.requirements.as_ref(), variables);
+        };
+        let selection = Selection::parse(value, &class.spec).map_err(refused)?;
+        if selection == Selection::Nothing {
+            return Ok(None);
+        }
+        let pairs = pairs(spec.pairs.as_ref(), env).map_err(refused)?;
+        let requirements = requirements(spec.requirements.as_ref(), variables).map_err(refused)?;
         let asked = spec
             .capabilities_env
             .as_ref()
             .and_then(|name| env(name.as_str()));
-        let (capabilities, unknown_capabilities) = capabilities(class, asked);
+        let (capabilities, unknown_capabilities) = capabilities(class, asked).map_err(refused)?;
         let class = class.name.clone();
         Ok(Some(Request {
             class,

@@ -74,6 +74,28 @@ impl Template {
         })
     }
 
+    /// Whether the template with some attributes could be `text`.
+    pub fn may_become(&self, text: &str) -> bool {
+        let mut rest = text;
+        let mut follows_attribute = false;
+        for (at, part) in self.parts.iter().enumerate() {
+            let Part::Text(literal) = part else {
+                follows_attribute = true;
+                continue;
+            };
+            let is_last = at + 1 == self.parts.len();
+            let start = match (follows_attribute, is_last) {
+                (false, _) => rest.starts_with(literal).then_some(0),
+                (true, false) => rest.find(literal),
+                (true, true) => rest.ends_with(literal).then(|| rest.len() - literal.len()),
+            };
+            let Some(start) = start else { return false };
+            rest = &rest[start + literal.len()..];
+            follows_attribute = false;
+        }
+        follows_attribute || rest.is_empty()
+    }
+
     /// The text with every attribute in its place.
     ///
     /// # Errors

@@ -1,0 +1,99 @@
+//! The names of the devices of a host, for requests.
+
+use std::collections::HashMap;
+
+use crate::discover::Device;
+
+/// How the devices of a class can be called. Building it takes the time of one
+/// pass over them, and a look-up none.
+pub(super) struct DeviceNames<'a> {
+    devices: &'a [Device],
+    by_name: HashMap<String, Named>,
+}
+
+/// What one name means, as positions of devices.
+#[derive(Default)]
+struct Named {
+    ids: Vec<usize>,
+    index: Option<usize>,
+    aliases: Vec<usize>,
+}
+
+/// The positions of the devices that a name means.
+#[derive(Clone, Copy)]
+pub(super) enum Meaning<'a> {
+    One(usize),
+    /// Those with the same alias; for the same alias the same slice.
+    All(&'a [usize]),
+}
+
+impl<'a> DeviceNames<'a> {
+    pub(super) fn of(devices: &'a [Device]) -> Self {
+        let mut by_name: HashMap<String, Named> = HashMap::new();
+        for (at, device) in devices.iter().enumerate() {
+            let id = canonical(device.id.as_str());
+            by_name.entry(id).or_default().ids.push(at);
+            if let Some(index) = &device.index {
+                let named = by_name.entry(canonical(index)).or_default();
+                named.index.get_or_insert(at);
+            }
+            for alias in &device.aliases {
+                let named = by_name.entry(canonical(alias)).or_default();
+                named.aliases.push(at);
+            }
+        }
+        Self { devices, by_name }
+    }
+
+    /// What a name means. An id goes before an index, an index before an alias,
+    /// and an alias before a replica's id. Case does not count, except between
+    /// ids that differ in nothing else.
+    pub(super) fn meaning(&self, name: &str) -> Option<Meaning<'_>> {
+        if let Some(named) = self.by_name.get(&canonical(name)) {
+            let is_exact = |at: &&usize| self.devices[**at].id.as_str() == name;
+            let id = match named.ids.as_slice() {
+                [only] => Some(only),
+                ids => ids.iter().find(is_exact),
+            };
+            return match (id.copied().or(named.index), named.aliases.as_slice()) {
+                (Some(at), _) => Some(Meaning::One(at)),
+                (None, []) => None,
+                (None, aliases) => Some(Meaning::All(aliases)),
+            };
+        }
+        let (id, number) = name.rsplit_once("::")?;
+        let ids = &self.by_name.get(&canonical(id))?.ids;
+        let is_replica = |at: &&usize| {
+            let device = &self.devices[**at];
+            device.has_replica(&format!("{}::{number}", device.id))
+        };
+        ids.iter().find(is_replica).copied().map(Meaning::One)
+    }
+}
+
+/// A name in the form in which names are compared: in lower case, and a PCI
+/// address without the leading zeros of its domain, of which some programs write
+/// four digits and some eight.
+fn canonical(name: &str) -> String {
+    let name = name.to_ascii_lowercase();
+    match name.split_once(':') {
+        Some((domain, rest)) if is_domain(domain) && is_bus_address(rest) => {
+            format!("{}:{rest}", domain.trim_start_matches('0'))
+        }
+        _ => name,
+    }
+}
+
+fn is_domain(text: &str) -> bool {
+    matches!(text.len(), 1..=8) && text.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+/// `BB:DD.F`.
+fn is_bus_address(text: &str) -> bool {
+    text.len() == 7
+        && text.bytes().enumerate().all(|(at, b)| match at {
+            2 => b == b':',
+            5 => b == b'.',
+            _ => b.is_ascii_hexdigit(),
+        })
+}

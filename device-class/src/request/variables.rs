@@ -1,0 +1,120 @@
+//! What a container asks for besides devices: capabilities, requirements,
+//! pairs.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::{MAX_REQUEST, Pair, RequestError};
+use crate::class::{DeviceClass, PairSpec, RequirementSpec};
+use crate::name::{CapabilityName, DeviceId, excerpt};
+
+/// The numbers of pairs are below this.
+const MAX_PAIRS: u32 = 64;
+
+/// As many unknown capabilities are named in a note.
+const MAX_UNKNOWN: usize = 8;
+
+/// The requirements that are set, by their names, unless they are switched off.
+pub(super) fn requirements(
+    spec: Option<&RequirementSpec>,
+    env: &HashMap<String, String>,
+) -> Result<Vec<(String, String)>, RequestError> {
+    let Some(spec) = spec else {
+        return Ok(Vec::new());
+    };
+    let switch = spec.disable_env.as_ref();
+    if switch
+        .and_then(|name| env.get(name.as_str()))
+        .is_some_and(|value| is_true(value))
+    {
+        return Ok(Vec::new());
+    }
+    let set = env.iter().filter(|(name, _)| spec.is_one(name));
+    let mut set: Vec<_> = set
+        .map(|(name, text)| (name.clone(), text.clone()))
+        .collect();
+    let length = set.iter().map(|(_, text)| text.len()).sum();
+    if length > MAX_REQUEST {
+        return Err(RequestError::TooLong { length });
+    }
+    set.sort_unstable();
+    Ok(set)
+}
+
+/// A boolean as Go's `strconv.ParseBool` reads it, with which the programs of
+/// this field read theirs. What it cannot read is false.
+fn is_true(text: &str) -> bool {
+    matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True")
+}
+
+/// The pairs that a container has, by their numbers.
+pub(super) fn pairs<'a>(
+    spec: Option<&PairSpec>,
+    env: impl Fn(&str) -> Option<&'a str>,
+) -> Result<Vec<Pair>, RequestError> {
+    let mut pairs = Vec::new();
+    for number in 0..spec.map_or(0, |_| MAX_PAIRS) {
+        let Some(spec) = spec else { break };
+        let first = format!("{}{number}", spec.select_env);
+        let Some(select) = env(&first) else { continue };
+        let second = format!("{}{number}", spec.value_env);
+        let value = env(&second).ok_or_else(|| RequestError::Unpaired {
+            env: first.clone(),
+            partner: second.clone(),
+        })?;
+        // Both may get into paths and command lines.
+        for text in [select, value] {
+            DeviceId::try_from(text.trim().to_owned()).map_err(RequestError::Pair)?;
+        }
+        pairs.push(Pair {
+            env: first,
+            select: spec.canonical(select),
+            value: spec.canonical(value),
+        });
+    }
+    Ok(pairs)
+}
+
+/// The capabilities of a request, and those that the class does not know:
+/// images ask for all that they could use, so these are no error. `all` may
+/// stand among others.
+pub(super) fn capabilities(
+    class: &DeviceClass,
+    asked: Option<&str>,
+) -> Result<(BTreeSet<CapabilityName>, Vec<String>), RequestError> {
+    let list = asked.unwrap_or_default();
+    if list.len() > MAX_REQUEST {
+        return Err(RequestError::TooLong { length: list.len() });
+    }
+    let items = list.split(',').map(str::trim);
+    let items = items.filter(|item| !item.is_empty());
+    // As they are written, by their lower case.
+    let mut unknown: BTreeMap<String, &str> = items
+        .map(|item| (item.to_ascii_lowercase(), item))
+        .collect();
+    if unknown.is_empty() {
+        let defaults = class.spec.request.default_capabilities.iter();
+        return Ok((defaults.cloned().collect(), Vec::new()));
+    }
+    let known = class.spec.capabilities();
+    let exceptions = class.spec.exceptions();
+    let is_all = unknown.remove("all").is_some();
+    let mut chosen = BTreeSet::new();
+    for name in known.union(&exceptions) {
+        let is_named = unknown
+            .remove(&name.as_str().to_ascii_lowercase())
+            .is_some();
+        if is_named || is_all && known.contains(name) {
+            chosen.insert(name.clone());
+        }
+    }
+    let further = unknown.len().saturating_sub(MAX_UNKNOWN);
+    let mut notes: Vec<String> = unknown
+        .values()
+        .take(MAX_UNKNOWN)
+        .map(|n| excerpt(n))
+        .collect();
+    if further > 0 {
+        notes.push(format!("… ({further} more)"));
+    }
+    Ok((chosen, notes))
+}
