@@ -58,7 +58,7 @@ impl Draft {
             authority,
         } = asked;
         let (devices, warning) = authority.choose(spec, request, &inventory.devices)?;
-        let absent = nothing_of_class(request, &asked.found);
+        let absent = nothing_of_class(request, asked.found);
         self.warnings.extend(warning.or_else(|| {
             let absent = absent.as_ref()?;
             Some(format!("{}: {absent}", request.source))
