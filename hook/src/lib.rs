@@ -15,7 +15,6 @@ pub mod mount;
 mod mountinfo;
 pub mod oci;
 pub mod process;
-mod program_dirs;
 #[allow(unsafe_code)]
 mod sys;
 pub mod trust;

@@ -1,4 +1,8 @@
-//! Lines of `/proc/PID/mountinfo` (proc_pid_mountinfo(5)).
+//! `/proc/PID/mountinfo` (proc_pid_mountinfo(5)).
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 
 /// The fields of one line that anybody here needs, as they are written:
 /// blanks and backslashes in paths as `\040` and so on.
@@ -45,8 +49,195 @@ impl<'a> MountLine<'a> {
             super_options: fields.nth(1)?,
         })
     }
+
+    /// [`root`](Self::root) as a path.
+    pub(crate) fn root_path(&self) -> PathBuf {
+        unescape(self.root)
+    }
+
+    /// [`point`](Self::point) as a path.
+    pub(crate) fn point_path(&self) -> PathBuf {
+        unescape(self.point)
+    }
 }
 
 fn number(field: &[u8]) -> Option<u64> {
     std::str::from_utf8(field).ok()?.parse().ok()
+}
+
+/// Blanks and backslashes in paths are written `\040` and so on, in octal.
+fn unescape(field: &[u8]) -> PathBuf {
+    let mut path = Vec::with_capacity(field.len());
+    let mut rest = field;
+    loop {
+        rest = match rest {
+            [
+                b'\\',
+                a @ b'0'..=b'3',
+                b @ b'0'..=b'7',
+                c @ b'0'..=b'7',
+                tail @ ..,
+            ] => {
+                path.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
+                tail
+            }
+            [byte, tail @ ..] => {
+                path.push(*byte);
+                tail
+            }
+            [] => return PathBuf::from(OsString::from_vec(path)),
+        }
+    }
+}
+
+/// What is known of one mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MountEntry {
+    /// The mount's id.
+    pub(crate) id: u64,
+    /// The id of the mount that it is attached in.
+    pub(crate) parent: u64,
+    /// What is mounted in it is mounted in its peers as well.
+    pub(crate) shared: bool,
+}
+
+/// The mounts of one mount namespace at one time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MountTable(Vec<MountEntry>);
+
+/// A list of mounts that the kernel would not write.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line} describes no mount")]
+pub struct MountInfoError {
+    line: usize,
+}
+
+impl MountTable {
+    /// Reads the list.
+    pub(crate) fn parse(text: &[u8]) -> Result<Self, MountInfoError> {
+        let lines = text.split(|byte| *byte == b'\n').enumerate();
+        lines
+            .filter(|(_, line)| !line.is_empty())
+            .map(|(index, line)| entry(line).ok_or(MountInfoError { line: index + 1 }))
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+
+    /// The mount with that id.
+    pub(crate) fn get(&self, id: u64) -> Option<MountEntry> {
+        self.0.iter().find(|entry| entry.id == id).copied()
+    }
+
+    /// Whether something is mounted in the mount with that id.
+    pub(crate) fn has_children(&self, id: u64) -> bool {
+        self.0.iter().any(|entry| entry.parent == id)
+    }
+}
+
+fn entry(line: &[u8]) -> Option<MountEntry> {
+    let line = MountLine::split(line)?;
+    Some(MountEntry {
+        id: line.id,
+        parent: line.parent,
+        shared: line.shared,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn one(id: u64, parent: u64, shared: bool) -> MountEntry {
+        MountEntry { id, parent, shared }
+    }
+
+    #[test]
+    fn tags_say_how_mounts_spread() {
+        for (line, expected) in [
+            (
+                "36 35 98:0 / / rw,noatime - ext3 /dev/root rw",
+                one(36, 35, false),
+            ),
+            (
+                "36 35 98:0 / / rw shared:1 - ext3 /dev/root rw",
+                one(36, 35, true),
+            ),
+            (
+                "36 35 98:0 / / rw master:1 - ext3 /dev/root rw",
+                one(36, 35, false),
+            ),
+            (
+                "36 35 98:0 / / rw shared:7 master:1 - ext3 x rw",
+                one(36, 35, true),
+            ),
+            (
+                "36 35 98:0 / / rw master:2 propagate_from:1 - ext3 x rw",
+                one(36, 35, false),
+            ),
+            (
+                "36 35 98:0 / / rw unbindable - ext3 x rw",
+                one(36, 35, false),
+            ),
+            // A name that looks like a tag is in a field of its own.
+            (
+                "36 35 0:5 /shared:1 /a\\040shared:2 rw - tmpfs shared:3 rw",
+                one(36, 35, false),
+            ),
+        ] {
+            let table = MountTable::parse(line.as_bytes()).unwrap();
+            assert_eq!(table, MountTable(vec![expected]), "{line}");
+        }
+    }
+
+    #[test]
+    fn mounts_are_found_by_id() {
+        let text =
+            b"1 0 0:2 / / rw - rootfs rootfs rw\n20 1 0:5 / /dev rw shared:2 - devtmpfs x rw\n";
+        let table = MountTable::parse(text).unwrap();
+        assert_eq!(table.get(20), Some(one(20, 1, true)));
+        assert_eq!(table.get(2), None);
+        assert!(table.has_children(1));
+        assert!(!table.has_children(20));
+    }
+
+    #[test]
+    fn other_text_is_refused() {
+        for (text, line) in [
+            ("36 35 98:0 / / rw,noatime", 1),
+            ("36", 1),
+            ("x 35 98:0 / / rw - ext3 x rw", 1),
+            (
+                "1 0 0:2 / / rw - rootfs rootfs rw\n-1 35 98:0 / / rw - ext3 x rw",
+                2,
+            ),
+        ] {
+            assert_eq!(
+                MountTable::parse(text.as_bytes()),
+                Err(MountInfoError { line }),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn this_machines_own_list_is_understood() {
+        let text = std::fs::read("/proc/self/mountinfo").unwrap();
+        let table = MountTable::parse(&text).unwrap();
+        assert!(!table.0.is_empty());
+    }
+
+    #[test]
+    fn unescapes_octal_and_nothing_else() {
+        for (field, path) in [
+            (r"/a\040b", "/a b"),
+            (r"\011\012\134\043", "\t\n\\#"),
+            (r"/a\04", r"/a\04"),
+            (r"/a\", r"/a\"),
+            (r"/a\888", r"/a\888"),
+        ] {
+            assert_eq!(unescape(field.as_bytes()), Path::new(path), "{field}");
+        }
+    }
 }

@@ -5,6 +5,8 @@ mod config_json;
 mod pass_through;
 mod real_runtime;
 mod refusals;
+mod signals;
+mod update;
 
 use std::ffi::OsStr;
 use std::fs;

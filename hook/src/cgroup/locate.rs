@@ -1,12 +1,15 @@
 //! Decides which hierarchy controls devices, and finds a process's cgroup in it.
 
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Component, Path, PathBuf};
 
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 
 use super::error::CgroupError;
 use super::membership::{self, Hierarchy};
-use super::{CgroupDir, DeviceCgroup, kernel_file, mountinfo};
+use super::{CgroupDir, DeviceCgroup};
+use crate::mountinfo::MountLine;
 
 /// Most bytes of `/proc/PID/cgroup`: a line per hierarchy, each shorter than a path.
 const MEMBERSHIP_LIMIT: u64 = 256 * 1024;
@@ -33,11 +36,11 @@ impl Default for HostRoots {
 
 /// See [`DeviceCgroup::of`].
 pub(super) fn find(roots: &HostRoots, pid: i32) -> Result<Option<DeviceCgroup>, CgroupError> {
-    let membership = kernel_file::read(
+    let membership = read(
         &roots.proc.join(pid.to_string()).join("cgroup"),
         MEMBERSHIP_LIMIT,
     )?;
-    let mountinfo = kernel_file::read(&roots.proc.join("thread-self/mountinfo"), MOUNTINFO_LIMIT)?;
+    let mountinfo = read(&roots.proc.join("thread-self/mountinfo"), MOUNTINFO_LIMIT)?;
     if is_cgroup2(&roots.cgroup) {
         let found = locate(&membership, &mountinfo, Hierarchy::Unified)?;
         Ok(found.map(DeviceCgroup::V2))
@@ -62,7 +65,7 @@ fn locate(
     let Some(path) = membership::path(membership, hierarchy) else {
         return Ok(None);
     };
-    let mounts = mountinfo::mounts(mountinfo, hierarchy);
+    let mounts = mounts(mountinfo, hierarchy);
     let found = mounts.into_iter().find_map(|mount| {
         Some(CgroupDir {
             dir: mount.dir_of(path)?,
@@ -76,6 +79,75 @@ fn locate(
             cgroup: path.to_owned(),
         }),
     }
+}
+
+/// A mount of a hierarchy, or of a part of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct CgroupMount {
+    /// The cgroup that is seen at the mount point.
+    root: PathBuf,
+    /// The mount point.
+    point: PathBuf,
+}
+
+impl CgroupMount {
+    /// The directory of a cgroup, if it is at or under the mount's root.
+    fn dir_of(&self, cgroup: &Path) -> Option<PathBuf> {
+        let below = cgroup.strip_prefix(&self.root).ok()?;
+        // A cgroup outside of our cgroup namespace is shown as `/../x`.
+        let visible = below
+            .components()
+            .all(|component| matches!(component, Component::Normal(_)));
+        visible.then(|| self.point.join(below))
+    }
+}
+
+/// The mounts of `hierarchy`, the one that shows most of it first; of equal
+/// ones the latest, since it may cover the others.
+fn mounts(content: &[u8], hierarchy: Hierarchy) -> Vec<CgroupMount> {
+    let mut mounts: Vec<_> = content
+        .split(|byte| *byte == b'\n')
+        .rev()
+        .filter_map(|line| mount(line, hierarchy))
+        .collect();
+    mounts.sort_by_key(|mount| mount.root.components().count());
+    mounts
+}
+
+/// A line that is a mount of `hierarchy`.
+fn mount(line: &[u8], hierarchy: Hierarchy) -> Option<CgroupMount> {
+    let line = MountLine::split(line)?;
+    let found = match hierarchy {
+        Hierarchy::Unified => line.fs_type == b"cgroup2",
+        Hierarchy::V1Devices => {
+            let mut options = line.super_options.split(|byte| *byte == b',');
+            line.fs_type == b"cgroup" && options.any(|option| option == b"devices")
+        }
+    };
+    found.then(|| CgroupMount {
+        root: line.root_path(),
+        point: line.point_path(),
+    })
+}
+
+/// The whole of `path`, which must not be longer than `limit` bytes.
+pub(super) fn read(path: &Path, limit: u64) -> Result<Vec<u8>, CgroupError> {
+    let fail = |source| CgroupError::Read {
+        path: path.to_owned(),
+        source,
+    };
+    let file = File::open(path).map_err(fail)?;
+    let mut content = Vec::new();
+    file.take(limit + 1)
+        .read_to_end(&mut content)
+        .map_err(fail)?;
+    if content.len() as u64 > limit {
+        return Err(CgroupError::TooLong {
+            path: path.to_owned(),
+            limit,
+        });
+    }
+    Ok(content)
 }
 
 #[cfg(test)]
@@ -154,5 +226,109 @@ mod tests {
         assert!(matches!(found, DeviceCgroup::V1(_)));
         assert_eq!(found.path(), Path::new("/a/b"));
         assert!(DeviceCgroup::find(&roots, 8).is_err());
+    }
+
+    const HYBRID: &str = "\
+31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
+36 31 0:33 / /sys/fs/cgroup/devices rw,relatime shared:9 - cgroup cgroup rw,devices
+41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw,nsdelegate
+90 80 0:33 /docker/a\\040b /mnt/a\\134b\\040c rw master:3 propagate_from:2 - cgroup cgroup rw,freezer,devices
+";
+
+    fn found(content: &str, hierarchy: Hierarchy) -> Vec<(String, String)> {
+        let text = |path: PathBuf| path.into_os_string().into_string().unwrap();
+        mounts(content.as_bytes(), hierarchy)
+            .into_iter()
+            .map(|mount| (text(mount.root), text(mount.point)))
+            .collect()
+    }
+
+    fn pair(root: &str, point: &str) -> (String, String) {
+        (root.to_owned(), point.to_owned())
+    }
+
+    #[test]
+    fn finds_the_mounts_of_each_hierarchy() {
+        assert_eq!(
+            found(HYBRID, Hierarchy::V1Devices),
+            [
+                pair("/", "/sys/fs/cgroup/devices"),
+                pair("/docker/a b", "/mnt/a\\b c"),
+            ]
+        );
+        assert_eq!(
+            found(HYBRID, Hierarchy::Unified),
+            [pair("/", "/sys/fs/cgroup/unified")]
+        );
+    }
+
+    #[test]
+    fn prefers_the_latest_of_equal_mounts() {
+        let twice = "1 0 0:1 / /first rw - cgroup2 none rw\n2 0 0:1 / /second rw - cgroup2 none rw";
+        assert_eq!(
+            found(twice, Hierarchy::Unified),
+            [pair("/", "/second"), pair("/", "/first")]
+        );
+    }
+
+    #[test]
+    fn passes_over_lines_it_does_not_know() {
+        for line in [
+            "",
+            " ",
+            "1 2 3 4 5 6",
+            "1 2 3 / /x rw - cgroup2",
+            "- - - - - -",
+        ] {
+            assert_eq!(found(line, Hierarchy::Unified), [], "{line:?}");
+        }
+    }
+
+    #[test]
+    fn maps_cgroups_to_directories() {
+        for (root, cgroup, expected) in [
+            ("/", "/", Some("/m")),
+            ("/", "/kubepods/pod1", Some("/m/kubepods/pod1")),
+            ("/docker/a", "/docker/a/b", Some("/m/b")),
+            ("/docker/a", "/docker/a", Some("/m")),
+            ("/docker/a", "/docker/ab", None),
+            ("/docker/a", "/", None),
+            ("/", "/../b", None),
+            ("/..", "/../b", Some("/m/b")),
+            ("/", "/a/../../b", None),
+        ] {
+            let mount = CgroupMount {
+                root: root.into(),
+                point: "/m".into(),
+            };
+            let dir = mount.dir_of(Path::new(cgroup));
+            assert_eq!(
+                dir.as_deref(),
+                expected.map(Path::new),
+                "{cgroup} under {root}"
+            );
+        }
+    }
+
+    #[test]
+    fn reads_up_to_the_limit_and_not_a_byte_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("cgroup");
+        std::fs::write(&path, "0::/a").unwrap();
+
+        assert_eq!(read(&path, 5).unwrap(), b"0::/a");
+        assert!(matches!(
+            read(&path, 4),
+            Err(CgroupError::TooLong { limit: 4, .. })
+        ));
+    }
+
+    #[test]
+    fn names_the_file_that_is_missing() {
+        let error = read(Path::new("/nonexistent/cgroup"), 1).unwrap_err();
+        assert_eq!(
+            crate::log::chain(&error),
+            "cannot read /nonexistent/cgroup: No such file or directory (os error 2)"
+        );
     }
 }

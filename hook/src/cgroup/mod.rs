@@ -15,16 +15,14 @@
 
 mod allow;
 mod error;
-mod kernel_file;
 mod locate;
 mod membership;
-mod mountinfo;
-#[cfg(test)]
-mod prober;
 mod report;
 mod rule;
 mod spec_rules;
 pub mod systemd;
+#[cfg(test)]
+mod tests;
 mod v1;
 mod v2;
 
@@ -136,74 +134,6 @@ impl DeviceCgroup {
     pub fn path(&self) -> &Path {
         match self {
             Self::V1(cgroup) | Self::V2(cgroup) => &cgroup.path,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn levels_have_their_paths_in_the_hierarchy() {
-        // As seen in a cgroup namespace, or through a mount of a part.
-        let cgroup = CgroupDir {
-            mount: "/m".into(),
-            dir: "/m/b.slice/c.scope".into(),
-            path: "/a.slice/b.slice/c.scope".into(),
-        };
-        let levels: Vec<_> = cgroup.levels().map(|it| (it.dir, it.path)).collect();
-        let expected = [
-            ("/m/b.slice/c.scope", "/a.slice/b.slice/c.scope"),
-            ("/m/b.slice", "/a.slice/b.slice"),
-            ("/m", "/a.slice"),
-        ]
-        .map(|(dir, path)| (Path::new(dir), Path::new(path)));
-        assert_eq!(levels, expected);
-    }
-
-    #[test]
-    fn owners_of_the_levels() {
-        use Owner::*;
-        for (path, owners) in [
-            (
-                "/crun-1.scope/container",
-                &[Container, Container, Enclosing][..],
-            ),
-            ("/a.slice/docker-1.scope", &[Container, Unit, Enclosing]),
-            // A container in a container, by the cgroup driver of the outer one.
-            (
-                "/docker-1.scope/docker/2",
-                &[Container, Enclosing, Enclosing, Enclosing],
-            ),
-            (
-                "/docker-1.scope/a.slice/docker-2.scope",
-                &[Container, Unit, Enclosing, Enclosing],
-            ),
-            ("/docker/1/2", &[Container, Enclosing, Enclosing, Enclosing]),
-            (
-                "/a.scope/b/c",
-                &[Container, Enclosing, Enclosing, Enclosing],
-            ),
-            ("/a.scope/b.scope", &[Container, Enclosing, Enclosing]),
-            ("/a.scope/b.service", &[Container, Enclosing, Enclosing]),
-            (
-                "/system.slice/quadlet.service/libpod-payload-1",
-                &[Container, Unit, Unit, Enclosing],
-            ),
-            (
-                "/kubepods/pod1/c",
-                &[Container, Enclosing, Enclosing, Enclosing],
-            ),
-            ("/", &[Enclosing]),
-        ] {
-            let cgroup = CgroupDir {
-                mount: "/cg".into(),
-                dir: Path::new("/cg").join(path.trim_start_matches('/')),
-                path: path.into(),
-            };
-            let found: Vec<_> = cgroup.levels().map(|level| level.owner).collect();
-            assert_eq!(found, owners, "{path}");
         }
     }
 }

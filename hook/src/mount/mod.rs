@@ -19,17 +19,16 @@ mod detached;
 mod error;
 mod host;
 mod mounter;
-mod mountinfo;
 mod propagation;
 mod source;
 mod tmpfs;
 
+pub use crate::mountinfo::MountInfoError;
 pub use attributes::Attributes;
 pub use calls::KernelCalls;
 pub use error::Error;
 pub use host::{HostFile, HostRoot};
 pub use mounter::Mounter;
-pub use mountinfo::MountInfoError;
 pub use source::{Depth, Source};
 pub use tmpfs::{StagedTmpfs, Tmpfs, TmpfsOptions};
 

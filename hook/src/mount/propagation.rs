@@ -8,9 +8,9 @@ use std::rc::Rc;
 
 use nix::errno::Errno;
 
-use super::mountinfo::MountTable;
 use super::{Error, KernelCalls, Result};
 use crate::container::{Directory, Procfs, Target};
+use crate::mountinfo::MountTable;
 use crate::sys::statmount;
 
 /// What is known of the mounts of the container's namespace.

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use device_class::class::MAX_CONTAINER_START;
 use device_class::plan::{Action, InjectionPlan};
+use json_text::EditError;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::WrapperError;
-use super::json::{self, EditError};
 
 /// The hook's file name, by which an entry of ours is known: an engine may
 /// have added one already, of the same or of another version.
@@ -71,7 +71,7 @@ impl HookEntry {
     pub(super) fn add_to(&self, text: &str, plan: &InjectionPlan) -> Result<String, EditError> {
         let mut text = text.to_owned();
         if !is_in(&text, Some(Path::new(&self.path))) {
-            text = json::append(&text, &["hooks", "prestart"], &self.json())?;
+            text = json_text::append(&text, &["hooks", "prestart"], &self.json())?;
         }
         for step in &plan.steps {
             if let Action::Allow {
@@ -80,7 +80,7 @@ impl HookEntry {
             } = &step.action
             {
                 let rule = json!(rule).to_string();
-                text = json::append(&text, &["linux", "resources", "devices"], &rule)?;
+                text = json_text::append(&text, &["linux", "resources", "devices"], &rule)?;
             }
         }
         Ok(text)
@@ -99,7 +99,7 @@ impl HookEntry {
 /// Whether a config.json has the hook, by its file name or as the one at `path`.
 pub(super) fn is_in(text: &str, path: Option<&Path>) -> bool {
     STAGES.iter().any(|stage| {
-        let entries = json::items(text, &["hooks", stage]);
+        let entries = json_text::items(text, &["hooks", stage]);
         entries.into_iter().any(|entry| {
             let entry: Result<Entry, _> = serde_json::from_str(entry);
             entry.is_ok_and(|entry| Some(&*entry.path) == path || entry.path.ends_with(FILE_NAME))

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use device_class::strict_toml::FileError;
 
-use super::json::EditError;
 use crate::exit::ExitCode;
 use crate::grant::GrantError;
 use crate::oci::BundleError;
@@ -37,7 +36,7 @@ pub enum WrapperError {
         path: PathBuf,
         /// The cause.
         #[source]
-        error: EditError,
+        error: json_text::EditError,
     },
     /// config.json can't be replaced.
     #[error("cannot replace {}", path.display())]

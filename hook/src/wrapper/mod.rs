@@ -17,7 +17,6 @@ mod command_line;
 mod config_file;
 mod entry;
 mod error;
-mod json;
 mod real_runtime;
 mod runtime_log;
 mod update;
@@ -41,6 +40,7 @@ use config_file::ConfigFile;
 use entry::HookEntry;
 
 pub use error::WrapperError;
+pub(crate) use real_runtime::PROGRAM_DIRECTORIES;
 
 /// Names the configuration, where it is not at its usual place. Whoever sets
 /// the environment of a runtime could as well start another runtime.

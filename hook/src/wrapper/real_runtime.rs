@@ -9,9 +9,24 @@ use std::path::{Path, PathBuf};
 use device_class::config::RuntimeConfig;
 
 use super::WrapperError;
-use crate::program_dirs::PROGRAM_DIRECTORIES;
 
-/// The runtimes that are looked for, the first to be preferred.
+/// Where distributions and installers put programs (file-hierarchy(7), and
+/// what k3s, rke2, k0s and snaps add).
+pub(crate) const PROGRAM_DIRECTORIES: [&str; 11] = [
+    "/usr/local/sbin",
+    "/usr/local/bin",
+    "/usr/sbin",
+    "/usr/bin",
+    "/sbin",
+    "/bin",
+    "/opt/bin",
+    "/snap/bin",
+    "/var/lib/rancher/k3s/data/current/bin",
+    "/var/lib/rancher/rke2/bin",
+    "/var/lib/k0s/bin",
+];
+
+/// The runtimes that are searched for, the first to be preferred.
 const NAMES: [&str; 3] = ["runc", "crun", "youki"];
 
 /// The configured runtime; else the first of [`NAMES`] that is anywhere. The

@@ -20,14 +20,23 @@ use serde::Deserialize;
 
 use super::command_line::Update;
 use super::config_file::ConfigFile;
-use super::{WrapperError, entry, json};
+use super::{WrapperError, entry};
 use crate::oci::{Bundle, capped};
 
 /// Arguments for the runtime, and what they refer to.
 pub(super) struct Arguments {
     pub(super) words: Vec<OsString>,
     /// Read by the runtime through `/proc/self/fd`.
-    _resources: File,
+    _resources: Option<File>,
+}
+
+impl Arguments {
+    fn unchanged(words: &[OsString]) -> Self {
+        Arguments {
+            words: words.to_vec(),
+            _resources: None,
+        }
+    }
 }
 
 /// Of the runtime's answer to `state`.
@@ -47,10 +56,15 @@ pub(super) fn with_devices(
         error,
     };
     let text = read(&update.resources).map_err(fail)?;
-    let listed = json::items(&text, &["devices"]);
-    let text = match bundle_of(update, arguments, runtime, !listed.is_empty()) {
+    let listed = json_text::items(&text, &["devices"]);
+    let edited = match bundle_of(update, arguments, runtime, !listed.is_empty()) {
         Some(bundle) => add_missing(&text, &listed, &bundle)?,
-        None => text,
+        None => None,
+    };
+    let by_stdin = update.resources == Path::new("-");
+    let text = match edited {
+        None if !by_stdin => return Ok(Arguments::unchanged(arguments)),
+        edited => edited.unwrap_or(text),
     };
     let (resources, path) = in_memory(&text).map_err(fail)?;
     let mut words = arguments.to_vec();
@@ -62,7 +76,7 @@ pub(super) fn with_devices(
     }
     Ok(Arguments {
         words,
-        _resources: resources,
+        _resources: Some(resources),
     })
 }
 
@@ -100,26 +114,30 @@ fn bundle_of(
 }
 
 /// Adds the rules of the bundle's config.json that `listed`, the list of device
-/// rules in `text`, lacks. A config.json without the hook has none of ours.
-fn add_missing(text: &str, listed: &[&str], bundle: &Path) -> Result<String, WrapperError> {
+/// rules in `text`, lacks; `None` if it lacks none. A config.json without the hook has none of ours.
+fn add_missing(text: &str, listed: &[&str], bundle: &Path) -> Result<Option<String>, WrapperError> {
     let config = ConfigFile::read(&bundle.join("config.json"))?;
-    let mut text = text.to_owned();
     if !entry::is_in(config.text(), None) {
-        return Ok(text);
+        return Ok(None);
     }
+    let mut edited = None;
     let parse = |rule: &&str| serde_json::from_str::<LinuxDeviceCgroup>(rule).ok();
     let listed: Vec<_> = listed.iter().filter_map(parse).collect();
-    for rule in json::items(config.text(), &["linux", "resources", "devices"]) {
+    for rule in json_text::items(config.text(), &["linux", "resources", "devices"]) {
         let missing =
             parse(&rule).is_some_and(|rule| names_a_device(&rule) && !listed.contains(&rule));
         if missing {
-            text = json::append(&text, &["devices"], rule).map_err(|error| WrapperError::Edit {
-                path: "the resources of the update".into(),
-                error,
+            let text = edited.as_deref().unwrap_or(text);
+            let added = json_text::append(text, &["devices"], rule).map_err(|error| {
+                WrapperError::Edit {
+                    path: "the resources of the update".into(),
+                    error,
+                }
             })?;
+            edited = Some(added);
         }
     }
-    Ok(text)
+    Ok(edited)
 }
 
 /// Whether a rule allows one device: only such rules are ever added.

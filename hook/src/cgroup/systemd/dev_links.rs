@@ -93,8 +93,8 @@ mod tests {
     use nix::sys::stat::{Mode, SFlag, mknod};
 
     use super::*;
-    use crate::cgroup::prober::skip;
     use crate::cgroup::rule::Access;
+    use crate::cgroup::tests::prober::skip;
 
     fn rule(kind: DeviceKind, major: u32, minor: u32) -> DeviceRule {
         DeviceRule::new(kind, major, minor, Access::READ).unwrap()

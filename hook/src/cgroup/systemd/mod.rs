@@ -6,24 +6,22 @@
 //! `DeviceAllow=` first, at run time, without a file that would outlast a boot.
 
 mod connection;
-#[cfg(test)]
-mod conversation_tests;
 mod dev_links;
 mod error;
-#[cfg(test)]
-mod fake_systemd;
 mod manager;
 mod message;
 mod reply;
-mod report;
+#[cfg(test)]
+mod tests;
 mod unit;
+mod unit_report;
 
 use std::path::{Path, PathBuf};
 
 pub use connection::Sockets;
 pub use error::{BusError, SystemdError};
-pub use report::{LinkReport, SystemdReport, UnitOutcome};
 pub use unit::Unit;
+pub use unit_report::{LinkReport, SystemdReport, UnitOutcome};
 
 use super::rule::{self, Access, DeviceRule};
 use connection::Connection;

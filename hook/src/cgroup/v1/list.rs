@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 
 use crate::cgroup::error::CgroupError;
-use crate::cgroup::kernel_file;
+use crate::cgroup::locate;
 use crate::cgroup::rule::{Access, DeviceKind, DeviceRule};
 
 /// Most bytes of `devices.list`: some ten thousand rules.
@@ -31,7 +31,7 @@ pub(in crate::cgroup) struct ListEntry {
 impl DeviceList {
     pub(in crate::cgroup) fn read(dir: &Path) -> Result<Self, CgroupError> {
         let path = dir.join("devices.list");
-        let content = kernel_file::read(&path, LIST_LIMIT)?;
+        let content = locate::read(&path, LIST_LIMIT)?;
         Self::parse(&String::from_utf8_lossy(&content)).map_err(|line| CgroupError::Malformed {
             path,
             line: line.to_owned(),

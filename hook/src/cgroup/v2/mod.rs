@@ -10,28 +10,16 @@
 //! that it was made for, and nothing of ours runs at a container's end.
 
 mod assembler;
-#[cfg(test)]
-mod attach_tests;
 mod evaluator;
-#[cfg(test)]
-mod fake_kernel;
 mod insn;
 mod kernel;
 mod level;
 mod load;
-#[cfg(test)]
-mod old_programs;
-#[cfg(test)]
-mod on_this_kernel;
-#[cfg(test)]
-mod other_machine;
-#[cfg(test)]
-mod program_properties;
-#[cfg(test)]
-mod program_tests;
 mod replace;
 mod request;
 mod rewrite;
+#[cfg(test)]
+mod tests;
 
 use std::path::Path;
 

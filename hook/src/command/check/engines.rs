@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{Finding, Verdict};
-use crate::program_dirs::PROGRAM_DIRECTORIES;
+use crate::wrapper::PROGRAM_DIRECTORIES;
 
 const PROGRAMS: [&str; 9] = [
     "containerd",

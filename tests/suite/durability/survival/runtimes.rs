@@ -7,7 +7,7 @@ use harness::cgroup_view::CgroupView;
 use harness::demo_host::DemoHost;
 use harness::probe::{Questions, Report};
 use harness::systemd_host::{Container, Distribution, Driver, Program, Runtime, SystemdHost};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::super::event::Event;
 use super::super::given_by::SystemdIs::{Hidden, OnTheBus, Reached};
@@ -118,6 +118,22 @@ pub(super) fn fate(
     super::fate(host, demo, &OfBundle { container, unit }, event)
 }
 
+/// The device rules of an engine's own spec, which podman and containerd send
+/// along with any update.
+fn engines_rules() -> Vec<Value> {
+    let mut rules = vec![
+        json!({"allow": false, "access": "rwm"}),
+        json!({"allow": true, "type": "c", "access": "m"}),
+        json!({"allow": true, "type": "b", "access": "m"}),
+    ];
+    for (major, minor) in [(1, 3), (1, 5), (1, 7), (1, 8), (1, 9), (5, 0), (5, 2)] {
+        rules.push(json!({
+            "allow": true, "type": "c", "major": major, "minor": minor, "access": "rwm",
+        }));
+    }
+    rules
+}
+
 /// A container of a bundle's.
 struct OfBundle<'a> {
     container: Container<'a>,
@@ -134,10 +150,11 @@ impl Subject for OfBundle<'_> {
     }
 
     fn update(&self, cpu_shares: Option<u32>) -> Result<()> {
-        self.container.update(&match cpu_shares {
-            Some(shares) => json!({"cpu": {"shares": shares}}),
-            None => json!({}),
-        })
+        let mut resources = json!({"devices": engines_rules()});
+        if let Some(shares) = cpu_shares {
+            resources["cpu"] = json!({"shares": shares});
+        }
+        self.container.update(&resources)
     }
 
     fn restart(&self) -> Result<()> {

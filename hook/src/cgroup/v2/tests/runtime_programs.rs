@@ -1,9 +1,9 @@
 //! For tests: programs of the shapes in which runtimes and systemd make theirs.
 
-use super::insn::{AluOp, Condition, Instruction, Operand, Reg, Size, Width};
-use super::request::{Request, kind_number};
 use crate::cgroup::rule::Access;
 use crate::cgroup::spec_rules::SpecRule;
+use crate::cgroup::v2::insn::{AluOp, Condition, Instruction, Operand, Reg, Size, Width};
+use crate::cgroup::v2::request::{Request, kind_number};
 use crate::sys::bpf::Insn;
 
 use Operand::{Const, Reg as Register};

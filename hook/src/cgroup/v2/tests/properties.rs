@@ -2,15 +2,15 @@
 
 use proptest::prelude::*;
 
-use super::assembler::enforce;
-use super::evaluator;
-use super::insn::{AluOp, Condition, Instruction, Operand, Reg, Size, Width};
-use super::old_programs::{SHAPES, covers};
-use super::other_machine::{model, result, run};
-use super::request::Request;
-use super::rewrite::{Verdict, judge};
+use super::rbpf_oracle::{model, result, run};
+use super::runtime_programs::{SHAPES, covers};
 use crate::cgroup::rule::{self, Access, DeviceKind, DeviceRule};
 use crate::cgroup::spec_rules::{SpecRule, SpecRules};
+use crate::cgroup::v2::assembler::enforce;
+use crate::cgroup::v2::evaluator;
+use crate::cgroup::v2::insn::{AluOp, Condition, Instruction, Operand, Reg, Size, Width};
+use crate::cgroup::v2::request::Request;
+use crate::cgroup::v2::rewrite::{Verdict, judge};
 use crate::sys::bpf::Insn;
 
 fn any_kind() -> impl Strategy<Value = DeviceKind> {

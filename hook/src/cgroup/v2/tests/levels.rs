@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 
 use super::fake_kernel::{Change, FakeKernel};
-use super::old_programs::{allow_everything, deny_everything};
-use super::request::Request;
-use super::{Required, allow_on};
+use super::runtime_programs::{allow_everything, deny_everything};
 use crate::cgroup::CgroupDir;
 use crate::cgroup::error::CgroupError;
 use crate::cgroup::report::Outcome::{self, *};
 use crate::cgroup::rule::DeviceRule;
 use crate::cgroup::spec_rules::SpecRules;
+use crate::cgroup::v2::request::Request;
+use crate::cgroup::v2::{Required, allow_on};
 use crate::sys::bpf::{ALLOW_MULTI, MAX_PROGRAMS};
 
 const ALLOW_OVERRIDE: u32 = 1;

@@ -9,12 +9,12 @@ use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 
-use super::kernel::{Kernel, Running};
-use super::old_programs::{SHAPES, allow_everything, deny_everything};
-use super::rewrite::{Verdict, judge};
-use crate::cgroup::prober::{FUSE, HWRNG, Prober, TestCgroup, skip};
+use super::runtime_programs::{SHAPES, allow_everything, deny_everything};
 use crate::cgroup::rule::{Access, DeviceKind, DeviceRule};
 use crate::cgroup::spec_rules::SpecRules;
+use crate::cgroup::tests::prober::{FUSE, HWRNG, Prober, TestCgroup, skip};
+use crate::cgroup::v2::kernel::{Kernel, Running};
+use crate::cgroup::v2::rewrite::{Verdict, judge};
 use crate::cgroup::{DeviceCgroup, HostRoots, LevelReport, Outcome};
 use crate::sys::bpf::{self, ALLOW_MULTI, Insn};
 
@@ -252,8 +252,8 @@ fn the_verifier_takes_every_shape_and_shows_it_unchanged() {
 
 #[test]
 fn the_verifier_says_what_it_does_not_like() {
-    let exit = vec![super::insn::Instruction::Exit.encode()];
-    match super::load::load(&Running, &exit) {
+    let exit = vec![crate::cgroup::v2::insn::Instruction::Exit.encode()];
+    match crate::cgroup::v2::load::load(&Running, &exit) {
         Ok(_) => panic!("a program without a result was loaded"),
         Err(error) if error.errno == Errno::EPERM => skip("may not load programs"),
         Err(error) => assert!(error.log.contains("R0"), "{error:?}"),

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 
-use super::evaluator;
-use super::kernel::Kernel;
-use super::request::Request;
+use crate::cgroup::v2::evaluator;
+use crate::cgroup::v2::kernel::Kernel;
+use crate::cgroup::v2::request::Request;
 use crate::sys::bpf::{ALLOW_MULTI, Attachments, Insn, MAX_PROGRAMS, REPLACE, Scope};
 
 /// A call that changed something.

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use super::fake_systemd::{Answer, GUID, done, list_property, reply, serve, text_property};
-use super::message::{Call, Writer};
-use super::reply::{MAX_LEN, Message, length};
-use super::*;
 use crate::cgroup::rule::DeviceKind;
+use crate::cgroup::systemd::message::{Call, Writer};
+use crate::cgroup::systemd::reply::{MAX_LEN, Message, length};
+use crate::cgroup::systemd::*;
 
 fn device(kind: DeviceKind, major: u32, minor: u32, access: &str) -> DeviceRule {
     DeviceRule::new(kind, major, minor, Access::parse(access).unwrap()).unwrap()

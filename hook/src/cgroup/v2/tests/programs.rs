@@ -1,15 +1,15 @@
 //! Runs programs, old, rewritten and made anew, in a virtual machine that is
 //! not ours, and compares the answers with a model and with our evaluator.
 
-use super::assembler::enforce;
-use super::evaluator;
-use super::insn::Instruction;
-use super::old_programs::{SHAPES, allow_everything, covers, deny_everything};
-use super::other_machine::{model, run};
-use super::request::Request;
-use super::rewrite::{Verdict, judge};
+use super::rbpf_oracle::{model, run};
+use super::runtime_programs::{SHAPES, allow_everything, covers, deny_everything};
 use crate::cgroup::rule::{Access, DeviceKind, DeviceRule};
 use crate::cgroup::spec_rules::{SpecRule, SpecRules};
+use crate::cgroup::v2::assembler::enforce;
+use crate::cgroup::v2::evaluator;
+use crate::cgroup::v2::insn::Instruction;
+use crate::cgroup::v2::request::Request;
+use crate::cgroup::v2::rewrite::{Verdict, judge};
 use crate::sys::bpf::Insn;
 
 /// Every kind and access, against numbers that rules name and others.
@@ -227,13 +227,13 @@ fn real_programs_are_understood() {
     let hwrng = device(DeviceKind::Character, 10, 183, "rw");
     // A container that asks for nothing; runc allows tun, which we do not count on.
     let runc = recorded(include_bytes!(
-        "../../../testdata/device-programs/runc-1.1.5.xlated"
+        "../../../../testdata/device-programs/runc-1.1.5.xlated"
     ));
     let runc_allows = granted(&[tun]);
     check_answers("runc", &runc, |request| covers(&runc_allows, request));
     // Its scope, after hwrng was added to DeviceAllow.
     let systemd = recorded(include_bytes!(
-        "../../../testdata/device-programs/systemd-252.xlated"
+        "../../../../testdata/device-programs/systemd-252.xlated"
     ));
     let systemd_allows = granted(&[tun, hwrng]);
     check_answers("systemd", &systemd, |request| {

@@ -1,7 +1,7 @@
 //! For tests: a virtual machine that is not ours, and what lists of rules mean.
 
-use super::request::Request;
 use crate::cgroup::spec_rules::{SpecRule, SpecRules};
+use crate::cgroup::v2::request::Request;
 use crate::sys::bpf::Insn;
 
 /// What a program leaves in R0.

@@ -4,8 +4,8 @@
 use std::fs;
 use std::path::Path;
 
-use crate::cgroup::prober::{FUSE, HWRNG, Prober, TestCgroup, skip};
 use crate::cgroup::rule::{Access, DeviceKind, DeviceRule};
+use crate::cgroup::tests::prober::{FUSE, HWRNG, Prober, TestCgroup, skip};
 use crate::cgroup::{CgroupError, DeviceCgroup, HostRoots, Outcome, SpecRules};
 
 /// The root of the hierarchy, if there is one that we may change.

@@ -5,8 +5,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::thread::{self, JoinHandle};
 
-use super::message::{BYTE_ORDER, Writer, field};
-use super::reply::{FIXED_LEN, length};
+use crate::cgroup::systemd::message::{BYTE_ORDER, Writer, field};
+use crate::cgroup::systemd::reply::{FIXED_LEN, length};
 
 pub(super) const GUID: &[u8] = b"OK 0123456789abcdef0123456789abcdef\r\n";
 

@@ -12,26 +12,26 @@ use std::time::Duration;
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 
 /// Reports that the running test, which gives the thread its name, is skipped.
-pub(super) fn skip(reason: &str) {
+pub(in crate::cgroup) fn skip(reason: &str) {
     skip::report(thread::current().name().unwrap_or("cgroup"), reason);
 }
 
 /// A character device that can be read here and no container has by default.
-pub(super) const HWRNG: (u32, u32) = (10, 183);
+pub(in crate::cgroup) const HWRNG: (u32, u32) = (10, 183);
 /// Another one.
-pub(super) const FUSE: (u32, u32) = (10, 229);
+pub(in crate::cgroup) const FUSE: (u32, u32) = (10, 229);
 
 /// A cgroup of our own in a mounted hierarchy.
-pub(super) struct TestCgroup {
-    pub(super) dir: PathBuf,
+pub(in crate::cgroup) struct TestCgroup {
+    pub(in crate::cgroup) dir: PathBuf,
 }
 
 impl TestCgroup {
-    pub(super) fn new(parent: &Path) -> io::Result<Self> {
+    pub(in crate::cgroup) fn new(parent: &Path) -> io::Result<Self> {
         Self::named(parent, "")
     }
 
-    pub(super) fn named(parent: &Path, suffix: &str) -> io::Result<Self> {
+    pub(in crate::cgroup) fn named(parent: &Path, suffix: &str) -> io::Result<Self> {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("boathook-test-{}-{count}{suffix}", std::process::id());
@@ -55,7 +55,7 @@ impl Drop for TestCgroup {
 }
 
 /// A process in a cgroup.
-pub(super) struct Prober {
+pub(in crate::cgroup) struct Prober {
     child: Child,
     orders: ChildStdin,
     answers: BufReader<ChildStdout>,
@@ -63,7 +63,7 @@ pub(super) struct Prober {
 }
 
 impl Prober {
-    pub(super) fn in_cgroup(cgroup: &Path) -> Self {
+    pub(in crate::cgroup) fn in_cgroup(cgroup: &Path) -> Self {
         const SCRIPT: &str = r#"
             while read -r how path; do
                 case $how in
@@ -88,13 +88,13 @@ impl Prober {
         prober
     }
 
-    pub(super) fn pid(&self) -> i32 {
+    pub(in crate::cgroup) fn pid(&self) -> i32 {
         self.child.id() as i32
     }
 
     /// Opens a character device in the given way, and tells whether the cgroup
     /// let it: other errors than EPERM are the driver's.
-    pub(super) fn may_open(&mut self, how: &str, (major, minor): (u32, u32)) -> bool {
+    pub(in crate::cgroup) fn may_open(&mut self, how: &str, (major, minor): (u32, u32)) -> bool {
         let node = self.nodes.path().join(format!("{major}-{minor}"));
         if !node.exists() {
             let device = makedev(major.into(), minor.into());

@@ -1,0 +1,4 @@
+//! Conversations with a systemd that answers by a script.
+
+mod conversation;
+mod fake_systemd;

@@ -1,0 +1,113 @@
+//! `update` with a list of device rules: the container's own are added to it.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use harness::captured::Captured;
+use serde_json::{Value, json};
+
+use super::{Lab, bundle, config, config_of};
+
+const LIST: &str = r#"{ "cpu": {"shares": 1e2}, "devices": [ {"allow":false,"access":"rwm"} ] }"#;
+
+/// A runtime that answers `state`, and prints the resources that it is given.
+fn configure(lab: &Lab, bundle: &Path) {
+    let script = format!(
+        "#!/bin/sh\n\
+         for word; do test \"$word\" = state && exec printf '{{\"bundle\":\"{}\"}}'; done\n\
+         for word; do case $word in\n\
+         --resources=*) exec cat \"${{word#--resources=}}\";;\n\
+         /proc/self/fd/*) exec cat \"$word\";;\n\
+         esac; done\n",
+        bundle.display()
+    );
+    let path = lab.host.path().join("runtime");
+    fs::write(&path, script).unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+    lab.configure(&path);
+}
+
+/// A bundle as the wrapper leaves it at `create`, with a rule for one device.
+fn created(lab: &Lab) -> tempfile::TempDir {
+    let bundle = bundle(&config("npu-3").to_string());
+    lab.create(bundle.path()).success().unwrap();
+    let mut config: Value = serde_json::from_str(&config_of(bundle.path())).unwrap();
+    let rules = config["linux"]["resources"]["devices"].as_array_mut();
+    rules.unwrap().push(rule());
+    fs::write(bundle.path().join("config.json"), config.to_string()).unwrap();
+    bundle
+}
+
+fn rule() -> Value {
+    json!({"allow": true, "type": "c", "major": 10, "minor": 183, "access": "rwm"})
+}
+
+/// Both ways to name the resources, and what the runtime then reads.
+fn updated(lab: &Lab, resources: &str) -> [String; 2] {
+    let file = lab.host.path().join("resources.json");
+    fs::write(&file, resources).unwrap();
+    let by_file = lab.run([
+        "--root",
+        "/r",
+        "update",
+        &format!("--resources={}", file.display()),
+        "c1",
+    ]);
+    let mut command = lab.command(["update", "--resources", "-", "c1"]);
+    let by_stdin = Captured::run_with_input(&mut command, resources.as_bytes()).unwrap();
+    [by_file, by_stdin].map(|ran| ran.success().unwrap().stdout)
+}
+
+#[test]
+fn the_containers_rules_are_added() {
+    let lab = Lab::new();
+    let bundle = created(&lab);
+    configure(&lab, bundle.path());
+    let expected = LIST.replace("} ]", &format!("}},{} ]", rule()));
+    for text in updated(&lab, LIST) {
+        let (text, expected): (Value, Value) = (
+            serde_json::from_str(&text).unwrap(),
+            serde_json::from_str(&expected).unwrap(),
+        );
+        assert_eq!(text, expected);
+    }
+}
+
+#[test]
+fn every_other_update_is_passed_on_byte_for_byte() {
+    let lab = Lab::new();
+    let created = created(&lab);
+    configure(&lab, created.path());
+    let complete = json!({"devices": [{"allow": false, "access": "rwm"}, rule()]}).to_string();
+    for text in [
+        r#"{ "cpu": {"shares": 1e2} }"#,
+        r#"{"devices": []}"#,
+        r#"{"devices": null}"#,
+        "not JSON",
+        "",
+        &complete,
+    ] {
+        assert_eq!(updated(&lab, text), [text, text]);
+    }
+    // A container without the hook has no rules of the hook's.
+    let mut plain = config("npu-3");
+    plain["linux"]["resources"]["devices"] = json!([rule()]);
+    let plain = bundle(&plain.to_string());
+    configure(&lab, plain.path());
+    assert_eq!(updated(&lab, LIST), [LIST, LIST]);
+}
+
+#[test]
+fn an_update_that_would_take_devices_away_is_refused() {
+    let lab = Lab::new();
+    let bundle = created(&lab);
+    configure(&lab, bundle.path());
+    fs::write(bundle.path().join("config.json"), [0xff]).unwrap();
+    let mut command = lab.command(["update", "--resources", "-", "c1"]);
+    let ran = Captured::run_with_input(&mut command, LIST.as_bytes()).unwrap();
+    assert!(!ran.status.success());
+    assert_eq!(ran.stdout, "");
+    assert!(ran.stderr.contains("container c1: "), "{}", ran.stderr);
+    assert!(ran.stderr.contains("config.json"), "{}", ran.stderr);
+}
