@@ -62,7 +62,7 @@ pub enum Error {
         host: &'static str,
     },
     /// Another installer holds the lock.
-    #[error("another boathook-init is at work on {path}; try again when it has ended")]
+    #[error("another boathook-init is running on {path}; try again when it has ended")]
     Busy {
         /// The locked directory.
         path: PathBuf,
@@ -104,8 +104,8 @@ pub enum Error {
         /// Why.
         message: String,
     },
-    /// A step failed, and so did taking back the steps before it.
-    #[error("{first}; and taking back the earlier steps failed too: {second}")]
+    /// A step failed, and so did undoing the steps before it.
+    #[error("{first}; and undoing the earlier steps failed too: {second}")]
     Rollback {
         /// What failed first.
         first: Box<Error>,

@@ -1,10 +1,9 @@
-//! What it takes to install a version: a list of steps, made before the first
-//! of them is done.
+//! Plans an installation: a list of steps, made before the first of them is done.
 //!
-//! The order keeps the host whole after any step. Files that nothing refers to
-//! come first; then the link, which turns an upgrade on in one rename; then
-//! the engines, which refer to the link. What was there before is written down
-//! before it is changed.
+//! The order keeps the host usable after any step. Files that nothing refers to
+//! come first; then the link, which activates a version in one rename; then the
+//! engines, which refer to the link. What was there before is recorded before
+//! it is changed.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,9 +1,9 @@
 //! Installs the hook on a host, reports on it and removes it.
 //!
-//! [`install::plan`] and [`uninstall::plan`] look at the host and give a list
-//! of [steps](step::Step), each of which is done or not done; [`step::run`]
-//! does them. A run that is killed after any step leaves the host with what it
-//! had, or with what it shall have, and the next run goes on from there.
+//! [`install::plan`] and [`uninstall::plan`] read the host and return a list of
+//! [steps](step::Step), each of which is done or not done; [`step::run`]
+//! carries them out. A run that is killed after any step leaves the host in its
+//! old or its new state, and the next run continues from there.
 
 pub mod elf;
 mod error;

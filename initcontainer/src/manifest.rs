@@ -1,4 +1,4 @@
-//! What an installation remembers of the host, engines apart.
+//! What an installation records of the host, apart from the engines.
 
 use std::path::{Path, PathBuf};
 
@@ -32,7 +32,7 @@ impl Manifest {
     /// The host's manifest; `None` when nothing is installed.
     ///
     /// # Errors
-    /// It can't be read or understood.
+    /// It cannot be read or understood.
     pub fn load(host: &HostRoot) -> Result<Option<Self>, Error> {
         let path = Path::new(MANIFEST);
         let Some(text) = host.read(path)? else {

@@ -28,19 +28,19 @@ pub struct Status {
 pub struct EngineStatus {
     /// The engine.
     pub engine: Engine,
-    /// What told that it is there; `None`: it was not found.
+    /// The program or socket by which it was found; `None`: it was not.
     pub found: Option<PathBuf>,
-    /// Whether it is told to call the hook.
+    /// Whether it is configured to call the hook.
     pub configured: bool,
-    /// Whether the running engine knows: "yes", "no", "not running", or "-".
+    /// Whether the running engine has read that: "yes", "no", "not running", or "-".
     pub loaded: &'static str,
 }
 
 impl Status {
-    /// Looks at a host. Changes nothing.
+    /// Reads the state of a host. Changes nothing.
     ///
     /// # Errors
-    /// A file can't be read.
+    /// A file cannot be read.
     pub fn read(host: &HostRoot) -> Result<Self, Error> {
         let version = current(host)?.map(|v| v.to_string_lossy().into_owned());
         let mut missing = Vec::new();

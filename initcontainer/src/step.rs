@@ -59,11 +59,11 @@ pub enum Step {
     },
 }
 
-/// Does the steps in order, and calls `after` after each. At the first failure
-/// those before are taken back.
+/// Carries the steps out in order, and calls `after` after each. At the first
+/// failure those before it are undone.
 ///
 /// # Errors
-/// What failed, and what failed while taking back, if anything did.
+/// What failed, and what failed while undoing, if anything did.
 pub fn run(
     host: &HostRoot,
     steps: &[Step],

@@ -1,7 +1,8 @@
-//! What it takes to remove everything: the steps of an installation, backwards.
+//! Plans a removal: the steps of an installation, in reverse.
 //!
-//! The manifest goes last. Killed before, a second run finds what is left to
-//! do in it; killed after, there is nothing left but names that no one uses.
+//! The manifest is removed last. After a run that was killed before that, the
+//! next one finds in it what is left to do; after one that was killed later,
+//! only names are left that nothing uses.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -27,11 +28,11 @@ pub struct Removal {
     pub kept: Vec<String>,
 }
 
-/// Plans the removal. `also` are engines to be looked at even though no record
-/// says that they were configured.
+/// Plans the removal. `also` are engines to revert even if no record says
+/// that they were configured.
 ///
 /// # Errors
-/// A file can't be read; or containers still need the wrapper runtime and
+/// A file cannot be read; or containers still need the wrapper runtime and
 /// `force` is not given.
 pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal, Error> {
     let ids = in_use::wrapped(host)?;

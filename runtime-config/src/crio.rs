@@ -11,9 +11,10 @@ use toml_edit::{Item, Table};
 
 use crate::drop_in::{self, HEADER};
 use crate::error::Error;
+use crate::facts::HANDLER;
 use crate::host::HostRoot;
 use crate::oci_hook;
-use crate::options::{HANDLER, Options};
+use crate::plan::Options;
 use crate::snapshot::Snapshot;
 use crate::toml_text::{parse, quote};
 

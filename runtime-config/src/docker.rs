@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use crate::docker_api::Runtimes;
 use crate::error::Error;
+use crate::facts::HANDLER;
 use crate::host::HostRoot;
 use crate::json_text;
-use crate::options::{HANDLER, Options};
+use crate::plan::Options;
 use crate::record::Record;
 use crate::snapshot::Snapshot;
 

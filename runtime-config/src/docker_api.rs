@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::facts::HANDLER;
 use crate::host::HostRoot;
-use crate::options::HANDLER;
 use crate::processes::processes;
 
 /// How long dockerd may take to answer.

@@ -1,204 +1,37 @@
-//! The engines, and what is known of each: where its programs and containers
-//! are, and how it reads its configuration.
-//!
-//! To add an engine, add it here; the compiler then names the other places.
+//! What is done with an engine: finding it, and reading and writing its files.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
-
+use crate::containerd::{self, Layout};
 use crate::error::Error;
+use crate::facts::{Engine, Liveness, PROGRAM_DIRECTORIES, RUNTIMES};
 use crate::host::HostRoot;
+use crate::plan::Options;
+use crate::record::Record;
+use crate::snapshot::Snapshot;
+use crate::{crio, docker, podman};
 
-/// A container engine, or a distribution's own way to configure one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Engine {
-    /// k3s, which makes containerd's configuration from a template.
-    K3s,
-    /// rke2, as k3s.
-    Rke2,
-    /// k0s, which reads drop-ins and merges them itself.
-    K0s,
-    /// microk8s, which makes containerd's configuration from a template.
-    Microk8s,
-    /// containerd, configured in `/etc/containerd`.
-    Containerd,
-    /// CRI-O.
+/// A form of configuration.
+enum Files {
+    Containerd(&'static Layout),
     Crio,
-    /// Docker.
     Docker,
-    /// podman, run by root.
     Podman,
 }
 
-/// How a running engine comes to read a changed configuration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reload {
-    /// It reads its configuration at each start of a container.
-    NotNeeded,
-    /// These units are restarted, those of them that run; containers go on.
-    Restart(&'static [&'static str]),
-    /// The unit is reloaded, which sends SIGHUP to the process in the pid file.
-    Hangup {
-        /// The systemd unit.
-        unit: &'static str,
-        /// The file with the daemon's process id.
-        pid_file: &'static str,
-    },
-}
-
-/// What shows whether a running engine has read its configuration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Liveness {
-    /// No daemon: what is configured is in force.
-    NoDaemon,
-    /// A socket that the daemon makes anew whenever it starts.
-    Socket(&'static str),
-    /// Docker's API, which lists the runtimes.
-    DockerApi,
-}
-
-/// What is known of an engine.
-pub struct Facts {
-    /// Its name on a command line.
-    pub name: &'static str,
-    /// Its programs, one of which is on every host that has it.
-    pub programs: &'static [&'static str],
-    /// Where they are, besides [`PROGRAM_DIRECTORIES`].
-    pub own_directories: &'static [&'static str],
-    /// Where it keeps its containers' bundles by default; `*` is any one name.
-    pub bundles: &'static [&'static str],
-    /// How it comes to read its configuration.
-    pub reload: Reload,
-    /// A command that starts a container with devices; `None`: a pod does.
-    pub example: Option<&'static str>,
-    pub(crate) liveness: Liveness,
-}
-
-/// Where distributions and installers put programs (file-hierarchy(7), and
-/// what snaps and immutable hosts add).
-pub const PROGRAM_DIRECTORIES: [&str; 8] = [
-    "/usr/local/sbin",
-    "/usr/local/bin",
-    "/usr/sbin",
-    "/usr/bin",
-    "/sbin",
-    "/bin",
-    "/opt/bin",
-    "/snap/bin",
-];
-
-/// The OCI runtimes that an engine, or a user, may call.
-pub const RUNTIMES: [&str; 3] = ["runc", "crun", "youki"];
-
 impl Engine {
-    /// Every engine, distributions before the engine that they carry.
-    pub const ALL: [Self; 8] = [
-        Self::K3s,
-        Self::Rke2,
-        Self::K0s,
-        Self::Microk8s,
-        Self::Containerd,
-        Self::Crio,
-        Self::Docker,
-        Self::Podman,
-    ];
-
-    /// What is known of the engine.
-    pub const fn facts(self) -> &'static Facts {
+    fn files(self) -> Files {
         match self {
-            Self::K3s => &Facts {
-                name: "k3s",
-                programs: &["k3s"],
-                own_directories: &["/var/lib/rancher/k3s/data/current/bin"],
-                bundles: &["/run/k3s/containerd/io.containerd.runtime.v2.task/*/*"],
-                reload: Reload::Restart(&["k3s.service", "k3s-agent.service"]),
-                example: None,
-                liveness: Liveness::Socket("/run/k3s/containerd/containerd.sock"),
-            },
-            Self::Rke2 => &Facts {
-                name: "rke2",
-                programs: &["rke2"],
-                own_directories: &["/opt/rke2/bin", "/var/lib/rancher/rke2/bin"],
-                bundles: &["/run/k3s/containerd/io.containerd.runtime.v2.task/*/*"],
-                reload: Reload::Restart(&["rke2-server.service", "rke2-agent.service"]),
-                example: None,
-                liveness: Liveness::Socket("/run/k3s/containerd/containerd.sock"),
-            },
-            Self::K0s => &Facts {
-                name: "k0s",
-                programs: &["k0s"],
-                own_directories: &["/var/lib/k0s/bin"],
-                bundles: &["/run/k0s/containerd/io.containerd.runtime.v2.task/*/*"],
-                reload: Reload::Restart(&["k0sworker.service", "k0scontroller.service"]),
-                example: None,
-                liveness: Liveness::Socket("/run/k0s/containerd.sock"),
-            },
-            Self::Microk8s => &Facts {
-                name: "microk8s",
-                programs: &["microk8s"],
-                own_directories: &[],
-                bundles: &[
-                    "/var/snap/microk8s/common/run/containerd/io.containerd.runtime.v2.task/*/*",
-                ],
-                reload: Reload::Restart(&["snap.microk8s.daemon-containerd.service"]),
-                example: None,
-                liveness: Liveness::Socket("/var/snap/microk8s/common/run/containerd.sock"),
-            },
-            Self::Containerd => &Facts {
-                name: "containerd",
-                programs: &["containerd"],
-                own_directories: &[],
-                bundles: &["/run/containerd/io.containerd.runtime.v2.task/*/*"],
-                reload: Reload::Restart(&["containerd.service"]),
-                example: None,
-                liveness: Liveness::Socket("/run/containerd/containerd.sock"),
-            },
-            Self::Crio => &Facts {
-                name: "crio",
-                programs: &["crio"],
-                own_directories: &[],
-                bundles: &[
-                    "/run/containers/storage/overlay-containers/*/userdata",
-                    "/var/lib/containers/storage/overlay-containers/*/userdata",
-                ],
-                reload: Reload::Restart(&["crio.service"]),
-                example: None,
-                liveness: Liveness::Socket("/run/crio/crio.sock"),
-            },
-            Self::Docker => &Facts {
-                name: "docker",
-                programs: &["dockerd"],
-                own_directories: &[],
-                bundles: &["/run/docker/containerd/daemon/io.containerd.runtime.v2.task/*/*"],
-                reload: Reload::Hangup {
-                    unit: "docker.service",
-                    pid_file: "/run/docker.pid",
-                },
-                example: Some("docker run --rm --runtime boathook -e VARIABLE=all IMAGE"),
-                liveness: Liveness::DockerApi,
-            },
-            Self::Podman => &Facts {
-                name: "podman",
-                programs: &["podman"],
-                own_directories: &[],
-                bundles: &[
-                    "/run/containers/storage/overlay-containers/*/userdata",
-                    "/var/lib/containers/storage/overlay-containers/*/userdata",
-                ],
-                reload: Reload::NotNeeded,
-                example: Some("podman run --rm -e VARIABLE=all IMAGE"),
-                liveness: Liveness::NoDaemon,
-            },
+            Self::K3s => Files::Containerd(&containerd::K3S),
+            Self::Rke2 => Files::Containerd(&containerd::RKE2),
+            Self::K0s => Files::Containerd(&containerd::K0S),
+            Self::Microk8s => Files::Containerd(&containerd::MICROK8S),
+            Self::Containerd => Files::Containerd(&containerd::PLAIN),
+            Self::Crio => Files::Crio,
+            Self::Docker => Files::Docker,
+            Self::Podman => Files::Podman,
         }
-    }
-
-    /// The engine's name, as written on a command line.
-    pub fn name(self) -> &'static str {
-        self.facts().name
     }
 
     /// What on this host shows that the engine is installed or running: a
@@ -220,11 +53,37 @@ impl Engine {
         };
         programs.chain(socket).find(|path| host.exists(path))
     }
-}
 
-impl fmt::Display for Engine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+    /// Reads every file that a plan for this engine looks at.
+    ///
+    /// # Errors
+    /// A file cannot be read. One that does not parse is the plan's concern.
+    pub fn read(self, host: &HostRoot, record: Option<&Record>) -> Result<Snapshot, Error> {
+        let mut snapshot = Snapshot::default();
+        for path in record.iter().flat_map(|r| r.paths()) {
+            snapshot.read(host, path)?;
+        }
+        match self.files() {
+            Files::Containerd(layout) => containerd::read(layout, host, &mut snapshot)?,
+            Files::Crio => crio::read(host, &mut snapshot)?,
+            Files::Docker => docker::read(host, &mut snapshot)?,
+            Files::Podman => podman::read(host, &mut snapshot)?,
+        }
+        Ok(snapshot)
+    }
+
+    /// The files that the engine should have, in the order of writing.
+    pub(crate) fn desired(
+        self,
+        base: &Snapshot,
+        options: &Options,
+    ) -> Result<Vec<(PathBuf, String)>, Error> {
+        match self.files() {
+            Files::Containerd(layout) => containerd::desired(layout, base, options),
+            Files::Crio => crio::desired(base, options),
+            Files::Docker => docker::desired(base, options),
+            Files::Podman => podman::desired(base, options),
+        }
     }
 }
 

@@ -66,7 +66,7 @@ pub enum Error {
         /// The parser's words.
         message: String,
     },
-    /// A file is valid, but written in a way that can't be extended in place.
+    /// A file is valid, but written in a way that cannot be extended in place.
     #[error("{path}:{line}: {problem}; {advice}")]
     Unsupported {
         /// The file.
@@ -121,7 +121,7 @@ pub enum Error {
     )]
     NotReloaded {
         /// The engine.
-        engine: crate::engine::Engine,
+        engine: crate::facts::Engine,
         /// How long it was given.
         seconds: u64,
     },
@@ -134,7 +134,7 @@ pub enum Error {
         /// The name.
         name: String,
     },
-    /// A record of an earlier installation can't be understood.
+    /// A record of an earlier installation cannot be understood.
     #[error(
         "the installation record {path} is not valid: {message}; restore it from a backup, or remove it to undo without it"
     )]
@@ -144,14 +144,14 @@ pub enum Error {
         /// Why.
         message: String,
     },
-    /// The base OCI spec given for `base_runtime_spec` can't be extended.
+    /// The base OCI spec given for `base_runtime_spec` cannot be extended.
     #[error("the base OCI spec is not usable: {message}; make one with \"ctr oci spec\"")]
     BaseSpec {
         /// Why.
         message: String,
     },
     /// A change failed, and so did taking back the changes before it.
-    #[error("{first}; and taking back the earlier changes failed too: {second}")]
+    #[error("{first}; and undoing the earlier changes failed too: {second}")]
     Rollback {
         /// What failed first.
         first: Box<Error>,

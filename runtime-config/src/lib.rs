@@ -1,6 +1,9 @@
-//! Teaches container engines to call the hook, and unteaches them.
+//! Configures container engines to call the hook, and reverts it.
 //!
-//! The way of the data: [`Engine::read`] takes a [`Snapshot`] of an engine's
+//! Without the feature `configure` only the table of the engines is left, and
+//! with it no dependency that edits files: that is all that the hook needs.
+//!
+//! Data flow: [`Engine::read`] takes a [`Snapshot`] of an engine's
 //! files from a [`HostRoot`]; [`Engine::plan_install`] and
 //! [`Engine::plan_undo`], pure functions, make a [`Plan`] of it, which prints
 //! as a diff; the caller keeps the plan's [`Record`] and then has each
@@ -12,37 +15,65 @@
 //! gets back what the record says it was; one that its owner has changed since
 //! loses what carries our marks.
 
+#[cfg(feature = "configure")]
 mod apply;
+#[cfg(feature = "configure")]
 mod change;
+#[cfg(feature = "configure")]
 mod containerd;
+#[cfg(feature = "configure")]
 mod crio;
-mod dispatch;
+#[cfg(feature = "configure")]
 mod docker;
+#[cfg(feature = "configure")]
 mod docker_api;
+#[cfg(feature = "configure")]
 mod drop_in;
+#[cfg(feature = "configure")]
 mod engine;
+#[cfg(feature = "configure")]
 mod error;
+mod facts;
+#[cfg(feature = "configure")]
 mod host;
+#[cfg(feature = "configure")]
 mod json_text;
+#[cfg(feature = "configure")]
 mod oci_hook;
-mod options;
-mod ours;
+#[cfg(feature = "configure")]
 mod plan;
+#[cfg(feature = "configure")]
 mod podman;
+#[cfg(feature = "configure")]
 mod processes;
+#[cfg(feature = "configure")]
 mod record;
+#[cfg(feature = "configure")]
 mod snapshot;
+#[cfg(feature = "configure")]
 mod state;
+#[cfg(feature = "configure")]
 mod toml_text;
 
+#[cfg(feature = "configure")]
 pub use apply::{apply, scratch, scratch_of};
+#[cfg(feature = "configure")]
 pub use change::Change;
-pub use engine::{Engine, Facts, PROGRAM_DIRECTORIES, RUNTIMES, Reload};
+#[cfg(feature = "configure")]
 pub use error::Error;
+pub use facts::{
+    ANNOTATIONS, Engine, Facts, HANDLER, HOOK_TIMEOUT, Liveness, PROGRAM_DIRECTORIES, RUNTIMES,
+    Reload, program_directories,
+};
+#[cfg(feature = "configure")]
 pub use host::{HostRoot, Place};
-pub use options::{ANNOTATIONS, HANDLER, HOOK_TIMEOUT, Options};
-pub use plan::Plan;
+#[cfg(feature = "configure")]
+pub use plan::{Options, Plan};
+#[cfg(feature = "configure")]
 pub use processes::{Process, processes};
+#[cfg(feature = "configure")]
 pub use record::Record;
+#[cfg(feature = "configure")]
 pub use snapshot::Snapshot;
+#[cfg(feature = "configure")]
 pub use state::{Held, Loaded, held, is_running, loaded, reload, wait};

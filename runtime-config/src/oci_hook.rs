@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use crate::error::Error;
-use crate::options::{HOOK_TIMEOUT, Options};
+use crate::facts::HOOK_TIMEOUT;
+use crate::plan::Options;
 use crate::snapshot::Snapshot;
 use crate::toml_text::{parse, quote};
 

@@ -7,15 +7,29 @@ use std::path::{Path, PathBuf};
 
 use crate::change::Change;
 use crate::docker;
-use crate::engine::Engine;
 use crate::error::Error;
-use crate::options::Options;
-use crate::ours;
+use crate::facts::Engine;
 use crate::record::{Record, RecordedFile};
 use crate::snapshot::Snapshot;
+use crate::toml_text::{self, OWN_STEM};
 
 /// The mode of a configuration file that did not exist.
 const NEW_FILE_MODE: u32 = 0o644;
+
+/// What is to be written into an engine's configuration.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The hook, as the host sees it: an absolute path.
+    pub hook: PathBuf,
+    /// The wrapper runtime, as the host sees it: an absolute path.
+    pub runtime: PathBuf,
+    /// Make the handler the engine's default, so that pods and containers
+    /// that name no runtime use it too.
+    pub set_default: bool,
+    /// containerd only: call the hook from this OCI spec (`base_runtime_spec`,
+    /// the output of `ctr oci spec`) and leave the runtime alone.
+    pub base_spec: Option<String>,
+}
 
 /// What will be done to one engine's files, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,14 +64,14 @@ impl Engine {
     /// was carried out gives an empty one.
     ///
     /// # Errors
-    /// A file does not parse or can't be extended; nothing is to be changed then.
+    /// A file does not parse or cannot be extended; nothing is to be changed then.
     pub fn plan_install(
         self,
         now: &Snapshot,
         record: Option<&Record>,
         options: &Options,
     ) -> Result<Plan, Error> {
-        let base = ours::without(now, record);
+        let base = without_ours(now, record);
         let wanted = self.desired(&base, options)?;
         let mut changes = Vec::new();
         let mut next = Record::new(self);
@@ -114,7 +128,7 @@ impl Engine {
         if self != Self::Docker {
             return Ok(None);
         }
-        let base = ours::without(now, record);
+        let base = without_ours(now, record);
         let (path, text) = docker::released(&base)?;
         let mut next = record.cloned().unwrap_or_else(|| Record::new(self));
         match next.files.iter_mut().find(|file| file.path == path) {
@@ -136,7 +150,7 @@ impl Engine {
 
     /// Plans to take back what was installed, with or without a record of it.
     pub fn plan_undo(self, now: &Snapshot, record: Option<&Record>) -> Plan {
-        let base = ours::without(now, record);
+        let base = without_ours(now, record);
         // Last written, first undone: what refers goes before what is referred to.
         let recorded = record.iter().flat_map(|r| r.paths()).map(Path::to_path_buf);
         let mut order: Vec<PathBuf> = recorded.collect();
@@ -161,6 +175,30 @@ impl Engine {
             record: None,
         }
     }
+}
+
+/// The snapshot without anything that this program wrote.
+///
+/// By the record where it fits to the byte, else by our file names and marks.
+fn without_ours(now: &Snapshot, record: Option<&Record>) -> Snapshot {
+    let mut base = now.clone();
+    // What an engine has made of our files by itself is not to be taken apart.
+    for (path, text) in now.present().filter(|(path, _)| !now.is_generated(path)) {
+        let recorded = record.and_then(|r| r.file(path));
+        let text = match recorded {
+            Some(file) if file.written.iter().any(|w| w == text) => file.before.clone(),
+            _ if is_own(path) => None,
+            _ if path.extension().is_some_and(|e| e == "json") => Some(docker::strip(text)),
+            _ => toml_text::strip(text),
+        };
+        base.set(path, text);
+    }
+    base
+}
+
+/// Whether a file is ours by its name.
+fn is_own(path: &Path) -> bool {
+    path.file_stem().is_some_and(|stem| stem == OWN_STEM)
 }
 
 /// The texts by which the file may later be known as written by us.

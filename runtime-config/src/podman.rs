@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use crate::drop_in::{self, HEADER};
 use crate::error::Error;
+use crate::facts::HANDLER;
 use crate::host::HostRoot;
 use crate::oci_hook;
-use crate::options::{HANDLER, Options};
+use crate::plan::Options;
 use crate::snapshot::Snapshot;
 use crate::toml_text::quote;
 

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::Engine;
 use crate::error::Error;
+use crate::facts::Engine;
 use crate::host::HostRoot;
 
 /// The files that were changed, what they held before and what they were given.
@@ -63,7 +63,7 @@ impl Record {
     /// The files that no longer hold what was written to them.
     ///
     /// # Errors
-    /// A file can't be read.
+    /// A file cannot be read.
     pub fn verify(&self, host: &HostRoot) -> Result<Vec<&Path>, Error> {
         let mut changed = Vec::new();
         for file in &self.files {
@@ -81,7 +81,7 @@ impl Record {
     /// The record kept at `path`; `None` when there is none.
     ///
     /// # Errors
-    /// It can't be read, or is not a record of a known format.
+    /// It cannot be read, or is not a record of a known format.
     pub fn load(host: &HostRoot, path: &Path) -> Result<Option<Self>, Error> {
         let Some(text) = host.read(path)? else {
             return Ok(None);

@@ -11,8 +11,8 @@ use nix::unistd::Pid;
 
 use crate::docker;
 use crate::docker_api::Runtimes;
-use crate::engine::{Engine, Liveness, Reload};
 use crate::error::Error;
+use crate::facts::{Engine, Liveness, Reload};
 use crate::host::HostRoot;
 use crate::record::Record;
 

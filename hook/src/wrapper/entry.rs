@@ -14,10 +14,7 @@ use super::WrapperError;
 /// have added one already, of the same or of another version.
 const FILE_NAME: &str = "boathook";
 
-/// How long a runtime lets the hook run, in seconds. Without a limit a hook
-/// that hangs would hold its container for ever. It is more than preparing
-/// devices may take, and less than the kubelet waits.
-const TIMEOUT: u32 = 110;
+const TIMEOUT: u32 = runtime_config::HOOK_TIMEOUT;
 const _: () = assert!(TIMEOUT as u64 > MAX_CONTAINER_START.as_secs());
 
 /// The hook's environment. runc would fill an empty one with its own.

@@ -40,7 +40,6 @@ use config_file::ConfigFile;
 use entry::HookEntry;
 
 pub use error::WrapperError;
-pub(crate) use real_runtime::PROGRAM_DIRECTORIES;
 
 /// Names the configuration, where it is not at its usual place. Whoever sets
 /// the environment of a runtime could as well start another runtime.

@@ -7,24 +7,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use device_class::config::RuntimeConfig;
+use runtime_config::program_directories;
 
 use super::WrapperError;
-
-/// Where distributions and installers put programs (file-hierarchy(7), and
-/// what k3s, rke2, k0s and snaps add).
-pub(crate) const PROGRAM_DIRECTORIES: [&str; 11] = [
-    "/usr/local/sbin",
-    "/usr/local/bin",
-    "/usr/sbin",
-    "/usr/bin",
-    "/sbin",
-    "/bin",
-    "/opt/bin",
-    "/snap/bin",
-    "/var/lib/rancher/k3s/data/current/bin",
-    "/var/lib/rancher/rke2/bin",
-    "/var/lib/k0s/bin",
-];
 
 /// The runtimes that are searched for, the first to be preferred.
 const NAMES: [&str; 3] = ["runc", "crun", "youki"];
@@ -47,7 +32,7 @@ pub(super) fn find(config: &RuntimeConfig) -> Result<PathBuf, WrapperError> {
     let path = env::var_os("PATH").unwrap_or_default();
     let directories = env::split_paths(&path)
         .filter(|directory| directory.is_absolute())
-        .chain(PROGRAM_DIRECTORIES.iter().map(PathBuf::from));
+        .chain(program_directories().map(PathBuf::from));
     first(&directories.collect::<Vec<_>>(), own)
 }
 

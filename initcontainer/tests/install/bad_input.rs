@@ -63,11 +63,11 @@ fn a_class_file_that_the_hook_would_refuse() {
 fn a_second_installer_at_the_same_time() {
     let site = Site::with_containerd();
     let lock = Lock::take(&site.host).unwrap();
-    assert_refused(&site, &["install"], "another boathook-init is at work");
+    assert_refused(&site, &["install"], "another boathook-init is running");
     drop(lock);
     site.install("0.1.0", &[Engine::Containerd]);
     let _lock = Lock::take(&site.host).unwrap();
-    assert_refused(&site, &["uninstall"], "another boathook-init is at work");
+    assert_refused(&site, &["uninstall"], "another boathook-init is running");
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn an_engine_directory_alone_that_is_read_only_is_seen_before_the_first_step() {
     refused_where_read_only("/etc/containerd", "/etc/containerd: Read-only file system");
 }
 
-/// A host of which `part` can't be written is left as it is.
+/// A host of which `part` cannot be written is left as it is.
 fn refused_where_read_only(part: &str, wanted: &str) {
     let site = Site::with_containerd();
     let before = tree::snapshot(site.root());

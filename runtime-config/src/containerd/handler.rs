@@ -11,8 +11,9 @@ use toml_edit::{Item, TableLike};
 use super::Request;
 use super::schema::Schema;
 use crate::error::Error;
+use crate::facts::{ANNOTATIONS, HANDLER};
 use crate::oci_hook;
-use crate::options::{ANNOTATIONS, HANDLER, Options};
+use crate::plan::Options;
 use crate::snapshot::Snapshot;
 use crate::toml_text::{line_of, parse, quote};
 

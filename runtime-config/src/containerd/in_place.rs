@@ -7,7 +7,7 @@ use super::Request;
 use super::handler::{Handler, refuse_taken};
 use super::schema::{Schema, V2};
 use crate::error::Error;
-use crate::options::HANDLER;
+use crate::facts::HANDLER;
 use crate::toml_text::{append_block, insert_line, parse, set_key};
 
 /// The file to change and its new text.
@@ -42,13 +42,13 @@ pub(super) fn desired(
         }
     }
     let text = append_block(&text, &body);
-    // A table that the file writes inline can't be extended by a header.
+    // A table that the file writes inline cannot be extended by a header.
     match parse(&path, &text) {
         Ok(_) => Ok((path, text)),
         Err(Error::Syntax { line, message, .. }) => Err(Error::Unsupported {
             path,
             line,
-            problem: format!("the handler's tables can't be added ({message})"),
+            problem: format!("the handler's tables cannot be added ({message})"),
             advice: "write the tables above \"runtimes\" with [headers], not inline".into(),
         }),
         Err(other) => Err(other),

@@ -8,7 +8,7 @@ use super::handler::Handler;
 use super::schema::{Schema, V2, V3};
 use super::{Request, documents, drop_in, own_drop_in, schema};
 use crate::error::Error;
-use crate::options::HANDLER;
+use crate::facts::HANDLER;
 use crate::toml_text::{append_block, line_of, whole_file};
 
 /// The file that is made at each start. It tells which version is in use.
@@ -60,7 +60,7 @@ pub(super) fn desired(dir: &str, request: &Request<'_>) -> Result<(PathBuf, Stri
         return Err(Error::Unsupported {
             path,
             line: 1,
-            problem: "a template can't name the default runtime a second time".into(),
+            problem: "a template cannot name the default runtime a second time".into(),
             advice: format!("start the distribution with --default-runtime={HANDLER} instead"),
         });
     }

@@ -58,7 +58,7 @@ pub(crate) fn add_to_list(
 /// `None`: there is no such header, so the table can go into a block.
 ///
 /// # Errors
-/// The key is written in a way that can't be replaced by a line.
+/// The key is written in a way that cannot be replaced by a line.
 pub(crate) fn set_key(
     path: &Path,
     text: &str,

@@ -3,7 +3,7 @@
 use toml_edit::Document;
 
 use super::{ADDED, BEGIN, BEGIN_FILE, END, OWN_STEM, WAS};
-use crate::options::HANDLER;
+use crate::facts::HANDLER;
 
 /// The text without anything of ours; `None` when the file was ours alone.
 ///

@@ -226,6 +226,20 @@ fn docker_is_asked_for_its_runtimes() {
 }
 
 #[test]
+fn a_file_that_its_owner_formatted_anew_is_not_written_again() {
+    let (dir, host) = host_with("etc/docker/daemon.json", "{}");
+    let first = plan(Engine::Docker, &host);
+    apply(&host, &first.changes).unwrap();
+    let file = dir.path().join("etc/docker/daemon.json");
+    let text = fs::read_to_string(&file).unwrap();
+    let formatted: String = text.split_whitespace().collect();
+    fs::write(&file, &formatted).unwrap();
+    let now = Engine::Docker.read(&host, first.record.as_ref()).unwrap();
+    let again = Engine::Docker.plan_install(&now, first.record.as_ref(), &options());
+    assert!(again.unwrap().is_empty());
+}
+
+#[test]
 fn a_record_that_is_not_ours_is_refused() {
     let (_dir, host) = host_with("opt/record.json", "{\"format\": 2}");
     let error = runtime_config::Record::load(&host, Path::new("/opt/record.json")).unwrap_err();

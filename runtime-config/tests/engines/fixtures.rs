@@ -44,6 +44,10 @@ fn cases() -> Vec<Case> {
             });
         }
     }
+    for engine in Engine::ALL {
+        let has_case = cases.iter().any(|case| case.engine == engine);
+        assert!(has_case, "no case in testdata/{engine}");
+    }
     assert!(cases.len() > 50, "only {} cases found", cases.len());
     cases
 }

@@ -2,27 +2,18 @@
 
 use std::path::Path;
 
-use super::{Finding, Verdict};
-use crate::wrapper::PROGRAM_DIRECTORIES;
+use runtime_config::{Engine, RUNTIMES, program_directories};
 
-const PROGRAMS: [&str; 9] = [
-    "containerd",
-    "crio",
-    "dockerd",
-    "podman",
-    "k3s",
-    "rke2",
-    "runc",
-    "crun",
-    "youki",
-];
+use super::{Finding, Verdict};
 
 pub(super) fn check(host_root: &Path) -> Vec<Finding> {
-    let found: Vec<Finding> = PROGRAMS
+    let engines = Engine::ALL
         .iter()
+        .flat_map(|engine| engine.facts().programs);
+    let found: Vec<Finding> = engines
+        .chain(&RUNTIMES)
         .filter_map(|program| {
-            let paths = PROGRAM_DIRECTORIES
-                .iter()
+            let paths = program_directories()
                 .map(|dir| host_root.join(dir.trim_start_matches('/')).join(program));
             let path = paths.into_iter().find(|path| path.is_file())?;
             let text = path.display().to_string();
