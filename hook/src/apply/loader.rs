@@ -1,5 +1,5 @@
-//! Teaching the container's dynamic loaders where the libraries are. Nothing
-//! of the container is run for it.
+//! Configures the container's dynamic loaders to find the libraries, without
+//! running anything of the container.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use device_class::ld_cache::{Abi, LdCache, MAX_SIZE, NewEntry};
 use nix::sys::stat::Mode;
 
 use super::ApplyError;
-use crate::container::{ContainerRoot, Identity};
+use crate::container::{self, ContainerRoot};
 use crate::loader::{LibraryDir, LibraryDirError, Loader, glibc, loaders, musl};
 
 /// Where the loaders of this program's architecture are in an image: these
@@ -27,14 +27,10 @@ const INTERPRETER_32BIT: Option<&str> = if cfg!(target_arch = "x86_64") {
 
 const CACHE: &str = "/etc/ld.so.cache";
 
-/// Where all that loaders read is.
-pub(super) const LOADERS_DIRECTORY: &str = "/etc";
-
 /// The largest configuration of a loader that is read, in bytes.
 const MAX_CONF: usize = 1 << 20;
 
 const FILE_MODE: Mode = Mode::from_bits_truncate(0o644);
-const DIRECTORY_MODE: Mode = Mode::from_bits_truncate(0o755);
 
 /// What the loaders are to find: directories, and names with where each leads.
 pub(super) struct Searched {
@@ -42,51 +38,60 @@ pub(super) struct Searched {
     pub(super) libraries: Vec<(String, PathBuf)>,
     pub(super) directory_32bit: Option<PathBuf>,
     pub(super) libraries_32bit: Vec<(String, PathBuf)>,
-    /// The host's own [`LOADERS_DIRECTORY`], which is never written to: a
-    /// container may have it as a volume.
-    pub(super) hosts_own: Option<Identity>,
 }
 
-/// Makes every loader that the container has find the libraries. A container
-/// without one has only programs that load nothing.
+/// The files of a container's loaders, and why some of them were not changed.
+struct Files<'r> {
+    root: &'r ContainerRoot,
+    unchanged: Vec<container::Error>,
+}
+
+/// Configures every loader that the container has. A container without one has
+/// only programs that load nothing.
+///
+/// A file that cannot be written is left as it is, with a note: programs still
+/// find the libraries by `LD_LIBRARY_PATH`.
 pub(super) fn configure(
     root: &ContainerRoot,
     searched: &Searched,
     notes: &mut Vec<String>,
 ) -> Result<(), ApplyError> {
-    let found = root.resolve(Path::new(LOADERS_DIRECTORY))?;
-    if found.is_some_and(|found| Some(found.identity()) == searched.hosts_own) {
-        notes.push(format!(
-            "the container has the host's own {LOADERS_DIRECTORY}, which is left alone: its \
-             loaders are not told of the libraries; set LD_LIBRARY_PATH to their directory"
-        ));
-        return Ok(());
-    }
+    let mut files = Files {
+        root,
+        unchanged: Vec::new(),
+    };
     let native = directories(&searched.directories)?;
-    let interpreter_32bit = searched.directory_32bit.as_ref().and(INTERPRETER_32BIT);
-    let mut names = Vec::new();
-    for path in INTERPRETERS.iter().copied().chain(interpreter_32bit) {
-        let path = Path::new(path);
-        if root.resolve(path)?.is_some() {
-            names.extend(path.file_name());
-        }
-    }
-    for loader in loaders(names) {
+    for loader in loaders(interpreters(root, searched)?) {
         match loader {
             Loader::Glibc => {
-                // ldconfig tells the two sorts of libraries apart by themselves.
+                // ldconfig tells 32-bit and 64-bit libraries apart by itself.
                 let all = [native.as_slice(), &directories(&searched.directory_32bit)?];
-                configure_glibc(root, &all.concat())?;
-                extend_cache(root, searched, notes)?;
+                configure_glibc(&mut files, &all.concat())?;
+                extend_cache(&mut files, searched, notes)?;
             }
             Loader::Musl { arch } => {
                 let file = musl::path_file(&arch);
-                let text = root.read_file(Path::new(&file), MAX_CONF)?;
-                write(root, &file, musl::path(text.as_deref(), &native))?;
+                files.edit(&file, MAX_CONF, |text| Ok(musl::path(text, &native)))?;
             }
         }
     }
+    notes.extend(files.note(searched));
     Ok(())
+}
+
+/// The file names of the interpreters that the container has.
+fn interpreters(
+    root: &ContainerRoot,
+    searched: &Searched,
+) -> Result<Vec<&'static str>, ApplyError> {
+    let interpreter_32bit = searched.directory_32bit.as_ref().and(INTERPRETER_32BIT);
+    let mut names = Vec::new();
+    for path in INTERPRETERS.iter().copied().chain(interpreter_32bit) {
+        if root.resolve(Path::new(path))?.is_some() {
+            names.extend(path.rsplit('/').next());
+        }
+    }
+    Ok(names)
 }
 
 fn directories<'p>(
@@ -95,44 +100,43 @@ fn directories<'p>(
     paths.into_iter().map(LibraryDir::new).collect()
 }
 
-/// What a later `ldconfig` in the container goes by.
-fn configure_glibc(root: &ContainerRoot, directories: &[LibraryDir]) -> Result<(), ApplyError> {
+/// For a later `ldconfig` in the container.
+fn configure_glibc(files: &mut Files<'_>, directories: &[LibraryDir]) -> Result<(), ApplyError> {
     let drop_in = glibc::drop_in(directories);
-    let there = root.read_file(Path::new(glibc::DROP_IN), MAX_CONF)?;
-    let changed = there.as_deref() != Some(&drop_in);
-    write(root, glibc::DROP_IN, changed.then_some(drop_in))?;
-    let conf = root.read_file(Path::new(glibc::CONF), MAX_CONF)?;
-    write(root, glibc::CONF, glibc::conf(conf.as_deref()))
+    files.edit(glibc::DROP_IN, MAX_CONF, |text| {
+        Ok((text != Some(&drop_in)).then_some(drop_in))
+    })?;
+    files.edit(glibc::CONF, MAX_CONF, |text| Ok(glibc::conf(text)))
 }
 
-/// What programs go by until then.
+/// For programs until then.
 fn extend_cache(
-    root: &ContainerRoot,
+    files: &mut Files<'_>,
     searched: &Searched,
     notes: &mut Vec<String>,
 ) -> Result<(), ApplyError> {
-    let bytes = root.read_file(Path::new(CACHE), MAX_SIZE)?;
-    let existing = match bytes.as_deref().map(LdCache::parse) {
-        None => None,
-        Some(Ok(cache)) => Some(cache),
-        Some(Err(error)) => {
-            notes.push(format!(
-                "the image's {CACHE} can't be read and is made anew: {error}"
-            ));
-            None
+    files.edit(CACHE, MAX_SIZE, |bytes| {
+        let existing = match bytes.map(LdCache::parse) {
+            None => None,
+            Some(Ok(cache)) => Some(cache),
+            Some(Err(error)) => {
+                notes.push(format!(
+                    "the image's {CACHE} is invalid and is created anew: {error}"
+                ));
+                None
+            }
+        };
+        let mut merged = LdCache::merge(
+            existing.as_ref(),
+            &entries(&searched.libraries),
+            Abi::NATIVE,
+        );
+        if let (Some(abi), false) = (Abi::BITS_32, searched.libraries_32bit.is_empty()) {
+            merged = LdCache::merge(Some(&merged), &entries(&searched.libraries_32bit), abi);
         }
-    };
-    let mut merged = LdCache::merge(
-        existing.as_ref(),
-        &entries(&searched.libraries),
-        Abi::NATIVE,
-    );
-    if let (Some(abi), false) = (Abi::BITS_32, searched.libraries_32bit.is_empty()) {
-        merged = LdCache::merge(Some(&merged), &entries(&searched.libraries_32bit), abi);
-    }
-    let merged = merged.to_bytes()?;
-    let changed = bytes.as_deref() != Some(&merged);
-    write(root, CACHE, changed.then_some(merged))
+        let merged = merged.to_bytes()?;
+        Ok((bytes != Some(&merged)).then_some(merged))
+    })
 }
 
 fn entries(libraries: &[(String, PathBuf)]) -> Vec<NewEntry> {
@@ -142,13 +146,44 @@ fn entries(libraries: &[(String, PathBuf)]) -> Vec<NewEntry> {
         .collect()
 }
 
-fn write(root: &ContainerRoot, file: &str, bytes: Option<Vec<u8>>) -> Result<(), ApplyError> {
-    let Some(bytes) = bytes else {
-        return Ok(());
-    };
-    let file = Path::new(file);
-    if let Some(directory) = file.parent() {
-        root.create_dir_all(directory, DIRECTORY_MODE)?;
+impl Files<'_> {
+    /// Replaces the content of `path`, of at most `cap` bytes, by what `change`
+    /// makes of it, unless that is None.
+    fn edit(
+        &mut self,
+        path: &str,
+        cap: usize,
+        change: impl FnOnce(Option<&[u8]>) -> Result<Option<Vec<u8>>, ApplyError>,
+    ) -> Result<(), ApplyError> {
+        use container::Error::{NotWritable, ReadOnly};
+        let file = match self.root.file(Path::new(path)) {
+            Err(error @ NotWritable { .. }) => {
+                self.unchanged.push(error);
+                return Ok(());
+            }
+            file => file?,
+        };
+        let Some(bytes) = change(file.read(cap)?.as_deref())? else {
+            return Ok(());
+        };
+        match file.replace(&bytes, FILE_MODE) {
+            Err(error @ (NotWritable { .. } | ReadOnly { .. })) => self.unchanged.push(error),
+            replaced => replaced?,
+        }
+        Ok(())
     }
-    Ok(root.replace_file(file, &bytes, FILE_MODE)?)
+
+    fn note(&self, searched: &Searched) -> Option<String> {
+        let reasons: Vec<String> = self.unchanged.iter().map(ToString::to_string).collect();
+        let directories = searched.directories.iter().chain(&searched.directory_32bit);
+        let directories: Vec<_> = directories.map(|path| path.to_string_lossy()).collect();
+        (!reasons.is_empty()).then(|| {
+            format!(
+                "the dynamic loader is not fully configured: {}; for programs that do not find \
+                 the libraries, set LD_LIBRARY_PATH={} in the container",
+                reasons.join("; "),
+                directories.join(":")
+            )
+        })
+    }
 }

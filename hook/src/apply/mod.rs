@@ -104,11 +104,11 @@ pub(crate) fn apply(
     Stage::Sources.begin();
     deadline.kill_later().map_err(ApplyError::Deadline)?;
     let ready = sources::prepare(plan, &host, calls)?;
-    let namespace = ContainerNamespace::of(state.pid)?;
+    let namespace = ContainerNamespace::of(state.pid, &bundle.rootfs)?;
     Stage::Rules.begin();
     let mut notes = rules::allow(plan, state.pid, &bundle.granted)?;
     Stage::Container.begin();
-    let root = namespace.enter(&bundle.rootfs, calls.resolver())?;
+    let root = namespace.enter(&bundle.tmpfs, calls.resolver())?;
     let label = bundle.mount_label.as_deref();
     targets::attach(ready, &root, calls, label, &mut notes)?;
     Ok(notes)

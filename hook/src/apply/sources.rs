@@ -10,10 +10,10 @@ use nix::unistd::{Gid, Uid};
 use oci_spec::runtime::{LinuxDevice, LinuxDeviceType, Mount};
 
 use super::ApplyError;
-use super::loader::{LOADERS_DIRECTORY, Searched};
+use super::loader::Searched;
 use super::mask::Mask;
 use crate::container::{DeviceAccess, FileKind};
-use crate::mount::{self, Attributes, Depth, HostFile, HostRoot, KernelCalls, Source};
+use crate::mount::{Attributes, Depth, HostFile, HostRoot, KernelCalls, Source};
 
 /// A step of the plan, ready for the container's mount namespace.
 pub(super) struct Ready {
@@ -120,11 +120,6 @@ fn prepare_one(
             libraries: libraries.clone(),
             directory_32bit: directory_32bit.clone(),
             libraries_32bit: libraries_32bit.clone(),
-            hosts_own: match host.file(Path::new(LOADERS_DIRECTORY)) {
-                Ok(file) => Some(file.identity()),
-                Err(mount::Error::Missing { .. }) => None,
-                Err(error) => return Err(error.into()),
-            },
         }),
     }))
 }

@@ -1,12 +1,12 @@
 //! What is done in the container's mount namespace.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::ApplyError;
 use super::home::Home;
 use super::loader;
 use super::sources::{Ready, What};
-use crate::container::{self, ContainerRoot, FileKind, Owner};
+use crate::container::{ContainerRoot, DeviceAccess, FileKind, Name, Parent};
 use crate::mount::{KernelCalls, Mounter, Source};
 
 /// Puts everything in its place.
@@ -19,35 +19,30 @@ pub(super) fn attach(
 ) -> Result<(), ApplyError> {
     let mut mounter = Mounter::new(root, calls);
     let mut home = Home::default();
+    let mut last = LastParent::default();
     let mut loaders = Vec::new();
     for Ready { what, why } in ready {
         let done = match what {
-            What::Mask(mask) => mask.attach(root, &mut mounter, label),
-            What::Directory { source, path } => place(source, &path, root, &mut mounter),
+            What::Mask(mask) => {
+                last = LastParent::default();
+                mask.attach(root, &mut mounter, label)
+            }
+            What::Directory { source, path } => {
+                last = LastParent::default();
+                place_at(source, &path, root, &mut mounter)
+            }
             What::Node {
                 source,
                 path,
                 number,
                 own,
-            } => match own {
-                Some(own) if root.owner() == Owner::HOST_ROOT => {
-                    root.make_device(&path, number, own).map_err(Into::into)
+            } => last.of(&path, root).and_then(|(parent, name)| {
+                match device_access(own, &path, root, notes) {
+                    Some(own) => Ok(parent.make_device(name, number, own)?),
+                    None => place(source, parent, name, &mut mounter),
                 }
-                // A node that is made under a mapped root can't be opened.
-                Some(own) => {
-                    notes.push(format!(
-                        "{}: the container has a user namespace and gets the host's node; to open \
-                         it, its user has to be in the host's group that owns it, not in {}",
-                        path.display(),
-                        own.gid
-                    ));
-                    place(source, &path, root, &mut mounter)
-                }
-                None => place(source, &path, root, &mut mounter),
-            },
-            What::File { source, path } => {
-                file(source, path.as_path(), root, &mut mounter, &mut home)
-            }
+            }),
+            What::File { source, path } => file(source, &path, root, &mut mounter, &mut home),
             What::Library {
                 source,
                 path,
@@ -67,22 +62,80 @@ pub(super) fn attach(
     Ok(())
 }
 
-/// Puts a source on a path, unless it shows there already: a hook may run twice.
-fn place(
+/// The directory of the node before: most nodes are in the same one. To be
+/// forgotten when something is mounted on a directory.
+#[derive(Default)]
+struct LastParent(Option<(PathBuf, Parent)>);
+
+impl LastParent {
+    fn of<'p>(
+        &mut self,
+        path: &'p Path,
+        root: &ContainerRoot,
+    ) -> Result<(&Parent, Name<'p>), ApplyError> {
+        let directory = path.parent().unwrap_or(path);
+        let name = Name::new(path.file_name().unwrap_or_default())?;
+        let parent = match self.0.take() {
+            Some((known, parent)) if known == directory => parent,
+            _ => root.parent(path)?.0,
+        };
+        let (_, parent) = self.0.insert((directory.to_owned(), parent));
+        Ok((parent, name))
+    }
+}
+
+/// The mode and owner of a node that is made in the container. None if the
+/// host's node is bound.
+fn device_access(
+    own: Option<DeviceAccess>,
+    path: &Path,
+    root: &ContainerRoot,
+    notes: &mut Vec<String>,
+) -> Option<DeviceAccess> {
+    let own = own?;
+    if root.can_make_devices() {
+        return Some(own);
+    }
+    notes.push(format!(
+        "{}: the container has a user namespace and gets the host's node; to open it, its user \
+         has to be in the host's group that owns it, not in {}",
+        path.display(),
+        own.gid
+    ));
+    None
+}
+
+fn place_at(
     source: Source,
     path: &Path,
     root: &ContainerRoot,
     mounter: &mut Mounter,
 ) -> Result<(), ApplyError> {
-    let target = root.mount_point(path, source.kind())?;
+    let (parent, name) = root.parent(path)?;
+    place(source, &parent, name, mounter)
+}
+
+/// Mounts a source on a name, unless the name shows it already: a hook may run
+/// twice.
+fn place(
+    source: Source,
+    parent: &Parent,
+    name: Name<'_>,
+    mounter: &mut Mounter,
+) -> Result<(), ApplyError> {
+    let target = parent.mount_point(name, source.kind())?;
     if !target.shows(source.identity()) {
         mounter.attach(source, &target)?;
     }
     Ok(())
 }
 
-/// Puts a file over the one that the image has, or else makes a link to where
-/// it will lie: an empty file in the image's layer would stay behind.
+/// Mounts a file over the one that the image has. Without one there is a link to
+/// where the file will be in the hook's own directory: an empty file would stay
+/// in the image's layer.
+///
+/// A link of the image is made to lead there too. What it leads to may be more
+/// than one program (`/bin/busybox`), so it must not be covered.
 fn file(
     source: Source,
     path: &Path,
@@ -90,15 +143,13 @@ fn file(
     mounter: &mut Mounter,
     home: &mut Home,
 ) -> Result<(), ApplyError> {
-    match root.symlink(path, &Home::place_of(path)) {
-        Ok(()) => {
-            home.file(source, path);
-            Ok(())
-        }
-        Err(container::Error::Occupied {
-            found: FileKind::Regular | FileKind::Socket,
-            ..
-        }) => place(source, path, root, mounter),
-        Err(error) => Err(error.into()),
+    let (parent, name) = root.parent(path)?;
+    let link = Home::place_of(path);
+    match parent.open(name)?.map(|found| found.kind()) {
+        None => parent.symlink(name, &link)?,
+        Some(FileKind::Symlink) => parent.redirect_link(name, &link)?,
+        Some(_) => return place(source, &parent, name, mounter),
     }
+    home.file(source, path);
+    Ok(())
 }

@@ -6,14 +6,17 @@ use std::path::{Component, Path};
 use nix::sys::stat::Mode;
 
 use super::ApplyError;
-use crate::container::{ContainerRoot, Directory, Name, Target};
+use crate::container::{ContainerRoot, Name, Target, WritableDirectory};
 use crate::mount::{Mounter, Source, StagedTmpfs};
 
 /// The mode of the directories that are made.
 const MODE: Mode = Mode::from_bits_truncate(0o755);
 
 /// The directory below `top` for a file, made as needed, and the file's name.
-pub(super) fn parent(top: &Directory, path: &Path) -> Result<(Directory, OsString), ApplyError> {
+pub(super) fn parent(
+    top: &WritableDirectory,
+    path: &Path,
+) -> Result<(WritableDirectory, OsString), ApplyError> {
     let mut names = path.components().filter_map(|part| match part {
         Component::Normal(name) => Some(name),
         _ => None,

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use caps::{CapSet, Capability};
 use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
 
-use super::{Error, IdMap, IdMapError, Result};
+use super::{Error, IdMap, IdMapError, Reader, Result};
 
 /// The container's root user and group, as seen from the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,17 +20,22 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// The host's own root: a container without a user namespace.
-    pub const HOST_ROOT: Self = Self { uid: 0, gid: 0 };
+    /// Root of the user namespace that the hook itself is in: of a container
+    /// without a user namespace, or of one that shares a rootless engine's.
+    pub const ROOT: Self = Self { uid: 0, gid: 0 };
 
     /// The owner of what is created in a container with these maps.
     ///
     /// # Errors
     /// [`IdMapError::NoRoot`], with the file's name, if a map has no root.
-    pub fn of(uids: &IdMap, gids: &IdMap) -> std::result::Result<Self, (&'static str, IdMapError)> {
+    pub fn of(
+        uids: &IdMap,
+        gids: &IdMap,
+        reader: Reader,
+    ) -> std::result::Result<Self, (&'static str, IdMapError)> {
         Ok(Self {
-            uid: uids.root().map_err(|error| ("uid_map", error))?,
-            gid: gids.root().map_err(|error| ("gid_map", error))?,
+            uid: uids.root(reader).map_err(|error| ("uid_map", error))?,
+            gid: gids.root(reader).map_err(|error| ("gid_map", error))?,
         })
     }
 
@@ -47,9 +52,9 @@ impl Owner {
     }
 
     /// Makes this thread create files as this owner, as long as the guard
-    /// lives. The host's root needs none.
+    /// lives. The process's own root needs none.
     pub(super) fn assume(self) -> Result<Option<Creator>> {
-        if self == Self::HOST_ROOT {
+        if self == Self::ROOT {
             return Ok(None);
         }
         let failed = |reason: String| Error::Creator {

@@ -6,7 +6,7 @@ use nix::fcntl::AtFlags;
 use nix::sys::stat::{Mode, SFlag, makedev, mknodat};
 use nix::unistd::{Gid, Uid, fchownat};
 
-use super::{Directory, FileKind, Handle, Name, Result};
+use super::{Error, FileKind, Handle, Name, Result, WritableDirectory};
 
 /// What `handle` stands for. None if it is no device node.
 #[must_use]
@@ -36,15 +36,15 @@ pub struct DeviceAccess {
     pub gid: Gid,
 }
 
-impl Directory {
-    /// Makes the device node `name`. Nothing happens if a node for that very
+impl WritableDirectory {
+    /// Creates the device node `name`. Nothing happens if a node for that very
     /// device has the name: its owner and mode are left as they are.
     ///
     /// The mode is as wanted only with an empty umask, which
     /// [`super::ContainerNamespace::enter`] sees to.
     ///
     /// # Errors
-    /// [`super::Error::Occupied`] if something else has the name.
+    /// [`Error::Occupied`] if something else has the name.
     pub fn make_device(
         &self,
         name: Name<'_>,
@@ -60,20 +60,20 @@ impl Directory {
             Ok(()) => true,
             Err(Errno::EEXIST) => false,
             Err(errno) => {
-                let path = self.path_of(name);
-                return Err(super::Error::creating("create device node", path, errno));
+                let path = self.directory().path_of(name);
+                return Err(Error::creating("create device node", path, errno));
             }
         };
         // Whatever has the name now is checked, and then changed by handle.
-        let handle = self.existing(name)?;
+        let handle = self.directory().existing(name)?;
         if device_number(&handle) != Some(device) {
-            return Err(self.occupied(name, handle.kind()));
+            return Err(self.directory().occupied(name, handle.kind()));
         }
         let owner = (handle.stat().st_uid, handle.stat().st_gid);
         if made && owner != (access.uid.as_raw(), access.gid.as_raw()) {
             let (uid, gid) = (Some(access.uid), Some(access.gid));
             fchownat(&handle, "", uid, gid, AtFlags::AT_EMPTY_PATH)
-                .map_err(|errno| self.system("change the owner of", name, errno))?;
+                .map_err(|errno| self.directory().system("change the owner of", name, errno))?;
         }
         Ok(())
     }

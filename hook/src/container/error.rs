@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use nix::errno::Errno;
 
-use super::{FileKind, IdMapError};
+use super::{FileKind, IdMapError, Refusal};
 
 /// Why an operation on a root, or the way into it, failed.
 #[derive(Debug, thiserror::Error)]
@@ -87,6 +87,27 @@ pub enum Error {
     )]
     ReadOnly {
         /// The path that was to be created.
+        path: PathBuf,
+    },
+    /// A directory that is not the container's own to write to.
+    #[error(
+        "cannot create or change {}: {why}; boathook writes to nothing else of a container",
+        path.display()
+    )]
+    NotWritable {
+        /// The path of what was to be created or changed.
+        path: PathBuf,
+        /// Why nothing is written there.
+        why: Refusal,
+    },
+    /// The rootfs path leads to another directory than it did on the host.
+    #[error(
+        "{} is not the same directory in the container's mount namespace as on the host: it was \
+         replaced while the container was being created, or something is mounted over it",
+        path.display()
+    )]
+    RootChanged {
+        /// The path of the container's root.
         path: PathBuf,
     },
     /// A file is larger than what would be read of it.

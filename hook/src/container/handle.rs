@@ -79,6 +79,20 @@ pub struct Identity {
     rdev: u64,
 }
 
+impl Identity {
+    pub(super) fn of(stat: &FileStat) -> Self {
+        Self {
+            dev: stat.st_dev,
+            ino: stat.st_ino,
+            rdev: stat.st_rdev,
+        }
+    }
+
+    pub(super) fn is_inode(self, number: u64) -> bool {
+        self.ino == number
+    }
+}
+
 /// A file that was found: an `O_PATH` descriptor and its metadata at that time.
 ///
 /// The descriptor stays on the same file whatever happens to the names that
@@ -111,11 +125,7 @@ impl Handle {
     /// What tells it from every other file.
     #[must_use]
     pub fn identity(&self) -> Identity {
-        Identity {
-            dev: self.stat.st_dev,
-            ino: self.stat.st_ino,
-            rdev: self.stat.st_rdev,
-        }
+        Identity::of(&self.stat)
     }
 
     /// The metadata as read when the handle was opened.

@@ -8,10 +8,21 @@ struct Extent {
     count: u32,
 }
 
-/// The content of `/proc/PID/uid_map` or `gid_map`, as read from the host
-/// (user_namespaces(7)).
+/// The content of `/proc/PID/uid_map` or `gid_map` (user_namespaces(7)).
+///
+/// The second column holds ids of the reader's user namespace, unless the reader
+/// is in the very namespace of the map: then it holds those of the parent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdMap(Vec<Extent>);
+
+/// Where a map was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// In the user namespace of the map: a hook of a rootless engine.
+    Inside,
+    /// In an ancestor of it.
+    Outside,
+}
 
 /// Why a map cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -43,12 +54,16 @@ impl IdMap {
         extents.collect::<Result<_, _>>().map(Self)
     }
 
-    /// The host's id for the container's root.
+    /// The reader's id for the container's root.
     ///
     /// # Errors
     /// [`IdMapError::NoRoot`] if there is none.
-    pub fn root(&self) -> Result<u32, IdMapError> {
-        self.outside(0).ok_or(IdMapError::NoRoot)
+    pub fn root(&self, reader: Reader) -> Result<u32, IdMapError> {
+        let outside = self.outside(0).ok_or(IdMapError::NoRoot)?;
+        Ok(match reader {
+            Reader::Inside => 0,
+            Reader::Outside => outside,
+        })
     }
 
     fn outside(&self, id: u32) -> Option<u32> {
@@ -89,7 +104,9 @@ mod tests {
             ("0 4294967295 0\n", Err(IdMapError::NoRoot)),
         ] {
             let map = IdMap::parse(text).unwrap();
-            assert_eq!(map.root(), root, "{text:?}");
+            assert_eq!(map.root(Reader::Outside), root, "{text:?}");
+            let inside = root.map(|_| 0);
+            assert_eq!(map.root(Reader::Inside), inside, "{text:?}");
         }
     }
 

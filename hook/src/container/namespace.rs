@@ -1,31 +1,44 @@
 //! The way into a container's mount namespace.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use nix::fcntl::{OFlag, openat};
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sched::{CloneFlags, setns};
-use nix::sys::stat::{Mode, fstat, umask};
+use nix::sys::stat::{Mode, fstat, fstatat, stat, umask};
 
 use super::procfs::read_proc;
-use super::{ContainerRoot, Error, IdMap, IdMapError, Owner, Procfs, Resolver, Result, RootDir};
+use super::root::RootFacts;
+use super::{
+    ContainerRoot, Error, Handle, IdMap, IdMapError, Identity, Owner, Procfs, Reader, Resolver,
+    Result, RootDir,
+};
 
 /// What is read of an id map at most. The kernel allows 340 lines.
 const MAP_CAP: u64 = 32 << 10;
+
+/// The inode number of the initial user namespace (`USER_NS_INIT_INO` of
+/// include/uapi/linux/nsfs.h).
+const INITIAL_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 
 /// A container's mount namespace, still seen from the host.
 #[derive(Debug)]
 pub struct ContainerNamespace {
     pid: i32,
     mounts: OwnedFd,
-    owner: Owner,
+    rootfs: PathBuf,
+    /// The root directory as the host has it.
+    root: Handle,
+    facts: RootFacts,
     proc: Rc<Procfs>,
 }
 
 impl ContainerNamespace {
-    /// Takes hold of the namespace of the container's first process, `pid` as
-    /// the engine named it, and reads who its root user is.
+    /// Opens the namespace of the container's first process, `pid` as the engine
+    /// named it, and reads who its root user is. `rootfs` is the engine's path
+    /// of the container's root.
     ///
     /// Everything is read through one handle on the process: if it ends and
     /// its number is given to another, the calls fail.
@@ -34,21 +47,43 @@ impl ContainerNamespace {
     /// [`Error::SameNamespace`] if the process has no namespace of its own;
     /// [`Error::IdMap`] if its user namespace has no root; otherwise
     /// [`Error::System`].
-    pub fn of(pid: i32) -> Result<Self> {
+    pub fn of(pid: i32, rootfs: &Path) -> Result<Self> {
         let proc = Procfs::open()?;
         let process = proc.process(pid)?;
-        let mounts = open_mounts(&process, pid)?;
-        if same_namespace(&mounts, &open_mounts(proc.this(), pid)?, pid)? {
+        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+        let mounts = openat(&process, "ns/mnt", flags, Mode::empty())
+            .map_err(|errno| system(format!("/proc/{pid}/ns/mnt").into(), errno))?;
+        let own_mounts = namespace(proc.this(), pid, "ns/mnt")?;
+        if fstat(&mounts).is_ok_and(|stat| Identity::of(&stat) == own_mounts) {
             return Err(Error::SameNamespace { pid });
         }
+        let users = namespace(&process, pid, "ns/user")?;
+        let reader = if users == namespace(proc.this(), pid, "ns/user")? {
+            Reader::Inside
+        } else {
+            Reader::Outside
+        };
         let uids = read_map(&process, pid, "uid_map")?;
         let gids = read_map(&process, pid, "gid_map")?;
-        let owner =
-            Owner::of(&uids, &gids).map_err(|(file, reason)| Error::IdMap { pid, file, reason })?;
+        let owner = Owner::of(&uids, &gids, reader).map_err(|(file, reason)| Error::IdMap {
+            pid,
+            file,
+            reason,
+        })?;
+        let root = RootDir::open(rootfs, Resolver::Walk)?.into_handle(rootfs)?;
+        let host_root = stat("/").map_err(|errno| system("/".into(), errno))?;
+        let facts = RootFacts {
+            owner,
+            can_make_devices: users.is_inode(INITIAL_USER_NAMESPACE),
+            is_host_root: root.identity() == Identity::of(&host_root),
+            tmpfs: Vec::new(),
+        };
         Ok(Self {
             pid,
             mounts,
-            owner,
+            rootfs: rootfs.to_owned(),
+            root,
+            facts,
             proc: Rc::new(proc),
         })
     }
@@ -56,12 +91,16 @@ impl ContainerNamespace {
     /// Who files in the container are created as.
     #[must_use]
     pub fn owner(&self) -> Owner {
-        self.owner
+        self.facts.owner
     }
 
     /// Moves this process into the namespace and opens the container's root
-    /// there. `rootfs` is the engine's path of the root, before pivot_root:
-    /// trusted, and resolved once.
+    /// there, as it is before pivot_root. `tmpfs` are the places where
+    /// config.json has the runtime mount a new tmpfs.
+    ///
+    /// A handle from the host leads to the host's mounts, so the path has to be
+    /// resolved a second time. What it leads to is accepted only if it is the
+    /// directory that it was on the host, which is held meanwhile.
     ///
     /// There is no way back. The umask becomes empty, so that modes are what
     /// they say, and as long as the root lives, files are created as the
@@ -69,33 +108,39 @@ impl ContainerNamespace {
     ///
     /// # Errors
     /// [`Error::Enter`] if the kernel refuses; it does so to a process with
-    /// more than one thread.
-    pub fn enter(self, rootfs: &Path, resolver: Resolver) -> Result<ContainerRoot> {
+    /// more than one thread. [`Error::RootChanged`].
+    pub fn enter(self, tmpfs: &[PathBuf], resolver: Resolver) -> Result<ContainerRoot> {
         setns(&self.mounts, CloneFlags::CLONE_NEWNS).map_err(|errno| Error::Enter {
             pid: self.pid,
             errno,
         })?;
         umask(Mode::empty());
-        let root = RootDir::open(rootfs, resolver)?;
-        ContainerRoot::new(root, self.owner, self.proc)
+        let root = RootDir::open(&self.rootfs, resolver)?;
+        let there = fstat(&root).map_err(|errno| system(self.rootfs.clone(), errno))?;
+        if Identity::of(&there) != self.root.identity() {
+            return Err(Error::RootChanged { path: self.rootfs });
+        }
+        let facts = RootFacts {
+            tmpfs: tmpfs.to_vec(),
+            ..self.facts
+        };
+        ContainerRoot::new(root, facts, self.proc)
     }
 }
 
-fn open_mounts(process: impl AsFd, pid: i32) -> Result<OwnedFd> {
-    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
-    openat(process, "ns/mnt", flags, Mode::empty()).map_err(|errno| Error::System {
-        action: "open",
-        path: format!("/proc/{pid}/ns/mnt").into(),
-        errno,
-    })
+fn namespace(process: impl AsFd, pid: i32, file: &str) -> Result<Identity> {
+    match fstatat(process, file, AtFlags::empty()) {
+        Ok(stat) => Ok(Identity::of(&stat)),
+        Err(errno) => Err(system(format!("/proc/{pid}/{file}").into(), errno)),
+    }
 }
 
-fn same_namespace(one: &OwnedFd, other: &OwnedFd, pid: i32) -> Result<bool> {
-    let identity = |fd: &OwnedFd| match fstat(fd) {
-        Ok(stat) => Ok((stat.st_dev, stat.st_ino)),
-        Err(errno) => Err(Error::Enter { pid, errno }),
-    };
-    Ok(identity(one)? == identity(other)?)
+fn system(path: PathBuf, errno: Errno) -> Error {
+    Error::System {
+        action: "open",
+        path,
+        errno,
+    }
 }
 
 fn read_map(process: &OwnedFd, pid: i32, file: &'static str) -> Result<IdMap> {

@@ -19,6 +19,7 @@ use nix::unistd::fchdir;
 
 use super::handle::HANDLE;
 use super::{Error, Result};
+use crate::mountinfo::MountLine;
 use crate::sys::statmount;
 
 /// What is read of `mountinfo` at most: some hundred thousand mounts.
@@ -105,6 +106,20 @@ impl Procfs {
         })
     }
 
+    /// Whether the mount that `file` lies in is mounted directly on the one that
+    /// `below` lies in.
+    pub(super) fn is_mounted_on(&self, file: impl AsFd, below: impl AsFd) -> Result<bool> {
+        if let Ok(Some(is_mounted)) = ask(&file, &below) {
+            return Ok(is_mounted);
+        }
+        let (id, parent) = (self.mount_id(file)?, self.mount_id(below)?);
+        let text = self.mountinfo()?;
+        let mut lines = text
+            .split(|byte| *byte == b'\n')
+            .filter_map(MountLine::split);
+        Ok(lines.any(|line| (line.id, line.parent) == (id, parent)))
+    }
+
     /// The mounts of the current namespace, as the kernel lists them.
     pub(crate) fn mountinfo(&self) -> Result<Vec<u8>> {
         self.read("mountinfo", MOUNTINFO_CAP)
@@ -118,6 +133,15 @@ impl Procfs {
     fn read(&self, name: &str, cap: u64) -> Result<Vec<u8>> {
         read_proc(&self.this, name, cap, || Path::new("/proc/self").join(name))
     }
+}
+
+/// The same by `statmount`. None if the kernel does not give a mount's unique id.
+fn ask(file: impl AsFd, below: impl AsFd) -> nix::Result<Option<bool>> {
+    let unique = |file| statmount::mount_id(file, statmount::UNIQUE_MOUNT_ID);
+    Ok(match (unique(file.as_fd())?, unique(below.as_fd())?) {
+        (Some(id), Some(below)) => Some(statmount::basic(id)?.parent == below),
+        _ => None,
+    })
 }
 
 /// Reads the file `name` in a directory of `/proc`, of `cap` bytes at most.

@@ -10,15 +10,19 @@ use nix::fcntl::{OFlag, openat, renameat};
 use nix::sys::stat::{FileStat, Mode, fchmod};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, unlinkat};
 
-use super::{Directory, Error, FileKind, Handle, Name, Result};
+use super::{Error, FileKind, Handle, Name, Result, WritableDirectory};
 
 /// How many random names are tried before giving up on a hostile directory.
 const ATTEMPTS: usize = 8;
 
-impl Directory {
+/// The bits of an old file's mode that the new one takes. What is written is
+/// partly the image's: it never becomes a set-user-id program.
+const PERMISSIONS: Mode = Mode::from_bits_truncate(0o777);
+
+impl WritableDirectory {
     /// Gives the name `name` to a new file with the content `bytes`, in one
-    /// step. The new file takes mode and owner from `old`, the file that has
-    /// the name now; without one it has `mode`.
+    /// step. The new file takes permissions and owner from `old`, the file that
+    /// has the name now; without one it has `mode`.
     ///
     /// The name itself is replaced: a link that somebody puts there in the
     /// meantime is not followed.
@@ -33,45 +37,57 @@ impl Directory {
             && found != FileKind::Regular
         {
             return Err(Error::WrongKind {
-                path: self.path_of(name),
+                path: self.directory().path_of(name),
                 found,
                 wanted: FileKind::Regular,
             });
         }
-        let (temporary, file) = self.create_temporary(name)?;
-        let written = self
-            .fill(name, file, old.map(Handle::stat), bytes, mode)
-            .and_then(|()| {
-                renameat(self, temporary.as_str(), self, name.as_os_str())
-                    .map_err(|errno| self.system("replace", name, errno))
-            });
-        if written.is_err() {
-            // The first fault is the one to report; if the name is gone, all the better.
-            let _ = unlinkat(self, temporary.as_str(), UnlinkatFlags::NoRemoveDir);
-        }
-        written
-    }
-
-    fn create_temporary(&self, name: Name<'_>) -> Result<(String, OwnedFd)> {
         let flags =
             OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_WRONLY;
+        let (file, temporary) = self.create_temporary(name, |temporary| {
+            openat(self, temporary, flags, Mode::S_IRUSR | Mode::S_IWUSR)
+        })?;
+        match self.fill(name, file, old.map(Handle::stat), bytes, mode) {
+            Ok(()) => self.rename_over(&temporary, name),
+            Err(error) => {
+                self.discard(&temporary);
+                Err(error)
+            }
+        }
+    }
+
+    /// Calls `create` with random names until one is free.
+    pub(super) fn create_temporary<T>(
+        &self,
+        name: Name<'_>,
+        create: impl Fn(&str) -> nix::Result<T>,
+    ) -> Result<(T, String)> {
         for _ in 0..ATTEMPTS {
             let temporary = format!(".boathook-{:016x}", random());
-            match openat(
-                self,
-                temporary.as_str(),
-                flags,
-                Mode::S_IRUSR | Mode::S_IWUSR,
-            ) {
-                Ok(fd) => return Ok((temporary, fd)),
+            match create(&temporary) {
+                Ok(created) => return Ok((created, temporary)),
                 Err(Errno::EEXIST) => {}
                 Err(errno) => {
-                    let path = self.path_of(name);
+                    let path = self.directory().path_of(name);
                     return Err(Error::creating("create a file to replace", path, errno));
                 }
             }
         }
-        Err(self.system("create a file to replace", name, Errno::EEXIST))
+        Err(self
+            .directory()
+            .system("create a file to replace", name, Errno::EEXIST))
+    }
+
+    pub(super) fn rename_over(&self, temporary: &str, name: Name<'_>) -> Result<()> {
+        renameat(self, temporary, self, name.as_os_str()).map_err(|errno| {
+            self.discard(temporary);
+            self.directory().system("replace", name, errno)
+        })
+    }
+
+    fn discard(&self, temporary: &str) {
+        // The first fault is the one to report; if the name is gone, all the better.
+        let _ = unlinkat(self, temporary, UnlinkatFlags::NoRemoveDir);
     }
 
     fn fill(
@@ -82,19 +98,21 @@ impl Directory {
         bytes: &[u8],
         mode: Mode,
     ) -> Result<()> {
+        let system = |action, errno| self.directory().system(action, name, errno);
         let mut file = File::from(file);
         file.write_all(bytes).map_err(|error| {
             let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
-            self.system("write", name, errno)
+            system("write", errno)
         })?;
-        // The owner first: changing it takes mode bits away.
         if let Some(old) = old {
             let (uid, gid) = (Uid::from_raw(old.st_uid), Gid::from_raw(old.st_gid));
             fchown(file.as_fd(), Some(uid), Some(gid))
-                .map_err(|errno| self.system("change the owner of", name, errno))?;
+                .map_err(|errno| system("change the owner of", errno))?;
         }
-        let mode = old.map_or(mode, |old| Mode::from_bits_truncate(old.st_mode));
-        fchmod(file.as_fd(), mode).map_err(|errno| self.system("change the mode of", name, errno))
+        let mode = old.map_or(mode, |old| {
+            Mode::from_bits_truncate(old.st_mode) & PERMISSIONS
+        });
+        fchmod(file.as_fd(), mode).map_err(|errno| system("change the mode of", errno))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Resolution inside a root: by the kernel if it can, else name by name.
 
+use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
@@ -10,7 +11,7 @@ use nix::sys::stat::Mode;
 use super::handle::HANDLE;
 use super::path::check;
 use super::walk::{self, Place};
-use super::{Error, FileKind, Handle, Result};
+use super::{Error, Handle, Result};
 
 /// How often `openat2` is asked again when a rename somewhere on the system
 /// made it unsure of a `..` (`EAGAIN`). After that the walk is taken, which
@@ -46,6 +47,11 @@ impl RootDir {
         }
     }
 
+    /// The root itself. `path` is for the error alone.
+    pub(super) fn into_handle(self, path: &Path) -> Result<Handle> {
+        Handle::new(self.fd, path)
+    }
+
     /// Finds what `path` leads to, every link followed inside the root. None
     /// if there is nothing.
     pub(crate) fn lookup(&self, path: &Path) -> Result<Option<Handle>> {
@@ -56,19 +62,11 @@ impl RootDir {
         }
     }
 
-    /// Finds or creates the directory `path`, every link followed inside the
-    /// root, and none followed to create something where it points.
-    pub(super) fn create_dir_all(&self, path: &Path, mode: Mode) -> Result<Handle> {
-        // Most directories are there, and the kernel finds them in one call.
-        match self.lookup(path)? {
-            Some(handle) if handle.kind() == FileKind::Directory => Ok(handle),
-            Some(handle) => Err(Error::WrongKind {
-                path: path.to_owned(),
-                found: handle.kind(),
-                wanted: FileKind::Directory,
-            }),
-            None => walk::create_dir_all(self.fd.as_fd(), path, mode),
-        }
+    /// Finds the last thing on the way of `path` that is there, and the names of
+    /// the directories that are missing below it.
+    pub(super) fn deepest(&self, path: &Path) -> Result<(Handle, Vec<OsString>)> {
+        check(path)?;
+        walk::deepest(self.fd.as_fd(), path)
     }
 
     /// Finds the directory and name that `path` leads to in the end.
@@ -109,7 +107,3 @@ impl AsFd for RootDir {
         self.fd.as_fd()
     }
 }
-
-#[cfg(test)]
-#[path = "resolve_tests.rs"]
-mod tests;

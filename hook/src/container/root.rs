@@ -1,20 +1,17 @@
 //! The operations on a container's root.
 
-use std::fs::File;
-use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use device_class::host::DeviceNumber;
-use nix::errno::Errno;
-use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 
 use super::creator::Creator;
 use super::path::split_leaf;
+use super::policy::WritePolicy;
 use super::{
-    DeviceAccess, Directory, Error, FileKind, Handle, Name, Owner, Procfs, Resolver, Result,
-    RootDir, Target,
+    DeviceAccess, Directory, Error, FileKind, Handle, Name, Owner, Parent, Procfs, Resolver,
+    Result, RootDir, Target, WritableDirectory, WritableFile, file,
 };
 
 /// The mode of directories made on the way to something else.
@@ -27,9 +24,21 @@ const PARENT_MODE: Mode = Mode::from_bits_truncate(0o755);
 #[derive(Debug)]
 pub struct ContainerRoot {
     root: RootDir,
+    policy: WritePolicy,
     owner: Owner,
+    can_make_devices: bool,
     proc: Rc<Procfs>,
     _creator: Option<Creator>,
+}
+
+/// What is known of a container's root from outside its mount namespace.
+#[derive(Debug)]
+pub(super) struct RootFacts {
+    pub(super) owner: Owner,
+    pub(super) can_make_devices: bool,
+    pub(super) is_host_root: bool,
+    /// Where config.json has the runtime mount a new tmpfs.
+    pub(super) tmpfs: Vec<PathBuf>,
 }
 
 impl ContainerRoot {
@@ -40,16 +49,24 @@ impl ContainerRoot {
     /// # Errors
     /// [`Error::System`] if there is no such directory.
     pub fn open(rootfs: &Path, resolver: Resolver) -> Result<Self> {
+        let facts = RootFacts {
+            owner: Owner::ROOT,
+            can_make_devices: true,
+            is_host_root: false,
+            tmpfs: Vec::new(),
+        };
         let root = RootDir::open(rootfs, resolver)?;
-        Self::new(root, Owner::HOST_ROOT, Rc::new(Procfs::open()?))
+        Self::new(root, facts, Rc::new(Procfs::open()?))
     }
 
-    pub(super) fn new(root: RootDir, owner: Owner, proc: Rc<Procfs>) -> Result<Self> {
+    pub(super) fn new(root: RootDir, facts: RootFacts, proc: Rc<Procfs>) -> Result<Self> {
         Ok(Self {
+            policy: WritePolicy::new(&root, facts.is_host_root, facts.tmpfs, &proc)?,
             root,
-            owner,
+            owner: facts.owner,
+            can_make_devices: facts.can_make_devices,
             proc,
-            _creator: owner.assume()?,
+            _creator: facts.owner.assume()?,
         })
     }
 
@@ -57,6 +74,13 @@ impl ContainerRoot {
     #[must_use]
     pub fn owner(&self) -> Owner {
         self.owner
+    }
+
+    /// Whether a device node that is made here can be opened: not in a user
+    /// namespace.
+    #[must_use]
+    pub fn can_make_devices(&self) -> bool {
+        self.can_make_devices
     }
 
     pub(crate) fn proc(&self) -> &Rc<Procfs> {
@@ -71,26 +95,39 @@ impl ContainerRoot {
         self.root.lookup(path)
     }
 
-    /// Finds the directory `path`, or makes it and the ones above it, with
-    /// `mode`.
+    /// Finds the directory in which `path` ends, or creates it and the ones
+    /// above it, and gives the name in it.
     ///
     /// # Errors
     /// [`Error::Dangling`] if a link in the way points to nothing;
     /// [`Error::WrongKind`] if something else is in the way;
-    /// [`Error::ReadOnly`] if it cannot be made.
-    pub fn create_dir_all(&self, path: &Path, mode: Mode) -> Result<Directory> {
-        let handle = self.root.create_dir_all(path, mode)?;
-        Ok(Directory::new(handle.into_fd(), path))
+    /// [`Error::NotWritable`] or [`Error::ReadOnly`] if it cannot be created.
+    pub fn parent<'p>(&self, path: &'p Path) -> Result<(Parent, Name<'p>)> {
+        let (parent, name) = split_leaf(path)?;
+        Ok((self.directory(parent, PARENT_MODE)?, name))
+    }
+
+    /// Finds the directory `path`, or creates it and the ones above it, with
+    /// `mode`.
+    ///
+    /// # Errors
+    /// Those of [`Self::parent`]; [`Error::NotWritable`] also if the directory
+    /// exists but may not be written to.
+    pub fn create_dir_all(&self, path: &Path, mode: Mode) -> Result<WritableDirectory> {
+        match self.directory(path, mode)? {
+            Parent::Writable(directory) => Ok(directory),
+            Parent::LeftAlone(_, refusal) => Err(refusal.of(path)),
+        }
     }
 
     /// The place at `path` for a mount of a `source` of that kind. See
-    /// [`Directory::mount_point`].
+    /// [`Parent::mount_point`].
     ///
     /// # Errors
-    /// Those of [`Self::create_dir_all`] and [`Directory::mount_point`].
+    /// Those of [`Self::parent`] and [`Parent::mount_point`].
     pub fn mount_point(&self, path: &Path, source: FileKind) -> Result<Target> {
-        let (directory, name) = self.parent(path)?;
-        directory.mount_point(name, source)
+        let (parent, name) = self.parent(path)?;
+        parent.mount_point(name, source)
     }
 
     /// The place at `path` for a mount that covers what is there. None if there
@@ -108,93 +145,81 @@ impl ContainerRoot {
         }
     }
 
-    /// Makes the symbolic link `path` with the text `target`. See
-    /// [`Directory::symlink`].
+    /// Creates the symbolic link `path` with the text `target`. See
+    /// [`Parent::symlink`].
     ///
     /// # Errors
-    /// Those of [`Self::create_dir_all`] and [`Directory::symlink`].
+    /// Those of [`Self::parent`] and [`Parent::symlink`].
     pub fn symlink(&self, path: &Path, target: &Path) -> Result<()> {
-        let (directory, name) = self.parent(path)?;
-        directory.symlink(name, target)
+        let (parent, name) = self.parent(path)?;
+        parent.symlink(name, target)
     }
 
-    /// Makes the device node `path`. See [`Directory::make_device`].
+    /// Creates the device node `path`. See [`Parent::make_device`].
     ///
     /// # Errors
-    /// Those of [`Self::create_dir_all`] and [`Directory::make_device`].
+    /// Those of [`Self::parent`] and [`Parent::make_device`].
     pub fn make_device(
         &self,
         path: &Path,
         device: DeviceNumber,
         access: DeviceAccess,
     ) -> Result<()> {
-        let (directory, name) = self.parent(path)?;
-        directory.make_device(name, device, access)
+        let (parent, name) = self.parent(path)?;
+        parent.make_device(name, device, access)
     }
 
     /// The content of the regular file `path`. None if there is no such file.
-    ///
-    /// Nothing but a regular file is ever opened: opening a device of a
-    /// hostile image could do harm by itself.
     ///
     /// # Errors
     /// [`Error::WrongKind`] if it is something else, [`Error::TooLarge`] if it
     /// has more than `cap` bytes.
     pub fn read_file(&self, path: &Path, cap: usize) -> Result<Option<Vec<u8>>> {
-        let Some(handle) = self.root.lookup(path)? else {
-            return Ok(None);
-        };
-        if handle.kind() != FileKind::Regular {
-            return Err(Error::WrongKind {
-                path: path.to_owned(),
-                found: handle.kind(),
-                wanted: FileKind::Regular,
-            });
-        }
-        // The descriptor leads to the very file that was looked at.
-        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-        let file = File::from(self.proc.reopen(&handle, flags, path)?);
-        let mut bytes = Vec::new();
-        let limit = u64::try_from(cap).unwrap_or(u64::MAX).saturating_add(1);
-        if let Err(error) = file.take(limit).read_to_end(&mut bytes) {
-            return Err(Error::System {
-                action: "read",
-                path: path.to_owned(),
-                errno: error.raw_os_error().map_or(Errno::EIO, Errno::from_raw),
-            });
-        }
-        if bytes.len() > cap {
-            let path = path.to_owned();
-            return Err(Error::TooLarge { path, cap });
-        }
-        Ok(Some(bytes))
+        let found = self.root.lookup(path)?;
+        found
+            .map(|found| file::read(&found, &self.proc, path, cap))
+            .transpose()
     }
 
-    /// Puts a file with the content `bytes` in the place of `path` in one
-    /// step. The new file takes mode and owner from the old one; without one
-    /// it has `mode`.
+    /// The file `path`, to be read and replaced, or its place if there is none.
     ///
-    /// If `path` is a symbolic link, the file that it leads to inside the root
-    /// is replaced and the link is kept: an image that keeps the file
-    /// elsewhere finds it there. A link that leads to nothing is an error.
+    /// If `path` is a symbolic link, this is the file that it leads to inside
+    /// the root: an image that keeps the file elsewhere finds it there.
     ///
     /// # Errors
-    /// [`Error::Dangling`], [`Error::WrongKind`] if something else has the
-    /// name, [`Error::ReadOnly`], [`Error::System`] (`EBUSY` if a mount covers
-    /// the file).
-    pub fn replace_file(&self, path: &Path, bytes: &[u8], mode: Mode) -> Result<()> {
+    /// [`Error::NotWritable`] if it is on a mount that may not be written to, or
+    /// is itself mounted on; [`Error::Dangling`] if a link leads to nothing;
+    /// [`Error::WrongKind`] if it is a directory.
+    pub fn file(&self, path: &Path) -> Result<WritableFile> {
         let place = self.root.place(path)?;
         let parent = path.parent().unwrap_or(Path::new("/"));
         let directory = Directory::new(place.directory.into_fd(), parent);
-        directory.replace(Name::new(&place.name)?, place.found.as_ref(), bytes, mode)
+        match self.policy.admit(&self.root, directory)? {
+            Ok(directory) => WritableFile::new(directory, place.missing, place.name, place.found),
+            Err((_, refusal)) => Err(refusal.of(path)),
+        }
     }
 
-    fn parent<'p>(&self, path: &'p Path) -> Result<(Directory, Name<'p>)> {
-        let (parent, name) = split_leaf(path)?;
-        Ok((self.create_dir_all(parent, PARENT_MODE)?, name))
+    fn directory(&self, path: &Path, mode: Mode) -> Result<Parent> {
+        // Most directories are there, and the kernel finds them in one call.
+        let (handle, missing) = match self.root.lookup(path)? {
+            Some(handle) => (handle, Vec::new()),
+            None => self.root.deepest(path)?,
+        };
+        if handle.kind() != FileKind::Directory {
+            return Err(Error::WrongKind {
+                path: path.to_owned(),
+                found: handle.kind(),
+                wanted: FileKind::Directory,
+            });
+        }
+        // The last directory that is there; for messages only.
+        let shown = path.ancestors().nth(missing.len()).unwrap_or(path);
+        let directory = Directory::new(handle.into_fd(), shown);
+        match self.policy.admit(&self.root, directory)? {
+            Ok(directory) => Ok(Parent::Writable(directory.create_dirs(&missing, mode)?)),
+            Err((_, refusal)) if !missing.is_empty() => Err(refusal.of(path)),
+            Err((directory, refusal)) => Ok(Parent::LeftAlone(directory, refusal)),
+        }
     }
 }
-
-#[cfg(test)]
-#[path = "root_tests.rs"]
-mod tests;

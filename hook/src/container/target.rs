@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use nix::sys::stat::Mode;
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 
-use super::{Directory, Error, FileKind, Handle, Identity, Name, Result};
+use super::{Directory, Error, FileKind, Handle, Identity, Name, Result, WritableDirectory};
 
 /// The mode of the empty files that mounts are put on. What is mounted hides it.
 const PLACEHOLDER: Mode = Mode::S_IRUSR.union(Mode::S_IRGRP).union(Mode::S_IROTH);
@@ -21,22 +21,39 @@ pub struct Target {
     directory: Directory,
     name: OsString,
     fd: OwnedFd,
-    /// What was there before; none if the target was made for the mount.
-    existing: Option<Identity>,
+    before: Before,
+}
+
+/// What a target was before it was asked for.
+#[derive(Debug)]
+enum Before {
+    /// It was there.
+    Existing(Identity),
+    /// It was made, on the mount with this id.
+    Nothing { mount: u64 },
 }
 
 impl Target {
     /// Whether the target was made for this mount, and not found.
     #[must_use]
     pub fn created(&self) -> bool {
-        self.existing.is_none()
+        self.mount().is_some()
+    }
+
+    /// The id of the mount that the target is on. None if it was found: it may be
+    /// the root of another mount than its directory's.
+    pub(crate) fn mount(&self) -> Option<u64> {
+        match self.before {
+            Before::Nothing { mount } => Some(mount),
+            Before::Existing(_) => None,
+        }
     }
 
     /// Whether `identity` is what can be seen at the target already, so that
     /// mounting it would change nothing (a hook may run twice).
     #[must_use]
     pub fn shows(&self, identity: Identity) -> bool {
-        self.existing == Some(identity)
+        matches!(self.before, Before::Existing(found) if found == identity)
     }
 
     /// Whether what is there lies in a tmpfs.
@@ -60,11 +77,6 @@ impl Target {
         self.directory.path().join(&self.name)
     }
 
-    /// The directory that the target is an entry of.
-    pub(crate) fn directory(&self) -> &Directory {
-        &self.directory
-    }
-
     /// Opens what the target's name shows now: what was mounted on top, if
     /// nothing else has taken the name.
     pub(crate) fn open_top(&self) -> Result<Handle> {
@@ -78,7 +90,7 @@ impl AsFd for Target {
     }
 }
 
-impl Directory {
+impl WritableDirectory {
     /// The place in this directory for a mount of a `source` of that kind:
     /// what has the name, or a directory or empty file made for it.
     ///
@@ -92,32 +104,36 @@ impl Directory {
     pub fn mount_point(&self, name: Name<'_>, source: FileKind) -> Result<Target> {
         // Making it first costs one call where there is nothing yet, and the
         // kernel says that a name is taken before it says that it cannot write.
+        let before = Before::Nothing {
+            mount: self.mount(),
+        };
         if source == FileKind::Directory {
             if self.make_dir(name, DIRECTORY)? {
-                let made = self.existing(name)?;
-                let target = self.target(name, made, source)?;
-                return Ok(Target {
-                    existing: None,
-                    ..target
-                });
+                let made = self.directory().existing(name)?;
+                self.check_mount(&made, &self.directory().path_of(name))?;
+                let target = self.directory().target(name, made, source)?;
+                return Ok(Target { before, ..target });
             }
         } else if let Some(fd) = self.make_file(name, PLACEHOLDER)? {
             return Ok(Target {
-                directory: self.clone(),
+                directory: self.directory().clone(),
                 name: name.as_os_str().to_owned(),
                 fd,
-                existing: None,
+                before,
             });
         }
-        self.target(name, self.existing(name)?, source)
+        let found = self.directory().existing(name)?;
+        self.directory().target(name, found, source)
     }
+}
 
+impl Directory {
     /// The place in this directory for a mount that covers what has the name.
     /// None if nothing has it.
     ///
     /// # Errors
     /// [`Error::LinkAtLeaf`] and [`Error::WrongKind`] as for
-    /// [`Self::mount_point`].
+    /// [`WritableDirectory::mount_point`].
     pub fn existing_mount_point(&self, name: Name<'_>, source: FileKind) -> Result<Option<Target>> {
         let found = self.open(name)?;
         found
@@ -132,7 +148,7 @@ impl Directory {
             kind if may_cover(source, kind) => Ok(Target {
                 directory: self.clone(),
                 name: name.as_os_str().to_owned(),
-                existing: Some(found.identity()),
+                before: Before::Existing(found.identity()),
                 fd: found.into_fd(),
             }),
             found => Err(Error::WrongKind {

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{openat, readlinkat};
-use nix::sys::stat::{Mode, mkdirat};
+use nix::sys::stat::Mode;
 use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 
 use super::handle::{HANDLE, HANDLE_NOFOLLOW};
@@ -44,9 +44,11 @@ struct Lookup {
     from_link: bool,
 }
 
-/// Where a path ends: the directory, the name in it, and what is there.
+/// Where a path ends: the last directory that is there, the names of those that
+/// are missing below it, the name in the last of them, and what has that name.
 pub(super) struct Place {
     pub(super) directory: Handle,
+    pub(super) missing: Vec<OsString>,
     pub(super) name: OsString,
     pub(super) found: Option<Handle>,
 }
@@ -74,23 +76,20 @@ pub(super) fn lookup(root: BorrowedFd<'_>, path: &Path) -> Result<Option<Handle>
     walk.here().map(Some)
 }
 
-/// Resolves `path` as [`lookup`] does and creates the directories that are
-/// missing, with `mode`.
-pub(super) fn create_dir_all(root: BorrowedFd<'_>, path: &Path, mode: Mode) -> Result<Handle> {
+/// Resolves `path` as [`lookup`] does, as far as it exists: the last thing that
+/// is there, and the names of the directories that are missing below it.
+pub(super) fn deepest(root: BorrowedFd<'_>, path: &Path) -> Result<(Handle, Vec<OsString>)> {
     let mut walk = Walk::new(root, path);
     while let Some(next) = walk.next_name()? {
-        let handle = match walk.open(&next.name)? {
-            Some(handle) => handle,
-            None if next.from_link => return Err(walk.dangling(next.name)),
-            None => walk.create(&next.name, mode)?,
-        };
-        walk.take(handle)?;
+        match walk.open(&next.name)? {
+            Some(handle) => walk.take(handle)?,
+            None => {
+                let missing = walk.missing(next)?;
+                return Ok((walk.here()?, missing));
+            }
+        }
     }
-    let here = walk.here()?;
-    match here.kind() {
-        FileKind::Directory => Ok(here),
-        found => Err(walk.no_directory(found)),
-    }
+    Ok((walk.here()?, Vec::new()))
 }
 
 /// Finds the name that `path` leads to, following a link at the end too, so
@@ -98,21 +97,29 @@ pub(super) fn create_dir_all(root: BorrowedFd<'_>, path: &Path, mode: Mode) -> R
 pub(super) fn place(root: BorrowedFd<'_>, path: &Path) -> Result<Place> {
     let mut walk = Walk::new(root, path);
     while let Some(next) = walk.next_name()? {
-        let found = walk.open(&next.name)?;
-        let is_link = found
-            .as_ref()
-            .is_some_and(|handle| handle.kind() == FileKind::Symlink);
-        match found {
-            None if next.from_link => return Err(walk.dangling(next.name)),
-            found if walk.pending.is_empty() && !is_link => {
+        match walk.open(&next.name)? {
+            Some(handle) if handle.kind() == FileKind::Symlink || !walk.pending.is_empty() => {
+                walk.take(handle)?;
+            }
+            Some(found) => {
                 return Ok(Place {
                     directory: walk.here()?,
+                    missing: Vec::new(),
                     name: next.name,
-                    found,
+                    found: Some(found),
                 });
             }
-            None => return Err(walk.system("open", Errno::ENOENT)),
-            Some(handle) => walk.take(handle)?,
+            None => {
+                let mut missing = walk.missing(next)?;
+                if let Some(name) = missing.pop() {
+                    return Ok(Place {
+                        directory: walk.here()?,
+                        missing,
+                        name,
+                        found: None,
+                    });
+                }
+            }
         }
     }
     Err(Error::WrongKind {
@@ -179,17 +186,27 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn create(&self, name: &OsStr, mode: Mode) -> Result<Handle> {
-        match mkdirat(self.current(), name, mode) {
-            // Somebody else may have been quicker; what is there is looked at next.
-            Ok(()) | Err(Errno::EEXIST) => {}
-            Err(errno) => {
-                let path = self.path.to_owned();
-                return Err(Error::creating("create directory", path, errno));
+    /// The names from `first`, which does not exist, to the end of the path.
+    /// Only names of the path itself may be missing, not those of a link's text.
+    fn missing(&mut self, first: Lookup) -> Result<Vec<OsString>> {
+        if first.from_link {
+            return Err(self.dangling(first.name));
+        }
+        let mut names = vec![first.name];
+        for step in self.pending.drain(..) {
+            match step {
+                Pending::Name(lookup) => names.push(lookup.name),
+                Pending::Current => {}
+                Pending::Parent => {
+                    return Err(Error::System {
+                        action: "open",
+                        path: self.path.to_owned(),
+                        errno: Errno::ENOENT,
+                    });
+                }
             }
         }
-        self.open(name)?
-            .ok_or_else(|| self.system("open", Errno::ENOENT))
+        Ok(names)
     }
 
     /// Goes on from `handle`: into it, or to where it points if it is a link.
@@ -241,14 +258,6 @@ impl<'a> Walk<'a> {
         Error::Dangling {
             path: self.path.to_owned(),
             missing: PathBuf::from(missing),
-        }
-    }
-
-    fn no_directory(&self, found: FileKind) -> Error {
-        Error::WrongKind {
-            path: self.path.to_owned(),
-            found,
-            wanted: FileKind::Directory,
         }
     }
 }

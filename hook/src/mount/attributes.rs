@@ -25,9 +25,10 @@ impl Attributes {
         noexec: false,
     };
 
-    /// For device nodes.
+    /// For device nodes. Read-only concerns the node and not the device: it can
+    /// be written to, but its mode and owner, which are the host's, stay.
     pub const DEVICE: Self = Self {
-        read_only: false,
+        read_only: true,
         nosuid: true,
         nodev: false,
         noexec: true,
@@ -96,8 +97,8 @@ mod tests {
             ),
             (
                 Attributes::DEVICE,
-                libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC,
-                MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC,
+                libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC,
+                MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC,
             ),
         ] {
             assert_eq!(attributes.mount_attr(), bits, "{attributes:?}");

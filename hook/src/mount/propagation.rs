@@ -9,7 +9,7 @@ use std::rc::Rc;
 use nix::errno::Errno;
 
 use super::{Error, KernelCalls, Result};
-use crate::container::{Directory, Procfs, Target};
+use crate::container::{Procfs, Target};
 use crate::mountinfo::MountTable;
 use crate::sys::statmount;
 
@@ -25,9 +25,9 @@ pub(super) struct Propagation {
     table: Option<MountTable>,
     /// Mounts made by us since the list was read: all private.
     ours: Vec<u64>,
-    /// The directory whose mount was checked last: most targets are made in
-    /// the same directory as the one before.
-    checked: Option<Directory>,
+    /// Older mounts that were found to have no peers. Those that targets are
+    /// made on are held by the container's root.
+    unshared: Vec<u64>,
 }
 
 impl Propagation {
@@ -37,15 +37,15 @@ impl Propagation {
             statmount: calls.statmount,
             table: None,
             ours: Vec::new(),
-            checked: None,
+            unshared: Vec::new(),
         }
     }
 
     /// Checks that what is mounted on `target` stays in this namespace.
     pub(super) fn check(&mut self, target: &Target) -> Result<()> {
-        let directory = target.directory();
-        let last = self.checked.as_ref();
-        if target.created() && last.is_some_and(|last| last.same_handle(directory)) {
+        if let Some(id) = target.mount()
+            && (self.ours.contains(&id) || self.unshared.contains(&id))
+        {
             return Ok(());
         }
         match self.is_shared(target)? {
@@ -61,11 +61,7 @@ impl Propagation {
                 });
             }
         }
-        // A target that was found may be the root of another mount than its
-        // directory's; one that was made is not.
-        if target.created() {
-            self.checked = Some(directory.clone());
-        }
+        self.unshared.extend(target.mount());
         Ok(())
     }
 
@@ -136,5 +132,7 @@ fn ask(target: &Target) -> nix::Result<Option<bool>> {
     let Some(id) = statmount::mount_id(target, statmount::UNIQUE_MOUNT_ID)? else {
         return Ok(None);
     };
-    Ok(Some(statmount::propagation(id)? & libc::MS_SHARED != 0))
+    Ok(Some(
+        statmount::basic(id)?.propagation & libc::MS_SHARED != 0,
+    ))
 }

@@ -11,7 +11,7 @@ use nix::sys::stat::Mode;
 
 use super::detached::DetachedMount;
 use super::{Attributes, Error, Mounter, Result, bind};
-use crate::container::{Directory, Target};
+use crate::container::{Target, WritableDirectory};
 use crate::sys::mount as calls;
 
 /// What a tmpfs is like.
@@ -33,7 +33,7 @@ pub struct TmpfsOptions<'a> {
 pub struct StagedTmpfs {
     form: Form,
     target: Target,
-    directory: Directory,
+    directory: WritableDirectory,
 }
 
 #[derive(Debug)]
@@ -47,7 +47,7 @@ enum Form {
 pub struct Tmpfs {
     mount: OwnedFd,
     path: PathBuf,
-    directory: Directory,
+    directory: WritableDirectory,
 }
 
 /// No set-user-id programs and no device nodes of its own: what is mounted on
@@ -85,7 +85,8 @@ impl Mounter {
         Ok(StagedTmpfs {
             form,
             target,
-            directory: Directory::new(root, &path),
+            directory: WritableDirectory::on_own_mount(root, &path, &self.proc)
+                .map_err(Error::Container)?,
         })
     }
 
@@ -112,7 +113,7 @@ impl Mounter {
 impl StagedTmpfs {
     /// Its root directory, to make entries in.
     #[must_use]
-    pub fn directory(&self) -> &Directory {
+    pub fn directory(&self) -> &WritableDirectory {
         &self.directory
     }
 
@@ -143,7 +144,7 @@ impl StagedTmpfs {
 impl Tmpfs {
     /// Its root directory.
     #[must_use]
-    pub fn directory(&self) -> &Directory {
+    pub fn directory(&self) -> &WritableDirectory {
         &self.directory
     }
 

@@ -23,6 +23,8 @@ pub struct Bundle {
     pub annotations: BTreeMap<String, String>,
     /// The container's root, as a path on the host.
     pub rootfs: PathBuf,
+    /// Where the runtime mounts a new tmpfs, which is the container's own.
+    pub tmpfs: Vec<PathBuf>,
     /// What the spec grants already.
     pub granted: Granted,
     /// The container's cgroup, as the engine wants it.
@@ -64,10 +66,28 @@ struct Config {
     process: Option<Process>,
     #[serde(default)]
     root: Option<Root>,
+    #[serde(default, deserialize_with = "those_that_fit")]
+    mounts: Vec<Mount>,
     #[serde(default)]
     annotations: Option<BTreeMap<String, String>>,
     #[serde(default)]
     linux: Option<Linux>,
+}
+
+#[derive(Deserialize)]
+struct Mount {
+    destination: PathBuf,
+    #[serde(rename = "type")]
+    fs_type: String,
+    #[serde(default)]
+    options: Option<Vec<String>>,
+}
+
+impl Mount {
+    fn is_new_tmpfs(&self) -> bool {
+        let mut options = self.options.iter().flatten();
+        self.fs_type == "tmpfs" && !options.any(|option| option == "bind" || option == "rbind")
+    }
 }
 
 #[derive(Deserialize)]
@@ -181,6 +201,12 @@ impl Bundle {
                 .collect(),
             annotations: config.annotations.unwrap_or_default(),
             rootfs: directory.join(root.path),
+            tmpfs: config
+                .mounts
+                .into_iter()
+                .filter(Mount::is_new_tmpfs)
+                .map(|mount| mount.destination)
+                .collect(),
             granted: Granted {
                 nodes: linux.devices,
                 rules: linux.resources.unwrap_or_default().devices,

@@ -75,9 +75,18 @@ pub(crate) fn mount_id(file: impl AsFd, which: c_uint) -> Result<Option<u64>> {
     Ok((stat.stx_mask & which != 0).then_some(stat.stx_mnt_id))
 }
 
-/// How the mount with the unique id `mount` spreads: `MS_SHARED`, `MS_SLAVE`
-/// and their like. `ENOENT` if it is not in this mount namespace.
-pub(crate) fn propagation(mount: u64) -> Result<u64> {
+/// What is known of a mount.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Basic {
+    /// The unique id of the mount that it is mounted on.
+    pub(crate) parent: u64,
+    /// How it spreads: `MS_SHARED`, `MS_SLAVE` and their like.
+    pub(crate) propagation: u64,
+}
+
+/// Asks about the mount with the unique id `mount`. `ENOENT` if it is not in
+/// this mount namespace.
+pub(crate) fn basic(mount: u64) -> Result<Basic> {
     let request = Request {
         size: size_of::<Request>() as u32,
         spare: 0,
@@ -102,7 +111,10 @@ pub(crate) fn propagation(mount: u64) -> Result<u64> {
     if answer.mask & MOUNT_BASIC == 0 {
         return Err(Errno::ENOSYS);
     }
-    Ok(answer.propagation)
+    Ok(Basic {
+        parent: answer.parent,
+        propagation: answer.propagation,
+    })
 }
 
 /// Asks `statmount` for something it has to refuse, and gives the refusal.

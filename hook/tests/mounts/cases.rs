@@ -81,7 +81,7 @@ fn device_node(scene: &Scene) -> Result<()> {
             meta.file_type().is_char_device() && meta.rdev() == 0x103,
             "{path}"
         );
-        scene.mount_at(path)?.expect(&["nosuid", "noexec"])?;
+        scene.mount_at(path)?.expect(&["ro", "nosuid", "noexec"])?;
         // It works as a device, and not as a file.
         fs::OpenOptions::new()
             .write(true)

@@ -22,10 +22,14 @@ pub(crate) enum Kind {
     Shared,
     /// With its root file system mounted read-only.
     ReadOnly,
-    /// In a user namespace, with its root on a tmpfs of that namespace.
+    /// In a user namespace, with a tmpfs of that namespace at `/dev` and `/run`.
     UserNamespace,
-    /// In a user namespace, with its root on a file system of the host.
+    /// In a user namespace, with all of it on a file system of the host.
     UserNamespaceOnHost,
+    /// With something else mounted over its root.
+    MountedOver,
+    /// In the user namespace of the hook, as with rootless engines.
+    Rootless,
 }
 
 /// Where ids of a container with a user namespace begin on the host.
@@ -65,6 +69,20 @@ impl Container {
         let mut witness = Self::spawn(&["--as-witness"])?;
         witness.expect("ready")?;
         Ok(witness)
+    }
+
+    /// A process that stays outside the user namespace which this process is
+    /// about to make, and writes its maps.
+    pub(crate) fn mapper(ids: u32) -> Result<Self> {
+        let pid = std::process::id().to_string();
+        Self::spawn(&["--as-mapper", &pid, &ids.to_string()])
+    }
+
+    /// Has the maps written.
+    pub(crate) fn map(&mut self) -> Result<()> {
+        let input = self.child.stdin.as_mut().context("no stdin")?;
+        input.write_all(b"map\n")?;
+        self.expect("mapped")
     }
 
     fn spawn(args: &[&str]) -> Result<Self> {
@@ -121,6 +139,20 @@ pub(crate) fn run(base: &str, kind: &str) -> Result<()> {
     wait_for_end()
 }
 
+/// What the mapper's process does: maps `ids` ids of process `pid`.
+pub(crate) fn map(pid: &str, ids: &str) -> Result<()> {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line)?;
+    for file in ["uid_map", "gid_map"] {
+        std::fs::write(
+            format!("/proc/{pid}/{file}"),
+            format!("0 {FIRST_ID} {ids}\n"),
+        )?;
+    }
+    println!("mapped");
+    Ok(())
+}
+
 /// Says that all is set up and waits until the input ends.
 pub(crate) fn wait_for_end() -> Result<()> {
     println!("ready");
@@ -134,7 +166,6 @@ fn make_root(rootfs: &Path, kind: Kind) -> Result<()> {
     match kind {
         // Nothing of its own: what is mounted goes to the mount of the base.
         Kind::Shared => return Ok(()),
-        Kind::UserNamespace => mount(Some("tmpfs"), rootfs, Some("tmpfs"), MsFlags::empty(), NONE)?,
         _ => mount(Some(rootfs), rootfs, NONE, bind, NONE)?,
     }
     for directory in ["dev", "etc", "usr/lib"] {
@@ -142,13 +173,23 @@ fn make_root(rootfs: &Path, kind: Kind) -> Result<()> {
     }
     std::fs::write(rootfs.join("usr/lib/existing.so"), "the image's own")?;
     symlink("usr/lib", rootfs.join("lib"))?;
-    if kind.has_user_namespace() {
+    if matches!(kind, Kind::UserNamespace | Kind::Rootless) {
+        for directory in ["dev", "run"] {
+            let point = rootfs.join(directory);
+            std::fs::create_dir_all(&point)?;
+            mount(Some("tmpfs"), &point, Some("tmpfs"), MsFlags::empty(), NONE)?;
+        }
+    }
+    if kind.has_user_namespace() || kind == Kind::Rootless {
         return Ok(());
     }
     let dev = rootfs.join("dev");
     mount(Some("tmpfs"), &dev, Some("tmpfs"), MsFlags::MS_NOSUID, NONE)?;
     let mode = Mode::from_bits_truncate(0o666);
     mknod(&dev.join("zero"), SFlag::S_IFCHR, mode, makedev(1, 5))?;
+    if kind == Kind::MountedOver {
+        mount(Some("tmpfs"), rootfs, Some("tmpfs"), MsFlags::empty(), NONE)?;
+    }
     if kind == Kind::ReadOnly {
         let flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
         mount(NONE, rootfs, NONE, flags, NONE)?;
@@ -157,12 +198,14 @@ fn make_root(rootfs: &Path, kind: Kind) -> Result<()> {
 }
 
 impl Kind {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 7] = [
         Self::Plain,
         Self::Shared,
         Self::ReadOnly,
         Self::UserNamespace,
         Self::UserNamespaceOnHost,
+        Self::MountedOver,
+        Self::Rootless,
     ];
 
     fn has_user_namespace(self) -> bool {

@@ -12,12 +12,14 @@
 mod cases;
 mod container;
 mod hidden;
+mod loader_files;
 mod race;
 mod refusals;
 mod runner;
 mod scene;
 mod timing;
 mod user_namespace;
+mod volumes;
 
 use std::process::ExitCode;
 
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
         ["--as-case", name, calls, base] => runner::run_case(name, calls, base),
         ["--as-container", base, kind] => container::run(base, kind),
         ["--as-swapper", how, one, other] => race::swap(how, one, other),
+        ["--as-mapper", pid, ids] => container::map(pid, ids),
         ["--as-witness"] => container::wait_for_end(),
         _ => return runner::run_all(&args),
     };

@@ -139,6 +139,10 @@ fn race_with_another_mount(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
+fn replace(root: &ContainerRoot, path: &str) -> hook::container::Result<()> {
+    root.file(path.as_ref())?.replace(b"inside", FILE)
+}
+
 /// Works below `vol/d` while the swappers run, and checks that all of it
 /// stayed in the root.
 fn race<S>(scene: &Scene, swappers: S) -> Result<()> {
@@ -194,7 +198,7 @@ fn work(
         root.create_dir_all(path("a").as_ref(), DIRECTORY).map(drop),
         root.create_dir_all(back.as_ref(), DIRECTORY).map(drop),
         root.symlink(path("l").as_ref(), Path::new("file")),
-        root.replace_file("vol/d/file".as_ref(), b"inside", FILE),
+        replace(root, "vol/d/file"),
     ];
     let mut worked: Vec<Result<()>> = worked
         .drain(..)
@@ -230,11 +234,11 @@ fn exchanged_directory(scene: &Scene, target: &Path) -> Result<Swapper> {
 }
 
 /// A process that changes names until it is dropped.
-struct Swapper(Child);
+pub(crate) struct Swapper(Child);
 
 impl Swapper {
     /// Exchanges two names.
-    fn exchange(one: &Path, other: &Path) -> Result<Self> {
+    pub(crate) fn exchange(one: &Path, other: &Path) -> Result<Self> {
         Self::start("exchange", one, other)
     }
 

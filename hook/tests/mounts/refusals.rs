@@ -25,6 +25,11 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("source_replaced_on_the_way", source_replaced_on_the_way),
     ("source_removed_on_the_way", source_removed_on_the_way),
     ("own_namespace_is_refused", own_namespace_is_refused),
+    ("another_root_is_refused", another_root_is_refused),
+    (
+        "a_root_mounted_over_is_refused",
+        a_root_mounted_over_is_refused,
+    ),
     ("threads_are_refused", threads_are_refused),
 ];
 
@@ -136,12 +141,40 @@ fn own_namespace_is_refused(scene: &Scene) -> Result<()> {
         std::process::id().cast_signed(),
         std::os::unix::process::parent_id().cast_signed(),
     ] {
-        let found = ContainerNamespace::of(pid);
+        let found = ContainerNamespace::of(pid, &scene.rootfs(""));
         // The parent is in the host's namespace, which this process has left.
         let own = pid == std::process::id().cast_signed();
         let refused = matches!(found, Err(RootError::SameNamespace { .. }));
         ensure!(refused == own, "{pid}: {found:?}");
     }
+    Ok(())
+}
+
+/// The name of the root is given to a link to the host while the hook works.
+fn another_root_is_refused(scene: &Scene) -> Result<()> {
+    let container = scene.container(Kind::Plain)?;
+    let host = scene.host()?;
+    let namespace = scene.namespace(&container)?;
+    let rootfs = scene.base.join("rootfs");
+    fs::rename(&rootfs, scene.base.join("moved"))?;
+    symlink("outside", &rootfs)?;
+    let entered = namespace.enter(&[], host.calls.resolver());
+    ensure!(
+        matches!(entered, Err(RootError::RootChanged { .. })),
+        "{entered:?}"
+    );
+    scene.host_is_untouched()
+}
+
+fn a_root_mounted_over_is_refused(scene: &Scene) -> Result<()> {
+    let container = scene.container(Kind::MountedOver)?;
+    let host = scene.host()?;
+    let namespace = scene.namespace(&container)?;
+    let entered = namespace.enter(&[], host.calls.resolver());
+    ensure!(
+        matches!(entered, Err(RootError::RootChanged { .. })),
+        "{entered:?}"
+    );
     Ok(())
 }
 

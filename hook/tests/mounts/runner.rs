@@ -7,12 +7,19 @@ use anyhow::{Context, Result};
 
 use crate::hidden::Calls;
 use crate::scene::Scene;
-use crate::{cases, race, refusals, timing, user_namespace};
+use crate::{cases, loader_files, race, refusals, timing, user_namespace, volumes};
 
 /// A case gets a scene on which nothing has happened yet.
 pub(crate) type Case = fn(&Scene) -> Result<()>;
 
-const GROUPS: [&[(&str, Case)]; 4] = [cases::ALL, refusals::ALL, user_namespace::ALL, race::ALL];
+const GROUPS: [&[(&str, Case)]; 6] = [
+    cases::ALL,
+    refusals::ALL,
+    user_namespace::ALL,
+    volumes::ALL,
+    loader_files::ALL,
+    race::ALL,
+];
 
 /// Runs the cases whose names contain one of the filters.
 pub(crate) fn run_all(args: &[&str]) -> ExitCode {

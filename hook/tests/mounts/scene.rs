@@ -16,6 +16,9 @@ use crate::hidden::Calls;
 
 const NONE: Option<&str> = None;
 
+/// Where config.json has a new tmpfs.
+const OWN_TMPFS: [&str; 3] = ["/dev", "/dev/shm", "/run"];
+
 /// A private mount namespace with a tmpfs in it: `host` holds what is to be
 /// mounted, `outside` what must not be reached, `rootfs` is the container's.
 pub(crate) struct Scene {
@@ -106,14 +109,19 @@ impl Scene {
         })
     }
 
+    pub(crate) fn namespace(&self, container: &Container) -> Result<ContainerNamespace> {
+        let rootfs = self.base.join("rootfs");
+        Ok(ContainerNamespace::of(container.pid(), &rootfs)?)
+    }
+
     /// Enters the container.
     pub(crate) fn enter(
         &self,
         container: &Container,
         host: &Host,
     ) -> Result<(ContainerRoot, Mounter)> {
-        let namespace = ContainerNamespace::of(container.pid())?;
-        let root = namespace.enter(&self.base.join("rootfs"), host.calls.resolver())?;
+        let namespace = self.namespace(container)?;
+        let root = namespace.enter(&OWN_TMPFS.map(PathBuf::from), host.calls.resolver())?;
         let mounter = Mounter::new(&root, host.calls);
         Ok((root, mounter))
     }

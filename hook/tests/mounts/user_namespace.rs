@@ -7,10 +7,12 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use hook::container::{FileKind, Name};
 use hook::mount::Attributes;
+use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::Mode;
+use nix::unistd::{Gid, Uid, setgid, setuid};
 
 use crate::cases::OPTIONS;
-use crate::container::{FIRST_ID, Kind};
+use crate::container::{Container, FIRST_ID, Kind};
 use crate::runner::Case;
 use crate::scene::Scene;
 
@@ -20,26 +22,64 @@ pub(crate) const ALL: &[(&str, Case)] = &[
         "user_namespace_on_the_hosts_file_system",
         on_the_hosts_file_system,
     ),
+    ("user_namespace_of_the_hook", rootless),
+    ("user_namespace_below_the_hooks", nested),
 ];
 
-/// The root is on a file system of the container's user namespace: the host's
-/// root has no id there.
+/// The directory is a tmpfs of the container's user namespace: the host's root
+/// has no id there.
 fn user_namespace(scene: &Scene) -> Result<()> {
-    inject(scene, Kind::UserNamespace)
+    belongs_to_the_container(scene)?;
+    inject(scene, Kind::UserNamespace, "run", FIRST_ID)
 }
 
 /// The root is on a file system of the host, with the ids of the container.
 fn on_the_hosts_file_system(scene: &Scene) -> Result<()> {
-    let own = (Some(FIRST_ID), Some(FIRST_ID));
-    chown(scene.rootfs(""), own.0, own.1)?;
+    belongs_to_the_container(scene)?;
     // A directory that not even its owner may write to: the host's root may.
-    fs::create_dir(scene.rootfs("closed"))?;
-    chown(scene.rootfs("closed"), own.0, own.1)?;
-    fs::set_permissions(scene.rootfs("closed"), fs::Permissions::from_mode(0o555))?;
-    inject(scene, Kind::UserNamespaceOnHost)
+    let closed = scene.rootfs("closed");
+    fs::create_dir(&closed)?;
+    chown(&closed, Some(FIRST_ID), Some(FIRST_ID))?;
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o555))?;
+    inject(scene, Kind::UserNamespaceOnHost, "closed", FIRST_ID)
 }
 
-fn inject(scene: &Scene, kind: Kind) -> Result<()> {
+/// A rootless engine: its container's root is the root of the namespace that the
+/// hook is in, although the map names another id.
+fn rootless(scene: &Scene) -> Result<()> {
+    enter_user_namespace(scene, 65536)?;
+    inject(scene, Kind::Rootless, "", 0)
+}
+
+/// The container has a user namespace below that of the hook, which is itself
+/// not the initial one.
+fn nested(scene: &Scene) -> Result<()> {
+    enter_user_namespace(scene, 2 * 65536 + FIRST_ID)?;
+    belongs_to_the_container(scene)?;
+    inject(scene, Kind::UserNamespace, "run", FIRST_ID)
+}
+
+fn belongs_to_the_container(scene: &Scene) -> Result<()> {
+    Ok(chown(scene.rootfs(""), Some(FIRST_ID), Some(FIRST_ID))?)
+}
+
+/// Enters a user namespace with `ids` ids, to which the scene belongs then.
+fn enter_user_namespace(scene: &Scene, ids: u32) -> Result<()> {
+    for path in ["", "host", "host/lib.so", "host/null0", "rootfs", "outside"] {
+        chown(scene.base.join(path), Some(FIRST_ID), Some(FIRST_ID))?;
+    }
+    let mut mapper = Container::mapper(ids)?;
+    unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS)?;
+    mapper.map()?;
+    setgid(Gid::from_raw(0))?;
+    setuid(Uid::from_raw(0))?;
+    Ok(())
+}
+
+/// Puts one of everything into the directory `at`, and checks that all of it
+/// belongs to the container's root, which is `id` here.
+fn inject(scene: &Scene, kind: Kind, at: &str, id: u32) -> Result<()> {
+    let at = |path: &str| format!("{at}/{path}").trim_start_matches('/').to_owned();
     let container = scene.container(kind)?;
     let host = scene.host()?;
     let library = host.source("lib.so", Attributes::FILE)?;
@@ -50,19 +90,19 @@ fn inject(scene: &Scene, kind: Kind) -> Result<()> {
 
     {
         let (root, mut mounter) = scene.enter(&container, &host)?;
-        ensure!((root.owner().uid(), root.owner().gid()) == (FIRST_ID, FIRST_ID));
-        root.create_dir_all(Path::new("closed/made"), directory)?;
-        root.create_dir_all(Path::new("a/b"), directory)?;
-        root.symlink(Path::new("a/link"), Path::new("b"))?;
-        root.replace_file(Path::new("a/file"), b"text", file)?;
-        ensure!(root.read_file(Path::new("a/file"), 10)?.as_deref() == Some(&b"text"[..]));
-        let target = root.mount_point(Path::new("a/lib.so"), library.kind())?;
-        owned(&scene.rootfs("a/lib.so"))?;
+        ensure!((root.owner().uid(), root.owner().gid()) == (id, id));
+        ensure!(!root.can_make_devices());
+        root.create_dir_all(at("a/b").as_ref(), directory)?;
+        root.symlink(at("a/link").as_ref(), Path::new("b"))?;
+        root.file(at("a/file").as_ref())?.replace(b"text", file)?;
+        ensure!(root.read_file(at("a/file").as_ref(), 10)?.as_deref() == Some(&b"text"[..]));
+        let target = root.mount_point(at("a/lib.so").as_ref(), library.kind())?;
+        owned(&scene.rootfs(&at("a/lib.so")), id)?;
         mounter.attach(library, &target)?;
         let target = root.mount_point(Path::new("dev/null0"), device.kind())?;
         mounter.attach(device, &target)?;
 
-        let target = root.mount_point(Path::new("a/v"), FileKind::Directory)?;
+        let target = root.mount_point(at("a/v").as_ref(), FileKind::Directory)?;
         let tmpfs = mounter.tmpfs(target, &OPTIONS)?.attach(&mut mounter)?;
         tmpfs
             .directory()
@@ -70,28 +110,24 @@ fn inject(scene: &Scene, kind: Kind) -> Result<()> {
         let target = tmpfs
             .directory()
             .mount_point(Name::new("libv.so.1")?, in_tmpfs.kind())?;
-        owned(&scene.rootfs("a/v/libv.so.1"))?;
+        owned(&scene.rootfs(&at("a/v/libv.so.1")), id)?;
         mounter.attach(in_tmpfs, &target)?;
         tmpfs.set_read_only(&mounter)?;
     }
 
-    for made in [
-        "closed/made",
-        "a",
-        "a/b",
-        "a/link",
-        "a/file",
-        "a/v",
-        "a/v/libv.so",
-    ] {
-        owned(&scene.rootfs(made))?;
+    for made in ["a", "a/b", "a/link", "a/file", "a/v", "a/v/libv.so"] {
+        owned(&scene.rootfs(&at(made)), id)?;
     }
     scene
-        .mount_at("a/lib.so")?
+        .mount_at(&at("a/lib.so"))?
         .expect(&["ro", "nosuid", "nodev"])?;
-    scene.mount_at("dev/null0")?.expect(&["nosuid", "noexec"])?;
-    scene.mount_at("a/v")?.expect(&["ro", "nosuid", "nodev"])?;
-    ensure!(fs::read_to_string(scene.rootfs("a/v/libv.so"))? == "a library");
+    scene
+        .mount_at("dev/null0")?
+        .expect(&["ro", "nosuid", "noexec"])?;
+    scene
+        .mount_at(&at("a/v"))?
+        .expect(&["ro", "nosuid", "nodev"])?;
+    ensure!(fs::read_to_string(scene.rootfs(&at("a/v/libv.so")))? == "a library");
     fs::write(scene.rootfs("dev/null0"), "x")?;
 
     // With the root gone, files are the host's again.
@@ -100,13 +136,9 @@ fn inject(scene: &Scene, kind: Kind) -> Result<()> {
     Ok(())
 }
 
-fn owned(path: &Path) -> Result<()> {
+fn owned(path: &Path, id: u32) -> Result<()> {
     let meta = fs::symlink_metadata(path)?;
     let owner = (meta.uid(), meta.gid());
-    ensure!(
-        owner == (FIRST_ID, FIRST_ID),
-        "{} belongs to {owner:?}",
-        path.display()
-    );
+    ensure!(owner == (id, id), "{} belongs to {owner:?}", path.display());
     Ok(())
 }

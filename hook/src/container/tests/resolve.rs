@@ -1,12 +1,14 @@
 //! One table of cases for both resolvers.
 
 use std::fs;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::symlink;
+use std::path::Path;
 
+use nix::errno::Errno;
 use tempfile::TempDir;
 
-use super::*;
+use crate::container::{Error, FileKind, Resolver, RootDir};
 
 /// What a look-up is expected to give.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,0 +1,94 @@
+//! The directory in which a path ends.
+
+use std::path::Path;
+
+use device_class::host::DeviceNumber;
+
+use super::policy::Refusal;
+use super::{
+    DeviceAccess, Directory, FileKind, Handle, Name, Result, Target, WritableDirectory,
+    device_number,
+};
+
+/// The directory in which a path ends, resolved once. Nothing is created in one
+/// that the hook may not write to; what exists there can still be mounted on,
+/// because a mount changes nothing below it.
+#[derive(Debug)]
+pub enum Parent {
+    /// It may be written to.
+    Writable(WritableDirectory),
+    /// It is left as it is.
+    LeftAlone(Directory, Refusal),
+}
+
+impl Parent {
+    /// A handle on the entry `name` itself. None if there is no such entry.
+    ///
+    /// # Errors
+    /// [`super::Error::System`] if the kernel refuses.
+    pub fn open(&self, name: Name<'_>) -> Result<Option<Handle>> {
+        match self {
+            Self::Writable(directory) => directory.directory().open(name),
+            Self::LeftAlone(directory, _) => directory.open(name),
+        }
+    }
+
+    /// The place for a mount of a `source` of that kind: what has the name, or a
+    /// directory or empty file made for it. See
+    /// [`WritableDirectory::mount_point`].
+    ///
+    /// # Errors
+    /// [`super::Error::NotWritable`] if it would have to be made where nothing may be.
+    pub fn mount_point(&self, name: Name<'_>, source: FileKind) -> Result<Target> {
+        match self {
+            Self::Writable(directory) => directory.mount_point(name, source),
+            Self::LeftAlone(directory, refusal) => directory
+                .existing_mount_point(name, source)?
+                .ok_or_else(|| refusal.of(&directory.path_of(name))),
+        }
+    }
+
+    /// Creates a symbolic link. See [`WritableDirectory::symlink`].
+    ///
+    /// # Errors
+    /// [`super::Error::NotWritable`]; those of [`WritableDirectory::symlink`].
+    pub fn symlink(&self, name: Name<'_>, target: &Path) -> Result<()> {
+        self.writable(name)?.symlink(name, target)
+    }
+
+    /// Makes a symbolic link lead elsewhere. See
+    /// [`WritableDirectory::redirect_link`].
+    ///
+    /// # Errors
+    /// [`super::Error::NotWritable`]; those of [`WritableDirectory::redirect_link`].
+    pub fn redirect_link(&self, name: Name<'_>, target: &Path) -> Result<()> {
+        self.writable(name)?.redirect_link(name, target)
+    }
+
+    /// Creates a device node, or takes the one for that very device as it is.
+    /// See [`WritableDirectory::make_device`].
+    ///
+    /// # Errors
+    /// [`super::Error::NotWritable`] if there is none and none may be created.
+    pub fn make_device(
+        &self,
+        name: Name<'_>,
+        device: DeviceNumber,
+        access: DeviceAccess,
+    ) -> Result<()> {
+        if let Self::LeftAlone(directory, _) = self
+            && let Some(found) = directory.open(name)?
+            && device_number(&found) == Some(device)
+        {
+            return Ok(());
+        }
+        self.writable(name)?.make_device(name, device, access)
+    }
+
+    fn writable(&self, name: Name<'_>) -> Result<&WritableDirectory> {
+        match self {
+            Self::Writable(directory) => Ok(directory),
+            Self::LeftAlone(directory, refusal) => Err(refusal.of(&directory.path_of(name))),
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! The one place that decides where the hook may write.
+//!
+//! A volume belongs to other containers or to the host, and a link in an image
+//! can lead any path into one. So a directory handle is checked, not a path:
+//! only [`WritableDirectory`] has operations that create or change anything,
+//! and this module alone makes one, for a directory
+//!
+//! - on the mount that is the container's root file system,
+//! - on a tmpfs that config.json has the runtime create for this container
+//!   (`/dev`, and `/run` with some engines), or
+//! - on a file system that the hook itself mounted.
+//!
+//! Mounts are compared by id. The ids of two mounts that exist at the same time
+//! differ, and every mount compared here is held by a handle.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use nix::fcntl::openat;
+use nix::sys::stat::Mode;
+use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
+
+use super::handle::HANDLE_NOFOLLOW;
+use super::path::{Component, components};
+use super::{Directory, Error, Procfs, Result, RootDir};
+
+/// Why nothing is written to a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It is on a mount that is not the container's own.
+    OtherMount,
+    /// The container's root is the host's.
+    HostRoot,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OtherMount => {
+                "it is on a volume or another mount, not on the container's root file system"
+            }
+            Self::HostRoot => "the container's root file system is the host's own",
+        })
+    }
+}
+
+/// A directory that the hook may write to.
+#[derive(Clone, Debug)]
+pub struct WritableDirectory {
+    directory: Directory,
+    mount: u64,
+    proc: Rc<Procfs>,
+}
+
+impl WritableDirectory {
+    /// The root directory of a file system that the hook has just mounted.
+    pub(crate) fn on_own_mount(root: OwnedFd, path: &Path, proc: &Rc<Procfs>) -> Result<Self> {
+        Ok(Self {
+            mount: proc.mount_id(&root)?,
+            directory: Directory::new(root, path),
+            proc: Rc::clone(proc),
+        })
+    }
+
+    /// `directory`, which was found in this one, if it is on the same mount.
+    pub(super) fn below(&self, directory: Directory) -> Result<Self> {
+        self.check_mount(&directory, directory.path())?;
+        Ok(Self {
+            directory,
+            mount: self.mount,
+            proc: Rc::clone(&self.proc),
+        })
+    }
+
+    /// Checks that `file`, which was found in this directory, is on the same
+    /// mount: nothing is mounted on it.
+    pub(super) fn check_mount(&self, file: impl AsFd, path: &Path) -> Result<()> {
+        if self.proc.mount_id(file)? == self.mount {
+            return Ok(());
+        }
+        Err(Refusal::OtherMount.of(path))
+    }
+
+    /// The directory, to look at.
+    #[must_use]
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// The id of the mount that the directory is on.
+    pub(super) fn mount(&self) -> u64 {
+        self.mount
+    }
+
+    pub(super) fn proc(&self) -> &Procfs {
+        &self.proc
+    }
+}
+
+impl AsFd for WritableDirectory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
+    }
+}
+
+impl Refusal {
+    pub(super) fn of(self, path: &Path) -> Error {
+        Error::NotWritable {
+            path: path.to_owned(),
+            why: self,
+        }
+    }
+}
+
+/// The mounts of one container that the hook may write to.
+#[derive(Debug)]
+pub(super) struct WritePolicy {
+    proc: Rc<Procfs>,
+    root_mount: u64,
+    is_host_root: bool,
+    /// Where config.json has the runtime mount a new tmpfs.
+    tmpfs: Vec<PathBuf>,
+    /// Those of them that were found, held so that their ids stay theirs.
+    found: RefCell<Vec<(u64, OwnedFd)>>,
+}
+
+impl WritePolicy {
+    /// The policy for the container whose root directory is `root`, which has to
+    /// be held as long as the policy is used.
+    pub(super) fn new(
+        root: &RootDir,
+        is_host_root: bool,
+        tmpfs: Vec<PathBuf>,
+        proc: &Rc<Procfs>,
+    ) -> Result<Self> {
+        Ok(Self {
+            proc: Rc::clone(proc),
+            root_mount: proc.mount_id(root)?,
+            is_host_root,
+            tmpfs,
+            found: RefCell::default(),
+        })
+    }
+
+    /// Decides whether `directory` may be written to; if not, gives it back.
+    pub(super) fn admit(
+        &self,
+        root: &RootDir,
+        directory: Directory,
+    ) -> Result<std::result::Result<WritableDirectory, (Directory, Refusal)>> {
+        let mount = self.proc.mount_id(&directory)?;
+        let refusal = if mount == self.root_mount {
+            self.is_host_root.then_some(Refusal::HostRoot)
+        } else {
+            (!self.is_own_tmpfs(root, mount)?).then_some(Refusal::OtherMount)
+        };
+        Ok(match refusal {
+            Some(refusal) => Err((directory, refusal)),
+            None => Ok(WritableDirectory {
+                directory,
+                mount,
+                proc: Rc::clone(&self.proc),
+            }),
+        })
+    }
+
+    fn is_own_tmpfs(&self, root: &RootDir, mount: u64) -> Result<bool> {
+        if self.found.borrow().iter().any(|(id, _)| *id == mount) {
+            return Ok(true);
+        }
+        for path in &self.tmpfs {
+            if let Some(top) = self.own_tmpfs(root, path, mount)? {
+                self.found.borrow_mut().push((mount, top));
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// A handle on the tmpfs at `path`, if it is `mount` and the one that the
+    /// runtime made there.
+    ///
+    /// A link in the image can lead another volume to the same place, or this
+    /// mount to another one. Both are told by the tree of mounts: the tmpfs is
+    /// found without following a link, and it is mounted on the root file system
+    /// itself, so nothing else is mounted there, above it or below it.
+    fn own_tmpfs(&self, root: &RootDir, path: &Path, mount: u64) -> Result<Option<OwnedFd>> {
+        let Some((parent, top)) = walk_without_links(root, path) else {
+            return Ok(None);
+        };
+        let parent = parent.as_ref().map_or(root.as_fd(), AsFd::as_fd);
+        let is_own = self.proc.mount_id(&top)? == mount
+            && self.proc.mount_id(parent)? == self.root_mount
+            && fstatfs(&top).is_ok_and(|found| found.filesystem_type() == TMPFS_MAGIC)
+            && self.proc.is_mounted_on(&top, root)?;
+        Ok(is_own.then_some(top))
+    }
+}
+
+/// The directory above `path`, unless it is the root, and what is at `path`.
+fn walk_without_links(root: &RootDir, path: &Path) -> Option<(Option<OwnedFd>, OwnedFd)> {
+    let (mut parent, mut here) = (None, None::<OwnedFd>);
+    for component in components(path.as_os_str()) {
+        let name = match component {
+            Component::Name(name) => name.as_os_str(),
+            Component::Current => continue,
+            Component::Parent => return None,
+        };
+        let directory = here.as_ref().map_or(root.as_fd(), AsFd::as_fd);
+        let next = openat(directory, name, HANDLE_NOFOLLOW, Mode::empty()).ok()?;
+        (parent, here) = (here, Some(next));
+    }
+    Some((parent, here?))
+}

@@ -1,0 +1,2 @@
+mod resolve;
+mod root;

@@ -1,0 +1,121 @@
+//! Directories, empty files and links in a directory that may be written to.
+//!
+//! Each operation is one or two calls on a single name, and none follows a
+//! symbolic link.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat, readlinkat};
+use nix::sys::stat::{Mode, mkdirat};
+use nix::unistd::symlinkat;
+
+use super::{Directory, Error, FileKind, Handle, Name, Result, WritableDirectory};
+
+impl WritableDirectory {
+    /// Creates the directory `name` with `mode`, or opens the one that is there.
+    ///
+    /// # Errors
+    /// [`Error::Occupied`] if something else has the name, a link to a directory
+    /// included; [`Error::NotWritable`] if something is mounted on it.
+    pub fn create_dir(&self, name: Name<'_>, mode: Mode) -> Result<Self> {
+        self.make_dir(name, mode)?;
+        let handle = self.directory().existing(name)?;
+        match handle.kind() {
+            FileKind::Directory => {
+                let path = self.directory().path_of(name);
+                self.below(Directory::new(handle.into_fd(), &path))
+            }
+            found => Err(self.directory().occupied(name, found)),
+        }
+    }
+
+    /// Creates the file `name` with the content `bytes` and `mode`.
+    ///
+    /// # Errors
+    /// [`Error::Occupied`] if the name is taken; [`Error::System`].
+    pub fn write_new(&self, name: Name<'_>, bytes: &[u8], mode: Mode) -> Result<()> {
+        match self.directory().open(name)? {
+            Some(found) => Err(self.directory().occupied(name, found.kind())),
+            None => self.replace(name, None, bytes, mode),
+        }
+    }
+
+    /// Creates the symbolic link `name` with the text `target`. Nothing happens
+    /// if that very link is there.
+    ///
+    /// # Errors
+    /// [`Error::Occupied`] if the name is taken by anything else, a link with
+    /// another text included.
+    pub fn symlink(&self, name: Name<'_>, target: &Path) -> Result<()> {
+        match symlinkat(target, self, name.as_os_str()) {
+            Ok(()) => return Ok(()),
+            Err(Errno::EEXIST) => {}
+            Err(errno) => {
+                let path = self.directory().path_of(name);
+                return Err(Error::creating("create symbolic link", path, errno));
+            }
+        }
+        let found = self.directory().existing(name)?;
+        if is_link_to(&found, target) {
+            return Ok(());
+        }
+        Err(self.directory().occupied(name, found.kind()))
+    }
+
+    /// Makes the symbolic link `name` lead to `target`, if it does not yet. What
+    /// the old link led to stays as it is.
+    ///
+    /// # Errors
+    /// [`Error::WrongKind`] if `name` is not a symbolic link; [`Error::ReadOnly`];
+    /// [`Error::System`].
+    pub fn redirect_link(&self, name: Name<'_>, target: &Path) -> Result<()> {
+        let found = self.directory().existing(name)?;
+        if found.kind() != FileKind::Symlink {
+            return Err(Error::WrongKind {
+                path: self.directory().path_of(name),
+                found: found.kind(),
+                wanted: FileKind::Symlink,
+            });
+        }
+        if is_link_to(&found, target) {
+            return Ok(());
+        }
+        let ((), temporary) =
+            self.create_temporary(name, |temporary| symlinkat(target, self, temporary))?;
+        self.rename_over(&temporary, name)
+    }
+
+    /// Whether the directory `name` was made; otherwise something has the name.
+    pub(super) fn make_dir(&self, name: Name<'_>, mode: Mode) -> Result<bool> {
+        match mkdirat(self, name.as_os_str(), mode) {
+            Ok(()) => Ok(true),
+            Err(Errno::EEXIST) => Ok(false),
+            Err(errno) => {
+                let path = self.directory().path_of(name);
+                Err(Error::creating("create directory", path, errno))
+            }
+        }
+    }
+
+    /// The new file `name`, open for reading, so it does not keep the file
+    /// system from becoming read-only. None if something has the name.
+    pub(super) fn make_file(&self, name: Name<'_>, mode: Mode) -> Result<Option<OwnedFd>> {
+        let flags =
+            OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_RDONLY;
+        match openat(self, name.as_os_str(), flags, mode) {
+            Ok(fd) => Ok(Some(fd)),
+            Err(Errno::EEXIST) => Ok(None),
+            Err(errno) => {
+                let path = self.directory().path_of(name);
+                Err(Error::creating("create file", path, errno))
+            }
+        }
+    }
+}
+
+fn is_link_to(found: &Handle, target: &Path) -> bool {
+    found.kind() == FileKind::Symlink
+        && readlinkat(found, "").is_ok_and(|text| text == target.as_os_str())
+}
