@@ -66,7 +66,7 @@ fn the_container_is_the_same_without_newer_calls(lab: &Lab) {
                 "{case}"
             );
             for (path, options) in [
-                (node(3), ["nosuid", "noexec"].as_slice()),
+                (node(3), ["ro", "nosuid", "noexec"].as_slice()),
                 (file, &["ro", "nosuid", "nodev"]),
             ] {
                 let mount = report.mount_at(&path).unwrap();
