@@ -1,2 +1,3 @@
+mod random_trees;
 mod resolve;
 mod root;

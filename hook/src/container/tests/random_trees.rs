@@ -1,0 +1,148 @@
+//! Random trees of directories, files and links of all sorts: both resolvers
+//! find what `pathrs` finds, and create what it creates.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::sys::stat::{Mode, fstat};
+use pathrs::error::ErrorKind;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use tempfile::TempDir;
+
+use crate::container::{ContainerRoot, Error, Resolver};
+
+const BOTH: [Resolver; 2] = [Resolver::Openat2, Resolver::Walk];
+
+#[derive(Clone, Debug)]
+enum Node {
+    Directory,
+    File,
+    Link(String),
+}
+
+/// An entry of the tree, in one of the directories made before it.
+type Entry = (usize, &'static str, Node);
+
+#[derive(Debug, PartialEq)]
+enum Outcome {
+    Inode(u64),
+    Failed(Errno),
+}
+
+fn path() -> impl Strategy<Value = String> {
+    let parts = vec(select(vec!["a", "b", "c", ".", "..", ""]), 1..7);
+    let path = (any::<bool>(), parts).prop_map(|(absolute, parts)| {
+        let root = if absolute { "/" } else { "" };
+        format!("{root}{}", parts.join("/"))
+    });
+    path.prop_filter("empty", |path| !path.is_empty())
+}
+
+fn entry() -> impl Strategy<Value = Entry> {
+    let node = prop_oneof![
+        3 => Just(Node::Directory),
+        1 => Just(Node::File),
+        4 => path().prop_map(Node::Link),
+    ];
+    (0..8_usize, select(vec!["a", "b", "c"]), node)
+}
+
+/// The tree below a new directory. No link is followed while it is made.
+fn make(entries: &[Entry]) -> TempDir {
+    let base = tempfile::tempdir().unwrap();
+    let mut directories = vec![base.path().join("root")];
+    fs::create_dir(&directories[0]).unwrap();
+    for (parent, name, node) in entries {
+        let path = directories[parent % directories.len()].join(name);
+        match node {
+            _ if path.symlink_metadata().is_ok() => {}
+            Node::Directory => {
+                fs::create_dir(&path).unwrap();
+                directories.push(path);
+            }
+            Node::File => fs::write(path, "").unwrap(),
+            Node::Link(text) => symlink(text, path).unwrap(),
+        }
+    }
+    base
+}
+
+fn ours(root: &ContainerRoot, path: &str) -> Outcome {
+    match root.resolve(Path::new(path)) {
+        Ok(Some(found)) => Outcome::Inode(found.stat().st_ino),
+        Ok(None) => Outcome::Failed(Errno::ENOENT),
+        Err(Error::Links { .. }) => Outcome::Failed(Errno::ELOOP),
+        Err(Error::System { errno, .. }) => Outcome::Failed(errno),
+        Err(error) => panic!("{path}: {error}"),
+    }
+}
+
+fn theirs(root: &pathrs::Root, path: &str) -> Outcome {
+    match root.resolve(path) {
+        Ok(found) => Outcome::Inode(fstat(found).unwrap().st_ino),
+        Err(error) => match error.kind() {
+            ErrorKind::OsError(Some(errno)) => Outcome::Failed(Errno::from_raw(errno)),
+            other => panic!("{path}: {other:?}: {error}"),
+        },
+    }
+}
+
+/// All that is below a directory.
+fn listing(directory: &Path, found: &mut Vec<PathBuf>, base: &Path) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        found.push(path.strip_prefix(base).unwrap().to_owned());
+        if path.symlink_metadata().unwrap().is_dir() {
+            listing(&path, found, base);
+        }
+    }
+    found.sort();
+}
+
+/// What is in the tree after the directory `path` was created in it. None if it
+/// could not be.
+fn after<E>(base: &TempDir, create: impl FnOnce(&Path) -> Result<(), E>) -> Option<Vec<PathBuf>> {
+    let created = create(&base.path().join("root")).is_ok();
+    let mut found = Vec::new();
+    listing(base.path(), &mut found, base.path());
+    created.then_some(found)
+}
+
+proptest! {
+    #[test]
+    fn paths_lead_to_the_same_files(
+        entries in vec(entry(), 1..24),
+        paths in vec(path(), 1..24),
+    ) {
+        let base = make(&entries);
+        let root = base.path().join("root");
+        let reference = pathrs::Root::open(&root).unwrap();
+        for resolver in BOTH {
+            let root = ContainerRoot::open(&root, resolver).unwrap();
+            for path in &paths {
+                let (ours, theirs) = (ours(&root, path), theirs(&reference, path));
+                prop_assert_eq!(ours, theirs, "{:?} {}", resolver, path);
+            }
+        }
+    }
+
+    #[test]
+    fn the_same_directories_are_created(entries in vec(entry(), 1..24), path in path()) {
+        let mode = 0o755;
+        let theirs = after(&make(&entries), |root| {
+            let root = pathrs::Root::open(root)?;
+            root.mkdir_all(&path, &fs::Permissions::from_mode(mode)).map(drop)
+        });
+        for resolver in BOTH {
+            let ours = after(&make(&entries), |root| {
+                let root = ContainerRoot::open(root, resolver)?;
+                root.create_dir_all(path.as_ref(), Mode::from_bits_truncate(mode)).map(drop)
+            });
+            prop_assert_eq!(&ours, &theirs, "{:?} {}", resolver, path);
+        }
+    }
+}
