@@ -3,6 +3,7 @@
 mod classes;
 mod devices;
 mod driver_root;
+mod foreign_mounts;
 mod hidden_calls;
 mod hostile;
 mod kinds;

@@ -1,0 +1,134 @@
+//! Images and volumes that are in the way of what the hook puts into a container.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use harness::bundle::{Bundle, BundleBuilder, HookCommand, Stage};
+use harness::demo_host::DemoHost;
+use harness::probe::{Access, Questions};
+use harness::rootfs::Rootfs;
+
+use super::{container, node};
+use crate::lab::{Lab, asking, on_each_cgroup_version};
+use crate::tree::listing;
+
+on_each_cgroup_version!(
+    a_link_at_a_programs_path_is_redirected,
+    a_read_only_etc_gets_a_note,
+    a_volume_behind_usr_is_left_alone,
+    a_volume_at_dev_is_left_alone,
+);
+
+const VARIABLE: &str = "TOOL_VISIBLE_DEVICES";
+const TOOL: &str = "/usr/bin/cksum";
+
+/// A host with a program that the image has as a link to another.
+fn with_tool(host: &DemoHost) -> BundleBuilder {
+    let tool = host.root().join("usr/bin/cksum");
+    fs::create_dir_all(tool.parent().unwrap()).unwrap();
+    fs::write(&tool, "#!/bin/sh\necho the hosts tool\n").unwrap();
+    fs::set_permissions(&tool, Permissions::from_mode(0o755)).unwrap();
+    let class = format!(
+        "version = 1\nresource = 'tool.com/npu'\nrequest = {{ env = '{VARIABLE}' }}\n\
+         [[discover]]\npath = '/dev/dummy-npu{{index:number}}'\n\
+         [device]\nid = 'npu-{{index}}'\nnodes = [{{ path = '/dev/dummy-npu{{index}}' }}]\n\
+         [[edits]]\nfiles = ['{TOOL}']\n"
+    );
+    host.add_class("tool", &class).unwrap();
+    let stage = Stage::CreateRuntime;
+    let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
+    Bundle::builder(Rootfs::Busybox)
+        .hook(stage, hook)
+        .env(VARIABLE, "npu-3")
+}
+
+/// As busybox and Debian's alternatives have it. The other programs that are the
+/// same file still work.
+fn a_link_at_a_programs_path_is_redirected(lab: &Lab) {
+    let host = DemoHost::new().unwrap();
+    for target in [
+        "/bin/busybox",
+        "../../bin/busybox",
+        "/etc/alternatives/cksum",
+    ] {
+        let script = "cksum; echo other | md5sum";
+        let bundle = with_tool(&host)
+            .args(["/bin/sh", "-c", script])
+            .build()
+            .unwrap();
+        let link = bundle.in_rootfs(TOOL);
+        fs::create_dir_all(link.parent().unwrap()).unwrap();
+        let _ = fs::remove_file(&link);
+        symlink(target, &link).unwrap();
+        let alternatives = bundle.in_rootfs("/etc/alternatives");
+        fs::create_dir_all(&alternatives).unwrap();
+        symlink("/bin/busybox", alternatives.join("cksum")).unwrap();
+        let ran = lab.run(&bundle);
+        let lines: Vec<&str> = ran.lines().collect();
+        assert_eq!(lines[0], "the hosts tool", "{target}");
+        assert!(lines[1].ends_with("  -"), "{target}: {lines:?}");
+        lab.assert_nothing_left(&bundle);
+    }
+}
+
+fn a_read_only_etc_gets_a_note(lab: &Lab) {
+    let host = DemoHost::new().unwrap();
+    let etc = host.root().join("etc");
+    let before = listing(&etc);
+    let bundle = container(&host, Rootfs::Glibc, "npu-3")
+        .mount("bind", &etc, "/etc", &["rbind", "ro"])
+        .args(asking(&Questions::new().path(node(3))))
+        .build()
+        .unwrap();
+    assert_eq!(
+        lab.probe(&bundle).path(node(3)).unwrap().read,
+        Access::Granted
+    );
+    assert_eq!(listing(&etc), before);
+    let log = host.log();
+    assert!(
+        log.contains("set LD_LIBRARY_PATH=/usr/lib/boathook/lib"),
+        "{log}"
+    );
+}
+
+fn a_volume_behind_usr_is_left_alone(lab: &Lab) {
+    let host = DemoHost::new().unwrap();
+    for link in ["/usr", "/usr/lib"] {
+        let volume = harness::scratch::directory("volume").unwrap();
+        fs::create_dir(volume.path().join("x")).unwrap();
+        let before = listing(volume.path());
+        let bundle = container(&host, Rootfs::Empty, "npu-3")
+            .bind(volume.path(), "/data")
+            .build()
+            .unwrap();
+        let link = bundle.in_rootfs(link);
+        fs::create_dir_all(link.parent().unwrap()).unwrap();
+        symlink("/data/x", &link).unwrap();
+        let Err(error) = lab.runc.create(&bundle) else {
+            panic!("{}: the container was created", link.display());
+        };
+        let error = format!("{error:#}");
+        assert!(
+            error.contains("it is on a volume or another mount"),
+            "{error}"
+        );
+        assert_eq!(listing(volume.path()), before);
+        lab.assert_nothing_left(&bundle);
+    }
+}
+
+/// Neither placeholders nor nodes are created in a host's directory.
+fn a_volume_at_dev_is_left_alone(lab: &Lab) {
+    let host = DemoHost::new().unwrap();
+    let volume = harness::scratch::directory("volume").unwrap();
+    let bundle = container(&host, Rootfs::Busybox, "npu-3")
+        .bind(volume.path(), "/dev")
+        .build()
+        .unwrap();
+    let refused = lab.runc.create(&bundle).is_err();
+    assert!(refused);
+    let left = listing(volume.path());
+    assert!(!left.iter().any(|line| line.contains("npu")), "{left:?}");
+    lab.assert_nothing_left(&bundle);
+}
