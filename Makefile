@@ -10,7 +10,7 @@ SKIPPED := $(abspath $(or $(CARGO_TARGET_DIR),target)/skipped-tests)
 IN_CONTAINERS := probe cgroup2-view
 
 help: ## Show this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 8
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
 
 build: ## Build the programs, optimised and static
 	cargo build --workspace --bins --release

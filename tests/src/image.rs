@@ -1,5 +1,6 @@
 //! Images for engines, made of the root file systems.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -38,6 +39,16 @@ impl Image {
     /// Layout") lays it out, under a full name such as
     /// `docker.io/library/busybox:1`. It runs `command` unless told otherwise.
     pub fn oci_archive(&self, name: &str, command: &[&str]) -> Result<PathBuf> {
+        self.annotated_archive(name, command, &[])
+    }
+
+    /// The same with annotations in the image's manifest.
+    pub fn annotated_archive(
+        &self,
+        name: &str,
+        command: &[&str],
+        annotations: &[(&str, &str)],
+    ) -> Result<PathBuf> {
         let top = self.directory.path().join("oci");
         let blobs = top.join("blobs/sha256");
         fs::create_dir_all(&blobs)?;
@@ -54,10 +65,14 @@ impl Image {
             "mediaType": "application/vnd.oci.image.manifest.v1+json",
             "config": descriptor("application/vnd.oci.image.config.v1+json", &config),
             "layers": [descriptor("application/vnd.oci.image.layer.v1.tar", &layer)],
+            "annotations": annotations.iter().copied().collect::<BTreeMap<_, _>>(),
         });
         let manifest = blob(&blobs, manifest.to_string().as_bytes())?;
         let mut entry = descriptor("application/vnd.oci.image.manifest.v1+json", &manifest);
-        entry["annotations"] = json!({"io.containerd.image.name": name});
+        entry["annotations"] = json!({
+            "io.containerd.image.name": name,
+            "org.opencontainers.image.ref.name": name,
+        });
         let index = json!({"schemaVersion": 2, "manifests": [entry]});
         fs::write(top.join("index.json"), index.to_string())?;
         let layout = json!({"imageLayoutVersion": "1.0.0"});

@@ -2,8 +2,8 @@
 //! on hosts where systemd is process 1.
 
 mod cost;
+mod device_source;
 mod event;
-mod given_by;
-mod subject;
+mod running_container;
 mod survival;
 mod table;

@@ -4,16 +4,16 @@
 //! started in namespaces of its own, and stopped again. The last engine to be
 //! done prints the table of all.
 
-mod bundles;
-mod case;
+pub(crate) mod bundles;
+pub(crate) mod case;
 mod check;
-mod cri;
-mod ctr;
+pub(crate) mod cri;
+pub(crate) mod ctr;
 mod docker;
-mod engine;
-mod machine;
+pub(crate) mod engine;
+pub(crate) mod machine;
 mod matrix;
-mod podman;
+pub(crate) mod podman;
 
 use anyhow::Result;
 use engine::Engine;

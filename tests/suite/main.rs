@@ -3,7 +3,10 @@
 //! Tiers are modules. A test that needs more than the machine has prints
 //! `skipped: <test>: <reason>`.
 //!
+//! - `attacks`: images, users and pods that try to turn the hook against the host;
+//!   needs root and runc, and podman for those that are podman's
 //! - `cli`: the program `boathook` by itself; needs no root
+//! - `dependencies`: their licences and sources
 //! - `durability`: devices on a host with systemd; needs root, runc and debootstrap
 //! - `kubernetes`: plugin, kubelet and hook together; needs root and runc
 //! - `wrapper`: the program `boathook-runtime` by itself; needs no root
@@ -15,8 +18,10 @@
 // A test fails by panicking, in its helpers as well.
 #![allow(clippy::unwrap_used)]
 
+mod attacks;
 mod cli;
 mod demo;
+mod dependencies;
 mod durability;
 mod engines;
 mod kubernetes;

@@ -1,12 +1,13 @@
 //! The hook in real containers.
 
+mod called_again;
 mod classes;
+mod container_kinds;
 mod devices;
 mod driver_root;
 mod foreign_mounts;
 mod hidden_calls;
 mod hostile;
-mod kinds;
 mod libraries;
 mod libraries_32bit;
 mod masks;
@@ -16,7 +17,6 @@ mod owners;
 mod programming;
 mod refusals;
 mod requests;
-mod twice;
 mod writable_layer;
 
 use harness::bundle::{Bundle, BundleBuilder, HookCommand, Stage};

@@ -6,6 +6,23 @@ use std::path::Path;
 
 use harness::fingerprint;
 
+/// Fails, with the differences, unless `top` is as it was listed before.
+#[track_caller]
+pub(crate) fn assert_unchanged(top: &Path, before: &[String], case: &str) {
+    let after = listing(top);
+    let gone = before.iter().filter(|line| !after.contains(line));
+    let new = after.iter().filter(|line| !before.contains(line));
+    let gone: Vec<_> = gone.map(|line| format!("- {line}")).collect();
+    let new: Vec<_> = new.map(|line| format!("+ {line}")).collect();
+    let changes = [gone, new].concat();
+    assert!(
+        changes.is_empty(),
+        "{case}: {}\n{}",
+        top.display(),
+        changes.join("\n")
+    );
+}
+
 /// A line for everything in `top`, sorted: path, mode, owner, and the contents'
 /// fingerprint or the link's target.
 pub(crate) fn listing(top: &Path) -> Vec<String> {

@@ -9,7 +9,7 @@ use harness::demo_host::DemoHost;
 use harness::rootfs::Rootfs;
 use harness::systemd_host::{Container, Distribution, Driver, Program, Runtime, SystemdHost};
 
-use super::given_by::SystemdIs;
+use super::device_source::SystemdIs;
 
 /// Containers of each kind; the first of them only fill caches.
 const ROUNDS: usize = 30;

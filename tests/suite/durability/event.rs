@@ -5,7 +5,7 @@ use std::fmt;
 use anyhow::Result;
 use harness::systemd_host::SystemdHost;
 
-use super::subject::Subject;
+use super::running_container::RunningContainer;
 
 /// Something that makes systemd, the runtime or the engine think about a
 /// container's resources again.
@@ -23,7 +23,11 @@ pub(super) enum Event {
 impl Event {
     /// Makes it happen to a container. Says `false` if it cannot happen to this
     /// one, because it is in no unit of systemd's.
-    pub(super) fn happen(self, host: &SystemdHost, container: &dyn Subject) -> Result<bool> {
+    pub(super) fn happen(
+        self,
+        host: &SystemdHost,
+        container: &dyn RunningContainer,
+    ) -> Result<bool> {
         match self {
             Self::DaemonReload => host.run("systemctl", &["daemon-reload"]).map(drop)?,
             Self::DaemonReexec => {

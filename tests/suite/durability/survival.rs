@@ -13,9 +13,9 @@ use harness::demo_host::DemoHost;
 use harness::probe::{Access, Questions};
 use harness::systemd_host::{Distribution, SystemdHost};
 
+use super::device_source::NODE;
 use super::event::Event;
-use super::given_by::NODE;
-use super::subject::Subject;
+use super::running_container::RunningContainer;
 use super::table::{Fate, Row, Table};
 
 /// A host with this view of cgroups and with devices, if there can be one.
@@ -53,7 +53,7 @@ fn version(view: CgroupView) -> String {
 fn fate(
     host: &SystemdHost,
     demo: &DemoHost,
-    container: &dyn Subject,
+    container: &dyn RunningContainer,
     event: Event,
 ) -> Result<Fate> {
     if !opens(container, demo)? {
@@ -71,7 +71,7 @@ fn fate(
 
 /// Whether the container's device opens in it. One that it was not given must
 /// not, whatever happened.
-fn opens(container: &dyn Subject, demo: &DemoHost) -> Result<bool> {
+fn opens(container: &dyn RunningContainer, demo: &DemoHost) -> Result<bool> {
     let other = demo.device(DemoHost::UNLIKE);
     let made = "/dev/not-given";
     let questions = Questions::new()

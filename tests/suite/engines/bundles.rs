@@ -17,23 +17,28 @@ use super::machine::{self, Machine};
 const UNIFIED: &str = "/sys/fs/cgroup/unified";
 
 /// A runtime that is given bundles.
-pub(super) struct Bundles {
+pub(crate) struct Bundles {
     machine: Machine,
 }
 
-pub(super) fn missing(runtime: &str) -> Option<String> {
+pub(crate) fn missing(runtime: &str) -> Option<String> {
     machine::missing(&[runtime])
 }
 
 impl Bundles {
     /// The runtime of this name.
-    pub(super) fn new(runtime: &str) -> Result<Self> {
+    pub(crate) fn new(runtime: &str) -> Result<Self> {
         let machine = Machine::new(runtime)?;
         // crun refuses a hybrid of cgroup v1 and v2.
         if machine.private.file(UNIFIED).join("cgroup.procs").exists() {
             printed(machine.private.command("umount").arg(UNIFIED))?;
         }
         Ok(Self { machine })
+    }
+
+    /// The machine that it runs on.
+    pub(crate) fn machine(&self) -> &Machine {
+        &self.machine
     }
 
     fn command(&self, subcommand: &str) -> Result<Command> {

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// One thing that has to be right on every engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Case {
+pub(crate) enum Case {
     OneDevice,
     TwoDevices,
     AllDevices,

@@ -18,7 +18,7 @@ use super::machine::Machine;
 
 /// How the handler `boathook` calls the hook.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum How {
+pub(crate) enum How {
     /// Its runtime is the wrapper.
     BinaryName,
     /// Every spec begins with the hook in it.
@@ -26,7 +26,7 @@ pub(super) enum How {
 }
 
 /// The engine for CRI.
-pub(super) struct Cri {
+pub(crate) struct Cri {
     client: CriClient,
     containerd: Containerd,
     record: Mutex<Record>,
@@ -34,7 +34,7 @@ pub(super) struct Cri {
 
 impl Cri {
     /// A containerd with the handler and with images.
-    pub(super) fn new(how: How) -> Result<Self> {
+    pub(crate) fn new(how: How) -> Result<Self> {
         let machine = Machine::new("runc")?;
         let record = Record::new(&machine.path("checkpoint"));
         let config = std::fs::read_to_string(machine.devices.config_file())?;
@@ -65,6 +65,13 @@ impl Cri {
             containerd,
             record: Mutex::new(record),
         })
+    }
+}
+
+impl Cri {
+    /// The machine that it runs on.
+    pub(crate) fn machine(&self) -> &Machine {
+        &self.containerd.machine
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) struct Containerd {
     pub(super) machine: Machine,
 }
 
-pub(super) fn missing() -> Option<String> {
+pub(crate) fn missing() -> Option<String> {
     machine::missing(&["containerd", "ctr", "runc"])
 }
 

@@ -8,27 +8,27 @@ use super::case::Case;
 
 /// A container that is asked for. It sleeps until others look into it.
 #[derive(Clone, Debug)]
-pub(super) struct Wanted {
+pub(crate) struct Wanted {
     /// Its image.
-    pub(super) image: Rootfs,
+    pub(crate) image: Rootfs,
     /// The value of the demo host's variable.
-    pub(super) devices: Option<String>,
+    pub(crate) devices: Option<String>,
     /// Whether its root file system is read-only.
-    pub(super) readonly: bool,
+    pub(crate) readonly: bool,
     /// The user that it runs as, if not root.
-    pub(super) user: Option<u32>,
+    pub(crate) user: Option<u32>,
     /// Whether it has a user namespace of its own.
-    pub(super) user_namespace: bool,
+    pub(crate) user_namespace: bool,
 }
 
 /// The images that an engine has to have.
-pub(super) const IMAGES: [Rootfs; 3] = [Rootfs::Busybox, Rootfs::Glibc, Rootfs::GlibcWithoutCache];
+pub(crate) const IMAGES: [Rootfs; 3] = [Rootfs::Busybox, Rootfs::Glibc, Rootfs::GlibcWithoutCache];
 
 /// The container's root in a user namespace is this user of the host.
-pub(super) const MAPPED_ROOT: u32 = 100_000;
+pub(crate) const MAPPED_ROOT: u32 = 100_000;
 
 /// An engine that runs.
-pub(super) trait Engine: Sync {
+pub(crate) trait Engine: Sync {
     /// Why the engine can't be tried with a case, if it can't.
     fn lacks(&self, case: Case) -> Option<&'static str>;
 
@@ -37,7 +37,7 @@ pub(super) trait Engine: Sync {
 }
 
 /// A container that runs. Removed when dropped.
-pub(super) trait Running {
+pub(crate) trait Running {
     /// Runs a command in it.
     fn exec(&self, args: &[String]) -> Result<String>;
 
@@ -52,6 +52,6 @@ pub(super) trait Running {
 }
 
 /// What a command printed, or the error with what it said.
-pub(super) fn printed(command: &mut std::process::Command) -> Result<String> {
+pub(crate) fn printed(command: &mut std::process::Command) -> Result<String> {
     Ok(Captured::run(command)?.success()?.stdout)
 }

@@ -20,10 +20,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A private host with devices and with Boathook's configuration. Parts are
 /// dropped in this order: first whatever runs.
-pub(super) struct Machine {
-    pub(super) private: PrivateHost,
+pub(crate) struct Machine {
+    pub(crate) private: PrivateHost,
     pub(super) parent: CgroupParent,
-    pub(super) devices: DemoHost,
+    pub(crate) devices: DemoHost,
     pub(super) files: TempDir,
 }
 
@@ -45,7 +45,7 @@ impl Machine {
     }
 
     /// Writes one of the machine's files in /etc.
-    pub(super) fn write(&self, path: &str, text: &str) -> Result<()> {
+    pub(crate) fn write(&self, path: &str, text: &str) -> Result<()> {
         let file = self.private.file(path);
         if let Some(parent) = file.parent() {
             fs::create_dir_all(parent)?;
@@ -68,7 +68,7 @@ impl Machine {
     }
 
     /// A path for a file of this engine.
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.files.path().join(name)
     }
 

@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::docker::{DockerLike, UserNamespaces};
 use super::machine::{self, Machine};
 
-pub(super) fn missing() -> Option<String> {
+pub(crate) fn missing() -> Option<String> {
     machine::missing(&["podman", "conmon", "runc"])
 }
 
@@ -23,6 +23,18 @@ pub(super) fn by_runtime() -> Result<DockerLike> {
 }
 
 fn engine(global: &'static [&'static str]) -> Result<DockerLike> {
+    let (machine, parent) = machine()?;
+    let client = if global.is_empty() { plain } else { wrapped };
+    DockerLike::new(
+        machine,
+        client,
+        &["--network", "none", &parent],
+        UserNamespaces::ByOption,
+    )
+}
+
+/// A machine for podman, and the option that names its containers' cgroup.
+pub(crate) fn machine() -> Result<(Machine, String)> {
     let machine = Machine::new("runc")?;
     let storage = format!(
         "[storage]\ndriver = \"overlay\"\ngraphroot = {:?}\nrunroot = \"/run/containers/storage\"\n",
@@ -32,13 +44,7 @@ fn engine(global: &'static [&'static str]) -> Result<DockerLike> {
     machine.write("/etc/containers/containers.conf", CONTAINERS_CONF)?;
     machine.install(runtime_config::Engine::Podman, None)?;
     let parent = format!("--cgroup-parent={}", machine.parent.path().display());
-    let client = if global.is_empty() { plain } else { wrapped };
-    DockerLike::new(
-        machine,
-        client,
-        &["--network", "none", &parent],
-        UserNamespaces::ByOption,
-    )
+    Ok((machine, parent))
 }
 
 /// Without limits: raising them takes CAP_SYS_RESOURCE, which a test machine

@@ -5,7 +5,7 @@
 
 mod calls;
 mod figures;
-mod floor;
+mod grpc_baseline;
 mod node;
 
 use std::process::ExitCode;
@@ -39,7 +39,7 @@ fn run() -> Result<()> {
     let size = std::fs::metadata(binaries::program("boathook-plugin")?)?.len();
     figures.compare("binary", size as f64 / 1e6, "MB", 8.0);
 
-    let floor = floor::latency(CALLS)?;
+    let floor = grpc_baseline::latency(CALLS)?;
     figures.print("echo p50", floor.p50, "ms");
     figures.print("echo p99", floor.p99, "ms");
     few_devices(&mut figures)?;

@@ -7,8 +7,8 @@
 //! begins with its name and ends with value, unit and goal, and writes them to
 //! target/bench/results.json.
 
-mod alone;
 mod figure;
+mod hook_process;
 mod kind;
 mod machine;
 mod rounds;
@@ -53,7 +53,7 @@ fn run() -> Result<()> {
         binary_size("boathook-runtime", None)?,
         wrapper::measure(&workload, rounds)?,
     ];
-    figures.extend(alone::measure(rounds)?);
+    figures.extend(hook_process::measure(rounds)?);
     let without_containers = figures.len();
     for view in CgroupView::ALL {
         match privilege::missing_for_runc(view) {

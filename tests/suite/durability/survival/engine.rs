@@ -13,10 +13,10 @@ use harness::rootfs::Rootfs;
 use harness::systemd_host::{Containerd, Distribution, Driver, SystemdHost};
 use runtime_config::{Engine, HostRoot, Options};
 
+use super::super::device_source::SystemdIs::{Hidden, Reached};
+use super::super::device_source::{DEVICE, DeviceSource, Giver};
 use super::super::event::Event;
-use super::super::given_by::SystemdIs::{Hidden, Reached};
-use super::super::given_by::{DEVICE, GivenBy, Giver};
-use super::super::subject::Subject;
+use super::super::running_container::RunningContainer;
 use super::super::table::{Fate, Row, Table};
 
 const TABLE: Table = Table {
@@ -42,16 +42,16 @@ fn measured(view: CgroupView) -> Vec<Row> {
     else {
         return Vec::new();
     };
-    let row = |(driver, given_by): (Driver, GivenBy)| {
+    let row = |(driver, device_source): (Driver, DeviceSource)| {
         let kind = [
             super::version(view),
             format!("containerd, CRI, {driver}"),
-            match given_by.giver {
-                Giver::Hook => format!("{given_by} (base_runtime_spec)"),
-                Giver::Wrapper => format!("{given_by} (BinaryName)"),
+            match device_source.giver {
+                Giver::Hook => format!("{device_source} (base_runtime_spec)"),
+                Giver::Wrapper => format!("{device_source} (BinaryName)"),
             },
         ];
-        let fates = fates(&host, &demo, driver, given_by);
+        let fates = fates(&host, &demo, driver, device_source);
         let fates = fates.with_context(|| format!("{kind:?}; {}", demo.log()));
         Row {
             kind,
@@ -65,7 +65,7 @@ fn measured(view: CgroupView) -> Vec<Row> {
 
 /// Both ways with both drivers; without systemd where that may make a
 /// difference.
-fn kinds() -> Vec<(Driver, GivenBy)> {
+fn kinds() -> Vec<(Driver, DeviceSource)> {
     let mut kinds = Vec::new();
     for (driver, systemd) in [
         (Driver::Cgroupfs, Reached),
@@ -73,7 +73,7 @@ fn kinds() -> Vec<(Driver, GivenBy)> {
         (Driver::Systemd, Hidden),
     ] {
         let givers = [Giver::Hook, Giver::Wrapper];
-        kinds.extend(givers.map(|giver| (driver, GivenBy { giver, systemd })));
+        kinds.extend(givers.map(|giver| (driver, DeviceSource { giver, systemd })));
     }
     kinds
 }
@@ -83,10 +83,10 @@ fn fates(
     host: &SystemdHost,
     demo: &DemoHost,
     driver: Driver,
-    given_by: GivenBy,
+    device_source: DeviceSource,
 ) -> Result<Vec<Fate>> {
     let mut record = Record::new(&demo.path().join("checkpoint"));
-    configure(host, demo, driver, given_by, &record)?;
+    configure(host, demo, driver, device_source, &record)?;
     let containerd = Containerd::start(host)?;
     let fate = |(number, event): (u32, &Event)| {
         let pod = Pod::new(number, Rootfs::Busybox).devices(Some(DEVICE));
@@ -103,20 +103,20 @@ fn configure(
     host: &SystemdHost,
     demo: &DemoHost,
     driver: Driver,
-    given_by: GivenBy,
+    device_source: DeviceSource,
     record: &Record,
 ) -> Result<()> {
-    given_by.configure(demo, &Containerd::runtime(host)?, &record.config())?;
+    device_source.configure(demo, &Containerd::runtime(host)?, &record.config())?;
     let etc = host.configuration().join("etc");
     fs::copy(demo.config_file(), etc.join("boathook/config.toml"))?;
 
     let settings = Containerd::settings(host, driver)?;
     fs::write(etc.join("containerd/config.toml"), settings)?;
     let options = Options {
-        hook: given_by.hook_program(demo)?,
+        hook: device_source.hook_program(demo)?,
         runtime: SystemdHost::program("boathook-runtime"),
         set_default: false,
-        base_spec: match given_by.giver {
+        base_spec: match device_source.giver {
             Giver::Hook => Some(host.run("ctr", &["oci", "spec"])?),
             Giver::Wrapper => None,
         },
@@ -180,7 +180,7 @@ impl<'a> OfPod<'a> {
     }
 }
 
-impl Subject for OfPod<'_> {
+impl RunningContainer for OfPod<'_> {
     fn probe(&self, questions: &Questions) -> Result<Report> {
         let client = self.containerd.client()?;
         Report::parse(&client.exec(&self.id(), &questions.command()?)?)

@@ -6,8 +6,8 @@ use harness::alias_device::AliasDevice;
 use harness::cgroup_view::CgroupView;
 use harness::systemd_host::{Distribution, Driver, Program, Runtime, SystemdHost};
 
+use super::super::device_source::{DeviceSource, Giver, SystemdIs};
 use super::super::event::Event;
-use super::super::given_by::{GivenBy, Giver, SystemdIs};
 use super::super::table::{Row, Table};
 
 const TABLE: Table = Table {
@@ -30,15 +30,15 @@ fn devices_last_with_an_old_systemd_as_the_documentation_says() {
         return TABLE.compare(&[], false);
     };
     let systemd = version(&host).unwrap();
-    let row = |given_by: GivenBy, and: &str| {
+    let row = |device_source: DeviceSource, and: &str| {
         let fate = |event: &Event| {
-            super::runtimes::fate(&host, &demo, RUNTIME, given_by, *event)
-                .with_context(|| format!("{given_by}{and}: {event}; {}", demo.log()))
+            super::runtimes::fate(&host, &demo, RUNTIME, device_source, *event)
+                .with_context(|| format!("{device_source}{and}: {event}; {}", demo.log()))
                 .unwrap()
         };
         let fates = TABLE.events.iter().map(fate).collect();
-        let given_by = format!("{given_by}{and}");
-        let kind = [super::version(VIEW), systemd.clone(), given_by];
+        let device_source = format!("{device_source}{and}");
+        let kind = [super::version(VIEW), systemd.clone(), device_source];
         Row { kind, fates }
     };
     let mut rows = vec![row(KINDS[0], ", no node in /dev")];
@@ -50,7 +50,7 @@ fn devices_last_with_an_old_systemd_as_the_documentation_says() {
 
     let device = demo.device(0);
     add_node(&host, device).unwrap();
-    rows.extend(KINDS.map(|given_by| row(given_by, "")));
+    rows.extend(KINDS.map(|device_source| row(device_source, "")));
     let AliasDevice { major, minor } = device;
     let link = format!("/dev/char/{major}:{minor} made for an old systemd");
     assert_eq!(demo.log().matches(&link).count(), 1, "{}", demo.log());
@@ -59,15 +59,15 @@ fn devices_last_with_an_old_systemd_as_the_documentation_says() {
 }
 
 /// Both ways, with and without systemd.
-const KINDS: [GivenBy; 4] = {
-    const fn given_by(giver: Giver, systemd: SystemdIs) -> GivenBy {
-        GivenBy { giver, systemd }
+const KINDS: [DeviceSource; 4] = {
+    const fn device_source(giver: Giver, systemd: SystemdIs) -> DeviceSource {
+        DeviceSource { giver, systemd }
     }
     [
-        given_by(Giver::Hook, SystemdIs::Reached),
-        given_by(Giver::Wrapper, SystemdIs::Reached),
-        given_by(Giver::Hook, SystemdIs::Hidden),
-        given_by(Giver::Wrapper, SystemdIs::Hidden),
+        device_source(Giver::Hook, SystemdIs::Reached),
+        device_source(Giver::Wrapper, SystemdIs::Reached),
+        device_source(Giver::Hook, SystemdIs::Hidden),
+        device_source(Giver::Wrapper, SystemdIs::Hidden),
     ]
 };
 

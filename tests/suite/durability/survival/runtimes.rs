@@ -9,10 +9,10 @@ use harness::probe::{Questions, Report};
 use harness::systemd_host::{Container, Distribution, Driver, Program, Runtime, SystemdHost};
 use serde_json::{Value, json};
 
+use super::super::device_source::SystemdIs::{Hidden, OnTheBus, Reached};
+use super::super::device_source::{DeviceSource, Giver};
 use super::super::event::Event;
-use super::super::given_by::SystemdIs::{Hidden, OnTheBus, Reached};
-use super::super::given_by::{GivenBy, Giver};
-use super::super::subject::Subject;
+use super::super::running_container::RunningContainer;
 use super::super::table::{Fate, Row, Table};
 
 const TABLE: Table = Table {
@@ -40,17 +40,22 @@ fn measured(view: CgroupView) -> Vec<Row> {
     else {
         return Vec::new();
     };
-    let row = |(runtime, given_by): (Runtime, GivenBy)| {
+    let row = |(runtime, device_source): (Runtime, DeviceSource)| {
         let fate = |event: &Event| {
-            fate(&host, &demo, runtime, given_by, *event)
-                .with_context(|| format!("{view}, {runtime}, {given_by}: {event}; {}", demo.log()))
+            fate(&host, &demo, runtime, device_source, *event)
+                .with_context(|| {
+                    format!(
+                        "{view}, {runtime}, {device_source}: {event}; {}",
+                        demo.log()
+                    )
+                })
                 .unwrap()
         };
         Row {
             kind: [
                 super::version(view),
                 runtime.to_string(),
-                given_by.to_string(),
+                device_source.to_string(),
             ],
             fates: TABLE.events.iter().map(fate).collect(),
         }
@@ -62,7 +67,7 @@ fn measured(view: CgroupView) -> Vec<Row> {
 
 /// Both ways with every runtime and driver that runs here; where systemd may
 /// make a difference, with less of it too.
-fn kinds(view: CgroupView) -> Vec<(Runtime, GivenBy)> {
+fn kinds(view: CgroupView) -> Vec<(Runtime, DeviceSource)> {
     use Driver::{Cgroupfs, Systemd, SystemdInClosedSlice};
     let runc = |driver| (Program::Runc, driver);
     let crun = |driver| (Program::Crun, driver);
@@ -83,7 +88,7 @@ fn kinds(view: CgroupView) -> Vec<(Runtime, GivenBy)> {
         };
         for systemd in ways.iter().copied() {
             let givers = [Giver::Hook, Giver::Wrapper];
-            kinds.extend(givers.map(|giver| (runtime, GivenBy { giver, systemd })));
+            kinds.extend(givers.map(|giver| (runtime, DeviceSource { giver, systemd })));
         }
     }
     kinds
@@ -94,23 +99,23 @@ pub(super) fn fate(
     host: &SystemdHost,
     demo: &DemoHost,
     runtime: Runtime,
-    given_by: GivenBy,
+    device_source: DeviceSource,
     event: Event,
 ) -> Result<Fate> {
     let name = format!("{event}").replace(' ', "-");
     if runtime.driver == Driver::SystemdInClosedSlice {
         host.close_slice()?;
     }
-    let bundle = given_by
+    let bundle = device_source
         .bundle(host, demo)
         .cgroups_path(runtime.cgroups_path(&name))
         .build()?;
     let config = demo.config_file();
-    let container = match given_by.giver {
+    let container = match device_source.giver {
         Giver::Hook => Container::run(host, runtime, &bundle)?,
         Giver::Wrapper => {
             let program = Path::new(runtime.program.path());
-            given_by.configure(demo, program, "")?;
+            device_source.configure(demo, program, "")?;
             Container::run_wrapped(host, runtime, &bundle, &config)?
         }
     };
@@ -140,7 +145,7 @@ struct OfBundle<'a> {
     unit: Option<String>,
 }
 
-impl Subject for OfBundle<'_> {
+impl RunningContainer for OfBundle<'_> {
     fn probe(&self, questions: &Questions) -> Result<Report> {
         self.container.probe(questions)
     }

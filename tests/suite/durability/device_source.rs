@@ -18,7 +18,7 @@ pub(super) const NODE: &str = "/dev/dummy-npu3";
 
 /// A way to give a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct GivenBy {
+pub(super) struct DeviceSource {
     pub(super) giver: Giver,
     pub(super) systemd: SystemdIs,
 }
@@ -61,7 +61,7 @@ impl SystemdIs {
     }
 }
 
-impl GivenBy {
+impl DeviceSource {
     /// A container that pauses, and asks for the device.
     pub(super) fn bundle(self, host: &SystemdHost, demo: &DemoHost) -> BundleBuilder {
         let stage = Stage::CreateRuntime;
@@ -100,7 +100,7 @@ impl GivenBy {
     }
 }
 
-impl fmt::Display for GivenBy {
+impl fmt::Display for DeviceSource {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self.giver {
             Giver::Hook => "hook",

@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use harness::probe::{Questions, Report};
 
 /// A running container.
-pub(super) trait Subject {
+pub(super) trait RunningContainer {
     /// What a probe in it sees.
     fn probe(&self, questions: &Questions) -> Result<Report>;
 

@@ -1,0 +1,53 @@
+//! Attacks on the host by images, pods' authors, local users and class files.
+//!
+//! After each, the host is examined for what the attacker would have gained and
+//! for what the hook may have left in volumes. `docs/security.md` lists them.
+
+mod bounded_work;
+mod execution;
+mod forged_pods;
+mod hook_environment;
+mod outcome;
+mod podman;
+mod volume;
+
+use harness::bundle::{Bundle, BundleBuilder, HookCommand, Stage};
+use harness::demo_host::DemoHost;
+use harness::rootfs::Rootfs;
+
+/// A container with the hook that asks for a device of the demo host.
+fn container_with_device(host: &DemoHost, rootfs: Rootfs) -> BundleBuilder {
+    let stage = Stage::CreateRuntime;
+    let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
+    Bundle::builder(rootfs)
+        .hook(stage, hook)
+        .env(DemoHost::VARIABLE, "npu-3")
+}
+
+/// The same with the files of [`host_with_tools`].
+fn container(host: &DemoHost, rootfs: Rootfs) -> BundleBuilder {
+    container_with_device(host, rootfs).env("TOOLS_VISIBLE_DEVICES", "all")
+}
+
+/// The demo host with a class that has a program, a file and a directory.
+fn host_with_tools() -> DemoHost {
+    let host = DemoHost::new().unwrap();
+    host.add_file("/usr/bin/npu-tool", "the host's program")
+        .unwrap();
+    host.add_file("/etc/npu.conf", "the host's file").unwrap();
+    host.add_file("/var/lib/npu/table", "the host's table")
+        .unwrap();
+    let class = "version = 1\n\
+        resource = 'tools.com/npu'\n\
+        request = { env = 'TOOLS_VISIBLE_DEVICES' }\n\
+        [[discover]]\n\
+        count = 1\n\
+        [device]\n\
+        id = 'tool'\n\
+        [[edits]]\n\
+        binaries = ['/usr/bin/npu-tool']\n\
+        files = ['/etc/npu.conf']\n\
+        directories = ['/var/lib/npu']\n";
+    host.add_class("tools", class).unwrap();
+    host
+}
