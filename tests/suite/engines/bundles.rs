@@ -36,11 +36,6 @@ impl Bundles {
         Ok(Self { machine })
     }
 
-    /// The machine that it runs on.
-    pub(crate) fn machine(&self) -> &Machine {
-        &self.machine
-    }
-
     fn command(&self, subcommand: &str) -> Result<Command> {
         let wrapper = binaries::program("boathook-runtime")?;
         let mut command = self.machine.private.command(wrapper);

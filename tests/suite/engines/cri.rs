@@ -68,13 +68,6 @@ impl Cri {
     }
 }
 
-impl Cri {
-    /// The machine that it runs on.
-    pub(crate) fn machine(&self) -> &Machine {
-        &self.containerd.machine
-    }
-}
-
 impl Engine for Cri {
     fn lacks(&self, case: Case) -> Option<&'static str> {
         match case {
