@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 
 use crate::class::DeviceClass;
 use crate::name::{AttributeName, ClassName};
+use crate::ownership;
 use crate::strict_toml::{self, FileError};
 
 /// Where the configuration is unless an option says otherwise.
@@ -206,9 +207,16 @@ impl RuntimeConfig {
 
 fn load<T: Default + DeserializeOwned>(path: Option<&Path>) -> Result<T, FileError> {
     let file = path.unwrap_or(Path::new(DEFAULT_PATH));
-    match fs::read_to_string(file) {
-        Ok(text) => strict_toml::parse(file, &text),
-        Err(error) if path.is_none() && error.kind() == io::ErrorKind::NotFound => Ok(T::default()),
-        Err(error) => Err(FileError::whole(file, format!("can't be read: {error}"))),
+    let read = |mut file: File| {
+        let mut text = String::new();
+        file.read_to_string(&mut text).map(|_| text)
+    };
+    match ownership::open(file) {
+        Ok(open) => {
+            let unreadable = |error| FileError::whole(file, format!("cannot be read: {error}"));
+            strict_toml::parse(file, &read(open).map_err(unreadable)?)
+        }
+        Err(error) if path.is_none() && error.is_absent() => Ok(T::default()),
+        Err(error) => Err(FileError::whole(file, error.to_string())),
     }
 }

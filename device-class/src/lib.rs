@@ -18,6 +18,7 @@ pub mod host;
 pub mod ld_cache;
 pub mod load;
 pub mod name;
+pub mod ownership;
 pub mod pattern;
 pub mod placement;
 pub mod plan;

@@ -1,19 +1,23 @@
-//! Class files: where they are, which of them count, and which of them have to
-//! be read for a request.
+//! Class files: the directories they are in, which file masks which, and which
+//! of them must be parsed for a request.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+use nix::fcntl::OFlag;
 
 use crate::class::{DeviceClass, plain_names};
 use crate::name::ClassName;
+use crate::ownership;
 use crate::strict_toml::FileError;
 
-/// The largest class file that is read, in bytes.
+/// The largest class file, in bytes.
 const MAX_FILE: u64 = 1 << 20;
 
-/// A class file as text, not parsed yet.
+/// The text of a class file, not parsed yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassSource {
     /// The class: the file's name without `.toml`.
@@ -21,15 +25,43 @@ pub struct ClassSource {
     /// The file.
     pub path: PathBuf,
     text: String,
+    /// Set if others than root can change the file: it cannot be used.
+    fault: Option<FileError>,
 }
 
 impl ClassSource {
-    /// One class file.
+    /// Reads one class file, whoever may have written it.
     ///
     /// # Errors
-    /// The file can't be read, is too large or not UTF-8, or its name is not
+    /// The file cannot be read, is too large or not UTF-8, or its name is not
     /// `CLASS.toml`.
     pub fn read(path: &Path) -> Result<Self, FileError> {
+        Self::read_from(path, || File::open(path))
+    }
+
+    /// Reads one class file from `directory`. One that others than root can
+    /// change is read as well, but [`ClassSource::parse`] refuses it.
+    fn read_in(directory: &Directory, path: &Path) -> Result<Self, FileError> {
+        let name = path.file_name().unwrap_or_default();
+        let mut fault = directory.fault.clone();
+        // Without waiting: others could have made it a pipe.
+        let nonblocking = OFlag::O_NONBLOCK.bits();
+        let unchecked = || {
+            let mut options = File::options();
+            options.read(true).custom_flags(nonblocking).open(path)
+        };
+        let mut source = Self::read_from(path, || match &directory.checked {
+            None => unchecked(),
+            Some(checked) => checked.file(name).or_else(|error| {
+                fault = Some(error.to_string());
+                unchecked()
+            }),
+        })?;
+        source.fault = fault.map(|fault| FileError::whole(path, fault));
+        Ok(source)
+    }
+
+    fn read_from(path: &Path, open: impl FnOnce() -> io::Result<File>) -> Result<Self, FileError> {
         let whole = |message: String| FileError::whole(path, message);
         let stem = path.file_name().and_then(|name| name.to_str());
         let stem = stem.and_then(|name| name.strip_suffix(".toml"));
@@ -37,9 +69,9 @@ impl ClassSource {
         let name = ClassName::try_from(stem.to_owned()).map_err(|e| whole(e.to_string()))?;
         // Room for most class files in one read.
         let mut text = String::with_capacity(8192);
-        fs::File::open(path)
+        open()
             .and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text))
-            .map_err(|error| whole(format!("can't be read: {error}")))?;
+            .map_err(|error| whole(format!("cannot be read: {error}")))?;
         if text.len() as u64 > MAX_FILE {
             return Err(whole(format!("is larger than {MAX_FILE} bytes")));
         }
@@ -47,68 +79,102 @@ impl ClassSource {
             name,
             path: path.into(),
             text,
+            fault: None,
         })
     }
 
-    /// Whether the class could have one of the variables that `is_set` knows as
-    /// its own. Only a class whose text mentions a name that a container has
-    /// needs to be parsed.
+    /// Whether one of the variables for which `is_set` holds could be the
+    /// class's own. Only a class whose text mentions a variable of the container
+    /// must be parsed.
     pub fn mentions(&self, is_set: impl Fn(&str) -> bool) -> bool {
         plain_names(&self.text).any(is_set)
     }
 
-    /// Reads the class.
+    /// Parses the class.
     ///
     /// # Errors
-    /// The text breaks a rule of the schema.
+    /// Others than root can change the file, or the text breaks a rule of the
+    /// schema.
     pub fn parse(&self) -> Result<DeviceClass, FileError> {
+        if let Some(fault) = &self.fault {
+            return Err(fault.clone());
+        }
         DeviceClass::parse(self.name.clone(), &self.path, &self.text)
     }
 }
 
 /// The class files of several directories, sorted by name. A file masks one of
-/// the same name in an earlier directory; an empty file masks it away. A
-/// directory that does not exist has no files.
+/// the same name in an earlier directory; an empty file only masks. A directory
+/// that does not exist has no files.
 ///
 /// # Errors
-/// A directory or a file in it can't be read.
+/// A directory or a file in it cannot be read.
 pub fn sources(directories: &[PathBuf]) -> Result<Vec<ClassSource>, FileError> {
     each_source(directories)?.into_iter().collect()
 }
 
-/// The same, with an error for each file that can't be read. Such a file still
-/// masks another.
+/// Like [`sources`], with an error for each file that cannot be read. Such a
+/// file still masks another.
 ///
 /// # Errors
-/// A directory can't be read: what it masks is not known.
+/// A directory cannot be read: what it masks is not known.
 pub fn each_source(
     directories: &[PathBuf],
 ) -> Result<Vec<Result<ClassSource, FileError>>, FileError> {
     let mut files = BTreeMap::new();
-    for directory in directories {
-        let unreadable = |error| FileError::whole(directory, format!("can't be read: {error}"));
-        let entries = match fs::read_dir(directory) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            entries => entries.map_err(unreadable)?,
-        };
-        for entry in entries {
+    let directories = directories.iter().filter_map(|path| Directory::open(path));
+    let directories: Vec<Directory> = directories.collect();
+    for directory in &directories {
+        let unreadable =
+            |error| FileError::whole(directory.path, format!("cannot be read: {error}"));
+        for entry in fs::read_dir(directory.path).map_err(unreadable)? {
             let path = entry.map_err(unreadable)?.path();
             let name = path.file_name().map(ToOwned::to_owned).unwrap_or_default();
             if path.extension().is_some_and(|end| end == "toml")
                 && !name.as_encoded_bytes().starts_with(b".")
             {
-                files.insert(name, path);
+                files.insert(name, (directory, path));
             }
         }
     }
-    let sources = files.into_values().map(|path| ClassSource::read(&path));
+    let sources = files
+        .into_values()
+        .map(|(directory, path)| ClassSource::read_in(directory, &path));
+    let only_masks = |source: &ClassSource| source.fault.is_none() && source.text.trim().is_empty();
     Ok(sources
-        .filter(|source| !source.as_ref().is_ok_and(|s| s.text.trim().is_empty()))
+        .filter(|source| !source.as_ref().is_ok_and(only_masks))
         .collect())
+}
+
+/// A directory of class files.
+struct Directory<'a> {
+    path: &'a Path,
+    /// Absent if there is a `fault`.
+    checked: Option<ownership::Directory>,
+    /// Why its files cannot be used.
+    fault: Option<String>,
+}
+
+impl<'a> Directory<'a> {
+    /// The directory, or nothing if there is none.
+    fn open(path: &'a Path) -> Option<Self> {
+        let (checked, fault) = match ownership::Directory::open(path) {
+            Ok(checked) => (Some(checked), None),
+            Err(error) if error.is_absent() => return None,
+            Err(error) => (None, Some(error.to_string())),
+        };
+        Some(Directory {
+            path,
+            checked,
+            fault,
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -130,6 +196,43 @@ mod tests {
         let found = sources(&[shipped, local, root.path().join("absent")]).unwrap();
         let texts: Vec<&str> = found.iter().map(|source| source.text.as_str()).collect();
         assert_eq!(texts, ["shipped a", "local b"]);
+    }
+
+    #[test]
+    fn a_file_that_others_can_change_is_read_masks_and_is_refused() {
+        let root = tempfile::tempdir().unwrap();
+        let [shipped, local] = ["shipped", "local"].map(|name| root.path().join(name));
+        for (path, mode) in [(&shipped, 0o755), (&local, 0o755)] {
+            fs::create_dir(path).unwrap();
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let write = |path: &Path, text: &str, mode| {
+            fs::write(path, text).unwrap();
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        write(&shipped.join("a.toml"), "shipped 'A'", 0o644);
+        write(&shipped.join("b.toml"), "shipped 'B'", 0o644);
+        write(&local.join("a.toml"), "local 'LOCAL_A'", 0o666);
+        write(&local.join("b.toml"), "", 0o666);
+        let directories = [shipped.clone(), local];
+        let faults = || {
+            let found = sources(&directories).unwrap();
+            let fault = |source: &ClassSource| {
+                let error = source.parse().unwrap_err().to_string();
+                (source.name.to_string(), error.contains("chmod go-w"))
+            };
+            assert!(found[0].mentions(|name| name == "LOCAL_A"));
+            found.iter().map(fault).collect::<Vec<_>>()
+        };
+        let both = [("a".to_owned(), true), ("b".to_owned(), true)];
+        assert_eq!(faults(), both);
+        // A directory that others can write in makes no file in it better.
+        for name in ["a.toml", "b.toml"] {
+            let path = directories[1].join(name);
+            fs::set_permissions(path, fs::Permissions::from_mode(0o644)).unwrap();
+        }
+        fs::set_permissions(&directories[1], fs::Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(faults(), both);
     }
 
     #[test]
@@ -157,10 +260,10 @@ mod tests {
             brief.collect::<Vec<_>>(),
             [
                 "a",
-                "/local/b.toml: can't be read: Is a directory (os error 21)",
+                "/local/b.toml: cannot be read: Is a directory (os error 21)",
                 "c",
                 "/local/d d.toml: class name `d d` may not have the character ' '; allowed are a-z A-Z 0-9 - _ .",
-                "/local/e.toml: can't be read: stream did not contain valid UTF-8",
+                "/local/e.toml: cannot be read: stream did not contain valid UTF-8",
             ]
         );
         assert!(sources(&directories).is_err());

@@ -19,6 +19,7 @@ use nix::unistd::Pid;
 use super::Preparation;
 use crate::host::{HostView, MAX_ATTRIBUTE, RealHost};
 use crate::name::excerpt;
+use crate::ownership::OwnershipError;
 
 /// How often a running program is looked at.
 const INTERVAL: Duration = Duration::from_millis(5);
@@ -29,6 +30,9 @@ const MAX_SAID: u64 = 4096;
 /// Why a device could not be prepared.
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
+    /// Others than root can change the program.
+    #[error(transparent)]
+    Ownership(#[from] OwnershipError),
     /// The program can't be run.
     #[error("{} can't be run: {error}", program.display())]
     Run {

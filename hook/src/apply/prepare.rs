@@ -1,11 +1,14 @@
 //! Devices that have to be made what the container wants, before it gets them.
 
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use device_class::class::MAX_CONTAINER_START;
+use device_class::ownership;
 use device_class::plan::{Action, InjectionPlan};
+use device_class::prepare::PrepareError;
 
 use super::ApplyError;
 
@@ -15,11 +18,12 @@ pub(super) fn run(plan: &InjectionPlan, root: &Path) -> Result<(), ApplyError> {
     let end = Instant::now() + MAX_CONTAINER_START;
     for step in &plan.steps {
         if let Action::Prepare(preparation) = &step.action {
-            // The host is trusted: its paths are looked up as its own programs
-            // would.
-            let program = preparation.program.strip_prefix("/");
-            let mut command = Command::new(root.join(program.unwrap_or(&preparation.program)));
-            command.args(&preparation.arguments);
+            let program = ownership::program(root, &preparation.program)
+                .map_err(|error| ApplyError::from(PrepareError::from(error)).why(&step.why))?;
+            let mut command = Command::new(program);
+            command
+                .arg0(&preparation.program)
+                .args(&preparation.arguments);
             let limit = Duration::from_secs(preparation.timeout)
                 .min(end.saturating_duration_since(Instant::now()));
             preparation
@@ -44,6 +48,7 @@ mod tests {
         let host = tempfile::tempdir().unwrap();
         fs::create_dir_all(host.path().join("bin")).unwrap();
         fs::write(host.path().join("id"), "old\n").unwrap();
+        fs::copy("/bin/true", host.path().join("bin/true")).unwrap();
         std::os::unix::fs::symlink("/bin/true", host.path().join("bin/programmer")).unwrap();
         let plan = |wanted: &str| InjectionPlan {
             steps: vec![InjectionStep {

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use device_class::name::{ClassName, DeviceId, ResourceName};
+use device_class::ownership;
 use device_class::prepare::{Preparation, PrepareError};
 use tokio::sync::OwnedMutexGuard;
 use tokio::task::{JoinError, JoinSet};
@@ -59,7 +60,9 @@ impl PreStartError {
             PreStartError::Device { fault, .. } => fault,
         };
         match fault {
-            Fault::Program(PrepareError::Run { .. }) => Code::FailedPrecondition,
+            Fault::Program(PrepareError::Run { .. } | PrepareError::Ownership(_)) => {
+                Code::FailedPrecondition
+            }
             Fault::Program(PrepareError::Timeout { .. }) | Fault::Busy => Code::DeadlineExceeded,
             Fault::Program(PrepareError::Failed { .. } | PrepareError::NotDone { .. })
             | Fault::Task(_) => Code::Internal,
@@ -171,6 +174,7 @@ fn run(
     let Preparation {
         program, arguments, ..
     } = preparation;
+    ownership::program(root, program)?;
     let command = host_program::command(root, program, arguments);
     preparation.run(command, limit, root)
 }

@@ -1,5 +1,9 @@
 //! Class files that cannot be used.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
 use harness::demo_host::{DemoHost, HostDirectory};
 
 use super::{assert_refused, boathook, bundle, bundle_of, code, of_pod, state};
@@ -103,7 +107,7 @@ fn a_class_that_can_not_be_read_hinders_only_who_names_it() {
         let bundle = bundle_of(&of_pod(&annotations));
         let input = state(bundle.path()).to_string();
         let ran = boathook(&host, &["prestart"], input.as_bytes());
-        let said = "thing.toml: can't be read: Is a directory";
+        let said = "thing.toml: cannot be read: Is a directory";
         assert!(ran.stderr.contains(said), "{}", ran.stderr);
         let wanted = match annotations.is_empty() {
             true => code::SUCCESS,
@@ -111,6 +115,47 @@ fn a_class_that_can_not_be_read_hinders_only_who_names_it() {
         };
         assert_eq!(ran.status.code(), Some(wanted), "{}", ran.stderr);
     }
+}
+
+/// What decides what runs as root is used only if root alone can change it.
+#[test]
+fn files_that_others_can_change_are_refused_with_the_command_that_fixes_it() {
+    let host = HostDirectory::new().unwrap();
+    host.add_class("thing", GOOD).unwrap();
+    let class = host.classes().join("thing.toml");
+    let mode = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    let prestart = |env: &[(&str, &str)]| {
+        let bundle = bundle(env);
+        let input = state(bundle.path()).to_string();
+        boathook(&host, &["prestart"], input.as_bytes())
+    };
+    let asking = [("THING_VISIBLE_DEVICES", "all")];
+    for (path, broken, right) in [(&class, 0o664, 0o644), (&host.classes(), 0o777, 0o755)] {
+        mode(path, broken);
+        let fix = format!("run: chmod go-w {}", path.display());
+        assert_refused(&prestart(&asking), code::CONFIG, &[&fix]);
+        let other = prestart(&[("THING", "all")]);
+        assert_eq!(other.status.code(), Some(code::SUCCESS), "{}", other.stderr);
+        let listed = boathook(&host, &["list"], b"");
+        assert_eq!(listed.status.code(), Some(code::CONFIG));
+        assert!(listed.stderr.contains(&fix), "{}", listed.stderr);
+        let checked = boathook(&host, &["class", "check", class.to_str().unwrap()], b"");
+        assert!(
+            checked
+                .stdout
+                .contains("warning: the hook refuses this file: "),
+            "{}",
+            checked.stdout
+        );
+        assert!(checked.stdout.contains(&fix), "{}", checked.stdout);
+        mode(path, right);
+    }
+    mode(&host.config_file(), 0o646);
+    let fix = format!("run: chmod go-w {}", host.config_file().display());
+    assert_refused(&prestart(&[]), code::CONFIG, &[&fix]);
+    mode(&host.config_file(), 0o644);
+    let right = prestart(&[]);
+    assert_eq!(right.status.code(), Some(code::SUCCESS), "{}", right.stderr);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::path::Path;
 use device_class::config::Config;
 use device_class::discover::{self, Found};
 use device_class::load::ClassSource;
+use device_class::ownership;
 
 use crate::command::{CommandError, table};
 use crate::exit::ExitCode;
@@ -21,6 +22,9 @@ pub(super) fn run(file: &Path, config: &Config) -> Result<ExitCode, CommandError
     let mut out = io::stdout().lock();
     writeln!(out, "{}: class {}: OK", file.display(), class.name)?;
     writeln!(out, "request variable: {}\n", class.spec.request.env)?;
+    if let Err(error) = ownership::check(file) {
+        writeln!(out, "warning: the hook refuses this file: {error}")?;
+    }
     for warning in &inventory.warnings {
         writeln!(out, "warning: {warning}")?;
     }

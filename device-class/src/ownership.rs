@@ -1,0 +1,360 @@
+//! Files that decide what runs as root: class files, config.toml, the programs
+//! that they name. Such a file is used only if root alone can change it.
+//!
+//! The rule, for the file, for each directory on the way to it and for each
+//! symbolic link on the way: the owner is root or the user of this process, and
+//! nobody else has write permission. A directory in which others can write must
+//! have the sticky bit, like /tmp: there they cannot rename or remove an entry
+//! that is root's. Nothing on a read-only mount can be written (a ConfigMap is
+//! such a mount, and its directory has the mode 0777).
+//!
+//! Each check is made on an open descriptor, from which the next name is
+//! opened, so that the file that was checked is the file that is read.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Component, Path, PathBuf};
+
+use nix::fcntl::{OFlag, openat, readlinkat};
+use nix::sys::stat::Mode;
+use nix::sys::statvfs::{FsFlags, fstatvfs};
+use nix::unistd::geteuid;
+
+/// As many links as Linux follows in one path (path_resolution(7)).
+const MAX_LINKS: usize = 40;
+
+const GROUP_OR_OTHERS_WRITE: u32 = 0o022;
+const STICKY: u32 = 0o1000;
+
+/// Why a file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OwnershipError {
+    /// It belongs to a user other than root.
+    #[error(
+        "{} belongs to uid {uid}, who could change what runs as root; run: chown root: {}",
+        path.display(),
+        path.display()
+    )]
+    Owner {
+        /// The file, or a directory or link on the way to it.
+        path: PathBuf,
+        /// Its owner.
+        uid: u32,
+    },
+    /// Users other than its owner can change it.
+    #[error(
+        "{} has mode {mode:04o}, so others could change what runs as root; run: chmod go-w {}",
+        path.display(),
+        path.display()
+    )]
+    Writable {
+        /// The file, or a directory on the way to it.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// It cannot be opened.
+    #[error("cannot open {}: {error}", path.display())]
+    Open {
+        /// The file, or a directory on the way to it.
+        path: PathBuf,
+        /// The reason.
+        error: io::Error,
+    },
+}
+
+impl OwnershipError {
+    /// Whether the file or a directory on the way to it does not exist.
+    pub fn is_absent(&self) -> bool {
+        matches!(self, OwnershipError::Open { error, .. } if error.kind() == io::ErrorKind::NotFound)
+    }
+
+    fn open(path: &Path, error: impl Into<io::Error>) -> Self {
+        OwnershipError::Open {
+            path: path.into(),
+            error: error.into(),
+        }
+    }
+}
+
+/// Opens a file for reading that root alone can change.
+///
+/// # Errors
+/// It cannot be opened, or others can change it.
+pub fn open(path: &Path) -> Result<File, OwnershipError> {
+    let found = walk(Path::new("/"), &absolute(path)?)?;
+    // Without waiting for a writer, should it be a pipe.
+    File::options()
+        .read(true)
+        .custom_flags(OFlag::O_NONBLOCK.bits())
+        .open(format!("/proc/self/fd/{}", found.file.as_raw_fd()))
+        .map_err(|error| OwnershipError::open(path, error))
+}
+
+/// The path without links of a program, in the tree at `root`, that root alone
+/// can change.
+///
+/// # Errors
+/// It does not exist, or others can change it.
+pub fn program(root: &Path, path: &Path) -> Result<PathBuf, OwnershipError> {
+    Ok(walk(root, path)?.path)
+}
+
+/// Checks a file that root alone should be able to change.
+///
+/// # Errors
+/// It cannot be opened, or others can change it.
+pub fn check(path: &Path) -> Result<(), OwnershipError> {
+    walk(Path::new("/"), &absolute(path)?).map(|_| ())
+}
+
+/// A directory whose files decide what runs as root.
+#[derive(Debug)]
+pub struct Directory {
+    found: Found,
+}
+
+impl Directory {
+    /// Opens a directory that root alone can change.
+    ///
+    /// # Errors
+    /// It cannot be opened, or others can change it.
+    pub fn open(path: &Path) -> Result<Self, OwnershipError> {
+        let found = walk(Path::new("/"), &absolute(path)?)?;
+        Ok(Directory { found })
+    }
+
+    /// Opens a file in the directory, which root alone can change as well.
+    ///
+    /// # Errors
+    /// It cannot be opened, or others can change it.
+    pub fn file(&self, name: &OsStr) -> Result<File, OwnershipError> {
+        let path = self.found.path.join(name);
+        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+        match openat(&self.found.file, name, flags, Mode::empty()) {
+            Ok(file) => Ok(Found::checked(file.into(), path)?.file),
+            Err(nix::Error::ELOOP) => open(&path),
+            Err(error) => Err(OwnershipError::open(&path, error)),
+        }
+    }
+}
+
+/// A file, open and checked.
+#[derive(Debug)]
+struct Found {
+    file: File,
+    path: PathBuf,
+    is_link: bool,
+}
+
+impl Found {
+    fn checked(file: File, path: PathBuf) -> Result<Self, OwnershipError> {
+        let metadata = file.metadata();
+        let metadata = metadata.map_err(|error| OwnershipError::open(&path, error))?;
+        let (uid, mode) = (metadata.uid(), metadata.mode() & 0o7777);
+        let is_link = metadata.is_symlink();
+        if !is_ours(uid) {
+            return Err(OwnershipError::Owner { path, uid });
+        }
+        let is_writable = mode & GROUP_OR_OTHERS_WRITE != 0
+            && !is_link
+            && !(metadata.is_dir() && mode & STICKY != 0);
+        if is_writable && !is_on_read_only_mount(&file) {
+            return Err(OwnershipError::Writable { path, mode });
+        }
+        Ok(Found {
+            file,
+            path,
+            is_link,
+        })
+    }
+}
+
+fn is_on_read_only_mount(file: &File) -> bool {
+    fstatvfs(file).is_ok_and(|fs| fs.flags().contains(FsFlags::ST_RDONLY))
+}
+
+/// Whether a file of this user is one of root's or of our own. In a user
+/// namespace root's files outside of it have the overflow uid.
+fn is_ours(uid: u32) -> bool {
+    uid == 0 || uid == geteuid().as_raw() || (is_in_user_namespace() && uid == overflow_uid())
+}
+
+fn is_in_user_namespace() -> bool {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let whole = ["0", "0", "4294967295"];
+    !map.split_whitespace().eq(whole)
+}
+
+fn overflow_uid() -> u32 {
+    const DEFAULT: u32 = 65534;
+    let text = fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap_or_default();
+    text.trim().parse().unwrap_or(DEFAULT)
+}
+
+/// Follows `path` in the tree at `root`, and checks everything on the way.
+fn walk(root: &Path, path: &Path) -> Result<Found, OwnershipError> {
+    let mut trail = vec![match root == Path::new("/") {
+        true => Found::checked(root_directory()?, root.into())?,
+        false => walk(Path::new("/"), &absolute(root)?)?,
+    }];
+    let mut pending = names(path);
+    let mut links = 0;
+    while let Some(name) = pending.pop() {
+        if name == ".." {
+            trail.truncate((trail.len() - 1).max(1));
+            continue;
+        }
+        let Some(parent) = trail.last() else { break };
+        let path = parent.path.join(&name);
+        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let file = openat(&parent.file, &*name, flags, Mode::empty())
+            .map_err(|error| OwnershipError::open(&path, error))?;
+        let found = Found::checked(file.into(), path)?;
+        if !found.is_link {
+            trail.push(found);
+            continue;
+        }
+        links += 1;
+        if links > MAX_LINKS {
+            return Err(OwnershipError::open(&found.path, nix::Error::ELOOP));
+        }
+        let target = readlinkat(&found.file, "")
+            .map_err(|error| OwnershipError::open(&found.path, error))?;
+        let target = Path::new(&target);
+        if target.is_absolute() {
+            trail.truncate(1);
+        }
+        pending.extend(names(target));
+    }
+    // `trail` begins with the root and is never emptied.
+    trail
+        .pop()
+        .ok_or_else(|| OwnershipError::open(path, nix::Error::ENOENT))
+}
+
+/// The names of a path, the last one first.
+fn names(path: &Path) -> Vec<OsString> {
+    let name = |component| match component {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some(OsString::from("..")),
+        _ => None,
+    };
+    path.components().rev().filter_map(name).collect()
+}
+
+fn root_directory() -> Result<File, OwnershipError> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
+    let root = File::options()
+        .read(true)
+        .custom_flags(flags.bits())
+        .open("/");
+    root.map_err(|error| OwnershipError::open(Path::new("/"), error))
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, OwnershipError> {
+    std::path::absolute(path).map_err(|error| OwnershipError::open(path, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
+    use super::*;
+
+    /// A directory that is ours, with the file `d/f`.
+    fn tree() -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("d")).unwrap();
+        fs::write(root.path().join("d/f"), "text").unwrap();
+        for (name, mode) in [("d", 0o755), ("d/f", 0o644)] {
+            fs::set_permissions(root.path().join(name), Permissions::from_mode(mode)).unwrap();
+        }
+        root
+    }
+
+    /// What is wrong with `path` in the tree, without the tree's own path.
+    fn fault(tree: &tempfile::TempDir, path: &str) -> Option<String> {
+        let error = open(&tree.path().join(path)).err()?.to_string();
+        Some(error.replace(&tree.path().display().to_string(), ""))
+    }
+
+    #[test]
+    fn a_file_that_others_can_change_is_refused_with_the_command_that_fixes_it() {
+        for (name, mode, fix) in [
+            ("d/f", 0o644, None),
+            ("d/f", 0o600, None),
+            ("d/f", 0o664, Some("run: chmod go-w /d/f")),
+            ("d/f", 0o646, Some("run: chmod go-w /d/f")),
+            ("d", 0o777, Some("run: chmod go-w /d")),
+            ("d", 0o775, Some("run: chmod go-w /d")),
+            ("d", 0o1777, None),
+            ("", 0o777, Some("run: chmod go-w ")),
+        ] {
+            let tree = tree();
+            fs::set_permissions(tree.path().join(name), Permissions::from_mode(mode)).unwrap();
+            let fault = fault(&tree, "d/f");
+            assert_eq!(fault.is_some(), fix.is_some(), "{name} {mode:o}: {fault:?}");
+            if let (Some(fault), Some(fix)) = (fault, fix) {
+                assert!(fault.contains(fix), "{fault}");
+                assert!(fault.contains(&format!("has mode {mode:04o}")), "{fault}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_of_another_user_is_refused_with_the_command_that_fixes_it() {
+        if !geteuid().is_root() {
+            return skip::report("owners of class files", "only root can give files away");
+        }
+        for name in ["", "d", "d/f"] {
+            let tree = tree();
+            fs::set_permissions(tree.path(), Permissions::from_mode(0o755)).unwrap();
+            chown(tree.path().join(name), Some(4711), None).unwrap();
+            let fault = fault(&tree, "d/f").unwrap();
+            assert!(fault.contains("belongs to uid 4711"), "{fault}");
+            assert!(fault.contains("run: chown root: "), "{fault}");
+        }
+    }
+
+    #[test]
+    fn links_are_followed_and_checked() {
+        let tree = tree();
+        let root = tree.path();
+        symlink("../d/f", root.join("d/relative")).unwrap();
+        symlink(root.join("d"), root.join("absolute")).unwrap();
+        symlink("loop", root.join("loop")).unwrap();
+        assert_eq!(fault(&tree, "absolute/relative"), None);
+        assert_eq!(fault(&tree, "d/../d/./f"), None);
+        let fault = |path| fault(&tree, path).unwrap();
+        assert!(fault("loop").contains("Too many levels of symbolic links"));
+        assert!(fault("d/none").contains("No such file or directory"));
+        assert!(fault("d/f/g").contains("Not a directory"));
+
+        fs::create_dir(root.join("open")).unwrap();
+        symlink("../d/f", root.join("open/link")).unwrap();
+        fs::set_permissions(root.join("open"), Permissions::from_mode(0o777)).unwrap();
+        symlink("open/link", root.join("via")).unwrap();
+        assert!(fault("via").contains("chmod go-w /open"));
+        let directory = Directory::open(root).unwrap();
+        let via = directory.file(OsStr::new("via")).unwrap_err().to_string();
+        assert!(via.contains("/open has mode 0777"), "{via}");
+    }
+
+    #[test]
+    fn a_program_is_found_inside_its_root() {
+        let tree = tree();
+        symlink("/d/f", tree.path().join("d/absolute")).unwrap();
+        symlink("../../../d/f", tree.path().join("d/upwards")).unwrap();
+        for path in ["/d/f", "/d/absolute", "/d/upwards"] {
+            let found = program(tree.path(), Path::new(path)).unwrap();
+            assert_eq!(found, tree.path().join("d/f"), "{path}");
+        }
+        fs::set_permissions(tree.path().join("d"), Permissions::from_mode(0o777)).unwrap();
+        assert!(program(tree.path(), Path::new("/d/f")).is_err());
+    }
+}
