@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::class::DeviceClass;
+use crate::class::{DeviceClass, Directory, short_or_table};
 use crate::name::{AttributeName, ClassName};
 use crate::ownership;
 use crate::strict_toml::{self, FileError};
@@ -130,6 +130,10 @@ pub struct ClassConfig {
     pub enabled: Option<bool>,
     /// By attribute: further values for its `map`, which go before the class's.
     pub map: BTreeMap<AttributeName, BTreeMap<String, String>>,
+    /// Further directories of the host that every container with the class gets,
+    /// such as the one in which a daemon of the driver has its sockets.
+    #[serde(deserialize_with = "short_or_table")]
+    pub directories: Vec<Directory>,
 }
 
 impl Default for Config {

@@ -8,11 +8,14 @@
 //! that is root's. Nothing on a read-only mount can be written (a ConfigMap is
 //! such a mount, and its directory has the mode 0777).
 //!
+//! For what a container gets of the host the rule is weaker, since a daemon may
+//! own its socket and the directory of it: [`shared_directory`].
+//!
 //! Each check is made on an open descriptor, from which the next name is
 //! opened, so that the file that was checked is the file that is read.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -27,6 +30,7 @@ use nix::unistd::geteuid;
 const MAX_LINKS: usize = 40;
 
 const GROUP_OR_OTHERS_WRITE: u32 = 0o022;
+const OTHERS_WRITE: u32 = 0o002;
 const STICKY: u32 = 0o1000;
 
 /// Why a file cannot be used.
@@ -52,6 +56,14 @@ pub enum OwnershipError {
     )]
     Writable {
         /// The file, or a directory on the way to it.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// A directory in which every user of the host can create files.
+    #[error("{} is writable by every user of the host (mode {mode:04o})", path.display())]
+    Shared {
+        /// The directory.
         path: PathBuf,
         /// Its mode.
         mode: u32,
@@ -85,7 +97,7 @@ impl OwnershipError {
 /// # Errors
 /// It cannot be opened, or others can change it.
 pub fn open(path: &Path) -> Result<File, OwnershipError> {
-    let found = walk(Path::new("/"), &absolute(path)?)?;
+    let found = walk(Rule::RootOnly, Path::new("/"), &absolute(path)?)?;
     // Without waiting for a writer, should it be a pipe.
     File::options()
         .read(true)
@@ -100,7 +112,8 @@ pub fn open(path: &Path) -> Result<File, OwnershipError> {
 /// # Errors
 /// It does not exist, or others can change it.
 pub fn program(root: &Path, path: &Path) -> Result<PathBuf, OwnershipError> {
-    Ok(walk(root, path)?.path)
+    let found = walk(Rule::RootOnly, Path::new("/"), &absolute(root)?)?;
+    Ok(walk(Rule::RootOnly, &found.path, path)?.path)
 }
 
 /// Checks a file that root alone should be able to change.
@@ -108,7 +121,33 @@ pub fn program(root: &Path, path: &Path) -> Result<PathBuf, OwnershipError> {
 /// # Errors
 /// It cannot be opened, or others can change it.
 pub fn check(path: &Path) -> Result<(), OwnershipError> {
-    walk(Path::new("/"), &absolute(path)?).map(|_| ())
+    walk(Rule::RootOnly, Path::new("/"), &absolute(path)?).map(|_| ())
+}
+
+/// The first directory on the way to `path`, in the tree at `root`, in which
+/// every user of the host can create files, such as /tmp: with the sticky bit or
+/// without, any of them can be the first to create what lies under it. Nothing if
+/// there is none. The owners of files and directories do not matter, because
+/// without such a directory it was root who gave them away.
+///
+/// # Errors
+/// A directory cannot be opened.
+pub fn shared_directory(root: &Path, path: &Path) -> io::Result<Option<PathBuf>> {
+    match walk(Rule::NotShared, root, path) {
+        Ok(_) => Ok(None),
+        Err(OwnershipError::Shared { path, .. }) => Ok(Some(path)),
+        Err(OwnershipError::Open { error, .. }) => Err(error),
+        Err(error) => Err(io::Error::other(error)),
+    }
+}
+
+/// What must hold on the way to a file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rule {
+    /// Root alone can change anything.
+    RootOnly,
+    /// Not every user can create files.
+    NotShared,
 }
 
 /// A directory whose files decide what runs as root.
@@ -123,7 +162,7 @@ impl Directory {
     /// # Errors
     /// It cannot be opened, or others can change it.
     pub fn open(path: &Path) -> Result<Self, OwnershipError> {
-        let found = walk(Path::new("/"), &absolute(path)?)?;
+        let found = walk(Rule::RootOnly, Path::new("/"), &absolute(path)?)?;
         Ok(Directory { found })
     }
 
@@ -135,41 +174,60 @@ impl Directory {
         let path = self.found.path.join(name);
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         match openat(&self.found.file, name, flags, Mode::empty()) {
-            Ok(file) => Ok(Found::checked(file.into(), path)?.file),
+            Ok(file) => {
+                let found = Found::new(file.into(), path)?;
+                found.check_root_only()?;
+                Ok(found.file)
+            }
             Err(nix::Error::ELOOP) => open(&path),
             Err(error) => Err(OwnershipError::open(&path, error)),
         }
     }
 }
 
-/// A file, open and checked.
+/// An open file.
 #[derive(Debug)]
 struct Found {
     file: File,
     path: PathBuf,
-    is_link: bool,
+    metadata: Metadata,
 }
 
 impl Found {
-    fn checked(file: File, path: PathBuf) -> Result<Self, OwnershipError> {
+    fn new(file: File, path: PathBuf) -> Result<Self, OwnershipError> {
         let metadata = file.metadata();
         let metadata = metadata.map_err(|error| OwnershipError::open(&path, error))?;
-        let (uid, mode) = (metadata.uid(), metadata.mode() & 0o7777);
-        let is_link = metadata.is_symlink();
+        Ok(Found {
+            file,
+            path,
+            metadata,
+        })
+    }
+
+    fn mode(&self) -> u32 {
+        self.metadata.mode() & 0o7777
+    }
+
+    fn check_root_only(&self) -> Result<(), OwnershipError> {
+        let (path, uid, mode) = (self.path.clone(), self.metadata.uid(), self.mode());
         if !is_ours(uid) {
             return Err(OwnershipError::Owner { path, uid });
         }
         let is_writable = mode & GROUP_OR_OTHERS_WRITE != 0
-            && !is_link
-            && !(metadata.is_dir() && mode & STICKY != 0);
-        if is_writable && !is_on_read_only_mount(&file) {
+            && !self.metadata.is_symlink()
+            && !(self.metadata.is_dir() && mode & STICKY != 0);
+        if is_writable && !is_on_read_only_mount(&self.file) {
             return Err(OwnershipError::Writable { path, mode });
         }
-        Ok(Found {
-            file,
-            path,
-            is_link,
-        })
+        Ok(())
+    }
+
+    fn check_not_shared(&self) -> Result<(), OwnershipError> {
+        let (path, mode) = (self.path.clone(), self.mode());
+        if mode & OTHERS_WRITE != 0 && !is_on_read_only_mount(&self.file) {
+            return Err(OwnershipError::Shared { path, mode });
+        }
+        Ok(())
     }
 }
 
@@ -196,11 +254,16 @@ fn overflow_uid() -> u32 {
 }
 
 /// Follows `path` in the tree at `root`, and checks everything on the way.
-fn walk(root: &Path, path: &Path) -> Result<Found, OwnershipError> {
-    let mut trail = vec![match root == Path::new("/") {
-        true => Found::checked(root_directory()?, root.into())?,
-        false => walk(Path::new("/"), &absolute(root)?)?,
-    }];
+fn walk(rule: Rule, root: &Path, path: &Path) -> Result<Found, OwnershipError> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
+    let mut options = File::options();
+    let start = options.read(true).custom_flags(flags.bits()).open(root);
+    let start = start.map_err(|error| OwnershipError::open(root, error))?;
+    let start = Found::new(start, root.into())?;
+    if rule == Rule::RootOnly {
+        start.check_root_only()?;
+    }
+    let mut trail = vec![start];
     let mut pending = names(path);
     let mut links = 0;
     while let Some(name) = pending.pop() {
@@ -209,12 +272,18 @@ fn walk(root: &Path, path: &Path) -> Result<Found, OwnershipError> {
             continue;
         }
         let Some(parent) = trail.last() else { break };
+        if rule == Rule::NotShared {
+            parent.check_not_shared()?;
+        }
         let path = parent.path.join(&name);
         let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let file = openat(&parent.file, &*name, flags, Mode::empty())
             .map_err(|error| OwnershipError::open(&path, error))?;
-        let found = Found::checked(file.into(), path)?;
-        if !found.is_link {
+        let found = Found::new(file.into(), path)?;
+        if rule == Rule::RootOnly {
+            found.check_root_only()?;
+        }
+        if !found.metadata.is_symlink() {
             trail.push(found);
             continue;
         }
@@ -244,15 +313,6 @@ fn names(path: &Path) -> Vec<OsString> {
         _ => None,
     };
     path.components().rev().filter_map(name).collect()
-}
-
-fn root_directory() -> Result<File, OwnershipError> {
-    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
-    let root = File::options()
-        .read(true)
-        .custom_flags(flags.bits())
-        .open("/");
-    root.map_err(|error| OwnershipError::open(Path::new("/"), error))
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, OwnershipError> {
@@ -343,6 +403,36 @@ mod tests {
         let directory = Directory::open(root).unwrap();
         let via = directory.file(OsStr::new("via")).unwrap_err().to_string();
         assert!(via.contains("/open has mode 0777"), "{via}");
+    }
+
+    #[test]
+    fn a_directory_in_which_every_user_can_create_files_is_found() {
+        let tree = tree();
+        let mode = |name: &str, mode| {
+            let permissions = Permissions::from_mode(mode);
+            fs::set_permissions(tree.path().join(name), permissions).unwrap();
+        };
+        fs::create_dir(tree.path().join("open")).unwrap();
+        symlink("../d/f", tree.path().join("open/link")).unwrap();
+        symlink("open/link", tree.path().join("via")).unwrap();
+        let shared = |path| {
+            let found = shared_directory(tree.path(), Path::new(path)).unwrap();
+            found.map(|path| path.strip_prefix(tree.path()).unwrap().to_owned())
+        };
+        for (open, wanted) in [
+            (0o755, None),
+            (0o775, None),
+            (0o777, Some("open")),
+            (0o1777, Some("open")),
+        ] {
+            mode("open", open);
+            // What everybody can write to, or another user's, is root's decision.
+            mode("d/f", 0o666);
+            assert_eq!(shared("/d/f"), None);
+            assert_eq!(shared("/open/link"), wanted.map(PathBuf::from), "{open:o}");
+            assert_eq!(shared("/via"), wanted.map(PathBuf::from), "{open:o}");
+            assert_eq!(shared("/open"), None);
+        }
     }
 
     #[test]

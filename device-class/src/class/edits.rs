@@ -114,7 +114,7 @@ pub struct File {
 }
 
 /// A whole directory. Short form: its path.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Directory {
     /// Where the host (or the driver's root) has it.

@@ -35,6 +35,7 @@ pub use prepare::{MAX_CONTAINER_START, MAX_PRE_START, Prepare, Timeout, When};
 pub use request::{Normalize, PairSpec, RequestSpec, RequirementSpec};
 pub use schema::JSON_SCHEMA;
 pub use sharing::{MAX_REPLICAS, ReplicaCount, SHARED_SUFFIX, Sharing};
+pub(crate) use short_form::short_or_table;
 pub use validate::ClassRuleError;
 
 use crate::name::{CapabilityName, ClassName, EnvName};

@@ -11,7 +11,7 @@ use super::edits::{Access, Directory, File, Library, Node, SoNameTemplate};
 use super::path_template::PathTemplate;
 
 /// A table that has a short form: a text that stands for its main key.
-pub(super) trait Short: Sized {
+pub(crate) trait Short: Sized {
     type Text: TryFrom<String, Error: fmt::Display>;
     fn from_text(text: Self::Text) -> Self;
 }
@@ -69,7 +69,7 @@ impl Short for Directory {
 }
 
 /// Reads a list whose elements are tables or their short form.
-pub(super) fn short_or_table<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+pub(crate) fn short_or_table<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
     T: Short + Deserialize<'de>,

@@ -94,6 +94,24 @@ pub(super) fn edits(
     Ok(found)
 }
 
+/// Looks up the directories that the administrator gives to the containers of a
+/// class.
+///
+/// # Errors
+/// A template cannot be filled in.
+pub(super) fn configured(
+    directories: &[class::Directory],
+    attributes: &Attributes,
+    host: &dyn HostView,
+) -> Result<Vec<FoundDirectory>, EditsError> {
+    let path = Path::new("/");
+    let host = DriverRoot { view: host, path };
+    let found = directories
+        .iter()
+        .map(|spec| directory(spec, attributes, false, host));
+    Ok(found.collect::<Result<_, _>>()?)
+}
+
 /// Looks up the nodes that a container with these capabilities gets besides
 /// those of its devices.
 ///
@@ -345,13 +363,23 @@ fn present<T>(
     host: &dyn HostView,
     fit: impl FnOnce(Entry) -> Option<T>,
 ) -> Presence<T> {
-    match host.entry(path) {
-        Ok(None) if optional => Presence::Optional,
+    let entry = host.entry(path).and_then(|entry| match entry {
+        None => Ok(None),
+        Some(entry) => Ok(Some((entry, host.shared_directory(path)?))),
+    });
+    match entry {
+        Ok(None | Some((_, Some(_)))) if optional => Presence::Optional,
         Ok(None) => Presence::Unfit(format!("{} is not there", path.display())),
-        Ok(Some(entry)) => match fit(entry) {
+        Ok(Some((_, Some(shared)))) => Presence::Unfit(format!(
+            "{} cannot be trusted: every user of the host can create files in {}; \
+             move it to a directory of root's",
+            path.display(),
+            shared.display()
+        )),
+        Ok(Some((entry, None))) => match fit(entry) {
             Some(found) => Presence::Found(found),
             None => Presence::Unfit(format!("{} is {entry}, not {wanted}", path.display())),
         },
-        Err(error) => Presence::Unfit(format!("{} can't be looked at: {error}", path.display())),
+        Err(error) => Presence::Unfit(format!("cannot look up {}: {error}", path.display())),
     }
 }

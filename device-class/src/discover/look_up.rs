@@ -76,12 +76,17 @@ pub fn look_up(
         class: class.name.clone(),
         error,
     };
+    let configured = config.class.get(&class.name);
+    let directories = configured.map_or(&[][..], |class| &class.directories);
+    let directories = edits::configured(directories, attributes, host).map_err(failed)?;
     let Some(path) = driver_root(class, config, attributes)? else {
         let driver = DriverRoot {
             view: host,
             path: Path::new("/"),
         };
-        let edits = edits::edits(class, capabilities, attributes, host, driver).map_err(failed)?;
+        let edits = edits::edits(class, capabilities, attributes, host, driver);
+        let mut edits = edits.map_err(failed)?;
+        edits.directories.extend(directories);
         return Ok(Found { inventory, edits });
     };
     let opened = host.driver_root(&path);
@@ -94,7 +99,9 @@ pub fn look_up(
         view: &*view,
         path: &path,
     };
-    let edits = edits::edits(class, capabilities, attributes, host, driver).map_err(failed)?;
+    let edits = edits::edits(class, capabilities, attributes, host, driver);
+    let mut edits = edits.map_err(failed)?;
+    edits.directories.extend(directories);
     Ok(Found { inventory, edits })
 }
 

@@ -42,6 +42,15 @@ pub trait HostView {
     /// The file is not there, not a regular file, or can't be read.
     fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>>;
 
+    /// The first directory on the way to `path` in which every user of the host
+    /// can create files.
+    ///
+    /// # Errors
+    /// A directory cannot be opened.
+    fn shared_directory(&self, _path: &Path) -> io::Result<Option<PathBuf>> {
+        Ok(None)
+    }
+
     /// Where the symbolic link at `path` points, as it is written.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 
 use super::{DeviceKind, DeviceNumber, Entry, HostView, MAX_LD_CACHE, Programs};
 use crate::ld_cache::{Abi, LdCache};
+use crate::ownership;
 
 /// How often a path is looked up again: each time something would have to be
 /// renamed or mounted within a few microseconds.
@@ -172,6 +173,10 @@ impl HostView for RealHost {
         let mut bytes = Vec::new();
         file.take(limit as u64).read_to_end(&mut bytes)?;
         Ok(bytes)
+    }
+
+    fn shared_directory(&self, path: &Path) -> io::Result<Option<PathBuf>> {
+        ownership::shared_directory(&self.root, path)
     }
 
     fn read_link(&self, path: &Path) -> io::Result<PathBuf> {

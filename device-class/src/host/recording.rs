@@ -132,6 +132,10 @@ impl HostView for Recording<'_> {
         Ok(bytes)
     }
 
+    fn shared_directory(&self, path: &Path) -> io::Result<Option<PathBuf>> {
+        self.view.shared_directory(path)
+    }
+
     fn read_link(&self, path: &Path) -> io::Result<PathBuf> {
         self.note(path);
         self.view.read_link(path)
