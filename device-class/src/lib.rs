@@ -13,6 +13,7 @@
 pub mod cdi;
 pub mod class;
 pub mod config;
+pub mod device;
 pub mod discover;
 pub mod host;
 pub mod ld_cache;

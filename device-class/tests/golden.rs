@@ -16,7 +16,7 @@ use device_class::config::Config;
 use device_class::discover::{self, Inventory};
 use device_class::host::{RecordedHost, Recording};
 use device_class::load::{self, ClassSource};
-use device_class::plan::{self, Asked, Authority, Granted};
+use device_class::plan::{self, Asked, Authority, SpecDevices};
 use device_class::request::Request;
 use device_class::{DeviceClass, HostView};
 
@@ -81,7 +81,7 @@ fn plan_text(class: &DeviceClass, host: &dyn HostView, env: &[(&str, &str)]) -> 
             why: "this is a test".into(),
         },
     };
-    match plan::plan(&[asked], &Granted::default()) {
+    match plan::plan(&[asked], &SpecDevices::default()) {
         Ok(plan) => plan.to_string(),
         Err(error) => format!("refused: {error}\n"),
     }

@@ -8,7 +8,7 @@ use device_class::config::Config;
 use device_class::discover;
 use device_class::host::RecordedHost;
 use device_class::name::ClassName;
-use device_class::plan::{self, Action, Asked, Authority, Granted};
+use device_class::plan::{self, Action, Asked, Authority, SpecDevices};
 use device_class::request::Request;
 
 const CHIPS: &str = r#"
@@ -44,7 +44,7 @@ fn masked(host: &RecordedHost, env: &[(&str, &str)]) -> Result<Vec<String>, Stri
             why: "a test".into(),
         },
     };
-    let plan = plan::plan(&[asked], &Granted::default()).map_err(|error| error.to_string())?;
+    let plan = plan::plan(&[asked], &SpecDevices::default()).map_err(|error| error.to_string())?;
     let mut seen = Vec::new();
     for step in &plan.steps {
         if let Action::Mask { path, files, shown } = &step.action {
@@ -52,7 +52,7 @@ fn masked(host: &RecordedHost, env: &[(&str, &str)]) -> Result<Vec<String>, Stri
             let files = files.iter();
             seen.extend(files.map(|(path, text)| format!("{}={text:?}", path.display())));
             let shown = shown.iter();
-            seen.extend(shown.map(|mount| mount.destination().display().to_string()));
+            seen.extend(shown.map(|mount| mount.path.display().to_string()));
         }
     }
     Ok(seen)

@@ -130,7 +130,7 @@ fn plan_of(
             authority: &authority,
         })
         .collect();
-    Ok(plan::plan(&asked, &bundle.granted)?)
+    Ok(plan::plan(&asked, &bundle.spec_devices)?)
 }
 
 /// Opens the host's root.

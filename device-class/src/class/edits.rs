@@ -1,12 +1,11 @@
 //! What a container gets: nodes and files, in CDI's sense of container edits.
 
-use std::fmt;
-
 use serde::Deserialize;
 
 use super::mask::Mask;
 use super::path_template::PathTemplate;
 use super::short_form::short_or_table;
+use crate::device::Access;
 use crate::name::CapabilityName;
 use crate::pattern::PathPattern;
 use crate::template::{Attributes, Template};
@@ -213,66 +212,5 @@ impl TryFrom<String> for SoNameTemplate {
             SoName::try_from(text)?;
         }
         Ok(SoNameTemplate(template))
-    }
-}
-
-/// What a device rule allows: read, write, mknod.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(try_from = "String")]
-pub struct Access {
-    /// Opening for reading.
-    pub read: bool,
-    /// Opening for writing.
-    pub write: bool,
-    /// Making a node for it.
-    pub mknod: bool,
-}
-
-impl Default for Access {
-    fn default() -> Self {
-        Access {
-            read: true,
-            write: true,
-            mknod: false,
-        }
-    }
-}
-
-impl TryFrom<String> for Access {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        let mut access = Access {
-            read: false,
-            write: false,
-            mknod: false,
-        };
-        for c in text.chars() {
-            match c {
-                'r' => access.read = true,
-                'w' => access.write = true,
-                'm' => access.mknod = true,
-                _ => {
-                    return Err(format!(
-                        "access `{text}` may only have the letters r, w and m"
-                    ));
-                }
-            }
-        }
-        if text.is_empty() {
-            return Err("access is empty; it has the letters r, w and m".into());
-        }
-        Ok(access)
-    }
-}
-
-impl fmt::Display for Access {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (has, letter) in [(self.read, "r"), (self.write, "w"), (self.mknod, "m")] {
-            if has {
-                f.write_str(letter)?;
-            }
-        }
-        Ok(())
     }
 }

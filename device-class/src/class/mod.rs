@@ -26,7 +26,7 @@ pub use allocate::{Allocate, CdiTemplate, CdiTemplateError, Preference};
 pub use attribute::{AttributeSource, Origin, Says, Text};
 pub use claims::{Claimed, Claims};
 pub use condition::{Condition, Expectation};
-pub use edits::{Access, Directory, Edits, File, Library, Node, NodeMode, SoName, SoNameTemplate};
+pub use edits::{Directory, Edits, File, Library, Node, NodeMode, SoName, SoNameTemplate};
 pub use health::{FileRule, HealthCheck, HealthTest};
 pub use mask::Mask;
 pub(crate) use mention::plain_names;

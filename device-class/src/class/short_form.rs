@@ -7,7 +7,9 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::edits::{Access, Directory, File, Library, Node, SoNameTemplate};
+use crate::device::Access;
+
+use super::edits::{Directory, File, Library, Node, SoNameTemplate};
 use super::path_template::PathTemplate;
 
 /// A table that has a short form: a text that stands for its main key.

@@ -3,8 +3,11 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use crate::class::{self, Access};
-use crate::host::{DeviceNumber, Programs};
+use serde::Serialize;
+
+use crate::class;
+use crate::device::{Access, DeviceNumber};
+use crate::host::Programs;
 use crate::name::CapabilityName;
 
 /// What there is where a class expects something.
@@ -55,7 +58,7 @@ impl FoundNode {
 }
 
 /// Whose a node of the container's own is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct OwnNode {
     /// Permission bits.
     pub mode: u32,

@@ -7,6 +7,7 @@ mod recording;
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub use crate::device::{DeviceKind, DeviceNumber};
 pub use real::RealHost;
 pub use recorded::{RecordError, RecordedHost};
 pub use recording::Recording;
@@ -98,36 +99,6 @@ pub enum Entry {
     Device(DeviceNumber),
     /// Something else: a socket, a pipe.
     Other,
-}
-
-/// What a device node stands for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct DeviceNumber {
-    /// Character or block.
-    pub kind: DeviceKind,
-    /// The driver.
-    pub major: u32,
-    /// The device of that driver.
-    pub minor: u32,
-}
-
-/// The two sorts of device nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum DeviceKind {
-    /// A stream of bytes, as most accelerators.
-    Character,
-    /// Blocks, as disks.
-    Block,
-}
-
-impl std::fmt::Display for DeviceNumber {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let kind = match self.kind {
-            DeviceKind::Character => 'c',
-            DeviceKind::Block => 'b',
-        };
-        write!(f, "{kind} {}:{}", self.major, self.minor)
-    }
 }
 
 impl std::fmt::Display for Entry {

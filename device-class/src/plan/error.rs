@@ -2,18 +2,16 @@
 
 use std::path::PathBuf;
 
-use oci_spec::OciSpecError;
-
 use crate::class::PathTemplateError;
 use crate::request::RefusedRequest;
 
 /// Why there is no plan: the container must not start.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
-    /// A request that can't be met.
+    /// A request that cannot be met.
     #[error(transparent)]
     Request(#[from] RefusedRequest),
-    /// Something that the class promises is not there.
+    /// Something that the class promises is missing.
     #[error("{whose}: {problem}")]
     Unfit {
         /// The device or class that lacks it.
@@ -21,8 +19,8 @@ pub enum PlanError {
         /// What is wrong.
         problem: String,
     },
-    /// Two things want to be in one place of the container.
-    #[error("{} is to be both {first} and {second}; mend the class that says so", path.display())]
+    /// Two things claim one place in the container.
+    #[error("{} is claimed by both {first} and {second}; fix the class file", path.display())]
     Conflict {
         /// The place.
         path: PathBuf,
@@ -31,8 +29,8 @@ pub enum PlanError {
         /// What came second.
         second: String,
     },
-    /// What is wanted of a device that the container does not have.
-    #[error("{env}={select}: the container has no further device of {class} like this")]
+    /// No device of the container is left for a pair of the request.
+    #[error("no unassigned device of {class} matches {env}={select}")]
     NoPartner {
         /// The variable.
         env: String,
@@ -41,7 +39,7 @@ pub enum PlanError {
         /// The class.
         class: String,
     },
-    /// A class's template can't be filled in for a device.
+    /// A template of the class cannot be filled in for a device.
     #[error("{whose}: {error}")]
     Template {
         /// The device.
@@ -49,7 +47,4 @@ pub enum PlanError {
         /// What is wrong.
         error: PathTemplateError,
     },
-    /// A value that the OCI types refuse.
-    #[error(transparent)]
-    Oci(#[from] OciSpecError),
 }

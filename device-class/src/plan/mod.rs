@@ -1,28 +1,32 @@
-//! The plan: what a container gets, step by step, and why. Making it is pure;
-//! carrying it out is the hook's business and takes no decision.
+//! The plan: what a container gets, step by step, and why. Making it is pure.
+//! The hook carries it out, and decides only what depends on the container.
 
 mod authority;
-mod draft;
+mod builder;
 mod error;
-mod granted;
-mod make;
-mod oci;
+mod mount;
 mod prepare;
+mod spec_devices;
 mod steps;
 mod text;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use oci_spec::runtime::{LinuxDevice, LinuxDeviceCgroup, Mount};
 use serde::Serialize;
 
+use crate::DeviceClass;
+use crate::device::{DeviceNumber, DeviceRule};
+use crate::discover::{Found, OwnNode};
 use crate::prepare::Preparation;
+use crate::request::Request;
+
+use builder::PlanBuilder;
 
 pub use authority::{Authority, Recorded};
 pub use error::PlanError;
-pub use granted::Granted;
-pub use make::{Asked, plan};
+pub use mount::{BindMount, MountAttributes, SourceKind};
+pub use spec_devices::{SpecDevices, SpecNode, SpecRule};
 
 /// The directory in the container that holds what the image does not have a
 /// place for: a read-only tmpfs, so that nothing of it stays in the image's
@@ -41,17 +45,17 @@ pub const FILES: &str = "files";
 /// What a container gets.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct InjectionPlan {
-    /// What was asked, by whom, and what it came to.
+    /// The outcome of each request.
     pub grants: Vec<Grant>,
     /// The steps, in the order in which they are carried out.
     pub steps: Vec<InjectionStep>,
-    /// What somebody should look into: a line each.
+    /// What an administrator should check: one line each.
     pub warnings: Vec<String>,
-    /// What was left out, and why: a line each.
+    /// What was left out, and why: one line each.
     pub notes: Vec<String>,
 }
 
-/// What one request came to.
+/// The outcome of one request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Grant {
     /// The class.
@@ -59,70 +63,73 @@ pub struct Grant {
     /// The ids of the devices.
     pub devices: Vec<String>,
     /// How many devices of the class the host has.
-    pub of: usize,
-    /// Where the request stood, and what it said.
+    pub available: usize,
+    /// Where the request was found, and its text.
     pub asked_by: String,
-    /// On whose word the devices are given.
+    /// What authorizes it.
     pub authorized_by: String,
 }
 
 /// One change to the container.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct InjectionStep {
     /// What is done.
     #[serde(flatten)]
     pub action: Action,
-    /// For whose sake: device ids, or the class.
+    /// The devices or the class that it is done for.
+    #[serde(rename = "for")]
     pub why: String,
 }
 
 /// The kinds of change.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "action")]
 pub enum Action {
-    /// A program of the host makes a device what it is to be.
+    /// A program of the host prepares a device for the container.
     Prepare(Preparation),
     /// The container's cgroup, and those above it, allow a device.
     Allow {
         /// The rule.
-        rule: LinuxDeviceCgroup,
+        #[serde(flatten)]
+        rule: DeviceRule,
         /// Whether the container's spec says the same, so that its own cgroup
         /// allows it already. Those above may not.
         in_spec: bool,
     },
     /// A device node appears in the container.
     Node {
-        /// Where the host has it.
-        source: PathBuf,
-        /// Where the container gets it, and what it has to stand for. With a
-        /// mode it is made in the container, else it is the host's own node.
-        device: LinuxDevice,
+        /// The host's node, and its place in the container.
+        #[serde(flatten)]
+        mount: BindMount,
+        /// What it has to stand for.
+        #[serde(flatten)]
+        number: DeviceNumber,
+        /// Not the host's node is mounted, but one made in the container, with
+        /// this mode and group. In a user namespace such a node could not be
+        /// opened: there the host's is mounted nevertheless.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        own: Option<OwnNode>,
     },
     /// A directory of the container shows no more than this: a read-only tmpfs
-    /// covers it. Where the container has no such directory nothing is done.
+    /// covers it. If the container has no such directory, nothing is done.
     Mask {
         /// The directory.
         path: PathBuf,
-        /// Files that lie in it, and what they say.
+        /// Files in it, with their text.
         files: BTreeMap<PathBuf, String>,
-        /// What of the host is to be seen in it: source, destination and options.
-        shown: Vec<Mount>,
+        /// What of the host is seen in it.
+        shown: Vec<BindMount>,
     },
     /// A directory of the host appears in the container.
-    Directory {
-        /// Source, destination and options.
-        mount: Mount,
-    },
-    /// A file of the host appears in the container: bound over a file that is
-    /// there, else as a link to where it lies under [`INJECTED`].
-    File {
-        /// Source, destination and options.
-        mount: Mount,
-    },
+    Directory(BindMount),
+    /// A file of the host appears in the container: mounted over a file that is
+    /// there, otherwise under [`INJECTED`] with a link to it.
+    File(BindMount),
     /// A library appears under [`INJECTED`].
     Library {
-        /// Source, destination and options.
-        mount: Mount,
+        /// The file, and its place in the container.
+        #[serde(flatten)]
+        mount: BindMount,
         /// Further names for it beside the file.
         links: BTreeSet<String>,
     },
@@ -139,4 +146,31 @@ pub enum Action {
         #[serde(skip_serializing_if = "Vec::is_empty")]
         libraries_32bit: Vec<(String, PathBuf)>,
     },
+}
+
+/// One request, with what the host has for it.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    /// The class.
+    pub class: &'a DeviceClass,
+    /// The request.
+    pub request: &'a Request,
+    /// What the host has of the class.
+    pub found: &'a Found,
+    /// What authorizes the request.
+    pub authority: &'a Authority,
+}
+
+/// Makes the plan for all requests of a container. What the spec has already is
+/// left out.
+///
+/// # Errors
+/// A request cannot be met in full: no container starts with less than it was
+/// promised.
+pub fn plan(asked: &[Asked<'_>], spec: &SpecDevices) -> Result<InjectionPlan, PlanError> {
+    let mut builder = PlanBuilder::default();
+    for asked in asked {
+        builder.add(asked)?;
+    }
+    Ok(builder.finish(spec))
 }

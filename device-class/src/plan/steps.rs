@@ -3,12 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use super::draft::{Draft, home_of};
-use super::{Action, Granted, InjectionPlan, InjectionStep, PlanError, oci};
+use super::builder::{PlanBuilder, home_of};
+use super::{Action, BindMount, InjectionPlan, InjectionStep, SpecDevices};
+use crate::device::DeviceRule;
 use crate::host::Programs;
 
-impl Draft {
-    pub(super) fn finish(self, granted: &Granted) -> Result<InjectionPlan, PlanError> {
+impl PlanBuilder {
+    pub(super) fn finish(self, spec: &SpecDevices) -> InjectionPlan {
         let mut steps = self.preparations;
         let mut notes = self.notes;
         notes.extend(self.absent.into_iter().map(|(whose, paths)| {
@@ -16,20 +17,20 @@ impl Draft {
             format!("{whose}: optional and not on this host: {paths}")
         }));
         for (number, (access, users)) in self.rules {
-            let action = Action::Allow {
-                rule: oci::rule(number, access)?,
-                in_spec: granted.allows(number, access),
-            };
+            let rule = DeviceRule { number, access };
+            let in_spec = spec.allow(&rule);
+            let action = Action::Allow { rule, in_spec };
             steps.push(InjectionStep {
                 action,
                 why: joined(users),
             });
         }
         for (path, mask) in self.masks {
-            let shown = mask.shown.iter().map(|(at, from)| oci::bind(from, at));
+            let shown = mask.shown.into_iter();
+            let shown = shown.map(|(at, from)| BindMount::shown(from, at));
             let action = Action::Mask {
                 path,
-                shown: shown.collect::<Result<_, _>>()?,
+                shown: shown.collect(),
                 files: mask.files,
             };
             steps.push(InjectionStep {
@@ -38,13 +39,14 @@ impl Draft {
             });
         }
         for (path, (node, users)) in self.nodes {
-            if granted.has_node(&path, node.number) {
+            if spec.has_node(&path, node.number) {
                 notes.push(format!("{} is made by the runtime already", path.display()));
                 continue;
             }
             let action = Action::Node {
-                device: oci::node(path, node.number, node.own)?,
-                source: node.source,
+                mount: BindMount::device(node.source, path),
+                number: node.number,
+                own: node.own,
             };
             steps.push(InjectionStep {
                 action,
@@ -53,17 +55,13 @@ impl Draft {
         }
         for (path, (source, why)) in self.directories {
             steps.push(InjectionStep {
-                action: Action::Directory {
-                    mount: oci::bind(&source, &path)?,
-                },
+                action: Action::Directory(BindMount::directory(source, path)),
                 why,
             });
         }
         for (path, (source, why)) in self.files {
             steps.push(InjectionStep {
-                action: Action::File {
-                    mount: oci::bind(&source, &path)?,
-                },
+                action: Action::File(BindMount::file(source, path)),
                 why,
             });
         }
@@ -82,7 +80,7 @@ impl Draft {
                     .chain([&name])
                     .map(|link| (link.clone(), home.join(link))),
             );
-            let mount = oci::bind(&source, &path)?;
+            let mount = BindMount::library(source, path);
             steps.push(InjectionStep {
                 action: Action::Library { mount, links },
                 why,
@@ -102,7 +100,7 @@ impl Draft {
         }
         let any_32bit = !libraries_32bit.is_empty();
         if !directories.is_empty() || any_32bit {
-            let why = "programs find the libraries".to_owned();
+            let why = "libraries".to_owned();
             steps.push(InjectionStep {
                 action: Action::Loader {
                     directories,
@@ -114,12 +112,12 @@ impl Draft {
             });
         }
         notes.dedup();
-        Ok(InjectionPlan {
+        InjectionPlan {
             grants: self.grants,
             steps,
             warnings: self.warnings,
             notes,
-        })
+        }
     }
 }
 

@@ -1,23 +1,21 @@
-//! The plan for people.
+//! The plan as `boathook explain` prints it.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use oci_spec::runtime::Mount;
-
-use super::{Action, InjectionPlan};
+use super::{Action, BindMount, InjectionPlan};
 
 impl fmt::Display for InjectionPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for grant in &self.grants {
-            let (given, of) = (grant.devices.len(), grant.of);
-            writeln!(f, "{}: {given} of {of} devices", grant.class)?;
-            writeln!(f, "  asked by   {}", grant.asked_by)?;
-            writeln!(f, "  granted by {}", grant.authorized_by)?;
+            let (granted, available) = (grant.devices.len(), grant.available);
+            writeln!(f, "{}: {granted} of {available} devices", grant.class)?;
+            writeln!(f, "  requested by  {}", grant.asked_by)?;
+            writeln!(f, "  authorized by {}", grant.authorized_by)?;
         }
         if self.grants.is_empty() {
-            writeln!(f, "nothing is asked for, so nothing is done")?;
+            writeln!(f, "no request, nothing to do")?;
         }
         let rows: Vec<[String; 3]> = self
             .steps
@@ -47,42 +45,30 @@ fn row(action: &Action, why: &str) -> [String; 3] {
             ("prepare", format!("{wanted} by {}", command.join(" ")))
         }
         Action::Allow { rule, in_spec } => {
-            let number = |n: Option<i64>| n.map_or("*".into(), |n| n.to_string());
-            let kind = rule.typ().unwrap_or_default().as_str().to_owned();
-            let (major, minor) = (number(rule.major()), number(rule.minor()));
-            let access = rule.access().as_deref().unwrap_or("rwm");
             let and = if *in_spec { ", as the spec does" } else { "" };
-            ("allow", format!("{kind} {major}:{minor} {access}{and}"))
+            ("allow", format!("{rule}{and}"))
         }
-        Action::Node { source, device } => {
-            let kind = device.typ();
-            let number = format!("{} {}:{}", kind.as_str(), device.major(), device.minor());
-            (
-                "node",
-                format!("{} ({number})", placed(source, device.path())),
-            )
+        Action::Node { mount, number, own } => {
+            let how = match own {
+                Some(own) => format!("made with mode {:04o} and group {}", own.mode, own.gid),
+                None => options(mount),
+            };
+            ("node", format!("{} ({number}; {how})", placed(mount)))
         }
         Action::Mask { path, files, shown } => ("mask", masked(path, files, shown)),
-        Action::Directory { mount } => ("directory", bound(mount)),
-        Action::File { mount } => ("file", bound(mount)),
+        Action::Directory(mount) => ("directory", bound(mount)),
+        Action::File(mount) => ("file", bound(mount)),
         Action::Library { mount, links } => {
-            let name = mount
-                .destination()
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy();
-            let names: Vec<&str> = [&*name]
+            let name = mount.path.file_name().unwrap_or_default();
+            let names: Vec<_> = [name.to_string_lossy()]
                 .into_iter()
-                .chain(links.iter().map(|l| &**l))
+                .chain(links.iter().map(Into::into))
                 .collect();
-            let source = mount
-                .source()
-                .as_deref()
-                .and_then(Path::parent)
-                .unwrap_or(Path::new("?"));
+            let source = mount.source.parent().unwrap_or(&mount.source);
+            let (names, source) = (names.join(", "), source.display());
             (
                 "library",
-                format!("{} from {}", names.join(", "), source.display()),
+                format!("{names} from {source} ({})", options(mount)),
             )
         }
         Action::Loader {
@@ -103,34 +89,37 @@ fn row(action: &Action, why: &str) -> [String; 3] {
     [kind.into(), why.into(), what]
 }
 
-fn masked(path: &Path, files: &BTreeMap<PathBuf, String>, shown: &[Mount]) -> String {
+fn masked(path: &Path, files: &BTreeMap<PathBuf, String>, shown: &[BindMount]) -> String {
     let below = |seen: &Path| {
         let below = seen.strip_prefix(path).unwrap_or(seen);
         below.display().to_string()
     };
-    let seen = files
-        .keys()
-        .map(PathBuf::as_path)
-        .chain(shown.iter().map(|mount| mount.destination().as_path()));
-    let seen: Vec<String> = seen.map(below).collect();
+    let seen = files.keys().chain(shown.iter().map(|mount| &mount.path));
+    let seen: Vec<String> = seen.map(|path| below(path)).collect();
     match seen.as_slice() {
         [] => format!("{} shows nothing", path.display()),
         seen => format!("{} shows only {}", path.display(), seen.join(", ")),
     }
 }
 
-fn bound(mount: &Mount) -> String {
-    placed(
-        mount.source().as_deref().unwrap_or(Path::new("?")),
-        mount.destination(),
-    )
+fn bound(mount: &BindMount) -> String {
+    format!("{} ({})", placed(mount), options(mount))
 }
 
-/// One path where the container has it under the host's own name.
-fn placed(source: &Path, destination: &Path) -> String {
-    if source == destination {
-        destination.display().to_string()
-    } else {
-        format!("{} from {}", destination.display(), source.display())
+fn options(mount: &BindMount) -> String {
+    let bind = if mount.recursive { "rbind" } else { "bind" };
+    let options: Vec<_> = [bind]
+        .into_iter()
+        .chain(mount.attributes.options())
+        .collect();
+    options.join(",")
+}
+
+/// One path if the container has it where the host does.
+fn placed(mount: &BindMount) -> String {
+    let (source, path) = (mount.source.display(), mount.path.display());
+    match mount.source == mount.path {
+        true => path.to_string(),
+        false => format!("{path} from {source}"),
     }
 }

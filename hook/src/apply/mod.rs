@@ -1,10 +1,10 @@
-//! Carrying out a plan. Nothing is decided here: every step is done as the
-//! plan says, or the container does not start.
+//! Carrying out a plan. Only what depends on the container is decided here
+//! (`ARCHITECTURE.md` lists it): every step is done as the plan says, or the
+//! container does not start.
 //!
-//! Sources are opened, checked and made ready in the host's mount namespace;
-//! the cgroup is told; then the container's mount namespace is entered, from
-//! which there is no way back, and all that was made ready is put in its
-//! place.
+//! Sources are opened and checked in the host's mount namespace; the cgroup gets
+//! its rules; then the container's mount namespace is entered, from which there
+//! is no way back, and the sources are attached there.
 
 mod home;
 mod loader;
@@ -22,7 +22,7 @@ use device_class::ld_cache::LdCacheError;
 use device_class::plan::InjectionPlan;
 use device_class::prepare::PrepareError;
 
-use crate::cgroup::{CgroupError, RuleError};
+use crate::cgroup::CgroupError;
 use crate::container::{self, ContainerNamespace};
 use crate::loader::LibraryDirError;
 use crate::mount::{self, HostRoot, KernelCalls};
@@ -50,9 +50,6 @@ pub enum ApplyError {
     /// The device rules can't be set.
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
-    /// A rule of the plan is none that a cgroup can have.
-    #[error(transparent)]
-    Rule(#[from] RuleError),
     /// A directory can't be named in the loader's configuration.
     #[error(transparent)]
     LibraryDir(#[from] LibraryDirError),
@@ -65,7 +62,7 @@ pub enum ApplyError {
     /// The deadline could not be set.
     #[error("cannot set a deadline")]
     Deadline(#[source] nix::errno::Errno),
-    /// A step of the plan can't be carried out by anybody.
+    /// A path of the plan cannot be used for what it is for.
     #[error("{} is no path for {what}", path.display())]
     Path {
         /// The path.
@@ -103,10 +100,10 @@ pub(crate) fn apply(
     deadline.pause(|| prepare::run(plan, &config.host_root))?;
     Stage::Sources.begin();
     deadline.kill_later().map_err(ApplyError::Deadline)?;
-    let ready = sources::prepare(plan, &host, calls)?;
+    let ready = sources::open(plan, &host, calls)?;
     let namespace = ContainerNamespace::of(state.pid, &bundle.rootfs)?;
     Stage::Rules.begin();
-    let mut notes = rules::allow(plan, state.pid, &bundle.granted)?;
+    let mut notes = rules::allow(plan, state.pid, &bundle.spec_devices)?;
     Stage::Container.begin();
     let root = namespace.enter(&bundle.tmpfs, calls.resolver())?;
     let label = bundle.mount_label.as_deref();

@@ -1,6 +1,6 @@
 //! Telling the container's cgroup.
 
-use device_class::plan::{Action, Granted, InjectionPlan};
+use device_class::plan::{Action, InjectionPlan, SpecDevices};
 
 use super::ApplyError;
 use crate::cgroup::{DeviceCgroup, DeviceRule, SpecRules};
@@ -10,13 +10,13 @@ use crate::cgroup::{DeviceCgroup, DeviceRule, SpecRules};
 pub(super) fn allow(
     plan: &InjectionPlan,
     pid: i32,
-    granted: &Granted,
+    spec: &SpecDevices,
 ) -> Result<Vec<String>, ApplyError> {
     let rules = plan.steps.iter().filter_map(|step| match &step.action {
-        Action::Allow { rule, .. } => Some(DeviceRule::try_from(rule)),
+        Action::Allow { rule, .. } => Some(*rule),
         _ => None,
     });
-    let rules: Vec<DeviceRule> = rules.collect::<Result<_, _>>()?;
+    let rules: Vec<DeviceRule> = rules.collect();
     if rules.is_empty() {
         return Ok(Vec::new());
     }
@@ -25,6 +25,6 @@ pub(super) fn allow(
             "this host has no device cgroup, so no device rule was set".into(),
         ]);
     };
-    let report = cgroup.allow(&rules, &SpecRules::of_container(&granted.rules))?;
+    let report = cgroup.allow(&rules, &SpecRules::of_container(&spec.rules))?;
     Ok(report.warnings())
 }

@@ -1,13 +1,12 @@
-//! What is made ready in the host's mount namespace.
+//! The sources of a plan, opened and checked in the host's mount namespace.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use device_class::host::{DeviceKind, DeviceNumber};
-use device_class::plan::{Action, InjectionPlan};
+use device_class::device::DeviceNumber;
+use device_class::plan::{Action, BindMount, InjectionPlan, SourceKind};
 use nix::sys::stat::Mode;
 use nix::unistd::{Gid, Uid};
-use oci_spec::runtime::{LinuxDevice, LinuxDeviceType, Mount};
 
 use super::ApplyError;
 use super::loader::Searched;
@@ -15,7 +14,7 @@ use super::mask::Mask;
 use crate::container::{DeviceAccess, FileKind};
 use crate::mount::{Attributes, Depth, HostFile, HostRoot, KernelCalls, Source};
 
-/// A step of the plan, ready for the container's mount namespace.
+/// A step of the plan with its source, for the container's mount namespace.
 pub(super) struct Ready {
     pub(super) what: What,
     /// The device or class that it is for.
@@ -24,7 +23,7 @@ pub(super) struct Ready {
 
 /// What is to be put where.
 pub(super) enum What {
-    /// A directory of which no more is to be seen.
+    /// A directory that is covered.
     Mask(Mask),
     /// A directory, at its path.
     Directory { source: Source, path: PathBuf },
@@ -48,16 +47,15 @@ pub(super) enum What {
 }
 
 /// Opens and checks every source of a plan.
-pub(super) fn prepare(
+pub(super) fn open(
     plan: &InjectionPlan,
     host: &HostRoot,
     calls: KernelCalls,
 ) -> Result<Vec<Ready>, ApplyError> {
     let mut ready = Vec::with_capacity(plan.steps.len());
     for step in &plan.steps {
-        if let Some(what) =
-            prepare_one(&step.action, host, calls).map_err(|error| error.why(&step.why))?
-        {
+        let opened = open_step(&step.action, host, calls);
+        if let Some(what) = opened.map_err(|error| error.why(&step.why))? {
             let why = step.why.clone();
             ready.push(Ready { what, why });
         }
@@ -65,51 +63,46 @@ pub(super) fn prepare(
     Ok(ready)
 }
 
-fn prepare_one(
+fn open_step(
     action: &Action,
     host: &HostRoot,
     calls: KernelCalls,
 ) -> Result<Option<What>, ApplyError> {
+    let source = |mount: &BindMount| source(host, mount, None, calls);
     Ok(Some(match action {
         // Done before and after.
         Action::Prepare { .. } | Action::Allow { .. } => return Ok(None),
-        Action::Node { source, device } => node(host, source, device, calls)?,
+        Action::Node { mount, number, own } => What::Node {
+            source: self::source(host, mount, Some(*number), calls)?,
+            path: mount.path.clone(),
+            number: *number,
+            own: own.map(|own| DeviceAccess {
+                mode: Mode::from_bits_truncate(own.mode),
+                uid: Uid::from_raw(0),
+                gid: Gid::from_raw(own.gid),
+            }),
+        },
         Action::Mask { path, files, shown } => What::Mask(Mask {
             path: path.clone(),
             files: files.clone(),
             shown: shown
                 .iter()
-                .map(|mount| shown_in_mask(host, mount, calls))
-                .collect::<Result<_, _>>()?,
+                .map(|mount| Ok((source(mount)?, mount.path.clone())))
+                .collect::<Result<_, ApplyError>>()?,
         }),
-        Action::Directory { mount } => {
-            let file = open(host, mount)?;
-            file.expect_kind(FileKind::Directory)?;
-            What::Directory {
-                source: Source::new(&file, Attributes::FILE, Depth::Recursive, calls)?,
-                path: mount.destination().clone(),
-            }
-        }
-        Action::File { mount } => {
-            let file = open(host, mount)?;
-            // The socket of a driver's daemon is as good as a file.
-            if file.kind() != FileKind::Socket {
-                file.expect_kind(FileKind::Regular)?;
-            }
-            What::File {
-                source: Source::new(&file, Attributes::FILE, Depth::Single, calls)?,
-                path: mount.destination().clone(),
-            }
-        }
-        Action::Library { mount, links } => {
-            let file = open(host, mount)?;
-            file.expect_kind(FileKind::Regular)?;
-            What::Library {
-                source: Source::new(&file, Attributes::FILE, Depth::Single, calls)?,
-                path: mount.destination().clone(),
-                links: links.clone(),
-            }
-        }
+        Action::Directory(mount) => What::Directory {
+            source: source(mount)?,
+            path: mount.path.clone(),
+        },
+        Action::File(mount) => What::File {
+            source: source(mount)?,
+            path: mount.path.clone(),
+        },
+        Action::Library { mount, links } => What::Library {
+            source: source(mount)?,
+            path: mount.path.clone(),
+            links: links.clone(),
+        },
         Action::Loader {
             directories,
             libraries,
@@ -124,89 +117,75 @@ fn prepare_one(
     }))
 }
 
-fn node(
+/// Opens what is to be mounted, if it still is what was planned.
+fn source(
     host: &HostRoot,
-    source: &Path,
-    device: &LinuxDevice,
+    mount: &BindMount,
+    number: Option<DeviceNumber>,
     calls: KernelCalls,
-) -> Result<What, ApplyError> {
-    let number = |number: i64| {
-        number.try_into().map_err(|_| ApplyError::Path {
-            path: source.into(),
-            what: "a device of that number",
-        })
-    };
-    let file = host.file(source)?;
-    let number = DeviceNumber {
-        kind: match device.typ() {
-            LinuxDeviceType::B => DeviceKind::Block,
-            _ => DeviceKind::Character,
-        },
-        major: number(device.major())?,
-        minor: number(device.minor())?,
-    };
-    file.expect_device(number)?;
-    let own = device.file_mode().map(|mode| DeviceAccess {
-        mode: Mode::from_bits_truncate(mode),
-        uid: Uid::from_raw(device.uid().unwrap_or(0)),
-        gid: Gid::from_raw(device.gid().unwrap_or(0)),
-    });
-    Ok(What::Node {
-        source: Source::new(&file, Attributes::DEVICE, Depth::Single, calls)?,
-        path: device.path().clone(),
-        number,
-        own,
-    })
-}
-
-fn shown_in_mask(
-    host: &HostRoot,
-    mount: &Mount,
-    calls: KernelCalls,
-) -> Result<(Source, PathBuf), ApplyError> {
-    let file = open(host, mount)?;
-    if !file.is_dir() {
-        file.expect_kind(FileKind::Regular)?;
+) -> Result<Source, ApplyError> {
+    let file = host.file(&mount.source)?;
+    match number {
+        Some(number) => file.expect_device(number)?,
+        None => expect_one_of(&file, mount.kinds)?,
     }
-    let source = Source::new(&file, Attributes::FILE, Depth::Recursive, calls)?;
-    Ok((source, mount.destination().clone()))
+    let attributes = Attributes {
+        read_only: mount.attributes.read_only,
+        nosuid: mount.attributes.nosuid,
+        nodev: mount.attributes.nodev,
+        noexec: mount.attributes.noexec,
+    };
+    let depth = match mount.recursive {
+        true => Depth::Recursive,
+        false => Depth::Single,
+    };
+    Ok(Source::new(&file, attributes, depth, calls)?)
 }
 
-fn open(host: &HostRoot, mount: &Mount) -> Result<HostFile, ApplyError> {
-    let source = mount.source().as_deref().ok_or_else(|| ApplyError::Path {
-        path: mount.destination().clone(),
-        what: "a mount without a source",
-    })?;
-    Ok(host.file(source)?)
+fn expect_one_of(file: &HostFile, kinds: &[SourceKind]) -> Result<(), ApplyError> {
+    let kinds = kinds.iter().map(|kind| match kind {
+        SourceKind::File => FileKind::Regular,
+        SourceKind::Socket => FileKind::Socket,
+        SourceKind::Directory => FileKind::Directory,
+        SourceKind::Device => FileKind::CharDevice,
+    });
+    let fits = kinds.clone().any(|kind| file.kind() == kind);
+    match kinds.take(1).find(|_| !fits) {
+        Some(first) => Ok(file.expect_kind(first)?),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    use device_class::plan::InjectionStep;
-    use oci_spec::runtime::{LinuxDeviceBuilder, MountBuilder};
+    use device_class::device::DeviceKind;
+    use device_class::plan::{InjectionStep, MountAttributes};
 
-    fn node(path: &Path, major: i64, minor: i64) -> Action {
-        let device = LinuxDeviceBuilder::default()
-            .path("/dev/npu0")
-            .typ(LinuxDeviceType::C)
-            .major(major)
-            .minor(minor)
-            .build();
+    fn mount(source: &Path, path: &str, kinds: &'static [SourceKind]) -> BindMount {
+        BindMount {
+            source: source.into(),
+            path: path.into(),
+            kinds,
+            recursive: false,
+            attributes: MountAttributes::default(),
+        }
+    }
+
+    fn node(path: &Path, major: u32, minor: u32) -> Action {
+        let kind = DeviceKind::Character;
         Action::Node {
-            source: path.into(),
-            device: device.unwrap(),
+            mount: mount(path, "/dev/npu0", &[SourceKind::Device]),
+            number: DeviceNumber { kind, major, minor },
+            own: None,
         }
     }
 
     fn library(path: &Path) -> Action {
-        let mount = MountBuilder::default()
-            .source(path)
-            .destination("/usr/lib/boathook/lib/libnpu.so.1")
-            .build();
+        let place = "/usr/lib/boathook/lib/libnpu.so.1";
         Action::Library {
-            mount: mount.unwrap(),
+            mount: mount(path, place, &[SourceKind::File]),
             links: BTreeSet::new(),
         }
     }
@@ -238,8 +217,8 @@ mod tests {
             };
             let calls = KernelCalls::probe();
             let host = HostRoot::open(Path::new("/"), calls.resolver()).unwrap();
-            let error = match prepare(&plan, &host, calls) {
-                Ok(_) => panic!("made ready in spite of: {reason}"),
+            let error = match open(&plan, &host, calls) {
+                Ok(_) => panic!("opened in spite of: {reason}"),
                 Err(error) => crate::log::chain(&error),
             };
             assert!(error.starts_with("npu-0: "), "{error}");

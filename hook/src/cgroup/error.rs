@@ -131,25 +131,3 @@ fn hint(errno: Errno) -> &'static str {
         _ => "",
     }
 }
-
-/// A rule does not name one device that is to be allowed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RuleError {
-    /// The rule denies.
-    #[error("device rule {0} denies; only rules that allow can be added")]
-    Denies(String),
-    /// The rule is for all devices of a kind, or all kinds.
-    #[error("device rule {0} does not name one device by type, major and minor")]
-    NotExact(String),
-    /// The access is empty or has letters other than r, w and m.
-    #[error("device access {0:?} is not a combination of r, w and m")]
-    BadAccess(String),
-    /// The numbers are beyond what Linux can give to a device.
-    #[error("no device can have the number {major}:{minor}: the highest is 4095:1048575")]
-    NoSuchNumber {
-        /// The major number.
-        major: i64,
-        /// The minor number.
-        minor: i64,
-    },
-}

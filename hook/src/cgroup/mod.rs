@@ -28,7 +28,7 @@ mod v2;
 
 use std::path::{Path, PathBuf};
 
-pub use error::{CgroupError, RuleError};
+pub use error::CgroupError;
 pub use locate::HostRoots;
 pub use report::{LevelReport, Outcome, Report, UnitReport};
 pub use rule::{Access, DeviceKind, DeviceRule};

@@ -1,10 +1,9 @@
 //! The rules that the runtime enforces: those of the spec, then its own.
 //!
-//! They are needed where a device program can't be read back and has to be made
-//! again. Runtimes differ in odd corners of the list; the stricter reading is
-//! taken, since a hook must not give what the runtime would not have given.
+//! They are needed where a device program cannot be read back and has to be
+//! generated again.
 
-use oci_spec::runtime::{LinuxDeviceCgroup, LinuxDeviceType};
+pub(super) use device_class::plan::SpecRule;
 
 use super::rule::{Access, DeviceKind, DeviceRule};
 
@@ -12,16 +11,6 @@ use super::rule::{Access, DeviceKind, DeviceRule};
 /// read, write and mknod alone. What no rule matches is denied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpecRules(Vec<SpecRule>);
-
-/// One rule of the list; `None` matches everything.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct SpecRule {
-    pub(super) allow: bool,
-    pub(super) kind: Option<DeviceKind>,
-    pub(super) major: Option<u32>,
-    pub(super) minor: Option<u32>,
-    pub(super) access: Access,
-}
 
 /// What every runtime allows after the spec's rules, so that a container has a
 /// usable `/dev` (runc: `AllowedDevices`, crun: `default_devices`).
@@ -57,14 +46,9 @@ const fn default_rule(
 }
 
 impl SpecRules {
-    /// The rules that a runtime makes of the spec's `linux.resources.devices`.
-    ///
-    /// Never fails: the runtime has accepted the list already. Of an entry that
-    /// makes no sense, a denial counts for all that it could mean, and a
-    /// permission for nothing.
-    pub fn of_container<'a>(spec: impl IntoIterator<Item = &'a LinuxDeviceCgroup>) -> Self {
-        let spec = spec.into_iter().filter_map(SpecRule::of_spec);
-        Self(spec.chain(RUNTIME_DEFAULTS.iter().copied()).collect())
+    /// The spec's rules, then those that the runtime adds.
+    pub fn of_container(spec: &[SpecRule]) -> Self {
+        Self([spec, RUNTIME_DEFAULTS].concat())
     }
 
     /// The list with permissions added at its end.
@@ -85,174 +69,14 @@ impl SpecRules {
     }
 }
 
-impl SpecRule {
-    fn of_spec(rule: &LinuxDeviceCgroup) -> Option<Self> {
-        let letters = rule.access().as_deref().unwrap_or_default();
-        let read = if rule.allow() {
-            Self::of_permission
-        } else {
-            Self::of_denial
-        };
-        read(rule, letters)
-    }
-
-    fn of_permission(rule: &LinuxDeviceCgroup, letters: &str) -> Option<Self> {
-        let kind = match rule.typ().unwrap_or_default() {
-            LinuxDeviceType::A => None,
-            LinuxDeviceType::B => Some(DeviceKind::Block),
-            LinuxDeviceType::C | LinuxDeviceType::U => Some(DeviceKind::Character),
-            LinuxDeviceType::P => return None,
-        };
-        Some(Self {
-            allow: true,
-            kind,
-            major: number(rule.major()).ok()?,
-            minor: number(rule.minor()).ok()?,
-            access: letters
-                .chars()
-                .filter_map(Access::of_letter)
-                .reduce(Access::union)?,
-        })
-    }
-
-    fn of_denial(rule: &LinuxDeviceCgroup, letters: &str) -> Option<Self> {
-        let all = Self {
-            allow: false,
-            kind: None,
-            major: None,
-            minor: None,
-            access: Access::ALL,
-        };
-        let kind = match rule.typ().unwrap_or_default() {
-            // runc and cgroup v1 take `a` to mean everything, whatever follows.
-            LinuxDeviceType::A | LinuxDeviceType::P => return Some(all),
-            LinuxDeviceType::B => Some(DeviceKind::Block),
-            LinuxDeviceType::C | LinuxDeviceType::U => Some(DeviceKind::Character),
-        };
-        Some(Self {
-            kind,
-            // A number that no device can have denies no device.
-            major: number(rule.major()).ok()?,
-            minor: number(rule.minor()).ok()?,
-            access: Access::parse(letters).unwrap_or(Access::ALL),
-            ..all
-        })
-    }
-}
-
-impl From<&DeviceRule> for SpecRule {
-    fn from(rule: &DeviceRule) -> Self {
-        Self {
-            allow: true,
-            kind: Some(rule.kind()),
-            major: Some(rule.major()),
-            minor: Some(rule.minor()),
-            access: rule.access(),
-        }
-    }
-}
-
-/// A number of the spec; absent or negative is a wildcard.
-fn number(number: Option<i64>) -> Result<Option<u32>, std::num::TryFromIntError> {
-    match number {
-        None | Some(..0) => Ok(None),
-        // Programs compare with signed 32-bit constants.
-        Some(number) => i32::try_from(number).map(|number| Some(number.cast_unsigned())),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn of_json(json: &str) -> Vec<SpecRule> {
-        let spec: Vec<LinuxDeviceCgroup> = serde_json::from_str(json).unwrap();
-        let rules = SpecRules::of_container(&spec);
-        let (own, defaults) = rules.0.split_at(rules.0.len() - RUNTIME_DEFAULTS.len());
-        assert_eq!(defaults, RUNTIME_DEFAULTS);
-        own.to_vec()
-    }
-
-    const DENY_ALL: SpecRule = SpecRule {
-        allow: false,
-        kind: None,
-        major: None,
-        minor: None,
-        access: Access::ALL,
-    };
-
-    #[test]
-    fn keeps_order_and_wildcards() {
-        let rules = of_json(
-            r#"[{"allow":false,"access":"rwm"},
-                {"allow":true,"type":"c","major":195,"minor":-1,"access":"rw"},
-                {"allow":false,"type":"b","major":8,"minor":0,"access":"w"}]"#,
-        );
-        let expected = [
-            DENY_ALL,
-            default_rule(
-                DeviceKind::Character,
-                Some(195),
-                None,
-                Access::parse("rw").unwrap(),
-            ),
-            SpecRule {
-                kind: Some(DeviceKind::Block),
-                major: Some(8),
-                minor: Some(0),
-                access: Access::WRITE,
-                ..DENY_ALL
-            },
-        ];
-        assert_eq!(rules, expected);
-    }
-
-    #[test]
-    fn reads_doubtful_denials_wide_and_permissions_narrow() {
-        for (json, expected) in [
-            (
-                r#"[{"allow":false,"type":"a","major":1,"access":"r"}]"#,
-                Some(DENY_ALL),
-            ),
-            (
-                r#"[{"allow":false,"type":"p","access":"r"}]"#,
-                Some(DENY_ALL),
-            ),
-            (
-                r#"[{"allow":false,"type":"c","major":1,"minor":3,"access":"rx"}]"#,
-                Some(SpecRule {
-                    allow: false,
-                    ..default_rule(DeviceKind::Character, Some(1), Some(3), Access::ALL)
-                }),
-            ),
-            (
-                r#"[{"allow":true,"type":"c","major":1,"minor":3,"access":"rx"}]"#,
-                Some(default_rule(
-                    DeviceKind::Character,
-                    Some(1),
-                    Some(3),
-                    Access::READ,
-                )),
-            ),
-            (r#"[{"allow":true,"type":"c","major":1,"minor":3}]"#, None),
-            (r#"[{"allow":true,"type":"p","access":"r"}]"#, None),
-            (
-                r#"[{"allow":true,"type":"c","major":4294967295,"access":"r"}]"#,
-                None,
-            ),
-            (
-                r#"[{"allow":false,"type":"c","major":4294967295,"access":"r"}]"#,
-                None,
-            ),
-        ] {
-            assert_eq!(of_json(json), Vec::from_iter(expected), "{json}");
-        }
-    }
-
     #[test]
     fn added_rules_come_last() {
-        let rule = DeviceRule::new(DeviceKind::Character, 10, 183, Access::READ).unwrap();
-        let rules = SpecRules::of_container([]).and_allow(&[rule]);
+        let rule = DeviceRule::new(DeviceKind::Character, 10, 183, Access::READ);
+        let rules = SpecRules::of_container(&[]).and_allow(&[rule]);
         assert_eq!(rules.rules().last(), Some(&SpecRule::from(&rule)));
     }
 }

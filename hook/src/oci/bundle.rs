@@ -6,12 +6,12 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use device_class::plan::Granted;
+use device_class::plan::SpecDevices;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use super::{State, read};
+use super::{State, devices, read};
 
 /// What a hook needs of a container's config.json.
 #[derive(Debug, Clone)]
@@ -25,8 +25,8 @@ pub struct Bundle {
     pub rootfs: PathBuf,
     /// Where the runtime mounts a new tmpfs, which is the container's own.
     pub tmpfs: Vec<PathBuf>,
-    /// What the spec grants already.
-    pub granted: Granted,
+    /// The devices that the spec has already.
+    pub spec_devices: SpecDevices,
     /// The container's cgroup, as the engine wants it.
     pub cgroups_path: Option<String>,
     /// The SELinux label of the container's files.
@@ -207,9 +207,10 @@ impl Bundle {
                 .filter(Mount::is_new_tmpfs)
                 .map(|mount| mount.destination)
                 .collect(),
-            granted: Granted {
-                nodes: linux.devices,
-                rules: linux.resources.unwrap_or_default().devices,
+            spec_devices: SpecDevices {
+                nodes: devices::nodes(&linux.devices),
+                rules: devices::rules(&linux.resources.unwrap_or_default().devices),
+            },
             },
             cgroups_path: linux.cgroups_path,
             mount_label: linux.mount_label.filter(|label| !label.is_empty()),

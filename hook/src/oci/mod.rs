@@ -3,6 +3,7 @@
 //! and what is not needed may be anything.
 
 mod bundle;
+pub(crate) mod devices;
 mod read;
 mod state;
 

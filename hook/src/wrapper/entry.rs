@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::WrapperError;
+use crate::oci::devices;
 
 /// The hook's file name, by which an entry of ours is known: an engine may
 /// have added one already, of the same or of another version.
@@ -76,7 +77,7 @@ impl HookEntry {
                 in_spec: false,
             } = &step.action
             {
-                let rule = json!(rule).to_string();
+                let rule = json!(devices::written(rule)).to_string();
                 text = json_text::append(&text, &["linux", "resources", "devices"], &rule)?;
             }
         }
@@ -117,8 +118,8 @@ fn beside_this_program() -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use device_class::device::{Access, DeviceKind, DeviceRule};
     use device_class::plan::InjectionStep;
-    use oci_spec::runtime::{LinuxDeviceCgroupBuilder, LinuxDeviceType};
     use serde_json::Value;
 
     use super::*;
@@ -131,16 +132,10 @@ mod tests {
     }
 
     fn plan() -> InjectionPlan {
-        let rule = LinuxDeviceCgroupBuilder::default()
-            .allow(true)
-            .typ(LinuxDeviceType::C)
-            .major(10_i64)
-            .minor(183_i64)
-            .access("rwm");
         InjectionPlan {
             steps: vec![InjectionStep {
                 action: Action::Allow {
-                    rule: rule.build().unwrap(),
+                    rule: DeviceRule::new(DeviceKind::Character, 10, 183, Access::ALL),
                     in_spec: false,
                 },
                 why: "npu-0".into(),

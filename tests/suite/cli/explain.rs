@@ -49,9 +49,13 @@ fn each_step_says_for_whose_sake() {
 
     let plan: Value =
         serde_json::from_str(&explain(&host, &[("BOX_VISIBLE_DEVICES", "1")], true)).unwrap();
-    assert_eq!(plan["grants"][0]["devices"][0], "box-1");
+    let grant = &plan["grants"][0];
+    assert_eq!(grant["devices"][0], "box-1");
+    assert_eq!(grant["available"], 2);
+    let authority = grant["authorized_by"].as_str().unwrap();
+    assert!(authority.starts_with("the request itself"), "{authority}");
     assert_eq!(plan["steps"][0]["action"], "file");
-    assert_eq!(plan["steps"][0]["why"], "box");
+    assert_eq!(plan["steps"][0]["for"], "box");
 }
 
 #[test]
@@ -63,7 +67,7 @@ fn nothing_asked_is_said() {
         vec![(DemoHost::VARIABLE, "")],
     ] {
         assert!(
-            explain(&host, &env, false).contains("nothing is asked for"),
+            explain(&host, &env, false).contains("no request"),
             "{env:?}"
         );
         let plan: Value = serde_json::from_str(&explain(&host, &env, true)).unwrap();

@@ -152,7 +152,7 @@ mod tests {
         ] {
             let parsed = DeviceList::parse(list).unwrap();
             assert_eq!(
-                parsed.covers(&DeviceRule::misc(minor, access)),
+                parsed.covers(&crate::cgroup::rule::misc(minor, access)),
                 covered,
                 "{list:?} {minor} {access}"
             );

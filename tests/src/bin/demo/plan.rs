@@ -18,25 +18,15 @@ pub(crate) struct Plan {
 #[serde(rename_all = "kebab-case", tag = "action")]
 enum Step {
     Node {
-        device: Node,
+        path: PathBuf,
+        major: u64,
+        minor: u64,
     },
     Library {
-        mount: Mount,
+        path: PathBuf,
     },
     #[serde(other)]
     Other,
-}
-
-#[derive(Debug, Deserialize)]
-struct Node {
-    path: PathBuf,
-    major: u64,
-    minor: u64,
-}
-
-#[derive(Debug, Deserialize)]
-struct Mount {
-    destination: PathBuf,
 }
 
 impl Plan {
@@ -54,16 +44,14 @@ impl Plan {
 
     /// The device number planned for a node.
     pub(crate) fn node(&self, path: &Path) -> Option<(u64, u64)> {
-        self.steps.iter().find_map(|step| match step {
-            Step::Node { device } if device.path == path => Some((device.major, device.minor)),
-            _ => None,
-        })
+        let mut nodes = self.nodes();
+        nodes.find_map(|(planned, number)| (planned == path).then_some(number))
     }
 
     /// All nodes that are planned, with their numbers.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = (&Path, (u64, u64))> {
         self.steps.iter().filter_map(|step| match step {
-            Step::Node { device } => Some((&*device.path, (device.major, device.minor))),
+            Step::Node { path, major, minor } => Some((&**path, (*major, *minor))),
             _ => None,
         })
     }
@@ -71,9 +59,7 @@ impl Plan {
     /// Where the library file of this name is to lie in the container.
     pub(crate) fn library(&self, file_name: &str) -> Option<&Path> {
         self.steps.iter().find_map(|step| match step {
-            Step::Library { mount } if mount.destination.ends_with(file_name) => {
-                Some(&*mount.destination)
-            }
+            Step::Library { path } if path.ends_with(file_name) => Some(&**path),
             _ => None,
         })
     }

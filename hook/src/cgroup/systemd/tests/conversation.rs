@@ -9,7 +9,7 @@ use crate::cgroup::systemd::reply::{MAX_LEN, Message, length};
 use crate::cgroup::systemd::*;
 
 fn device(kind: DeviceKind, major: u32, minor: u32, access: &str) -> DeviceRule {
-    DeviceRule::new(kind, major, minor, Access::parse(access).unwrap()).unwrap()
+    DeviceRule::new(kind, major, minor, Access::parse(access).unwrap())
 }
 
 fn scope() -> Unit {

@@ -33,7 +33,7 @@ fn writes_only_what_is_missing() {
 
     let report = allow(
         &cgroup,
-        &[DeviceRule::misc(183, "r"), DeviceRule::misc(229, "rw")],
+        &[crate::cgroup::rule::misc(183, "r"), crate::cgroup::rule::misc(229, "rw")],
     )
     .unwrap();
 
@@ -46,7 +46,7 @@ fn writes_only_what_is_missing() {
 fn writes_nothing_if_all_is_there() {
     // There is no devices.allow that could be opened.
     let (_temp, cgroup) = fake([USUAL, "a *:* rwm\n", "a *:* rwm\n"]);
-    let report = allow(&cgroup, &[DeviceRule::misc(183, "r")]).unwrap();
+    let report = allow(&cgroup, &[crate::cgroup::rule::misc(183, "r")]).unwrap();
     assert_eq!(outcome(report), Outcome::AlreadyAllowed);
 }
 
@@ -68,7 +68,7 @@ fn names_the_ancestor_that_denies() {
     let pod = cgroup.dir.parent().unwrap().to_owned();
     let refused = io::Error::from_raw_os_error(libc::EPERM);
 
-    let Refusal::Error(error) = explain(&cgroup, &DeviceRule::misc(183, "rw"), refused).unwrap()
+    let Refusal::Error(error) = explain(&cgroup, &crate::cgroup::rule::misc(183, "rw"), refused).unwrap()
     else {
         panic!("not an error");
     };
@@ -93,7 +93,7 @@ fn tells_missing_privileges_from_other_failures() {
         (libc::EINVAL, false),
     ] {
         let error = io::Error::from_raw_os_error(errno);
-        let refusal = explain(&cgroup, &DeviceRule::misc(183, "r"), error).unwrap();
+        let refusal = explain(&cgroup, &crate::cgroup::rule::misc(183, "r"), error).unwrap();
         assert_eq!(
             matches!(refusal, Refusal::Privilege),
             privilege,

@@ -83,12 +83,12 @@ fn attach(dir: &Path, code: &[Insn], flags: u32) {
 /// What any container may use, as a program of the named shape.
 fn usual(shape: &str) -> Vec<Insn> {
     let shape = SHAPES.iter().find(|it| it.name == shape).unwrap();
-    (shape.program)(SpecRules::of_container([]).rules())
+    (shape.program)(SpecRules::of_container(&[]).rules())
 }
 
 fn rule((major, minor): (u32, u32), access: &str) -> DeviceRule {
     let access = Access::parse(access).unwrap();
-    DeviceRule::new(DeviceKind::Character, major, minor, access).unwrap()
+    DeviceRule::new(DeviceKind::Character, major, minor, access)
 }
 
 /// What was done at cgroups of ours; other levels are the machine's.
@@ -113,7 +113,7 @@ fn check(setup: impl FnOnce(&Path, &Path), rewritten: [usize; 2]) {
     setup(&slice.dir, &leaf.dir);
     assert!(!prober.may_open("r", HWRNG), "admitted by the old programs");
     let cgroup = cgroup2.device_cgroup(&prober);
-    let spec = SpecRules::of_container([]);
+    let spec = SpecRules::of_container(&[]);
 
     let report = cgroup.allow(&[rule(HWRNG, "r")], &spec).unwrap();
 
@@ -194,7 +194,7 @@ fn an_enclosing_container_is_never_widened() {
     attach(&outer.dir, &usual("runc"), ALLOW_MULTI);
     attach(&inner.dir, &usual("runc"), ALLOW_MULTI);
     let cgroup = cgroup2.device_cgroup(&prober);
-    let spec = SpecRules::of_container([]);
+    let spec = SpecRules::of_container(&[]);
 
     let error = cgroup.allow(&[rule(HWRNG, "r")], &spec).unwrap_err();
 
@@ -322,7 +322,7 @@ fn hidden_programs_are_regenerated() {
             caps::drop(None, caps::CapSet::Effective, caps::Capability::CAP_SYSLOG).unwrap();
         }
         let rules = [rule(if syslog { HWRNG } else { FUSE }, "r")];
-        let report = cgroup.allow(&rules, &SpecRules::of_container([])).unwrap();
+        let report = cgroup.allow(&rules, &SpecRules::of_container(&[])).unwrap();
 
         let leaf = outcomes_at(&leaf.dir, &report.levels);
         assert!(

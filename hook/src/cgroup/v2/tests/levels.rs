@@ -10,7 +10,6 @@ use super::runtime_programs::{allow_everything, deny_everything};
 use crate::cgroup::CgroupDir;
 use crate::cgroup::error::CgroupError;
 use crate::cgroup::report::Outcome::{self, *};
-use crate::cgroup::rule::DeviceRule;
 use crate::cgroup::spec_rules::SpecRules;
 use crate::cgroup::v2::request::Request;
 use crate::cgroup::v2::{Required, allow_on};
@@ -30,7 +29,7 @@ fn cgroup(mount: &str, dir: &str) -> CgroupDir {
 }
 
 fn request(minor: u32) -> Request {
-    Request::covered_by(DeviceRule::misc(minor, "r"))
+    Request::covered_by(crate::cgroup::rule::misc(minor, "r"))
         .next()
         .unwrap()
 }
@@ -45,8 +44,8 @@ fn allow_in(
     cgroup: &CgroupDir,
 ) -> Result<Vec<(PathBuf, Outcome)>, CgroupError> {
     let required = Required {
-        rules: &[DeviceRule::misc(183, "rw")],
-        spec: &SpecRules::of_container([]),
+        rules: &[crate::cgroup::rule::misc(183, "rw")],
+        spec: &SpecRules::of_container(&[]),
     };
     let levels = allow_on(kernel, cgroup, required)?;
     Ok(levels

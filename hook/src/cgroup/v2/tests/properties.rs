@@ -38,7 +38,7 @@ prop_compose! {
     fn any_device_rule()(
         kind in any_kind(), major in 0u32..3, minor in 0u32..3, access in any_access(),
     ) -> DeviceRule {
-        DeviceRule::new(kind, major, minor, access).unwrap()
+        DeviceRule::new(kind, major, minor, access)
     }
 }
 

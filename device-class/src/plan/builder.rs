@@ -1,4 +1,4 @@
-//! What a plan is made of, collected over all requests of a container.
+//! Collects what a plan is made of, over all requests of a container.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 use super::{
     Asked, Grant, INJECTED, InjectionStep, LIBRARIES, LIBRARIES_32BIT, PlanError, prepare,
 };
-use crate::class::Access;
+use crate::device::{Access, DeviceNumber};
 use crate::discover::{
     Device, Found, FoundEdits, FoundMask, FoundNode, Inventory, OwnNode, Presence,
 };
-use crate::host::{DeviceNumber, Programs};
+use crate::host::Programs;
 use crate::name::excerpt;
 use crate::request::{RefusedRequest, Request, RequestError, Selection};
 use crate::requirement;
 
-/// A node of the host on its way to a place in the container.
+/// A node of the host for a place in the container.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct PlannedNode {
     pub(super) source: PathBuf,
@@ -23,7 +23,7 @@ pub(super) struct PlannedNode {
     pub(super) own: Option<OwnNode>,
 }
 
-/// A masked directory, with what is to be seen in it nevertheless.
+/// A masked directory, with what is visible in it.
 #[derive(Default)]
 pub(super) struct PlannedMask {
     pub(super) files: BTreeMap<PathBuf, String>,
@@ -31,9 +31,9 @@ pub(super) struct PlannedMask {
     pub(super) users: BTreeSet<String>,
 }
 
-/// What is collected over all requests, each place and device once.
+/// What the requests add up to, each place and device once.
 #[derive(Default)]
-pub(super) struct Draft {
+pub(super) struct PlanBuilder {
     pub(super) grants: Vec<Grant>,
     pub(super) warnings: Vec<String>,
     pub(super) notes: Vec<String>,
@@ -45,11 +45,11 @@ pub(super) struct Draft {
     pub(super) files: BTreeMap<PathBuf, (PathBuf, String)>,
     pub(super) libraries: BTreeMap<(Programs, String), (PathBuf, BTreeSet<String>, String)>,
     pub(super) searched: Vec<(PathBuf, Vec<String>)>,
-    /// What classes and devices do without, by their names.
+    /// Optional parts that the host lacks, by device or class.
     pub(super) absent: BTreeMap<String, Vec<String>>,
 }
 
-impl Draft {
+impl PlanBuilder {
     pub(super) fn add(&mut self, asked: &Asked<'_>) -> Result<(), PlanError> {
         let Asked {
             class: spec,
@@ -105,7 +105,7 @@ impl Draft {
         }
         self.grants.push(Grant {
             devices: devices.iter().map(|device| device.id.to_string()).collect(),
-            of: inventory.devices.len(),
+            available: inventory.devices.len(),
             class,
             asked_by: request.source.to_string(),
             authorized_by: authority.to_string(),
@@ -136,7 +136,7 @@ impl Draft {
             if !unknown.is_empty() {
                 let unknown = unknown.join(", ");
                 self.notes.push(format!(
-                    "{}: taken to be met, as it can't be told: {unknown}",
+                    "{}: cannot be evaluated, assuming it is met: {unknown}",
                     excerpt(env)
                 ));
             }
@@ -153,7 +153,7 @@ impl Draft {
             let is_given = given.iter().any(|other| other.id == device.id);
             if is_given {
                 self.warnings.push(format!(
-                    "{} is given although it is {}",
+                    "injecting {} as requested although it is {}",
                     device.id, device.health
                 ));
             } else if request.selection == Selection::All {
@@ -171,9 +171,7 @@ impl Draft {
             .rules
             .entry(number)
             .or_insert((node.access, BTreeSet::new()));
-        access.read |= node.access.read;
-        access.write |= node.access.write;
-        access.mknod |= node.access.mknod;
+        *access = access.union(node.access);
         users.insert(whose.to_owned());
         let planned = PlannedNode {
             source: node.host.clone(),

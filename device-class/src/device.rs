@@ -1,0 +1,223 @@
+//! Devices as the kernel knows them: by number, and what may be done with them.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize, Serializer};
+
+/// What a device node stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct DeviceNumber {
+    /// Character or block.
+    #[serde(rename = "type")]
+    pub kind: DeviceKind,
+    /// The driver.
+    pub major: u32,
+    /// The device of that driver.
+    pub minor: u32,
+}
+
+/// The two sorts of device nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub enum DeviceKind {
+    /// A stream of bytes, as most accelerators.
+    #[serde(rename = "c")]
+    Character,
+    /// Blocks, as disks.
+    #[serde(rename = "b")]
+    Block,
+}
+
+/// What may be done with a device; never nothing.
+///
+/// The bits are those of the kernel's `BPF_DEVCG_ACC_*`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Access(u8);
+
+/// A text is no [`Access`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("access `{0}` is not a combination of the letters r, w and m")]
+pub struct BadAccess(String);
+
+/// Allows one device. Written as in the v1 control files: `c 10:183 rw`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct DeviceRule {
+    /// The device.
+    #[serde(flatten)]
+    pub number: DeviceNumber,
+    /// What is allowed.
+    pub access: Access,
+}
+
+impl fmt::Display for DeviceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DeviceKind::Character => "c",
+            DeviceKind::Block => "b",
+        })
+    }
+}
+
+impl fmt::Display for DeviceNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}:{}", self.kind, self.major, self.minor)
+    }
+}
+
+impl Access {
+    /// Create a node with the device's number.
+    pub const MKNOD: Self = Self(1);
+    /// Open for reading.
+    pub const READ: Self = Self(2);
+    /// Open for writing.
+    pub const WRITE: Self = Self(4);
+    /// All three.
+    pub const ALL: Self = Self(7);
+
+    const LETTERS: [(Self, char); 3] = [(Self::READ, 'r'), (Self::WRITE, 'w'), (Self::MKNOD, 'm')];
+
+    /// Reads a combination of the letters `r`, `w` and `m`.
+    ///
+    /// # Errors
+    /// There are other letters, or none.
+    pub fn parse(letters: &str) -> Result<Self, BadAccess> {
+        let bad = || BadAccess(crate::name::excerpt(letters));
+        letters
+            .chars()
+            .map(|letter| Self::of_letter(letter).ok_or_else(bad))
+            .reduce(|a, b| Ok(a?.union(b?)))
+            .unwrap_or_else(|| Err(bad()))
+    }
+
+    /// What one letter stands for.
+    pub fn of_letter(letter: char) -> Option<Self> {
+        let known = Self::LETTERS.iter().find(|(_, known)| *known == letter);
+        known.map(|(access, _)| *access)
+    }
+
+    /// What either of the two admits.
+    #[must_use]
+    pub fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether `other` asks for nothing that is not in `self`.
+    pub fn contains(self, other: Self) -> bool {
+        other.0 & !self.0 == 0
+    }
+
+    /// The bits, as device programs see them.
+    pub fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// Everything that can be asked for at once with this access.
+    pub fn subsets(self) -> impl Iterator<Item = Self> {
+        (1..=Self::ALL.0)
+            .map(Self)
+            .filter(move |subset| self.contains(*subset))
+    }
+
+    /// Each of the three that it has.
+    pub fn each(self) -> impl Iterator<Item = Self> {
+        let all = Self::LETTERS.into_iter().map(|(access, _)| access);
+        all.filter(move |access| self.contains(*access))
+    }
+}
+
+/// To read and to write: what a class means that says nothing else.
+impl Default for Access {
+    fn default() -> Self {
+        Self::READ.union(Self::WRITE)
+    }
+}
+
+impl TryFrom<String> for Access {
+    type Error = BadAccess;
+
+    fn try_from(text: String) -> Result<Self, BadAccess> {
+        Self::parse(&text)
+    }
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let letters = Self::LETTERS.iter();
+        letters
+            .filter(|(access, _)| self.contains(*access))
+            .try_for_each(|(_, letter)| write!(f, "{letter}"))
+    }
+}
+
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Access({self})")
+    }
+}
+
+impl Serialize for Access {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl DeviceRule {
+    /// A rule that allows `access` to the device.
+    pub fn new(kind: DeviceKind, major: u32, minor: u32, access: Access) -> Self {
+        let number = DeviceNumber { kind, major, minor };
+        Self { number, access }
+    }
+
+    /// The device's kind.
+    pub fn kind(&self) -> DeviceKind {
+        self.number.kind
+    }
+
+    /// The device's major number.
+    pub fn major(&self) -> u32 {
+        self.number.major
+    }
+
+    /// The device's minor number.
+    pub fn minor(&self) -> u32 {
+        self.number.minor
+    }
+
+    /// What is allowed.
+    pub fn access(&self) -> Access {
+        self.access
+    }
+}
+
+impl fmt::Display for DeviceRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.number, self.access)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_and_writes_access() {
+        for (letters, canonical) in [("r", "r"), ("rw", "rw"), ("mwr", "rwm"), ("rr", "r")] {
+            assert_eq!(Access::parse(letters).unwrap().to_string(), canonical);
+        }
+        for letters in ["", "x", "rwx", "R", "r w"] {
+            let bad = Err(BadAccess(letters.to_owned()));
+            assert_eq!(Access::parse(letters), bad);
+        }
+    }
+
+    #[test]
+    fn subsets_are_every_request_that_the_access_covers() {
+        let subsets = |letters| -> Vec<String> {
+            let access = Access::parse(letters).unwrap();
+            access.subsets().map(|access| access.to_string()).collect()
+        };
+        assert_eq!(subsets("r"), ["r"]);
+        assert_eq!(subsets("rw"), ["r", "w", "rw"]);
+        assert_eq!(subsets("rwm").len(), 7);
+    }
+}

@@ -1,0 +1,131 @@
+//! How something of the host is mounted into a container.
+
+use std::path::PathBuf;
+
+use serde::{Serialize, Serializer};
+
+/// A bind mount of something of the host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct BindMount {
+    /// Where the host has it.
+    pub source: PathBuf,
+    /// Where the container gets it.
+    pub path: PathBuf,
+    /// What the source may be.
+    pub kinds: &'static [SourceKind],
+    /// Whether the mounts below the source come along.
+    pub recursive: bool,
+    /// What the mount restricts.
+    #[serde(rename = "options")]
+    pub attributes: MountAttributes,
+}
+
+/// What a source may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SourceKind {
+    /// A device node.
+    Device,
+    /// A regular file.
+    File,
+    /// The socket of a driver's daemon.
+    Socket,
+    /// A directory.
+    Directory,
+}
+
+/// Restrictions that a mount adds to those its source has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MountAttributes {
+    /// Nothing can be written, and no mode or owner changed.
+    pub read_only: bool,
+    /// Set-user-id and set-group-id bits have no effect.
+    pub nosuid: bool,
+    /// Device nodes cannot be opened.
+    pub nodev: bool,
+    /// Nothing can be executed.
+    pub noexec: bool,
+}
+
+impl MountAttributes {
+    /// For libraries, programs and other files of the host.
+    const FILE: Self = Self {
+        read_only: true,
+        nosuid: true,
+        nodev: true,
+        noexec: false,
+    };
+
+    /// For device nodes. Read-only keeps mode and owner of the host's node; the
+    /// device itself can be written to.
+    const DEVICE: Self = Self {
+        read_only: true,
+        nosuid: true,
+        nodev: false,
+        noexec: true,
+    };
+
+    /// The restrictions, as mount(8) calls them.
+    pub fn options(self) -> impl Iterator<Item = &'static str> {
+        let all = [
+            (self.read_only, "ro"),
+            (self.nosuid, "nosuid"),
+            (self.nodev, "nodev"),
+            (self.noexec, "noexec"),
+        ];
+        all.into_iter()
+            .filter_map(|(set, option)| set.then_some(option))
+    }
+}
+
+impl Serialize for MountAttributes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.options())
+    }
+}
+
+impl BindMount {
+    pub(super) fn device(source: PathBuf, path: PathBuf) -> Self {
+        BindMount {
+            source,
+            path,
+            kinds: &[SourceKind::Device],
+            recursive: false,
+            attributes: MountAttributes::DEVICE,
+        }
+    }
+
+    /// A file, or the socket of a driver's daemon.
+    pub(super) fn file(source: PathBuf, path: PathBuf) -> Self {
+        BindMount {
+            kinds: &[SourceKind::File, SourceKind::Socket],
+            ..Self::library(source, path)
+        }
+    }
+
+    pub(super) fn library(source: PathBuf, path: PathBuf) -> Self {
+        BindMount {
+            source,
+            path,
+            kinds: &[SourceKind::File],
+            recursive: false,
+            attributes: MountAttributes::FILE,
+        }
+    }
+
+    pub(super) fn directory(source: PathBuf, path: PathBuf) -> Self {
+        BindMount {
+            kinds: &[SourceKind::Directory],
+            recursive: true,
+            ..Self::library(source, path)
+        }
+    }
+
+    /// What is seen in a masked directory.
+    pub(super) fn shown(source: PathBuf, path: PathBuf) -> Self {
+        BindMount {
+            kinds: &[SourceKind::File, SourceKind::Directory],
+            ..Self::directory(source, path)
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The device rules and nodes of a spec (OCI runtime spec, config-linux), read
+//! into the plan's own types and written from them.
+//!
+//! Runtimes differ in rare forms of a rule. The stricter reading is taken: the
+//! hook must not give what the runtime would not have given.
+
+use device_class::device::{Access, DeviceKind, DeviceNumber, DeviceRule};
+use device_class::plan::{SpecNode, SpecRule};
+use oci_spec::runtime::{LinuxDevice, LinuxDeviceCgroup, LinuxDeviceType};
+
+/// The rules that a runtime makes of `linux.resources.devices`.
+///
+/// Never fails: the runtime has accepted the list already. Of an entry that is
+/// not valid, a denial counts for all that it could mean, and a permission for
+/// nothing.
+pub(crate) fn rules(spec: &[LinuxDeviceCgroup]) -> Vec<SpecRule> {
+    spec.iter().filter_map(rule).collect()
+}
+
+/// The nodes that a runtime makes for `linux.devices`.
+pub(crate) fn nodes(spec: &[LinuxDevice]) -> Vec<SpecNode> {
+    let node = |device: &LinuxDevice| {
+        Some(SpecNode {
+            path: device.path().clone(),
+            number: DeviceNumber {
+                kind: kind(device.typ())?,
+                major: device.major().try_into().ok()?,
+                minor: device.minor().try_into().ok()?,
+            },
+        })
+    };
+    spec.iter().filter_map(node).collect()
+}
+
+/// A rule as the spec has it.
+pub(crate) fn written(rule: &DeviceRule) -> LinuxDeviceCgroup {
+    let kind = match rule.kind() {
+        DeviceKind::Character => LinuxDeviceType::C,
+        DeviceKind::Block => LinuxDeviceType::B,
+    };
+    let mut written = LinuxDeviceCgroup::default();
+    written
+        .set_allow(true)
+        .set_typ(Some(kind))
+        .set_major(Some(rule.major().into()))
+        .set_minor(Some(rule.minor().into()))
+        .set_access(Some(rule.access().to_string()));
+    written
+}
+
+fn rule(rule: &LinuxDeviceCgroup) -> Option<SpecRule> {
+    let letters = rule.access().as_deref().unwrap_or_default();
+    match rule.allow() {
+        true => permission(rule, letters),
+        false => denial(rule, letters),
+    }
+}
+
+fn permission(rule: &LinuxDeviceCgroup, letters: &str) -> Option<SpecRule> {
+    let kind = match rule.typ().unwrap_or_default() {
+        LinuxDeviceType::A => None,
+        one => Some(kind(one)?),
+    };
+    Some(SpecRule {
+        allow: true,
+        kind,
+        major: number(rule.major()).ok()?,
+        minor: number(rule.minor()).ok()?,
+        access: letters
+            .chars()
+            .filter_map(Access::of_letter)
+            .reduce(Access::union)?,
+    })
+}
+
+fn denial(rule: &LinuxDeviceCgroup, letters: &str) -> Option<SpecRule> {
+    let all = SpecRule {
+        allow: false,
+        kind: None,
+        major: None,
+        minor: None,
+        access: Access::ALL,
+    };
+    // runc and cgroup v1 take `a` to mean everything, whatever follows.
+    let Some(kind) = kind(rule.typ().unwrap_or_default()) else {
+        return Some(all);
+    };
+    Some(SpecRule {
+        kind: Some(kind),
+        // A number that no device can have denies no device.
+        major: number(rule.major()).ok()?,
+        minor: number(rule.minor()).ok()?,
+        access: Access::parse(letters).unwrap_or(Access::ALL),
+        ..all
+    })
+}
+
+/// `None` for what is not one kind of device.
+fn kind(kind: LinuxDeviceType) -> Option<DeviceKind> {
+    match kind {
+        // `u`, unbuffered, is mknod(1)'s other word for a character device.
+        LinuxDeviceType::C | LinuxDeviceType::U => Some(DeviceKind::Character),
+        LinuxDeviceType::B => Some(DeviceKind::Block),
+        LinuxDeviceType::A | LinuxDeviceType::P => None,
+    }
+}
+
+/// A number of the spec; absent or negative is a wildcard.
+fn number(number: Option<i64>) -> Result<Option<u32>, std::num::TryFromIntError> {
+    match number {
+        None | Some(..0) => Ok(None),
+        // Programs compare with signed 32-bit constants.
+        Some(number) => i32::try_from(number).map(|number| Some(number.cast_unsigned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_json(json: &str) -> Vec<SpecRule> {
+        let spec: Vec<LinuxDeviceCgroup> = serde_json::from_str(json).unwrap();
+        rules(&spec)
+    }
+
+    const DENY_ALL: SpecRule = SpecRule {
+        allow: false,
+        kind: None,
+        major: None,
+        minor: None,
+        access: Access::ALL,
+    };
+
+    fn allow(major: u32, minor: Option<u32>, access: &str) -> SpecRule {
+        SpecRule {
+            allow: true,
+            kind: Some(DeviceKind::Character),
+            major: Some(major),
+            minor,
+            access: Access::parse(access).unwrap(),
+        }
+    }
+
+    #[test]
+    fn keeps_order_and_wildcards() {
+        let rules = of_json(
+            r#"[{"allow":false,"access":"rwm"},
+                {"allow":true,"type":"c","major":195,"minor":-1,"access":"rw"},
+                {"allow":true,"type":"u","major":195,"minor":1,"access":"r"},
+                {"allow":false,"type":"b","major":8,"minor":0,"access":"w"}]"#,
+        );
+        let expected = [
+            DENY_ALL,
+            allow(195, None, "rw"),
+            allow(195, Some(1), "r"),
+            SpecRule {
+                kind: Some(DeviceKind::Block),
+                major: Some(8),
+                minor: Some(0),
+                access: Access::WRITE,
+                ..DENY_ALL
+            },
+        ];
+        assert_eq!(rules, expected);
+    }
+
+    #[test]
+    fn reads_doubtful_denials_wide_and_permissions_narrow() {
+        for (json, expected) in [
+            (
+                r#"[{"allow":false,"type":"a","major":1,"access":"r"}]"#,
+                Some(DENY_ALL),
+            ),
+            (
+                r#"[{"allow":false,"type":"p","access":"r"}]"#,
+                Some(DENY_ALL),
+            ),
+            (
+                r#"[{"allow":false,"type":"c","major":1,"minor":3,"access":"rx"}]"#,
+                Some(SpecRule {
+                    allow: false,
+                    ..allow(1, Some(3), "rwm")
+                }),
+            ),
+            (
+                r#"[{"allow":true,"type":"c","major":1,"minor":3,"access":"rx"}]"#,
+                Some(allow(1, Some(3), "r")),
+            ),
+            (r#"[{"allow":true,"type":"c","major":1,"minor":3}]"#, None),
+            (r#"[{"allow":true,"type":"p","access":"r"}]"#, None),
+            (
+                r#"[{"allow":true,"type":"c","major":4294967295,"access":"r"}]"#,
+                None,
+            ),
+            (
+                r#"[{"allow":false,"type":"c","major":4294967295,"access":"r"}]"#,
+                None,
+            ),
+        ] {
+            assert_eq!(of_json(json), Vec::from_iter(expected), "{json}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_as_the_same_rule() {
+        let rule = DeviceRule::new(DeviceKind::Block, 8, 1, Access::default());
+        assert_eq!(rules(&[written(&rule)]), [SpecRule::from(&rule)]);
+    }
+}
