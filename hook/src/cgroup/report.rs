@@ -178,7 +178,10 @@ mod tests {
 
     fn report(outcome: UnitOutcome, links: Vec<LinkReport>) -> Report {
         Report {
-            rules: vec![crate::cgroup::rule::misc(183, "rw"), crate::cgroup::rule::misc(229, "r")],
+            rules: vec![
+                crate::cgroup::rule::misc(183, "rw"),
+                crate::cgroup::rule::misc(229, "r"),
+            ],
             units: vec![UnitReport {
                 shared: false,
                 done: Ok(SystemdReport {

@@ -211,7 +211,6 @@ impl Bundle {
                 nodes: devices::nodes(&linux.devices),
                 rules: devices::rules(&linux.resources.unwrap_or_default().devices),
             },
-            },
             cgroups_path: linux.cgroups_path,
             mount_label: linux.mount_label.filter(|label| !label.is_empty()),
         })

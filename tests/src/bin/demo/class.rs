@@ -84,7 +84,7 @@ fn variable(config: &Path, file: &Path) -> Result<String> {
     let checked = boathook(config, &["class", "check", &file.display().to_string()])?;
     let line = checked
         .lines()
-        .find_map(|line| line.strip_prefix("asked for by "));
+        .find_map(|line| line.strip_prefix("request variable: "));
     Ok(line.context("class check names no variable")?.to_string())
 }
 

@@ -33,7 +33,10 @@ fn writes_only_what_is_missing() {
 
     let report = allow(
         &cgroup,
-        &[crate::cgroup::rule::misc(183, "r"), crate::cgroup::rule::misc(229, "rw")],
+        &[
+            crate::cgroup::rule::misc(183, "r"),
+            crate::cgroup::rule::misc(229, "rw"),
+        ],
     )
     .unwrap();
 
@@ -68,7 +71,8 @@ fn names_the_ancestor_that_denies() {
     let pod = cgroup.dir.parent().unwrap().to_owned();
     let refused = io::Error::from_raw_os_error(libc::EPERM);
 
-    let Refusal::Error(error) = explain(&cgroup, &crate::cgroup::rule::misc(183, "rw"), refused).unwrap()
+    let Refusal::Error(error) =
+        explain(&cgroup, &crate::cgroup::rule::misc(183, "rw"), refused).unwrap()
     else {
         panic!("not an error");
     };
