@@ -1,7 +1,7 @@
 //! The sources of a plan, opened and checked in the host's mount namespace.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use device_class::device::DeviceNumber;
 use device_class::plan::{Action, BindMount, InjectionPlan, SourceKind};
@@ -158,6 +158,8 @@ fn expect_one_of(file: &HostFile, kinds: &[SourceKind]) -> Result<(), ApplyError
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     use device_class::device::DeviceKind;
