@@ -10,7 +10,7 @@ use device_class::config::Config;
 use device_class::discover;
 use device_class::host::RecordedHost;
 use device_class::load;
-use device_class::plan::{self, Asked, Authority, Granted, InjectionPlan, Recorded};
+use device_class::plan::{self, Asked, Authority, InjectionPlan, Recorded, SpecDevices};
 use device_class::request::Request;
 
 fn shipped() -> Vec<DeviceClass> {
@@ -40,7 +40,7 @@ fn plan(class: &DeviceClass, value: &str, authority: &Authority) -> Result<Injec
         found: &found,
         authority,
     };
-    plan::plan(&[asked], &Granted::default()).map_err(|error| error.to_string())
+    plan::plan(&[asked], &SpecDevices::default()).map_err(|error| error.to_string())
 }
 
 fn asker() -> Authority {
