@@ -102,7 +102,7 @@ fn a_broken_class_hinders_nobody_who_does_not_ask_for_it() {
 #[test]
 fn a_class_that_can_not_be_read_hinders_only_who_names_it() {
     let host = HostDirectory::new().unwrap();
-    std::fs::create_dir(host.classes().join("thing.toml")).unwrap();
+    fs::create_dir(host.classes().join("thing.toml")).unwrap();
     for annotations in [vec![], vec![("devices.boathook.dev/thing", "thing-0")]] {
         let bundle = bundle_of(&of_pod(&annotations));
         let input = state(bundle.path()).to_string();
@@ -250,7 +250,7 @@ fn a_host_is_recorded_once() {
         "nodes = [\"/dev/thing{index}\"]",
         "health = [{ file = \"state\", equals = \"up\" }]",
     );
-    std::fs::write(file, text).unwrap();
+    fs::write(file, text).unwrap();
     host.add_file("/sys/thing7/state", "up\n").unwrap();
     host.add_file("/sys/thing7/secret", "hidden\n").unwrap();
     let directory = host.path().join("recorded");
@@ -262,7 +262,7 @@ fn a_host_is_recorded_once() {
         "{}",
         ran.stdout
     );
-    let recorded = std::fs::read_to_string(directory.join("host.txt")).unwrap();
+    let recorded = fs::read_to_string(directory.join("host.txt")).unwrap();
     assert!(
         recorded.contains("file /sys/thing7/state\n| up\n"),
         "{recorded}"
@@ -270,14 +270,14 @@ fn a_host_is_recorded_once() {
     assert!(!recorded.contains("hidden"), "{recorded}");
     let ran = boathook(&host, &arguments, b"");
     assert_refused(&ran, code::FAILURE, &["host.txt", "exists"]);
-    let before = std::fs::read_to_string(directory.join("host.txt")).unwrap();
+    let before = fs::read_to_string(directory.join("host.txt")).unwrap();
     assert_eq!(before, recorded);
     // A file where the directory should be.
     let file = host.path().join("file");
-    std::fs::write(&file, "mine").unwrap();
+    fs::write(&file, "mine").unwrap();
     let ran = boathook(&host, &["class", "record", file.to_str().unwrap()], b"");
     assert_refused(&ran, code::FAILURE, &["file/host.txt", "cannot write"]);
-    assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
 }
 
 #[test]
@@ -327,7 +327,7 @@ fn every_command_knows_the_root_of_the_driver() {
     let recorded = host.path().join("recorded");
     let ran = boathook(&host, &["class", "record", recorded.to_str().unwrap()], b"");
     assert_eq!(ran.status.code(), Some(code::SUCCESS), "{ran:?}");
-    let recording = std::fs::read_to_string(recorded.join("host.txt")).unwrap();
+    let recording = fs::read_to_string(recorded.join("host.txt")).unwrap();
     assert!(
         recording.contains(&format!("file {program}\n")),
         "{recording}"
