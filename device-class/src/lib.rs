@@ -15,6 +15,7 @@ pub mod class;
 pub mod config;
 pub mod device;
 pub mod discover;
+mod formula;
 pub mod host;
 pub mod ld_cache;
 pub mod load;

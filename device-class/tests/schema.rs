@@ -277,6 +277,7 @@ fn kind(schema: &Value, property: &Value) -> String {
         "array" if property["items"].get("anyOf").is_some() => "list of texts or tables".into(),
         "array" if property["items"].get("$ref").is_some() => "list of tables".into(),
         "array" => "list of texts".into(),
+        "object" if property["additionalProperties"]["type"] == "array" => "table of lists".into(),
         "object" => "table of texts".into(),
         "string" => "text".into(),
         "integer" => "number".into(),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use crate::formula::{self, FormulaError};
 use crate::name::AttributeName;
 use crate::pattern::PathPattern;
 use crate::template::Template;
@@ -62,6 +63,8 @@ pub enum Text {
     },
     /// Made of attributes that are known already.
     Value(Template),
+    /// A whole number, computed from attributes that are known already.
+    Formula(Template),
     /// A path, with every symbolic link in it followed.
     RealPath(Template),
 }
@@ -97,7 +100,7 @@ impl AttributeSource {
         let (main, key): (&[Template], _) = match &self.origin {
             Origin::Text { text, .. } => match text {
                 Text::File { file, key } => (std::slice::from_ref(file), key.as_ref()),
-                Text::Value(template) | Text::RealPath(template) => {
+                Text::Value(template) | Text::Formula(template) | Text::RealPath(template) => {
                     (std::slice::from_ref(template), None)
                 }
             },
@@ -119,6 +122,7 @@ struct RawAttributeSource {
     key: Option<Template>,
     regex: Option<String>,
     value: Option<Template>,
+    formula: Option<Template>,
     real_path: Option<Template>,
     link: Option<Template>,
     path: Option<PathPattern>,
@@ -140,43 +144,51 @@ impl TryFrom<RawAttributeSource> for AttributeSource {
                     .map_err(|error| format!("bad regex `{text}`: {error}"))?,
             ),
         };
+        let formula = raw.formula.map(checked_formula).transpose()?;
         let (map, default) = (raw.map, raw.default);
         let origin = match (
             (raw.name, raw.path),
-            (raw.file, raw.value, raw.real_path, raw.link),
+            (raw.file, raw.value, formula, raw.real_path, raw.link),
             (
                 raw.key,
                 regex,
                 raw.equals.map(|one| vec![one]).or(raw.one_of),
             ),
         ) {
-            ((Some(name), None), (Some(file), None, None, None), (key, regex, None)) => {
+            ((Some(name), None), (Some(file), None, None, None, None), (key, regex, None)) => {
                 Origin::Text {
                     name,
                     text: Text::File { file, key },
                     regex,
                 }
             }
-            ((Some(name), None), (None, Some(value), None, None), (None, regex, None)) => {
+            ((Some(name), None), (None, Some(value), None, None, None), (None, regex, None)) => {
                 Origin::Text {
                     name,
                     text: Text::Value(value),
                     regex,
                 }
             }
-            ((Some(name), None), (None, None, Some(path), None), (None, regex, None)) => {
+            ((Some(name), None), (None, None, Some(formula), None, None), (None, None, None)) => {
+                Origin::Text {
+                    name,
+                    text: Text::Formula(formula),
+                    regex: None,
+                }
+            }
+            ((Some(name), None), (None, None, None, Some(path), None), (None, regex, None)) => {
                 let text = Text::RealPath(path);
                 Origin::Text { name, text, regex }
             }
-            ((Some(name), None), (None, None, None, Some(link)), (None, None, None)) => {
+            ((Some(name), None), (None, None, None, None, Some(link)), (None, None, None)) => {
                 Origin::Link { name, link }
             }
-            ((None, Some(path)), (None, None, None, None), (None, None, None))
+            ((None, Some(path)), (None, None, None, None, None), (None, None, None))
                 if map.is_empty() =>
             {
                 Origin::Path { path, says: None }
             }
-            ((None, Some(path)), (None, None, None, None), (key, None, Some(values)))
+            ((None, Some(path)), (None, None, None, None, None), (key, None, Some(values)))
                 if map.is_empty() =>
             {
                 let says = Some(Says { key, values });
@@ -185,7 +197,7 @@ impl TryFrom<RawAttributeSource> for AttributeSource {
             _ => {
                 return Err(
                     "an attribute is `name` with one of `file` (and `key`, `regex`), `value` or \
-                     `real_path` (and `regex`), or `link`; or `path` with captures (and `equals` or `one_of`, `key`)"
+                     `real_path` (and `regex`), `formula` or `link`; or `path` with captures (and `equals` or `one_of`, `key`)"
                         .into(),
                 );
             }
@@ -195,5 +207,16 @@ impl TryFrom<RawAttributeSource> for AttributeSource {
             map,
             default,
         })
+    }
+}
+
+/// A formula whose syntax is right, whatever numbers the attributes are.
+fn checked_formula(template: Template) -> Result<Template, String> {
+    let one = |name: &AttributeName| (name.clone(), "1".to_owned());
+    let ones = template.attributes().map(one).collect();
+    let filled = template.fill(&ones).map_err(|error| error.to_string())?;
+    match formula::evaluate(&filled) {
+        Err(error @ FormulaError::Syntax) => Err(format!("`{template}` {error}")),
+        Ok(_) | Err(FormulaError::Range) => Ok(template),
     }
 }

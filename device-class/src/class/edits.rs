@@ -79,6 +79,13 @@ pub struct Node {
     /// Whether it may be missing on the host.
     #[serde(default)]
     pub optional: bool,
+    /// The name of its driver in /proc/devices: an optional node is required
+    /// while the driver is loaded.
+    #[serde(default)]
+    pub driver: Option<String>,
+    /// What an administrator does when the host does not have it.
+    #[serde(default)]
+    pub advice: Option<String>,
 }
 
 /// A library. Short form: its soname.

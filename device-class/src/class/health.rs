@@ -18,6 +18,8 @@ pub struct HealthCheck {
     /// flickers stays what it was. [`crate::discover::HealthMemory`] keeps the
     /// time.
     pub steady_for: Option<Duration>,
+    /// What an administrator does when it does not hold.
+    pub advice: Option<String>,
 }
 
 /// What has to hold.
@@ -65,6 +67,7 @@ struct RawHealthCheck {
     again_below: Option<i64>,
     advances_within: Option<u32>,
     steady_for: Option<u32>,
+    advice: Option<String>,
 }
 
 impl TryFrom<RawHealthCheck> for HealthCheck {
@@ -80,6 +83,7 @@ impl TryFrom<RawHealthCheck> for HealthCheck {
             again_below,
             advances_within,
             steady_for,
+            advice,
         } = raw;
         let again_fits = match (below, again_below) {
             (Some(limit), Some(again)) => again <= limit,
@@ -115,6 +119,10 @@ impl TryFrom<RawHealthCheck> for HealthCheck {
             }
         };
         let steady_for = steady_for.map(|seconds| Duration::from_secs(seconds.into()));
-        Ok(HealthCheck { test, steady_for })
+        Ok(HealthCheck {
+            test,
+            steady_for,
+            advice,
+        })
     }
 }

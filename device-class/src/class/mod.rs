@@ -133,6 +133,10 @@ pub struct Source {
     /// instead of in their stead.
     #[serde(default)]
     pub also: bool,
+    /// The id of the device that such a device is a part of. A device with parts
+    /// is not offered besides them.
+    #[serde(default)]
+    pub part_of: Option<Template>,
     /// Whether the match has to be a symbolic link, or must not be one.
     #[serde(default)]
     pub symlink: Option<SymlinkRule>,

@@ -1,6 +1,6 @@
 //! How a container asks, and what it may ask besides devices.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
@@ -20,6 +20,9 @@ pub struct RequestSpec {
     /// The capabilities of a container that names none.
     #[serde(default)]
     pub default_capabilities: Vec<CapabilityName>,
+    /// Capabilities that come with another one, without their programs.
+    #[serde(default)]
+    pub implies: BTreeMap<CapabilityName, Vec<CapabilityName>>,
     /// The capability with which a container gets its libraries for 32-bit
     /// programs, too.
     #[serde(default)]
@@ -30,6 +33,22 @@ pub struct RequestSpec {
     /// What a container may say about each of its devices.
     #[serde(default)]
     pub pairs: Option<PairSpec>,
+}
+
+impl RequestSpec {
+    /// The capabilities and all that they imply.
+    pub fn with_implied(&self, named: &BTreeSet<CapabilityName>) -> BTreeSet<CapabilityName> {
+        let mut all = named.clone();
+        let mut unseen: Vec<&CapabilityName> = named.iter().collect();
+        while let Some(name) = unseen.pop() {
+            for implied in self.implies.get(name).into_iter().flatten() {
+                if all.insert(implied.clone()) {
+                    unseen.push(implied);
+                }
+            }
+        }
+        all
+    }
 }
 
 /// `[request.requirements]`: variables in which an image says what it needs

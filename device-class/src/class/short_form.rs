@@ -31,6 +31,8 @@ impl Short for Node {
             mode: None,
             gid: None,
             optional: false,
+            driver: None,
+            advice: None,
         }
     }
 }

@@ -10,7 +10,7 @@ use super::{
     CdiTemplate, ClassSpec, Edits, MAX_PRE_START, Mask, Node, PathTemplate, Prepare, Sharing,
     Source, When,
 };
-use crate::name::AttributeName;
+use crate::name::{AttributeName, CapabilityName};
 use crate::pattern::PathPattern;
 use crate::strict_toml::BrokenRule;
 use crate::template::Template;
@@ -40,6 +40,9 @@ pub enum ClassRuleError {
     /// A default capability that no edits have.
     #[error("the default capability `{0}` has no [[edits]] of its own")]
     UnknownCapability(String),
+    /// A capability in `implies` that brings nothing.
+    #[error("[request] implies has `{0}`, which is no `capability` of the class")]
+    UnknownImplied(String),
     /// An index is either said or counted.
     #[error("[device] has either `index` or `order`, not both")]
     IndexAndOrder(String),
@@ -77,6 +80,7 @@ impl BrokenRule for ClassRuleError {
             ClassRuleError::UnknownAttribute { template: text, .. }
             | ClassRuleError::CapabilityWithoutEnv(text)
             | ClassRuleError::UnknownCapability(text)
+            | ClassRuleError::UnknownImplied(text)
             | ClassRuleError::IndexAndOrder(text)
             | ClassRuleError::ReplicasTwice(text)
             | ClassRuleError::Unmasked(text)
@@ -121,9 +125,13 @@ fn check_request(spec: &ClassSpec, text: &str) -> Result<(), ClassRuleError> {
     if let (None, Some(name)) = (&request.capabilities_env, used) {
         return Err(ClassRuleError::CapabilityWithoutEnv(name.to_string()));
     }
-    let mut defaults = request.default_capabilities.iter();
-    match defaults.find(|name| !chosen.contains(*name)) {
-        Some(name) => Err(ClassRuleError::UnknownCapability(name.to_string())),
+    let unknown = |name: &&CapabilityName| !chosen.contains(*name);
+    if let Some(name) = request.default_capabilities.iter().find(unknown) {
+        return Err(ClassRuleError::UnknownCapability(name.to_string()));
+    }
+    let implied = request.implies.values().flatten();
+    match request.implies.keys().chain(implied).find(unknown) {
+        Some(name) => Err(ClassRuleError::UnknownImplied(name.to_string())),
         None => Ok(()),
     }
 }
@@ -161,6 +169,7 @@ fn check_device(spec: &ClassSpec, source: &Source, known: &Known) -> Result<(), 
         device.group.as_ref(),
         sharing.and_then(|sharing| sharing.replicas_from.as_ref()),
         spec.allocate.cdi.as_ref().map(CdiTemplate::template),
+        source.part_of.as_ref(),
     ];
     let templates = templates.into_iter().flatten();
     for template in templates.chain(&device.aliases).chain(device.env.values()) {

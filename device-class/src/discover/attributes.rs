@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::{MAX_DEVICES, search};
 use crate::class::{AttributeSource, Origin, Says, Text};
+use crate::formula::{self, FormulaError};
 use crate::host::{HostView, MAX_ATTRIBUTE};
 use crate::name::excerpt;
 use crate::pattern::PathPattern;
@@ -24,6 +25,12 @@ pub(super) enum Unread {
     NoValue { path: PathBuf, wanted: String },
     #[error("{} holds no plain text: {}", path.display(), excerpt(value))]
     NotText { path: PathBuf, value: String },
+    #[error("`{formula}` is `{}`, which {error}", excerpt(filled))]
+    Formula {
+        formula: String,
+        filled: String,
+        error: FormulaError,
+    },
     #[error("nothing matches {0}")]
     NoMatch(String),
     #[error(transparent)]
@@ -105,6 +112,15 @@ fn read_text(
 ) -> Result<(PathBuf, String), Unread> {
     match text {
         Text::Value(template) => Ok((template.to_string().into(), template.fill(known)?)),
+        Text::Formula(template) => {
+            let filled = template.fill(known)?;
+            let value = formula::evaluate(&filled).map_err(|error| Unread::Formula {
+                formula: template.to_string(),
+                filled,
+                error,
+            })?;
+            Ok((template.to_string().into(), value.to_string()))
+        }
         Text::RealPath(template) => {
             let path = located(template, base, known)?;
             let real = host

@@ -73,11 +73,14 @@ pub(super) fn from_candidate(
     let cdi = class.spec.allocate.cdi.iter();
     let cdi: Result<_, _> = cdi.map(|template| template.fill(attributes)).collect();
     let aliases: Result<Vec<_>, _> = spec.aliases.iter().map(|a| a.fill(attributes)).collect();
+    let to_id = |text: &str| match class.spec.sharing {
+        None => DeviceId::from_hardware(text),
+        Some(_) => DeviceId::shared_from_hardware(text),
+    };
+    let whole = optional(source.part_of.as_ref())?;
     Ok(Device {
-        id: match class.spec.sharing {
-            None => DeviceId::from_hardware(&id)?,
-            Some(_) => DeviceId::shared_from_hardware(&id)?,
-        },
+        id: to_id(&id)?,
+        part_of: whole.map(|whole| to_id(&whole)).transpose()?,
         resource: ResourceName::try_from(resource)?,
         index: optional(spec.index.as_ref().or(spec.order.as_ref()))?,
         replicas,

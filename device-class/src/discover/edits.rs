@@ -9,7 +9,7 @@ use super::found::{
 };
 use super::{DeviceError, MAX_DEVICES, mask, search};
 use crate::class::{self, DeviceClass, Edits, PathTemplate};
-use crate::host::{Entry, HostView, Programs};
+use crate::host::{Entry, HostView, MAX_ATTRIBUTE, Programs};
 use crate::name::CapabilityName;
 use crate::pattern::PathPattern;
 use crate::template::Attributes;
@@ -46,7 +46,7 @@ pub(super) fn edits(
     };
     let capability_32bit = class.spec.request.capability_32bit.as_ref();
     let for_32bit = capability_32bit.is_some_and(|capability| capabilities.contains(capability));
-    for edits in chosen(class, capabilities) {
+    for Chosen { edits, is_named } in chosen(class, capabilities) {
         let optional = edits.optional;
         let version = match &edits.library_version {
             Some(version) => Some(version.fill(attributes).map_err(DeviceError::from)?),
@@ -75,7 +75,8 @@ pub(super) fn edits(
             }
         }
         let files = edits.files.iter().map(|spec| (spec, false));
-        for (spec, binary) in edits.binaries.iter().map(|spec| (spec, true)).chain(files) {
+        let binaries = edits.binaries.iter().filter(|_| is_named);
+        for (spec, binary) in binaries.map(|spec| (spec, true)).chain(files) {
             for attributes in each(spec.each.as_ref(), attributes, driver.view)? {
                 let file = file(spec, binary, &attributes, optional, driver)?;
                 found.files.push(file);
@@ -124,7 +125,7 @@ pub fn control_nodes(
     host: &dyn HostView,
 ) -> Result<Vec<FoundNode>, EditsError> {
     let mut found = Vec::new();
-    for edits in chosen(class, capabilities) {
+    for Chosen { edits, .. } in chosen(class, capabilities) {
         for spec in &edits.nodes {
             found.extend(nodes(spec, attributes, edits.optional, host)?);
         }
@@ -132,14 +133,25 @@ pub fn control_nodes(
     Ok(found)
 }
 
-/// The tables that are for these capabilities.
+/// A table of `[[edits]]` that is for the capabilities of a container.
+struct Chosen<'a> {
+    edits: &'a Edits,
+    /// Whether the container named its capability, or gets it for another one.
+    is_named: bool,
+}
+
 fn chosen<'a>(
     class: &'a DeviceClass,
     capabilities: &'a BTreeSet<CapabilityName>,
-) -> impl Iterator<Item = &'a Edits> {
-    let asked = |capability: &CapabilityName| capabilities.contains(capability);
-    class.spec.edits.iter().filter(move |edits| {
-        edits.capability.as_ref().is_none_or(asked) && !edits.unless.as_ref().is_some_and(asked)
+) -> impl Iterator<Item = Chosen<'a>> {
+    let all = class.spec.request.with_implied(capabilities);
+    let named = |capability: &CapabilityName| capabilities.contains(capability);
+    class.spec.edits.iter().filter_map(move |edits| {
+        let capability = edits.capability.as_ref();
+        let fits = capability.is_none_or(|capability| all.contains(capability))
+            && !edits.unless.as_ref().is_some_and(named);
+        let is_named = capability.is_none_or(named);
+        fits.then_some(Chosen { edits, is_named })
     })
 }
 
@@ -192,9 +204,11 @@ fn node(
             break;
         }
     }
-    let number = present(
+    let driver = spec.driver.as_deref();
+    let loaded = driver.filter(|driver| is_loaded(driver, host));
+    let mut number = present(
         &path,
-        optional || spec.optional,
+        (optional || spec.optional) && loaded.is_none(),
         "a device node",
         host,
         |entry| match entry {
@@ -202,6 +216,14 @@ fn node(
             _ => None,
         },
     );
+    if let Presence::Unfit(reason) = &mut number {
+        if let Some(driver) = loaded {
+            reason.push_str(&format!(", although its driver {driver} is loaded"));
+        }
+        if let Some(advice) = &spec.advice {
+            reason.push_str(&format!("; {advice}"));
+        }
+    }
     Ok(FoundNode {
         host: path,
         container,
@@ -210,6 +232,16 @@ fn node(
         own: OwnNode::of(spec),
         number,
     })
+}
+
+/// Whether /proc/devices has a driver of character devices of this name.
+fn is_loaded(driver: &str, host: &dyn HostView) -> bool {
+    let bytes = host.read(Path::new("/proc/devices"), MAX_ATTRIBUTE);
+    let text = String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned();
+    let lines = text.lines().map(str::trim);
+    let characters = lines.take_while(|line| *line != "Block devices:");
+    let mut names = characters.filter_map(|line| line.split_once(' '));
+    names.any(|(_, name)| name.trim() == driver)
 }
 
 fn library(

@@ -127,6 +127,10 @@ fn look(
             }
         }
     };
+    let fault = match &check.advice {
+        Some(advice) => fault.map(|fault| format!("{fault}; {advice}")),
+        None => fault,
+    };
     match check.steady_for {
         Some(lasting) => (of, Some(OverTime::Steady { fault, lasting }), None),
         None => (of, rule, fault),

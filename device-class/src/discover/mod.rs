@@ -62,6 +62,8 @@ pub struct Device {
     pub resource: ResourceName,
     /// The number that people use for it.
     pub index: Option<String>,
+    /// The device that it is a part of, which is not offered besides it.
+    pub part_of: Option<DeviceId>,
     /// Other names that a request may use.
     pub aliases: Vec<String>,
     /// How many containers may have it at once, where the class shares its
@@ -151,6 +153,7 @@ pub fn look(class: &DeviceClass, host: &dyn HostView) -> Inventory {
         order::number(&mut inventory.devices);
     }
     order::leave_out_duplicates(&mut inventory);
+    order::leave_out_divided(&mut inventory.devices);
     if class.spec.sharing.as_ref().is_some_and(|s| s.all) {
         sharing::merge(&mut inventory);
     }

@@ -1,31 +1,70 @@
-//! The order of devices, and which of two with one id is the one.
+//! The order of devices, which of two with one id is the one, and devices that
+//! are parts of others.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Device, Inventory};
+use crate::name::DeviceId;
 
-/// Sorts by index, as numbers where they are numbers, then by id. A shorter
-/// text goes first: `port9` before `port10`, and PCI addresses as they count.
+/// What a device is sorted by.
+type Key = (bool, Option<u64>, Option<(usize, String)>, (usize, String));
+
+/// By index, as numbers where they are numbers, then by id. A shorter text goes
+/// first: `port9` before `port10`, and PCI addresses as they count.
+fn key(device: &Device) -> Key {
+    let index = device.index.as_ref();
+    let number = index.and_then(|index| index.parse::<u64>().ok());
+    let shorter_first = |text: &str| (text.len(), text.to_owned());
+    let index = index.map(|index| shorter_first(index));
+    (
+        number.is_none(),
+        number,
+        index,
+        shorter_first(device.id.as_str()),
+    )
+}
+
+/// Sorts devices. The parts of a device follow it.
 pub(super) fn sort(devices: &mut [Device]) {
+    let wholes = devices.iter().filter(|device| device.part_of.is_none());
+    let keys: BTreeMap<DeviceId, Key> = wholes.map(|d| (d.id.clone(), key(d))).collect();
     devices.sort_by_cached_key(|device| {
-        let index = device.index.as_ref();
-        let number = index.and_then(|index| index.parse::<u64>().ok());
-        let shorter_first = |text: &str| (text.len(), text.to_owned());
-        let index = index.map(|index| shorter_first(index));
-        (
-            number.is_none(),
-            number,
-            index,
-            shorter_first(device.id.as_str()),
-        )
+        let whole = device.part_of.as_ref().and_then(|whole| keys.get(whole));
+        match whole {
+            Some(whole) => (whole.clone(), Some(key(device))),
+            None => (key(device), None),
+        }
     });
 }
 
-/// Counts sorted devices: their index is their place.
+/// Counts sorted devices: their index is their place. Parts have the index of the
+/// device that they are of, and are counted by themselves: `0:1`.
 pub(super) fn number(devices: &mut [Device]) {
-    for (place, device) in devices.iter_mut().enumerate() {
-        device.index = Some(place.to_string());
+    let mut next = 0;
+    let mut last: Option<(DeviceId, usize)> = None;
+    for device in devices {
+        let hardware = device.part_of.as_ref().unwrap_or(&device.id);
+        let part = match &last {
+            Some((same, parts)) if same == hardware => *parts,
+            _ => {
+                next += 1;
+                0
+            }
+        };
+        let index = next - 1;
+        let parts = part + usize::from(device.part_of.is_some());
+        last = Some((hardware.clone(), parts));
+        device.index = Some(index.to_string());
+        if device.part_of.is_some() {
+            device.aliases.push(format!("{index}:{part}"));
+        }
     }
+}
+
+/// A device with parts is not offered besides them.
+pub(super) fn leave_out_divided(devices: &mut Vec<Device>) {
+    let divided: BTreeSet<DeviceId> = devices.iter().filter_map(|d| d.part_of.clone()).collect();
+    devices.retain(|device| device.part_of.is_some() || !divided.contains(&device.id));
 }
 
 /// Two devices with one id can't be told apart: only the first can be given.

@@ -86,7 +86,8 @@ impl PlanBuilder {
             let why = device.id.to_string();
             self.preparations.push(InjectionStep { action, why });
         }
-        let is_asked = |node: &&FoundNode| node.is_for(&request.capabilities);
+        let capabilities = spec.spec.request.with_implied(&request.capabilities);
+        let is_asked = |node: &&FoundNode| node.is_for(&capabilities);
         for device in &devices {
             for node in device.nodes.iter().filter(is_asked) {
                 self.node(node, device.id.as_str())?;

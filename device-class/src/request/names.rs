@@ -15,7 +15,7 @@ pub(super) struct DeviceNames<'a> {
 #[derive(Default)]
 struct Named {
     ids: Vec<usize>,
-    index: Option<usize>,
+    indices: Vec<usize>,
     aliases: Vec<usize>,
 }
 
@@ -23,7 +23,7 @@ struct Named {
 #[derive(Clone, Copy)]
 pub(super) enum Meaning<'a> {
     One(usize),
-    /// Those with the same alias; for the same alias the same slice.
+    /// Those with the same index or alias; for the same name the same slice.
     All(&'a [usize]),
 }
 
@@ -35,7 +35,7 @@ impl<'a> DeviceNames<'a> {
             by_name.entry(id).or_default().ids.push(at);
             if let Some(index) = &device.index {
                 let named = by_name.entry(canonical(index)).or_default();
-                named.index.get_or_insert(at);
+                named.indices.push(at);
             }
             for alias in &device.aliases {
                 let named = by_name.entry(canonical(alias)).or_default();
@@ -55,11 +55,12 @@ impl<'a> DeviceNames<'a> {
                 [only] => Some(only),
                 ids => ids.iter().find(is_exact),
             };
-            return match (id.copied().or(named.index), named.aliases.as_slice()) {
-                (Some(at), _) => Some(Meaning::One(at)),
-                (None, []) => None,
-                (None, aliases) => Some(Meaning::All(aliases)),
-            };
+            if let Some(at) = id {
+                return Some(Meaning::One(*at));
+            }
+            let several = [&named.indices, &named.aliases];
+            let found = several.into_iter().find(|found| !found.is_empty())?;
+            return Some(Meaning::All(found));
         }
         let (id, number) = name.rsplit_once("::")?;
         let ids = &self.by_name.get(&canonical(id))?.ids;

@@ -264,6 +264,7 @@ fn a_hostile_request_takes_no_time() {
     let devices: Vec<Device> = (0..10_000)
         .map(|number| Device {
             id: format!("npu-{number}").try_into().unwrap(),
+            part_of: None,
             index: Some(number.to_string()),
             aliases: vec!["every".into(), format!("a-{number}")],
             ..first.clone()

@@ -58,13 +58,9 @@ pub(super) fn control_nodes(
 
 /// Which capabilities a container names is not known at Allocate.
 fn default_capabilities(class: &DeviceClass) -> BTreeSet<CapabilityName> {
-    class
-        .spec
-        .request
-        .default_capabilities
-        .iter()
-        .cloned()
-        .collect()
+    let request = &class.spec.request;
+    let named = request.default_capabilities.iter().cloned().collect();
+    request.with_implied(&named)
 }
 
 fn spec(node: &FoundNode, capabilities: &BTreeSet<CapabilityName>) -> Option<DeviceSpec> {

@@ -1,0 +1,138 @@
+//! Whole numbers that are computed from others: some names have a number in them
+//! that follows from an address.
+
+use std::iter::Peekable;
+use std::str::Chars;
+
+/// Why a formula has no value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum FormulaError {
+    /// It is not made of numbers, `+`, `-`, `*`, `/` and parentheses.
+    #[error("is not a formula of whole numbers, + - * / and parentheses")]
+    Syntax,
+    /// Its value is negative, too large, or divided by zero.
+    #[error("has no value from 0 to 2^64-1")]
+    Range,
+}
+
+/// The deepest nesting of parentheses.
+const MAX_DEPTH: usize = 16;
+
+/// The value of a formula such as `(116 - 100) / 16`. Numbers are decimal, or
+/// hexadecimal after `0x`; a division is rounded down.
+pub(crate) fn evaluate(text: &str) -> Result<u64, FormulaError> {
+    let mut parser = Parser {
+        rest: text.chars().peekable(),
+        depth: 0,
+    };
+    let value = parser.sum()?;
+    match parser.next_sign() {
+        None => value.ok_or(FormulaError::Range),
+        Some(_) => Err(FormulaError::Syntax),
+    }
+}
+
+struct Parser<'a> {
+    rest: Peekable<Chars<'a>>,
+    depth: usize,
+}
+
+/// `None`: well-formed, but out of range.
+type Value = Result<Option<u64>, FormulaError>;
+
+impl Parser<'_> {
+    fn sum(&mut self) -> Value {
+        let mut value = self.product()?;
+        while let Some(sign @ ('+' | '-')) = self.next_sign() {
+            self.rest.next();
+            let (left, right) = (value, self.product()?);
+            value = left.zip(right).and_then(|(left, right)| match sign {
+                '+' => left.checked_add(right),
+                _ => left.checked_sub(right),
+            });
+        }
+        Ok(value)
+    }
+
+    fn product(&mut self) -> Value {
+        let mut value = self.operand()?;
+        while let Some(sign @ ('*' | '/')) = self.next_sign() {
+            self.rest.next();
+            let (left, right) = (value, self.operand()?);
+            value = left.zip(right).and_then(|(left, right)| match sign {
+                '*' => left.checked_mul(right),
+                _ => left.checked_div(right),
+            });
+        }
+        Ok(value)
+    }
+
+    fn operand(&mut self) -> Value {
+        if self.next_sign() != Some('(') {
+            return self.number();
+        }
+        self.rest.next();
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return Err(FormulaError::Syntax);
+        }
+        let value = self.sum()?;
+        self.depth -= 1;
+        match (self.next_sign(), self.rest.next()) {
+            (Some(')'), Some(_)) => Ok(value),
+            _ => Err(FormulaError::Syntax),
+        }
+    }
+
+    fn number(&mut self) -> Value {
+        let mut digits = String::new();
+        while let Some(c) = self.rest.next_if(char::is_ascii_alphanumeric) {
+            digits.push(c);
+        }
+        let (digits, radix) = match digits.strip_prefix("0x") {
+            Some(digits) => (digits, 16),
+            None => (digits.as_str(), 10),
+        };
+        if digits.is_empty() || !digits.chars().all(|c| c.is_digit(radix)) {
+            return Err(FormulaError::Syntax);
+        }
+        Ok(u64::from_str_radix(digits, radix).ok())
+    }
+
+    /// The next character that is no blank.
+    fn next_sign(&mut self) -> Option<char> {
+        while self.rest.next_if_eq(&' ').is_some() {}
+        self.rest.peek().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_formula_is_computed_as_in_arithmetic() {
+        for (text, wanted) in [
+            ("7", Ok(7)),
+            ("(116 - 100) / 16", Ok(1)),
+            ("(131-100)/16", Ok(1)),
+            ("1 + 2 * 3 - 4", Ok(3)),
+            ("0x5e * 256 + 0x0a*8+1", Ok(24_145)),
+            ("((2))", Ok(2)),
+            ("99 - 100", Err(FormulaError::Range)),
+            ("1 / (1 - 1)", Err(FormulaError::Range)),
+            ("18446744073709551615 + 1", Err(FormulaError::Range)),
+            ("99999999999999999999", Err(FormulaError::Range)),
+            ("", Err(FormulaError::Syntax)),
+            ("1 2", Err(FormulaError::Syntax)),
+            ("1 +", Err(FormulaError::Syntax)),
+            ("(1", Err(FormulaError::Syntax)),
+            ("1)", Err(FormulaError::Syntax)),
+            ("5e", Err(FormulaError::Syntax)),
+            ("-1", Err(FormulaError::Syntax)),
+        ] {
+            assert_eq!(evaluate(text), wanted, "{text}");
+        }
+        assert_eq!(evaluate(&"(".repeat(1 << 20)), Err(FormulaError::Syntax));
+    }
+}
