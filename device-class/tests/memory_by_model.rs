@@ -21,7 +21,7 @@ fn gigabytes(model: &str, config: &Config) -> Option<u16> {
         "/proc/driver/nvidia/gpus/0000:17:00.0/information",
         format!("Model: \t{model}\nGPU UUID: \tGPU-1\nDevice Minor: \t0\n"),
     );
-    let class = config.adapted(&class);
+    let class = config.adapted(&class, "gpu-share.toml".as_ref()).unwrap();
     let devices = discover::devices(&class, &host).devices;
     devices.first().and_then(|device| device.replicas)
 }
@@ -45,4 +45,31 @@ fn memory_is_known_by_the_name_the_class_or_the_configuration() {
     ] {
         assert_eq!(gigabytes(model, config), wanted, "{model}");
     }
+}
+
+/// A model that nobody knows is not left out in silence.
+#[test]
+fn a_model_without_a_known_memory_is_reported() {
+    let name = "gpu-share".to_owned().try_into().unwrap();
+    let class = DeviceClass::parse(name, "gpu-share.toml".as_ref(), CLASS).unwrap();
+    let mut host = RecordedHost::default();
+    host.add_file(
+        "/proc/driver/nvidia/version",
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.03  Wed May  6 2026\n",
+    );
+    for (bus, model) in [("17", "NVIDIA X1"), ("ca", "NVIDIA L4")] {
+        host.add_file(
+            format!("/proc/driver/nvidia/gpus/0000:{bus}:00.0/information"),
+            format!("Model: \t{model}\nGPU UUID: \tGPU-{bus}\nDevice Minor: \t0\n"),
+        );
+    }
+    let found = discover::devices(&class, &host);
+    assert_eq!(found.devices.len(), 1);
+    assert_eq!(
+        found.warnings,
+        [
+            "/proc/driver/nvidia/gpus/0000:17:00.0: `NVIDIA X1` has no match of `([0-9]+) ?GB`; add the \
+          memory of this model to [class.gpu-share.map.model] in config.toml"
+        ]
+    );
 }

@@ -10,7 +10,7 @@ use device_class::config::Config;
 use device_class::discover::{self, Found, LookUpError};
 use device_class::host::RealHost;
 use device_class::load;
-use device_class::plan::{self, Asked, InjectionPlan, PlanError};
+use device_class::plan::{self, Asked, Authority, InjectionPlan, PlanError};
 use device_class::request::{ANNOTATION_PREFIX, RefusedRequest, Request};
 use device_class::strict_toml::FileError;
 
@@ -115,7 +115,15 @@ fn plan_of(
     config: &Config,
 ) -> Result<InjectionPlan, GrantError> {
     let host = open_host(config)?;
-    let authority = trust::authority(origin, &config.trust)?;
+    let authorities = wanted.iter().map(|Wanted { class, .. }| {
+        let configured = config.class.get(&class.name);
+        let trusted = configured.and_then(|class| trust::trusted(origin, &class.trusted_pods));
+        match trusted {
+            Some(authority) => Ok(authority),
+            None => trust::authority(origin, &config.trust),
+        }
+    });
+    let authorities = authorities.collect::<Result<Vec<Authority>, _>>()?;
     let found = wanted.iter().map(|Wanted { class, request }| {
         discover::look_up(class, config, &request.capabilities, &host)
     });
@@ -123,11 +131,12 @@ fn plan_of(
     let asked: Vec<Asked<'_>> = wanted
         .iter()
         .zip(&found)
-        .map(|(wanted, found)| Asked {
+        .zip(&authorities)
+        .map(|((wanted, found), authority)| Asked {
             class: &wanted.class,
             request: &wanted.request,
             found,
-            authority: &authority,
+            authority,
         })
         .collect();
     Ok(plan::plan(&asked, &bundle.spec_devices)?)
@@ -178,7 +187,7 @@ fn requests(
         if !may_ask {
             continue;
         }
-        let class = source.parse()?;
+        let class = config.class(&source)?;
         let Some(request) = Request::of(&class, &bundle.env, annotated)? else {
             continue;
         };

@@ -20,6 +20,8 @@ pub struct AttributeSource {
     /// What stands in for a value that is not there, by template. Without it
     /// a candidate that lacks the value is no device.
     pub default: Option<Template>,
+    /// What an administrator does about a value that is not there.
+    pub advice: Option<String>,
 }
 
 /// The ways to read an attribute.
@@ -131,6 +133,7 @@ struct RawAttributeSource {
     #[serde(default)]
     map: BTreeMap<String, String>,
     default: Option<Template>,
+    advice: Option<String>,
 }
 
 impl TryFrom<RawAttributeSource> for AttributeSource {
@@ -145,7 +148,7 @@ impl TryFrom<RawAttributeSource> for AttributeSource {
             ),
         };
         let formula = raw.formula.map(checked_formula).transpose()?;
-        let (map, default) = (raw.map, raw.default);
+        let (map, default, advice) = (raw.map, raw.default, raw.advice);
         let origin = match (
             (raw.name, raw.path),
             (raw.file, raw.value, formula, raw.real_path, raw.link),
@@ -206,6 +209,7 @@ impl TryFrom<RawAttributeSource> for AttributeSource {
             origin,
             map,
             default,
+            advice,
         })
     }
 }

@@ -41,6 +41,8 @@ pub enum HealthTest {
 pub enum FileRule {
     /// It is as expected.
     Expected(Expectation),
+    /// Its bytes do not begin with these.
+    NotBytes(Vec<u8>),
     /// It is a number under a limit.
     Below {
         /// The first number that is too much, in the file's own unit.
@@ -63,6 +65,7 @@ struct RawHealthCheck {
     file: Option<Template>,
     equals: Option<String>,
     differs: Option<String>,
+    differs_bytes: Option<String>,
     below: Option<i64>,
     again_below: Option<i64>,
     advances_within: Option<u32>,
@@ -79,12 +82,18 @@ impl TryFrom<RawHealthCheck> for HealthCheck {
             file,
             equals,
             differs,
+            differs_bytes,
             below,
             again_below,
             advances_within,
             steady_for,
             advice,
         } = raw;
+        let bytes = match differs_bytes.as_deref().map(hexadecimal) {
+            None => None,
+            Some(Some(bytes)) => Some(FileRule::NotBytes(bytes)),
+            Some(None) => return Err("`differs_bytes` are bytes in hexadecimal, such as ffffffff"),
+        };
         let again_fits = match (below, again_below) {
             (Some(limit), Some(again)) => again <= limit,
             (None, Some(_)) => false,
@@ -100,6 +109,7 @@ impl TryFrom<RawHealthCheck> for HealthCheck {
         let rules = [
             equals.map(|wanted| FileRule::Expected(Expectation::OneOf(vec![wanted]))),
             differs.map(|refused| FileRule::Expected(Expectation::NoneOf(vec![refused]))),
+            bytes,
             below,
             advances,
         ];
@@ -114,7 +124,7 @@ impl TryFrom<RawHealthCheck> for HealthCheck {
             _ => {
                 return Err(
                     "a health check is `exists`, or `file` with one of `equals`, `differs`, \
-                     `below` (and a lower `again_below`), `advances_within`",
+                     `differs_bytes`, `below` (and a lower `again_below`), `advances_within`",
                 );
             }
         };
@@ -125,4 +135,16 @@ impl TryFrom<RawHealthCheck> for HealthCheck {
             advice,
         })
     }
+}
+
+/// One byte or more, in hexadecimal.
+fn hexadecimal(text: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u8>> = text
+        .chars()
+        .map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok()))
+        .collect();
+    let digits = digits?;
+    let pairs = digits.chunks_exact(2);
+    let fits = pairs.remainder().is_empty() && !digits.is_empty();
+    fits.then(|| pairs.map(|pair| pair[0] << 4 | pair[1]).collect())
 }

@@ -7,6 +7,7 @@ mod attribute;
 mod claims;
 mod condition;
 mod edits;
+mod filter;
 mod health;
 mod mask;
 mod mention;
@@ -27,6 +28,7 @@ pub use attribute::{AttributeSource, Origin, Says, Text};
 pub use claims::{Claimed, Claims};
 pub use condition::{Condition, Expectation};
 pub use edits::{Directory, Edits, File, Library, Node, NodeMode, SoName, SoNameTemplate};
+pub use filter::DeviceFilter;
 pub use health::{FileRule, HealthCheck, HealthTest};
 pub use mask::Mask;
 pub(crate) use mention::plain_names;
@@ -96,6 +98,12 @@ pub struct ClassSpec {
     /// What a container gets once, whatever the number of its devices.
     #[serde(default)]
     pub edits: Vec<Edits>,
+    /// By config.toml: the devices that there are.
+    #[serde(skip)]
+    pub only: Option<Vec<DeviceFilter>>,
+    /// By config.toml: the devices that there are not.
+    #[serde(skip)]
+    pub except: Vec<DeviceFilter>,
 }
 
 /// The schema's version.
@@ -215,6 +223,21 @@ impl ClassSpec {
         let unshared = resource.strip_suffix(SHARED_SUFFIX).filter(|_| is_shared);
         self.resource.may_become(resource)
             || unshared.is_some_and(|resource| self.resource.may_become(resource))
+    }
+
+    /// Whether config.toml hides a device.
+    pub(crate) fn hides(&self, device: &crate::discover::Device) -> bool {
+        let fits = |filter: &DeviceFilter| filter.fits(device);
+        let is_only = |only: &Vec<DeviceFilter>| only.iter().any(fits);
+        !self.only.as_ref().is_none_or(is_only) || self.except.iter().any(fits)
+    }
+
+    /// Checks the rules that no single value can show.
+    ///
+    /// # Errors
+    /// One is broken.
+    pub(crate) fn check(&self) -> Result<(), ClassRuleError> {
+        validate::check_rules(self)
     }
 
     /// The capabilities that bring something along.

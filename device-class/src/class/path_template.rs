@@ -46,6 +46,12 @@ impl PathTemplate {
             .is_some_and(|below| below.starts_with('/'))
     }
 
+    /// The same path under another root.
+    pub(crate) fn below(&self, root: &Self) -> Result<Self, PathTemplateError> {
+        let root = root.0.to_string();
+        Self::try_from(format!("{}{}", root.trim_end_matches('/'), self.0))
+    }
+
     /// The template behind it.
     pub fn template(&self) -> &Template {
         &self.0

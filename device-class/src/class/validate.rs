@@ -7,8 +7,8 @@ use super::attribute::AttributeSource;
 use super::condition::Condition;
 use super::health::HealthTest;
 use super::{
-    CdiTemplate, ClassSpec, Edits, MAX_PRE_START, Mask, Node, PathTemplate, Prepare, Sharing,
-    Source, When,
+    CdiTemplate, ClassSpec, DeviceFilter, Edits, MAX_PRE_START, Mask, Node, PathTemplate, Prepare,
+    Sharing, Source, When,
 };
 use crate::name::{AttributeName, CapabilityName};
 use crate::pattern::PathPattern;
@@ -91,7 +91,21 @@ impl BrokenRule for ClassRuleError {
 
 /// Checks what the values of a class file say together.
 pub(super) fn check(spec: &ClassSpec, text: &str) -> Result<(), ClassRuleError> {
-    check_request(spec, text)?;
+    let request = &spec.request;
+    for env in [Some(&request.env), request.capabilities_env.as_ref()]
+        .into_iter()
+        .flatten()
+    {
+        if !super::plain_names(text).any(|name| name == env.as_str()) {
+            return Err(ClassRuleError::EscapedEnv(env.to_string()));
+        }
+    }
+    check_rules(spec)
+}
+
+/// The same for a class that config.toml has changed.
+pub(super) fn check_rules(spec: &ClassSpec) -> Result<(), ClassRuleError> {
+    check_request(spec)?;
     if spec.discover.is_empty() {
         return Err(ClassRuleError::NoSource);
     }
@@ -107,19 +121,30 @@ pub(super) fn check(spec: &ClassSpec, text: &str) -> Result<(), ClassRuleError> 
     for edits in &spec.edits {
         host.check_edits(edits)?;
     }
+    check_filters(spec)
+}
+
+/// Attributes in `only` and `except` that no device of the class has are mistakes.
+fn check_filters(spec: &ClassSpec) -> Result<(), ClassRuleError> {
+    let mut known = Known::default();
+    known.read(&spec.attributes)?;
+    let host = known.clone();
+    for source in &spec.discover {
+        known.0.append(&mut known_after(source, host.clone())?.0);
+    }
+    let filters = spec.only.iter().flatten().chain(&spec.except);
+    for filter in filters {
+        if let DeviceFilter::Attributes(wanted) = filter {
+            for name in wanted.keys().filter(|name| !known.0.contains(*name)) {
+                return Err(known.lacks(name, "only or except"));
+            }
+        }
+    }
     Ok(())
 }
 
-fn check_request(spec: &ClassSpec, text: &str) -> Result<(), ClassRuleError> {
+fn check_request(spec: &ClassSpec) -> Result<(), ClassRuleError> {
     let request = &spec.request;
-    for env in [Some(&request.env), request.capabilities_env.as_ref()]
-        .into_iter()
-        .flatten()
-    {
-        if !super::plain_names(text).any(|name| name == env.as_str()) {
-            return Err(ClassRuleError::EscapedEnv(env.to_string()));
-        }
-    }
     let chosen = spec.capabilities();
     let used = chosen.union(&spec.exceptions()).next().cloned();
     if let (None, Some(name)) = (&request.capabilities_env, used) {
@@ -295,20 +320,20 @@ impl Known {
     fn serve(&self, template: &Template) -> Result<(), ClassRuleError> {
         match template.attributes().find(|name| !self.0.contains(*name)) {
             None => Ok(()),
-            Some(name) => {
-                let known: Vec<&str> = self.0.iter().map(AttributeName::as_str).collect();
-                let known = if known.is_empty() {
-                    "none".into()
-                } else {
-                    known.join(", ")
-                };
-                let (template, name) = (template.to_string(), name.clone());
-                Err(ClassRuleError::UnknownAttribute {
-                    template,
-                    name,
-                    known,
-                })
-            }
+            Some(name) => Err(self.lacks(name, &template.to_string())),
+        }
+    }
+
+    /// The error that something uses an attribute which is not among these.
+    fn lacks(&self, name: &AttributeName, template: &str) -> ClassRuleError {
+        let known: Vec<&str> = self.0.iter().map(AttributeName::as_str).collect();
+        ClassRuleError::UnknownAttribute {
+            template: template.to_owned(),
+            name: name.clone(),
+            known: match known.is_empty() {
+                true => "none".into(),
+                false => known.join(", "),
+            },
         }
     }
 }

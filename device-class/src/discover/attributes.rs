@@ -31,6 +31,10 @@ pub(super) enum Unread {
         filled: String,
         error: FormulaError,
     },
+    #[error("{unread}; {advice}")]
+    Advised { unread: Box<Unread>, advice: String },
+    #[error("`{}` has no {wanted}", excerpt(text))]
+    NoMatchIn { text: String, wanted: String },
     #[error("nothing matches {0}")]
     NoMatch(String),
     #[error(transparent)]
@@ -58,7 +62,15 @@ pub(super) fn read(
                     }
                 }
             }
-            (Err(unread), None) => return Err(unread),
+            (Err(unread), None) => {
+                return Err(match &source.advice {
+                    None => unread,
+                    Some(advice) => Unread::Advised {
+                        unread: Box::new(unread),
+                        advice: advice.clone(),
+                    },
+                });
+            }
         }
     }
     Ok(known)
@@ -91,16 +103,35 @@ fn read_one(
                     .captures(&text)
                     .and_then(|groups| groups.get(1).or(groups.get(0)))
                     .map(|group| group.as_str())
-                    .ok_or_else(|| Unread::NoValue {
-                        path: path.clone(),
-                        wanted: format!("match of `{regex}`"),
-                    })?,
+                    .ok_or_else(|| no_match(source, &path, &text, regex))?,
             };
             (name, plain(&path, value)?)
         }
     };
     let value = source.map.get(&value).cloned().unwrap_or(value);
     Ok([(name.clone(), value)].into())
+}
+
+fn no_match(
+    source: &AttributeSource,
+    path: &Path,
+    text: &str,
+    regex: &regex_lite::Regex,
+) -> Unread {
+    let wanted = format!("match of `{regex}`");
+    match &source.origin {
+        Origin::Text {
+            text: Text::Value(_),
+            ..
+        } => Unread::NoMatchIn {
+            text: text.to_owned(),
+            wanted,
+        },
+        _ => Unread::NoValue {
+            path: path.into(),
+            wanted,
+        },
+    }
 }
 
 /// The text, and for messages where it comes from.

@@ -147,6 +147,10 @@ fn exists(pattern: &PathPattern, candidate: &Candidate, host: &dyn HostView) -> 
 /// What a file says: what of it is to be judged over time, and what is wrong.
 fn read(path: &Path, rule: &FileRule, host: &dyn HostView) -> (Option<OverTime>, Option<String>) {
     let text = match host.read(path, MAX_ATTRIBUTE) {
+        Ok(bytes) if matches!(rule, FileRule::NotBytes(refused) if bytes.starts_with(refused)) => {
+            let fault = format!("{} reads as that of a device that is gone", path.display());
+            return (None, Some(fault));
+        }
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         Err(error) => {
             let fault = format!("{} can't be read: {error}", path.display());
@@ -159,6 +163,7 @@ fn read(path: &Path, rule: &FileRule, host: &dyn HostView) -> (Option<OverTime>,
             let fault = || format!("{} is `{}`", path.display(), excerpt(value));
             (None, (!expected.holds(value)).then(fault))
         }
+        (FileRule::NotBytes(_), _) => (None, None),
         (_, Err(_)) => {
             let fault = format!("{} is no number: {}", path.display(), excerpt(value));
             (None, Some(fault))

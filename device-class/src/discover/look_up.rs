@@ -64,7 +64,6 @@ pub fn look_up(
     capabilities: &BTreeSet<CapabilityName>,
     host: &dyn HostView,
 ) -> Result<Found, LookUpError> {
-    let class = &*config.adapted(class);
     let inventory = devices(class, host);
     // Without the driver's attributes its files have no names.
     if inventory.no_driver.is_some() {

@@ -46,6 +46,8 @@ pub struct Inventory {
     pub devices: Vec<Device>,
     /// What was left out, and why: a line each.
     pub warnings: Vec<String>,
+    /// The devices that config.toml hides.
+    pub hidden: Vec<DeviceId>,
     /// The attributes of the host as a whole.
     pub host_attributes: Attributes,
     /// Why nothing of the class can be on this host, if that is so: its driver is
@@ -154,6 +156,11 @@ pub fn look(class: &DeviceClass, host: &dyn HostView) -> Inventory {
     }
     order::leave_out_duplicates(&mut inventory);
     order::leave_out_divided(&mut inventory.devices);
+    let spec = &class.spec;
+    let hidden = inventory
+        .devices
+        .extract_if(.., |device| spec.hides(device));
+    inventory.hidden = hidden.map(|device| device.id).collect();
     if class.spec.sharing.as_ref().is_some_and(|s| s.all) {
         sharing::merge(&mut inventory);
     }

@@ -11,7 +11,7 @@ use crate::discover::{
     Device, Found, FoundEdits, FoundMask, FoundNode, Inventory, OwnNode, Presence,
 };
 use crate::host::Programs;
-use crate::name::excerpt;
+use crate::name::{DeviceId, excerpt};
 use crate::request::{RefusedRequest, Request, RequestError, Selection};
 use crate::requirement;
 
@@ -78,6 +78,12 @@ impl PlanBuilder {
                 .iter()
                 .map(|warning| format!("{class}: {warning}")),
         );
+        if !inventory.hidden.is_empty() {
+            let hidden: Vec<&str> = inventory.hidden.iter().map(DeviceId::as_str).collect();
+            let hidden = hidden.join(", ");
+            self.notes
+                .push(format!("{class}: hidden by config.toml: {hidden}"));
+        }
         let unknown = request.unknown_capabilities.iter();
         self.notes
             .extend(unknown.map(|name| format!("{class} has no capability {name}")));

@@ -12,6 +12,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 
 pub use error::{RefusedRequest, RequestError};
+pub(crate) use names::canonical;
 pub use selection::{Item, MAX_REQUEST, Selection};
 
 use crate::class::DeviceClass;

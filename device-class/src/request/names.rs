@@ -75,7 +75,7 @@ impl<'a> DeviceNames<'a> {
 /// A name in the form in which names are compared: in lower case, and a PCI
 /// address without the leading zeros of its domain, of which some programs write
 /// four digits and some eight.
-fn canonical(name: &str) -> String {
+pub(crate) fn canonical(name: &str) -> String {
     let name = name.to_ascii_lowercase();
     match name.split_once(':') {
         Some((domain, rest)) if is_domain(domain) && is_bus_address(rest) => {

@@ -15,6 +15,9 @@ pub(super) enum Format {
     Hexadecimal(usize),
     /// `lower`: in lower case.
     Lower,
+    /// `label`: in lower case, with a dash for each run of other characters than
+    /// letters and digits, as it may stand in a resource's name.
+    Label,
     /// `base64`: hexadecimal bytes in the URL's base64 alphabet, without
     /// padding (RFC 4648, section 5).
     Base64,
@@ -26,6 +29,7 @@ impl Format {
         let width = |digits: &str| digits.parse().ok().filter(|width| (1..=16).contains(width));
         match text {
             "lower" => Some(Format::Lower),
+            "label" => Some(Format::Label),
             "base64" => Some(Format::Base64),
             "x" => Some(Format::Hexadecimal(1)),
             _ => match (text.strip_prefix('.'), text.strip_suffix('x')) {
@@ -50,6 +54,11 @@ impl Format {
                 format!("{number:0width$x}").into()
             }
             Format::Lower => value.to_ascii_lowercase().into(),
+            Format::Label => {
+                let words = value.split(|c: char| !c.is_ascii_alphanumeric());
+                let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+                words.join("-").to_ascii_lowercase().into()
+            }
             Format::Base64 => base64(&bytes(value)?).into(),
         })
     }
@@ -97,6 +106,12 @@ mod tests {
             ("x", "255", Some("ff")),
             ("x", "ff", None),
             ("lower", "CPX_NPS4", Some("cpx_nps4")),
+            (
+                "label",
+                "NVIDIA A100-SXM4-80GB",
+                Some("nvidia-a100-sxm4-80gb"),
+            ),
+            ("label", " (X)  1/2 ", Some("x-1-2")),
             // RFC 4648, section 10, in hexadecimal.
             ("base64", "666f6f626172", Some("Zm9vYmFy")),
             ("base64", "666f6f6261", Some("Zm9vYmE")),

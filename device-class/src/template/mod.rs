@@ -17,7 +17,8 @@ pub type Attributes = BTreeMap<AttributeName, String>;
 /// A text in which `{name}` stands for an attribute. After a colon it may say
 /// how: `{name:03}` with zeros up to that width, `{name:.3}` only the first
 /// characters, `{name:016x}` a number in hexadecimal, `{name:lower}` in lower
-/// case, `{name:base64}` hexadecimal bytes as base64 for URLs.
+/// case, `{name:label}` as part of a resource's name, `{name:base64}` hexadecimal
+/// bytes as base64 for URLs.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Template {
@@ -39,7 +40,7 @@ pub enum TemplateError {
     Brace(String),
     /// What follows the colon is no format.
     #[error(
-        "`{0}` has an unknown format; there are {{x:03}}, {{x:.3}}, {{x:016x}}, {{x:lower}}, {{x:base64}}"
+        "`{0}` has an unknown format; there are {{x:03}}, {{x:.3}}, {{x:016x}}, {{x:lower}}, {{x:label}}, {{x:base64}}"
     )]
     Format(String),
     /// The attribute's value is not of the sort that the format is for.
@@ -204,7 +205,7 @@ mod tests {
                 "{index:wide}",
                 Err(
                     "`{index:wide}` has an unknown format; there are {x:03}, {x:.3}, {x:016x}, \
-                     {x:lower}, {x:base64}",
+                     {x:lower}, {x:label}, {x:base64}",
                 ),
             ),
             (

@@ -70,7 +70,7 @@ pub(super) fn run(json: bool, config: &Config) -> Result<ExitCode, CommandError>
     let mut empty = Vec::new();
     let mut code = ExitCode::Success;
     for source in load::each_source(&config.classes)? {
-        let class = match source.and_then(|source| source.parse()) {
+        let class = match source.and_then(|source| config.class(&source)) {
             Ok(class) => class,
             Err(error) => {
                 crate::log::error(&format!("class left out: {}", crate::log::chain(&error)));

@@ -9,7 +9,7 @@ mod pod_uid;
 use std::io;
 use std::path::PathBuf;
 
-use device_class::config::Trust;
+use device_class::config::{PodPattern, Trust};
 use device_class::plan::{Authority, Recorded};
 
 pub use checkpoint::CheckpointError;
@@ -48,6 +48,17 @@ pub enum TrustError {
     },
 }
 
+/// The container's own authority, if it is in one of these pods.
+pub(crate) fn trusted(origin: &Origin, pods: &[PodPattern]) -> Option<Authority> {
+    let Origin::Pod(pod) = origin else {
+        return None;
+    };
+    let mut pods = pods.iter();
+    let fits = pods.any(|pattern| pattern.fits(&pod.namespace, &pod.name));
+    let why = || format!("trusted_pods in the configuration names this {pod}");
+    fits.then(|| Authority::Asker { why: why() })
+}
+
 /// Who authorizes the requests of a container of this origin. The kubelet's
 /// record is read only where it counts.
 ///
@@ -69,10 +80,8 @@ pub(crate) fn authority(origin: &Origin, trust: &Trust) -> Result<Authority, Tru
             return Ok(Authority::Nobody { why });
         }
     };
-    let mut trusted = trust.trusted_pods.iter();
-    if trusted.any(|pattern| pattern.fits(&pod.namespace, &pod.name)) {
-        let why = format!("trusted_pods in the configuration names this {pod}");
-        return Ok(Authority::Asker { why });
+    if let Some(authority) = trusted(origin, &trust.trusted_pods) {
+        return Ok(authority);
     }
     let path = &trust.kubelet_checkpoint;
     let mut recorded = Recorded {

@@ -34,11 +34,11 @@ impl Classes {
     }
 
     fn add(&mut self, source: ClassSource, config: &Config) -> Result<(), FileError> {
-        let class = source.parse();
+        let class = config.class(&source);
         self.sources.push(source);
         let class = class?;
         if config.offers(&class) {
-            self.usable.push(config.adapted(&class).into_owned());
+            self.usable.push(class);
         }
         Ok(())
     }

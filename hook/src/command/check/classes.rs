@@ -35,7 +35,7 @@ pub(super) fn check(config: &Config) -> Vec<Finding> {
             Err(_) => "classes".to_owned(),
         };
         let error = |text| vec![Finding::new(Verdict::Error, subject.clone(), text)];
-        let class = match source.and_then(|source| source.parse()) {
+        let class = match source.and_then(|source| config.class(&source)) {
             Ok(class) => class,
             Err(problem) => return error(problem.to_string()),
         };

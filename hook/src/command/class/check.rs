@@ -14,7 +14,7 @@ use crate::grant;
 
 /// Reads one class file and shows what it matches on this host.
 pub(super) fn run(file: &Path, config: &Config) -> Result<ExitCode, CommandError> {
-    let class = ClassSource::read(file)?.parse()?;
+    let class = config.class(&ClassSource::read(file)?)?;
     let host = grant::open_host(config)?;
     let capabilities = class.spec.capabilities();
     let found = discover::look_up(&class, config, &capabilities, &host);

@@ -19,7 +19,7 @@ pub(super) fn run(directory: &Path, config: &Config) -> Result<ExitCode, Command
     let recording = Recording::new(&host);
     let mut found = Vec::new();
     for source in load::sources(&config.classes)? {
-        let class = source.parse()?;
+        let class = config.class(&source)?;
         match discover::look_up(&class, config, &class.spec.capabilities(), &recording) {
             Ok(has) if has.inventory.devices.is_empty() => {}
             Ok(_) => found.push(class.name.to_string()),

@@ -1,6 +1,7 @@
 //! `/etc/boathook/config.toml`: what the administrator decides for this host.
 
-use std::borrow::Cow;
+mod class;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
@@ -9,10 +10,12 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::class::{DeviceClass, Directory, short_or_table};
-use crate::name::{AttributeName, ClassName};
+use crate::class::DeviceClass;
+use crate::name::ClassName;
 use crate::ownership;
 use crate::strict_toml::{self, FileError};
+
+pub use class::ClassConfig;
 
 /// Where the configuration is unless an option says otherwise.
 pub const DEFAULT_PATH: &str = "/etc/boathook/config.toml";
@@ -119,23 +122,6 @@ impl TryFrom<String> for PodPattern {
     }
 }
 
-/// `[class.NAME]`: what differs on this host from what the class file says.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ClassConfig {
-    /// Where the class's driver has its files, such as
-    /// `/run/vendor/driver` for a driver that runs in a container.
-    pub driver_root: Option<PathBuf>,
-    /// Whether the plugin offers the class on this host.
-    pub enabled: Option<bool>,
-    /// By attribute: further values for its `map`, which go before the class's.
-    pub map: BTreeMap<AttributeName, BTreeMap<String, String>>,
-    /// Further directories of the host that every container with the class gets,
-    /// such as the one in which a daemon of the driver has its sockets.
-    #[serde(deserialize_with = "short_or_table")]
-    pub directories: Vec<Directory>,
-}
-
 impl Default for Config {
     fn default() -> Self {
         Config {
@@ -158,27 +144,6 @@ impl Config {
     pub fn offers(&self, class: &DeviceClass) -> bool {
         let configured = self.class.get(&class.name).and_then(|class| class.enabled);
         configured.unwrap_or(class.spec.enabled)
-    }
-
-    /// The class with the values that this host's configuration adds.
-    pub fn adapted<'a>(&self, class: &'a DeviceClass) -> Cow<'a, DeviceClass> {
-        let maps = self.class.get(&class.name).map(|class| &class.map);
-        let Some(maps) = maps.filter(|maps| !maps.is_empty()) else {
-            return Cow::Borrowed(class);
-        };
-        let mut class = class.clone();
-        let spec = &mut class.spec;
-        let sources = spec
-            .discover
-            .iter_mut()
-            .flat_map(|source| &mut source.attributes);
-        for attribute in spec.attributes.iter_mut().chain(sources) {
-            let further = attribute.names().filter_map(|name| maps.get(name)).next();
-            if let Some(further) = further {
-                attribute.map.extend(further.clone());
-            }
-        }
-        Cow::Owned(class)
     }
 
     /// Reads `path`, or the default file, which may be absent.

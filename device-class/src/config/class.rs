@@ -1,0 +1,160 @@
+//! `[class.NAME]`: what differs on this host from what a class file says.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::{Config, PodPattern};
+use crate::class::{
+    ClassSpec, Condition, DeviceClass, DeviceFilter, Directory, Node, PathTemplate, ReplicaCount,
+    short_or_table,
+};
+use crate::load::ClassSource;
+use crate::name::AttributeName;
+use crate::pattern::PathPattern;
+use crate::strict_toml::FileError;
+use crate::template::Template;
+
+/// `[class.NAME]`: what differs on this host from what the class file says.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ClassConfig {
+    /// Where the class's driver has its files, such as
+    /// `/run/vendor/driver` for a driver that runs in a container.
+    pub driver_root: Option<PathBuf>,
+    /// Where the class's device nodes are, if not in /dev: a directory with a `dev`
+    /// in it. Containers get them under /dev.
+    pub dev_root: Option<PathTemplate>,
+    /// Whether the plugin offers the class on this host.
+    pub enabled: Option<bool>,
+    /// By attribute: further values for its `map`, which go before the class's.
+    pub map: BTreeMap<AttributeName, BTreeMap<String, String>>,
+    /// Further directories of the host that every container with the class gets,
+    /// such as the one in which a daemon of the driver has its sockets.
+    #[serde(deserialize_with = "short_or_table")]
+    pub directories: Vec<Directory>,
+    /// So many containers may have a device at once, whatever the class says.
+    pub replicas: Option<ReplicaCount>,
+    /// The resource, in place of the class's.
+    pub resource: Option<Template>,
+    /// The devices that there are, as far as this host's users are concerned.
+    pub only: Option<Vec<DeviceFilter>>,
+    /// The devices that there are not.
+    pub except: Vec<DeviceFilter>,
+    /// Pods that get what they ask for of this class.
+    pub trusted_pods: Vec<PodPattern>,
+}
+
+impl Config {
+    /// Reads a class, as this host has it.
+    ///
+    /// # Errors
+    /// The class file breaks a rule of the schema, or does so with what the
+    /// configuration changes.
+    pub fn class(&self, source: &ClassSource) -> Result<DeviceClass, FileError> {
+        let class = source.parse()?;
+        Ok(self.adapted(&class, &source.path)?.into_owned())
+    }
+
+    /// A class as this host has it; `file` is where it was read.
+    ///
+    /// # Errors
+    /// What the configuration changes breaks a rule of the schema.
+    pub fn adapted<'a>(
+        &self,
+        class: &'a DeviceClass,
+        file: &Path,
+    ) -> Result<Cow<'a, DeviceClass>, FileError> {
+        let Some(config) = self.class.get(&class.name) else {
+            return Ok(Cow::Borrowed(class));
+        };
+        let mut adapted = class.clone();
+        let failed = |reason: String| {
+            let name = &class.name;
+            FileError::whole(
+                file,
+                format!("with [class.{name}] of config.toml: {reason}"),
+            )
+        };
+        config.change(&mut adapted.spec).map_err(failed)?;
+        adapted
+            .spec
+            .check()
+            .map_err(|error| failed(error.to_string()))?;
+        Ok(Cow::Owned(adapted))
+    }
+}
+
+impl ClassConfig {
+    fn change(&self, spec: &mut ClassSpec) -> Result<(), String> {
+        let sources = spec
+            .discover
+            .iter_mut()
+            .flat_map(|source| &mut source.attributes);
+        for attribute in spec.attributes.iter_mut().chain(sources) {
+            let mut names = attribute.names();
+            let further = names.find_map(|name| self.map.get(name));
+            drop(names);
+            if let Some(further) = further {
+                attribute.map.extend(further.clone());
+            }
+        }
+        if let Some(replicas) = self.replicas {
+            let sharing = spec.sharing.get_or_insert_default();
+            sharing.replicas = Some(replicas);
+            sharing.replicas_from = None;
+        }
+        if let Some(resource) = &self.resource {
+            spec.resource = resource.clone();
+        }
+        spec.only.clone_from(&self.only);
+        spec.except.clone_from(&self.except);
+        match &self.dev_root {
+            Some(root) => move_nodes(spec, root),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Has all that is in /dev looked for under a root of its own.
+fn move_nodes(spec: &mut ClassSpec, root: &PathTemplate) -> Result<(), String> {
+    spec.driver.iter_mut().try_for_each(|p| moved(p, root))?;
+    for source in &mut spec.discover {
+        source.path.iter_mut().try_for_each(|p| moved(p, root))?;
+        for condition in &mut source.require {
+            if let Condition::Exists(pattern) | Condition::Absent(pattern) = condition {
+                moved(pattern, root)?;
+            }
+        }
+        move_each(&mut source.nodes, root)?;
+    }
+    move_each(&mut spec.device.nodes, root)?;
+    let mut edits = spec.edits.iter_mut();
+    edits.try_for_each(|edits| move_each(&mut edits.nodes, root))
+}
+
+fn move_each(nodes: &mut [Node], root: &PathTemplate) -> Result<(), String> {
+    let below = |path: &PathTemplate| path.below(root).map_err(|error| error.to_string());
+    for node in nodes {
+        let container_path = node.container_path.take();
+        node.container_path = Some(container_path.unwrap_or_else(|| node.path.clone()));
+        node.path = below(&node.path)?;
+        for preferred in &mut node.prefer {
+            *preferred = below(preferred)?;
+        }
+        node.each.iter_mut().try_for_each(|p| moved(p, root))?;
+    }
+    Ok(())
+}
+
+fn moved(pattern: &mut PathPattern, root: &PathTemplate) -> Result<(), String> {
+    let text = pattern.to_string();
+    if text.starts_with("/dev/") {
+        let root = root.template().to_string();
+        let text = format!("{}{text}", root.trim_end_matches('/'));
+        *pattern = PathPattern::try_from(text).map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
