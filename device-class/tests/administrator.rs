@@ -128,7 +128,7 @@ fn nodes_are_under_the_root_that_the_administrator_names() {
     assert_eq!(node.container, Path::new("/dev/nvidia1"));
     // A class whose devices are found in /dev itself.
     let host = "char /chips/dev/apex_0 120:0\nlink /sys/class/apex/apex_0/device ../../../pci0\n\
-                file /sys/class/pci0/vendor\n| 0x1ac1\nfile /sys/class/pci0/device\n| 0x089a\n";
+                file /sys/pci0/vendor\n| 0x1ac1\nfile /sys/pci0/device\n| 0x089a\n";
     let host = RecordedHost::parse(host).unwrap();
     let class = adapted(
         "coral-edgetpu",
