@@ -124,6 +124,10 @@ impl HostView for Faulty {
     fn libraries(&self, soname: &str, programs: Programs) -> io::Result<Vec<PathBuf>> {
         self.0.libraries(soname, programs)
     }
+    fn library_names(&self, programs: Programs) -> io::Result<Vec<String>> {
+        self.0.library_names(programs)
+    }
+
     fn driver_root<'a>(&'a self, path: &Path) -> io::Result<Box<dyn HostView + 'a>> {
         self.0.driver_root(path)
     }

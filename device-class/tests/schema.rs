@@ -15,7 +15,7 @@ use serde_json::Value;
 
 /// Each table of the schema, and a text with a key in it that does not exist.
 /// The error then names those that do.
-const TABLES: [(&str, &str); 18] = [
+const TABLES: [(&str, &str); 19] = [
     ("", "qqqqqqqqqqqqqqqqqqqqqqqqqqqqqq = 1"),
     ("request", "request = { QQ = 1 }"),
     ("requirements", "request = { requirements = { QQ = 1 } }"),
@@ -27,6 +27,10 @@ const TABLES: [(&str, &str); 18] = [
     ("device", "device = { QQ = 1 }"),
     ("node", "edits = [{ nodes = [{ QQ = 1 }] }]"),
     ("library", "edits = [{ libraries = [{ QQ = 1 }] }]"),
+    (
+        "library_names",
+        "edits = [{ libraries_matching = { QQ = 1 } }]",
+    ),
     ("file", "edits = [{ files = [{ QQ = 1 }] }]"),
     ("directory", "edits = [{ directories = [{ QQ = 1 }] }]"),
     ("mask", "edits = [{ masks = [{ QQ = 1 }] }]"),

@@ -33,6 +33,9 @@ pub struct Edits {
     /// Libraries, by the soname under which the host's ld.so.cache has them.
     #[serde(default, deserialize_with = "short_or_table")]
     pub libraries: Vec<Library>,
+    /// Further libraries, by patterns of their names.
+    #[serde(default)]
+    pub libraries_matching: Option<LibraryNames>,
     /// Programs; they keep their path.
     #[serde(default, deserialize_with = "short_or_table")]
     pub binaries: Vec<File>,
@@ -102,12 +105,60 @@ pub struct Library {
     pub optional: bool,
 }
 
+/// Libraries by their names: those of a driver that is newer than the class file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LibraryNames {
+    /// Patterns, one of which has to match.
+    pub names: Vec<NamePattern>,
+    /// Patterns, none of which may match.
+    #[serde(default)]
+    pub except: Vec<NamePattern>,
+}
+
+impl LibraryNames {
+    /// Whether a library of this name is meant.
+    pub(crate) fn fit(&self, name: &str) -> bool {
+        let fits = |pattern: &NamePattern| pattern.fits(name);
+        self.names.iter().any(fits) && !self.except.iter().any(fits)
+    }
+}
+
+/// A pattern for file names, such as `libx-*.so.1`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(try_from = "String")]
+pub struct NamePattern(PathPattern);
+
+impl NamePattern {
+    fn fits(&self, name: &str) -> bool {
+        let component = self.0.components().first();
+        component.is_some_and(|component| component.matches(name, &Attributes::new()).is_some())
+    }
+}
+
+impl TryFrom<String> for NamePattern {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let pattern = PathPattern::try_from(format!("/{text}")).map_err(|e| e.to_string())?;
+        let plain = pattern.components().len() == 1 && pattern.captures().next().is_none();
+        match plain {
+            true => Ok(NamePattern(pattern)),
+            false => Err(format!("`{text}` is not a pattern for the name of a file")),
+        }
+    }
+}
+
 /// A single file. Short form: its path.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct File {
     /// Where the host (or the driver's root) has it.
     pub path: PathTemplate,
+    /// Paths at which some hosts have it instead, the first first; the container still
+    /// gets the file under its own path.
+    #[serde(default)]
+    pub fallbacks: Vec<PathTemplate>,
     /// One file for each path that matches; the captures serve the templates.
     #[serde(default)]
     pub each: Option<PathPattern>,

@@ -27,7 +27,10 @@ pub use allocate::{Allocate, CdiTemplate, CdiTemplateError, Preference};
 pub use attribute::{AttributeSource, Origin, Says, Text};
 pub use claims::{Claimed, Claims};
 pub use condition::{Condition, Expectation};
-pub use edits::{Directory, Edits, File, Library, Node, NodeMode, SoName, SoNameTemplate};
+pub use edits::{
+    Directory, Edits, File, Library, LibraryNames, NamePattern, Node, NodeMode, SoName,
+    SoNameTemplate,
+};
 pub use filter::DeviceFilter;
 pub use health::{FileRule, HealthCheck, HealthTest};
 pub use mask::Mask;
@@ -74,6 +77,10 @@ pub struct ClassSpec {
     /// root: a directory on the host that holds a root of its own.
     #[serde(default)]
     pub driver_root: Option<PathTemplate>,
+    /// Directories with libraries that the loader's cache does not have: hosts
+    /// without such a cache keep them in various places.
+    #[serde(default)]
+    pub library_directories: Vec<PathTemplate>,
     /// What is there when the class's driver is loaded. Where nothing matches,
     /// nothing is looked for.
     #[serde(default)]

@@ -53,6 +53,7 @@ impl Short for File {
     fn from_text(path: PathTemplate) -> Self {
         File {
             path,
+            fallbacks: Vec::new(),
             each: None,
             container_path: None,
             optional: false,

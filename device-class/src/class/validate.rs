@@ -118,6 +118,8 @@ pub(super) fn check_rules(spec: &ClassSpec) -> Result<(), ClassRuleError> {
     for source in &spec.discover {
         check_device(spec, source, &known_after(source, host.clone())?)?;
     }
+    let directories = spec.library_directories.iter();
+    host.check_paths(directories.map(Some), &None)?;
     for edits in &spec.edits {
         host.check_edits(edits)?;
     }
@@ -274,7 +276,9 @@ impl Known {
     fn check_edits(&self, edits: &Edits) -> Result<(), ClassRuleError> {
         self.check_nodes(&edits.nodes)?;
         for file in edits.binaries.iter().chain(&edits.files) {
-            self.check_paths([Some(&file.path), file.container_path.as_ref()], &file.each)?;
+            let paths = [Some(&file.path), file.container_path.as_ref()];
+            let paths = paths.into_iter().chain(file.fallbacks.iter().map(Some));
+            self.check_paths(paths, &file.each)?;
         }
         for directory in &edits.directories {
             let paths = [Some(&directory.path), directory.container_path.as_ref()];

@@ -27,6 +27,9 @@ pub struct ClassConfig {
     /// Where the class's device nodes are, if not in /dev: a directory with a `dev`
     /// in it. Containers get them under /dev.
     pub dev_root: Option<PathTemplate>,
+    /// Directories with libraries that the loader's cache does not have, before those
+    /// of the class.
+    pub library_directories: Vec<PathTemplate>,
     /// Whether the plugin offers the class on this host.
     pub enabled: Option<bool>,
     /// By attribute: further values for its `map`, which go before the class's.
@@ -101,6 +104,8 @@ impl ClassConfig {
                 attribute.map.extend(further.clone());
             }
         }
+        let directories = self.library_directories.iter().cloned();
+        spec.library_directories.splice(0..0, directories);
         if let Some(replicas) = self.replicas {
             let sharing = spec.sharing.get_or_insert_default();
             sharing.replicas = Some(replicas);

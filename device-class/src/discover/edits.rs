@@ -14,6 +14,9 @@ use crate::name::CapabilityName;
 use crate::pattern::PathPattern;
 use crate::template::Attributes;
 
+/// The cache of glibc's loader.
+const LD_CACHE: &str = "/etc/ld.so.cache";
+
 /// The root of a class's driver: most often the host's own.
 #[derive(Clone, Copy)]
 pub(super) struct DriverRoot<'a> {
@@ -45,6 +48,9 @@ pub(super) fn edits(
         ..FoundEdits::default()
     };
     let capability_32bit = class.spec.request.capability_32bit.as_ref();
+    let directories = class.spec.library_directories.iter();
+    let directories: Result<Vec<PathBuf>, _> = directories.map(|d| d.fill(attributes)).collect();
+    let directories = directories.map_err(DeviceError::from)?;
     let for_32bit = capability_32bit.is_some_and(|capability| capabilities.contains(capability));
     for Chosen { edits, is_named } in chosen(class, capabilities) {
         let optional = edits.optional;
@@ -54,24 +60,34 @@ pub(super) fn edits(
         };
         for spec in &edits.libraries {
             let soname = spec.soname.fill(attributes);
-            let soname = soname.map_err(DeviceError::SoName)?;
-            let library = |programs, optional| {
-                library(
-                    spec,
-                    &soname,
-                    version.as_deref(),
-                    programs,
-                    optional,
-                    driver,
-                )
+            let wanted = Wanted {
+                soname: &soname.map_err(DeviceError::SoName)?,
+                links: &spec.links,
+                version: version.as_deref(),
+                directories: &directories,
             };
-            let native = library(Programs::Native, optional)?;
+            let native = wanted.find(Programs::Native, optional || spec.optional, driver)?;
             found.libraries.push(native);
             if for_32bit {
                 // Of most libraries there is none, which is no news.
-                let other = library(Programs::Bits32, true)?;
-                let there = matches!(other.file, Presence::Found(_));
-                found.libraries.extend(there.then_some(other));
+                let other = wanted.find(Programs::Bits32, true, driver)?;
+                found.libraries.extend(there(other));
+            }
+        }
+        if let Some(names) = &edits.libraries_matching {
+            let programs = [Programs::Native, Programs::Bits32];
+            let programs = programs.into_iter().take(1 + usize::from(for_32bit));
+            for programs in programs {
+                for soname in matching(names, programs, &directories, driver)? {
+                    let wanted = Wanted {
+                        soname: &soname,
+                        links: &[],
+                        version: version.as_deref(),
+                        directories: &directories,
+                    };
+                    let library = wanted.find(programs, true, driver)?;
+                    found.libraries.extend(there(library));
+                }
             }
         }
         let files = edits.files.iter().map(|spec| (spec, false));
@@ -244,60 +260,111 @@ fn is_loaded(driver: &str, host: &dyn HostView) -> bool {
     names.any(|(_, name)| name.trim() == driver)
 }
 
-fn library(
-    spec: &class::Library,
-    soname: &class::SoName,
-    version: Option<&str>,
+/// A library that a class names.
+struct Wanted<'a> {
+    soname: &'a class::SoName,
+    links: &'a [class::SoName],
+    version: Option<&'a str>,
+    /// Where it is looked for if the loader's cache does not have it.
+    directories: &'a [PathBuf],
+}
+
+/// The names of the libraries that a driver brings along.
+fn matching(
+    names: &class::LibraryNames,
     programs: Programs,
-    optional: bool,
+    directories: &[PathBuf],
     driver: DriverRoot<'_>,
-) -> Result<FoundLibrary, DeviceError> {
-    let soname = soname.as_str().to_owned();
-    let cached = driver
-        .view
-        .libraries(&soname, programs)
-        .map_err(|error| DeviceError::Io {
-            path: "/etc/ld.so.cache".into(),
-            error,
-        })?;
-    let file = match (
-        of_version(&cached, version, driver),
-        cached.first(),
-        version,
-    ) {
-        (Some(file), _, _) => Presence::Found(file),
-        _ if optional || spec.optional => Presence::Optional,
-        (None, None, _) => Presence::Unfit(format!(
-            "{soname} is not in the host's ld.so.cache; install the driver's libraries or run ldconfig"
-        )),
-        (None, Some(path), None) => Presence::Unfit(format!(
-            "{soname} is in the host's ld.so.cache as {}, which can't be used; run ldconfig",
-            path.display()
-        )),
-        (None, Some(path), Some(version)) => Presence::Unfit(format!(
-            "{soname} is in the host's ld.so.cache as {}, which is not of version {version}; \
-             install the libraries of the driver that is loaded",
-            path.display()
-        )),
+) -> Result<Vec<class::SoName>, DeviceError> {
+    let failed = |path: &Path, error| DeviceError::Io {
+        path: path.into(),
+        error,
     };
-    let mut links: BTreeSet<String> = spec
-        .links
-        .iter()
-        .map(|name| name.as_str().to_owned())
-        .collect();
-    links.insert(soname.clone());
-    if let Presence::Found(file) = &file {
-        let own_name = file
-            .file_name()
-            .map(|name| name.to_string_lossy().into_owned());
-        links.retain(|link| Some(link) != own_name.as_ref());
+    let cached = driver.view.library_names(programs);
+    let cached = cached.map_err(|error| failed(Path::new(LD_CACHE), error))?;
+    let mut all: BTreeSet<String> = cached.into_iter().collect();
+    if programs == Programs::Native {
+        for directory in directories {
+            let listed = driver.view.list(directory);
+            all.extend(listed.map_err(|error| failed(directory, error))?);
+        }
     }
-    Ok(FoundLibrary {
-        soname,
-        programs,
-        links,
-        file,
-    })
+    let fitting = all.into_iter().filter(|name| names.fit(name));
+    Ok(fitting
+        .filter_map(|name| class::SoName::try_from(name).ok())
+        .collect())
+}
+
+/// The library, if the host has it.
+fn there(library: FoundLibrary) -> Option<FoundLibrary> {
+    matches!(library.file, Presence::Found(_)).then_some(library)
+}
+
+impl Wanted<'_> {
+    fn find(
+        &self,
+        programs: Programs,
+        optional: bool,
+        driver: DriverRoot<'_>,
+    ) -> Result<FoundLibrary, DeviceError> {
+        let version = self.version;
+        let soname = self.soname.as_str().to_owned();
+        let mut cached =
+            driver
+                .view
+                .libraries(&soname, programs)
+                .map_err(|error| DeviceError::Io {
+                    path: LD_CACHE.into(),
+                    error,
+                })?;
+        if cached.is_empty() && programs == Programs::Native {
+            let paths = self
+                .directories
+                .iter()
+                .map(|directory| directory.join(&soname));
+            cached.extend(
+                paths.filter(|path| matches!(driver.view.entry(path), Ok(Some(Entry::File)))),
+            );
+        }
+        let file = match (
+            of_version(&cached, version, driver),
+            cached.first(),
+            version,
+        ) {
+            (Some(file), _, _) => Presence::Found(file),
+            _ if optional => Presence::Optional,
+            (None, None, _) => Presence::Unfit(format!(
+                "{soname} is not in the host's ld.so.cache; install the driver's libraries or run ldconfig"
+            )),
+            (None, Some(path), None) => Presence::Unfit(format!(
+                "{soname} is in the host's ld.so.cache as {}, which can't be used; run ldconfig",
+                path.display()
+            )),
+            (None, Some(path), Some(version)) => Presence::Unfit(format!(
+                "{soname} is in the host's ld.so.cache as {}, which is not of version {version}; \
+             install the libraries of the driver that is loaded",
+                path.display()
+            )),
+        };
+        let mut links: BTreeSet<String> = self
+            .links
+            .iter()
+            .map(|name| name.as_str().to_owned())
+            .collect();
+        links.insert(soname.clone());
+        if let Presence::Found(file) = &file {
+            let own_name = file
+                .file_name()
+                .map(|name| name.to_string_lossy().into_owned());
+            links.retain(|link| Some(link) != own_name.as_ref());
+        }
+        Ok(FoundLibrary {
+            soname,
+            programs,
+            links,
+            file,
+        })
+    }
 }
 
 /// The first file that is there and of the version, without links in its path.
@@ -323,7 +390,17 @@ fn file(
     optional: bool,
     driver: DriverRoot<'_>,
 ) -> Result<FoundFile, DeviceError> {
-    let (path, container) = both(&spec.path, spec.container_path.as_ref(), attributes)?;
+    let (mut path, container) = both(&spec.path, spec.container_path.as_ref(), attributes)?;
+    let is_there = |path: &Path| matches!(driver.view.entry(path), Ok(Some(_)));
+    for fallback in &spec.fallbacks {
+        if is_there(&path) {
+            break;
+        }
+        let fallback = fallback.fill(attributes)?;
+        if is_there(&fallback) {
+            path = fallback;
+        }
+    }
     let canonical = driver.canonical(&path).unwrap_or_else(|_| path.clone());
     let file = present(
         &path,

@@ -71,6 +71,13 @@ pub trait HostView {
     /// The cache of the loader is there but can't be used.
     fn libraries(&self, soname: &str, programs: Programs) -> io::Result<Vec<PathBuf>>;
 
+    /// The names of the libraries that the host's dynamic loader finds for such
+    /// programs, each once.
+    ///
+    /// # Errors
+    /// The cache of the loader is there but can't be used.
+    fn library_names(&self, programs: Programs) -> io::Result<Vec<String>>;
+
     /// The tree below `path` as a host of its own: the root of a driver that
     /// runs in a container.
     ///

@@ -1,6 +1,7 @@
 //! The running host, or a host's tree that is mounted somewhere.
 
 use std::cell::OnceCell;
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -200,6 +201,21 @@ impl HostView for RealHost {
         };
         let plain = cache.lookup(soname, abi).filter(|entry| entry.hwcap == 0);
         Ok(plain.map(|entry| entry.path().to_owned()).collect())
+    }
+
+    fn library_names(&self, programs: Programs) -> io::Result<Vec<String>> {
+        let abi = match programs {
+            Programs::Native => Some(Abi::NATIVE),
+            Programs::Bits32 => Abi::BITS_32,
+        };
+        let (Some(abi), Some(cache)) = (abi, self.ld_cache()?) else {
+            return Ok(Vec::new());
+        };
+        let entries = cache.entries.iter();
+        let plain = entries.filter(|entry| entry.hwcap == 0 && abi.takes(entry.flags));
+        let names = plain.filter_map(|entry| entry.soname().to_str().map(str::to_owned));
+        let names: BTreeSet<String> = names.collect();
+        Ok(names.into_iter().collect())
     }
 
     fn driver_root<'a>(&'a self, path: &Path) -> io::Result<Box<dyn HostView + 'a>> {

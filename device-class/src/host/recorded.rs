@@ -259,6 +259,12 @@ impl HostView for RecordedHost {
         Ok(found.cloned().unwrap_or_default())
     }
 
+    fn library_names(&self, programs: Programs) -> io::Result<Vec<String>> {
+        let libraries = self.libraries.get(Path::new("/")).into_iter().flatten();
+        let names = libraries.filter(|((_, of), _)| *of == programs);
+        Ok(names.map(|((name, _), _)| name.clone()).collect())
+    }
+
     fn driver_root<'a>(&'a self, path: &Path) -> io::Result<Box<dyn HostView + 'a>> {
         let root = self.canonical(path)?;
         let mut driver = RecordedHost::default();

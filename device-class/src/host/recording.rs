@@ -157,6 +157,10 @@ impl HostView for Recording<'_> {
         Ok(paths)
     }
 
+    fn library_names(&self, programs: Programs) -> io::Result<Vec<String>> {
+        self.view.library_names(programs)
+    }
+
     fn driver_root<'a>(&'a self, path: &Path) -> io::Result<Box<dyn HostView + 'a>> {
         let view = self.view.driver_root(path)?;
         self.note(path);
