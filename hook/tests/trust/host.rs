@@ -1,9 +1,11 @@
 //! A host with devices, and what a recorded container gets on it.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use device_class::config::{Config, Trust};
+use device_class::config::{ClassConfig, Config, Trust};
+use device_class::name::ClassName;
 use hook::grant::plan_for;
 use hook::oci::Bundle;
 use serde_json::Value;
@@ -21,6 +23,7 @@ pub(crate) struct Host {
     pub(crate) root: TempDir,
     recording: &'static str,
     pub(crate) trust: Trust,
+    pub(crate) class: BTreeMap<ClassName, ClassConfig>,
 }
 
 impl Host {
@@ -47,6 +50,7 @@ impl Host {
             root,
             recording,
             trust,
+            class: BTreeMap::new(),
         }
     }
 
@@ -70,6 +74,7 @@ impl Host {
             classes: vec![self.root.path().join("classes")],
             host_root: self.root.path().into(),
             trust: self.trust.clone(),
+            class: self.class.clone(),
             ..Config::default()
         };
         let plan = plan_for(&Bundle::read(&bundle).unwrap(), &config).map_err(|e| e.to_string())?;

@@ -1,5 +1,7 @@
 //! Which pod and which container it is, and what that one gets.
 
+use device_class::class::DeviceFilter;
+use device_class::config::ClassConfig;
 use serde_json::json;
 
 use crate::host::{CONTAINERD, CRIO, FIRST, Host, OTHER, annotate, recorded, set_env};
@@ -265,4 +267,38 @@ fn the_administrator_trusts_some_pods() {
             "{pattern}"
         );
     }
+}
+
+/// Trust may be in what a pod asks of one class.
+#[test]
+fn the_administrator_trusts_some_pods_with_one_class() {
+    let mut host = Host::new(CONTAINERD);
+    for (class, wanted) in [("npu", 4), ("other", 2)] {
+        let trusting = ClassConfig {
+            trusted_pods: vec!["default/npu-pod".to_owned().try_into().unwrap()],
+            ..ClassConfig::default()
+        };
+        host.class = [(class.to_owned().try_into().unwrap(), trusting)].into();
+        let (devices, ..) = host.start(&host.config()).unwrap();
+        assert_eq!(devices.len(), wanted, "{class}");
+    }
+}
+
+/// What config.toml hides is not given, whoever asks.
+#[test]
+fn what_the_administrator_hides_is_not_given() {
+    let mut host = Host::new(CONTAINERD);
+    host.trust.trusted_pods = vec!["default".to_owned().try_into().unwrap()];
+    let hiding = ClassConfig {
+        except: vec![DeviceFilter::Name(FIRST.to_owned())],
+        ..ClassConfig::default()
+    };
+    host.class = [("npu".to_owned().try_into().unwrap(), hiding)].into();
+    let (devices, _, text) = host.start(&host.config()).unwrap();
+    assert_eq!(devices.len(), 3);
+    assert!(text.contains("hidden by config.toml"), "{text}");
+    let mut config = host.config();
+    set_env(&mut config, FIRST);
+    let error = host.start(&config).unwrap_err();
+    assert!(error.contains("has no device"), "{error}");
 }
