@@ -26,7 +26,9 @@ const TEMPERATURE: &str = "/sys/class/apex/apex_0/temp";
 const STATUS: &str = "/sys/class/apex/apex_0/status";
 const FUNCTION: &str = "/sys/class/fpga/intel-fpga-dev.0/intel-fpga-port.0/afu_id";
 
-const CASES: [Case; 3] = [
+const INTERFACE: &str = "/sys/class/fpga/intel-fpga-dev.0/intel-fpga-fme.0/pr/interface_id";
+
+const CASES: [Case; 4] = [
     Case {
         class: "tenstorrent",
         host: "tenstorrent",
@@ -83,6 +85,22 @@ const CASES: [Case; 3] = [
             (20, FUNCTION, "f7df405cbd7acf7222f144b0b93acd18", "healthy"),
         ],
     },
+    // unhealthyInterfaceID in the vendor's plugin.
+    Case {
+        class: "intel-fpga-region",
+        host: "intel-fpga-region/opae",
+        device: "0",
+        looks: &[
+            (0, INTERFACE, "ce48969398f05f33946d560708be108a", "healthy"),
+            (
+                10,
+                INTERFACE,
+                "ffffffffffffffffffffffffffffffff",
+                "interface_id is `ffffffff",
+            ),
+            (20, INTERFACE, "ce48969398f05f33946d560708be108a", "healthy"),
+        ],
+    },
 ];
 
 #[test]
@@ -116,6 +134,58 @@ fn devices_fall_ill_and_recover() {
                     "{of}"
                 ),
             }
+        }
+    }
+}
+
+/// The configuration space of a PCI device that is gone reads as all ones. A reset
+/// looks so too, for a moment.
+#[test]
+fn devices_that_fall_off_the_bus_are_unhealthy() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for (class, host, device) in [
+        ("nvidia-gpu", "nvidia-gpu/h200", "0000:17:00.0"),
+        ("gpu-share", "gpu-share", "0000:17:00.0"),
+        ("amd-gpu", "amd-gpu/mixed", "0000:03:00.0"),
+        ("xilinx-fpga", "xilinx-fpga", "0000:e3:00.1"),
+    ] {
+        let file = root.join(format!("classes/{class}.toml"));
+        let text = std::fs::read_to_string(&file).unwrap();
+        let name = ClassName::try_from(class.to_owned()).unwrap();
+        let class = DeviceClass::parse(name, &file, &text).unwrap();
+        let recording = root.join("testdata").join(host).join("host.txt");
+        let recording = std::fs::read_to_string(recording).unwrap();
+        let mut host = RecordedHost::parse(&recording).unwrap();
+        let config = format!("/sys/bus/pci/devices/{device}/config");
+        let config = device_class::HostView::canonical(&host, Path::new(&config)).unwrap();
+        let start = Instant::now();
+        let mut memory = HealthMemory::default();
+        for (seconds, bytes, healthy) in [
+            (0, [0xde, 0x10, 0x35, 0x23], true),
+            (10, [0xff; 4], true),
+            (31, [0xff; 4], false),
+            (35, [0xde, 0x10, 0x35, 0x23], false),
+            (60, [0xde, 0x10, 0x35, 0x23], true),
+        ] {
+            host.add_file(&config, bytes);
+            let mut found = discover::look(&class, &host).devices;
+            memory.judge(&mut found, start + Duration::from_secs(seconds));
+            let found = found.iter().find(|found| {
+                let names = [found.id.as_str()];
+                let names = names
+                    .into_iter()
+                    .chain(found.aliases.iter().map(String::as_str));
+                names.into_iter().any(|name| name == device)
+            });
+            let health = &found.unwrap().health;
+            assert_eq!(
+                health.is_healthy(),
+                healthy,
+                "{} {seconds}: {health}",
+                class.name
+            );
+            let advised = health.to_string().contains("on the PCI bus");
+            assert_eq!(advised, !healthy, "{health}");
         }
     }
 }
