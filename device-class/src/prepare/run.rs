@@ -81,13 +81,20 @@ impl Preparation {
     }
 
     /// Runs `command`, which is the program as it is reached from here, for at
-    /// most `limit`, and looks at the file afterwards.
+    /// most `limit`, and checks the file afterwards. It runs in the process group
+    /// `group`, or in a new one if that is 0; at the limit the group is killed.
     ///
     /// # Errors
     /// The program fails, takes too long or is not there, or the device is not
     /// as wanted.
-    pub fn run(&self, command: Command, limit: Duration, root: &Path) -> Result<(), PrepareError> {
-        self.run_program(command, limit)?;
+    pub fn run(
+        &self,
+        command: Command,
+        group: Pid,
+        limit: Duration,
+        root: &Path,
+    ) -> Result<(), PrepareError> {
+        self.run_program(command, group, limit)?;
         let found = self.state(root).unwrap_or_else(|error| error.to_string());
         if self.is_wanted(&found) {
             return Ok(());
@@ -109,7 +116,12 @@ impl Preparation {
         says.eq_ignore_ascii_case(&self.wanted)
     }
 
-    fn run_program(&self, mut command: Command, limit: Duration) -> Result<(), PrepareError> {
+    fn run_program(
+        &self,
+        mut command: Command,
+        group: Pid,
+        limit: Duration,
+    ) -> Result<(), PrepareError> {
         let failed = |error| PrepareError::Run {
             program: self.program.clone(),
             error,
@@ -121,11 +133,11 @@ impl Preparation {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(said.try_clone().map_err(failed)?)
-            // Of a group of its own, so that what it starts ends with it.
-            .process_group(0)
+            // Not ours, so that it can be killed with everything it has started.
+            .process_group(group.as_raw())
             .spawn()
             .map_err(failed)?;
-        let Some(status) = wait(child, limit).map_err(failed)? else {
+        let Some(status) = wait(child, group, limit).map_err(failed)? else {
             return Err(PrepareError::Timeout {
                 program: self.program.clone(),
                 timeout: limit,
@@ -154,15 +166,18 @@ fn words() -> io::Result<File> {
 }
 
 /// How the program ended; nothing if it had to be killed.
-fn wait(mut child: Child, timeout: Duration) -> io::Result<Option<ExitStatus>> {
+fn wait(mut child: Child, group: Pid, timeout: Duration) -> io::Result<Option<ExitStatus>> {
     let deadline = Instant::now() + timeout;
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
         }
         if Instant::now() >= deadline {
-            let group = i32::try_from(child.id()).map_err(io::Error::other)?;
-            killpg(Pid::from_raw(group), Signal::SIGKILL)?;
+            let group = match group.as_raw() {
+                0 => Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?),
+                _ => group,
+            };
+            killpg(group, Signal::SIGKILL)?;
             child.wait()?;
             return Ok(None);
         }
@@ -176,6 +191,8 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    const NEW_GROUP: Pid = Pid::from_raw(0);
 
     /// A host with a shell, a file to change and a programmer.
     fn host(script: &str) -> tempfile::TempDir {
@@ -209,7 +226,12 @@ mod tests {
         let mut command = Command::new(host.path().join("programmer"));
         command.args(&preparation.arguments);
         let start = Instant::now();
-        let done = preparation.run(command, Duration::from_secs(timeout), host.path());
+        let done = preparation.run(
+            command,
+            NEW_GROUP,
+            Duration::from_secs(timeout),
+            host.path(),
+        );
         assert_eq!(done.is_ok(), preparation.is_done(host.path()));
         let done = done.map_err(|error| error.to_string());
         (done, fs::read_to_string(file).unwrap(), start.elapsed())
@@ -263,7 +285,7 @@ mod tests {
             wanted: "new".into(),
         };
         let second = Duration::from_secs(1);
-        let missing = preparation.run(Command::new("/nowhere"), second, host.path());
+        let missing = preparation.run(Command::new("/nowhere"), NEW_GROUP, second, host.path());
         let message = missing.unwrap_err().to_string();
         assert!(message.starts_with("/nowhere can't be run: "), "{message}");
     }

@@ -9,8 +9,10 @@ use device_class::class::MAX_CONTAINER_START;
 use device_class::ownership;
 use device_class::plan::{Action, InjectionPlan};
 use device_class::prepare::PrepareError;
+use nix::errno::Errno;
 
 use super::ApplyError;
+use crate::sys::group::Group;
 
 /// Prepares the devices of a plan, one after the other, on the host whose root
 /// is at `root`. All together have [`MAX_CONTAINER_START`].
@@ -24,10 +26,19 @@ pub(super) fn run(plan: &InjectionPlan, root: &Path) -> Result<(), ApplyError> {
             command
                 .arg0(&preparation.program)
                 .args(&preparation.arguments);
+            let failed = |errno: Errno| {
+                let error = PrepareError::Run {
+                    program: preparation.program.clone(),
+                    error: errno.into(),
+                };
+                ApplyError::from(error).why(&step.why)
+            };
+            // It ends with this process, however that ends.
+            let group = Group::start().map_err(failed)?;
             let limit = Duration::from_secs(preparation.timeout)
                 .min(end.saturating_duration_since(Instant::now()));
             preparation
-                .run(command, limit, root)
+                .run(command, group.id(), limit, root)
                 .map_err(|error| ApplyError::from(error).why(&step.why))?;
         }
     }

@@ -122,7 +122,7 @@ pub fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
         Command::List { json } => list::run(*json, &config(cli)?),
         Command::Class { command } => class::run(command, &config(cli)?),
         Command::Check => check::run(&config(cli)?),
-        Command::Log => print_log(),
+        Command::Log => print_log(&config(cli)?),
     };
     match done {
         // The reader of the output has closed it.
@@ -137,8 +137,7 @@ fn hook(cli: &Cli) -> Result<ExitCode, CommandError> {
     let confined = crate::process::confine();
     let deadline = Deadline::start(cli.deadline.unwrap_or(deadline::SECONDS));
     let config = Config::load(cli.config.as_deref());
-    let log_file = config.as_ref().ok().and_then(|it| it.log_file.as_deref());
-    log::start(Reader::Engine, log_file);
+    log::start(Reader::Engine, config.as_ref().ok());
     confined?;
     let mut deadline = deadline.map_err(CommandError::Deadline)?;
     inject::run(&config?, &mut deadline)
@@ -151,8 +150,7 @@ fn config(cli: &Cli) -> Result<Config, CommandError> {
 }
 
 /// `boathook log`.
-fn print_log() -> Result<ExitCode, CommandError> {
-    log::start(Reader::User, None);
-    log::print_node_log(&mut io::stdout().lock()).map_err(CommandError::Log)?;
+fn print_log(config: &Config) -> Result<ExitCode, CommandError> {
+    log::print_node_log(&config.host_root, &mut io::stdout().lock()).map_err(CommandError::Log)?;
     Ok(ExitCode::Success)
 }

@@ -13,9 +13,10 @@ use std::error::Error;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use device_class::config::Config;
 use node::NodeLog;
 
 pub(crate) use node::print as print_node_log;
@@ -51,6 +52,8 @@ impl Level {
 struct Log {
     reader: Reader,
     file: Option<File>,
+    /// The host's root, below which the node's log is.
+    host_root: PathBuf,
     node: OnceLock<NodeLog>,
 }
 
@@ -58,7 +61,11 @@ static LOG: OnceLock<Log> = OnceLock::new();
 
 /// Sets the places that messages go to, once for the process. A file that cannot
 /// be opened is left out: a full disk must not stop a container.
-pub fn start(reader: Reader, file: Option<&Path>) {
+pub fn start(reader: Reader, config: Option<&Config>) {
+    let file = config
+        .filter(|_| reader == Reader::Engine)
+        .and_then(|config| config.log_file.as_deref());
+    let host_root = config.map_or(Path::new("/"), |config| &config.host_root);
     LOG.get_or_init(|| Log {
         reader,
         file: file.and_then(|path| {
@@ -71,6 +78,7 @@ pub fn start(reader: Reader, file: Option<&Path>) {
                 .open(path)
                 .ok()
         }),
+        host_root: host_root.to_owned(),
         node: OnceLock::new(),
     });
 }
@@ -81,7 +89,7 @@ pub(crate) fn open() {
     if let Some(log) = LOG.get()
         && log.reader == Reader::Engine
     {
-        log.node.get_or_init(NodeLog::open);
+        log.node.get_or_init(|| NodeLog::open(&log.host_root));
     }
 }
 

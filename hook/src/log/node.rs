@@ -14,16 +14,17 @@ use nix::unistd::geteuid;
 
 use super::{Level, printable};
 
-/// Read by root only: messages name containers and their devices.
-const DIRECTORY: &str = "/run/boathook";
+/// Below the host's root. Read by root only: messages name containers and their
+/// devices.
+const DIRECTORY: &str = "run/boathook";
 const NAME: &str = "log";
 /// The previous file, kept when a new one is started.
 const PREVIOUS: &str = "log.1";
 /// A file of this size, in bytes, is not written any more: there are two at most.
 const MAX: u64 = 256 * 1024;
 
-/// Where syslog or journald listens.
-const SYSLOG: &str = "/dev/log";
+/// Where syslog or journald listens, below the host's root.
+const SYSLOG: &str = "dev/log";
 /// `LOG_DAEMON`, with `LOG_ERR` and `LOG_WARNING` (syslog(3)).
 const FACILITY: u8 = 3 << 3;
 
@@ -34,9 +35,9 @@ pub(super) struct NodeLog {
 }
 
 impl NodeLog {
-    /// Opens what there is.
-    pub(super) fn open() -> Self {
-        let file = directories()
+    /// Opens what there is on the host whose root is at `root`.
+    pub(super) fn open(root: &Path) -> Self {
+        let file = directories(root)
             .iter()
             .find_map(|directory| open(directory).ok());
         if let Some(file) = &file {
@@ -44,7 +45,7 @@ impl NodeLog {
         }
         let syslog = UnixDatagram::unbound().and_then(|socket| {
             socket.set_nonblocking(true)?;
-            socket.connect(SYSLOG)?;
+            socket.connect(root.join(SYSLOG))?;
             Ok(socket)
         });
         NodeLog {
@@ -71,15 +72,15 @@ impl NodeLog {
 
 /// The log's directory of the node, and that of a user who runs a rootless
 /// engine: root in a user namespace may not write the node's.
-fn directories() -> Vec<PathBuf> {
-    let mut directories = vec![DIRECTORY.into()];
+fn directories(root: &Path) -> Vec<PathBuf> {
+    let mut directories = vec![root.join(DIRECTORY)];
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let uid = match geteuid().as_raw() {
         0 => host_uid(&map),
         uid => Some(uid),
     };
     if let Some(uid) = uid.filter(|uid| *uid != 0) {
-        directories.push(format!("/run/user/{uid}/boathook").into());
+        directories.push(root.join(format!("run/user/{uid}/boathook")));
     }
     directories
 }
@@ -132,12 +133,13 @@ fn append_to(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Prints the messages that are kept, the oldest first.
+/// Prints the messages that are kept on the host whose root is at `root`, the
+/// oldest first.
 ///
 /// # Errors
 /// The log cannot be read, or `to` not written.
-pub(crate) fn print(to: &mut impl Write) -> io::Result<()> {
-    for directory in directories() {
+pub(crate) fn print(root: &Path, to: &mut impl Write) -> io::Result<()> {
+    for directory in directories(root) {
         print_from(&directory, to)?;
     }
     Ok(())

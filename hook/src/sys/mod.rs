@@ -6,6 +6,7 @@
 
 pub(crate) mod bpf;
 pub(crate) mod deadline;
+pub(crate) mod group;
 pub(crate) mod mount;
 pub(crate) mod process;
 pub(crate) mod statmount;

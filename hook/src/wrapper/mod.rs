@@ -72,8 +72,7 @@ fn become_runtime(
     let runtime = match &line.action {
         Action::Create(container) => {
             let config = Config::load(config_path);
-            let log_file = config.as_ref().ok().and_then(|it| it.log_file.as_deref());
-            log::start(Reader::Engine, log_file);
+            log::start(Reader::Engine, config.as_ref().ok());
             let config = config?;
             let runtime = real_runtime::find(&config.runtime)?;
             equip(container, &config, config_path).map_err(|error| error.of(&container.id))?;

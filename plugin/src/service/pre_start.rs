@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use device_class::name::{ClassName, DeviceId, ResourceName};
 use device_class::ownership;
 use device_class::prepare::{Preparation, PrepareError};
+use nix::unistd::Pid;
 use tokio::sync::OwnedMutexGuard;
 use tokio::task::{JoinError, JoinSet};
 use tonic::{Code, Status};
@@ -176,5 +177,5 @@ fn run(
     } = preparation;
     ownership::program(root, program)?;
     let command = host_program::command(root, program, arguments);
-    preparation.run(command, limit, root)
+    preparation.run(command, Pid::from_raw(0), limit, root)
 }
