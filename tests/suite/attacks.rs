@@ -2,13 +2,23 @@
 //!
 //! After each, the host is examined for what the attacker would have gained and
 //! for what the hook may have left in volumes. `docs/security.md` lists them.
+//!
+//! The short run tries a part of each product of variations; with
+//! `BOATHOOK_ATTACKS=long` (`make attacks`) all are tried, and races run for
+//! thousands of rounds.
 
 mod bounded_work;
+mod devices_directory;
 mod execution;
 mod forged_pods;
 mod hook_environment;
+mod host_devices;
+mod image_files;
+mod killed_hook;
+mod links;
 mod outcome;
 mod podman;
+mod races;
 mod volume;
 
 use harness::bundle::{Bundle, BundleBuilder, HookCommand, Stage};
@@ -50,4 +60,46 @@ fn host_with_tools() -> DemoHost {
         directories = ['/var/lib/npu']\n";
     host.add_class("tools", class).unwrap();
     host
+}
+
+/// Whether every variation is tried.
+fn long() -> bool {
+    std::env::var("BOATHOOK_ATTACKS").is_ok_and(|value| value == "long")
+}
+
+/// All variations in the long run; about `count`, evenly spread, in the short one.
+fn chosen<T>(variations: Vec<T>, count: usize) -> impl Iterator<Item = T> {
+    let step = match long() {
+        true => 1,
+        // Odd, so that every value of an inner factor of a product comes up.
+        false => (variations.len() / count).max(1) | 1,
+    };
+    variations.into_iter().step_by(step)
+}
+
+/// Who the container runs as, and on what.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Root,
+    OrdinaryUser,
+    UserNamespace,
+    ReadOnly,
+}
+
+impl Kind {
+    const ALL: [Self; 4] = [
+        Self::Root,
+        Self::OrdinaryUser,
+        Self::UserNamespace,
+        Self::ReadOnly,
+    ];
+
+    fn of(self, builder: BundleBuilder) -> BundleBuilder {
+        match self {
+            Self::Root => builder,
+            Self::OrdinaryUser => builder.user(1000, 1000),
+            Self::UserNamespace => builder.user_namespace(),
+            Self::ReadOnly => builder.readonly(),
+        }
+    }
 }

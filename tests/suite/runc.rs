@@ -7,7 +7,7 @@ mod devices;
 mod driver_root;
 mod foreign_mounts;
 mod hidden_calls;
-mod hostile;
+
 mod libraries;
 mod libraries_32bit;
 mod masks;

@@ -5,6 +5,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 use harness::bundle::{Bundle, BundleBuilder};
+use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use tempfile::TempDir;
 
 use crate::tree::{assert_unchanged, listing};
@@ -13,7 +14,7 @@ use crate::tree::{assert_unchanged, listing};
 pub(super) const DATA: &str = "/data";
 
 /// Contents that only root may read.
-const SECRET: &str = "what only root may read";
+pub(super) const SECRET: &str = "what only root may read";
 
 /// Every file that the hook may write in an image, by itself and below the
 /// directories in which it lies.
@@ -53,6 +54,29 @@ impl Volume {
     /// With everything in it that the hook may write elsewhere.
     pub(super) fn full() -> Self {
         Self::with(&FILES, &DIRECTORIES)
+    }
+
+    /// With nothing in it.
+    pub(super) fn empty() -> Self {
+        Self::with(&[], &[])
+    }
+
+    /// The same that will do as a container's /dev.
+    pub(super) fn with_nodes() -> Self {
+        let mut volume = Self::with(&FILES, &DIRECTORIES);
+        let top = volume.path();
+        for (name, minor) in [
+            ("null", 3),
+            ("zero", 5),
+            ("full", 7),
+            ("random", 8),
+            ("urandom", 9),
+        ] {
+            let mode = Mode::from_bits_truncate(0o666);
+            mknod(&top.join(name), SFlag::S_IFCHR, mode, makedev(1, minor)).unwrap();
+        }
+        volume.before = listing(top);
+        volume
     }
 
     fn with(files: &[&str], directories: &[&str]) -> Self {

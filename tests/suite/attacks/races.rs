@@ -1,0 +1,121 @@
+//! Links and directories that are exchanged while the hook works
+//! (CVE-2024-0132, CVE-2025-23359, CVE-2026-24260).
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use harness::rootfs::Rootfs;
+use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
+
+use super::volume::{DATA, SECRET, Volume, put_link};
+use super::{container, host_with_tools, long};
+use crate::lab::{Lab, on_each_cgroup_version};
+
+on_each_cgroup_version!(
+    a_link_in_a_shared_volume,
+    a_file_of_the_image,
+    a_directory_of_the_image,
+);
+
+/// How often each race is run.
+fn rounds() -> usize {
+    if long() { 1000 } else { 12 }
+}
+
+/// Runs `body` while another thread exchanges two names again and again.
+fn while_exchanging<T>(one: &Path, other: &Path, body: impl FnOnce() -> T) -> T {
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                // A name may be replaced meanwhile, which is part of the race.
+                let _ = renameat2(AT_FDCWD, one, AT_FDCWD, other, RenameFlags::RENAME_EXCHANGE);
+            }
+        });
+        let result = body();
+        ended.store(true, Ordering::Relaxed);
+        result
+    })
+}
+
+/// Two links in the volume: to a file of the image and to root's own.
+fn a_link_in_a_shared_volume(lab: &Lab) {
+    let host = host_with_tools();
+    for round in 0..rounds() {
+        let volume = Volume::full();
+        let bundle = volume
+            .mounted(container(&host, Rootfs::Glibc))
+            .build()
+            .unwrap();
+        fs::copy(
+            bundle.in_rootfs("/etc/ld.so.cache"),
+            bundle.in_rootfs("/etc/own"),
+        )
+        .unwrap();
+        let (own, secret) = (volume.path().join("own"), volume.path().join("other"));
+        symlink("/etc/own", &own).unwrap();
+        symlink("shadow", &secret).unwrap();
+        put_link(&bundle, "/etc/ld.so.cache", &format!("{DATA}/own"));
+        while_exchanging(&own, &secret, || drop(lab.runc.create(&bundle)));
+        fs::remove_file(own).unwrap();
+        fs::remove_file(secret).unwrap();
+        volume.assert_untouched(&format!("round {round}"));
+        assert_no_secret_in(&bundle.rootfs(), round);
+        lab.assert_nothing_left(&bundle);
+    }
+}
+
+/// The image's own file and a link to root's.
+fn a_file_of_the_image(lab: &Lab) {
+    race_in_the_image(lab, "/etc/ld.so.cache", "ld.so.cache");
+}
+
+/// The image's own directory and a link to one in the volume.
+fn a_directory_of_the_image(lab: &Lab) {
+    race_in_the_image(lab, "/etc", "etc");
+    race_in_the_image(lab, "/usr", "usr");
+}
+
+fn race_in_the_image(lab: &Lab, place: &str, name: &str) {
+    let host = host_with_tools();
+    for round in 0..rounds() {
+        let volume = Volume::full();
+        let bundle = volume
+            .mounted(container(&host, Rootfs::Glibc))
+            .build()
+            .unwrap();
+        let link = bundle.in_rootfs("/link");
+        symlink(format!("{DATA}/{name}"), &link).unwrap();
+        while_exchanging(&bundle.in_rootfs(place), &link, || {
+            drop(lab.runc.create(&bundle));
+        });
+        volume.assert_untouched(&format!("{place}, round {round}"));
+        assert_no_secret_in(&bundle.rootfs(), round);
+        lab.assert_nothing_left(&bundle);
+    }
+}
+
+/// Nothing in the image has the contents of a file that only root may read.
+fn assert_no_secret_in(top: &Path, round: usize) {
+    let mut waiting: Vec<PathBuf> = vec![top.join("etc"), top.join("link")];
+    while let Some(path) = waiting.pop() {
+        let Ok(metadata) = fs::symlink_metadata(&path) else {
+            continue;
+        };
+        if metadata.is_dir() {
+            waiting.extend(
+                fs::read_dir(&path)
+                    .unwrap()
+                    .map(|entry| entry.unwrap().path()),
+            );
+        } else if metadata.is_file() {
+            let text = fs::read(&path).unwrap();
+            let secret = SECRET.as_bytes();
+            let leaked = text.windows(secret.len()).any(|part| part == secret);
+            assert!(!leaked, "{} in round {round}", path.display());
+        }
+    }
+}
