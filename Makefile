@@ -29,7 +29,7 @@ demo: ## Show the main job: two devices into a real container (as root); CLASS=F
 
 bench: ## Measure what the hook adds to starting a container, and the plugin (as root, on a quiet machine)
 	scripts/install-test-packages runc busybox-static debootstrap
-	cargo build --release --bin boathook --bin boathook-plugin $(addprefix --bin ,bench bench-plugin $(IN_CONTAINERS))
+	cargo build --release --bin boathook --bin boathook-plugin $(addprefix --bin ,bench bench-plugin timed $(IN_CONTAINERS))
 	cargo run --release $(HARNESS) bench
 	cargo test --release --package boathook-tests --test suite durability::cost -- --ignored --nocapture
 	cargo test --release --package boathook-device-class --test large_hosts a_thousand

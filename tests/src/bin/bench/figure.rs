@@ -22,6 +22,9 @@ pub(crate) enum Unit {
     /// Millions of bytes.
     #[serde(rename = "MB")]
     Megabytes,
+    /// One figure divided by another.
+    #[serde(rename = "x")]
+    Ratio,
 }
 
 /// What a figure should be.
@@ -56,6 +59,7 @@ impl fmt::Display for Unit {
         formatter.write_str(match self {
             Self::Milliseconds => "ms",
             Self::Megabytes => "MB",
+            Self::Ratio => "x",
         })
     }
 }

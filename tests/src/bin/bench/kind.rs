@@ -13,15 +13,18 @@ pub(crate) enum Kind {
     NothingAsked,
     /// Boathook, with all that the workload has.
     ReferenceWork,
+    /// No hook: config.json itself has the mounts and nodes of the workload.
+    SpecCarried,
 }
 
 impl Kind {
     /// Every kind, in the order of their numbers.
-    pub(crate) const ALL: [Self; 4] = [
+    pub(crate) const ALL: [Self; 5] = [
         Self::NoHook,
         Self::EmptyHook,
         Self::NothingAsked,
         Self::ReferenceWork,
+        Self::SpecCarried,
     ];
 }
 
@@ -32,6 +35,7 @@ impl fmt::Display for Kind {
             Self::EmptyHook => "empty hook",
             Self::NothingAsked => "boathook, nothing asked",
             Self::ReferenceWork => "boathook, reference work",
+            Self::SpecCarried => "reference work in config.json",
         })
     }
 }

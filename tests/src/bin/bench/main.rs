@@ -9,6 +9,7 @@
 
 mod figure;
 mod hook_process;
+mod inside;
 mod kind;
 mod machine;
 mod rounds;
@@ -102,7 +103,13 @@ fn measure(workload: &Workload, view: CgroupView, rounds: usize) -> Result<Vec<F
         "added by boathook, reference work",
         Kind::ReferenceWork,
         Kind::NoHook,
-        Some(8.0),
+        None,
+    );
+    added(
+        "added by the same work in config.json",
+        Kind::SpecCarried,
+        Kind::NoHook,
+        None,
     );
     added(
         "added by boathook over an empty hook, nothing asked",
@@ -110,6 +117,14 @@ fn measure(workload: &Workload, view: CgroupView, rounds: usize) -> Result<Vec<F
         Kind::EmptyHook,
         Some(1.0),
     );
+    figures.push(Figure::new(
+        format!("reference work, hook against config.json, {view}"),
+        times.added(Kind::ReferenceWork, Kind::NoHook)
+            / times.added(Kind::SpecCarried, Kind::NoHook),
+        Unit::Ratio,
+        Some(Goal::AtMost(1.0)),
+    ));
+    figures.push(inside::measure(workload, view, rounds)?);
     Ok(figures)
 }
 

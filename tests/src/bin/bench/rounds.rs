@@ -15,7 +15,7 @@ use crate::workload::Workload;
 pub(crate) const WARM_UP: usize = 3;
 
 /// How long each kind took in each round, in milliseconds.
-pub(crate) struct Times([Vec<f64>; 4]);
+pub(crate) struct Times([Vec<f64>; Kind::ALL.len()]);
 
 impl Times {
     /// The median of a kind.
@@ -34,7 +34,7 @@ impl Times {
 /// Lets every kind have its turn in every round.
 pub(crate) fn run(workload: &Workload, view: CgroupView, rounds: usize) -> Result<Times> {
     let runc = Runc::new(view)?;
-    let mut times: [Vec<f64>; 4] = Default::default();
+    let mut times: [Vec<f64>; Kind::ALL.len()] = Default::default();
     for round in 0..WARM_UP + rounds {
         for turn in 0..Kind::ALL.len() {
             // Another one begins each round, so that none always follows the
@@ -52,7 +52,7 @@ pub(crate) fn run(workload: &Workload, view: CgroupView, rounds: usize) -> Resul
 }
 
 /// How long `runc create` takes, in milliseconds.
-fn create(runc: &Runc, bundle: &Bundle) -> Result<f64> {
+pub(crate) fn create(runc: &Runc, bundle: &Bundle) -> Result<f64> {
     let mut command = runc.command("create")?;
     command
         .arg("--bundle")

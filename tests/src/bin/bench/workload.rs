@@ -2,10 +2,11 @@
 //! soname link each and the loader's cache, on a glibc root file system.
 
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use harness::bundle::{Bundle, HookCommand, Stage};
+use harness::binaries;
+use harness::bundle::{Bundle, BundleBuilder, HookCommand, Stage};
 use harness::cgroup_view::CgroupView;
 use harness::compile::{self, Libc};
 use harness::demo_host::{DemoHost, VendorLibrary};
@@ -13,6 +14,7 @@ use harness::loader::{self, Loaded, Wanted};
 use harness::probe::{Access, Questions, Report};
 use harness::rootfs::Rootfs;
 use harness::runc::Runc;
+use oci_spec::runtime::{LinuxDeviceBuilder, LinuxDeviceCgroupBuilder, LinuxDeviceType};
 
 use crate::kind::Kind;
 
@@ -53,8 +55,58 @@ impl Workload {
             Kind::EmptyHook => builder.hook(stage, HookCommand::new(&empty_hook()?)),
             Kind::NothingAsked => builder.hook(stage, boathook()?),
             Kind::ReferenceWork => builder.hook(stage, boathook()?).env(VARIABLE, "all"),
+            Kind::SpecCarried => self.carried(builder)?,
         }
         .build()
+    }
+
+    /// A bundle whose hook is timed: how long it runs is added to `times`.
+    /// Without `work` the hook is the one that does nothing.
+    pub(crate) fn timed_bundle(&self, work: bool, times: &Path) -> Result<Bundle> {
+        let stage = Stage::CreateRuntime;
+        let hook = match work {
+            true => HookCommand::boathook(stage, &self.host.config_file())?,
+            false => HookCommand::new(&empty_hook()?),
+        };
+        let timed = HookCommand::new(&binaries::program("timed")?).arg(&times.to_string_lossy());
+        let builder = Bundle::builder(Rootfs::Glibc).hook(stage, hook.behind(timed));
+        match work {
+            true => builder.env(VARIABLE, "all").build(),
+            false => builder.build(),
+        }
+    }
+
+    /// The same nodes and libraries as mounts, nodes and rules of config.json,
+    /// as an engine with CDI writes them. Links and the loader's cache, which
+    /// config.json cannot express, are left out.
+    fn carried(&self, builder: BundleBuilder) -> Result<BundleBuilder> {
+        const OPTIONS: [&str; 5] = ["ro", "nosuid", "nodev", "rbind", "rprivate"];
+        let mut builder = builder;
+        for index in 0..NODES {
+            let number = self.host.device(index);
+            let (major, minor): (i64, i64) = (number.major.try_into()?, number.minor.try_into()?);
+            let node = LinuxDeviceBuilder::default()
+                .path(format!("/dev/dummy-npu{index}"))
+                .typ(LinuxDeviceType::C)
+                .major(major)
+                .minor(minor)
+                .file_mode(0o666_u32)
+                .build()?;
+            let rule = LinuxDeviceCgroupBuilder::default()
+                .allow(true)
+                .typ(LinuxDeviceType::C)
+                .major(major)
+                .minor(minor)
+                .access("rw")
+                .build()?;
+            builder = builder.device(node).device_rule(rule);
+        }
+        for library in &self.libraries {
+            let source = self.host.libraries().join(library.file_name());
+            let target = format!("/usr/lib/bench/{}", library.file_name());
+            builder = builder.mount("bind", &source, &target, &OPTIONS);
+        }
+        Ok(builder)
     }
 
     /// Makes sure that the work is done, before it is measured how fast.
