@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::OFlag;
 
-use crate::class::{DeviceClass, plain_names};
+use crate::class::{self, DeviceClass};
 use crate::name::ClassName;
 use crate::ownership;
 use crate::strict_toml::FileError;
@@ -87,7 +87,7 @@ impl ClassSource {
     /// class's own. Only a class whose text mentions a variable of the container
     /// must be parsed.
     pub fn mentions(&self, is_set: impl Fn(&str) -> bool) -> bool {
-        plain_names(&self.text).any(is_set)
+        class::mentions(&self.text, is_set)
     }
 
     /// Parses the class.
@@ -212,7 +212,7 @@ mod tests {
         };
         write(&shipped.join("a.toml"), "shipped 'A'", 0o644);
         write(&shipped.join("b.toml"), "shipped 'B'", 0o644);
-        write(&local.join("a.toml"), "local 'LOCAL_A'", 0o666);
+        write(&local.join("a.toml"), "env = 'LOCAL_A'", 0o666);
         write(&local.join("b.toml"), "", 0o666);
         let directories = [shipped.clone(), local];
         let faults = || {

@@ -30,7 +30,7 @@ fn class(name: &str) -> DeviceClass {
 /// What a container gets that asks for `value` on a host with nothing.
 fn plan(class: &DeviceClass, value: &str, authority: &Authority) -> Result<InjectionPlan, String> {
     let host = RecordedHost::parse("").unwrap();
-    let env = [(class.spec.request.env.to_string(), value.to_owned())];
+    let env = vec![format!("{}={value}", class.spec.request.env)];
     let request = Request::of(class, &env.into(), |_| None).unwrap().unwrap();
     let found = discover::look_up(class, &Config::default(), &request.capabilities, &host);
     let found = found.map_err(|error| error.to_string())?;

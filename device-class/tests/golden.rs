@@ -64,9 +64,11 @@ fn inventory_text(inventory: &Inventory) -> String {
 }
 
 fn plan_text(class: &DeviceClass, host: &dyn HostView, env: &[(&str, &str)]) -> String {
-    let env = env.iter().copied();
-    let env = env.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let request = match Request::of(class, &env.collect(), |_| None) {
+    let env: Vec<_> = env
+        .iter()
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    let request = match Request::of(class, &env.into(), |_| None) {
         Ok(Some(request)) => request,
         Ok(None) => return "no request\n".into(),
         Err(refused) => return format!("refused: {refused}\n"),

@@ -30,10 +30,8 @@ const HOST: &str = "file /proc/chips/params\n| Make: 1\n\
 fn masked(host: &RecordedHost, env: &[(&str, &str)]) -> Result<Vec<String>, String> {
     let name = ClassName::try_from("chips".to_owned()).unwrap();
     let class = DeviceClass::parse(name, Path::new("chips.toml"), CHIPS).unwrap();
-    let env = env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
-    let request = Request::of(&class, &env.collect(), |_| None)
-        .unwrap()
-        .unwrap();
+    let env: Vec<_> = env.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    let request = Request::of(&class, &env.into(), |_| None).unwrap().unwrap();
     let config = Config::default();
     let found = discover::look_up(&class, &config, &request.capabilities, host).unwrap();
     let asked = Asked {

@@ -183,7 +183,7 @@ fn requests(
     for source in sources {
         let key = format!("{ANNOTATION_PREFIX}{}", source.name);
         let may_ask =
-            annotated(&key).is_some() || source.mentions(|name| bundle.env.contains_key(name));
+            annotated(&key).is_some() || source.mentions(|name| bundle.env.get(name).is_some());
         if !may_ask {
             continue;
         }

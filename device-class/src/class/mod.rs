@@ -34,7 +34,7 @@ pub use edits::{
 pub use filter::DeviceFilter;
 pub use health::{FileRule, HealthCheck, HealthTest};
 pub use mask::Mask;
-pub(crate) use mention::plain_names;
+pub(crate) use mention::mentions;
 pub use path_template::{PathTemplate, PathTemplateError};
 pub use prepare::{MAX_CONTAINER_START, MAX_PRE_START, Prepare, Timeout, When};
 pub use request::{Normalize, PairSpec, RequestSpec, RequirementSpec};
@@ -244,7 +244,7 @@ impl ClassSpec {
     /// # Errors
     /// One is broken.
     pub(crate) fn check(&self) -> Result<(), ClassRuleError> {
-        validate::check_rules(self)
+        validate::check(self)
     }
 
     /// The capabilities that bring something along.
@@ -277,7 +277,7 @@ impl DeviceClass {
         text: &str,
     ) -> Result<Self, crate::strict_toml::FileError> {
         let spec: ClassSpec = crate::strict_toml::parse(path, text)?;
-        validate::check(&spec, text)
+        validate::check(&spec)
             .map_err(|error| crate::strict_toml::FileError::rule(path, text, &error))?;
         Ok(DeviceClass { name, spec })
     }

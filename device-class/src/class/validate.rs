@@ -64,9 +64,6 @@ pub enum ClassRuleError {
     /// What is shown or copied is not in a directory that is masked.
     #[error("`{0}` is not in a directory of `masks`")]
     Unmasked(String),
-    /// Class files are searched for the variable's name before they are read.
-    #[error("the variable `{0}` has to be written plainly, without escapes")]
-    EscapedEnv(String),
 }
 
 impl BrokenRule for ClassRuleError {
@@ -83,28 +80,13 @@ impl BrokenRule for ClassRuleError {
             | ClassRuleError::UnknownImplied(text)
             | ClassRuleError::IndexAndOrder(text)
             | ClassRuleError::ReplicasTwice(text)
-            | ClassRuleError::Unmasked(text)
-            | ClassRuleError::EscapedEnv(text) => Some(text),
+            | ClassRuleError::Unmasked(text) => Some(text),
         }
     }
 }
 
 /// Checks what the values of a class file say together.
-pub(super) fn check(spec: &ClassSpec, text: &str) -> Result<(), ClassRuleError> {
-    let request = &spec.request;
-    for env in [Some(&request.env), request.capabilities_env.as_ref()]
-        .into_iter()
-        .flatten()
-    {
-        if !super::plain_names(text).any(|name| name == env.as_str()) {
-            return Err(ClassRuleError::EscapedEnv(env.to_string()));
-        }
-    }
-    check_rules(spec)
-}
-
-/// The same for a class that config.toml has changed.
-pub(super) fn check_rules(spec: &ClassSpec) -> Result<(), ClassRuleError> {
+pub(super) fn check(spec: &ClassSpec) -> Result<(), ClassRuleError> {
     check_request(spec)?;
     if spec.discover.is_empty() {
         return Err(ClassRuleError::NoSource);

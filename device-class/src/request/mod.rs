@@ -1,6 +1,7 @@
 //! What a container asks for: the text of a variable or an annotation, parsed
 //! and then matched with the devices that there are.
 
+mod environment;
 mod error;
 mod names;
 mod selection;
@@ -8,9 +9,10 @@ mod selection;
 mod tests;
 mod variables;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::fmt;
 
+pub use environment::Environment;
 pub use error::{RefusedRequest, RequestError};
 pub(crate) use names::canonical;
 pub use selection::{Item, MAX_REQUEST, Selection};
@@ -91,11 +93,11 @@ impl Request {
     /// The request's text is malformed.
     pub fn of<'a>(
         class: &DeviceClass,
-        variables: &'a HashMap<String, String>,
+        variables: &'a Environment,
         annotation: impl Fn(&str) -> Option<&'a str>,
     ) -> Result<Option<Self>, RefusedRequest> {
         let spec = &class.spec.request;
-        let env = |name: &str| variables.get(name).map(String::as_str);
+        let env = |name: &str| variables.get(name);
         let key = format!("{ANNOTATION_PREFIX}{}", class.name);
         let source = match (annotation(&key), env(spec.env.as_str())) {
             (Some(value), _) => RequestSource::Annotation {

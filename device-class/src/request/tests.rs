@@ -1,4 +1,3 @@
-use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -41,8 +40,8 @@ fn devices(class: &DeviceClass) -> Vec<Device> {
 }
 
 fn request(class: &DeviceClass, env: &[(&str, &str)]) -> Result<Option<Request>, RefusedRequest> {
-    let env = env.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned()));
-    Request::of(class, &env.collect::<HashMap<_, _>>(), |_| None)
+    let env: Vec<String> = env.iter().map(|(n, v)| format!("{n}={v}")).collect();
+    Request::of(class, &env.into(), |_| None)
 }
 
 /// What a request comes to: a word, the indices of devices, or the error.

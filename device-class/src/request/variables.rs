@@ -1,9 +1,9 @@
 //! What a container asks for besides devices: capabilities, requirements,
 //! pairs.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::{MAX_REQUEST, Pair, RequestError};
+use super::{Environment, MAX_REQUEST, Pair, RequestError};
 use crate::class::{DeviceClass, PairSpec, RequirementSpec};
 use crate::name::{CapabilityName, DeviceId, excerpt};
 
@@ -16,7 +16,7 @@ const MAX_UNKNOWN: usize = 8;
 /// The requirements that are set, by their names, unless they are switched off.
 pub(super) fn requirements(
     spec: Option<&RequirementSpec>,
-    env: &HashMap<String, String>,
+    env: &Environment,
 ) -> Result<Vec<(String, String)>, RequestError> {
     let Some(spec) = spec else {
         return Ok(Vec::new());
@@ -24,19 +24,15 @@ pub(super) fn requirements(
     let switch = spec.disable_env.as_ref();
     if switch
         .and_then(|name| env.get(name.as_str()))
-        .is_some_and(|value| is_true(value))
+        .is_some_and(is_true)
     {
         return Ok(Vec::new());
     }
-    let set = env.iter().filter(|(name, _)| spec.is_one(name));
-    let mut set: Vec<_> = set
-        .map(|(name, text)| (name.clone(), text.clone()))
-        .collect();
+    let set = env.select(|name| spec.is_one(name));
     let length = set.iter().map(|(_, text)| text.len()).sum();
     if length > MAX_REQUEST {
         return Err(RequestError::TooLong { length });
     }
-    set.sort_unstable();
     Ok(set)
 }
 

@@ -1,12 +1,13 @@
 //! The bundle: what of config.json (OCI runtime spec 1.2, "Configuration") a
 //! hook needs.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use device_class::plan::SpecDevices;
+use device_class::request::Environment;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -16,9 +17,8 @@ use super::{State, devices, read};
 /// What a hook needs of a container's config.json.
 #[derive(Debug, Clone)]
 pub struct Bundle {
-    /// The container's environment. Of a variable that is set twice the last
-    /// counts, as for the engines.
-    pub env: HashMap<String, String>,
+    /// The container's environment.
+    pub env: Environment,
     /// The container's annotations.
     pub annotations: BTreeMap<String, String>,
     /// The container's root, as a path on the host.
@@ -194,11 +194,7 @@ impl Bundle {
             .unwrap_or_default();
         let linux = config.linux.unwrap_or_default();
         Ok(Bundle {
-            env: env
-                .iter()
-                .filter_map(|entry| entry.split_once('='))
-                .map(|(name, value)| (name.to_owned(), value.to_owned()))
-                .collect(),
+            env: env.into(),
             annotations: config.annotations.unwrap_or_default(),
             rootfs: directory.join(root.path),
             tmpfs: config

@@ -1,0 +1,83 @@
+//! A container's environment, as its OCI configuration has it.
+
+/// The variables of a container, each as `NAME=value`. Of a variable that is set
+/// twice the last counts, as for the engines.
+///
+/// A hook that finds no request looks up a few names in hundreds of variables
+/// and ends, so the texts are kept as they were read and are not indexed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Environment(Vec<String>);
+
+impl Environment {
+    /// The value of the variable `name`, if it is set.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        let value_of = |entry: &String| {
+            // Most entries differ here already.
+            (entry.as_bytes().get(name.len()) == Some(&b'=') && entry.starts_with(name))
+                .then_some(name.len() + 1)
+        };
+        let entry = self
+            .0
+            .iter()
+            .rev()
+            .find_map(|entry| Some(&entry[value_of(entry)?..]));
+        entry.filter(|_| !name.contains('='))
+    }
+
+    /// The variables whose name `is_wanted`, sorted by name.
+    pub(super) fn select(&self, is_wanted: impl Fn(&str) -> bool) -> Vec<(String, String)> {
+        let set = self
+            .0
+            .iter()
+            .rev()
+            .filter_map(|entry| entry.split_once('='));
+        let mut set: Vec<_> = set
+            .filter(|(name, _)| is_wanted(name))
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect();
+        // Stable: of one name the last entry comes first and stays.
+        set.sort_by(|(one, _), (other, _)| one.cmp(other));
+        set.dedup_by(|(later, _), (first, _)| later == first);
+        set
+    }
+}
+
+impl From<Vec<String>> for Environment {
+    fn from(entries: Vec<String>) -> Self {
+        Self(entries)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment(entries: &[&str]) -> Environment {
+        Environment(entries.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn a_variable_is_found_by_its_whole_name_and_the_last_counts() {
+        let env = environment(&["A=1", "AB=2", "A=3=4", "NOTHING", "=5", "é=6", "E="]);
+        for (name, value) in [
+            ("A", Some("3=4")),
+            ("AB", Some("2")),
+            ("B", None),
+            ("A=3", None),
+            ("NOTHING", None),
+            ("é", Some("6")),
+            ("E", Some("")),
+            ("", Some("5")),
+        ] {
+            assert_eq!(env.get(name), value, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn variables_are_selected_once_each_in_the_order_of_their_names() {
+        let env = environment(&["B_2=x", "B_1=old", "C=y", "B_1=new"]);
+        let selected = env.select(|name| name.starts_with("B_"));
+        let expected = [("B_1", "new"), ("B_2", "x")].map(|(n, v)| (n.into(), v.into()));
+        assert_eq!(selected, expected);
+    }
+}
