@@ -2,7 +2,6 @@
 //! appears when root uses CUDA for the first time, and CUDA fails without it.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::collections::HashMap;
 use std::path::Path;
 
 use device_class::DeviceClass;
@@ -23,9 +22,8 @@ fn uvm(devices: &str, node: &str) -> Presence<()> {
          file /proc/devices\n{devices}{node}"
     );
     let host = RecordedHost::parse(&host).unwrap();
-    let env = [("NVIDIA_VISIBLE_DEVICES", "all")];
-    let env: HashMap<String, String> = env.map(|(n, v)| (n.to_owned(), v.to_owned())).into();
-    let request = Request::of(&class, &env, |_| None).unwrap().unwrap();
+    let env = vec!["NVIDIA_VISIBLE_DEVICES=all".to_owned()];
+    let request = Request::of(&class, &env.into(), |_| None).unwrap().unwrap();
     let found = discover::look_up(&class, &Config::default(), &request.capabilities, &host);
     let nodes = found.unwrap().edits.nodes;
     let uvm = nodes
