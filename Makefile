@@ -1,6 +1,6 @@
 # `make` alone shows what there is.
 .DEFAULT_GOAL := help
-.PHONY: help build test demo bench lint
+.PHONY: help build test attacks failures demo bench lint
 
 # The harness is the program that runs, so that it finds the others beside it.
 HARNESS := --quiet --package boathook-tests --bin
@@ -16,11 +16,21 @@ build: ## Build the programs, optimised and static
 	cargo build --workspace --bins --release
 
 test: ## Install what the tests need, build, and run every test
-	scripts/install-test-packages runc busybox-static musl-tools debootstrap crun containerd docker.io podman
+	scripts/install-test-packages runc busybox-static musl-tools debootstrap crun containerd docker.io podman strace
 	cargo build --workspace --bins
 	rm -f $(SKIPPED)
 	status=0; BOATHOOK_TESTS_SKIPPED=$(SKIPPED) cargo test --workspace --no-fail-fast || status=$$?; \
 		scripts/print-skips $(SKIPPED); exit $$status
+
+attacks: ## Attack the host by every variation, and races for thousands of rounds (as root, an hour)
+	scripts/install-test-packages runc busybox-static musl-tools podman
+	cargo build --workspace --bins
+	BOATHOOK_ATTACKS=long cargo test --package boathook-tests --test suite attacks -- --nocapture
+
+failures: ## Have every system call of the programs fail once, in every way (as root, hours)
+	scripts/install-test-packages runc busybox-static strace
+	cargo build --workspace --bins
+	BOATHOOK_FAILURES=long cargo test --package boathook-tests --test suite failures -- --nocapture
 
 demo: ## Show the main job: two devices into a real container (as root); CLASS=FILE [HOST=host.txt] for any class
 	scripts/install-test-packages runc busybox-static

@@ -16,6 +16,8 @@ mod host_devices;
 mod image_files;
 mod killed_hook;
 mod links;
+mod local_users;
+mod log_text;
 mod outcome;
 mod podman;
 mod races;

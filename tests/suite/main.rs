@@ -12,6 +12,7 @@
 //! - `wrapper`: the program `boathook-runtime` by itself; needs no root
 //! - `engines`: docker, podman, containerd, crun, with their own commands; needs
 //!   root and the engine
+//! - `failures`: system calls that fail; needs strace, and for the hook root and runc
 //! - `selfcheck`: the harness itself, without boathook
 //! - `runc`: the hook in real containers; needs root and runc
 
@@ -24,6 +25,7 @@ mod demo;
 mod dependencies;
 mod durability;
 mod engines;
+mod failures;
 mod kubernetes;
 mod lab;
 mod runc;

@@ -472,23 +472,28 @@ fn present<T>(
     host: &dyn HostView,
     fit: impl FnOnce(Entry) -> Option<T>,
 ) -> Presence<T> {
-    let entry = host.entry(path).and_then(|entry| match entry {
-        None => Ok(None),
-        Some(entry) => Ok(Some((entry, host.shared_directory(path)?))),
-    });
-    match entry {
-        Ok(None | Some((_, Some(_)))) if optional => Presence::Optional,
-        Ok(None) => Presence::Unfit(format!("{} is not there", path.display())),
-        Ok(Some((_, Some(shared)))) => Presence::Unfit(format!(
+    let entry = host.entry(path);
+    // Also where an entry cannot be looked up: every user can put a link to itself
+    // into such a directory.
+    let shared = match entry {
+        Ok(None) => Ok(None),
+        _ => host.shared_directory(path),
+    };
+    match (entry, shared) {
+        (Ok(None), _) | (_, Ok(Some(_))) if optional => Presence::Optional,
+        (Ok(None), _) => Presence::Unfit(format!("{} is not there", path.display())),
+        (_, Ok(Some(shared))) => Presence::Unfit(format!(
             "{} cannot be trusted: every user of the host can create files in {}; \
              move it to a directory of root's",
             path.display(),
             shared.display()
         )),
-        Ok(Some((entry, None))) => match fit(entry) {
+        (Ok(Some(entry)), Ok(None)) => match fit(entry) {
             Some(found) => Presence::Found(found),
             None => Presence::Unfit(format!("{} is {entry}, not {wanted}", path.display())),
         },
-        Err(error) => Presence::Unfit(format!("cannot look up {}: {error}", path.display())),
+        (Err(error), _) | (_, Err(error)) => {
+            Presence::Unfit(format!("cannot look up {}: {error}", path.display()))
+        }
     }
 }

@@ -1,0 +1,111 @@
+//! The hook, in real containers.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use harness::bundle::{Bundle, HookCommand, Stage};
+use harness::demo_host::DemoHost;
+use harness::probe::{Access, Kind, Questions, Report};
+use harness::rootfs::Rootfs;
+
+use super::trace::{self, Fault, STRACE};
+use crate::lab::{Lab, asking, on_each_cgroup_version};
+use crate::tree::{assert_unchanged, listing};
+
+on_each_cgroup_version!(every_call_fails_once);
+
+const NODE: &str = "/dev/dummy-npu3";
+const LIBRARY: &str = "/usr/lib/boathook/lib/libdummy-npu.so.1";
+
+fn every_call_fails_once(lab: &Lab) {
+    if let Some(reason) = trace::missing() {
+        return skip::report("failing system calls of the hook", &reason);
+    }
+    let host = host();
+    let recorded = host.path().join("calls");
+    let whole = bundle(&host, &trace::recording(&recorded));
+    let untouched = Bundle::builder(Rootfs::Glibc).build().unwrap();
+    drop(lab.runc.create(&untouched).unwrap());
+    let report = lab.probe(&whole);
+    assert_whole(&whole, &report, "without a fault");
+    let expected = new_paths(&untouched, &whole);
+    let before = listing(&host.root());
+
+    for fault in trace::faults(&recorded, 24) {
+        let case = fault.to_string();
+        let bundle = bundle(&host, &fault.arguments());
+        let ran = lab.runc.run(&bundle).unwrap();
+        assert!(!ran.stderr.contains("panicked"), "{case}: {}", ran.stderr);
+        if ran.status.success() {
+            let report = Report::parse(&ran.stdout).unwrap();
+            assert_whole(&bundle, &report, &case);
+        } else {
+            assert_says_why(&fault, &ran.stderr);
+        }
+        lab.assert_nothing_left(&bundle);
+        assert_unchanged(&host.root(), &before, &case);
+        let more: Vec<_> = new_paths(&untouched, &bundle)
+            .difference(&expected)
+            .cloned()
+            .collect();
+        assert!(more.is_empty(), "{case} leaves {more:?} in the image");
+    }
+}
+
+/// The demo host, whose library is not optional: a file that is not there then
+/// stops the container.
+fn host() -> DemoHost {
+    let host = DemoHost::new().unwrap();
+    let class = host.classes().join("dummy-npu.toml");
+    let text = fs::read_to_string(class).unwrap();
+    let required = text.replace("[[edits]]\noptional = true\n", "[[edits]]\n");
+    assert_ne!(required, text);
+    host.add_class("dummy-npu", &required).unwrap();
+    host
+}
+
+/// A container with a device and a library, whose hook runs below strace.
+fn bundle(host: &DemoHost, strace: &[String]) -> Bundle {
+    let stage = Stage::CreateRuntime;
+    let wrapper = strace
+        .iter()
+        .fold(HookCommand::new(Path::new(STRACE)), |wrapper, argument| {
+            wrapper.arg(argument)
+        });
+    let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
+    Bundle::builder(Rootfs::Glibc)
+        .hook(stage, hook.behind(wrapper))
+        .env(DemoHost::VARIABLE, "npu-3")
+        .args(asking(&Questions::new().path(NODE).path(LIBRARY)))
+        .build()
+        .unwrap()
+}
+
+/// The device opens, and the library is there and in the loader's cache.
+#[track_caller]
+fn assert_whole(bundle: &Bundle, report: &Report, case: &str) {
+    assert_eq!(report.path(NODE).unwrap().read, Access::Granted, "{case}");
+    assert_eq!(report.path(LIBRARY).unwrap().kind, Kind::File, "{case}");
+    let cache = fs::read(bundle.in_rootfs("/etc/ld.so.cache")).unwrap();
+    let known = String::from_utf8_lossy(&cache).contains(LIBRARY);
+    assert!(known, "{case}: the loader's cache does not have {LIBRARY}");
+}
+
+#[track_caller]
+fn assert_says_why(fault: &Fault, said: &str) {
+    assert!(
+        fault.silences() || said.contains("boathook: "),
+        "{fault}: {said}"
+    );
+}
+
+/// Paths in the image that are new or different.
+fn new_paths(untouched: &Bundle, bundle: &Bundle) -> BTreeSet<String> {
+    let before: BTreeSet<_> = listing(&untouched.rootfs()).into_iter().collect();
+    listing(&bundle.rootfs())
+        .into_iter()
+        .filter(|line| !before.contains(line))
+        .map(|line| line.split(' ').next().unwrap_or_default().to_string())
+        .collect()
+}

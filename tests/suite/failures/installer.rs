@@ -1,0 +1,97 @@
+//! `boathook-init`, on a host's root in a directory.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use harness::binaries;
+use harness::captured::Captured;
+use harness::compile::{self, Libc};
+use tempfile::TempDir;
+
+use super::trace::{self, STRACE};
+use crate::tree::listing;
+
+/// What was there stays, and the next installation completes whatever a failed
+/// one began.
+#[test]
+fn every_call_fails_once() {
+    if let Some(reason) = trace::missing() {
+        return skip::report("failing system calls of the installer", &reason);
+    }
+    let release = release();
+    let whole = host();
+    let recorded = release.path().join("calls");
+    let arguments = trace::recording(&recorded);
+    install(&arguments, &whole, release.path())
+        .success()
+        .unwrap();
+    let complete = listing(whole.path());
+
+    for fault in trace::faults(&recorded, 30) {
+        let host = host();
+        let ran = install(&fault.arguments(), &host, release.path());
+        assert!(!ran.stderr.contains("panicked"), "{fault}: {}", ran.stderr);
+        if ran.status.success() {
+            assert_eq!(
+                listing(host.path()),
+                complete,
+                "{fault}: it says that all is done"
+            );
+        } else {
+            let said = fault.silences() || ran.stderr.contains("boathook-init: ");
+            assert!(said, "{fault}: {}{}", ran.stdout, ran.stderr);
+        }
+        install(&[], &host, release.path()).success().unwrap();
+        assert_eq!(
+            listing(host.path()),
+            complete,
+            "{fault}: the next installation"
+        );
+    }
+}
+
+/// A release with small programs.
+fn release() -> TempDir {
+    let release = harness::scratch::directory("release").unwrap();
+    let program = compile::program("empty-hook.c", Libc::Glibc, &["-static"]).unwrap();
+    let (programs, classes) = (release.path().join("bin"), release.path().join("classes.d"));
+    fs::create_dir(&programs).unwrap();
+    fs::create_dir(&classes).unwrap();
+    for name in ["boathook", "boathook-runtime", "boathook-init"] {
+        fs::copy(&program, programs.join(name)).unwrap();
+    }
+    let class = binaries::source_tree().join("device-class/classes/dummy-npu.toml");
+    fs::copy(class, classes.join("dummy-npu.toml")).unwrap();
+    release
+}
+
+/// A host with containerd.
+fn host() -> TempDir {
+    let host = harness::scratch::directory("host").unwrap();
+    fs::create_dir_all(host.path().join("etc/containerd")).unwrap();
+    fs::write(
+        host.path().join("etc/containerd/config.toml"),
+        "version = 2\n",
+    )
+    .unwrap();
+    host
+}
+
+fn install(strace: &[String], host: &TempDir, release: &Path) -> Captured {
+    let program = binaries::program("boathook-init").unwrap();
+    let mut command = match strace {
+        [] => Command::new(program),
+        _ => {
+            let mut command = Command::new(STRACE);
+            command.args(strace).arg(program);
+            command
+        }
+    };
+    command
+        .arg("--host-root")
+        .arg(host.path())
+        .args(["install", "--engine", "containerd", "--source"])
+        .arg(release);
+    Captured::run(&mut command).unwrap()
+}

@@ -1,0 +1,156 @@
+//! The system calls of a program, and one of them that fails.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+/// How a call fails.
+const FAILURES: [&str; 7] = [
+    "error=EPERM",
+    "error=ENOENT",
+    "error=EIO",
+    "error=ENOMEM",
+    "error=ENOSPC",
+    "error=EMFILE",
+    KILLED,
+];
+
+const KILLED: &str = "signal=KILL";
+
+/// Calls that cannot fail, or by which the program starts before any code of its
+/// own.
+const EXEMPT: [&str; 16] = [
+    "arch_prctl",
+    "brk",
+    "execve",
+    "exit_group",
+    "getrandom",
+    "mmap",
+    "mprotect",
+    "mremap",
+    "munmap",
+    "poll",
+    "prlimit64",
+    "rseq",
+    "rt_sigaction",
+    "set_robust_list",
+    "set_tid_address",
+    "sigaltstack",
+];
+
+/// The program; without it these tests are skipped.
+pub(super) const STRACE: &str = "/usr/bin/strace";
+
+/// One call of a program, and how it fails.
+pub(super) struct Fault {
+    call: String,
+    /// Which of the calls of this name, from 1.
+    number: usize,
+    failure: &'static str,
+}
+
+impl Fault {
+    /// The arguments of strace, up to the program.
+    pub(super) fn arguments(&self) -> [String; 8] {
+        let Self {
+            call,
+            number,
+            failure,
+        } = self;
+        [
+            "-qq".to_string(),
+            "-o".to_string(),
+            "/dev/null".to_string(),
+            "-e".to_string(),
+            format!("trace={call}"),
+            "-e".to_string(),
+            format!("inject={call}:{failure}:when={number}"),
+            "--".to_string(),
+        ]
+    }
+
+    /// Whether the program is killed, and can print nothing.
+    pub(super) fn kills(&self) -> bool {
+        self.failure == KILLED
+    }
+
+    /// Whether the program may be unable to print anything.
+    pub(super) fn silences(&self) -> bool {
+        self.kills() || self.call == "write"
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            call,
+            number,
+            failure,
+        } = self;
+        write!(formatter, "{call} number {number}: {failure}")
+    }
+}
+
+/// Why these tests cannot run, if they cannot.
+pub(super) fn missing() -> Option<String> {
+    (!Path::new(STRACE).is_file()).then(|| format!("needs {STRACE} (package strace)"))
+}
+
+/// The arguments of strace that write all calls to a file.
+pub(super) fn recording(file: &Path) -> [String; 4] {
+    [
+        "-qq".to_string(),
+        "-o".to_string(),
+        file.display().to_string(),
+        "--".to_string(),
+    ]
+}
+
+/// The faults to try of those that the recorded calls allow: all in the long run,
+/// else about `count`.
+pub(super) fn faults(recorded: &Path, count: usize) -> Vec<Fault> {
+    let text = fs::read_to_string(recorded).unwrap();
+    let mut numbers: HashMap<&str, usize> = HashMap::new();
+    let mut all = Vec::new();
+    // The program ends, for these tests, where it becomes another one.
+    let own = text
+        .lines()
+        .enumerate()
+        .take_while(|(line, text)| *line == 0 || !text.starts_with("execve("));
+    for (_, line) in own {
+        let call = line.split('(').next().unwrap_or_default();
+        if call.is_empty() || !call.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+            continue;
+        }
+        // strace prints a call that it does not know so, and cannot have it fail.
+        if call.starts_with("syscall_0x") {
+            continue;
+        }
+        let number = numbers.entry(call).or_default();
+        *number += 1;
+        if EXEMPT.contains(&call) {
+            continue;
+        }
+        let failures = FAILURES.into_iter().filter(|failure| {
+            // A close(2) that fails closes nothing here, unlike the kernel's, and
+            // the standard library panics at one of a directory.
+            call != "close" || *failure == KILLED
+        });
+        all.extend(failures.map(|failure| Fault {
+            call: call.to_string(),
+            number: *number,
+            failure,
+        }));
+    }
+    assert!(all.len() > count, "too few calls were recorded: {text}");
+    let long = std::env::var("BOATHOOK_FAILURES").is_ok_and(|value| value == "long");
+    let mut step = if long { 1 } else { all.len() / count };
+    // So that every kind of failure comes up.
+    while step > 1 && step.is_multiple_of(FAILURES.len()) {
+        step += 1;
+    }
+    let chosen: Vec<_> = all.into_iter().step_by(step).collect();
+    eprintln!("{} faults", chosen.len());
+    chosen
+}
