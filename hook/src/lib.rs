@@ -8,6 +8,8 @@ pub mod cli;
 pub mod command;
 pub mod container;
 pub mod exit;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod grant;
 pub mod loader;
 pub mod log;

@@ -143,6 +143,35 @@ fn entry(line: &[u8]) -> Option<MountEntry> {
     })
 }
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing {
+    use std::os::unix::ffi::OsStrExt;
+
+    use super::*;
+
+    /// Reads a list of mounts.
+    pub fn mountinfo(text: &[u8]) {
+        let escaped: Vec<u8> = text
+            .iter()
+            .flat_map(|byte| format!("\\{byte:03o}").into_bytes())
+            .collect();
+        assert_eq!(unescape(&escaped).as_os_str().as_bytes(), text);
+        let Ok(table) = MountTable::parse(text) else {
+            return;
+        };
+        let lines = text.split(|byte| *byte == b'\n');
+        let lines: Vec<_> = lines.filter_map(MountLine::split).collect();
+        assert_eq!(lines.len(), table.0.len());
+        for line in lines {
+            assert!(table.get(line.id).is_some());
+            assert!(table.has_children(line.parent));
+            let (root, point) = (line.root_path(), line.point_path());
+            assert!(root.as_os_str().len() <= line.root.len());
+            assert!(point.as_os_str().len() <= line.point.len());
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;

@@ -34,6 +34,8 @@ mod engine;
 #[cfg(feature = "configure")]
 mod error;
 mod facts;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 #[cfg(feature = "configure")]
 mod host;
 #[cfg(feature = "configure")]

@@ -33,6 +33,8 @@ pub use locate::HostRoots;
 pub use report::{LevelReport, Outcome, Report, UnitReport};
 pub use rule::{Access, DeviceKind, DeviceRule};
 pub use spec_rules::SpecRules;
+#[cfg(feature = "fuzzing")]
+pub use v2::fuzzing::device_program;
 
 /// The cgroup that decides over a process's devices.
 #[derive(Clone, Debug, PartialEq, Eq)]

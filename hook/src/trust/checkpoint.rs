@@ -105,3 +105,38 @@ impl Checkpoint {
         devices
     }
 }
+
+#[cfg(feature = "fuzzing")]
+pub(super) mod fuzzing {
+    use super::*;
+
+    /// Reads a record, and the devices of each of its containers.
+    pub fn checkpoint(bytes: &[u8]) {
+        let Ok(checkpoint) = serde_json::from_slice::<Checkpoint>(bytes) else {
+            return;
+        };
+        let entries: Vec<&Entry> = checkpoint.data.entries.iter().flatten().collect();
+        for entry in entries.iter().take(8) {
+            let Some(pod) = PodUid::parse(&entry.pod_uid) else {
+                continue;
+            };
+            for (resource, ids) in checkpoint.devices_of(&pod, &entry.container) {
+                for id in ids {
+                    let recorded = entries.iter().any(|other| {
+                        let held = match &other.devices {
+                            Devices::ByNode(by_node) => {
+                                by_node.values().flatten().any(|held| *held == *id.as_str())
+                            }
+                            Devices::Plain(ids) => ids.iter().any(|held| *held == *id.as_str()),
+                        };
+                        let pod_uid = PodUid::parse(&other.pod_uid);
+                        let container = (pod_uid.as_ref(), &other.container);
+                        let resource = other.resource == resource.as_str();
+                        held && resource && container == (Some(&pod), &entry.container)
+                    });
+                    assert!(recorded, "{id} of {resource} is not recorded");
+                }
+            }
+        }
+    }
+}

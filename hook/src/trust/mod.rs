@@ -13,6 +13,8 @@ use device_class::config::{PodPattern, Trust};
 use device_class::plan::{Authority, Recorded};
 
 pub use checkpoint::CheckpointError;
+#[cfg(feature = "fuzzing")]
+pub use checkpoint::fuzzing::checkpoint;
 pub use origin::OriginError;
 pub(crate) use origin::{Origin, may_be_annotated};
 

@@ -2,6 +2,7 @@
 //! nodes, and by uevents. Each only triggers a scan; a missed one costs no more
 //! than the time until the next rescan.
 
+mod message;
 mod uevent;
 
 use std::collections::BTreeSet;

@@ -1,5 +1,4 @@
-//! The kernel's messages of devices (lib/kobject_uevent.c): datagrams of
-//! `ACTION@DEVPATH`, a zero byte, and `KEY=VALUE`s that end with one each.
+//! The socket on which the kernel announces devices.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -10,6 +9,7 @@ use nix::sys::socket::{
 };
 use tokio::net::UnixDatagram;
 
+use super::message::is_relevant;
 use crate::notify::Notifier;
 
 /// The multicast group of the kernel's own messages; udev's are in another.
@@ -18,9 +18,6 @@ const KERNEL_GROUP: u32 = 1;
 /// The kernel's messages are no longer than this (`UEVENT_BUFFER_SIZE`, 2048,
 /// and the header).
 const LONGEST: usize = 8192;
-
-/// Trees without accelerators, but with events at every container start.
-const NOISE: [&str; 2] = ["/devices/virtual/net/", "/devices/virtual/bdi/"];
 
 /// A socket that receives uevents. Its type is that of another family, whose
 /// `recv` is the same system call: there is no asynchronous one for netlink.
@@ -59,42 +56,9 @@ impl Uevents {
     }
 }
 
-fn is_relevant(message: &[u8]) -> bool {
-    let head = message.split(|byte| *byte == 0).next().unwrap_or_default();
-    let Ok(head) = std::str::from_utf8(head) else {
-        return false;
-    };
-    let Some((action, path)) = head.split_once('@') else {
-        return false;
-    };
-    !action.is_empty() && !NOISE.iter().any(|tree| path.starts_with(tree))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_messages_that_may_be_about_a_device_count() {
-        for (message, wanted) in [
-            (
-                &b"add@/devices/pci0000:00/0000:00:04.0/apex/apex_0\0ACTION=add\0"[..],
-                true,
-            ),
-            (b"remove@/devices/pci0000:00/0000:00:04.0\0", true),
-            (b"change@/devices/virtual/npu/npu3\0", true),
-            (
-                b"add@/devices/virtual/net/veth1234/queues/rx-0\0ACTION=add\0",
-                false,
-            ),
-            (b"libudev\0\xfe\xed\xca\xfe", false),
-            (b"\xff@\xff", false),
-            (b"@/devices/x", false),
-            (b"", false),
-        ] {
-            assert_eq!(is_relevant(message), wanted, "{}", message.escape_ascii());
-        }
-    }
 
     #[tokio::test]
     async fn uevents_can_be_received() {

@@ -11,6 +11,8 @@
 
 mod assembler;
 mod evaluator;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod insn;
 mod kernel;
 mod level;

@@ -1,0 +1,132 @@
+//! Fuzz target: programs, changed to admit rules, in the evaluator and in a virtual
+//! machine that is not ours.
+
+use super::evaluator;
+use super::insn::{AluOp, Condition, Instruction, Operand};
+use super::request::Request;
+use super::rewrite::{Verdict, judge};
+use crate::cgroup::rule::{self, Access, DeviceKind, DeviceRule};
+use crate::sys::bpf::Insn;
+
+/// The input is two rules of four bytes, then a program.
+pub fn device_program(bytes: &[u8]) {
+    let Some((rules, program)) = bytes.split_first_chunk::<8>() else {
+        return;
+    };
+    let (rules, _) = rules.as_chunks();
+    let rules: Vec<DeviceRule> = rules.iter().filter_map(device_rule).collect();
+    let rules = rule::merge(&rules);
+    let program: Vec<Insn> = program.as_chunks().0.to_vec();
+    // A request for no access is admitted with any other for the device.
+    let covers = |request: &Request| {
+        rules.iter().any(|rule| {
+            (rule.kind(), rule.major(), rule.minor())
+                == (request.kind, request.major, request.minor)
+                && rule.access().bits() & request.access == request.access
+        })
+    };
+    let admits = |program: &[Insn], request: &Request| {
+        let result = evaluator::result(program, request).ok();
+        if let Some(result) = result {
+            compare(program, request, result);
+        }
+        result.map(|result| result == 1)
+    };
+    match judge(&program, &rules) {
+        Verdict::Unreadable => {}
+        Verdict::Admits => {
+            let covered = rules.iter().flat_map(|rule| Request::covered_by(*rule));
+            for request in covered {
+                assert_eq!(admits(&program, &request), Some(true), "{request:?}");
+            }
+        }
+        Verdict::Replace(new) => {
+            assert_eq!(judge(&new, &rules), Verdict::Admits);
+            for request in requests(&rules) {
+                let before = admits(&program, &request);
+                let expected = if covers(&request) { Some(true) } else { before };
+                assert_eq!(admits(&new, &request), expected, "{request:?}");
+            }
+        }
+    }
+}
+
+fn device_rule([kind, access, major, minor]: &[u8; 4]) -> Option<DeviceRule> {
+    let kind = if kind & 1 == 0 {
+        DeviceKind::Block
+    } else {
+        DeviceKind::Character
+    };
+    let letters: String = [("m", 1), ("r", 2), ("w", 4)]
+        .into_iter()
+        .filter(|(_, bit)| access & bit != 0)
+        .map(|(letter, _)| letter)
+        .collect();
+    let access = Access::parse(&letters).ok()?;
+    Some(DeviceRule::new(
+        kind,
+        (*major).into(),
+        (*minor).into(),
+        access,
+    ))
+}
+
+/// Every kind and access, with the numbers of the rules and others.
+fn requests(rules: &[DeviceRule]) -> impl Iterator<Item = Request> {
+    let devices = rules.iter().flat_map(|rule| {
+        let (major, minor) = (rule.major(), rule.minor());
+        [(major, minor), (major, minor + 1), (major + 1, minor)]
+    });
+    devices.flat_map(|(major, minor)| {
+        [DeviceKind::Block, DeviceKind::Character]
+            .into_iter()
+            .flat_map(move |kind| {
+                (0..=7).map(move |access| Request {
+                    kind,
+                    access,
+                    major,
+                    minor,
+                })
+            })
+    })
+}
+
+/// The other machine's result must be the same.
+fn compare(program: &[Insn], request: &Request, result: u64) {
+    let comparable = |insn: &Insn| Instruction::decode(*insn).is_some_and(is_same_elsewhere);
+    if !program.iter().all(comparable) {
+        return;
+    }
+    let bytes = program.concat();
+    // It loads fewer programs: none that jumps out of itself where it never comes.
+    let Ok(machine) = rbpf::EbpfVmRaw::new(Some(&bytes)) else {
+        return;
+    };
+    let other = machine.execute_program(&mut request.context()).ok();
+    assert_eq!(other, Some(result), "{request:?}");
+}
+
+/// Whether the other machine follows RFC 9669: it does not sign-extend constants in
+/// unsigned comparisons, and shifts by less than the width alone.
+fn is_same_elsewhere(instruction: Instruction) -> bool {
+    match instruction {
+        Instruction::Jump {
+            condition:
+                Condition::Greater
+                | Condition::GreaterOrEqual
+                | Condition::Less
+                | Condition::LessOrEqual
+                | Condition::Equal
+                | Condition::NotEqual
+                | Condition::AnyBit,
+            operand: Operand::Const(constant),
+            ..
+        } => constant >= 0,
+        Instruction::Alu {
+            op: AluOp::Lsh | AluOp::Rsh | AluOp::Arsh,
+            operand,
+            ..
+        } => matches!(operand, Operand::Const(0..32)),
+        _ => true,
+    }
+}

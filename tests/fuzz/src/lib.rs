@@ -1,0 +1,83 @@
+//! Fuzz targets: functions that give any bytes to a parser or an editor and panic if
+//! the result is wrong. The tests of this library call them with the corpus in
+//! `fuzz/corpus` and variations of it.
+#![cfg(any(test, feature = "targets"))]
+
+mod classes;
+#[cfg(test)]
+mod corpus;
+mod engine_config;
+mod ld_cache;
+mod spec;
+#[path = "../../../plugin/src/hotplug/message.rs"]
+mod uevent_message;
+
+/// One fuzz target.
+#[derive(Clone, Copy)]
+pub struct Target {
+    /// Its name, and that of its corpus.
+    pub name: &'static str,
+    /// Panics if the input is handled wrongly.
+    pub run: fn(&[u8]),
+}
+
+/// All fuzz targets.
+pub const TARGETS: [Target; 10] = [
+    Target {
+        name: "state",
+        run: spec::state,
+    },
+    Target {
+        name: "config_json",
+        run: spec::config_json,
+    },
+    Target {
+        name: "class_file",
+        run: classes::class_file,
+    },
+    Target {
+        name: "request",
+        run: classes::request,
+    },
+    Target {
+        name: "ld_cache",
+        run: ld_cache::merge,
+    },
+    Target {
+        name: "checkpoint",
+        run: hook::fuzzing::checkpoint,
+    },
+    Target {
+        name: "device_program",
+        run: hook::fuzzing::device_program,
+    },
+    Target {
+        name: "engine_config",
+        run: engine_config::edit,
+    },
+    Target {
+        name: "uevent",
+        run: uevent,
+    },
+    Target {
+        name: "mountinfo",
+        run: hook::fuzzing::mountinfo,
+    },
+];
+
+/// The target of that name.
+pub fn target(name: &str) -> Option<Target> {
+    TARGETS.into_iter().find(|target| target.name == name)
+}
+
+fn uevent(message: &[u8]) {
+    let relevant = uevent_message::is_relevant(message);
+    let mut more = message.to_vec();
+    more.extend(b"\0KEY=VALUE\0");
+    assert_eq!(uevent_message::is_relevant(&more), relevant);
+    if message.starts_with(b"add@/devices/pci0000:00/") {
+        let head = message.split(|byte| *byte == 0).next();
+        let is_text = head.is_some_and(|head| str::from_utf8(head).is_ok());
+        assert_eq!(relevant, is_text);
+    }
+}
