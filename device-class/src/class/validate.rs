@@ -118,10 +118,10 @@ fn check_filters(spec: &ClassSpec) -> Result<(), ClassRuleError> {
     }
     let filters = spec.only.iter().flatten().chain(&spec.except);
     for filter in filters {
-        if let DeviceFilter::Attributes(wanted) = filter {
-            for name in wanted.keys().filter(|name| !known.0.contains(*name)) {
-                return Err(known.lacks(name, "only or except"));
-            }
+        if let DeviceFilter::Attributes(wanted) = filter
+            && let Some(name) = wanted.keys().find(|name| !known.0.contains(*name))
+        {
+            return Err(known.lacks(name, "only or except"));
         }
     }
     Ok(())
