@@ -237,20 +237,17 @@ impl Case {
 fn places(steps: &[Value]) -> BTreeMap<PathBuf, Kind> {
     let mut places = BTreeMap::new();
     for step in steps {
-        let mount = Path::new(step["mount"]["destination"].as_str().unwrap_or_default());
-        let (path, kind) = match step["action"].as_str().unwrap() {
-            "node" => {
-                let path = step["device"]["path"].as_str().unwrap();
-                (Path::new(path), Kind::CharacterDevice)
-            }
+        let path = Path::new(step["path"].as_str().unwrap_or_default());
+        let kind = match step["action"].as_str().unwrap() {
+            "node" => Kind::CharacterDevice,
             "mask" => {
                 let files = step["files"].as_object().unwrap().keys();
                 places.extend(files.map(|path| (path.into(), Kind::File)));
-                (Path::new(step["path"].as_str().unwrap()), Kind::Directory)
+                Kind::Directory
             }
-            "directory" => (mount, Kind::Directory),
-            "file" if mount.ends_with("socket") => (mount, Kind::Other),
-            "file" | "library" => (mount, Kind::File),
+            "directory" => Kind::Directory,
+            "file" if path.ends_with("socket") => Kind::Other,
+            "file" | "library" => Kind::File,
             _ => continue,
         };
         places.insert(path.to_path_buf(), kind);
@@ -261,7 +258,7 @@ fn places(steps: &[Value]) -> BTreeMap<PathBuf, Kind> {
 /// The files of the host's directory that a container does not see.
 fn hidden(host: &RecordedHost, mask: &Value) -> Vec<String> {
     let shown = mask["shown"].as_array().unwrap().iter();
-    let mut seen: Vec<&str> = shown.map(|m| m["destination"].as_str().unwrap()).collect();
+    let mut seen: Vec<&str> = shown.map(|m| m["path"].as_str().unwrap()).collect();
     seen.extend(
         mask["files"]
             .as_object()
