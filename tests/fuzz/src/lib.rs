@@ -2,6 +2,8 @@
 //! the result is wrong. The tests of this library call them with the corpus in
 //! `fuzz/corpus` and variations of it.
 #![cfg(any(test, feature = "targets"))]
+// A target panics if something is wrong.
+#![allow(clippy::unwrap_used)]
 
 mod classes;
 #[cfg(test)]
