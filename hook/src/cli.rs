@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
+use device_class::name::ClassName;
 
 /// Puts devices into containers.
 ///
@@ -35,7 +36,7 @@ Examples:
   boathook check                                 check the host's prerequisites, and show fixes
   boathook list                                  the devices of each class
   boathook explain --bundle /run/.../container   what that container gets, and what authorizes it
-  boathook class new /dev/mychip0 > mychip.toml  begin a class for your own device
+  boathook class new /dev/mychip0 > mychip.toml  start a class for your own device
 
 Exit codes:
   0  success, or nothing was requested
@@ -65,6 +66,9 @@ pub enum Command {
     },
     /// List the classes and their devices on this host
     List {
+        /// Only these classes
+        #[arg(value_name = "CLASS", value_parser = class_name)]
+        classes: Vec<ClassName>,
         /// Print the list as JSON
         #[arg(long)]
         json: bool,
@@ -84,7 +88,7 @@ pub enum Command {
 /// The commands on class files.
 #[derive(Debug, Subcommand)]
 pub enum ClassCommand {
-    /// Read a class file, and tell what it would find on this host
+    /// Check a class file, and show what it matches on this host
     Check {
         /// The class file, named CLASS.toml
         file: PathBuf,
@@ -94,11 +98,15 @@ pub enum ClassCommand {
         /// A path in /dev, pci:VENDOR:DEVICE or usb:VENDOR:PRODUCT
         device: String,
     },
-    /// Write down what the classes look at on this host, for use as a test
+    /// Record what the classes read on this host, as a test case
     Record {
         /// The directory for the file host.txt, which must not be there yet
         directory: PathBuf,
     },
     /// Print a JSON Schema of class files, for editors
     Schema,
+}
+
+fn class_name(text: &str) -> Result<ClassName, String> {
+    ClassName::try_from(text.to_owned()).map_err(|error| error.to_string())
 }

@@ -17,7 +17,7 @@ pub mod mount;
 mod mountinfo;
 pub mod oci;
 pub mod process;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "system calls that nix does not have")]
 mod sys;
 pub mod trust;
 pub mod wrapper;

@@ -4,6 +4,7 @@
 //! [steps](step::Step), each of which is done or not done; [`step::run`]
 //! carries them out. A run that is killed after any step leaves the host in its
 //! old or its new state, and the next run continues from there.
+#![forbid(unsafe_code)]
 
 pub mod elf;
 mod error;

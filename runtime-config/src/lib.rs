@@ -14,6 +14,7 @@
 //! an edit is undone in one of two ways: a file that still is what we wrote
 //! gets back what the record says it was; one that its owner has changed since
 //! loses what carries our marks.
+#![forbid(unsafe_code)]
 
 #[cfg(feature = "configure")]
 mod apply;

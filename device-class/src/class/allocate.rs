@@ -6,20 +6,30 @@ use crate::cdi::{CdiName, CdiNameError};
 use crate::name::AttributeName;
 use crate::template::{Attributes, Template, TemplateError};
 
-/// `[allocate]`: what the plugin answers the kubelet besides names, and which
-/// devices it recommends. Names alone are enough where the hook is called.
+/// # `[allocate]`
+///
+/// What the plugin answers the kubelet besides names, and which devices it
+/// recommends. Names alone are enough where the hook is called.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "allocate"))]
 pub struct Allocate {
-    /// Whether the engine is told of the devices' nodes and of the control
-    /// nodes, for nodes without the hook.
+    /// The engine is told of the nodes of the devices and of `[[edits]]`, for
+    /// nodes without the hook. Of nodes with a `capability` it gets those of
+    /// the default capabilities. Where the hook is called as well, it leaves
+    /// out what is granted already.
     #[serde(default)]
     pub devices: bool,
-    /// The name under which the engine knows the device by the Container
-    /// Device Interface, for those who let the engine inject it.
+    /// The device's name in the Container Device Interface, by template:
+    /// `vendor.com/class=name`. It goes into an annotation `cdi.k8s.io/...`,
+    /// and the engine injects the device by the CDI files that it has.
     #[serde(default)]
     pub cdi: Option<CdiTemplate>,
-    /// Which devices the kubelet is advised to take together.
+    /// Which devices the kubelet is advised to give to one container: those
+    /// that are near each other (few devices, groups and NUMA nodes, best fit),
+    /// or those that are apart (each share of another device). Without it
+    /// `packed`.
     #[serde(default)]
     pub prefer: Preference,
 }
@@ -27,6 +37,7 @@ pub struct Allocate {
 /// Which devices of one container go well together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum Preference {
     /// Near each other: few devices, groups and NUMA nodes, with little left
     /// over.

@@ -116,101 +116,133 @@ impl AttributeSource {
     }
 }
 
+/// # `[[attributes]]`
+///
+/// A value that is read from the host, at the top of the file for the host as a
+/// whole, in a source for each candidate. One of `file`, `value`, `real_path`,
+/// `link` with `name`; or `path` alone.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawAttributeSource {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "attribute"))]
+pub(super) struct RawAttributeSource {
+    /// The attribute that is set. Templates write it `{name}`.
     name: Option<AttributeName>,
+    /// Read this file: absolute, or relative to what the source's path matched.
     file: Option<Template>,
+    /// Of the file, take the value of the line `key: value`, `key value` or
+    /// `key = value`. With `path`: the line that has to be equal. By template.
     key: Option<Template>,
+    /// Of the text, take what the first group matches, or else the whole match.
+    /// Without it, the trimmed first line.
     regex: Option<String>,
+    /// A text made of attributes that are known already, by template.
     value: Option<Template>,
+    /// A whole number, computed from attributes that are known already: a
+    /// template with numbers (hexadecimal after `0x`), + - * / and parentheses.
+    /// A division is rounded down.
     formula: Option<Template>,
+    /// The path with every symbolic link in it followed.
     real_path: Option<Template>,
+    /// The last name of where a symbolic link leads, such as the driver's.
     link: Option<Template>,
+    /// A pattern: the captures of the first path that matches are the
+    /// attributes. This joins trees.
     path: Option<PathPattern>,
+    /// With `path`: only a path whose file (or whose line `key`) says this, by
+    /// template.
     equals: Option<Template>,
+    /// With `path`: the same, with several values.
     one_of: Option<Vec<Template>>,
+    /// Values, and what stands for them. A value that is not here stays as it
+    /// is.
     #[serde(default)]
     map: BTreeMap<String, String>,
+    /// What stands in for a value that is not there, by template. Without it, a
+    /// candidate without the value is no device.
     default: Option<Template>,
+    /// What to do about a value that is not there: the end of the warning.
     advice: Option<String>,
 }
+
+/// The forms of an attribute.
+const FORMS: &str = "an attribute is `name` with one of `file` (and `key`, `regex`), `value` or \
+                     `real_path` (and `regex`), `formula` or `link`; or `path` with captures (and `equals` \
+                     or `one_of`, `key`)";
 
 impl TryFrom<RawAttributeSource> for AttributeSource {
     type Error = String;
 
-    fn try_from(raw: RawAttributeSource) -> Result<Self, String> {
-        let regex = match &raw.regex {
+    fn try_from(mut raw: RawAttributeSource) -> Result<Self, String> {
+        let origin = match raw.path.take() {
+            Some(path) => raw.path(path),
+            None => raw.named()?,
+        };
+        let sets_captures = matches!(origin, Origin::Path { .. });
+        match raw {
+            // Every key that is there was used.
+            RawAttributeSource {
+                name: None,
+                file: None,
+                key: None,
+                regex: None,
+                value: None,
+                formula: None,
+                real_path: None,
+                link: None,
+                path: None,
+                equals: None,
+                one_of: None,
+                map,
+                default,
+                advice,
+            } if map.is_empty() || !sets_captures => Ok(AttributeSource {
+                origin,
+                map,
+                default,
+                advice,
+            }),
+            _ => Err(FORMS.into()),
+        }
+    }
+}
+
+/// Each takes the keys that belong to its form.
+impl RawAttributeSource {
+    fn path(&mut self, path: PathPattern) -> Origin {
+        let one = self.equals.take().map(|one| vec![one]);
+        let says = one.or_else(|| self.one_of.take()).map(|values| Says {
+            key: self.key.take(),
+            values,
+        });
+        Origin::Path { path, says }
+    }
+
+    fn named(&mut self) -> Result<Origin, String> {
+        let name = self.name.take().ok_or(FORMS)?;
+        let text = if let Some(file) = self.file.take() {
+            let key = self.key.take();
+            Text::File { file, key }
+        } else if let Some(value) = self.value.take() {
+            Text::Value(value)
+        } else if let Some(formula) = self.formula.take() {
+            let text = Text::Formula(checked_formula(formula)?);
+            let regex = None;
+            return Ok(Origin::Text { name, text, regex });
+        } else if let Some(path) = self.real_path.take() {
+            Text::RealPath(path)
+        } else {
+            let link = self.link.take().ok_or(FORMS)?;
+            return Ok(Origin::Link { name, link });
+        };
+        let regex = match self.regex.take() {
             None => None,
             Some(text) => Some(
-                regex_lite::Regex::new(text)
+                regex_lite::Regex::new(&text)
                     .map_err(|error| format!("bad regex `{text}`: {error}"))?,
             ),
         };
-        let formula = raw.formula.map(checked_formula).transpose()?;
-        let (map, default, advice) = (raw.map, raw.default, raw.advice);
-        let origin = match (
-            (raw.name, raw.path),
-            (raw.file, raw.value, formula, raw.real_path, raw.link),
-            (
-                raw.key,
-                regex,
-                raw.equals.map(|one| vec![one]).or(raw.one_of),
-            ),
-        ) {
-            ((Some(name), None), (Some(file), None, None, None, None), (key, regex, None)) => {
-                Origin::Text {
-                    name,
-                    text: Text::File { file, key },
-                    regex,
-                }
-            }
-            ((Some(name), None), (None, Some(value), None, None, None), (None, regex, None)) => {
-                Origin::Text {
-                    name,
-                    text: Text::Value(value),
-                    regex,
-                }
-            }
-            ((Some(name), None), (None, None, Some(formula), None, None), (None, None, None)) => {
-                Origin::Text {
-                    name,
-                    text: Text::Formula(formula),
-                    regex: None,
-                }
-            }
-            ((Some(name), None), (None, None, None, Some(path), None), (None, regex, None)) => {
-                let text = Text::RealPath(path);
-                Origin::Text { name, text, regex }
-            }
-            ((Some(name), None), (None, None, None, None, Some(link)), (None, None, None)) => {
-                Origin::Link { name, link }
-            }
-            ((None, Some(path)), (None, None, None, None, None), (None, None, None))
-                if map.is_empty() =>
-            {
-                Origin::Path { path, says: None }
-            }
-            ((None, Some(path)), (None, None, None, None, None), (key, None, Some(values)))
-                if map.is_empty() =>
-            {
-                let says = Some(Says { key, values });
-                Origin::Path { path, says }
-            }
-            _ => {
-                return Err(
-                    "an attribute is `name` with one of `file` (and `key`, `regex`), `value` or \
-                     `real_path` (and `regex`), `formula` or `link`; or `path` with captures (and `equals` or `one_of`, `key`)"
-                        .into(),
-                );
-            }
-        };
-        Ok(AttributeSource {
-            origin,
-            map,
-            default,
-            advice,
-        })
+        Ok(Origin::Text { name, text, regex })
     }
 }
 

@@ -64,65 +64,89 @@ impl Expectation {
     }
 }
 
+/// # `require`
+///
+/// What has to hold for a candidate to be a device. One of: `value` with
+/// `equals`, `differs`, `one_of` or `none_of`; `exists`; `absent`; `value` with
+/// `listed_in` and `key`. Each is tested as soon as what it uses is known, so
+/// put cheap ones to use.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawCondition {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "condition"))]
+pub(super) struct RawCondition {
+    /// A value, by template.
     value: Option<Template>,
+    /// The value is this.
     equals: Option<String>,
+    /// The value is not this.
     differs: Option<String>,
+    /// The value is one of these.
     one_of: Option<Vec<String>>,
+    /// The value is none of these.
     none_of: Option<Vec<String>>,
+    /// Some path matches this pattern, with what is known in its captures.
     exists: Option<PathPattern>,
+    /// No path matches this pattern.
     absent: Option<PathPattern>,
+    /// Some file that matches this pattern has a line with `key` and the value.
     listed_in: Option<PathPattern>,
+    /// The key of that line.
     key: Option<String>,
 }
 
-impl TryFrom<RawCondition> for Condition {
-    type Error = String;
+/// The forms of a condition.
+const FORMS: &str = "a condition is `value` with one of `equals`, `differs`, `one_of`, \
+                     `none_of`; or `exists`; or `absent`; or `value` with `listed_in` and `key`";
 
-    fn try_from(raw: RawCondition) -> Result<Self, String> {
-        let RawCondition {
-            value,
-            equals,
-            differs,
-            one_of,
-            none_of,
-            exists,
-            absent,
-            listed_in,
-            key,
-        } = raw;
-        let expectations = [
-            equals.map(|one| Expectation::OneOf(vec![one])),
-            differs.map(|one| Expectation::NoneOf(vec![one])),
-            one_of.map(Expectation::OneOf),
-            none_of.map(Expectation::NoneOf),
-        ];
-        let mut expectations = expectations.into_iter().flatten();
-        let expected = expectations.next();
-        match (
-            value,
-            expected,
-            expectations.next(),
-            exists,
-            absent,
-            listed_in,
-            key,
-        ) {
-            (Some(value), Some(expected), None, None, None, None, None) => {
-                Ok(Condition::Value { value, expected })
+impl TryFrom<RawCondition> for Condition {
+    type Error = &'static str;
+
+    fn try_from(mut raw: RawCondition) -> Result<Self, &'static str> {
+        let condition = if let Some(pattern) = raw.exists.take() {
+            Condition::Exists(pattern)
+        } else if let Some(pattern) = raw.absent.take() {
+            Condition::Absent(pattern)
+        } else if let Some(files) = raw.listed_in.take() {
+            Condition::Listed {
+                files,
+                key: raw.key.take().ok_or(FORMS)?,
+                value: raw.value.take().ok_or(FORMS)?,
             }
-            (None, None, None, Some(pattern), None, None, None) => Ok(Condition::Exists(pattern)),
-            (None, None, None, None, Some(pattern), None, None) => Ok(Condition::Absent(pattern)),
-            (Some(value), None, None, None, None, Some(files), Some(key)) => {
-                Ok(Condition::Listed { files, key, value })
-            }
-            _ => Err(
-                "a condition is `value` with one of `equals`, `differs`, `one_of`, \
-                      `none_of`; or `exists`; or `absent`; or `value` with `listed_in` and `key`"
-                    .into(),
-            ),
+        } else {
+            let value = raw.value.take().ok_or(FORMS)?;
+            let expected = raw.expectation().ok_or(FORMS)?;
+            Condition::Value { value, expected }
+        };
+        match raw {
+            // Every key that is there was used.
+            RawCondition {
+                value: None,
+                equals: None,
+                differs: None,
+                one_of: None,
+                none_of: None,
+                exists: None,
+                absent: None,
+                listed_in: None,
+                key: None,
+            } => Ok(condition),
+            _ => Err(FORMS),
+        }
+    }
+}
+
+impl RawCondition {
+    fn expectation(&mut self) -> Option<Expectation> {
+        let one = |value| vec![value];
+        if let Some(value) = self.equals.take() {
+            Some(Expectation::OneOf(one(value)))
+        } else if let Some(value) = self.differs.take() {
+            Some(Expectation::NoneOf(one(value)))
+        } else if let Some(values) = self.one_of.take() {
+            Some(Expectation::OneOf(values))
+        } else {
+            self.none_of.take().map(Expectation::NoneOf)
         }
     }
 }

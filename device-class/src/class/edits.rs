@@ -4,63 +4,83 @@ use serde::Deserialize;
 
 use super::mask::Mask;
 use super::path_template::PathTemplate;
+#[cfg(test)]
+use super::short_form::TextOr;
 use super::short_form::short_or_table;
 use crate::device::Access;
 use crate::name::CapabilityName;
 use crate::pattern::PathPattern;
 use crate::template::{Attributes, Template};
 
-/// `[[edits]]`: what a container gets once.
+/// # `[[edits]]`
+///
+/// What a container gets once, whatever the number of its devices: read-only,
+/// nosuid, nodev. Nodes only with a device; files also for a request of `none`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "edits"))]
 pub struct Edits {
-    /// Only for a container with this capability; without it for all.
+    /// Only for a container with this capability.
     #[serde(default)]
     pub capability: Option<CapabilityName>,
     /// Not for a container with this capability.
     #[serde(default)]
     pub unless: Option<CapabilityName>,
-    /// Whether everything in this table may be missing on the host.
+    /// Everything in this table may be missing on the host.
     #[serde(default)]
     pub optional: bool,
-    /// The version with which the names of the libraries' files have to end:
-    /// a host may have more than one version lying about.
+    /// The version with which the names of the libraries' files have to end, by
+    /// template.
     #[serde(default)]
     pub library_version: Option<Template>,
-    /// Control nodes. A container that gets no device gets none of them.
+    /// Control nodes.
     #[serde(default, deserialize_with = "short_or_table")]
+    #[cfg_attr(test, schemars(with = "Vec<TextOr<Node>>"))]
     pub nodes: Vec<Node>,
-    /// Libraries, by the soname under which the host's ld.so.cache has them.
+    /// Libraries.
     #[serde(default, deserialize_with = "short_or_table")]
+    #[cfg_attr(test, schemars(with = "Vec<TextOr<Library>>"))]
     pub libraries: Vec<Library>,
-    /// Further libraries, by patterns of their names.
+    /// Further libraries, by patterns of the names in the host's ld.so.cache
+    /// and the class's library_directories: those of a driver that is newer
+    /// than the class file. Ones that are not of `library_version` are left
+    /// out.
     #[serde(default)]
     pub libraries_matching: Option<LibraryNames>,
-    /// Programs; they keep their path.
+    /// Programs.
     #[serde(default, deserialize_with = "short_or_table")]
+    #[cfg_attr(test, schemars(with = "Vec<TextOr<File>>"))]
     pub binaries: Vec<File>,
-    /// Other files; they keep their path unless one is given.
+    /// Other files.
     #[serde(default, deserialize_with = "short_or_table")]
+    #[cfg_attr(test, schemars(with = "Vec<TextOr<File>>"))]
     pub files: Vec<File>,
-    /// Whole directories; they keep their path unless one is given.
+    /// Whole directories.
     #[serde(default, deserialize_with = "short_or_table")]
+    #[cfg_attr(test, schemars(with = "Vec<TextOr<Directory>>"))]
     pub directories: Vec<Directory>,
     /// Directories of which the container sees no more than is named.
     #[serde(default)]
     pub masks: Vec<Mask>,
 }
 
-/// A device node. Short form: its path.
+/// # `nodes`
+///
+/// A device node. Short form: its path. It keeps the host's owner and mode,
+/// unless `mode` or `gid` say otherwise.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "node"))]
 pub struct Node {
-    /// Where the host has it.
+    /// Where the host has it, by template.
     pub path: PathTemplate,
-    /// Paths that are taken in its stead where the host has them, the first
-    /// first; the container still gets the node under its own path.
+    /// Paths that are taken in its stead where the host has them.
     #[serde(default)]
     pub prefer: Vec<PathTemplate>,
-    /// One node for each path that matches; the captures serve the templates.
+    /// A pattern: one node for each match, whose captures the templates may
+    /// use. No match is no error.
     #[serde(default)]
     pub each: Option<PathPattern>,
     /// Where the container gets it, if elsewhere.
@@ -69,45 +89,57 @@ pub struct Node {
     /// Only for a container with this capability.
     #[serde(default)]
     pub capability: Option<CapabilityName>,
-    /// What the device rule allows.
+    /// What the device rule allows, of `r`, `w` and `m`. Without it `rw`.
     #[serde(default)]
     pub access: Access,
-    /// The permission bits that the container's users see. With this or `gid`
-    /// the container gets a node of its own and not the host's.
+    /// The permission bits that the container's users see, in octal, such as
+    /// `0660`. With this or `gid` the container gets a node of its own and not
+    /// the host's.
     #[serde(default)]
     pub mode: Option<NodeMode>,
     /// The group that the container's users see.
     #[serde(default)]
     pub gid: Option<u32>,
-    /// Whether it may be missing on the host.
+    /// It may be missing on the host.
     #[serde(default)]
     pub optional: bool,
-    /// The name of its driver in /proc/devices: an optional node is required
-    /// while the driver is loaded.
+    /// The name of its driver in /proc/devices. While that is loaded, the node
+    /// is required even if it is optional.
     #[serde(default)]
     pub driver: Option<String>,
-    /// What an administrator does when the host does not have it.
+    /// What to do on a host without the node: the end of the message.
     #[serde(default)]
     pub advice: Option<String>,
 }
 
-/// A library. Short form: its soname.
+/// # `libraries`
+///
+/// A shared library. Short form: its soname. It is found in the host's (or
+/// driver root's) ld.so.cache.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "library"))]
 pub struct Library {
     /// The name under which programs load it, by template.
     pub soname: SoNameTemplate,
     /// Further names for it, such as the one without a version.
     #[serde(default)]
     pub links: Vec<SoName>,
-    /// Whether it may be missing on the host.
+    /// It may be missing on the host.
     #[serde(default)]
     pub optional: bool,
 }
 
-/// Libraries by their names: those of a driver that is newer than the class file.
+/// # `libraries_matching`
+///
+/// Further libraries, by patterns of the names in the host's ld.so.cache and
+/// the class's library_directories: those of a driver that is newer than the
+/// class file. Ones that are not of `library_version` are left out.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "library_names"))]
 pub struct LibraryNames {
     /// Patterns, one of which has to match.
     pub names: Vec<NamePattern>,
@@ -149,40 +181,49 @@ impl TryFrom<String> for NamePattern {
     }
 }
 
-/// A single file. Short form: its path.
+/// # `files, binaries`
+///
+/// A single file; a socket is one, too. Short form: its path.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "file"))]
 pub struct File {
-    /// Where the host (or the driver's root) has it.
+    /// Where the host (or the driver's root) has it, by template.
     pub path: PathTemplate,
-    /// Paths at which some hosts have it instead, the first first; the container still
-    /// gets the file under its own path.
+    /// Paths at which some hosts have it instead, by template, the first first.
+    /// The container still gets it under its own path.
     #[serde(default)]
     pub fallbacks: Vec<PathTemplate>,
-    /// One file for each path that matches; the captures serve the templates.
+    /// A pattern: one file for each match, whose captures the templates may
+    /// use.
     #[serde(default)]
     pub each: Option<PathPattern>,
     /// Where the container gets it, if elsewhere.
     #[serde(default)]
     pub container_path: Option<PathTemplate>,
-    /// Whether it may be missing on the host.
+    /// It may be missing on the host.
     #[serde(default)]
     pub optional: bool,
 }
 
+/// # `directories`
+///
 /// A whole directory. Short form: its path.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "directory"))]
 pub struct Directory {
-    /// Where the host (or the driver's root) has it.
+    /// Where the host (or the driver's root) has it, by template.
     pub path: PathTemplate,
     /// Where the container gets it, if elsewhere.
     #[serde(default)]
     pub container_path: Option<PathTemplate>,
-    /// Whether its libraries are to be found by the container's loader.
+    /// The container's loader finds the libraries in it.
     #[serde(default)]
     pub libraries: bool,
-    /// Whether it may be missing on the host.
+    /// It may be missing on the host.
     #[serde(default)]
     pub optional: bool,
 }

@@ -58,18 +58,40 @@ pub enum FileRule {
     },
 }
 
+/// # `health`
+///
+/// What has to hold for a device to be healthy. One of: `exists`; `file` with
+/// `equals`, `differs`, `below` (and `again_below`) or `advances_within`. A
+/// device whose nodes are missing is unhealthy without being asked.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawHealthCheck {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "health"))]
+pub(super) struct RawHealthCheck {
+    /// Some path matches this pattern.
     exists: Option<PathPattern>,
+    /// The file to read: absolute, or relative to what the source's path
+    /// matched.
     file: Option<Template>,
+    /// The file says this.
     equals: Option<String>,
+    /// The file does not say this.
     differs: Option<String>,
+    /// With `file`: its bytes do not begin with these, in hexadecimal. The
+    /// configuration space of a PCI device that is gone reads as `ffffffff`.
     differs_bytes: Option<String>,
+    /// The file has a number under this limit, in its own unit.
     below: Option<i64>,
+    /// A device that was over the limit is healthy only below this again.
     again_below: Option<i64>,
+    /// The number in the file changes at least once in so many seconds, as a
+    /// heartbeat does.
     advances_within: Option<u32>,
+    /// A change of this check's outcome counts when it has lasted so many
+    /// seconds, so that a device that flickers stays what it was. What is seen
+    /// first counts at once. Not with `again_below` or `advances_within`.
     steady_for: Option<u32>,
+    /// What to do when it does not hold: the end of the reason.
     advice: Option<String>,
 }
 

@@ -56,42 +56,47 @@ pub struct DeviceClass {
     pub spec: ClassSpec,
 }
 
-/// What a class file says.
+/// # Boathook device class
+///
+/// The file as a whole.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ClassSpec {
-    /// The schema's version; there is one so far.
+    /// The schema's version: 1.
     pub version: Version,
     /// One line for people.
     #[serde(default)]
     pub description: String,
-    /// The extended resource, fixed or by template per device.
+    /// The extended resource, fixed or by template per device: `domain/name`.
     pub resource: Template,
-    /// Whether the plugin offers it unless the configuration says otherwise.
-    /// Classes that divide the same hardware in different ways say `false`.
+    /// Whether the plugin offers it unless config.toml says otherwise
+    /// (`[class.NAME]` enabled). Without it `true`; classes that divide the
+    /// same hardware in another way say `false`.
     #[serde(default = "yes")]
     pub enabled: bool,
-    /// How a container asks.
+    /// How a container asks for devices of the class.
     pub request: RequestSpec,
-    /// Where the class's driver keeps its files, when that is not the host's
-    /// root: a directory on the host that holds a root of its own.
+    /// Where the driver has its files, when that is not the host's root, by
+    /// template: a directory with a root of its own. config.toml can say
+    /// otherwise.
     #[serde(default)]
     pub driver_root: Option<PathTemplate>,
-    /// Directories with libraries that the loader's cache does not have: hosts
-    /// without such a cache keep them in various places.
+    /// Directories with libraries that the host's ld.so.cache does not have, by
+    /// template: hosts without such a cache keep them in various places.
+    /// config.toml can add others.
     #[serde(default)]
     pub library_directories: Vec<PathTemplate>,
-    /// What is there when the class's driver is loaded. Where nothing matches,
-    /// nothing is looked for.
+    /// A pattern for what is there when the driver is loaded. Where nothing
+    /// matches, nothing is looked for.
     #[serde(default)]
     pub driver: Option<PathPattern>,
     /// Attributes of the host as a whole, such as the driver's version.
     #[serde(default)]
     pub attributes: Vec<AttributeSource>,
-    /// Where devices are found: the first source that finds any is the one,
-    /// unless a later one says `also`.
+    /// Where devices are found.
     pub discover: Vec<Source>,
-    /// What one device is.
+    /// What one device is, by templates over its attributes.
     pub device: DeviceSpec,
     /// What the plugin answers the kubelet besides names.
     #[serde(default)]
@@ -102,7 +107,7 @@ pub struct ClassSpec {
     /// What is done with a device before a container gets it.
     #[serde(default)]
     pub prepare: Option<Prepare>,
-    /// What a container gets once, whatever the number of its devices.
+    /// What a container gets once.
     #[serde(default)]
     pub edits: Vec<Edits>,
     /// By config.toml: the devices that there are.
@@ -134,22 +139,26 @@ impl TryFrom<i64> for Version {
     }
 }
 
-/// `[[discover]]`: one tree in which devices of the class may be found.
+/// # `[[discover]]`
+///
+/// One tree in which devices may be found. The first that has any is the one.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "source"))]
 pub struct Source {
-    /// One match is one candidate. Captures become attributes.
+    /// A pattern; each match is a candidate, and its captures are attributes.
     #[serde(default)]
     pub path: Option<PathPattern>,
     /// Instead of a path: so many virtual devices, with the attribute `index`.
     #[serde(default)]
     pub count: Option<u16>,
-    /// Whether its devices come in addition to those of the sources before,
-    /// instead of in their stead.
+    /// These devices come in addition to those of the sources before.
     #[serde(default)]
     pub also: bool,
-    /// The id of the device that such a device is a part of. A device with parts
-    /// is not offered besides them.
+    /// The id, by template, of the device that these are parts of. Such a
+    /// device is not offered besides them. With `order` they have its index and
+    /// are counted by themselves: `0:1` is the second part of device 0.
     #[serde(default)]
     pub part_of: Option<Template>,
     /// Whether the match has to be a symbolic link, or must not be one.
@@ -163,6 +172,7 @@ pub struct Source {
     pub require: Vec<Condition>,
     /// Nodes that only this source's devices have.
     #[serde(default, deserialize_with = "short_form::short_or_table")]
+    #[cfg_attr(test, schemars(with = "Vec<short_form::TextOr<Node>>"))]
     pub nodes: Vec<Node>,
     /// What only this source's devices show of masked directories.
     #[serde(default)]
@@ -175,6 +185,7 @@ pub struct Source {
 /// Whether a match may be a symbolic link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum SymlinkRule {
     /// Only a symbolic link is a match.
     Required,
@@ -182,11 +193,16 @@ pub enum SymlinkRule {
     Refused,
 }
 
-/// `[device]`: what one device is, by templates over its attributes.
+/// # `[device]`
+///
+/// What one device is, by templates over its attributes.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "device"))]
 pub struct DeviceSpec {
-    /// The stable id, which should not change with a reboot.
+    /// The stable id, which should not change with a reboot. Over 63
+    /// characters, or with odd ones, it is shortened and a hash is added.
     pub id: Template,
     /// The number that people use for it; devices are sorted by it.
     #[serde(default)]
@@ -194,27 +210,28 @@ pub struct DeviceSpec {
     /// Instead of an index: devices are sorted by this and counted from 0.
     #[serde(default)]
     pub order: Option<Template>,
-    /// Other names that a request may use. One that several devices have
-    /// means all of them.
+    /// Other names that a request may use. One that several devices have means
+    /// all of them.
     #[serde(default)]
     pub aliases: Vec<Template>,
-    /// Where the walk up to the first `numa_node` begins.
+    /// The path where the walk up to the first `numa_node` begins.
     #[serde(default)]
     pub numa: Option<Template>,
     /// Devices with the same value belong together.
     #[serde(default)]
     pub group: Option<Template>,
-    /// What has to hold for the device to be healthy.
+    /// What has to hold for a device to be healthy.
     #[serde(default)]
     pub health: Vec<HealthCheck>,
-    /// The device's own nodes.
+    /// The device's nodes: paths, or tables.
     #[serde(default, deserialize_with = "short_form::short_or_table")]
+    #[cfg_attr(test, schemars(with = "Vec<short_form::TextOr<Node>>"))]
     pub nodes: Vec<Node>,
-    /// The files and directories of a [`Mask`] that a container with the device
-    /// sees nevertheless.
+    /// What a container with the device sees of masked directories: files and
+    /// directories, by template.
     #[serde(default)]
     pub shows: Vec<PathTemplate>,
-    /// Further variables that Allocate gives with the device.
+    /// Further variables that the plugin gives with the device, by template.
     #[serde(default)]
     pub env: std::collections::BTreeMap<EnvName, Template>,
 }

@@ -7,25 +7,34 @@ use serde::Deserialize;
 use super::path_template::PathTemplate;
 use crate::template::Template;
 
-/// `[prepare]`: a program of the host that makes a device what the container
-/// wants, such as one that programs an FPGA. It runs only for a device that is
-/// not so already, and is not believed: the file is read again.
+/// # `[prepare]`
+///
+/// A program of the host that makes a device what a container wants. It is not
+/// run for a device that is so already, and not believed: the file is read
+/// again. Its environment is empty.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "prepare"))]
 pub struct Prepare {
-    /// The program, an absolute path, without attributes.
+    /// The program, an absolute path.
     pub program: PathTemplate,
-    /// Its arguments.
+    /// Its arguments, by template.
     #[serde(default)]
     pub arguments: Vec<Template>,
-    /// How long it may take, in seconds.
+    /// How long it may take, in seconds; then it is killed.
     pub timeout: Timeout,
     /// The file that tells what the device is: absolute, or relative to what
     /// the source's path matched.
     pub file: Template,
-    /// What has to be in it.
+    /// What has to be in it, by template.
     pub equals: Template,
-    /// When it is run, and by whom.
+    /// `container-start`: the hook runs it while the container is made, for
+    /// what the container says by `[request.pairs]`. `pre-start`: the plugin
+    /// runs it before each start of a container, when the kubelet asks
+    /// (PreStartContainer); then only attributes of the device can be used, the
+    /// timeout is at most 30 seconds, and the class shares nothing. Without it
+    /// `container-start`.
     #[serde(default)]
     pub when: When,
 }
@@ -33,6 +42,7 @@ pub struct Prepare {
 /// When a device is prepared, and by whom.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum When {
     /// By the hook, while the container is made, for what the container says
     /// in a pair of `[request.pairs]`.

@@ -8,23 +8,30 @@ use crate::name::{AttributeName, CapabilityName, EnvName};
 use crate::requirement::WordName;
 use crate::template::Template;
 
-/// `[request]`: how a container asks for devices of the class.
+/// # `[request]`
+///
+/// How a container asks for devices of the class.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "request"))]
 pub struct RequestSpec {
-    /// The variable that lists devices.
+    /// The variable that lists devices: `all`, `none`, `void`, or ids, indices,
+    /// ranges and aliases with commas between.
     pub env: EnvName,
-    /// The variable that lists capabilities, where the class has any.
+    /// The variable that lists capabilities. A class with `capability` or
+    /// `unless` somewhere needs it.
     #[serde(default)]
     pub capabilities_env: Option<EnvName>,
     /// The capabilities of a container that names none.
     #[serde(default)]
     pub default_capabilities: Vec<CapabilityName>,
-    /// Capabilities that come with another one, without their programs.
+    /// Capabilities that come with another one: their libraries, files and
+    /// nodes, without their programs.
     #[serde(default)]
     pub implies: BTreeMap<CapabilityName, Vec<CapabilityName>>,
-    /// The capability with which a container gets its libraries for 32-bit
-    /// programs, too.
+    /// The capability with which a container gets the libraries of `[[edits]]`
+    /// for 32-bit programs, too, as far as the host has them.
     #[serde(default)]
     pub capability_32bit: Option<CapabilityName>,
     /// What an image may require of the host.
@@ -51,22 +58,29 @@ impl RequestSpec {
     }
 }
 
-/// `[request.requirements]`: variables in which an image says what it needs
-/// of the host: see [`crate::requirement`].
+/// # `[request.requirements]`
+///
+/// Variables in which an image says what it needs of the host, such as
+/// `toolkit>=12.4 brand=x,driver>=470`: alternatives with spaces between, needs
+/// with commas. An alternative with a name that is not in `values` counts only
+/// where no other can be evaluated: then it is taken to be met as far as it can
+/// be told, with a note.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "requirements"))]
 pub struct RequirementSpec {
-    /// How the variables begin; all that are set have to be met.
+    /// How the variables begin. All that are set have to be met.
     pub env_prefix: EnvName,
-    /// How variables begin that are something else in spite of it.
+    /// How variables begin that are no requirements in spite of it.
     #[serde(default)]
     pub except_prefixes: Vec<EnvName>,
-    /// The variable that switches the requirements off if it is true: `1`, `t`,
-    /// `T`, `true`, `TRUE` or `True`.
+    /// The variable that switches requirements off if it is true: 1, t, T,
+    /// true, TRUE or True.
     #[serde(default)]
     pub disable_env: Option<EnvName>,
-    /// The names that a requirement may use, with their values by template
-    /// over the host's attributes.
+    /// The names that a requirement may use, with their values by template over
+    /// the host's attributes.
     pub values: BTreeMap<WordName, Template>,
 }
 
@@ -78,20 +92,26 @@ impl RequirementSpec {
     }
 }
 
-/// `[request.pairs]`: numbered pairs of variables. The first of a pair tells
-/// which device is meant, the second what is wanted of it.
+/// # `[request.pairs]`
+///
+/// Numbered pairs of variables (from 0 to 63) in which a container says what it
+/// wants of single devices.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "pairs"))]
 pub struct PairSpec {
     /// How the first variable of a pair begins; a number follows.
     pub select_env: EnvName,
-    /// What the first variable has to be equal to, by template.
+    /// What its value has to be equal to, by template over a device's
+    /// attributes.
     pub select: Template,
     /// How the second variable begins; the same number follows.
     pub value_env: EnvName,
-    /// The attribute that the device gets from the second variable.
+    /// The attribute that `[prepare]` has the second variable's value in.
     pub attribute: AttributeName,
-    /// How both variables and `select` are written.
+    /// How both variables and `select` are made equal that mean the same:
+    /// `lower` by lower case, `hex` also without dashes. Without it `lower`.
     #[serde(default)]
     pub normalize: Normalize,
 }
@@ -99,6 +119,7 @@ pub struct PairSpec {
 /// How texts are made equal that mean the same.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum Normalize {
     /// By lower case.
     #[default]

@@ -1,5 +1,186 @@
-//! The schema of class files for editors.
+//! The JSON Schema of class files, for editors.
 
-/// A JSON Schema (draft 7) of class files. It is written by hand; tests hold
-/// it to the types of this module, key by key, and to the shipped classes.
+/// A JSON Schema (draft 7) of class files, generated from the types of this
+/// module and their doc comments. `UPDATE_EXPECT=1 cargo test -p
+/// boathook-device-class schema` regenerates the file.
 pub const JSON_SCHEMA: &str = include_str!("../../schema.json");
+
+#[cfg(test)]
+mod tests {
+    use std::borrow::Cow;
+
+    use schemars::generate::SchemaSettings;
+    use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+    use serde_json::{Map, Value};
+
+    use super::super::attribute::RawAttributeSource;
+    use super::super::condition::RawCondition;
+    use super::super::health::RawHealthCheck;
+    use crate::class::*;
+    use crate::device::Access;
+    use crate::name::{AttributeName, CapabilityName, EnvName};
+    use crate::pattern::PathPattern;
+    use crate::requirement::WordName;
+    use crate::template::Template;
+
+    /// What types that check their value are read from.
+    macro_rules! read_from {
+        ($($type:ty => $raw:ty),* $(,)?) => {
+            $(impl JsonSchema for $type {
+                fn schema_name() -> Cow<'static, str> {
+                    stringify!($type).into()
+                }
+                fn inline_schema() -> bool {
+                    true
+                }
+                fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+                    generator.subschema_for::<$raw>()
+                }
+            })*
+        };
+    }
+
+    read_from! {
+        Access => String,
+        AttributeName => String,
+        CapabilityName => String,
+        CdiTemplate => String,
+        EnvName => String,
+        NamePattern => String,
+        NodeMode => String,
+        PathPattern => String,
+        PathTemplate => String,
+        SoName => String,
+        SoNameTemplate => String,
+        Template => String,
+        WordName => String,
+        AttributeSource => RawAttributeSource,
+        Condition => RawCondition,
+        HealthCheck => RawHealthCheck,
+        Version => One,
+        ReplicaCount => Count,
+        Timeout => Seconds,
+    }
+
+    /// Numbers within bounds.
+    macro_rules! numbers {
+        ($($name:ident: $schema:tt),* $(,)?) => {
+            $(struct $name;
+            impl JsonSchema for $name {
+                fn schema_name() -> Cow<'static, str> {
+                    stringify!($name).into()
+                }
+                fn inline_schema() -> bool {
+                    true
+                }
+                fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                    json_schema!($schema)
+                }
+            })*
+        };
+    }
+
+    numbers! {
+        One: { "const": 1 },
+        Count: { "type": "integer", "minimum": 1, "maximum": MAX_REPLICAS },
+        Seconds: { "type": "integer", "minimum": 1, "maximum": MAX_CONTAINER_START.as_secs() },
+    }
+
+    #[test]
+    fn the_schema_is_that_of_the_types() {
+        let generator = SchemaSettings::draft07().into_generator();
+        let mut schema = generator.into_root_schema_for::<ClassSpec>().to_value();
+        let Value::Object(definitions) = schema["definitions"].take() else {
+            panic!("no definitions");
+        };
+        let mut tables = Map::new();
+        for (name, definition) in &definitions {
+            if is_table(definition) {
+                tables.insert(name.clone(), plain(definition, &definitions));
+            }
+        }
+        schema = plain(&schema, &definitions);
+        schema["definitions"] = tables.into();
+        let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
+        expect_test::expect_file!["../../schema.json"].assert_eq(&text);
+    }
+
+    fn is_table(definition: &Value) -> bool {
+        definition.get("properties").is_some()
+    }
+
+    /// The schema as one writes it for TOML, which has no null. Names of types
+    /// that are no tables are replaced by what they stand for.
+    fn plain(schema: &Value, definitions: &Map<String, Value>) -> Value {
+        match schema {
+            Value::Array(items) => items.iter().map(|item| plain(item, definitions)).collect(),
+            Value::Object(object) => plain_object(object, definitions).into(),
+            other => other.clone(),
+        }
+    }
+
+    fn plain_object(
+        object: &Map<String, Value>,
+        definitions: &Map<String, Value>,
+    ) -> Map<String, Value> {
+        let mut plain_object = Map::new();
+        for (key, value) in object {
+            match (key.as_str(), value) {
+                ("default" | "format", _) => {}
+                ("properties", Value::Object(keys)) => {
+                    let keys = keys.iter();
+                    let keys = keys.map(|(key, of)| (key.clone(), plain(of, definitions)));
+                    plain_object.insert(key.clone(), Value::Object(keys.collect()));
+                }
+                ("description" | "title", Value::String(text)) => {
+                    let text = text.replace('\n', " ");
+                    plain_object.insert(key.clone(), text.into());
+                }
+                ("type", Value::Array(kinds)) => {
+                    plain_object.insert(key.clone(), kinds[0].clone());
+                }
+                ("anyOf" | "allOf", Value::Array(forms)) => {
+                    let null = |form: &&Value| form["type"] != "null";
+                    let forms: Vec<_> = forms.iter().filter(null).collect();
+                    match forms.as_slice() {
+                        [form] => merge(&mut plain_object, plain(form, definitions)),
+                        forms => {
+                            let forms = forms.iter().map(|form| plain(form, definitions));
+                            plain_object.insert(key.clone(), forms.collect());
+                        }
+                    }
+                }
+                // Its variants are described with the key.
+                ("oneOf", Value::Array(variants)) => {
+                    let values = variants.iter().map(|variant| variant["const"].clone());
+                    plain_object.insert("enum".into(), values.collect());
+                }
+                ("$ref", Value::String(name)) => {
+                    let name = name.rsplit('/').next().unwrap_or_default();
+                    match &definitions[name] {
+                        table if is_table(table) => {
+                            plain_object.insert(key.clone(), value.clone());
+                        }
+                        other => merge(&mut plain_object, plain(other, definitions)),
+                    }
+                }
+                _ => {
+                    plain_object.insert(key.clone(), plain(value, definitions));
+                }
+            }
+        }
+        plain_object
+    }
+
+    /// Adds a type; what the key says about itself stays.
+    fn merge(object: &mut Map<String, Value>, of_type: Value) {
+        let Value::Object(of_type) = of_type else {
+            return;
+        };
+        for (key, value) in of_type {
+            if key != "description" {
+                object.entry(key).or_insert(value);
+            }
+        }
+    }
+}

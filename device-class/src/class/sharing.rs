@@ -12,30 +12,40 @@ pub const MAX_REPLICAS: u16 = 4096;
 /// tells the two apart.
 pub const SHARED_SUFFIX: &str = ".shared";
 
-/// `[sharing]`: how often a device is offered.
+/// # `[sharing]`
+///
+/// One device for several containers, or several devices as one.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "sharing"))]
 pub struct Sharing {
-    /// So many containers may have a device at once.
+    /// So many containers may have a device at once. Each gets an id of its
+    /// own, `ID::0`, `ID::1` and so on.
     #[serde(default)]
     pub replicas: Option<ReplicaCount>,
-    /// As many as this says, by template: a device's memory in GiB, say.
+    /// As many as this says, by template.
     #[serde(default)]
     pub replicas_from: Option<Template>,
-    /// All devices of a resource are one: whoever gets it gets them all.
+    /// All devices of a resource are one: whoever gets it gets them all. Its id
+    /// is the resource's name without the domain.
     #[serde(default)]
     pub all: bool,
-    /// The variable in which Allocate tells how many replicas were allocated.
+    /// The variable in which the plugin tells how many replicas were allocated.
     #[serde(default)]
     pub count_env: Option<EnvName>,
-    /// Whether a device of which there is more than one replica counts for a
-    /// resource of its own, with [`SHARED_SUFFIX`].
+    /// A device of which there is more than one replica counts for a resource
+    /// of its own: the name with `.shared`. So a pod can tell a share from a
+    /// whole device.
     #[serde(default)]
     pub suffix: bool,
-    /// Whether the replicas that one container has are all of one device.
+    /// The replicas that one container has are all of one device: the one with
+    /// the fewest free replicas that are enough. Shares of several devices are
+    /// refused.
     #[serde(default)]
     pub one_device: bool,
-    /// The most replicas that one container may have; without it any number.
+    /// The most replicas that one container may have. With 1 a pod is told that
+    /// two shares of a device are no more of it.
     #[serde(default)]
     pub at_most: Option<ReplicaCount>,
 }

@@ -73,6 +73,16 @@ impl Short for Directory {
     }
 }
 
+/// An element of such a list, for the JSON Schema.
+#[cfg(test)]
+#[derive(schemars::JsonSchema)]
+#[schemars(untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) enum TextOr<T> {
+    Text(String),
+    Table(T),
+}
+
 /// Reads a list whose elements are tables or their short form.
 pub(crate) fn short_or_table<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where

@@ -4,7 +4,8 @@ use std::io::{self, Write};
 
 use device_class::config::Config;
 use device_class::discover::{self, Device, Health, Presence};
-use device_class::load;
+use device_class::load::{self, ClassSource};
+use device_class::name::ClassName;
 use serde::Serialize;
 
 use super::{CommandError, table};
@@ -62,14 +63,36 @@ impl Listed {
     }
 }
 
-/// Prints every device of every class. A class file that can't be used is told
-/// of, and is no reason to keep silent of the others.
-pub(super) fn run(json: bool, config: &Config) -> Result<ExitCode, CommandError> {
+/// Prints every device of the classes with these names, or of all. A class file
+/// that cannot be used is reported, and the others are listed nevertheless.
+pub(super) fn run(
+    names: &[ClassName],
+    json: bool,
+    config: &Config,
+) -> Result<ExitCode, CommandError> {
     let host = grant::open_host(config)?;
     let mut listed = Vec::new();
+    let mut classes = Vec::new();
     let mut empty = Vec::new();
     let mut code = ExitCode::Success;
-    for source in load::each_source(&config.classes)? {
+    let sources = load::each_source(&config.classes)?;
+    if sources.is_empty() {
+        let directories = config.classes.iter().map(|path| path.display().to_string());
+        let directories: Vec<_> = directories.collect();
+        crate::log::warning(&format!("no class file in {}", directories.join(" or ")));
+    }
+    let known = |name: &ClassName| {
+        let mut sources = sources.iter().flatten();
+        sources.any(|source| source.name == *name)
+    };
+    if let Some(unknown) = names.iter().find(|name| !known(name)) {
+        return Err(CommandError::UnknownClass(unknown.clone()));
+    }
+    for source in sources {
+        let is_asked = |source: &ClassSource| names.is_empty() || names.contains(&source.name);
+        if source.as_ref().is_ok_and(|source| !is_asked(source)) {
+            continue;
+        }
         let class = match source.and_then(|source| config.class(&source)) {
             Ok(class) => class,
             Err(error) => {
@@ -85,6 +108,7 @@ pub(super) fn run(json: bool, config: &Config) -> Result<ExitCode, CommandError>
         if inventory.devices.is_empty() {
             empty.push(class.name.to_string());
         }
+        classes.push(class.name.to_string());
         listed.extend(
             inventory
                 .devices
@@ -94,7 +118,8 @@ pub(super) fn run(json: bool, config: &Config) -> Result<ExitCode, CommandError>
     }
     let mut out = io::stdout().lock();
     if json {
-        writeln!(out, "{}", serde_json::to_string_pretty(&listed)?)?;
+        let list = serde_json::json!({ "classes": classes, "devices": listed });
+        writeln!(out, "{}", serde_json::to_string_pretty(&list)?)?;
         return Ok(code);
     }
     let head = ["CLASS", "DEVICE", "RESOURCE", "HEALTH", "NUMA", "NODES"].map(str::to_owned);

@@ -11,6 +11,7 @@ use std::io;
 use std::path::PathBuf;
 
 use device_class::config::Config;
+use device_class::name::ClassName;
 use device_class::starter::TargetError;
 use device_class::strict_toml::FileError;
 
@@ -62,6 +63,9 @@ pub enum CommandError {
     /// There is no class file for what was given.
     #[error(transparent)]
     Target(#[from] TargetError),
+    /// A class that was named does not exist.
+    #[error("no class file {0}.toml on this host; `boathook list` shows all classes")]
+    UnknownClass(ClassName),
     /// A requested file could not be written.
     #[error("cannot write {}", path.display())]
     File {
@@ -88,7 +92,7 @@ impl CommandError {
             CommandError::Grant(error) => error.exit_code(),
             CommandError::Apply(_) => ExitCode::Injection,
             CommandError::Container { error, .. } => error.exit_code(),
-            CommandError::Target(_) => ExitCode::Usage,
+            CommandError::Target(_) | CommandError::UnknownClass(_) => ExitCode::Usage,
             CommandError::File { .. }
             | CommandError::Confine(_)
             | CommandError::Deadline(_)
@@ -119,7 +123,7 @@ pub fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
     let done = match &cli.command {
         Command::Prestart | Command::CreateRuntime => hook(cli),
         Command::Explain { bundle, json } => explain::run(bundle, *json, &config(cli)?),
-        Command::List { json } => list::run(*json, &config(cli)?),
+        Command::List { classes, json } => list::run(classes, *json, &config(cli)?),
         Command::Class { command } => class::run(command, &config(cli)?),
         Command::Check => check::run(&config(cli)?),
         Command::Log => print_log(&config(cli)?),

@@ -1,7 +1,7 @@
 //! `boathook list` and `boathook check`.
 
 use harness::demo_host::HostDirectory;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{boathook, code};
 
@@ -24,9 +24,9 @@ fn every_device_is_listed() {
 
     let ran = boathook(&host, &["list", "--json"], b"");
     let listed: Value = serde_json::from_str(&ran.stdout).unwrap();
-    assert_eq!(listed.as_array().unwrap().len(), 64);
-    assert_eq!(listed[10]["id"], "npu-10");
-    assert_eq!(listed[10]["healthy"], true);
+    assert_eq!(listed["devices"].as_array().unwrap().len(), 64);
+    assert_eq!(listed["devices"][10]["id"], "npu-10");
+    assert_eq!(listed["devices"][10]["healthy"], true);
 }
 
 #[test]
@@ -34,7 +34,29 @@ fn an_empty_host_has_nothing_to_list() {
     let host = HostDirectory::new().unwrap();
     host.add_class("dummy-npu", "").unwrap();
     let ran = boathook(&host, &["list", "--json"], b"");
-    assert_eq!(ran.stdout.trim(), "[]");
+    let listed: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(listed, json!({ "classes": [], "devices": [] }));
+    assert_eq!(ran.status.code(), Some(code::SUCCESS), "{}", ran.stderr);
+    let said = format!("no class file in {}", host.classes().display());
+    assert!(ran.stderr.contains(&said), "{}", ran.stderr);
+}
+
+#[test]
+fn classes_are_listed_by_name_and_without_devices() {
+    let host = HostDirectory::new().unwrap();
+    let class = "version = 1\nresource = 'example.com/thing'\n\
+        request = { env = 'THINGS' }\ndiscover = [{ path = '/dev/thing{index:number}' }]\n\
+        device = { id = 'thing-{index}' }\n";
+    host.add_class("thing", class).unwrap();
+    let ran = boathook(&host, &["list", "--json", "thing"], b"");
+    let listed: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(listed, json!({ "classes": ["thing"], "devices": [] }));
+    let ran = boathook(&host, &["list", "dummy-npu"], b"");
+    assert!(ran.stdout.contains("npu-63") && !ran.stdout.contains("thing"));
+    let ran = boathook(&host, &["list", "other"], b"");
+    assert_eq!(ran.status.code(), Some(code::USAGE));
+    let said = "no class file other.toml";
+    assert!(ran.stderr.contains(said), "{}", ran.stderr);
 }
 
 /// Each line has its verdict; what is wrong says what to do.

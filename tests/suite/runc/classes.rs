@@ -165,7 +165,7 @@ impl Case {
     fn check_discovery(&self, host: &RecordedHost) -> usize {
         let listed = boathook(host, &["list", "--json"]);
         let listed: Value = serde_json::from_str(&listed).unwrap();
-        let mine = listed.as_array().unwrap().iter();
+        let mine = listed["devices"].as_array().unwrap().iter();
         let found: Vec<&str> = mine
             .filter(|device| device["class"] == self.class.as_str())
             .map(|device| device["id"].as_str().unwrap())

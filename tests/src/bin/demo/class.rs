@@ -89,8 +89,9 @@ fn variable(config: &Path, file: &Path) -> Result<String> {
 }
 
 fn devices(config: &Path) -> Result<Vec<String>> {
-    let listed: Vec<Value> = serde_json::from_str(&boathook(config, &["list", "--json"])?)?;
-    let healthy = listed.iter().filter(|device| device["healthy"] == true);
+    let listed: Value = serde_json::from_str(&boathook(config, &["list", "--json"])?)?;
+    let devices = listed["devices"].as_array().into_iter().flatten();
+    let healthy = devices.filter(|device| device["healthy"] == true);
     let ids = healthy.filter_map(|device| device["id"].as_str());
     Ok(ids.map(ToString::to_string).collect())
 }
