@@ -30,11 +30,16 @@ const MAX_SAID: u64 = 4096;
 /// Why a device could not be prepared.
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
-    /// Others than root can change the program.
-    #[error(transparent)]
-    Ownership(#[from] OwnershipError),
-    /// The program can't be run.
-    #[error("{} can't be run: {error}", program.display())]
+    /// The program does not exist, or others than root can change it.
+    #[error("{} cannot be run: {error}", program.display())]
+    Ownership {
+        /// The program.
+        program: PathBuf,
+        /// What is wrong with it, or with a directory on the way to it.
+        error: OwnershipError,
+    },
+    /// The program cannot be run.
+    #[error("{} cannot be run: {error}", program.display())]
     Run {
         /// The program.
         program: PathBuf,
@@ -287,6 +292,6 @@ mod tests {
         let second = Duration::from_secs(1);
         let missing = preparation.run(Command::new("/nowhere"), NEW_GROUP, second, host.path());
         let message = missing.unwrap_err().to_string();
-        assert!(message.starts_with("/nowhere can't be run: "), "{message}");
+        assert!(message.starts_with("/nowhere cannot be run: "), "{message}");
     }
 }

@@ -20,8 +20,11 @@ pub(super) fn run(plan: &InjectionPlan, root: &Path) -> Result<(), ApplyError> {
     let end = Instant::now() + MAX_CONTAINER_START;
     for step in &plan.steps {
         if let Action::Prepare(preparation) = &step.action {
-            let program = ownership::program(root, &preparation.program)
-                .map_err(|error| ApplyError::from(PrepareError::from(error)).why(&step.why))?;
+            let unusable = |error| {
+                let program = preparation.program.clone();
+                ApplyError::from(PrepareError::Ownership { program, error }).why(&step.why)
+            };
+            let program = ownership::program(root, &preparation.program).map_err(unusable)?;
             let mut command = Command::new(program);
             command
                 .arg0(&preparation.program)

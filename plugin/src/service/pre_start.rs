@@ -61,7 +61,7 @@ impl PreStartError {
             PreStartError::Device { fault, .. } => fault,
         };
         match fault {
-            Fault::Program(PrepareError::Run { .. } | PrepareError::Ownership(_)) => {
+            Fault::Program(PrepareError::Run { .. } | PrepareError::Ownership { .. }) => {
                 Code::FailedPrecondition
             }
             Fault::Program(PrepareError::Timeout { .. }) | Fault::Busy => Code::DeadlineExceeded,
@@ -175,7 +175,10 @@ fn run(
     let Preparation {
         program, arguments, ..
     } = preparation;
-    ownership::program(root, program)?;
+    ownership::program(root, program).map_err(|error| PrepareError::Ownership {
+        program: program.clone(),
+        error,
+    })?;
     let command = host_program::command(root, program, arguments);
     preparation.run(command, Pid::from_raw(0), limit, root)
 }

@@ -127,8 +127,8 @@ fn a_class_file_that_can_not_be_read_stops_no_other() {
     let kubelet = node.kubelet();
     node.start_plugin();
     kubelet.wait_devices(PATIENCE, NPU).unwrap();
-    node.wait_log("a.toml: can't be read: Is a directory");
-    node.wait_log("z.toml: can't be read: ");
+    node.wait_log("a.toml: cannot be read: Is a directory");
+    node.wait_log("z.toml: cannot be read: ");
     let address = pages::address(&node);
     let errors = || pages::metric(&address, "boathook_class_errors") == 2;
     wait_until("both are counted", errors);
@@ -178,7 +178,7 @@ fn what_can_not_work_ends_the_process_with_one_line() {
         (
             &["--config", "/nonexistent.toml"],
             1,
-            "configuration: /nonexistent.toml: can't be read",
+            "configuration: /nonexistent.toml: cannot open",
         ),
         (&["--rescan", "0"], 2, "not from 0.1 to 86400"),
     ] {
