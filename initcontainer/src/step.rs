@@ -197,6 +197,11 @@ fn discard(host: &HostRoot, path: &Path) -> Result<(), Error> {
     let at = host.entry(path)?;
     let old = at.sibling(discarded(at.name()));
     old.remove_all()?;
+    // What an interrupted run left behind may be gone: an earlier step needed its
+    // name.
+    if at.stat()?.is_none() {
+        return Ok(());
+    }
     rename(&at, &old, RenameFlags::RENAME_NOREPLACE)?;
     Ok(old.remove_all()?)
 }

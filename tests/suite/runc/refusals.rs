@@ -16,7 +16,7 @@ on_each_cgroup_version!(
 
 fn a_bad_request_stops_the_container(lab: &Lab) {
     let host = DemoHost::new().unwrap();
-    let long = "npu-1,".repeat(1700);
+    let long = "npu-1,".repeat(11_000);
     let cases: [(&str, &[&str]); 5] = [
         ("npu-64", &["npu-64", "dummy-npu"]),
         ("npu-3,gpu-1", &["gpu-1", "dummy-npu"]),

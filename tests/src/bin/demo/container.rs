@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use harness::alias_device::AliasDevice;
 use harness::bundle::{Bundle, HookCommand, Stage};
+use harness::cgroup_parent::CgroupParent;
 use harness::cgroup_view::CgroupView;
 use harness::demo_host::{DemoHost, VendorLibrary};
 use harness::leftovers;
@@ -26,7 +27,8 @@ const NO_NODE: &str = "no node";
 /// Starts a container with the allocation, prints the comparison, and fails on
 /// any difference or leftover.
 pub(crate) fn show(host: &DemoHost, allocation: &Allocation, view: CgroupView) -> Result<()> {
-    let bundle = bundle(host, allocation)?;
+    let parent = CgroupParent::new();
+    let bundle = bundle(host, allocation, &parent)?;
     let plan = Plan::explain(&host.config_file(), bundle.directory())?;
     let runc = Runc::new(view)?;
     let container = runc
@@ -53,13 +55,19 @@ pub(crate) fn show(host: &DemoHost, allocation: &Allocation, view: CgroupView) -
     Ok(())
 }
 
-/// What an engine would make of the pod: the plugin's env and annotations, and
-/// the hook that it was taught.
-fn bundle(host: &DemoHost, allocation: &Allocation) -> Result<Bundle> {
-    let mut builder = Bundle::builder(Rootfs::Glibc).hook(
-        Stage::CreateRuntime,
-        HookCommand::boathook(Stage::CreateRuntime, &host.config_file())?,
-    );
+/// What an engine would make of the pod: the plugin's env and annotations, the
+/// hook, and a cgroup that the kubelet names after the pod.
+fn bundle(host: &DemoHost, allocation: &Allocation, parent: &CgroupParent) -> Result<Bundle> {
+    let uid = allocation
+        .annotations
+        .get("io.kubernetes.cri.sandbox-uid")
+        .context("the engine does not name the pod")?;
+    let mut builder = Bundle::builder(Rootfs::Glibc)
+        .hook(
+            Stage::CreateRuntime,
+            HookCommand::boathook(Stage::CreateRuntime, &host.config_file())?,
+        )
+        .cgroups_path(parent.child(&format!("pod{uid}/container")));
     for (key, value) in &allocation.envs {
         builder = builder.env(key, value);
     }

@@ -43,16 +43,13 @@ fn devices_last_with_an_old_systemd_as_the_documentation_says() {
     };
     let mut rows = vec![row(KINDS[0], ", no node in /dev")];
     let said = demo.log();
-    assert!(
-        said.contains("forgets the device when it reloads"),
-        "{said}"
-    );
+    assert!(said.contains("drops the device when it reloads"), "{said}");
 
     let device = demo.device(0);
     add_node(&host, device).unwrap();
     rows.extend(KINDS.map(|device_source| row(device_source, "")));
     let AliasDevice { major, minor } = device;
-    let link = format!("/dev/char/{major}:{minor} made for an old systemd");
+    let link = format!("/dev/char/{major}:{minor} created for an old systemd");
     assert_eq!(demo.log().matches(&link).count(), 1, "{}", demo.log());
     assert_eq!(host.stop(), Vec::<String>::new());
     TABLE.compare(&rows, true);
