@@ -22,12 +22,12 @@ test: ## Install what the tests need, build, and run every test
 	status=0; BOATHOOK_TESTS_SKIPPED=$(SKIPPED) cargo test --workspace --no-fail-fast || status=$$?; \
 		scripts/print-skips $(SKIPPED); exit $$status
 
-attacks: ## Attack the host by every variation, and races for thousands of rounds (as root, an hour)
+attacks: ## Attack the host by every variation, and races for a thousand rounds (as root; long)
 	scripts/install-test-packages runc busybox-static musl-tools podman
 	cargo build --workspace --bins
 	BOATHOOK_ATTACKS=long cargo test --package boathook-tests --test suite attacks -- --nocapture
 
-failures: ## Have every system call of the programs fail once, in every way (as root, hours)
+failures: ## Have every system call of the programs fail once, in every way (as root; long)
 	scripts/install-test-packages runc busybox-static strace
 	cargo build --workspace --bins
 	BOATHOOK_FAILURES=long cargo test --package boathook-tests --test suite failures -- --nocapture
