@@ -296,22 +296,22 @@ fn class_files_that_contradict_themselves_are_refused() {
         ),
         (
             "device =",
-            "sharing = { all = true, one_device = true }\ndevice =",
+            "sharing = { combine = true, one_device = true }\ndevice =",
             "[sharing] has `one_device`, but neither",
         ),
         (
             "device =",
-            "sharing = { all = true, at_most = 1 }\ndevice =",
-            "[sharing] has `at_most`, but neither",
+            "sharing = { combine = true, max_per_container = 1 }\ndevice =",
+            "[sharing] has `max_per_container`, but neither",
         ),
         (
             "device =",
-            "sharing = { suffix = true }\ndevice =",
-            "[sharing] has `suffix`, but neither",
+            "sharing = { shared_suffix = true }\ndevice =",
+            "[sharing] has `shared_suffix`, but neither",
         ),
         (
             "device =",
-            "edits = [{ unless = \"x\" }]\ndevice =",
+            "edits = [{ unless_capability = \"x\" }]\ndevice =",
             "no capabilities_env",
         ),
         (
@@ -356,12 +356,12 @@ fn class_files_that_contradict_themselves_are_refused() {
         ),
         (
             "device =",
-            "allocate = { prefer = \"scattered\" }\ndevice =",
+            "allocate = { placement = \"scattered\" }\ndevice =",
             "unknown variant `scattered`",
         ),
         (
             "numa =",
-            "shows = [\"/proc/chips/{index}\"], numa =",
+            "unmask = [\"/proc/chips/{index}\"], numa =",
             "`/proc/chips/{index}` is not in a directory of `masks`",
         ),
         (
@@ -376,12 +376,12 @@ fn class_files_that_contradict_themselves_are_refused() {
         ),
         (
             "numa =",
-            "health = [{ file = \"x\", below = 5, again_below = 9 }], numa =",
+            "health = [{ file = \"x\", below = 5, recovers_below = 9 }], numa =",
             "a health check is",
         ),
         (
             "numa =",
-            "health = [{ file = \"x\", advances_within = 5, steady_for = 9 }], numa =",
+            "health = [{ file = \"x\", changes_within = 5, steady_for = 9 }], numa =",
             "`steady_for` goes with neither",
         ),
     ] {

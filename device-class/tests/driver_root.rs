@@ -22,7 +22,7 @@ const CLASS: &str = r#"
       nodes = ["/dev/chipctl"],
       libraries = ["libchip.so.1"],
       binaries = ["/usr/bin/chip-info"],
-      files = [{ each = "/lib/firmware/chip/{blob}", path = "/lib/firmware/chip/{blob}" }],
+      files = [{ for_each = "/lib/firmware/chip/{blob}", path = "/lib/firmware/chip/{blob}" }],
       directories = ["/usr/share/chip"],
     }]
 "#;

@@ -16,7 +16,7 @@ version = 1
 resource = "example.com/chip"
 request = { env = "CHIPS", capabilities_env = "CAPS", default_capabilities = ["tell"] }
 discover = [{ path = "/proc/chips/{index:number}" }]
-device = { id = "chip-{index}", index = "{index}", shows = ["/proc/chips/{index}/info"] }
+device = { id = "chip-{index}", index = "{index}", unmask = ["/proc/chips/{index}/info"] }
 [[edits]]
 capability = "tell"
 masks = [{ path = "/proc/chips", copies = ["/proc/chips/params"], set = { Make = "0" } }]

@@ -31,7 +31,7 @@ pub struct Allocate {
     /// or those that are apart (each share of another device). Without it
     /// `packed`.
     #[serde(default)]
-    pub prefer: Preference,
+    pub placement: Preference,
 }
 
 /// Which devices of one container go well together.

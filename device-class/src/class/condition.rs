@@ -67,7 +67,7 @@ impl Expectation {
 /// # `require`
 ///
 /// What has to hold for a candidate to be a device. One of: `value` with
-/// `equals`, `differs`, `one_of` or `none_of`; `exists`; `absent`; `value` with
+/// `equals`, `not_equals`, `one_of` or `none_of`; `exists`; `absent`; `value` with
 /// `listed_in` and `key`. Each is tested as soon as what it uses is known, so
 /// put cheap ones to use.
 #[derive(Deserialize)]
@@ -80,7 +80,7 @@ pub(super) struct RawCondition {
     /// The value is this.
     equals: Option<String>,
     /// The value is not this.
-    differs: Option<String>,
+    not_equals: Option<String>,
     /// The value is one of these.
     one_of: Option<Vec<String>>,
     /// The value is none of these.
@@ -96,7 +96,7 @@ pub(super) struct RawCondition {
 }
 
 /// The forms of a condition.
-const FORMS: &str = "a condition is `value` with one of `equals`, `differs`, `one_of`, \
+const FORMS: &str = "a condition is `value` with one of `equals`, `not_equals`, `one_of`, \
                      `none_of`; or `exists`; or `absent`; or `value` with `listed_in` and `key`";
 
 impl TryFrom<RawCondition> for Condition {
@@ -123,7 +123,7 @@ impl TryFrom<RawCondition> for Condition {
             RawCondition {
                 value: None,
                 equals: None,
-                differs: None,
+                not_equals: None,
                 one_of: None,
                 none_of: None,
                 exists: None,
@@ -141,7 +141,7 @@ impl RawCondition {
         let one = |value| vec![value];
         if let Some(value) = self.equals.take() {
             Some(Expectation::OneOf(one(value)))
-        } else if let Some(value) = self.differs.take() {
+        } else if let Some(value) = self.not_equals.take() {
             Some(Expectation::NoneOf(one(value)))
         } else if let Some(values) = self.one_of.take() {
             Some(Expectation::OneOf(values))

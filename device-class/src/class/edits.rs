@@ -26,7 +26,7 @@ pub struct Edits {
     pub capability: Option<CapabilityName>,
     /// Not for a container with this capability.
     #[serde(default)]
-    pub unless: Option<CapabilityName>,
+    pub unless_capability: Option<CapabilityName>,
     /// Everything in this table may be missing on the host.
     #[serde(default)]
     pub optional: bool,
@@ -82,7 +82,7 @@ pub struct Node {
     /// A pattern: one node for each match, whose captures the templates may
     /// use. No match is no error.
     #[serde(default)]
-    pub each: Option<PathPattern>,
+    pub for_each: Option<PathPattern>,
     /// Where the container gets it, if elsewhere.
     #[serde(default)]
     pub container_path: Option<PathTemplate>,
@@ -198,7 +198,7 @@ pub struct File {
     /// A pattern: one file for each match, whose captures the templates may
     /// use.
     #[serde(default)]
-    pub each: Option<PathPattern>,
+    pub for_each: Option<PathPattern>,
     /// Where the container gets it, if elsewhere.
     #[serde(default)]
     pub container_path: Option<PathTemplate>,

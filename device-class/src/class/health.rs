@@ -48,7 +48,7 @@ pub enum FileRule {
         /// The first number that is too much, in the file's own unit.
         limit: i64,
         /// A device that was too high is healthy only below this again.
-        again_below: i64,
+        recovers_below: i64,
     },
     /// It is a number that changes at least so often, as a heartbeat does. One
     /// look can't tell: [`crate::discover::HealthMemory`] can.
@@ -61,7 +61,7 @@ pub enum FileRule {
 /// # `health`
 ///
 /// What has to hold for a device to be healthy. One of: `exists`; `file` with
-/// `equals`, `differs`, `below` (and `again_below`) or `advances_within`. A
+/// `equals`, `not_equals`, `below` (and `recovers_below`) or `changes_within`. A
 /// device whose nodes are missing is unhealthy without being asked.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -76,20 +76,20 @@ pub(super) struct RawHealthCheck {
     /// The file says this.
     equals: Option<String>,
     /// The file does not say this.
-    differs: Option<String>,
+    not_equals: Option<String>,
     /// With `file`: its bytes do not begin with these, in hexadecimal. The
     /// configuration space of a PCI device that is gone reads as `ffffffff`.
-    differs_bytes: Option<String>,
+    not_leading_bytes: Option<String>,
     /// The file has a number under this limit, in its own unit.
     below: Option<i64>,
     /// A device that was over the limit is healthy only below this again.
-    again_below: Option<i64>,
+    recovers_below: Option<i64>,
     /// The number in the file changes at least once in so many seconds, as a
     /// heartbeat does.
-    advances_within: Option<u32>,
+    changes_within: Option<u32>,
     /// A change of this check's outcome counts when it has lasted so many
     /// seconds, so that a device that flickers stays what it was. What is seen
-    /// first counts at once. Not with `again_below` or `advances_within`.
+    /// first counts at once. Not with `recovers_below` or `changes_within`.
     steady_for: Option<u32>,
     /// What to do when it does not hold: the end of the reason.
     advice: Option<String>,
@@ -103,41 +103,43 @@ impl TryFrom<RawHealthCheck> for HealthCheck {
             exists,
             file,
             equals,
-            differs,
-            differs_bytes,
+            not_equals,
+            not_leading_bytes,
             below,
-            again_below,
-            advances_within,
+            recovers_below,
+            changes_within,
             steady_for,
             advice,
         } = raw;
-        let bytes = match differs_bytes.as_deref().map(hexadecimal) {
+        let bytes = match not_leading_bytes.as_deref().map(hexadecimal) {
             None => None,
             Some(Some(bytes)) => Some(FileRule::NotBytes(bytes)),
-            Some(None) => return Err("`differs_bytes` are bytes in hexadecimal, such as ffffffff"),
+            Some(None) => {
+                return Err("`not_leading_bytes` are bytes in hexadecimal, such as ffffffff");
+            }
         };
-        let again_fits = match (below, again_below) {
+        let again_fits = match (below, recovers_below) {
             (Some(limit), Some(again)) => again <= limit,
             (None, Some(_)) => false,
             _ => true,
         };
         let below = below.map(|limit| FileRule::Below {
             limit,
-            again_below: again_below.unwrap_or(limit),
+            recovers_below: recovers_below.unwrap_or(limit),
         });
-        let advances = advances_within.map(|seconds| FileRule::Advances {
+        let advances = changes_within.map(|seconds| FileRule::Advances {
             within: Duration::from_secs(seconds.into()),
         });
         let rules = [
             equals.map(|wanted| FileRule::Expected(Expectation::OneOf(vec![wanted]))),
-            differs.map(|refused| FileRule::Expected(Expectation::NoneOf(vec![refused]))),
+            not_equals.map(|refused| FileRule::Expected(Expectation::NoneOf(vec![refused]))),
             bytes,
             below,
             advances,
         ];
         // These two have a patience of their own.
-        if steady_for.is_some() && (again_below.is_some() || advances_within.is_some()) {
-            return Err("`steady_for` goes with neither `again_below` nor `advances_within`");
+        if steady_for.is_some() && (recovers_below.is_some() || changes_within.is_some()) {
+            return Err("`steady_for` goes with neither `recovers_below` nor `changes_within`");
         }
         let mut rules = rules.into_iter().flatten();
         let test = match (exists, file, rules.next(), rules.next()) {
@@ -145,8 +147,8 @@ impl TryFrom<RawHealthCheck> for HealthCheck {
             (None, Some(file), Some(rule), None) if again_fits => HealthTest::File { file, rule },
             _ => {
                 return Err(
-                    "a health check is `exists`, or `file` with one of `equals`, `differs`, \
-                     `differs_bytes`, `below` (and a lower `again_below`), `advances_within`",
+                    "a health check is `exists`, or `file` with one of `equals`, `not_equals`, \
+                     `not_leading_bytes`, `below` (and a lower `recovers_below`), `changes_within`",
                 );
             }
         };

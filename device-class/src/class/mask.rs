@@ -10,7 +10,7 @@ use super::path_template::PathTemplate;
 ///
 /// A directory that the container has anyway, such as one of /proc, and of
 /// which it is to see no more than is named: a read-only tmpfs covers it, with
-/// copies of files, and with what the container's devices show (`shows`). Where
+/// copies of files, and with what the container's devices show (`unmask`). Where
 /// the container has no such directory nothing is done.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]

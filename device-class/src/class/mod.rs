@@ -90,7 +90,7 @@ pub struct ClassSpec {
     /// A pattern for what is there when the driver is loaded. Where nothing
     /// matches, nothing is looked for.
     #[serde(default)]
-    pub driver: Option<PathPattern>,
+    pub driver_path: Option<PathPattern>,
     /// Attributes of the host as a whole, such as the driver's version.
     #[serde(default)]
     pub attributes: Vec<AttributeSource>,
@@ -155,7 +155,7 @@ pub struct Source {
     pub count: Option<u16>,
     /// These devices come in addition to those of the sources before.
     #[serde(default)]
-    pub also: bool,
+    pub additional: bool,
     /// The id, by template, of the device that these are parts of. Such a
     /// device is not offered besides them. With `order` they have its index and
     /// are counted by themselves: `0:1` is the second part of device 0.
@@ -176,7 +176,7 @@ pub struct Source {
     pub nodes: Vec<Node>,
     /// What only this source's devices show of masked directories.
     #[serde(default)]
-    pub shows: Vec<PathTemplate>,
+    pub unmask: Vec<PathTemplate>,
     /// What has to hold for this source's devices only.
     #[serde(default)]
     pub health: Vec<HealthCheck>,
@@ -230,7 +230,7 @@ pub struct DeviceSpec {
     /// What a container with the device sees of masked directories: files and
     /// directories, by template.
     #[serde(default)]
-    pub shows: Vec<PathTemplate>,
+    pub unmask: Vec<PathTemplate>,
     /// Further variables that the plugin gives with the device, by template.
     #[serde(default)]
     pub env: std::collections::BTreeMap<EnvName, Template>,
@@ -243,7 +243,10 @@ fn yes() -> bool {
 impl ClassSpec {
     /// Whether a resource of this name could be one of the class's.
     pub fn may_offer(&self, resource: &str) -> bool {
-        let is_shared = self.sharing.as_ref().is_some_and(|sharing| sharing.suffix);
+        let is_shared = self
+            .sharing
+            .as_ref()
+            .is_some_and(|sharing| sharing.shared_suffix);
         let unshared = resource.strip_suffix(SHARED_SUFFIX).filter(|_| is_shared);
         self.resource.may_become(resource)
             || unshared.is_some_and(|resource| self.resource.may_become(resource))
@@ -277,7 +280,10 @@ impl ClassSpec {
 
     /// The capabilities that take something away.
     pub fn exceptions(&self) -> BTreeSet<CapabilityName> {
-        let exceptions = self.edits.iter().filter_map(|edits| edits.unless.clone());
+        let exceptions = self
+            .edits
+            .iter()
+            .filter_map(|edits| edits.unless_capability.clone());
         exceptions.collect()
     }
 }

@@ -20,7 +20,7 @@ pub struct RequestSpec {
     /// ranges and aliases with commas between.
     pub env: EnvName,
     /// The variable that lists capabilities. A class with `capability` or
-    /// `unless` somewhere needs it.
+    /// `unless_capability` somewhere needs it.
     #[serde(default)]
     pub capabilities_env: Option<EnvName>,
     /// The capabilities of a container that names none.

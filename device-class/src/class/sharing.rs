@@ -30,7 +30,7 @@ pub struct Sharing {
     /// All devices of a resource are one: whoever gets it gets them all. Its id
     /// is the resource's name without the domain.
     #[serde(default)]
-    pub all: bool,
+    pub combine: bool,
     /// The variable in which the plugin tells how many replicas were allocated.
     #[serde(default)]
     pub count_env: Option<EnvName>,
@@ -38,7 +38,7 @@ pub struct Sharing {
     /// of its own: the name with `.shared`. So a pod can tell a share from a
     /// whole device.
     #[serde(default)]
-    pub suffix: bool,
+    pub shared_suffix: bool,
     /// The replicas that one container has are all of one device: the one with
     /// the fewest free replicas that are enough. Shares of several devices are
     /// refused.
@@ -47,7 +47,7 @@ pub struct Sharing {
     /// The most replicas that one container may have. With 1 a pod is told that
     /// two shares of a device are no more of it.
     #[serde(default)]
-    pub at_most: Option<ReplicaCount>,
+    pub max_per_container: Option<ReplicaCount>,
 }
 
 /// A number of replicas from 1 to [`MAX_REPLICAS`].

@@ -24,7 +24,7 @@ impl Short for Node {
         Node {
             path,
             prefer: Vec::new(),
-            each: None,
+            for_each: None,
             container_path: None,
             capability: None,
             access: Access::default(),
@@ -54,7 +54,7 @@ impl Short for File {
         File {
             path,
             fallbacks: Vec::new(),
-            each: None,
+            for_each: None,
             container_path: None,
             optional: false,
         }

@@ -187,7 +187,7 @@ fn check_device(spec: &ClassSpec, source: &Source, known: &Known) -> Result<(), 
     known.check_nodes(&device.nodes)?;
     known.check_nodes(&source.nodes)?;
     let masks: Vec<&Mask> = spec.edits.iter().flat_map(|edits| &edits.masks).collect();
-    for shown in device.shows.iter().chain(&source.shows) {
+    for shown in device.unmask.iter().chain(&source.unmask) {
         known.check_masked(shown, &masks)?;
     }
     known.check_preparation(spec)?;
@@ -202,9 +202,11 @@ fn check_device(spec: &ClassSpec, source: &Source, known: &Known) -> Result<(), 
 fn check_sharing(sharing: &Sharing) -> Result<(), ClassRuleError> {
     match (sharing.replicas, &sharing.replicas_from) {
         (Some(_), Some(from)) => Err(ClassRuleError::ReplicasTwice(from.to_string())),
-        (None, None) if sharing.suffix => Err(ClassRuleError::NoReplicas("suffix")),
+        (None, None) if sharing.shared_suffix => Err(ClassRuleError::NoReplicas("shared_suffix")),
         (None, None) if sharing.one_device => Err(ClassRuleError::NoReplicas("one_device")),
-        (None, None) if sharing.at_most.is_some() => Err(ClassRuleError::NoReplicas("at_most")),
+        (None, None) if sharing.max_per_container.is_some() => {
+            Err(ClassRuleError::NoReplicas("max_per_container"))
+        }
         _ => Ok(()),
     }
 }
@@ -260,7 +262,7 @@ impl Known {
         for file in edits.binaries.iter().chain(&edits.files) {
             let paths = [Some(&file.path), file.container_path.as_ref()];
             let paths = paths.into_iter().chain(file.fallbacks.iter().map(Some));
-            self.check_paths(paths, &file.each)?;
+            self.check_paths(paths, &file.for_each)?;
         }
         for directory in &edits.directories {
             let paths = [Some(&directory.path), directory.container_path.as_ref()];
@@ -286,19 +288,19 @@ impl Known {
         nodes.iter().try_for_each(|node| {
             let paths = [Some(&node.path), node.container_path.as_ref()];
             let paths = paths.into_iter().chain(node.prefer.iter().map(Some));
-            self.check_paths(paths, &node.each)
+            self.check_paths(paths, &node.for_each)
         })
     }
 
     fn check_paths<'a>(
         &self,
         paths: impl IntoIterator<Item = Option<&'a PathTemplate>>,
-        each: &Option<PathPattern>,
+        for_each: &Option<PathPattern>,
     ) -> Result<(), ClassRuleError> {
         let mut known = self.clone();
         known
             .0
-            .extend(each.iter().flat_map(PathPattern::captures).cloned());
+            .extend(for_each.iter().flat_map(PathPattern::captures).cloned());
         let mut paths = paths.into_iter().flatten();
         paths.try_for_each(|path| known.serve(path.template()))
     }

@@ -125,7 +125,9 @@ impl ClassConfig {
 
 /// Has all that is in /dev looked for under a root of its own.
 fn move_nodes(spec: &mut ClassSpec, root: &PathTemplate) -> Result<(), String> {
-    spec.driver.iter_mut().try_for_each(|p| moved(p, root))?;
+    spec.driver_path
+        .iter_mut()
+        .try_for_each(|p| moved(p, root))?;
     for source in &mut spec.discover {
         source.path.iter_mut().try_for_each(|p| moved(p, root))?;
         for condition in &mut source.require {
@@ -149,7 +151,7 @@ fn move_each(nodes: &mut [Node], root: &PathTemplate) -> Result<(), String> {
         for preferred in &mut node.prefer {
             *preferred = below(preferred)?;
         }
-        node.each.iter_mut().try_for_each(|p| moved(p, root))?;
+        node.for_each.iter_mut().try_for_each(|p| moved(p, root))?;
     }
     Ok(())
 }

@@ -47,7 +47,7 @@ pub(super) fn from_candidate(
     for node in spec.nodes.iter().chain(&source.nodes) {
         nodes.extend(edits::nodes(node, attributes, false, host)?);
     }
-    let shown = spec.shows.iter().chain(&source.shows);
+    let shown = spec.unmask.iter().chain(&source.unmask);
     let shown: Result<Vec<_>, _> = shown
         .map(|path| mask::shown(path, attributes, host))
         .collect();
@@ -62,7 +62,7 @@ pub(super) fn from_candidate(
     let id = spec.id.fill(attributes)?;
     let replicas = sharing::replicas(class.spec.sharing.as_ref(), attributes)?;
     let mut resource = class.spec.resource.fill(attributes)?;
-    let suffix = class.spec.sharing.as_ref().is_some_and(|s| s.suffix);
+    let suffix = class.spec.sharing.as_ref().is_some_and(|s| s.shared_suffix);
     if suffix && replicas > Some(1) {
         resource.push_str(SHARED_SUFFIX);
     }

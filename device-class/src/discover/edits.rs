@@ -93,7 +93,7 @@ pub(super) fn edits(
         let files = edits.files.iter().map(|spec| (spec, false));
         let binaries = edits.binaries.iter().filter(|_| is_named);
         for (spec, binary) in binaries.map(|spec| (spec, true)).chain(files) {
-            for attributes in each(spec.each.as_ref(), attributes, driver.view)? {
+            for attributes in each(spec.for_each.as_ref(), attributes, driver.view)? {
                 let file = file(spec, binary, &attributes, optional, driver)?;
                 found.files.push(file);
             }
@@ -165,7 +165,7 @@ fn chosen<'a>(
     class.spec.edits.iter().filter_map(move |edits| {
         let capability = edits.capability.as_ref();
         let fits = capability.is_none_or(|capability| all.contains(capability))
-            && !edits.unless.as_ref().is_some_and(named);
+            && !edits.unless_capability.as_ref().is_some_and(named);
         let is_named = capability.is_none_or(named);
         fits.then_some(Chosen { edits, is_named })
     })
@@ -183,7 +183,7 @@ pub(super) fn nodes(
     optional: bool,
     host: &dyn HostView,
 ) -> Result<Vec<FoundNode>, DeviceError> {
-    let each = each(spec.each.as_ref(), attributes, host)?;
+    let each = each(spec.for_each.as_ref(), attributes, host)?;
     let nodes = each
         .iter()
         .map(|attributes| node(spec, attributes, optional, host));

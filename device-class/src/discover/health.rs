@@ -59,7 +59,7 @@ pub enum OverTime {
         /// The first number that is too high.
         limit: i64,
         /// Below this it is all right again.
-        again_below: i64,
+        recovers_below: i64,
     },
     /// A number changes at least this often.
     Advances {
@@ -168,11 +168,17 @@ fn read(path: &Path, rule: &FileRule, host: &dyn HostView) -> (Option<OverTime>,
             let fault = format!("{} is no number: {}", path.display(), excerpt(value));
             (None, Some(fault))
         }
-        (&FileRule::Below { limit, again_below }, Ok(number)) => {
+        (
+            &FileRule::Below {
+                limit,
+                recovers_below,
+            },
+            Ok(number),
+        ) => {
             let recovers = OverTime::Recovers {
                 number,
                 limit,
-                again_below,
+                recovers_below,
             };
             let fault = || format!("{} is {number}, not below {limit}", path.display());
             (Some(recovers), (number >= limit).then(fault))

@@ -58,14 +58,14 @@ fn compare(
         OverTime::Recovers {
             number,
             limit,
-            again_below,
+            recovers_below,
         } => {
             let was_too_high = matches!(before, Some(Remembered::TooHigh(true)));
             let fault = match number >= limit {
                 true => Some(format!("{of} is {number}, not below {limit}")),
-                false if was_too_high && number >= again_below => {
-                    Some(format!("{of} is {number}, not below {again_below} again"))
-                }
+                false if was_too_high && number >= recovers_below => Some(format!(
+                    "{of} is {number}, not below {recovers_below} again"
+                )),
                 false => None,
             };
             (Remembered::TooHigh(fault.is_some()), fault)
@@ -167,8 +167,8 @@ mod tests {
     #[test]
     fn a_device_recovers_and_a_heart_beats() {
         let checks = r#"[
-            { file = "heat", below = 100, again_below = 80 },
-            { file = "beat", advances_within = 30 },
+            { file = "heat", below = 100, recovers_below = 80 },
+            { file = "beat", changes_within = 30 },
         ]"#;
         let looks: &[Look] = &[
             (0, "99", "1", true),

@@ -116,7 +116,7 @@ pub fn devices(class: &DeviceClass, host: &dyn HostView) -> Inventory {
 pub fn look(class: &DeviceClass, host: &dyn HostView) -> Inventory {
     let mut inventory = Inventory::default();
     let known = Attributes::new();
-    if let Some(driver) = &class.spec.driver
+    if let Some(driver) = &class.spec.driver_path
         && !search::any(driver, &known, host)
     {
         inventory.no_driver = Some(format!("the host has no {driver}"));
@@ -138,7 +138,7 @@ pub fn look(class: &DeviceClass, host: &dyn HostView) -> Inventory {
     let mut in_vain = Vec::new();
     for source in &class.spec.discover {
         let before = (inventory.devices.len(), inventory.warnings.len());
-        if before.0 == 0 || source.also {
+        if before.0 == 0 || source.additional {
             find(class, source, host, &mut inventory);
         }
         // What kept one tree from having devices is of no interest when
@@ -161,7 +161,7 @@ pub fn look(class: &DeviceClass, host: &dyn HostView) -> Inventory {
         .devices
         .extract_if(.., |device| spec.hides(device));
     inventory.hidden = hidden.map(|device| device.id).collect();
-    if class.spec.sharing.as_ref().is_some_and(|s| s.all) {
+    if class.spec.sharing.as_ref().is_some_and(|s| s.combine) {
         sharing::merge(&mut inventory);
     }
     inventory

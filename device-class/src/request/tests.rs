@@ -26,7 +26,7 @@ capability = "base"
 [[edits]]
 capability = "Video"
 [[edits]]
-unless = "NOFILES"
+unless_capability = "NOFILES"
 "#;
 
 fn class(text: &str) -> DeviceClass {

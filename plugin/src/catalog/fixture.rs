@@ -16,10 +16,10 @@ pub(crate) fn resource(devices: Vec<AdvertisedDevice>) -> Resource {
         class,
         request_env: "DUMMY_VISIBLE_DEVICES".to_owned().try_into().unwrap(),
         count_env: None,
-        at_most: None,
+        max_per_container: None,
         one_device: false,
         pre_start: false,
-        prefer: Preference::Packed,
+        placement: Preference::Packed,
         control_nodes: Vec::new(),
     };
     Resource::new(name, Arc::new(terms), devices)

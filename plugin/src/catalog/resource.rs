@@ -35,13 +35,13 @@ pub(crate) struct Terms {
     /// The variable with the number of allocated shares.
     pub(crate) count_env: Option<EnvName>,
     /// The most shares that one container may have; `None`: any number.
-    pub(crate) at_most: Option<u16>,
+    pub(crate) max_per_container: Option<u16>,
     /// Whether the shares of one container are all of one device.
     pub(crate) one_device: bool,
     /// Whether devices are prepared before each start of a container.
     pub(crate) pre_start: bool,
     /// Which devices are preferred together.
-    pub(crate) prefer: Preference,
+    pub(crate) placement: Preference,
     /// The nodes that Allocate returns with any device.
     pub(crate) control_nodes: Vec<DeviceSpec>,
 }
@@ -55,12 +55,12 @@ impl Terms {
             class: class.name.clone(),
             request_env: class.spec.request.env.clone(),
             count_env: sharing.and_then(|sharing| sharing.count_env.clone()),
-            at_most: sharing
-                .and_then(|sharing| sharing.at_most)
+            max_per_container: sharing
+                .and_then(|sharing| sharing.max_per_container)
                 .map(ReplicaCount::get),
             one_device: sharing.is_some_and(|sharing| sharing.one_device),
             pre_start: prepare.is_some_and(|prepare| prepare.when == When::PreStart),
-            prefer: class.spec.allocate.prefer,
+            placement: class.spec.allocate.placement,
             control_nodes,
         }
     }

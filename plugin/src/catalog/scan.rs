@@ -211,7 +211,7 @@ mod tests {
     fn a_counter_that_stops_makes_the_device_unhealthy() {
         let text = "version = 1\nresource = 'x.com/x'\nrequest = { env = 'X' }\n\
                     discover = [{ path = '/sys/x' }]\n\
-                    device = { id = 'x', health = [{ file = 'beat', advances_within = 30 }] }\n";
+                    device = { id = 'x', health = [{ file = 'beat', changes_within = 30 }] }\n";
         let name = "x".to_owned().try_into().unwrap();
         let class = [DeviceClass::parse(name, "x.toml".as_ref(), text).unwrap()];
         let (mut memory, start) = (Memory::new(), Instant::now());

@@ -23,7 +23,7 @@ pub(crate) enum AllocateError {
     NoDevice(ResourceName),
     /// More shares than the class gives to one container.
     #[error(
-        "{resource}: {asked} shares requested for one container, which may have {at_most}: more \
+        "{resource}: {asked} shares requested for one container, which may have {max_per_container}: more \
          shares are not more of a device"
     )]
     TooMany {
@@ -32,7 +32,7 @@ pub(crate) enum AllocateError {
         /// How many were asked.
         asked: usize,
         /// How many one container may have.
-        at_most: u16,
+        max_per_container: u16,
     },
     /// Shares of several devices, which the class does not give to one container.
     #[error(
@@ -135,14 +135,14 @@ pub(crate) fn container(
 ) -> Result<ContainerAllocateResponse, AllocateError> {
     let devices = named(resource, ids)?;
     all_healthy(resource, &devices)?;
-    if let Some(at_most) = resource.terms.at_most
-        && devices.len() > at_most.into()
+    if let Some(max_per_container) = resource.terms.max_per_container
+        && devices.len() > max_per_container.into()
     {
         let (resource, asked) = (resource.name.clone(), devices.len());
         return Err(AllocateError::TooMany {
             resource,
             asked,
-            at_most,
+            max_per_container,
         });
     }
     let mut hardware: Vec<&str> = devices.iter().map(|d| d.hardware().as_str()).collect();

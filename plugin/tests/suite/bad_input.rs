@@ -48,7 +48,8 @@ fn devices_that_can_not_be_given_are_refused_with_the_right_status() {
 
 #[test]
 fn more_shares_than_the_class_allows_are_refused_with_the_reason() {
-    let text = format!("{NPUS}[sharing]\nreplicas = 2\nsuffix = true\nat_most = 1\n");
+    let text =
+        format!("{NPUS}[sharing]\nreplicas = 2\nshared_suffix = true\nmax_per_container = 1\n");
     let mut node = Node::new(&[("dummy-npu", &text)]);
     let kubelet = node.kubelet();
     node.start_plugin();

@@ -52,7 +52,7 @@ fn health_goes_and_comes_back_and_is_said_once_each() {
 
 #[test]
 fn shares_have_the_health_of_their_device() {
-    let text = format!("{CARDS}[sharing]\nreplicas_from = \"{{shares}}\"\nsuffix = true\n");
+    let text = format!("{CARDS}[sharing]\nreplicas_from = \"{{shares}}\"\nshared_suffix = true\n");
     let shares = "attributes = [{ name = \"shares\", file = \"/sys/card{index}/shares\" }, ";
     let mut node = Node::new(&[("cards", &text.replace("attributes = [", shares))]);
     for (index, count) in [(0, "2"), (1, "1"), (2, "2")] {
@@ -170,7 +170,7 @@ fn a_node_that_comes_or_goes_is_reported_at_once() {
 
 #[test]
 fn a_driver_may_be_loaded_late_and_again() {
-    let text = format!("driver = \"/sys/module/cards\"\n{CARDS}");
+    let text = format!("driver_path = \"/sys/module/cards\"\n{CARDS}");
     let mut node = Node::new(&[("cards", &text)]);
     node.write("classes/dummy-npu.toml", NPUS);
     node.add_card(0, "mark-1", -1);

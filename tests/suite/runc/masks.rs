@@ -33,7 +33,7 @@ const CLASS: &str = r#"
     [device]
     id = "chip-{index}"
     index = "{index}"
-    shows = ["/proc/driver/chips/{index}"]
+    unmask = ["/proc/driver/chips/{index}"]
     [[edits]]
     masks = [{ path = "/proc/driver/chips", copies = [
       "/proc/driver/chips/version",

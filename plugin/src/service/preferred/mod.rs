@@ -91,7 +91,7 @@ pub(crate) fn preferred(
             available,
         });
     }
-    let chosen = match resource.terms.prefer {
+    let chosen = match resource.terms.placement {
         Preference::Spread if !resource.terms.one_device => {
             spread(resource, &free, &included, size)
         }
@@ -188,7 +188,7 @@ mod tests {
     fn spread(devices: Vec<AdvertisedDevice>) -> Resource {
         let packed = resource(devices.clone());
         let terms = Terms {
-            prefer: Preference::Spread,
+            placement: Preference::Spread,
             ..Terms::clone(&packed.terms)
         };
         Resource::new(packed.name, Arc::new(terms), devices)
