@@ -10,12 +10,12 @@ pub mod container;
 pub mod exit;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
-pub mod grant;
 pub mod loader;
 pub mod log;
 pub mod mount;
 mod mountinfo;
 pub mod oci;
+pub mod planner;
 pub mod process;
 #[allow(unsafe_code, reason = "system calls that nix does not have")]
 mod sys;

@@ -7,9 +7,9 @@ use device_class::config::Config;
 use super::CommandError;
 use crate::apply;
 use crate::exit::ExitCode;
-use crate::grant;
 use crate::log;
 use crate::oci::{Bundle, State};
+use crate::planner;
 use crate::sys::deadline::{self, Deadline, Stage};
 
 /// Gives the container whose State is on stdin what it asks for.
@@ -33,7 +33,7 @@ fn give(
 ) -> Result<Vec<String>, CommandError> {
     let bundle = Bundle::of(state)?;
     Stage::Planning.begin();
-    let mut plan = grant::plan_for(&bundle, config)?;
+    let mut plan = planner::plan_for(&bundle, config)?;
     let mut warnings = std::mem::take(&mut plan.warnings);
     if !plan.steps.is_empty() {
         log::open();

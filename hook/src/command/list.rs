@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::{CommandError, table};
 use crate::exit::ExitCode;
-use crate::grant;
+use crate::planner;
 
 /// A device as `boathook list --json` shows it.
 #[derive(Serialize)]
@@ -70,7 +70,7 @@ pub(super) fn run(
     json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
-    let host = grant::open_host(config)?;
+    let host = planner::open_host(config)?;
     let mut listed = Vec::new();
     let mut classes = Vec::new();
     let mut empty = Vec::new();

@@ -18,9 +18,9 @@ use device_class::strict_toml::FileError;
 use crate::apply::ApplyError;
 use crate::cli::{Cli, Command};
 use crate::exit::ExitCode;
-use crate::grant::GrantError;
 use crate::log::{self, Reader};
 use crate::oci::{BundleError, StateError};
+use crate::planner::PlannerError;
 use crate::sys::deadline::{self, Deadline};
 
 /// Why a command failed. The message says what, for which container and what
@@ -38,7 +38,7 @@ pub enum CommandError {
     Bundle(#[from] BundleError),
     /// The container can't have what it asks for.
     #[error(transparent)]
-    Grant(Box<GrantError>),
+    Planner(Box<PlannerError>),
     /// The plan could not be carried out.
     #[error(transparent)]
     Apply(Box<ApplyError>),
@@ -89,7 +89,7 @@ impl CommandError {
         match self {
             CommandError::Config(_) => ExitCode::Config,
             CommandError::State(_) | CommandError::Bundle(_) => ExitCode::Spec,
-            CommandError::Grant(error) => error.exit_code(),
+            CommandError::Planner(error) => error.exit_code(),
             CommandError::Apply(_) => ExitCode::Injection,
             CommandError::Container { error, .. } => error.exit_code(),
             CommandError::Target(_) | CommandError::UnknownClass(_) => ExitCode::Usage,
@@ -103,9 +103,9 @@ impl CommandError {
     }
 }
 
-impl From<GrantError> for CommandError {
-    fn from(error: GrantError) -> Self {
-        CommandError::Grant(Box::new(error))
+impl From<PlannerError> for CommandError {
+    fn from(error: PlannerError) -> Self {
+        CommandError::Planner(Box::new(error))
     }
 }
 

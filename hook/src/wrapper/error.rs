@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use device_class::strict_toml::FileError;
 
 use crate::exit::ExitCode;
-use crate::grant::GrantError;
 use crate::oci::BundleError;
+use crate::planner::PlannerError;
 
 /// Why the real runtime was not started. Nothing was changed then.
 #[derive(Debug, thiserror::Error)]
@@ -20,7 +20,7 @@ pub enum WrapperError {
     Bundle(#[from] BundleError),
     /// The container can't have what it asks for.
     #[error(transparent)]
-    Grant(Box<GrantError>),
+    Planner(Box<PlannerError>),
     /// The hook can't be named in config.json.
     #[error("the hook {} {problem}; set hook in the configuration's [runtime]", path.display())]
     Hook {
@@ -113,7 +113,7 @@ impl WrapperError {
             | WrapperError::Runtime { .. }
             | WrapperError::Recursion(_) => ExitCode::Config,
             WrapperError::Bundle(_) | WrapperError::Edit { .. } => ExitCode::Spec,
-            WrapperError::Grant(error) => error.exit_code(),
+            WrapperError::Planner(error) => error.exit_code(),
             WrapperError::Write { .. }
             | WrapperError::Resources { .. }
             | WrapperError::Exec { .. }
@@ -123,8 +123,8 @@ impl WrapperError {
     }
 }
 
-impl From<GrantError> for WrapperError {
-    fn from(error: GrantError) -> Self {
-        WrapperError::Grant(Box::new(error))
+impl From<PlannerError> for WrapperError {
+    fn from(error: PlannerError) -> Self {
+        WrapperError::Planner(Box::new(error))
     }
 }

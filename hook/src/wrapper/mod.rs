@@ -30,9 +30,9 @@ use std::process::Command;
 use device_class::config::{Config, RuntimeConfig};
 
 use crate::exit::ExitCode;
-use crate::grant;
 use crate::log::{self, Reader};
 use crate::oci::Bundle;
+use crate::planner;
 use crate::sys;
 use crate::sys::deadline::{self, Deadline, Stage};
 use command_line::{Action, CommandLine, NewContainer};
@@ -129,7 +129,7 @@ fn equip(
     let bundle = Bundle::parse(&container.bundle, file.path(), file.text().as_bytes())?;
     deadline::concerns(&container.id);
     Stage::Planning.begin();
-    let plan = grant::plan_for(&bundle, config)?;
+    let plan = planner::plan_for(&bundle, config)?;
     // A warning is for the hook to give, as it does without this wrapper.
     if plan.steps.is_empty() && plan.warnings.is_empty() {
         return Ok(());

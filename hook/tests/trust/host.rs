@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use device_class::config::{ClassConfig, Config, Trust};
 use device_class::name::ClassName;
-use hook::grant::plan_for;
 use hook::oci::Bundle;
+use hook::planner::plan_for;
 use serde_json::Value;
 use tempfile::TempDir;
 

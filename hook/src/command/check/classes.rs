@@ -7,11 +7,11 @@ use device_class::load::{self, ClassSource};
 use device_class::strict_toml::FileError;
 
 use super::{Finding, Verdict};
-use crate::grant;
+use crate::planner;
 
 pub(super) fn check(config: &Config) -> Vec<Finding> {
     let error = |text: String| vec![Finding::new(Verdict::Error, "classes", text)];
-    let host = match grant::open_host(config) {
+    let host = match planner::open_host(config) {
         Ok(host) => host,
         Err(problem) => return error(problem.to_string()),
     };

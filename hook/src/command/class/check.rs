@@ -10,15 +10,15 @@ use device_class::ownership;
 
 use crate::command::{CommandError, table};
 use crate::exit::ExitCode;
-use crate::grant;
+use crate::planner;
 
 /// Reads one class file and shows what it matches on this host.
 pub(super) fn run(file: &Path, config: &Config) -> Result<ExitCode, CommandError> {
     let class = config.class(&ClassSource::read(file)?)?;
-    let host = grant::open_host(config)?;
+    let host = planner::open_host(config)?;
     let capabilities = class.spec.capabilities();
     let found = discover::look_up(&class, config, &capabilities, &host);
-    let Found { inventory, edits } = found.map_err(grant::GrantError::from)?;
+    let Found { inventory, edits } = found.map_err(planner::PlannerError::from)?;
     let mut out = io::stdout().lock();
     writeln!(out, "{}: class {}: OK", file.display(), class.name)?;
     writeln!(out, "request variable: {}\n", class.spec.request.env)?;

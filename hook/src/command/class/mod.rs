@@ -15,7 +15,7 @@ use device_class::starter::Target;
 use super::CommandError;
 use crate::cli::ClassCommand;
 use crate::exit::ExitCode;
-use crate::grant;
+use crate::planner;
 
 /// Runs one of the commands.
 pub(super) fn run(command: &ClassCommand, config: &Config) -> Result<ExitCode, CommandError> {
@@ -39,7 +39,7 @@ pub(super) fn run(command: &ClassCommand, config: &Config) -> Result<ExitCode, C
 /// A class can be written for a device that is not here, or not yet. Whoever
 /// mistyped its path is told.
 fn note_absence(path: &Path, config: &Config) -> Result<(), CommandError> {
-    let host = grant::open_host(config)?;
+    let host = planner::open_host(config)?;
     let what = match host.entry(path) {
         Ok(Some(Entry::Device(_))) => return Ok(()),
         Ok(Some(entry)) => format!("is {entry}, not a device"),

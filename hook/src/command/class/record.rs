@@ -11,11 +11,11 @@ use device_class::load;
 
 use crate::command::CommandError;
 use crate::exit::ExitCode;
-use crate::grant;
+use crate::planner;
 
 /// Writes what the classes look at on this host into `directory`.
 pub(super) fn run(directory: &Path, config: &Config) -> Result<ExitCode, CommandError> {
-    let host = grant::open_host(config)?;
+    let host = planner::open_host(config)?;
     let recording = Recording::new(&host);
     let mut found = Vec::new();
     for source in load::sources(&config.classes)? {

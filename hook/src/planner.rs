@@ -20,7 +20,7 @@ use crate::trust::{self, Origin, OriginError, TrustError};
 
 /// Why a container can't be given what it asks for.
 #[derive(Debug, thiserror::Error)]
-pub enum GrantError {
+pub enum PlannerError {
     /// A class file is wrong.
     #[error(transparent)]
     Class(#[from] FileError),
@@ -55,15 +55,15 @@ pub enum GrantError {
     Plan(#[from] PlanError),
 }
 
-impl GrantError {
+impl PlannerError {
     /// The exit code that tells a host that is set up wrongly from a request
     /// that can't be met.
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            GrantError::Class(_)
-            | GrantError::SameEnv(_)
-            | GrantError::HostRoot { .. }
-            | GrantError::LookUp(LookUpError::DriverRoot { .. }) => ExitCode::Config,
+            PlannerError::Class(_)
+            | PlannerError::SameEnv(_)
+            | PlannerError::HostRoot { .. }
+            | PlannerError::LookUp(LookUpError::DriverRoot { .. }) => ExitCode::Config,
             _ => ExitCode::Request,
         }
     }
@@ -89,7 +89,7 @@ struct Requests {
 ///
 /// # Errors
 /// The container asks for something that it can't have in full.
-pub fn plan_for(bundle: &Bundle, config: &Config) -> Result<InjectionPlan, GrantError> {
+pub fn plan_for(bundle: &Bundle, config: &Config) -> Result<InjectionPlan, PlannerError> {
     let origin = Origin::of(bundle);
     let annotations = origin.as_ref().ok().and_then(Origin::annotations);
     let Requests { wanted, unreadable } = requests(bundle, annotations, config)?;
@@ -113,7 +113,7 @@ fn plan_of(
     bundle: &Bundle,
     origin: &Origin,
     config: &Config,
-) -> Result<InjectionPlan, GrantError> {
+) -> Result<InjectionPlan, PlannerError> {
     let host = open_host(config)?;
     let authorities = wanted.iter().map(|Wanted { class, .. }| {
         let configured = config.class.get(&class.name);
@@ -146,8 +146,8 @@ fn plan_of(
 ///
 /// # Errors
 /// It is not there.
-pub fn open_host(config: &Config) -> Result<RealHost, GrantError> {
-    RealHost::open(&config.host_root).map_err(|error| GrantError::HostRoot {
+pub fn open_host(config: &Config) -> Result<RealHost, PlannerError> {
+    RealHost::open(&config.host_root).map_err(|error| PlannerError::HostRoot {
         path: config.host_root.clone(),
         error,
     })
@@ -157,7 +157,7 @@ fn requests(
     bundle: &Bundle,
     annotations: Option<&BTreeMap<String, String>>,
     config: &Config,
-) -> Result<Requests, GrantError> {
+) -> Result<Requests, PlannerError> {
     let annotated = |key: &str| annotations?.get(key).map(String::as_str);
     let (mut sources, mut unreadable) = (Vec::new(), Vec::new());
     for source in load::each_source(&config.classes)? {
@@ -174,7 +174,7 @@ fn requests(
         if !sources.iter().any(|source| source.name.as_str() == name) {
             return Err(match unreadable.pop() {
                 Some(error) => error.into(),
-                None => GrantError::UnknownClass(device_class::name::excerpt(name)),
+                None => PlannerError::UnknownClass(device_class::name::excerpt(name)),
             });
         }
     }
