@@ -12,7 +12,7 @@ use device_class::name::ClassName;
 /// are for people and change nothing.
 #[derive(Debug, Parser)]
 #[command(name = "boathook", version, after_help = HELP_END)]
-pub struct Cli {
+pub(crate) struct Cli {
     /// The configuration; the default may be absent
     #[arg(
         long,
@@ -50,7 +50,7 @@ Exit codes:
 
 /// The commands.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// The hook for the stage `prestart`: state on stdin
     Prestart,
     /// The hook for the stage `createRuntime`: the same
@@ -87,7 +87,7 @@ pub enum Command {
 
 /// The commands on class files.
 #[derive(Debug, Subcommand)]
-pub enum ClassCommand {
+pub(crate) enum ClassCommand {
     /// Check a class file, and show what it matches on this host
     Check {
         /// The class file, named CLASS.toml

@@ -1,23 +1,35 @@
-//! The hook: called by a container runtime for every container, it puts the
-//! devices that the container holds into its root, and lets its cgroup use
-//! them. `ARCHITECTURE.md` draws the way of the data.
+//! The hook: a container runtime calls it for every container. It puts the
+//! devices that the container holds into its root, and allows them in its
+//! cgroup. `ARCHITECTURE.md` draws the data flow.
+//!
+//! The programs use [`main`] and [`runtime_main`]; what else is public is for the
+//! tests in `tests/` and the fuzz targets.
 
-pub mod apply;
-pub mod cgroup;
-pub mod cli;
-pub mod command;
+mod apply;
+mod cgroup;
+mod cli;
+mod command;
 pub mod container;
-pub mod exit;
-#[cfg(feature = "fuzzing")]
-pub mod fuzzing;
-pub mod loader;
-pub mod log;
+mod exit;
+mod loader;
+mod log;
 pub mod mount;
 mod mountinfo;
 pub mod oci;
 pub mod planner;
-pub mod process;
+mod process;
 #[allow(unsafe_code, reason = "system calls that nix does not have")]
 mod sys;
-pub mod trust;
-pub mod wrapper;
+mod trust;
+mod wrapper;
+
+pub use command::main;
+pub use wrapper::main as runtime_main;
+
+/// Fuzz targets of private modules (`tests/fuzz` calls them).
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing {
+    pub use crate::cgroup::device_program;
+    pub use crate::mountinfo::fuzzing::mountinfo;
+    pub use crate::trust::checkpoint;
+}

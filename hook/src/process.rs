@@ -33,7 +33,7 @@ const NEEDED: [Capability; 12] = [
 ///
 /// # Errors
 /// The kernel refuses to drop capabilities.
-pub fn confine() -> Result<(), caps::errors::CapsError> {
+pub(crate) fn confine() -> Result<(), caps::errors::CapsError> {
     sys::process::clear_environment();
     sys::process::close_inherited_descriptors();
     // Of a limit that cannot be set aside a failed write is the better result.

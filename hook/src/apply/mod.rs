@@ -31,7 +31,7 @@ use crate::sys::deadline::{Deadline, Stage};
 
 /// Why a plan could not be carried out.
 #[derive(Debug, thiserror::Error)]
-pub enum ApplyError {
+pub(crate) enum ApplyError {
     /// Something of the host is not what the plan says, or can't be mounted.
     #[error(transparent)]
     Mount(#[from] mount::Error),

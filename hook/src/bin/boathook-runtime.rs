@@ -1,8 +1,8 @@
 //! `boathook-runtime`: an OCI runtime that adds the hook to a container that
-//! asks for devices, and then is the real one.
+//! requests devices, and then becomes the real one.
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    hook::wrapper::run(std::env::args_os().collect()).into()
+    hook::runtime_main()
 }

@@ -32,7 +32,7 @@ impl DeviceCgroup {
     /// If the kernel refuses, or if a cgroup that encloses the container's
     /// denies a device; nothing has been changed in the latter case on v2. A
     /// failure of systemd is no error, see [`Report::units`].
-    pub fn allow(
+    pub(crate) fn allow(
         &self,
         rules: &[DeviceRule],
         regenerate: &SpecRules,
@@ -45,7 +45,7 @@ impl DeviceCgroup {
     /// # Errors
     ///
     /// As [`allow`](Self::allow).
-    pub fn allow_with(
+    pub(crate) fn allow_with(
         &self,
         systemd: HostSystemd,
         rules: &[DeviceRule],

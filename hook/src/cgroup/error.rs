@@ -9,31 +9,19 @@ use super::rule::DeviceRule;
 
 /// A device rule can't be set.
 #[derive(Debug, thiserror::Error)]
-pub enum CgroupError {
-    /// A file of the kernel's can't be read.
+pub(crate) enum CgroupError {
     #[error("cannot read {path}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// A file of the kernel's is longer than any we know of.
     #[error("{path} is longer than {limit} bytes")]
     TooLong {
-        /// The file.
         path: PathBuf,
         /// Bytes that would have been read.
         limit: u64,
     },
     /// A file of the kernel's is not in its known form.
     #[error("cannot make sense of {line:?} in {path}")]
-    Malformed {
-        /// The file.
-        path: PathBuf,
-        /// The offending line.
-        line: String,
-    },
+    Malformed { path: PathBuf, line: String },
     /// The process's cgroup is outside of what is mounted here.
     #[error(
         "cgroup {cgroup} is not under any mount of its hierarchy that this process sees: \
@@ -54,27 +42,18 @@ pub enum CgroupError {
         cgroup: PathBuf,
         /// The nearest ancestor that denies it.
         ancestor: PathBuf,
-        /// The rule.
         rule: DeviceRule,
     },
-    /// cgroup v1: the kernel did not take a rule.
     #[error("cannot write {rule:?} to {path}")]
     Write {
-        /// The control file.
         path: PathBuf,
         /// The rule, as it was written.
         rule: String,
-        /// The cause.
         source: io::Error,
     },
     /// cgroup v2: the programs of a cgroup can't be listed or read.
     #[error("cannot read the device programs of cgroup {cgroup}")]
-    ReadPrograms {
-        /// The cgroup's directory.
-        cgroup: PathBuf,
-        /// The cause.
-        source: Errno,
-    },
+    ReadPrograms { cgroup: PathBuf, source: Errno },
     /// cgroup v2: the kernel does not accept the new program.
     #[error(
         "the kernel refuses the new device program for cgroup {cgroup} ({instructions} \
@@ -82,23 +61,17 @@ pub enum CgroupError {
         if .log.is_empty() { String::new() } else { format!(": {}", .log) }
     )]
     Load {
-        /// The cgroup's directory.
         cgroup: PathBuf,
-        /// Length of the program.
         instructions: usize,
         /// The verifier's last words, if it had any.
         log: String,
-        /// The cause.
         source: Errno,
     },
     /// cgroup v2: the new program can't take the old one's place.
     #[error("cannot replace device program {program} of cgroup {cgroup}{}", hint(*.source))]
     Attach {
-        /// The cgroup's directory.
         cgroup: PathBuf,
-        /// Id of the old program.
         program: u32,
-        /// The cause.
         source: Errno,
     },
     /// cgroup v2: every time we look there are other programs.
@@ -106,19 +79,14 @@ pub enum CgroupError {
         "device programs of cgroup {cgroup} cannot be replaced: \
          they keep changing, or another process holds them by a bpf link"
     )]
-    Unsettled {
-        /// The cgroup's directory.
-        cgroup: PathBuf,
-    },
+    Unsettled { cgroup: PathBuf },
     /// cgroup v2: a program of a cgroup above the highest visible one denies.
     #[error(
         "device program {program}, attached above {mount}, denies {rule}: \
          run the hook in the host's mount and cgroup namespaces"
     )]
     HiddenAncestorDenies {
-        /// The highest visible cgroup.
         mount: PathBuf,
-        /// Id of the program.
         program: u32,
         /// The first of the rules that it denies.
         rule: DeviceRule,

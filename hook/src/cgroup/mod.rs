@@ -20,7 +20,7 @@ mod membership;
 mod report;
 mod rule;
 mod spec_rules;
-pub mod systemd;
+pub(crate) mod systemd;
 #[cfg(test)]
 mod tests;
 mod v1;
@@ -28,17 +28,16 @@ mod v2;
 
 use std::path::{Path, PathBuf};
 
-pub use error::CgroupError;
-pub use locate::HostRoots;
-pub use report::{LevelReport, Outcome, Report, UnitReport};
-pub use rule::{Access, DeviceKind, DeviceRule};
-pub use spec_rules::SpecRules;
+pub(crate) use error::CgroupError;
+pub(crate) use locate::HostRoots;
+pub(crate) use rule::DeviceRule;
+pub(crate) use spec_rules::SpecRules;
 #[cfg(feature = "fuzzing")]
 pub use v2::fuzzing::device_program;
 
 /// The cgroup that decides over a process's devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DeviceCgroup {
+pub(crate) enum DeviceCgroup {
     /// A cgroup of the v1 `devices` hierarchy, with its list of rules.
     V1(CgroupDir),
     /// A cgroup of the unified hierarchy, with its programs.
@@ -47,7 +46,7 @@ pub enum DeviceCgroup {
 
 /// Where a cgroup is in the file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CgroupDir {
+pub(crate) struct CgroupDir {
     /// The mount of the hierarchy.
     mount: PathBuf,
     /// The cgroup's directory, `mount` or under it.
@@ -117,7 +116,7 @@ impl DeviceCgroup {
     ///
     /// If `/proc` can't be read or understood, or the process's cgroup lies
     /// outside every mount of its hierarchy.
-    pub fn of(pid: i32) -> Result<Option<Self>, CgroupError> {
+    pub(crate) fn of(pid: i32) -> Result<Option<Self>, CgroupError> {
         Self::find(&HostRoots::default(), pid)
     }
 
@@ -127,15 +126,7 @@ impl DeviceCgroup {
     /// # Errors
     ///
     /// As [`DeviceCgroup::of`].
-    pub fn find(roots: &HostRoots, pid: i32) -> Result<Option<Self>, CgroupError> {
+    pub(crate) fn find(roots: &HostRoots, pid: i32) -> Result<Option<Self>, CgroupError> {
         locate::find(roots, pid)
-    }
-
-    /// The cgroup's path in its hierarchy, for instance
-    /// `/system.slice/docker-0123.scope`.
-    pub fn path(&self) -> &Path {
-        match self {
-            Self::V1(cgroup) | Self::V2(cgroup) => &cgroup.path,
-        }
     }
 }

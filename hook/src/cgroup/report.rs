@@ -8,7 +8,7 @@ use super::systemd::{SystemdError, SystemdReport, UnitOutcome};
 
 /// What [`allow`](super::DeviceCgroup::allow) did.
 #[derive(Debug, Default)]
-pub struct Report {
+pub(crate) struct Report {
     /// The devices that are allowed now.
     pub rules: Vec<DeviceRule>,
     /// Each unit that restricts devices.
@@ -21,27 +21,23 @@ pub struct Report {
 /// What was done with one unit. After an error the devices work, but only until
 /// systemd sets the unit's rules again.
 #[derive(Debug)]
-pub struct UnitReport {
+pub(crate) struct UnitReport {
     /// Whether other processes than the container's run in the unit.
     pub shared: bool,
-    /// What was done.
     pub done: Result<SystemdReport, SystemdError>,
 }
 
 /// What was done at one cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LevelReport {
-    /// The cgroup's directory.
+pub(crate) struct LevelReport {
     pub cgroup: PathBuf,
     /// Whether other processes than the container's run in it.
     pub shared: bool,
-    /// What was done.
     pub outcome: Outcome,
 }
 
-/// The result at one cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// v2: no program is attached here, or none that counts for the container.
     NoProgram,
     /// All rules are allowed here already.
@@ -52,21 +48,12 @@ pub enum Outcome {
         rules: usize,
     },
     /// v2: a program was replaced by one that admits the rules and then asks the old one.
-    Rewritten {
-        /// Id of the old program.
-        program: u32,
-    },
+    Rewritten { program: u32 },
     /// v2: a program that cannot be read back was replaced by one generated from the spec.
-    Regenerated {
-        /// Id of the old program.
-        program: u32,
-    },
+    Regenerated { program: u32 },
     /// v2: a program cannot be read back and was left alone, because it is not
     /// the container's own. It may deny what the rules allow.
-    Unreadable {
-        /// Id of the program.
-        program: u32,
-    },
+    Unreadable { program: u32 },
     /// Nothing was done, for want of privileges.
     NoPermission {
         /// The operation that the kernel refused.
@@ -76,12 +63,12 @@ pub enum Outcome {
 
 impl Report {
     /// Whether privileges were missing: a rootless container, as a rule.
-    pub fn lacks_permission(&self) -> bool {
+    pub(crate) fn lacks_permission(&self) -> bool {
         self.has(|outcome| matches!(outcome, Outcome::NoPermission { .. }))
     }
 
     /// Whether a program that cannot be read may still deny what was allowed.
-    pub fn in_doubt(&self) -> bool {
+    pub(crate) fn in_doubt(&self) -> bool {
         self.has(|outcome| matches!(outcome, Outcome::Unreadable { .. }))
     }
 
@@ -91,7 +78,7 @@ impl Report {
 
     /// What an administrator should know: rules that could not be set or may be
     /// lost, and devices that became usable for more than the container.
-    pub fn warnings(&self) -> Vec<String> {
+    pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings: Vec<_> = self.units.iter().filter_map(UnitReport::warning).collect();
         if self.lacks_permission() || self.in_doubt() {
             let levels: Vec<_> = self.levels.iter().map(LevelReport::to_string).collect();

@@ -1,6 +1,6 @@
 //! Rules: a device, by number, and what may be done with it.
 
-pub use device_class::device::{Access, DeviceKind, DeviceRule};
+pub(crate) use device_class::device::{Access, DeviceKind, DeviceRule};
 
 /// One rule per device. A request for `rw` has to find both letters in one rule.
 pub(super) fn merge(rules: &[DeviceRule]) -> Vec<DeviceRule> {

@@ -10,7 +10,7 @@ use super::rule::{Access, DeviceKind, DeviceRule};
 /// An ordered list of rules, the last matching one of which counts, for each of
 /// read, write and mknod alone. What no rule matches is denied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SpecRules(Vec<SpecRule>);
+pub(crate) struct SpecRules(Vec<SpecRule>);
 
 /// What every runtime allows after the spec's rules, so that a container has a
 /// usable `/dev` (runc: `AllowedDevices`, crun: `default_devices`).
@@ -47,7 +47,7 @@ const fn default_rule(
 
 impl SpecRules {
     /// The spec's rules, then those that the runtime adds.
-    pub fn of_container(spec: &[SpecRule]) -> Self {
+    pub(crate) fn of_container(spec: &[SpecRule]) -> Self {
         Self([spec, RUNTIME_DEFAULTS].concat())
     }
 

@@ -8,7 +8,7 @@ use device_class::load::{self, ClassSource};
 use device_class::name::ClassName;
 use serde::Serialize;
 
-use super::{CommandError, table};
+use super::{CommandError, write_table};
 use crate::exit::ExitCode;
 use crate::planner;
 
@@ -127,7 +127,7 @@ pub(super) fn run(
         .into_iter()
         .chain(listed.iter().map(Listed::row))
         .collect();
-    table::write(&mut out, &rows)?;
+    write_table(&mut out, &rows)?;
     if !empty.is_empty() {
         writeln!(out, "\nno devices of {}", empty.join(", "))?;
     }

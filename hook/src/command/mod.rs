@@ -2,14 +2,14 @@
 
 mod check;
 mod class;
-mod explain;
 mod inject;
 mod list;
-mod table;
 
-use std::io;
-use std::path::PathBuf;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process;
 
+use clap::Parser;
 use device_class::config::Config;
 use device_class::name::ClassName;
 use device_class::starter::TargetError;
@@ -18,15 +18,15 @@ use device_class::strict_toml::FileError;
 use crate::apply::ApplyError;
 use crate::cli::{Cli, Command};
 use crate::exit::ExitCode;
-use crate::log::{self, Reader};
-use crate::oci::{BundleError, StateError};
-use crate::planner::PlannerError;
+use crate::log::{self, Printable, Reader};
+use crate::oci::{Bundle, BundleError, StateError};
+use crate::planner::{self, PlannerError};
 use crate::sys::deadline::{self, Deadline};
 
 /// Why a command failed. The message says what, for which container and what
 /// to do; it is printed once, with its causes, in `main`.
 #[derive(Debug, thiserror::Error)]
-pub enum CommandError {
+pub(crate) enum CommandError {
     /// The configuration is wrong.
     #[error(transparent)]
     Config(#[from] FileError),
@@ -42,50 +42,38 @@ pub enum CommandError {
     /// The plan could not be carried out.
     #[error(transparent)]
     Apply(Box<ApplyError>),
-    /// The container for which something failed.
     #[error("container {id}")]
     Container {
-        /// Its id.
         id: String,
-        /// What failed.
         #[source]
         error: Box<CommandError>,
     },
-    /// The process could not give up its capabilities.
     #[error("cannot drop capabilities")]
     Confine(#[from] caps::errors::CapsError),
-    /// The deadline could not be set.
     #[error("cannot set a deadline")]
     Deadline(#[source] nix::errno::Errno),
-    /// The node's log could not be read.
     #[error("cannot read the log")]
     Log(#[source] io::Error),
     /// There is no class file for what was given.
     #[error(transparent)]
     Target(#[from] TargetError),
-    /// A class that was named does not exist.
     #[error("no class file {0}.toml on this host; `boathook list` shows all classes")]
     UnknownClass(ClassName),
-    /// A requested file could not be written.
     #[error("cannot write {}", path.display())]
     File {
-        /// The file.
         path: PathBuf,
-        /// The cause.
         #[source]
         error: io::Error,
     },
-    /// The output could not be written.
     #[error("cannot write the output")]
     Output(#[from] io::Error),
-    /// The output could not be made into JSON.
     #[error("cannot serialize the output as JSON")]
     Json(#[from] serde_json::Error),
 }
 
 impl CommandError {
     /// The exit code that tells this failure from others.
-    pub fn exit_code(&self) -> ExitCode {
+    pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             CommandError::Config(_) => ExitCode::Config,
             CommandError::State(_) | CommandError::Bundle(_) => ExitCode::Spec,
@@ -115,14 +103,21 @@ impl From<ApplyError> for CommandError {
     }
 }
 
-/// Runs a command.
-///
-/// # Errors
-/// See [`CommandError`].
-pub fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
+/// `boathook`: runs the command of the command line, and reports its failure.
+pub fn main() -> process::ExitCode {
+    match run(&Cli::parse()) {
+        Ok(code) => code.into(),
+        Err(error) => {
+            log::error(&log::chain(&error));
+            error.exit_code().into()
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
     let done = match &cli.command {
         Command::Prestart | Command::CreateRuntime => hook(cli),
-        Command::Explain { bundle, json } => explain::run(bundle, *json, &config(cli)?),
+        Command::Explain { bundle, json } => explain(bundle, *json, &config(cli)?),
         Command::List { classes, json } => list::run(classes, *json, &config(cli)?),
         Command::Class { command } => class::run(command, &config(cli)?),
         Command::Check => check::run(&config(cli)?),
@@ -153,8 +148,40 @@ fn config(cli: &Cli) -> Result<Config, CommandError> {
     Ok(Config::load(cli.config.as_deref())?)
 }
 
+/// Prints the plan for a bundle, and changes nothing.
+fn explain(bundle: &Path, json: bool, config: &Config) -> Result<ExitCode, CommandError> {
+    let bundle = Bundle::read(bundle)?;
+    let plan = planner::plan_for(&bundle, config)?;
+    let mut out = io::stdout().lock();
+    if json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&plan)?)?;
+    } else {
+        // The plan has texts of the container's in it.
+        write!(Printable(out), "{plan}")?;
+    }
+    Ok(ExitCode::Success)
+}
+
 /// `boathook log`.
 fn print_log(config: &Config) -> Result<ExitCode, CommandError> {
     log::print_node_log(&config.host_root, &mut io::stdout().lock()).map_err(CommandError::Log)?;
     Ok(ExitCode::Success)
+}
+
+/// Writes rows in columns that are as wide as they need to be.
+fn write_table<const N: usize>(out: &mut impl Write, rows: &[[String; N]]) -> io::Result<()> {
+    let mut widths = [0; N];
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    for row in rows {
+        let cells = row
+            .iter()
+            .zip(widths)
+            .map(|(cell, width)| format!("{cell:<width$}"));
+        writeln!(out, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
+    }
+    Ok(())
 }

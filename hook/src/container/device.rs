@@ -10,7 +10,7 @@ use super::{Error, FileKind, Handle, Name, Result, WritableDirectory};
 
 /// What `handle` stands for. None if it is no device node.
 #[must_use]
-pub fn device_number(handle: &Handle) -> Option<DeviceNumber> {
+pub(crate) fn device_number(handle: &Handle) -> Option<DeviceNumber> {
     let kind = match handle.kind() {
         FileKind::CharDevice => DeviceKind::Character,
         FileKind::BlockDevice => DeviceKind::Block,

@@ -34,22 +34,23 @@ mod tests;
 mod walk;
 mod writable;
 
-pub use creator::Owner;
-pub use device::{DeviceAccess, device_number};
-pub use directory::Directory;
+pub(crate) use creator::Owner;
+pub use device::DeviceAccess;
+pub(crate) use device::device_number;
+pub(crate) use directory::Directory;
 pub use error::Error;
-pub use file::WritableFile;
-pub use handle::{FileKind, Handle, Identity};
-pub use idmap::{IdMap, IdMapError, Reader};
+pub(crate) use file::WritableFile;
+pub use handle::FileKind;
+pub(crate) use handle::{Handle, Identity};
+pub(crate) use idmap::{IdMap, IdMapError, Reader};
 pub use namespace::ContainerNamespace;
-pub use parent::Parent;
+pub(crate) use parent::Parent;
 pub use path::Name;
-pub use policy::{Refusal, WritableDirectory};
+pub(crate) use policy::{Refusal, WritableDirectory};
 pub(crate) use procfs::Procfs;
-pub use resolve::Resolver;
-pub(crate) use resolve::RootDir;
+pub(crate) use resolve::{Resolver, RootDir};
 pub use root::ContainerRoot;
-pub use target::Target;
+pub(crate) use target::Target;
 
 /// What an operation inside a root gives.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -1,16 +1,16 @@
 //! A directory that a loader's configuration can name.
 
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// A directory of libraries, in the container's terms, that can be written into the
 /// configuration of every loader: neither glibc's nor musl's has any quoting.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LibraryDir(PathBuf);
+pub(crate) struct LibraryDir(PathBuf);
 
 /// Why a path is not a [`LibraryDir`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LibraryDirError {
+pub(crate) enum LibraryDirError {
     /// A relative path would mean another directory to every program.
     #[error("library directory {} is not an absolute path; give one that starts with /", .0.display())]
     Relative(PathBuf),
@@ -29,7 +29,7 @@ impl LibraryDir {
     ///
     /// If it is relative, or has a blank, a control character, `#` (a comment in `ld.so.conf`),
     /// `=` (there, a library type) or `:` (a separator for musl).
-    pub fn new(path: impl Into<PathBuf>) -> Result<Self, LibraryDirError> {
+    pub(crate) fn new(path: impl Into<PathBuf>) -> Result<Self, LibraryDirError> {
         let path = path.into();
         if !path.is_absolute() {
             return Err(LibraryDirError::Relative(path));
@@ -39,11 +39,6 @@ impl LibraryDir {
             return Err(LibraryDirError::Inexpressible(path));
         }
         Ok(Self(path))
-    }
-
-    /// The path.
-    pub fn as_path(&self) -> &Path {
-        &self.0
     }
 
     /// The path's bytes, as they stand in a configuration.

@@ -9,10 +9,10 @@
 use super::LibraryDir;
 
 /// The main configuration.
-pub const CONF: &str = "/etc/ld.so.conf";
+pub(crate) const CONF: &str = "/etc/ld.so.conf";
 
 /// Our own part of the configuration. The digits sort it before what packages install.
-pub const DROP_IN: &str = "/etc/ld.so.conf.d/00-boathook.conf";
+pub(crate) const DROP_IN: &str = "/etc/ld.so.conf.d/00-boathook.conf";
 
 /// What distributions write into [`CONF`], and we where there is none.
 const INCLUDE_ALL: &[u8] = b"include /etc/ld.so.conf.d/*.conf\n";
@@ -28,7 +28,7 @@ const COVERING: [&[u8]; 4] = [
 ];
 
 /// The whole text of [`DROP_IN`].
-pub fn drop_in(directories: &[LibraryDir]) -> Vec<u8> {
+pub(crate) fn drop_in(directories: &[LibraryDir]) -> Vec<u8> {
     let mut text = b"# Libraries of the devices that boathook gave to this container.\n".to_vec();
     for directory in directories {
         text.extend_from_slice(directory.as_bytes());
@@ -43,7 +43,7 @@ pub fn drop_in(directories: &[LibraryDir]) -> Vec<u8> {
 /// A file that names a directory, or includes anything else, before [`DROP_IN`] gets one line
 /// in front, which includes it; the rest stays byte for byte. A line at the end would be read,
 /// but too late: a stale library in an earlier directory would win.
-pub fn conf(existing: Option<&[u8]>) -> Option<Vec<u8>> {
+pub(crate) fn conf(existing: Option<&[u8]>) -> Option<Vec<u8>> {
     let Some(existing) = existing else {
         return Some(INCLUDE_ALL.into());
     };

@@ -12,19 +12,19 @@
 //! the same soname is a leftover that doesn't fit the kernel's part.
 
 mod directory;
-pub mod glibc;
-pub mod musl;
+pub(crate) mod glibc;
+pub(crate) mod musl;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 
-pub use directory::{LibraryDir, LibraryDirError};
+pub(crate) use directory::{LibraryDir, LibraryDirError};
 
 /// A dynamic loader of a container.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Loader {
+pub(crate) enum Loader {
     /// glibc's: cache and `ld.so.conf`.
     Glibc,
     /// musl's: one `ld-musl-ARCH.path` for each architecture.
@@ -59,7 +59,7 @@ impl Loader {
 ///
 /// A stand-in for glibc's loader on a musl system (gcompat's) has its name, and counts as it;
 /// it reads none of glibc's files, so they do no harm.
-pub fn loaders(names: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Vec<Loader> {
+pub(crate) fn loaders(names: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Vec<Loader> {
     let found: BTreeSet<Loader> = names
         .into_iter()
         .filter_map(|name| Loader::from_file_name(name.as_ref()))

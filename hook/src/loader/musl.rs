@@ -10,7 +10,7 @@ use super::LibraryDir;
 const BUILT_IN: &[u8] = b"/lib\n/usr/local/lib\n/usr/lib\n";
 
 /// The path of the configuration for an architecture in musl's terms.
-pub fn path_file(arch: &str) -> String {
+pub(crate) fn path_file(arch: &str) -> String {
     format!("/etc/ld-musl-{arch}.path")
 }
 
@@ -19,7 +19,7 @@ pub fn path_file(arch: &str) -> String {
 ///
 /// Those that are missing come first, in their order; the rest stays byte for byte. A file that
 /// is empty on purpose gets our directories only.
-pub fn path(existing: Option<&[u8]>, directories: &[LibraryDir]) -> Option<Vec<u8>> {
+pub(crate) fn path(existing: Option<&[u8]>, directories: &[LibraryDir]) -> Option<Vec<u8>> {
     let rest = existing.unwrap_or(BUILT_IN);
     // The loader reads the file as one C string.
     let read = rest.split(|byte| *byte == 0).next().unwrap_or_default();

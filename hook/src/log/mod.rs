@@ -25,7 +25,7 @@ pub(crate) use time::now;
 
 /// Who reads the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reader {
+pub(crate) enum Reader {
     /// A user at a terminal: stderr is enough.
     User,
     /// An engine, which may show stderr to nobody.
@@ -61,7 +61,7 @@ static LOG: OnceLock<Log> = OnceLock::new();
 
 /// Sets the places that messages go to, once for the process. A file that cannot
 /// be opened is left out: a full disk must not stop a container.
-pub fn start(reader: Reader, config: Option<&Config>) {
+pub(crate) fn start(reader: Reader, config: Option<&Config>) {
     let file = config
         .filter(|_| reader == Reader::Engine)
         .and_then(|config| config.log_file.as_deref());
@@ -94,12 +94,12 @@ pub(crate) fn open() {
 }
 
 /// Reports a failure.
-pub fn error(message: &str) {
+pub(crate) fn error(message: &str) {
     write(Level::Error, message);
 }
 
 /// Reports what an administrator should know.
-pub fn warning(message: &str) {
+pub(crate) fn warning(message: &str) {
     write(Level::Warning, message);
 }
 
@@ -128,7 +128,7 @@ fn write(level: Level, message: &str) {
 
 /// An error with all its causes. A cause that the message before it ends with
 /// already is not repeated.
-pub fn chain(error: &dyn Error) -> String {
+pub(crate) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {

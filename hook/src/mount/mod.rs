@@ -23,14 +23,16 @@ mod propagation;
 mod source;
 mod tmpfs;
 
-pub use crate::mountinfo::MountInfoError;
+pub(crate) use crate::mountinfo::MountInfoError;
 pub use attributes::Attributes;
 pub use calls::KernelCalls;
 pub use error::Error;
-pub use host::{HostFile, HostRoot};
+pub(crate) use host::HostFile;
+pub use host::HostRoot;
 pub use mounter::Mounter;
 pub use source::{Depth, Source};
-pub use tmpfs::{StagedTmpfs, Tmpfs, TmpfsOptions};
+pub(crate) use tmpfs::StagedTmpfs;
+pub use tmpfs::TmpfsOptions;
 
 /// What a mount operation gives.
 pub type Result<T> = std::result::Result<T, Error>;

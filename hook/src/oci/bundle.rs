@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use super::{State, devices, read};
+use super::{State, capped, devices};
 
 /// What a hook needs of a container's config.json.
 #[derive(Debug, Clone)]
@@ -167,7 +167,7 @@ impl Bundle {
     /// There is no config.json, or it can't be used.
     pub fn read(directory: &Path) -> Result<Self, BundleError> {
         let path = directory.join("config.json");
-        let file = File::open(&path).and_then(|file| read::capped(file, Self::MAX));
+        let file = File::open(&path).and_then(|file| capped(file, Self::MAX));
         match file {
             Ok(Some(bytes)) => Bundle::parse(directory, &path, &bytes),
             Ok(None) => Err(BundleError::TooLarge(path)),

@@ -2,11 +2,19 @@
 //! config.json. Both are other people's files: only what is needed is read,
 //! and what is not needed may be anything.
 
+use std::io::{self, Read};
+
 mod bundle;
 pub(crate) mod devices;
-mod read;
 mod state;
 
 pub use bundle::{Bundle, BundleError};
-pub(crate) use read::capped;
 pub use state::{State, StateError};
+
+/// Everything that `from` has, or `None` when that is more than `limit` bytes.
+pub(crate) fn capped(from: impl Read, limit: usize) -> io::Result<Option<Vec<u8>>> {
+    // Room for most files in one read.
+    let mut bytes = Vec::with_capacity(limit.min(64 << 10));
+    from.take(limit as u64 + 1).read_to_end(&mut bytes)?;
+    Ok((bytes.len() <= limit).then_some(bytes))
+}

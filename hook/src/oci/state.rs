@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use device_class::name::excerpt;
 use serde::Deserialize;
 
-use super::read;
+use super::capped;
 
 /// What a hook is told of its container.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -68,7 +68,7 @@ impl State {
     /// # Errors
     /// What comes is no State of a container that is being created.
     pub fn read(from: impl Read) -> Result<Self, StateError> {
-        let bytes = read::capped(from, Self::MAX)?.ok_or(StateError::TooLarge)?;
+        let bytes = capped(from, Self::MAX)?.ok_or(StateError::TooLarge)?;
         if bytes.trim_ascii().is_empty() {
             return Err(StateError::Empty);
         }

@@ -49,10 +49,8 @@ enum Devices {
 /// Why a record cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
-    /// It is larger than any node's.
     #[error("it is larger than {} bytes", Checkpoint::MAX)]
     TooLarge,
-    /// It is not of the known form.
     #[error("it is not of the known form: {0}")]
     Json(#[from] serde_json::Error),
 }

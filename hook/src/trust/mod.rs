@@ -12,10 +12,10 @@ use std::path::PathBuf;
 use device_class::config::{PodPattern, Trust};
 use device_class::plan::{Authority, Recorded};
 
-pub use checkpoint::CheckpointError;
+pub(crate) use checkpoint::CheckpointError;
 #[cfg(feature = "fuzzing")]
 pub use checkpoint::fuzzing::checkpoint;
-pub use origin::OriginError;
+pub(crate) use origin::OriginError;
 pub(crate) use origin::{Origin, may_be_annotated};
 
 use checkpoint::Checkpoint;
@@ -24,28 +24,19 @@ use pod_uid::PodUid;
 /// Why the kubelet's record cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
-    /// It cannot be read.
     #[error(
         "the container asks for devices, but the kubelet's record of allocated devices, {}, \
          cannot be read: {error}",
         path.display()
     )]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// What came of it.
-        error: io::Error,
-    },
-    /// It is not of the known form.
+    Unreadable { path: PathBuf, error: io::Error },
     #[error(
         "the container asks for devices, but the kubelet's record of allocated devices, {}, \
          cannot be used: {error}",
         path.display()
     )]
     Unusable {
-        /// The file.
         path: PathBuf,
-        /// What is wrong with it.
         error: CheckpointError,
     },
 }

@@ -64,7 +64,6 @@ pub enum OriginError {
          the pod's container; supported are containerd and CRI-O"
     )]
     NoName(PodUid),
-    /// The engine and the kubelet disagree.
     #[error(
         "the annotations name the pod {annotated}, but the cgroup is that of the pod {of_cgroup}"
     )]

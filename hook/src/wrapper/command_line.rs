@@ -40,7 +40,6 @@ pub(super) enum Action {
 pub(super) struct Update {
     /// How many arguments come before the subcommand.
     pub(super) globals: usize,
-    /// The container's id.
     pub(super) id: OsString,
     /// The file with the resources; `-` is stdin.
     pub(super) resources: PathBuf,

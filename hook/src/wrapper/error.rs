@@ -11,7 +11,7 @@ use crate::planner::PlannerError;
 
 /// Why the real runtime was not started. Nothing was changed then.
 #[derive(Debug, thiserror::Error)]
-pub enum WrapperError {
+pub(crate) enum WrapperError {
     /// The configuration is wrong.
     #[error(transparent)]
     Config(#[from] FileError),
@@ -21,75 +21,50 @@ pub enum WrapperError {
     /// The container can't have what it asks for.
     #[error(transparent)]
     Planner(Box<PlannerError>),
-    /// The hook can't be named in config.json.
     #[error("the hook {} {problem}; set hook in the configuration's [runtime]", path.display())]
     Hook {
-        /// Where it should be.
         path: PathBuf,
-        /// What is wrong with it.
         problem: &'static str,
     },
     /// There is no place in config.json for what has to go there.
     #[error("cannot edit {}", path.display())]
     Edit {
-        /// The file.
         path: PathBuf,
-        /// The cause.
         #[source]
         error: json_text::EditError,
     },
-    /// config.json can't be replaced.
     #[error("cannot replace {}", path.display())]
     Write {
-        /// The file.
         path: PathBuf,
-        /// The cause.
         #[source]
         error: io::Error,
     },
     /// The resources of an update could not be read or handed on.
     #[error("cannot read the resources of the update from {}", path.display())]
     Resources {
-        /// The file.
         path: PathBuf,
-        /// The cause.
         #[source]
         error: io::Error,
     },
-    /// There is no runtime to hand the container to.
     #[error(
         "no OCI runtime (runc, crun or youki) is in PATH or the usual directories; install one, or set path in the configuration's [runtime]"
     )]
     NoRuntime,
-    /// The configured runtime can't be run.
     #[error("the OCI runtime {} {problem}; set path in the configuration's [runtime] to runc, crun or youki", path.display())]
-    Runtime {
-        /// The runtime.
-        path: PathBuf,
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// The real runtime leads back here.
+    Runtime { path: PathBuf, problem: String },
     #[error("the OCI runtime {} leads back to this program; set path in the configuration's [runtime] to runc, crun or youki", .0.display())]
     Recursion(PathBuf),
-    /// The real runtime does not start.
     #[error("cannot execute the OCI runtime {}", path.display())]
     Exec {
-        /// The runtime.
         path: PathBuf,
-        /// The cause.
         #[source]
         error: io::Error,
     },
-    /// The handlers of signals could not be set.
     #[error("cannot set a handler of a signal")]
     Signal(#[source] nix::errno::Errno),
-    /// The container for which something failed.
     #[error("container {id}")]
     Container {
-        /// Its id.
         id: String,
-        /// What failed.
         #[source]
         error: Box<WrapperError>,
     },
@@ -105,7 +80,7 @@ impl WrapperError {
     }
 
     /// The exit code that tells this failure from others.
-    pub fn exit_code(&self) -> ExitCode {
+    pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             WrapperError::Config(_)
             | WrapperError::Hook { .. }

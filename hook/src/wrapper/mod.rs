@@ -25,11 +25,10 @@ use std::convert::Infallible;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{self, Command};
 
 use device_class::config::{Config, RuntimeConfig};
 
-use crate::exit::ExitCode;
 use crate::log::{self, Reader};
 use crate::oci::Bundle;
 use crate::planner;
@@ -39,17 +38,18 @@ use command_line::{Action, CommandLine, NewContainer};
 use config_file::ConfigFile;
 use entry::HookEntry;
 
-pub use error::WrapperError;
+pub(crate) use error::WrapperError;
 
 /// Names the configuration, where it is not at its usual place. Whoever sets
 /// the environment of a runtime could as well start another runtime.
 const CONFIG_VARIABLE: &str = "BOATHOOK_CONFIG";
 
-/// Runs the command line of an OCI runtime, the program's own name first. It
-/// returns only when the real runtime could not be started; the error is then
-/// reported on stderr and in the log that the engine gave the runtime.
-pub fn run(arguments: Vec<OsString>) -> ExitCode {
-    let arguments = arguments.get(1..).unwrap_or_default();
+/// `boathook-runtime`: runs the command line of an OCI runtime. It returns only if
+/// the real runtime could not be started; the error is then reported on stderr and
+/// in the log that the engine gave the runtime.
+pub fn main() -> process::ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let arguments = arguments.as_slice();
     let line = CommandLine::parse(arguments);
     let config = std::env::var_os(CONFIG_VARIABLE).map(PathBuf::from);
     let Err(error) = become_runtime(&line, arguments, config.as_deref());
@@ -58,7 +58,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
     if let Some(log) = &line.log {
         log.write(&log::printable(&format!("boathook: {message}")));
     }
-    error.exit_code()
+    error.exit_code().into()
 }
 
 fn become_runtime(

@@ -12,7 +12,6 @@ use crate::log;
 /// Where the engine wants to be told, and how.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct RuntimeLog {
-    /// The file.
     pub(super) path: PathBuf,
     /// A JSON object to a line, as logrus writes it; else text for people.
     pub(super) json: bool,

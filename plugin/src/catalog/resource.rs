@@ -28,7 +28,6 @@ pub(crate) struct Resource {
 /// What is the same for all devices of a class.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Terms {
-    /// The class.
     pub(crate) class: ClassName,
     /// The variable with which a container requests devices of the class.
     pub(crate) request_env: EnvName,

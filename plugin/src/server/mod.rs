@@ -83,10 +83,8 @@ pub(crate) struct Context {
 /// Why a server ended although its resource is there.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServeError {
-    /// The gRPC server ended.
     #[error("the gRPC server ended: {0}")]
     Server(#[from] tonic::transport::Error),
-    /// A part of the group ended that should not.
     #[error("{0} ended")]
     Part(&'static str),
 }

@@ -16,15 +16,12 @@ const MAX_QUOTE: usize = 300;
 /// Why a registration failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RegisterError {
-    /// Its socket is not served.
     #[error("cannot reach the kubelet at {path}: {reason}")]
     Unreachable {
         /// The kubelet's socket.
         path: String,
-        /// The system's reason.
         reason: String,
     },
-    /// It refused.
     #[error("the kubelet refused the registration: {0}")]
     Refused(String),
     /// It did not answer. The kubelet dials back before it answers, for 10 s.

@@ -21,13 +21,11 @@ pub(crate) enum AllocateError {
     /// A container without any id, which the kubelet never sends.
     #[error("{0}: empty device list")]
     NoDevice(ResourceName),
-    /// More shares than the class gives to one container.
     #[error(
         "{resource}: {asked} shares requested for one container, which may have {max_per_container}: more \
          shares are not more of a device"
     )]
     TooMany {
-        /// The resource that was asked.
         resource: ResourceName,
         /// How many were asked.
         asked: usize,
@@ -43,20 +41,15 @@ pub(crate) enum AllocateError {
         resource: ResourceName,
         devices: usize,
     },
-    /// An id that is not in the list.
     #[error("{resource} has no device `{id}`; use the latest list")]
     Unknown {
-        /// The resource that was asked.
         resource: ResourceName,
         /// The id, shortened if it is very long.
         id: String,
     },
-    /// A device that is in the list as unhealthy.
     #[error("{id} of {resource} is unhealthy: {reason}; use a healthy one, or repair it")]
     Unhealthy {
-        /// The resource that was asked.
         resource: ResourceName,
-        /// The device.
         id: DeviceId,
         /// What its health checks say.
         reason: String,

@@ -28,14 +28,10 @@ pub(crate) enum PreStartError {
     /// The ids are not those of devices.
     #[error(transparent)]
     Devices(#[from] AllocateError),
-    /// A device could not be prepared.
     #[error("{id} of {resource} is not prepared: {fault}")]
     Device {
-        /// The resource that was asked.
         resource: ResourceName,
-        /// The device.
         id: DeviceId,
-        /// Why.
         fault: Fault,
     },
 }
@@ -46,7 +42,6 @@ pub(crate) enum Fault {
     /// The program failed.
     #[error(transparent)]
     Program(#[from] PrepareError),
-    /// An earlier preparation of the device has not ended.
     #[error("an earlier preparation is still running")]
     Busy,
     /// The task ended.

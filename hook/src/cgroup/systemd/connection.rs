@@ -23,7 +23,7 @@ const MAX_STRAYS: usize = 1000;
 
 /// Where systemd can be talked to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sockets {
+pub(crate) struct Sockets {
     /// systemd's own, for root.
     pub private: PathBuf,
     /// The system bus's.

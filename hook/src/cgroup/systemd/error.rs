@@ -8,39 +8,26 @@ use super::unit::Unit;
 /// regenerates the unit's device rules.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot allow devices in systemd unit {unit}, they are lost when systemd reloads")]
-pub struct SystemdError {
-    /// The unit.
+pub(crate) struct SystemdError {
     pub unit: Unit,
-    /// The cause.
     pub source: BusError,
 }
 
 /// A conversation with systemd failed.
 #[derive(Debug, thiserror::Error)]
-pub enum BusError {
-    /// The socket failed.
+pub(crate) enum BusError {
     #[error("cannot communicate with systemd")]
     Io(#[source] io::Error),
-    /// systemd did not answer in time.
     #[error("systemd does not answer")]
     TooSlow,
-    /// systemd has closed the connection.
     #[error("systemd closed the connection")]
     Closed,
-    /// systemd did not accept our user.
     #[error("systemd rejected the authentication of this user")]
     Rejected,
-    /// The reply was not D-Bus, or far too long.
     #[error("malformed reply from systemd")]
     Garbage,
-    /// systemd refused.
     #[error("systemd refused: {message} ({name})")]
-    Call {
-        /// D-Bus name of the error.
-        name: String,
-        /// systemd's message.
-        message: String,
-    },
+    Call { name: String, message: String },
 }
 
 impl From<io::Error> for BusError {

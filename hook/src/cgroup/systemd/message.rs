@@ -68,9 +68,7 @@ pub(super) struct Call<'a> {
     pub(super) path: &'a str,
     pub(super) interface: &'a str,
     pub(super) member: &'a str,
-    /// Types of the arguments.
     pub(super) signature: &'a str,
-    /// The arguments.
     pub(super) body: Writer,
 }
 
@@ -80,7 +78,6 @@ pub(super) const BYTE_ORDER: u8 = if cfg!(target_endian = "little") {
 } else {
     b'B'
 };
-/// The version of the protocol.
 pub(super) const VERSION: u8 = 1;
 const METHOD_CALL: u8 = 1;
 const NO_FLAGS: u8 = 0;

@@ -18,10 +18,10 @@ mod unit_report;
 
 use std::path::{Path, PathBuf};
 
-pub use connection::Sockets;
-pub use error::{BusError, SystemdError};
-pub use unit::Unit;
-pub use unit_report::{LinkReport, SystemdReport, UnitOutcome};
+pub(crate) use connection::Sockets;
+pub(crate) use error::{BusError, SystemdError};
+pub(crate) use unit::Unit;
+pub(crate) use unit_report::{LinkReport, SystemdReport, UnitOutcome};
 
 use super::rule::{self, Access, DeviceRule};
 use connection::Connection;
@@ -29,10 +29,9 @@ use manager::{DeviceAllow, DevicePolicy};
 
 /// The host's systemd and `/dev`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostSystemd {
+pub(crate) struct HostSystemd {
     /// Where systemd can be talked to.
     pub sockets: Sockets,
-    /// The host's `/dev`.
     pub dev: PathBuf,
 }
 
@@ -43,18 +42,6 @@ impl Default for HostSystemd {
             dev: "/dev".into(),
         }
     }
-}
-
-/// Adds `rules` to what `unit` allows, if it restricts devices at all.
-///
-/// # Errors
-///
-/// If systemd can't be talked to within two seconds, or refuses. The device can
-/// be used all the same once the cgroup's rules are set, until systemd makes
-/// them anew.
-pub fn allow(unit: &Unit, rules: &[DeviceRule]) -> Result<SystemdReport, SystemdError> {
-    let mut systemd = Systemd::new(HostSystemd::default());
-    systemd.allow(unit, rules)
 }
 
 /// A conversation with systemd about any number of units.
@@ -68,7 +55,13 @@ impl Systemd {
         Self { host, bus: None }
     }
 
-    /// See [`allow`].
+    /// Adds `rules` to what `unit` allows, if it restricts devices at all.
+    ///
+    /// # Errors
+    ///
+    /// systemd does not answer within two seconds, or refuses. Once the cgroup's
+    /// rules are set, the device can be used nevertheless, until systemd
+    /// regenerates them.
     pub(super) fn allow(
         &mut self,
         unit: &Unit,

@@ -15,7 +15,7 @@ const KINDS: &[(&str, &str)] = &[
 
 /// A unit of the system's systemd, by name: `docker-0123.scope`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Unit {
+pub(crate) struct Unit {
     name: String,
     interface: &'static str,
 }
@@ -24,7 +24,7 @@ impl Unit {
     /// The unit that a cgroup's path in its hierarchy leads to: past any slices,
     /// the first unit that is none. What lies below is delegated, systemd does
     /// not manage it. `None` if the path does not even begin with a unit.
-    pub fn of(cgroup_path: &Path) -> Option<Self> {
+    pub(crate) fn of(cgroup_path: &Path) -> Option<Self> {
         let mut found = None;
         for component in cgroup_path.components() {
             let name = match component {
@@ -47,7 +47,7 @@ impl Unit {
 
     /// The unit that has the cgroup at this path as its own, and not as a part
     /// of what was delegated to it.
-    pub fn at(cgroup_path: &Path) -> Option<Self> {
+    pub(crate) fn at(cgroup_path: &Path) -> Option<Self> {
         let name = cgroup_path.file_name()?.to_str()?;
         let unit = Self::of(cgroup_path)?;
         let own = unit.name == name.strip_prefix('_').unwrap_or(name);
@@ -66,8 +66,7 @@ impl Unit {
         })
     }
 
-    /// The unit's name.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
@@ -76,7 +75,6 @@ impl Unit {
         self.interface
     }
 
-    /// The unit's D-Bus object.
     pub(super) fn object_path(&self) -> String {
         let mut path = String::from("/org/freedesktop/systemd1/unit/");
         for (at, byte) in self.name.bytes().enumerate() {

@@ -5,12 +5,9 @@ use std::path::PathBuf;
 
 use super::unit::Unit;
 
-/// The result for one unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SystemdReport {
-    /// The unit.
+pub(crate) struct SystemdReport {
     pub unit: Unit,
-    /// What was done.
     pub outcome: UnitOutcome,
     /// Links that an old systemd needs to know the devices.
     pub links: Vec<LinkReport>,
@@ -18,7 +15,7 @@ pub struct SystemdReport {
 
 /// What was done with a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UnitOutcome {
+pub(crate) enum UnitOutcome {
     /// No systemd runs here.
     NoSystemd,
     /// systemd doesn't have the unit: something else has made the cgroup.
@@ -29,32 +26,24 @@ pub enum UnitOutcome {
     /// The unit allows the devices already.
     AlreadyAllowed,
     /// Entries were added.
-    Added {
-        /// How many.
-        entries: usize,
-    },
+    Added { entries: usize },
     /// This user may not change units.
     NoPermission,
 }
 
 /// A `/dev/char` or `/dev/block` link that was missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LinkReport {
+pub(crate) enum LinkReport {
     /// It was created.
     Made(PathBuf),
     /// It could not be created, so this systemd will ignore the device's rule.
-    Missing {
-        /// The link.
-        path: PathBuf,
-        /// Why.
-        reason: String,
-    },
+    Missing { path: PathBuf, reason: String },
 }
 
 impl SystemdReport {
     /// Whether an administrator should know: a link was created on the host, or
     /// the rules may be lost.
-    pub fn is_remarkable(&self) -> bool {
+    pub(crate) fn is_remarkable(&self) -> bool {
         !self.links.is_empty() || self.outcome == UnitOutcome::NoPermission
     }
 }

@@ -27,7 +27,6 @@ pub(crate) enum PreferredError {
         must: usize,
         wanted: usize,
     },
-    /// The id may be shortened.
     #[error("{resource}: `{id}` must be included but is not available")]
     NotAvailable { resource: ResourceName, id: String },
     #[error(

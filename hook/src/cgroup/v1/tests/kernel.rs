@@ -4,9 +4,10 @@
 use std::fs;
 use std::path::Path;
 
+use crate::cgroup::report::Outcome;
 use crate::cgroup::rule::{Access, DeviceKind, DeviceRule};
 use crate::cgroup::tests::prober::{FUSE, HWRNG, Prober, TestCgroup, skip};
-use crate::cgroup::{CgroupError, DeviceCgroup, HostRoots, Outcome, SpecRules};
+use crate::cgroup::{CgroupError, DeviceCgroup, HostRoots, SpecRules};
 
 /// The root of the hierarchy, if there is one that we may change.
 fn hierarchy() -> Option<CgroupV1> {

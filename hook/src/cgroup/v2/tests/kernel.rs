@@ -10,12 +10,13 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 
 use super::runtime_programs::{SHAPES, allow_everything, deny_everything};
+use crate::cgroup::report::{LevelReport, Outcome};
 use crate::cgroup::rule::{Access, DeviceKind, DeviceRule};
 use crate::cgroup::spec_rules::SpecRules;
 use crate::cgroup::tests::prober::{FUSE, HWRNG, Prober, TestCgroup, skip};
 use crate::cgroup::v2::kernel::{Kernel, Running};
 use crate::cgroup::v2::rewrite::{Verdict, judge};
-use crate::cgroup::{DeviceCgroup, HostRoots, LevelReport, Outcome};
+use crate::cgroup::{DeviceCgroup, HostRoots};
 use crate::sys::bpf::{self, ALLOW_MULTI, Insn};
 
 /// A cgroup2 of this thread's own mount namespace.
