@@ -7,8 +7,8 @@
 //! inside reports what the container really sees; [`leftovers`] says what a
 //! container left on the machine. A [`kubelet`] stands in for the real one, and
 //! a [`systemd_host`] for a host that runs systemd. An engine gets a
-//! [`private_host`] and an [`image`] for each root file system, and containerd
-//! is driven by [`cri`].
+//! [`private_host`], on this machine's files or on an [`engine_root`], and an
+//! [`image`] for each root file system, and containerd is driven by [`cri`].
 
 pub mod alias_device;
 pub mod binaries;
@@ -19,12 +19,14 @@ pub mod cgroup_view;
 pub mod compile;
 pub mod cri;
 pub mod demo_host;
+pub mod engine_root;
 pub mod exit;
 pub mod fingerprint;
 pub mod image;
 pub mod kubelet;
 pub mod leftovers;
 pub mod loader;
+mod mirror;
 pub mod mountinfo;
 pub mod plugin_process;
 pub mod private_host;

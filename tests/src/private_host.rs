@@ -7,9 +7,10 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result};
 
 use crate::binaries;
+use crate::engine_root::Generation;
 
 /// Namespaces of mounts, processes and networks in which /etc, /run and
-/// /dev/shm are private. Everything in them ends when this is dropped, and
+/// /dev/shm, or all files, are private. Everything in them ends when this is dropped, and
 /// when the test does.
 #[derive(Debug)]
 pub struct PrivateHost {
@@ -18,9 +19,16 @@ pub struct PrivateHost {
 }
 
 impl PrivateHost {
-    /// New namespaces.
+    /// New namespaces with this machine's files.
     pub fn new() -> Result<Self> {
+        Self::of(Generation::OfThisMachine)
+    }
+
+    /// New namespaces, with the root file system that has this generation of
+    /// engines.
+    pub fn of(generation: Generation) -> Result<Self> {
         let mut keeper = Command::new(binaries::program("private-host")?)
+            .args(generation.root()?)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;

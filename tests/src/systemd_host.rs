@@ -9,7 +9,6 @@
 mod config;
 mod container;
 mod containerd;
-mod mirror;
 mod root;
 mod runtime;
 

@@ -1,8 +1,9 @@
 //! Every engine, with the same list of cases on each.
 //!
-//! An engine is installed as an operator would have it (by `runtime-config`),
-//! started in namespaces of its own, and stopped again. The last engine to be
-//! done prints the table of all.
+//! An engine is configured as `boathook-init` does it (by `runtime-config`),
+//! started in namespaces of its own, and stopped again: those that this machine has,
+//! and those of a later generation. The last engine of a generation to be done prints
+//! the table of all.
 
 pub(crate) mod bundles;
 pub(crate) mod case;
@@ -17,87 +18,78 @@ pub(crate) mod podman;
 
 use anyhow::Result;
 use engine::Engine;
+use harness::engine_root::Generation;
 
-#[test]
-fn docker() {
-    try_every_case("docker", docker::missing, docker::engine);
+/// Makes a test of each engine, in a module for the generation.
+macro_rules! engines_of {
+    ($generation:ident: $($test:ident, $name:literal, $missing:expr, $engine:expr;)+) => {
+        use harness::engine_root::Generation;
+
+        use super::*;
+
+        const COLUMNS: usize = [$($name),+].len();
+
+        $(
+            #[test]
+            fn $test() {
+                try_every_case(Generation::$generation, COLUMNS, $name, $missing, $engine);
+            }
+        )+
+    };
 }
 
-#[test]
-fn docker_with_userns_remap() {
-    try_every_case("docker, userns-remap", docker::missing, docker::remapped);
+mod of_this_machine {
+    engines_of! { OfThisMachine:
+        docker, "docker", docker::missing, docker::engine;
+        docker_with_userns_remap, "docker, userns-remap", docker::missing, docker::remapped;
+        podman_by_hooks_d, "podman, hooks.d", podman::missing, podman::by_hooks_d;
+        podman_by_runtime, "podman, runtime", podman::missing, podman::by_runtime;
+        containerd_by_ctr, "containerd, ctr", ctr::missing, ctr::Ctr::new;
+        containerd_by_cri_and_runtime, "containerd, CRI, BinaryName", ctr::missing,
+            |generation| cri::Cri::new(generation, cri::How::BinaryName);
+        containerd_by_cri_and_base_spec, "containerd, CRI, base_runtime_spec", ctr::missing,
+            |generation| cri::Cri::new(generation, cri::How::BaseRuntimeSpec);
+        runc, "runc", |generation| bundles::missing(generation, "runc"),
+            |generation| bundles::Bundles::new(generation, "runc");
+        crun, "crun", |generation| bundles::missing(generation, "crun"),
+            |generation| bundles::Bundles::new(generation, "crun");
+        youki, "youki", |generation| bundles::missing(generation, "youki"),
+            |generation| bundles::Bundles::new(generation, "youki");
+    }
 }
 
-#[test]
-fn podman_by_hooks_d() {
-    try_every_case("podman, hooks.d", podman::missing, podman::by_hooks_d);
+mod forky {
+    engines_of! { Forky:
+        docker, "docker", docker::missing, docker::engine;
+        podman_by_hooks_d, "podman, hooks.d", podman::missing, podman::by_hooks_d;
+        containerd_by_cri_and_runtime, "containerd, CRI, BinaryName", ctr::missing,
+            |generation| cri::Cri::new(generation, cri::How::BinaryName);
+        runc, "runc", |generation| bundles::missing(generation, "runc"),
+            |generation| bundles::Bundles::new(generation, "runc");
+        crun, "crun", |generation| bundles::missing(generation, "crun"),
+            |generation| bundles::Bundles::new(generation, "crun");
+    }
 }
-
-#[test]
-fn podman_by_runtime() {
-    try_every_case("podman, runtime", podman::missing, podman::by_runtime);
-}
-
-#[test]
-fn containerd_by_ctr() {
-    try_every_case("containerd, ctr", ctr::missing, ctr::Ctr::new);
-}
-
-#[test]
-fn containerd_by_cri_and_runtime() {
-    let engine = || cri::Cri::new(cri::How::BinaryName);
-    try_every_case("containerd, CRI, BinaryName", ctr::missing, engine);
-}
-
-#[test]
-fn containerd_by_cri_and_base_spec() {
-    let engine = || cri::Cri::new(cri::How::BaseRuntimeSpec);
-    try_every_case("containerd, CRI, base_runtime_spec", ctr::missing, engine);
-}
-
-#[test]
-fn runc() {
-    try_every_case(
-        "runc",
-        || bundles::missing("runc"),
-        || bundles::Bundles::new("runc"),
-    );
-}
-
-#[test]
-fn crun() {
-    try_every_case(
-        "crun",
-        || bundles::missing("crun"),
-        || bundles::Bundles::new("crun"),
-    );
-}
-
-#[test]
-fn youki() {
-    try_every_case(
-        "youki",
-        || bundles::missing("youki"),
-        || bundles::Bundles::new("youki"),
-    );
-}
-
-/// How many engines are tried above.
-const ENGINES: usize = 10;
 
 fn try_every_case<E: Engine>(
+    generation: Generation,
+    columns: usize,
     name: &'static str,
-    missing: impl Fn() -> Option<String>,
-    start: impl Fn() -> Result<E>,
+    missing: impl Fn(Generation) -> Option<String>,
+    start: impl Fn(Generation) -> Result<E>,
 ) {
-    let column = match missing() {
+    let column = match missing(generation) {
         Some(reason) => {
-            skip::report(name, &reason);
+            let test = match generation {
+                Generation::OfThisMachine => name.to_string(),
+                Generation::Forky => format!("{name} of forky"),
+            };
+            skip::report(&test, &reason);
             matrix::Column::missing(name, &reason)
         }
-        None => matrix::Column::of(name, &start().unwrap()),
+        None => matrix::Column::of(name, &start(generation).unwrap()),
     };
     let failures = column.failures();
-    matrix::add(column, ENGINES);
+    matrix::add(generation, column, columns);
     assert!(failures.is_empty(), "{name}:\n{failures}");
 }

@@ -1,7 +1,10 @@
-//! `private-host`: namespaces of mounts, processes and networks of their own,
+//! `private-host [ROOT]`: namespaces of mounts, processes and networks of their own,
 //! for an engine to run in as if it had the machine to itself.
 //!
-//! What is written to /etc, /run and /dev/shm there is gone afterwards. Prints
+//! What is written to /etc, /run and /dev/shm there is gone afterwards. With ROOT,
+//! a directory with another root file system, that is the root there, and all that
+//! is written to it is gone; /var/tmp and cargo's output directory are the
+//! machine's. Prints
 //! the process id to enter by (nsenter(1)), and stays until its standard input
 //! ends; then every process in the namespaces is killed.
 
@@ -12,11 +15,12 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use harness::exit;
+use harness::{binaries, exit};
 use nix::errno::Errno;
-use nix::mount::{MsFlags, mount};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::wait::wait;
+use nix::unistd::{chdir, pivot_root};
 
 /// The argument of the first process in the namespaces.
 const FIRST: &str = "--first";
@@ -25,21 +29,21 @@ const FIRST: &str = "--first";
 const READY: &str = "/run/private-host";
 
 fn main() -> ExitCode {
-    let argument = std::env::args().nth(1);
-    let ran = match argument.as_deref() {
-        None => outside(),
-        Some(FIRST) => first(),
-        Some(_) => Err(anyhow::anyhow!("usage: private-host")),
+    let mut arguments = std::env::args().skip(1);
+    let ran = match (arguments.next(), arguments.next()) {
+        (Some(argument), root) if argument == FIRST => first(root.as_deref()),
+        (root, None) => outside(root.as_deref()),
+        (_, Some(_)) => Err(anyhow::anyhow!("usage: private-host [ROOT]")),
     };
     exit::with("private-host", ran)
 }
 
-fn outside() -> Result<()> {
+fn outside(root: Option<&str>) -> Result<()> {
     // This process keeps its mounts: it would not find others in a new /proc.
     let new = CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWNET;
     unshare(new).context("cannot make namespaces")?;
     let mut command = Command::new("/proc/self/exe");
-    let mut first = command.arg(FIRST).stdin(Stdio::null()).spawn()?;
+    let mut first = command.arg(FIRST).args(root).stdin(Stdio::null()).spawn()?;
     let ready = format!("/proc/{}/root{READY}", first.id());
     while !Path::new(&ready).exists() {
         if let Some(status) = first.try_wait()? {
@@ -56,25 +60,66 @@ fn outside() -> Result<()> {
 }
 
 /// Mounts what is private, and clears away dead processes as init does.
-fn first() -> Result<()> {
+fn first(root: Option<&str>) -> Result<()> {
     unshare(CloneFlags::CLONE_NEWNS).context("cannot leave the mount namespace")?;
     let none = None::<&str>;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
         .context("cannot make the mounts private")?;
-    fresh("proc", "/proc", none)?;
-    fresh("tmpfs", "/run", None)?;
-    fresh("tmpfs", "/dev/shm", None)?;
-    for directory in ["/run/etc", "/run/etc-work", "/run/lock"] {
-        std::fs::create_dir(directory)?;
+    match root {
+        None => {
+            fresh("proc", "/proc", none)?;
+            fresh("tmpfs", "/run", None)?;
+            layered("/etc", "/run/etc", "/etc")?;
+        }
+        Some(root) => enter(root)?,
     }
-    let layers = "lowerdir=/etc,upperdir=/run/etc,workdir=/run/etc-work";
-    fresh("overlay", "/etc", Some(layers))?;
+    fresh("tmpfs", "/dev/shm", None)?;
+    std::fs::create_dir("/run/lock")?;
     std::fs::write(READY, "")?;
     loop {
         if wait() == Err(Errno::ECHILD) {
             sleep(Duration::from_millis(50));
         }
     }
+}
+
+/// Makes another root file system the root; what is written goes to memory.
+fn enter(root: &str) -> Result<()> {
+    const NEW: &str = "/run/root";
+    let target = binaries::target_directory()?;
+    fresh("tmpfs", "/run", None)?;
+    std::fs::create_dir(NEW)?;
+    layered(root, "/run/written", NEW)?;
+    for directory in ["/sys", "/dev", "/var/tmp"]
+        .map(Path::new)
+        .into_iter()
+        .chain([&*target])
+    {
+        let inside = Path::new(NEW).join(directory.strip_prefix("/")?);
+        std::fs::create_dir_all(&inside)?;
+        let flags = MsFlags::MS_BIND | MsFlags::MS_REC;
+        mount(Some(directory), &inside, None::<&str>, flags, None::<&str>)
+            .with_context(|| format!("cannot bind {}", directory.display()))?;
+    }
+    fresh("proc", &format!("{NEW}/proc"), None)?;
+    fresh("tmpfs", &format!("{NEW}/run"), None)?;
+    // The old root is put on top of the new one, and taken away there
+    // (pivot_root(2)).
+    chdir(NEW)?;
+    pivot_root(".", ".").context("cannot change the root")?;
+    umount2(".", MntFlags::MNT_DETACH).context("cannot leave the old root")?;
+    chdir("/")?;
+    Ok(())
+}
+
+/// `target` shows the directory `lower`; what is written goes to `written`.
+fn layered(lower: &str, written: &str, target: &str) -> Result<()> {
+    let work = format!("{written}-work");
+    for directory in [written, &work] {
+        std::fs::create_dir(directory)?;
+    }
+    let layers = format!("lowerdir={lower},upperdir={written},workdir={work}");
+    fresh("overlay", target, Some(&layers))
 }
 
 fn fresh(kind: &str, target: &str, options: Option<&str>) -> Result<()> {

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::Result;
 
 use super::config::CONFIGURED;
-use super::mirror::{DEBOOTSTRAP, Mirror};
+use crate::mirror::{self, Mirror};
 use crate::rootfs::cached;
 
 /// What a host runs.
@@ -26,13 +26,9 @@ impl Distribution {
     /// Why it cannot be had on this machine, if it cannot. An old one is fetched
     /// to find out.
     pub(super) fn missing(self) -> Option<String> {
-        let program = [(DEBOOTSTRAP, "debootstrap"), ("/usr/bin/apt-get", "apt")]
-            .into_iter()
-            .find(|(program, _)| !Path::new(program).is_file())
-            .map(|(program, package)| format!("needs {program} (package {package})"));
         match self {
-            Self::OfThisMachine => program,
-            Self::Ubuntu1804 => program.or_else(|| {
+            Self::OfThisMachine => mirror::missing(),
+            Self::Ubuntu1804 => mirror::missing().or_else(|| {
                 let failed = self.directory().err();
                 failed.map(|error| format!("{error:#}"))
             }),

@@ -13,6 +13,7 @@ use harness::rootfs::Rootfs;
 
 use crate::engines::machine::Machine;
 use crate::engines::podman;
+use harness::engine_root::Generation;
 
 /// The pod whose devices the attacker wants: `npu-2`.
 fn victim() -> Pod {
@@ -21,11 +22,11 @@ fn victim() -> Pod {
 
 /// podman, with the kubelet's record of [`victim`] and more of [trust].
 fn machine(more: &str) -> Option<Machine> {
-    if let Some(reason) = podman::missing() {
+    if let Some(reason) = podman::missing(Generation::OfThisMachine) {
         skip::report("attacks by podman's images", &reason);
         return None;
     }
-    let (machine, _options) = podman::machine().unwrap();
+    let (machine, _options) = podman::machine(Generation::OfThisMachine).unwrap();
     let mut record = Record::new(&machine.path("kubelet_internal_checkpoint"));
     record.add(&victim()).unwrap();
     let runtime = harness::runc::program().unwrap();

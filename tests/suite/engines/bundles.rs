@@ -7,6 +7,7 @@ use harness::binaries;
 use harness::bundle::Bundle;
 use harness::captured::Captured;
 use harness::demo_host::DemoHost;
+use harness::engine_root::Generation;
 use serde::Deserialize;
 
 use super::case::Case;
@@ -21,14 +22,14 @@ pub(crate) struct Bundles {
     machine: Machine,
 }
 
-pub(crate) fn missing(runtime: &str) -> Option<String> {
-    machine::missing(&[runtime])
+pub(crate) fn missing(generation: Generation, runtime: &str) -> Option<String> {
+    machine::missing(generation, &[runtime])
 }
 
 impl Bundles {
     /// The runtime of this name.
-    pub(crate) fn new(runtime: &str) -> Result<Self> {
-        let machine = Machine::new(runtime)?;
+    pub(crate) fn new(generation: Generation, runtime: &str) -> Result<Self> {
+        let machine = Machine::new(generation, runtime)?;
         // crun refuses a hybrid of cgroup v1 and v2.
         if machine.private.file(UNIFIED).join("cgroup.procs").exists() {
             printed(machine.private.command("umount").arg(UNIFIED))?;

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use anyhow::{Context, Result};
 use harness::cri::api::PodSandboxConfig;
 use harness::cri::{CriClient, Pod, Record};
+use harness::engine_root::Generation;
 use harness::image::name_of;
 use harness::rootfs::Rootfs;
 
@@ -34,8 +35,8 @@ pub(crate) struct Cri {
 
 impl Cri {
     /// A containerd with the handler and with images.
-    pub(crate) fn new(how: How) -> Result<Self> {
-        let machine = Machine::new("runc")?;
+    pub(crate) fn new(generation: Generation, how: How) -> Result<Self> {
+        let machine = Machine::new(generation, "runc")?;
         let record = Record::new(&machine.path("checkpoint"));
         let config = std::fs::read_to_string(machine.devices.config_file())?;
         machine.write("/etc/boathook/config.toml", &(config + &record.config()))?;
@@ -71,7 +72,12 @@ impl Cri {
 impl Engine for Cri {
     fn lacks(&self, case: Case) -> Option<&'static str> {
         match case {
-            Case::UserNamespace => Some("containerd 1.6 has no user namespaces for pods"),
+            Case::UserNamespace => Some(match self.containerd.machine.generation {
+                Generation::OfThisMachine => "containerd 1.6 has no user namespaces for pods",
+                Generation::Forky => {
+                    "a pod with a user namespace needs a network of its own, which takes a CNI plugin"
+                }
+            }),
             Case::WritableLayer => Some(NO_DIFF),
             _ => None,
         }

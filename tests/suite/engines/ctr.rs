@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use harness::binaries;
+use harness::engine_root::Generation;
 use harness::image::{Image, name_of};
 use harness::probe;
 use harness::rootfs::Rootfs;
@@ -26,8 +27,8 @@ pub(super) struct Containerd {
     pub(super) machine: Machine,
 }
 
-pub(crate) fn missing() -> Option<String> {
-    machine::missing(&["containerd", "ctr", "runc"])
+pub(crate) fn missing(generation: Generation) -> Option<String> {
+    machine::missing(generation, &["containerd", "ctr", "runc"])
 }
 
 impl Containerd {
@@ -78,8 +79,8 @@ pub(super) struct Ctr(Containerd);
 
 impl Ctr {
     /// A containerd with images.
-    pub(super) fn new() -> Result<Self> {
-        let machine = Machine::new("runc")?;
+    pub(super) fn new(generation: Generation) -> Result<Self> {
+        let machine = Machine::new(generation, "runc")?;
         let settings = Containerd::settings(&machine);
         machine.write("/etc/containerd/config.toml", &settings)?;
         let containerd = Containerd::start(machine)?;

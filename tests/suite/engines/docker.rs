@@ -4,6 +4,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::Result;
+use harness::engine_root::Generation;
 use harness::image::Image;
 use harness::probe;
 use harness::rootfs::Rootfs;
@@ -34,22 +35,22 @@ pub(super) enum UserNamespaces {
     ByOption,
 }
 
-pub(super) fn missing() -> Option<String> {
-    machine::missing(&["dockerd", "docker", "containerd", "runc"])
+pub(super) fn missing(generation: Generation) -> Option<String> {
+    machine::missing(generation, &["dockerd", "docker", "containerd", "runc"])
 }
 
 /// A dockerd of its own, with the runtime in its daemon.json.
-pub(super) fn engine() -> Result<DockerLike> {
-    start(UserNamespaces::None)
+pub(super) fn engine(generation: Generation) -> Result<DockerLike> {
+    start(generation, UserNamespaces::None)
 }
 
 /// The same with a user namespace for every container.
-pub(super) fn remapped() -> Result<DockerLike> {
-    start(UserNamespaces::All)
+pub(super) fn remapped(generation: Generation) -> Result<DockerLike> {
+    start(generation, UserNamespaces::All)
 }
 
-fn start(user_namespaces: UserNamespaces) -> Result<DockerLike> {
-    let machine = Machine::new("runc")?;
+fn start(generation: Generation, user_namespaces: UserNamespaces) -> Result<DockerLike> {
+    let machine = Machine::new(generation, "runc")?;
     let mut settings = json!({
         "data-root": machine.path("data"),
         "exec-root": machine.path("exec"),
@@ -82,7 +83,7 @@ fn socket(machine: &Machine) -> String {
 }
 
 fn client(machine: &Machine) -> Command {
-    let mut command = Command::new("docker");
+    let mut command = machine.private.command("docker");
     command.arg("--host").arg(socket(machine));
     command
 }

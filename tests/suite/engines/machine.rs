@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use harness::binaries;
 use harness::cgroup_parent::CgroupParent;
 use harness::demo_host::DemoHost;
+use harness::engine_root::Generation;
 use harness::private_host::PrivateHost;
 use harness::scratch;
 use runtime_config::{self as config, HostRoot, Options};
@@ -22,21 +23,26 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// dropped in this order: first whatever runs.
 pub(crate) struct Machine {
     pub(crate) private: PrivateHost,
+    pub(crate) generation: Generation,
     pub(super) parent: CgroupParent,
     pub(crate) devices: DemoHost,
     pub(super) files: TempDir,
 }
 
 impl Machine {
-    /// A machine whose wrapper stands before this runtime.
-    pub(super) fn new(real_runtime: &str) -> Result<Self> {
+    /// A machine with this generation of engines, whose wrapper stands before this
+    /// runtime.
+    pub(super) fn new(generation: Generation, real_runtime: &str) -> Result<Self> {
         let machine = Machine {
-            private: PrivateHost::new()?,
+            private: PrivateHost::of(generation)?,
+            generation,
             parent: CgroupParent::new(),
             devices: DemoHost::new()?,
             files: scratch::directory("engine")?,
         };
-        let runtime = program(real_runtime).context("the runtime is gone")?;
+        let runtime = generation
+            .program(real_runtime)
+            .context("the runtime is gone")?;
         let more = format!("[runtime]\npath = {runtime:?}\n");
         machine.devices.write_config(&more)?;
         let text = fs::read_to_string(machine.devices.config_file())?;
@@ -100,21 +106,17 @@ impl Machine {
     }
 }
 
-/// Where a program is, by PATH and where Debian has what is for root.
-pub(super) fn program(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .chain(["/usr/sbin".into(), "/sbin".into()])
-        .map(|directory| directory.join(name))
-        .find(|file| file.is_file())
-}
-
-/// Why these programs can't be run, if one can't.
-pub(super) fn missing(programs: &[&str]) -> Option<String> {
-    let absent = programs.iter().find(|name| program(name).is_none());
-    absent
-        .map(|name| format!("needs {name}"))
-        .or_else(harness::privilege::missing_for_engines)
+/// Why these programs of a generation cannot be run, if one cannot.
+pub(super) fn missing(generation: Generation, programs: &[&str]) -> Option<String> {
+    let absent = || {
+        let absent = programs
+            .iter()
+            .find(|name| generation.program(name).is_none());
+        absent.map(|name| format!("needs {name}"))
+    };
+    harness::privilege::missing_for_engines()
+        .or_else(|| generation.missing())
+        .or_else(absent)
 }
 
 fn tail(log: &Path) -> String {

@@ -4,6 +4,8 @@ use std::fmt::Write;
 use std::io::Write as _;
 use std::sync::Mutex;
 
+use harness::engine_root::Generation;
+
 use super::case::Case;
 use super::check::check;
 use super::engine::Engine;
@@ -59,22 +61,25 @@ impl Column {
     }
 }
 
-static COLUMNS: Mutex<Vec<Column>> = Mutex::new(Vec::new());
+static COLUMNS: Mutex<Vec<(Generation, Column)>> = Mutex::new(Vec::new());
 
-/// Adds an engine, and prints the table if it is the last of `all`.
-pub(super) fn add(column: Column, all: usize) {
+/// Adds an engine, and prints its generation's table if it is the last of `all`.
+pub(super) fn add(generation: Generation, column: Column, all: usize) {
     let mut columns = COLUMNS.lock().unwrap();
-    columns.push(column);
-    if columns.len() == all {
-        columns.sort_by_key(|column| column.engine);
+    columns.push((generation, column));
+    let of_generation = columns.iter().filter(|(other, _)| *other == generation);
+    let mut done: Vec<&Column> = of_generation.map(|(_, column)| column).collect();
+    if done.len() == all {
+        done.sort_by_key(|column| column.engine);
         // Past the capture of the test runner, which shows nothing of a test
         // that passes.
-        let _ = std::io::stderr().write_all(table(&columns).as_bytes());
+        let title = format!("\nengines, {generation:?}:\n");
+        let _ = std::io::stderr().write_all((title + &table(&done)).as_bytes());
     }
 }
 
 /// In Markdown, as docs/engines.md has it, with the reasons below.
-fn table(columns: &[Column]) -> String {
+fn table(columns: &[&Column]) -> String {
     let mut text = String::from("\n| case |");
     let mut reasons: Vec<&str> = Vec::new();
     for column in columns {

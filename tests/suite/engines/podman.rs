@@ -3,27 +3,28 @@
 use std::process::Command;
 
 use anyhow::Result;
+use harness::engine_root::Generation;
 
 use super::docker::{DockerLike, UserNamespaces};
 use super::machine::{self, Machine};
 
-pub(crate) fn missing() -> Option<String> {
-    machine::missing(&["podman", "conmon", "runc"])
+pub(crate) fn missing(generation: Generation) -> Option<String> {
+    machine::missing(generation, &["podman", "conmon", "runc"])
 }
 
 /// The hook comes to every container by the file in hooks.d.
-pub(super) fn by_hooks_d() -> Result<DockerLike> {
-    engine(&[])
+pub(super) fn by_hooks_d(generation: Generation) -> Result<DockerLike> {
+    engine(generation, &[])
 }
 
 /// The wrapper is named on the command line. The hook is in hooks.d as well,
 /// and must not be called twice.
-pub(super) fn by_runtime() -> Result<DockerLike> {
-    engine(&["--runtime", "boathook"])
+pub(super) fn by_runtime(generation: Generation) -> Result<DockerLike> {
+    engine(generation, &["--runtime", "boathook"])
 }
 
-fn engine(global: &'static [&'static str]) -> Result<DockerLike> {
-    let (machine, parent) = machine()?;
+fn engine(generation: Generation, global: &'static [&'static str]) -> Result<DockerLike> {
+    let (machine, parent) = machine(generation)?;
     let client = if global.is_empty() { plain } else { wrapped };
     DockerLike::new(
         machine,
@@ -34,8 +35,8 @@ fn engine(global: &'static [&'static str]) -> Result<DockerLike> {
 }
 
 /// A machine for podman, and the option that names its containers' cgroup.
-pub(crate) fn machine() -> Result<(Machine, String)> {
-    let machine = Machine::new("runc")?;
+pub(crate) fn machine(generation: Generation) -> Result<(Machine, String)> {
+    let machine = Machine::new(generation, "runc")?;
     let storage = format!(
         "[storage]\ndriver = \"overlay\"\ngraphroot = {:?}\nrunroot = \"/run/containers/storage\"\n",
         machine.path("storage")

@@ -1,4 +1,4 @@
-//! Where packages come from.
+//! Where packages come from, and root file systems made of them.
 
 use std::collections::HashMap;
 use std::fs;
@@ -12,26 +12,36 @@ use crate::captured::Captured;
 
 /// A release of a distribution, and where its packages are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Mirror {
+pub(crate) struct Mirror {
     /// Such as `bookworm`.
-    pub(super) release: String,
+    pub(crate) release: String,
     /// The address of the repository, if not the one that debootstrap knows.
-    pub(super) address: Option<String>,
+    pub(crate) address: Option<String>,
     /// Which parts of the repository are needed.
-    pub(super) components: &'static str,
+    pub(crate) components: &'static str,
     /// The keys that it must be signed with, if not the machine's own.
-    pub(super) keyring: Option<PathBuf>,
+    pub(crate) keyring: Option<PathBuf>,
+    /// How debootstrap installs the release, if it does not know its name.
+    pub(crate) script: Option<&'static str>,
 }
 
 /// The program that makes root file systems (Debian's package debootstrap).
-pub(super) const DEBOOTSTRAP: &str = "/usr/sbin/debootstrap";
+const DEBOOTSTRAP: &str = "/usr/sbin/debootstrap";
 /// One repository a line: release, component, address.
 const FORMAT: &str = "$(RELEASE) $(COMPONENT) $(REPO_URI)";
+
+/// Why root file systems cannot be made here, if they cannot.
+pub(crate) fn missing() -> Option<String> {
+    [(DEBOOTSTRAP, "debootstrap"), ("/usr/bin/apt-get", "apt")]
+        .into_iter()
+        .find(|(program, _)| !Path::new(program).is_file())
+        .map(|(program, package)| format!("needs {program} (package {package})"))
+}
 
 impl Mirror {
     /// The repository that apt on this machine takes this machine's release
     /// from.
-    pub(super) fn of_this_machine() -> Result<Self> {
+    pub(crate) fn of_this_machine() -> Result<Self> {
         let release = release(&fs::read_to_string("/etc/os-release")?)
             .context("/etc/os-release has no VERSION_CODENAME")?;
         let mut command = Command::new("apt-get");
@@ -44,12 +54,25 @@ impl Mirror {
             address: Some(address),
             components: "main",
             keyring: None,
+            script: None,
+        })
+    }
+
+    /// Debian's next release, from where apt on this machine takes this machine's
+    /// release, which has to be one of Debian.
+    pub(crate) fn of_debian_forky() -> Result<Self> {
+        let here = Self::of_this_machine()?;
+        Ok(Self {
+            release: "forky".to_string(),
+            // Older versions of debootstrap know the name of no later release.
+            script: Some("/usr/share/debootstrap/scripts/sid"),
+            ..here
         })
     }
 
     /// Ubuntu's repository of 18.04. Debian has no package with its key, so that
     /// is among the tests' files.
-    pub(super) fn of_ubuntu_18_04() -> Self {
+    pub(crate) fn of_ubuntu_18_04() -> Self {
         Self {
             release: "bionic".to_string(),
             address: None,
@@ -57,11 +80,12 @@ impl Mirror {
             // "Ubuntu Archive Automatic Signing Key (2012)", with the
             // fingerprint 790BC7277767219C42C86F933B4FE6ACC0B21F32.
             keyring: Some(binaries::source_tree().join("tests/keys/ubuntu-archive-2012.gpg")),
+            script: None,
         }
     }
 
     /// Makes a minimal root file system with these packages.
-    pub(super) fn fetch(&self, packages: &str, directory: &Path) -> Result<()> {
+    pub(crate) fn fetch(&self, packages: &str, directory: &Path) -> Result<()> {
         let mut command = Command::new(DEBOOTSTRAP);
         if let Some(keyring) = &self.keyring {
             command
@@ -75,6 +99,7 @@ impl Mirror {
             .arg(&self.release)
             .arg(directory)
             .args(&self.address)
+            .args(self.script)
             .env("LC_ALL", "C");
         let made = Captured::run(&mut command)?.success();
         made.with_context(|| {
@@ -88,7 +113,7 @@ impl Mirror {
     }
 
     /// Adds a package as the release's updates have it.
-    pub(super) fn add_updated(&self, package: &str, directory: &Path) -> Result<()> {
+    pub(crate) fn add_updated(&self, package: &str, directory: &Path) -> Result<()> {
         let release = &self.release;
         let sources = directory.join("etc/apt/sources.list");
         let used = fs::read_to_string(&sources)?;
