@@ -7,9 +7,7 @@ mod attribute;
 mod claims;
 mod condition;
 mod edits;
-mod filter;
 mod health;
-mod mask;
 mod mention;
 mod path_template;
 mod prepare;
@@ -28,12 +26,10 @@ pub use attribute::{AttributeSource, Origin, Says, Text};
 pub use claims::{Claimed, Claims};
 pub use condition::{Condition, Expectation};
 pub use edits::{
-    Directory, Edits, File, Library, LibraryNames, NamePattern, Node, NodeMode, SoName,
+    Directory, Edits, File, Library, LibraryNames, Mask, NamePattern, Node, NodeMode, SoName,
     SoNameTemplate,
 };
-pub use filter::DeviceFilter;
 pub use health::{FileRule, HealthCheck, HealthTest};
-pub use mask::Mask;
 pub(crate) use mention::mentions;
 pub use path_template::{PathTemplate, PathTemplateError};
 pub use prepare::{MAX_CONTAINER_START, MAX_PRE_START, Prepare, Timeout, When};
@@ -43,6 +39,7 @@ pub use sharing::{MAX_REPLICAS, ReplicaCount, SHARED_SUFFIX, Sharing};
 pub(crate) use short_form::short_or_table;
 pub use validate::ClassRuleError;
 
+use crate::config::DeviceFilter;
 use crate::name::{CapabilityName, ClassName, EnvName};
 use crate::pattern::PathPattern;
 use crate::template::Template;

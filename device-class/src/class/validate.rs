@@ -7,9 +7,10 @@ use super::attribute::AttributeSource;
 use super::condition::Condition;
 use super::health::HealthTest;
 use super::{
-    CdiTemplate, ClassSpec, DeviceFilter, Edits, MAX_PRE_START, Mask, Node, PathTemplate, Prepare,
-    Sharing, Source, When,
+    CdiTemplate, ClassSpec, Edits, MAX_PRE_START, Mask, Node, PathTemplate, Prepare, Sharing,
+    Source, When,
 };
+use crate::config::DeviceFilter;
 use crate::name::{AttributeName, CapabilityName};
 use crate::pattern::PathPattern;
 use crate::strict_toml::BrokenRule;

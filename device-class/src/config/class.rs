@@ -8,12 +8,13 @@ use serde::Deserialize;
 
 use super::{Config, PodPattern};
 use crate::class::{
-    ClassSpec, Condition, DeviceClass, DeviceFilter, Directory, Node, PathTemplate, ReplicaCount,
-    short_or_table,
+    ClassSpec, Condition, DeviceClass, Directory, Node, PathTemplate, ReplicaCount, short_or_table,
 };
+use crate::discover::Device;
 use crate::load::ClassSource;
 use crate::name::AttributeName;
 use crate::pattern::PathPattern;
+use crate::request::canonical;
 use crate::strict_toml::FileError;
 use crate::template::Template;
 
@@ -164,4 +165,31 @@ fn moved(pattern: &mut PathPattern, root: &PathTemplate) -> Result<(), String> {
         *pattern = PathPattern::try_from(text).map_err(|error| error.to_string())?;
     }
     Ok(())
+}
+
+/// Some devices: by a name that a request may use, or by attributes.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(untagged, expecting = "a device's id, or a table of attributes")]
+pub enum DeviceFilter {
+    /// An id, an index or an alias.
+    Name(String),
+    /// All of these attributes have these values.
+    Attributes(BTreeMap<AttributeName, String>),
+}
+
+impl DeviceFilter {
+    /// Whether the device is meant.
+    pub(crate) fn fits(&self, device: &Device) -> bool {
+        match self {
+            DeviceFilter::Name(name) => {
+                let wanted = canonical(name);
+                let names = device.aliases.iter().chain(&device.index);
+                let mut names = names.map(String::as_str).chain([device.id.as_str()]);
+                names.any(|name| canonical(name) == wanted)
+            }
+            DeviceFilter::Attributes(wanted) => wanted
+                .iter()
+                .all(|(name, value)| device.attributes.get(name) == Some(value)),
+        }
+    }
 }

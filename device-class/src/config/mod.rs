@@ -15,7 +15,7 @@ use crate::name::ClassName;
 use crate::ownership;
 use crate::strict_toml::{self, FileError};
 
-pub use class::ClassConfig;
+pub use class::{ClassConfig, DeviceFilter};
 
 /// Where the configuration is unless an option says otherwise.
 pub const DEFAULT_PATH: &str = "/etc/boathook/config.toml";

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::source::Candidate;
-use super::{Device, FoundNode, StateFile, attributes, edits, health, mask, sharing, topology};
+use super::{Device, FoundNode, StateFile, attributes, edits, health, mask, sharing};
 use crate::class::{CdiTemplateError, DeviceClass, PathTemplateError, SHARED_SUFFIX, Source};
 use crate::host::{HostView, MAX_ATTRIBUTE};
 use crate::name::{DeviceId, NameError, ResourceName};
@@ -91,7 +91,7 @@ pub(super) fn from_candidate(
         health,
         readings,
         numa: match optional(spec.numa.as_ref())? {
-            Some(start) => topology::numa_node(Path::new(&start), host),
+            Some(start) => numa_node(Path::new(&start), host),
             None => None,
         },
         group: optional(spec.group.as_ref())?,
@@ -113,4 +113,15 @@ fn state(
     let bytes = host.read(&path, MAX_ATTRIBUTE).ok();
     let says = bytes.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned());
     Ok(StateFile { path, says })
+}
+
+/// The NUMA node of the device at `start` or of the nearest directory above it
+/// that knows one. The kernel writes -1 where the firmware names none.
+fn numa_node(start: &Path, host: &dyn HostView) -> Option<u32> {
+    const LONGEST: usize = 16;
+    let start = host.canonical(start).ok()?;
+    let node = start
+        .ancestors()
+        .find_map(|directory| host.read(&directory.join("numa_node"), LONGEST).ok())?;
+    String::from_utf8_lossy(&node).trim().parse().ok()
 }

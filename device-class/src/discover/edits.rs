@@ -1,21 +1,17 @@
-//! Nodes, libraries, files and directories of a class, as a host has them.
+//! Nodes, files and directories of a class, as a host has them.
 
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::found::{
-    FoundDirectory, FoundEdits, FoundFile, FoundLibrary, FoundNode, OwnNode, Presence,
-};
+use super::found::{FoundDirectory, FoundEdits, FoundFile, FoundNode, OwnNode, Presence};
+use super::libraries::LibrarySearch;
 use super::{DeviceError, MAX_DEVICES, mask, search};
 use crate::class::{self, DeviceClass, Edits, PathTemplate};
-use crate::host::{Entry, HostView, MAX_ATTRIBUTE, Programs};
+use crate::host::{Entry, HostView, MAX_ATTRIBUTE};
 use crate::name::CapabilityName;
 use crate::pattern::PathPattern;
 use crate::template::Attributes;
-
-/// The cache of glibc's loader.
-const LD_CACHE: &str = "/etc/ld.so.cache";
 
 /// The root of a class's driver: most often the host's own.
 #[derive(Clone, Copy)]
@@ -28,7 +24,7 @@ pub(super) struct DriverRoot<'a> {
 
 impl DriverRoot<'_> {
     /// The path on the host of something in the driver's root, without links.
-    fn canonical(&self, path: &Path) -> io::Result<PathBuf> {
+    pub(super) fn canonical(&self, path: &Path) -> io::Result<PathBuf> {
         let inside = self.view.canonical(path)?;
         Ok(self.path.join(inside.strip_prefix("/").unwrap_or(&inside)))
     }
@@ -50,46 +46,14 @@ pub(super) fn edits(
     let capability_32bit = class.spec.request.capability_32bit.as_ref();
     let directories = class.spec.library_directories.iter();
     let directories: Result<Vec<PathBuf>, _> = directories.map(|d| d.fill(attributes)).collect();
-    let directories = directories.map_err(DeviceError::from)?;
-    let for_32bit = capability_32bit.is_some_and(|capability| capabilities.contains(capability));
+    let search = LibrarySearch {
+        directories: directories.map_err(DeviceError::from)?,
+        for_32bit: capability_32bit.is_some_and(|capability| capabilities.contains(capability)),
+        driver,
+    };
     for Chosen { edits, is_named } in chosen(class, capabilities) {
         let optional = edits.optional;
-        let version = match &edits.library_version {
-            Some(version) => Some(version.fill(attributes).map_err(DeviceError::from)?),
-            None => None,
-        };
-        for spec in &edits.libraries {
-            let soname = spec.soname.fill(attributes);
-            let wanted = Wanted {
-                soname: &soname.map_err(DeviceError::SoName)?,
-                links: &spec.links,
-                version: version.as_deref(),
-                directories: &directories,
-            };
-            let native = wanted.find(Programs::Native, optional || spec.optional, driver)?;
-            found.libraries.push(native);
-            if for_32bit {
-                // Of most libraries there is none, which is no news.
-                let other = wanted.find(Programs::Bits32, true, driver)?;
-                found.libraries.extend(there(other));
-            }
-        }
-        if let Some(names) = &edits.libraries_matching {
-            let programs = [Programs::Native, Programs::Bits32];
-            let programs = programs.into_iter().take(1 + usize::from(for_32bit));
-            for programs in programs {
-                for soname in matching(names, programs, &directories, driver)? {
-                    let wanted = Wanted {
-                        soname: &soname,
-                        links: &[],
-                        version: version.as_deref(),
-                        directories: &directories,
-                    };
-                    let library = wanted.find(programs, true, driver)?;
-                    found.libraries.extend(there(library));
-                }
-            }
-        }
+        found.libraries.extend(search.libraries(edits, attributes)?);
         let files = edits.files.iter().map(|spec| (spec, false));
         let binaries = edits.binaries.iter().filter(|_| is_named);
         for (spec, binary) in binaries.map(|spec| (spec, true)).chain(files) {
@@ -258,129 +222,6 @@ fn is_loaded(driver: &str, host: &dyn HostView) -> bool {
     let characters = lines.take_while(|line| *line != "Block devices:");
     let mut names = characters.filter_map(|line| line.split_once(' '));
     names.any(|(_, name)| name.trim() == driver)
-}
-
-/// A library that a class names.
-struct Wanted<'a> {
-    soname: &'a class::SoName,
-    links: &'a [class::SoName],
-    version: Option<&'a str>,
-    /// Where it is looked for if the loader's cache does not have it.
-    directories: &'a [PathBuf],
-}
-
-/// The names of the libraries that a driver brings along.
-fn matching(
-    names: &class::LibraryNames,
-    programs: Programs,
-    directories: &[PathBuf],
-    driver: DriverRoot<'_>,
-) -> Result<Vec<class::SoName>, DeviceError> {
-    let failed = |path: &Path, error| DeviceError::Io {
-        path: path.into(),
-        error,
-    };
-    let cached = driver.view.library_names(programs);
-    let cached = cached.map_err(|error| failed(Path::new(LD_CACHE), error))?;
-    let mut all: BTreeSet<String> = cached.into_iter().collect();
-    if programs == Programs::Native {
-        for directory in directories {
-            let listed = driver.view.list(directory);
-            all.extend(listed.map_err(|error| failed(directory, error))?);
-        }
-    }
-    let fitting = all.into_iter().filter(|name| names.fit(name));
-    Ok(fitting
-        .filter_map(|name| class::SoName::try_from(name).ok())
-        .collect())
-}
-
-/// The library, if the host has it.
-fn there(library: FoundLibrary) -> Option<FoundLibrary> {
-    matches!(library.file, Presence::Found(_)).then_some(library)
-}
-
-impl Wanted<'_> {
-    fn find(
-        &self,
-        programs: Programs,
-        optional: bool,
-        driver: DriverRoot<'_>,
-    ) -> Result<FoundLibrary, DeviceError> {
-        let version = self.version;
-        let soname = self.soname.as_str().to_owned();
-        let mut cached =
-            driver
-                .view
-                .libraries(&soname, programs)
-                .map_err(|error| DeviceError::Io {
-                    path: LD_CACHE.into(),
-                    error,
-                })?;
-        if cached.is_empty() && programs == Programs::Native {
-            let paths = self
-                .directories
-                .iter()
-                .map(|directory| directory.join(&soname));
-            cached.extend(
-                paths.filter(|path| matches!(driver.view.entry(path), Ok(Some(Entry::File)))),
-            );
-        }
-        let file = match (
-            of_version(&cached, version, driver),
-            cached.first(),
-            version,
-        ) {
-            (Some(file), _, _) => Presence::Found(file),
-            _ if optional => Presence::Optional,
-            (None, None, _) => Presence::Unfit(format!(
-                "{soname} is not in the host's ld.so.cache; install the driver's libraries or run ldconfig"
-            )),
-            (None, Some(path), None) => Presence::Unfit(format!(
-                "{soname} is in the host's ld.so.cache as {}, which can't be used; run ldconfig",
-                path.display()
-            )),
-            (None, Some(path), Some(version)) => Presence::Unfit(format!(
-                "{soname} is in the host's ld.so.cache as {}, which is not of version {version}; \
-             install the libraries of the driver that is loaded",
-                path.display()
-            )),
-        };
-        let mut links: BTreeSet<String> = self
-            .links
-            .iter()
-            .map(|name| name.as_str().to_owned())
-            .collect();
-        links.insert(soname.clone());
-        if let Presence::Found(file) = &file {
-            let own_name = file
-                .file_name()
-                .map(|name| name.to_string_lossy().into_owned());
-            links.retain(|link| Some(link) != own_name.as_ref());
-        }
-        Ok(FoundLibrary {
-            soname,
-            programs,
-            links,
-            file,
-        })
-    }
-}
-
-/// The first file that is there and of the version, without links in its path.
-fn of_version(
-    cached: &[PathBuf],
-    version: Option<&str>,
-    driver: DriverRoot<'_>,
-) -> Option<PathBuf> {
-    let mut files = cached.iter().filter_map(|path| driver.canonical(path).ok());
-    files.find(|file| {
-        let name = file.to_string_lossy();
-        version.is_none_or(|version| {
-            name.strip_suffix(version)
-                .is_some_and(|name| name.ends_with('.'))
-        })
-    })
 }
 
 fn file(

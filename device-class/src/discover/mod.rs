@@ -5,6 +5,7 @@ mod device;
 mod edits;
 mod found;
 mod health;
+mod libraries;
 mod look_up;
 mod mask;
 mod memory;
@@ -12,7 +13,6 @@ mod order;
 mod search;
 mod sharing;
 mod source;
-mod topology;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -15,7 +15,7 @@
 
 use std::ffi::CString;
 
-use super::image::Image;
+use super::parse::Image;
 use super::{LdCacheError, MAX_NAME, MAX_PATH};
 
 /// `cache_extension_magic` in `sysdeps/generic/dl-cache.h`.

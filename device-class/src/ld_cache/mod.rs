@@ -24,7 +24,6 @@
 mod abi;
 mod error;
 mod extension;
-mod image;
 mod merge;
 mod order;
 mod parse;

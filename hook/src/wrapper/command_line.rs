@@ -58,79 +58,42 @@ pub(super) struct NewContainer {
     pub(super) id: String,
 }
 
-/// Options by their names: those with a value, letters for these, and flags.
+/// Options by their names, separated by spaces: those with a value, letters for
+/// these, and flags.
 struct Options {
-    long: &'static [&'static str],
+    long: &'static str,
     short: &'static [(u8, &'static str)],
-    flags: &'static [&'static str],
+    flags: &'static str,
 }
 
 /// Before the subcommand: those of runc 1.5, crun 1.29 and youki 0.7.
 const GLOBAL: Options = Options {
-    long: &[
-        "cgroup-manager",
-        "criu",
-        "log",
-        "log-format",
-        "log-level",
-        "root",
-        "rootless",
-    ],
+    long: "cgroup-manager criu log log-format log-level root rootless",
     short: &[(b'l', "log"), (b'r', "root")],
-    flags: &["debug", "help", "systemd-cgroup", "version"],
+    flags: "debug help systemd-cgroup version",
 };
 
 /// After `create` and `run`.
 const CONTAINER: Options = Options {
-    long: &[
-        "bundle",
-        "config",
-        "console-socket",
-        "pid-file",
-        "pidfd-socket",
-        "preserve-fds",
-    ],
+    long: "bundle config console-socket pid-file pidfd-socket preserve-fds",
     short: &[
         (b'b', "bundle"),
         (b'c', "console-socket"),
         (b'f', "config"),
         (b'p', "pid-file"),
     ],
-    flags: &[
-        "detach",
-        "help",
-        "keep",
-        "no-new-keyring",
-        "no-pivot",
-        "no-subreaper",
-    ],
+    flags: "detach help keep no-new-keyring no-pivot no-subreaper",
 };
 
 /// After `update`.
 const UPDATE: Options = Options {
-    long: &[
-        "blkio-weight",
-        "cpu-burst",
-        "cpu-idle",
-        "cpu-period",
-        "cpu-quota",
-        "cpu-rt-period",
-        "cpu-rt-runtime",
-        "cpu-share",
-        "cpuset-cpus",
-        "cpuset-mems",
-        "kernel-memory",
-        "kernel-memory-tcp",
-        "l3-cache-schema",
-        "mem-bw-schema",
-        "memory",
-        "memory-reservation",
-        "memory-swap",
-        "pids-limit",
-        "resources",
-    ],
+    long: "\
+        blkio-weight cpu-burst cpu-idle cpu-period cpu-quota cpu-rt-period \
+        cpu-rt-runtime cpu-share cpuset-cpus cpuset-mems kernel-memory kernel-memory-tcp \
+        l3-cache-schema mem-bw-schema memory memory-reservation memory-swap pids-limit \
+        resources",
     short: &[(b'r', "resources")],
-    flags: &["help"],
+    flags: "help",
 };
 
 impl CommandLine {
@@ -251,7 +214,7 @@ impl<'a> Words<'a> {
         let (name, value) = split_at_equals(body);
         let name = str::from_utf8(name).unwrap_or_default();
         match value {
-            None if self.options.long.contains(&name) => Word::Option(name, self.following()),
+            None if has(self.options.long, name) => Word::Option(name, self.following()),
             value => Word::Option(name, value),
         }
     }
@@ -296,7 +259,7 @@ impl<'a> Iterator for Words<'a> {
             [b'-', b'-', body @ ..] => self.long(body),
             [b'-', body @ ..] if !body.is_empty() => {
                 let name = str::from_utf8(split_at_equals(body).0).unwrap_or_default();
-                if self.options.long.contains(&name) || self.options.flags.contains(&name) {
+                if has(self.options.long, name) || has(self.options.flags, name) {
                     self.long(body)
                 } else {
                     self.letters(body)
@@ -307,6 +270,10 @@ impl<'a> Iterator for Words<'a> {
     }
 }
 
+fn has(names: &str, name: &str) -> bool {
+    names.split_whitespace().any(|known| known == name)
+}
+
 fn split_at_equals(body: &[u8]) -> (&[u8], Option<&OsStr>) {
     match body.iter().position(|byte| *byte == b'=') {
         Some(at) => (&body[..at], Some(OsStr::from_bytes(&body[at + 1..]))),
@@ -315,216 +282,4 @@ fn split_at_equals(body: &[u8]) -> (&[u8], Option<&OsStr>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(line: &str) -> CommandLine {
-        let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-        CommandLine::parse(&words)
-    }
-
-    fn created(line: &str) -> Option<NewContainer> {
-        match parse(line).action {
-            Action::Create(container) => Some(container),
-            _ => None,
-        }
-    }
-
-    #[test]
-    fn a_new_containers_bundle_is_found_however_it_is_written() {
-        for (line, bundle, config, id) in [
-            ("create c1", ".", "config.json", "c1"),
-            ("run c1", ".", "config.json", "c1"),
-            ("create --bundle /b c1", "/b", "config.json", "c1"),
-            ("create --bundle=/b c1", "/b", "config.json", "c1"),
-            ("create -b /b c1", "/b", "config.json", "c1"),
-            ("create -b/b c1", "/b", "config.json", "c1"),
-            ("create -b=/b c1", "/b", "config.json", "c1"),
-            ("create -bundle /b c1", "/b", "config.json", "c1"),
-            ("create -bundle=/b c1", "/b", "config.json", "c1"),
-            ("create --bundle= c1", "", "config.json", "c1"),
-            ("run -db /b c1", "/b", "config.json", "c1"),
-            ("run -d -b relative/b c1", "relative/b", "config.json", "c1"),
-            ("run --bundle /a --bundle /b c1", "/b", "config.json", "c1"),
-            ("create c1 --bundle /b", "/b", "config.json", "c1"),
-            ("create --bundle /b -- -c1", "/b", "config.json", "-c1"),
-            ("create -- c1 --bundle /b", ".", "config.json", "c1"),
-            ("-- create --bundle /b c1", "/b", "config.json", "c1"),
-            // As Go's package flag parses them.
-            ("run -keep -b /b c1", "/b", "config.json", "c1"),
-            ("run -keep=true -detach -b /b c1", "/b", "config.json", "c1"),
-            ("run --keep=false -b=/b c1", "/b", "config.json", "c1"),
-            ("create -no-pivot -b /b c1", "/b", "config.json", "c1"),
-            (
-                "run -no-subreaper -no-new-keyring c1",
-                ".",
-                "config.json",
-                "c1",
-            ),
-            (
-                "-debug -systemd-cgroup run -b /b c1",
-                "/b",
-                "config.json",
-                "c1",
-            ),
-            (
-                "-root=/r -rootless true run -b /b c1",
-                "/b",
-                "config.json",
-                "c1",
-            ),
-            ("run -pid-file -b -bundle /b c1", "/b", "config.json", "c1"),
-            ("run -b -keep c1", "-keep", "config.json", "c1"),
-            ("run -b - c1", "-", "config.json", "c1"),
-            (
-                "create --no-pivot --bundle /b c1",
-                "/b",
-                "config.json",
-                "c1",
-            ),
-            ("create --pid-file -b c1", ".", "config.json", "c1"),
-            (
-                "create --console-socket=/s -b /b c1",
-                "/b",
-                "config.json",
-                "c1",
-            ),
-            ("create -p /pid -b /b c1", "/b", "config.json", "c1"),
-            ("create -f other.json -b /b c1", "/b", "other.json", "c1"),
-            (
-                "run --keep --preserve-fds 3 -b /b run",
-                "/b",
-                "config.json",
-                "run",
-            ),
-            ("--root /r create -b /b c1", "/b", "config.json", "c1"),
-            ("--root create create -b /b c1", "/b", "config.json", "c1"),
-            ("-r /r -s create -b /b c1", "/b", "config.json", "c1"),
-            (
-                "--debug --systemd-cgroup --criu x run -b /b c1",
-                "/b",
-                "config.json",
-                "c1",
-            ),
-            (
-                "--cgroup-manager disabled --rootless=true run -b /b c1",
-                "/b",
-                "config.json",
-                "c1",
-            ),
-            ("create", ".", "config.json", ""),
-            ("create --bundle", ".", "config.json", ""),
-        ] {
-            let found = created(line);
-            let wanted = NewContainer {
-                bundle: bundle.into(),
-                config: config.into(),
-                id: id.into(),
-            };
-            assert_eq!(found, Some(wanted), "{line}");
-        }
-    }
-
-    #[test]
-    fn everything_else_makes_no_container() {
-        for line in [
-            "",
-            "--version",
-            "-v",
-            "--help",
-            "--help create c1",
-            "create --help",
-            "create -b /b -h",
-            "run -?",
-            "--root /r",
-            "--root create",
-            "start c1",
-            "state create",
-            "delete --force create",
-            "exec c1 create --bundle /b",
-            "restore --bundle /b c1",
-            "spec --bundle /b",
-            "--log create delete run",
-            "createx",
-            "create -help",
-            "create --help=true c1",
-            "update c1",
-            "update --memory 5 --resources",
-            "update --resources f",
-            "update -h -r f c1",
-        ] {
-            assert_eq!(parse(line).action, Action::Other, "{line}");
-        }
-    }
-
-    #[test]
-    fn the_resources_of_an_update_are_found() {
-        for (line, globals, id, resources, argument) in [
-            ("update --resources - c1", 0, "c1", "-", 2),
-            ("update --resources=/f c1", 0, "c1", "/f", 1),
-            ("update -resources=/f c1", 0, "c1", "/f", 1),
-            ("update -r /f c1", 0, "c1", "/f", 2),
-            ("update -r/f c1", 0, "c1", "/f", 1),
-            ("update c1 -r /f", 0, "c1", "/f", 3),
-            (
-                "--root /r --log /l update --memory 5 -r - c1",
-                4,
-                "c1",
-                "-",
-                8,
-            ),
-            (
-                "update --resources /a --resources /b -- -c",
-                0,
-                "-c",
-                "/b",
-                4,
-            ),
-        ] {
-            let wanted = Action::Update(Update {
-                globals,
-                id: id.into(),
-                resources: resources.into(),
-                argument,
-            });
-            assert_eq!(parse(line).action, wanted, "{line}");
-        }
-    }
-
-    #[test]
-    fn the_engines_log_is_found() {
-        for (line, wanted) in [
-            ("create c1", None),
-            ("--log /l create c1", Some(("/l", false))),
-            ("--log=/l --log-format json create c1", Some(("/l", true))),
-            ("--log-format=json --log /l delete c1", Some(("/l", true))),
-            ("-log /l -log-format json create c1", Some(("/l", true))),
-            ("-l /l start c1", Some(("/l", false))),
-            ("--log-format json create c1", None),
-            ("create --log /l c1", None),
-        ] {
-            let wanted = wanted.map(|(path, json)| RuntimeLog {
-                path: path.into(),
-                json,
-            });
-            assert_eq!(parse(line).log, wanted, "{line}");
-        }
-    }
-
-    #[test]
-    fn an_argument_need_not_be_text() {
-        let arguments = [
-            OsString::from("create"),
-            OsStr::from_bytes(b"--bundle=/\xff").into(),
-            OsStr::from_bytes(b"--\xff").into(),
-            OsStr::from_bytes(b"-\xffb").into(),
-            "/b".into(),
-            OsStr::from_bytes(b"c\xff").into(),
-        ];
-        let Action::Create(found) = CommandLine::parse(&arguments).action else {
-            panic!("no container");
-        };
-        assert_eq!(found.bundle, PathBuf::from("/b"));
-        assert_eq!(found.id, "c\u{fffd}");
-    }
-}
+mod tests;

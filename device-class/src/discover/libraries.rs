@@ -1,0 +1,165 @@
+//! Libraries of a class, as the loader's cache and directories of a host have them.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use super::DeviceError;
+use super::edits::DriverRoot;
+use super::found::{FoundLibrary, Presence};
+use crate::class::{Edits, LibraryNames, SoName};
+use crate::host::{Entry, Programs};
+use crate::template::Attributes;
+
+/// The cache of glibc's loader.
+const LD_CACHE: &str = "/etc/ld.so.cache";
+
+/// Where the libraries of a class are searched.
+pub(super) struct LibrarySearch<'a> {
+    /// Directories for libraries that the loader's cache does not have.
+    pub(super) directories: Vec<PathBuf>,
+    /// Whether libraries for 32-bit programs are wanted too.
+    pub(super) for_32bit: bool,
+    pub(super) driver: DriverRoot<'a>,
+}
+
+impl LibrarySearch<'_> {
+    /// The libraries of one table of `[[edits]]`.
+    pub(super) fn libraries(
+        &self,
+        edits: &Edits,
+        attributes: &Attributes,
+    ) -> Result<Vec<FoundLibrary>, DeviceError> {
+        let version = edits.library_version.as_ref();
+        let version = version
+            .map(|version| version.fill(attributes))
+            .transpose()?;
+        let version = version.as_deref();
+        let is_there = |library: &FoundLibrary| matches!(library.file, Presence::Found(_));
+        let mut found = Vec::new();
+        for spec in &edits.libraries {
+            let soname = spec.soname.fill(attributes).map_err(DeviceError::SoName)?;
+            let optional = edits.optional || spec.optional;
+            found.push(self.find(&soname, &spec.links, version, Programs::Native, optional)?);
+            if self.for_32bit {
+                // Most libraries do not exist for 32-bit programs.
+                let other = self.find(&soname, &spec.links, version, Programs::Bits32, true)?;
+                found.extend(Some(other).filter(is_there));
+            }
+        }
+        if let Some(names) = &edits.libraries_matching {
+            let programs = [Programs::Native, Programs::Bits32];
+            for programs in &programs[..1 + usize::from(self.for_32bit)] {
+                for soname in self.matching(names, *programs)? {
+                    let library = self.find(&soname, &[], version, *programs, true)?;
+                    found.extend(Some(library).filter(is_there));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// The names of the host's libraries that match the patterns.
+    fn matching(
+        &self,
+        names: &LibraryNames,
+        programs: Programs,
+    ) -> Result<Vec<SoName>, DeviceError> {
+        let failed = |path: &Path, error| DeviceError::Io {
+            path: path.into(),
+            error,
+        };
+        let cached = self.driver.view.library_names(programs);
+        let cached = cached.map_err(|error| failed(Path::new(LD_CACHE), error))?;
+        let mut all: BTreeSet<String> = cached.into_iter().collect();
+        if programs == Programs::Native {
+            for directory in &self.directories {
+                let listed = self.driver.view.list(directory);
+                all.extend(listed.map_err(|error| failed(directory, error))?);
+            }
+        }
+        let matching = all.into_iter().filter(|name| names.fit(name));
+        Ok(matching
+            .filter_map(|name| SoName::try_from(name).ok())
+            .collect())
+    }
+
+    fn find(
+        &self,
+        soname: &SoName,
+        links: &[SoName],
+        version: Option<&str>,
+        programs: Programs,
+        optional: bool,
+    ) -> Result<FoundLibrary, DeviceError> {
+        let driver = self.driver;
+        let soname = soname.as_str().to_owned();
+        let mut cached =
+            driver
+                .view
+                .libraries(&soname, programs)
+                .map_err(|error| DeviceError::Io {
+                    path: LD_CACHE.into(),
+                    error,
+                })?;
+        if cached.is_empty() && programs == Programs::Native {
+            let paths = self
+                .directories
+                .iter()
+                .map(|directory| directory.join(&soname));
+            cached.extend(
+                paths.filter(|path| matches!(driver.view.entry(path), Ok(Some(Entry::File)))),
+            );
+        }
+        let file = match (
+            of_version(&cached, version, driver),
+            cached.first(),
+            version,
+        ) {
+            (Some(file), _, _) => Presence::Found(file),
+            _ if optional => Presence::Optional,
+            (None, None, _) => Presence::Unfit(format!(
+                "{soname} is not in the host's ld.so.cache; install the driver's libraries or run ldconfig"
+            )),
+            (None, Some(path), None) => Presence::Unfit(format!(
+                "{soname} is in the host's ld.so.cache as {}, which can't be used; run ldconfig",
+                path.display()
+            )),
+            (None, Some(path), Some(version)) => Presence::Unfit(format!(
+                "{soname} is in the host's ld.so.cache as {}, which is not of version {version}; \
+             install the libraries of the driver that is loaded",
+                path.display()
+            )),
+        };
+        let mut links: BTreeSet<String> =
+            links.iter().map(|name| name.as_str().to_owned()).collect();
+        links.insert(soname.clone());
+        if let Presence::Found(file) = &file {
+            let own_name = file
+                .file_name()
+                .map(|name| name.to_string_lossy().into_owned());
+            links.retain(|link| Some(link) != own_name.as_ref());
+        }
+        Ok(FoundLibrary {
+            soname,
+            programs,
+            links,
+            file,
+        })
+    }
+}
+
+/// The first file that is there and of the version, without links in its path.
+fn of_version(
+    cached: &[PathBuf],
+    version: Option<&str>,
+    driver: DriverRoot<'_>,
+) -> Option<PathBuf> {
+    let mut files = cached.iter().filter_map(|path| driver.canonical(path).ok());
+    files.find(|file| {
+        let name = file.to_string_lossy();
+        version.is_none_or(|version| {
+            name.strip_suffix(version)
+                .is_some_and(|name| name.ends_with('.'))
+        })
+    })
+}

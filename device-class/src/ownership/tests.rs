@@ -1,0 +1,128 @@
+//! Files and directories of several owners and modes.
+
+use std::fs::Permissions;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
+use super::*;
+
+/// A directory that is ours, with the file `d/f`.
+fn tree() -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    fs::create_dir(root.path().join("d")).unwrap();
+    fs::write(root.path().join("d/f"), "text").unwrap();
+    for (name, mode) in [("d", 0o755), ("d/f", 0o644)] {
+        fs::set_permissions(root.path().join(name), Permissions::from_mode(mode)).unwrap();
+    }
+    root
+}
+
+/// What is wrong with `path` in the tree, without the tree's own path.
+fn fault(tree: &tempfile::TempDir, path: &str) -> Option<String> {
+    let error = open(&tree.path().join(path)).err()?.to_string();
+    Some(error.replace(&tree.path().display().to_string(), ""))
+}
+
+#[test]
+fn a_file_that_others_can_change_is_refused_with_the_command_that_fixes_it() {
+    for (name, mode, fix) in [
+        ("d/f", 0o644, None),
+        ("d/f", 0o600, None),
+        ("d/f", 0o664, Some("run: chmod go-w /d/f")),
+        ("d/f", 0o646, Some("run: chmod go-w /d/f")),
+        ("d", 0o777, Some("run: chmod go-w /d")),
+        ("d", 0o775, Some("run: chmod go-w /d")),
+        ("d", 0o1777, None),
+        ("", 0o777, Some("run: chmod go-w ")),
+    ] {
+        let tree = tree();
+        fs::set_permissions(tree.path().join(name), Permissions::from_mode(mode)).unwrap();
+        let fault = fault(&tree, "d/f");
+        assert_eq!(fault.is_some(), fix.is_some(), "{name} {mode:o}: {fault:?}");
+        if let (Some(fault), Some(fix)) = (fault, fix) {
+            assert!(fault.contains(fix), "{fault}");
+            assert!(fault.contains(&format!("has mode {mode:04o}")), "{fault}");
+        }
+    }
+}
+
+#[test]
+fn a_file_of_another_user_is_refused_with_the_command_that_fixes_it() {
+    if !geteuid().is_root() {
+        return skip::report("owners of class files", "only root can give files away");
+    }
+    for name in ["", "d", "d/f"] {
+        let tree = tree();
+        fs::set_permissions(tree.path(), Permissions::from_mode(0o755)).unwrap();
+        chown(tree.path().join(name), Some(4711), None).unwrap();
+        let fault = fault(&tree, "d/f").unwrap();
+        assert!(fault.contains("belongs to uid 4711"), "{fault}");
+        assert!(fault.contains("run: chown root: "), "{fault}");
+    }
+}
+
+#[test]
+fn links_are_followed_and_checked() {
+    let tree = tree();
+    let root = tree.path();
+    symlink("../d/f", root.join("d/relative")).unwrap();
+    symlink(root.join("d"), root.join("absolute")).unwrap();
+    symlink("loop", root.join("loop")).unwrap();
+    assert_eq!(fault(&tree, "absolute/relative"), None);
+    assert_eq!(fault(&tree, "d/../d/./f"), None);
+    let fault = |path| fault(&tree, path).unwrap();
+    assert!(fault("loop").contains("Too many levels of symbolic links"));
+    assert!(fault("d/none").contains("No such file or directory"));
+    assert!(fault("d/f/g").contains("Not a directory"));
+
+    fs::create_dir(root.join("open")).unwrap();
+    symlink("../d/f", root.join("open/link")).unwrap();
+    fs::set_permissions(root.join("open"), Permissions::from_mode(0o777)).unwrap();
+    symlink("open/link", root.join("via")).unwrap();
+    assert!(fault("via").contains("chmod go-w /open"));
+    let directory = Directory::open(root).unwrap();
+    let via = directory.file(OsStr::new("via")).unwrap_err().to_string();
+    assert!(via.contains("/open has mode 0777"), "{via}");
+}
+
+#[test]
+fn a_directory_in_which_every_user_can_create_files_is_found() {
+    let tree = tree();
+    let mode = |name: &str, mode| {
+        let permissions = Permissions::from_mode(mode);
+        fs::set_permissions(tree.path().join(name), permissions).unwrap();
+    };
+    fs::create_dir(tree.path().join("open")).unwrap();
+    symlink("../d/f", tree.path().join("open/link")).unwrap();
+    symlink("open/link", tree.path().join("via")).unwrap();
+    let shared = |path| {
+        let found = shared_directory(tree.path(), Path::new(path)).unwrap();
+        found.map(|path| path.strip_prefix(tree.path()).unwrap().to_owned())
+    };
+    for (open, wanted) in [
+        (0o755, None),
+        (0o775, None),
+        (0o777, Some("open")),
+        (0o1777, Some("open")),
+    ] {
+        mode("open", open);
+        // What everybody can write to, or another user's, is root's decision.
+        mode("d/f", 0o666);
+        assert_eq!(shared("/d/f"), None);
+        assert_eq!(shared("/open/link"), wanted.map(PathBuf::from), "{open:o}");
+        assert_eq!(shared("/via"), wanted.map(PathBuf::from), "{open:o}");
+        assert_eq!(shared("/open"), None);
+    }
+}
+
+#[test]
+fn a_program_is_found_inside_its_root() {
+    let tree = tree();
+    symlink("/d/f", tree.path().join("d/absolute")).unwrap();
+    symlink("../../../d/f", tree.path().join("d/upwards")).unwrap();
+    for path in ["/d/f", "/d/absolute", "/d/upwards"] {
+        let found = program(tree.path(), Path::new(path)).unwrap();
+        assert_eq!(found, tree.path().join("d/f"), "{path}");
+    }
+    fs::set_permissions(tree.path().join("d"), Permissions::from_mode(0o777)).unwrap();
+    assert!(program(tree.path(), Path::new("/d/f")).is_err());
+}
