@@ -1,6 +1,6 @@
 # `make` alone shows what there is.
 .DEFAULT_GOAL := help
-.PHONY: help build test attacks failures demo bench lint
+.PHONY: help build test attacks failures load fuzz demo bench lint
 
 # The harness is the program that runs, so that it finds the others beside it.
 HARNESS := --quiet --package boathook-tests --bin
@@ -31,6 +31,14 @@ failures: ## Have every system call of the programs fail once, in every way (as 
 	scripts/install-test-packages runc busybox-static strace
 	cargo build --workspace --bins
 	BOATHOOK_FAILURES=long cargo test --package boathook-tests --test suite failures -- --nocapture
+
+load: ## Start 500 containers, 20 at a time, beside other work: runc on both cgroup versions, and CRI (as root; long)
+	scripts/install-test-packages runc busybox-static containerd
+	cargo build --workspace --bins
+	BOATHOOK_LOAD=long cargo test --package boathook-tests --test suite load:: -- --include-ignored --nocapture --test-threads 1
+
+fuzz: ## Fuzz every parser and editor with libFuzzer, each for TIME seconds (60 unless set; needs nightly)
+	scripts/fuzz $(or $(TIME),60)
 
 demo: ## Show the main job: two devices into a real container (as root); CLASS=FILE [HOST=host.txt] for any class
 	scripts/install-test-packages runc busybox-static

@@ -13,6 +13,8 @@
 //! - `engines`: docker, podman, containerd, crun, with their own commands; needs
 //!   root and the engine
 //! - `failures`: system calls that fail; needs strace, and for the hook root and runc
+//! - `load`: hundreds of containers on a busy machine; needs root and runc, and
+//!   containerd for those by CRI
 //! - `selfcheck`: the harness itself, without boathook
 //! - `runc`: the hook in real containers; needs root and runc
 
@@ -28,6 +30,7 @@ mod engines;
 mod failures;
 mod kubernetes;
 mod lab;
+mod load;
 mod runc;
 mod selfcheck;
 mod tree;

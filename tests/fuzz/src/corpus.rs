@@ -44,8 +44,8 @@ fn every_target_handles_its_corpus() {
         assert!(files.len() >= 3, "{}: {} files", target.name, files.len());
         for (path, file) in files {
             let run = || {
-                (target.run)(&file);
-                variations(&file).for_each(|variation| (target.run)(&variation));
+                crate::run(target.name, &file);
+                variations(&file).for_each(|variation| crate::run(target.name, &variation));
             };
             if catch_unwind(run).is_err() {
                 failed.push(format!("{}: {}", target.name, path.display()));

@@ -14,6 +14,10 @@ mod spec;
 #[path = "../../../plugin/src/hotplug/message.rs"]
 mod uevent_message;
 
+use std::time::Duration;
+
+use nix::time::{ClockId, clock_gettime};
+
 /// One fuzz target.
 #[derive(Clone, Copy)]
 pub struct Target {
@@ -70,6 +74,24 @@ pub const TARGETS: [Target; 10] = [
 /// The target of that name.
 pub fn target(name: &str) -> Option<Target> {
     TARGETS.into_iter().find(|target| target.name == name)
+}
+
+/// Runs the target of that name, which must not take more than [`MAX_TIME`].
+pub fn run(name: &str, input: &[u8]) {
+    let target = target(name).unwrap_or_else(|| panic!("no target is named {name}"));
+    let before = processor_time();
+    (target.run)(input);
+    let time = processor_time() - before;
+    assert!(time <= MAX_TIME, "{name} took {time:?} of processor time");
+}
+
+/// Processor time that one input may take, in any build: more is a way to delay the
+/// start of containers.
+const MAX_TIME: Duration = Duration::from_secs(1);
+
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap();
+    time.into()
 }
 
 fn uevent(message: &[u8]) {

@@ -67,6 +67,11 @@ impl Cri {
             record: Mutex::new(record),
         })
     }
+
+    /// The machine that it has to itself.
+    pub(crate) fn machine(&self) -> &Machine {
+        &self.containerd.machine
+    }
 }
 
 impl Engine for Cri {
