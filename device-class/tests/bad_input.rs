@@ -84,7 +84,7 @@ fn an_attribute_that_can_not_be_read_is_named() {
     }
 }
 
-/// A host on which a directory was listed and then can't be used any more.
+/// A host on which a directory was listed and then cannot be used any more.
 struct Faulty(RecordedHost, &'static str, io::ErrorKind);
 
 impl Faulty {
@@ -139,10 +139,10 @@ fn a_device_that_vanishes_or_hides_is_left_out() {
         (io::ErrorKind::NotFound, "serial is not there"),
         (
             io::ErrorKind::PermissionDenied,
-            "serial can't be read: permission denied",
+            "serial cannot be read: permission denied",
         ),
         // As the kernel says of a device that was pulled out.
-        (io::ErrorKind::TimedOut, "serial can't be read: timed out"),
+        (io::ErrorKind::TimedOut, "serial cannot be read: timed out"),
     ] {
         let host = Faulty(serials(&[b"a", b"b", b"c"]), "/sys/chips/chip1", error);
         let found = discover::devices(&class(CHIPS), &host);

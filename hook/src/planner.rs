@@ -18,7 +18,7 @@ use crate::exit::ExitCode;
 use crate::oci::Bundle;
 use crate::trust::{self, Origin, OriginError, TrustError};
 
-/// Why a container can't be given what it asks for.
+/// Why a container cannot be given what it asks for.
 #[derive(Debug, thiserror::Error)]
 pub enum PlannerError {
     /// A class file is wrong.
@@ -44,20 +44,20 @@ pub enum PlannerError {
     /// A class's files cannot be looked up.
     #[error(transparent)]
     LookUp(#[from] LookUpError),
-    /// Where the container comes from can't be told.
+    /// Where the container comes from cannot be told.
     #[error(transparent)]
     Origin(#[from] OriginError),
     /// Nobody's word can be taken for its devices.
     #[error(transparent)]
     Trust(#[from] TrustError),
-    /// A request can't be met.
+    /// A request cannot be met.
     #[error(transparent)]
     Plan(#[from] PlanError),
 }
 
 impl PlannerError {
     /// The exit code that tells a host that is set up wrongly from a request
-    /// that can't be met.
+    /// that cannot be met.
     pub fn exit_code(&self) -> ExitCode {
         match self {
             PlannerError::Class(_)
@@ -78,7 +78,7 @@ struct Wanted {
 /// What a container asks for.
 struct Requests {
     wanted: Vec<Wanted>,
-    /// Class files that can't be read. What they are for is not known, and no
+    /// Class files that cannot be read. What they are for is not known, and no
     /// reason to keep a container from starting: there are many that have
     /// nothing to do with devices.
     unreadable: Vec<FileError>,
@@ -88,7 +88,7 @@ struct Requests {
 /// and not even its classes are read.
 ///
 /// # Errors
-/// The container asks for something that it can't have in full.
+/// The container asks for something that it cannot have in full.
 pub fn plan_for(bundle: &Bundle, config: &Config) -> Result<InjectionPlan, PlannerError> {
     let origin = Origin::of(bundle);
     let annotations = origin.as_ref().ok().and_then(Origin::annotations);

@@ -47,7 +47,7 @@ pub struct SystemdHost {
 }
 
 impl SystemdHost {
-    /// Why there can be none with this view of cgroups, if there can't.
+    /// Why there can be none with this view of cgroups, if there cannot.
     pub fn missing(distribution: Distribution, view: CgroupView) -> Option<String> {
         privilege::missing_for_runc(view).or_else(|| distribution.missing())
     }

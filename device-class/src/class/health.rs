@@ -51,7 +51,7 @@ pub enum FileRule {
         recovers_below: i64,
     },
     /// It is a number that changes at least so often, as a heartbeat does. One
-    /// look can't tell: [`crate::discover::HealthMemory`] can.
+    /// look cannot tell: [`crate::discover::HealthMemory`] can.
     Advances {
         /// The longest time without a change.
         within: Duration,

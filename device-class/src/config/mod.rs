@@ -149,7 +149,7 @@ impl Config {
     /// Reads `path`, or the default file, which may be absent.
     ///
     /// # Errors
-    /// The file can't be read, or is not a configuration; or `path` was given
+    /// The file cannot be read, or is not a configuration; or `path` was given
     /// and does not exist.
     pub fn load(path: Option<&Path>) -> Result<Self, FileError> {
         load(path)
@@ -162,7 +162,7 @@ impl RuntimeConfig {
     /// run can be stopped whatever is wrong with the configuration of devices.
     ///
     /// # Errors
-    /// The file can't be read, is not TOML, or the table is wrong; or `path`
+    /// The file cannot be read, is not TOML, or the table is wrong; or `path`
     /// was given and does not exist.
     pub fn load(path: Option<&Path>) -> Result<Self, FileError> {
         #[derive(Default, Deserialize)]

@@ -19,7 +19,7 @@ const MAX_VALUE: usize = 256;
 pub(super) enum Unread {
     #[error("{} is not there", .0.display())]
     Absent(PathBuf),
-    #[error("{} can't be read: {error}", path.display())]
+    #[error("{} cannot be read: {error}", path.display())]
     Io { path: PathBuf, error: io::Error },
     #[error("{} has no {wanted}", path.display())]
     NoValue { path: PathBuf, wanted: String },

@@ -97,7 +97,7 @@ pub(super) fn configured(
 /// those of its devices.
 ///
 /// # Errors
-/// A template can't be filled in.
+/// A template cannot be filled in.
 pub fn control_nodes(
     class: &DeviceClass,
     capabilities: &BTreeSet<CapabilityName>,
@@ -135,7 +135,7 @@ fn chosen<'a>(
     })
 }
 
-/// Why the edits of a class can't be looked up.
+/// Why the edits of a class cannot be looked up.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct EditsError(#[from] DeviceError);

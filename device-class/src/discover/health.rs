@@ -78,7 +78,7 @@ pub enum OverTime {
 }
 
 /// The health at one look, as far as that can tell, and what is to be judged
-/// by a memory. The first fault decides: a node that can't be given, then the
+/// by a memory. The first fault decides: a node that cannot be given, then the
 /// checks.
 pub(super) fn of<'a>(
     checks: impl Iterator<Item = &'a HealthCheck>,
@@ -153,7 +153,7 @@ fn read(path: &Path, rule: &FileRule, host: &dyn HostView) -> (Option<OverTime>,
         }
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         Err(error) => {
-            let fault = format!("{} can't be read: {error}", path.display());
+            let fault = format!("{} cannot be read: {error}", path.display());
             return (None, Some(fault));
         }
     };

@@ -121,7 +121,7 @@ impl LibrarySearch<'_> {
                 "{soname} is not in the host's ld.so.cache; install the driver's libraries or run ldconfig"
             )),
             (None, Some(path), None) => Presence::Unfit(format!(
-                "{soname} is in the host's ld.so.cache as {}, which can't be used; run ldconfig",
+                "{soname} is in the host's ld.so.cache as {}, which cannot be used; run ldconfig",
                 path.display()
             )),
             (None, Some(path), Some(version)) => Presence::Unfit(format!(

@@ -40,7 +40,7 @@ pub(super) fn shown(
         )),
         (Ok(None), _) => Presence::Unfit(format!("{} is not there", path.display())),
         (Err(error), _) | (_, Err(error)) => {
-            Presence::Unfit(format!("{} can't be looked at: {error}", path.display()))
+            Presence::Unfit(format!("{} cannot be looked at: {error}", path.display()))
         }
     };
     Ok(FoundShown { path, source })
@@ -51,7 +51,7 @@ fn text(spec: &Mask, path: &Path, host: &dyn HostView) -> Presence<String> {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Presence::Optional,
         Err(error) => {
-            return Presence::Unfit(format!("{} can't be read: {error}", path.display()));
+            return Presence::Unfit(format!("{} cannot be read: {error}", path.display()));
         }
     };
     match String::from_utf8(bytes) {

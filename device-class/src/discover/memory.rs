@@ -1,4 +1,4 @@
-//! Health that one look can't tell: it takes the looks before.
+//! Health that one look cannot tell: it takes the looks before.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -99,11 +99,11 @@ pub struct Device {
 pub struct StateFile {
     /// Where it is.
     pub path: PathBuf,
-    /// What it says; nothing when it can't be read.
+    /// What it says; nothing when it cannot be read.
     pub says: Option<String>,
 }
 
-/// Finds the devices of a class. What can't be read is left out with a
+/// Finds the devices of a class. What cannot be read is left out with a
 /// warning: hardware comes and goes while one looks.
 pub fn devices(class: &DeviceClass, host: &dyn HostView) -> Inventory {
     let mut inventory = look(class, host);

@@ -14,7 +14,7 @@ pub(super) struct Match {
     pub(super) attributes: Attributes,
 }
 
-/// At most `limit` paths that exist and match. A directory that can't be
+/// At most `limit` paths that exist and match. A directory that cannot be
 /// listed has no matches: it may be gone by now.
 pub(super) fn matches(
     pattern: &PathPattern,

@@ -34,13 +34,13 @@ pub trait HostView {
     /// The names in a directory, in no order. An absent one has none.
     ///
     /// # Errors
-    /// The directory can't be read.
+    /// The directory cannot be read.
     fn list(&self, path: &Path) -> io::Result<Vec<String>>;
 
     /// The first `limit` bytes of a file.
     ///
     /// # Errors
-    /// The file is not there, not a regular file, or can't be read.
+    /// The file is not there, not a regular file, or cannot be read.
     fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>>;
 
     /// The first directory on the way to `path` in which every user of the host
@@ -68,14 +68,14 @@ pub trait HostView {
     /// first path is the one that it takes.
     ///
     /// # Errors
-    /// The cache of the loader is there but can't be used.
+    /// The cache of the loader is there but cannot be used.
     fn libraries(&self, soname: &str, programs: Programs) -> io::Result<Vec<PathBuf>>;
 
     /// The names of the libraries that the host's dynamic loader finds for such
     /// programs, each once.
     ///
     /// # Errors
-    /// The cache of the loader is there but can't be used.
+    /// The cache of the loader is there but cannot be used.
     fn library_names(&self, programs: Programs) -> io::Result<Vec<String>>;
 
     /// The tree below `path` as a host of its own: the root of a driver that

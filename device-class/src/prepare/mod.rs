@@ -59,7 +59,7 @@ impl Preparation {
     /// `None` where the class asks for nothing then.
     ///
     /// # Errors
-    /// A template can't be filled in.
+    /// A template cannot be filled in.
     pub fn before_start(
         class: &DeviceClass,
         device: &Device,

@@ -32,7 +32,7 @@ enum Part {
     Attribute { name: AttributeName, format: Format },
 }
 
-/// Why a text is not a template, or can't be filled in.
+/// Why a text is not a template, or cannot be filled in.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     /// A brace without its partner.
@@ -44,7 +44,7 @@ pub enum TemplateError {
     )]
     Format(String),
     /// The attribute's value is not of the sort that the format is for.
-    #[error("`{template}` can't be filled in: {name} is `{value}`")]
+    #[error("`{template}` cannot be filled in: {name} is `{value}`")]
     Value {
         /// The template that was to be filled in.
         template: String,
@@ -100,7 +100,7 @@ impl Template {
     /// The text with every attribute in its place.
     ///
     /// # Errors
-    /// The device lacks one of them, or it can't be written in that format.
+    /// The device lacks one of them, or it cannot be written in that format.
     pub fn fill(&self, attributes: &Attributes) -> Result<String, TemplateError> {
         let mut filled = String::with_capacity(self.text.len());
         for part in &self.parts {
@@ -210,7 +210,7 @@ mod tests {
             ),
             (
                 "{index:base64}{bus:base64}",
-                Err("`{index:base64}{bus:base64}` can't be filled in: bus is `3`"),
+                Err("`{index:base64}{bus:base64}` cannot be filled in: bus is `3`"),
             ),
             ("{}", Err("attribute name is empty")),
         ] {

@@ -32,7 +32,7 @@ use crate::sys::deadline::{Deadline, Stage};
 /// Why a plan could not be carried out.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApplyError {
-    /// Something of the host is not what the plan says, or can't be mounted.
+    /// Something of the host is not what the plan says, or cannot be mounted.
     #[error(transparent)]
     Mount(#[from] mount::Error),
     /// For which device or class that was.
@@ -47,16 +47,16 @@ pub(crate) enum ApplyError {
     /// The container does not take what the plan puts there.
     #[error("in the container")]
     Container(#[from] container::Error),
-    /// The device rules can't be set.
+    /// The device rules cannot be set.
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
-    /// A directory can't be named in the loader's configuration.
+    /// A directory cannot be named in the loader's configuration.
     #[error(transparent)]
     LibraryDir(#[from] LibraryDirError),
     /// The loader's cache has no room for more.
     #[error("cannot write the container's ld.so.cache")]
     LdCache(#[from] LdCacheError),
-    /// A device can't be made what the container wants.
+    /// A device cannot be made what the container wants.
     #[error(transparent)]
     Prepare(#[from] PrepareError),
     /// The deadline could not be set.

@@ -7,7 +7,7 @@ use nix::errno::Errno;
 
 use super::rule::DeviceRule;
 
-/// A device rule can't be set.
+/// A device rule cannot be set.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CgroupError {
     #[error("cannot read {path}")]
@@ -51,7 +51,7 @@ pub(crate) enum CgroupError {
         rule: String,
         source: io::Error,
     },
-    /// cgroup v2: the programs of a cgroup can't be listed or read.
+    /// cgroup v2: the programs of a cgroup cannot be listed or read.
     #[error("cannot read the device programs of cgroup {cgroup}")]
     ReadPrograms { cgroup: PathBuf, source: Errno },
     /// cgroup v2: the kernel does not accept the new program.
@@ -67,7 +67,7 @@ pub(crate) enum CgroupError {
         log: String,
         source: Errno,
     },
-    /// cgroup v2: the new program can't take the old one's place.
+    /// cgroup v2: the new program cannot take the old one's place.
     #[error("cannot replace device program {program} of cgroup {cgroup}{}", hint(*.source))]
     Attach {
         cgroup: PathBuf,

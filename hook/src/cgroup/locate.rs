@@ -56,7 +56,7 @@ fn is_cgroup2(path: &Path) -> bool {
     statfs(path).is_ok_and(|stat| stat.filesystem_type() == CGROUP2_SUPER_MAGIC)
 }
 
-/// The process's cgroup in `hierarchy`; `None` if the host doesn't have it.
+/// The process's cgroup in `hierarchy`; `None` if the host does not have it.
 fn locate(
     membership: &[u8],
     mountinfo: &[u8],

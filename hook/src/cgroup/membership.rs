@@ -18,7 +18,7 @@ pub(super) enum Hierarchy {
 /// The cgroup's path in `hierarchy`, if the process is in it at all.
 pub(super) fn path(content: &[u8], hierarchy: Hierarchy) -> Option<&Path> {
     content.split(|byte| *byte == b'\n').find_map(|line| {
-        // A path may hold colons, the other two fields can't.
+        // A path may hold colons, the other two fields cannot.
         let mut fields = line.splitn(3, |byte| *byte == b':');
         let (id, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
         let found = match hierarchy {

@@ -44,7 +44,7 @@ fn note_absence(path: &Path, config: &Config) -> Result<(), CommandError> {
         Ok(Some(Entry::Device(_))) => return Ok(()),
         Ok(Some(entry)) => format!("is {entry}, not a device"),
         Ok(None) => "is not on this host".to_owned(),
-        Err(error) => format!("can't be looked at: {error}"),
+        Err(error) => format!("cannot be looked at: {error}"),
     };
     crate::log::warning(&format!(
         "{} {what}; the class file is written all the same",

@@ -30,13 +30,13 @@ pub(crate) enum CommandError {
     /// The configuration is wrong.
     #[error(transparent)]
     Config(#[from] FileError),
-    /// The State on stdin can't be used.
+    /// The State on stdin cannot be used.
     #[error(transparent)]
     State(#[from] StateError),
-    /// The bundle can't be used.
+    /// The bundle cannot be used.
     #[error(transparent)]
     Bundle(#[from] BundleError),
-    /// The container can't have what it asks for.
+    /// The container cannot have what it asks for.
     #[error(transparent)]
     Planner(Box<PlannerError>),
     /// The plan could not be carried out.

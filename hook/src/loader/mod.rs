@@ -9,7 +9,7 @@
 //!
 //! In both, **our directory comes first**. It holds only what a device class lists, the user
 //! space part of the host's driver, and that has to be the host's version: an image's copy of
-//! the same soname is a leftover that doesn't fit the kernel's part.
+//! the same soname is a leftover that does not fit the kernel's part.
 
 mod directory;
 pub(crate) mod glibc;

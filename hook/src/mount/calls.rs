@@ -10,7 +10,7 @@ use crate::sys::{mount as calls, statmount};
 /// The system calls that the hook has a second way for. A call is usable if
 /// the kernel has it and no seccomp filter or missing right forbids it
 /// (`ENOSYS` and `EPERM` are taken alike: older filters answer a call that
-/// they don't know with `EPERM`).
+/// they do not know with `EPERM`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelCalls {
     /// Resolution inside a root (Linux 5.6).

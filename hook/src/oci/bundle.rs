@@ -33,11 +33,11 @@ pub struct Bundle {
     pub mount_label: Option<String>,
 }
 
-/// Why a bundle can't be used.
+/// Why a bundle cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BundleError {
     /// There is no config.json where the runtime says.
-    #[error("{} can't be read: {error}", path.display())]
+    #[error("{} cannot be read: {error}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
@@ -144,7 +144,7 @@ impl Bundle {
     /// bundle.
     ///
     /// # Errors
-    /// There is no config.json, or it can't be used.
+    /// There is no config.json, or it cannot be used.
     pub fn of(state: &State) -> Result<Self, BundleError> {
         let root = state.root.as_deref().filter(|root| root.is_absolute());
         let beside_root = root.and_then(Path::parent);
@@ -164,7 +164,7 @@ impl Bundle {
     /// The bundle in a directory.
     ///
     /// # Errors
-    /// There is no config.json, or it can't be used.
+    /// There is no config.json, or it cannot be used.
     pub fn read(directory: &Path) -> Result<Self, BundleError> {
         let path = directory.join("config.json");
         let file = File::open(&path).and_then(|file| capped(file, Self::MAX));

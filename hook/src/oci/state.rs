@@ -30,11 +30,11 @@ pub struct State {
     pub annotations: BTreeMap<String, String>,
 }
 
-/// Why a State can't be used.
+/// Why a State cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// stdin can't be read.
-    #[error("the container's state can't be read from stdin: {0}")]
+    /// stdin cannot be read.
+    #[error("the container's state cannot be read from stdin: {0}")]
     Read(#[from] io::Error),
     /// Nothing came.
     #[error("stdin holds no container state; this command is for a container runtime to call")]

@@ -263,7 +263,7 @@ pub(crate) fn attach(
     Ok(())
 }
 
-/// Detaches a program from a cgroup. ENOENT if it isn't attached there.
+/// Detaches a program from a cgroup. ENOENT if it is not attached there.
 pub(crate) fn detach(cgroup: BorrowedFd<'_>, program: BorrowedFd<'_>) -> Result<(), Errno> {
     let mut attr = AttachAttr {
         target_fd: raw(cgroup),

@@ -55,7 +55,7 @@ struct Answer {
 const _: () = assert!(size_of::<Answer>() == 512 && offset_of!(Answer, propagation) == 72);
 
 /// The id of the mount that `file` lies in: `which` is [`MOUNT_ID`] or
-/// [`UNIQUE_MOUNT_ID`]. None if the kernel doesn't give it.
+/// [`UNIQUE_MOUNT_ID`]. None if the kernel does not give it.
 pub(crate) fn mount_id(file: impl AsFd, which: c_uint) -> Result<Option<u64>> {
     let mut stat = MaybeUninit::<libc::statx>::zeroed();
     // SAFETY: the path is a NUL-terminated constant, and `stat` is writable

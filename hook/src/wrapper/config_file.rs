@@ -21,7 +21,7 @@ impl ConfigFile {
     /// is replaced later.
     ///
     /// # Errors
-    /// It can't be read, is larger than [`Bundle::MAX`] or not UTF-8.
+    /// It cannot be read, is larger than [`Bundle::MAX`] or not UTF-8.
     pub(super) fn read(path: &Path) -> Result<Self, BundleError> {
         let unreadable = |error| BundleError::Read {
             path: path.into(),
@@ -56,7 +56,7 @@ impl ConfigFile {
     /// that it was created on.
     ///
     /// # Errors
-    /// The new file can't be made. The old one is as it was.
+    /// The new file cannot be made. The old one is as it was.
     pub(super) fn replace(&self, text: &str) -> io::Result<()> {
         let directory = self.path.parent().unwrap_or(Path::new("/"));
         let unfinished = directory.join(format!(".boathook-{}.json", std::process::id()));

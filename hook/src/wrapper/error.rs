@@ -15,10 +15,10 @@ pub(crate) enum WrapperError {
     /// The configuration is wrong.
     #[error(transparent)]
     Config(#[from] FileError),
-    /// The bundle can't be used.
+    /// The bundle cannot be used.
     #[error(transparent)]
     Bundle(#[from] BundleError),
-    /// The container can't have what it asks for.
+    /// The container cannot have what it asks for.
     #[error(transparent)]
     Planner(Box<PlannerError>),
     #[error("the hook {} {problem}; set hook in the configuration's [runtime]", path.display())]

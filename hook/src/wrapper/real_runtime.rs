@@ -25,7 +25,7 @@ pub(super) fn find(config: &RuntimeConfig) -> Result<PathBuf, WrapperError> {
             Ok(_) => Ok(path.clone()),
             Err(error) => Err(WrapperError::Runtime {
                 path: path.clone(),
-                problem: format!("can't be run: {error}"),
+                problem: format!("cannot be run: {error}"),
             }),
         };
     }

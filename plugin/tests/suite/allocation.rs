@@ -2,16 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use harness::kubelet::{Allocation, FakeKubelet};
+use harness::kubelet::Allocation;
 
-use crate::node::{CARDS, NPU, NPUS, Node, PATIENCE};
-
-fn running(node: &mut Node, resource: &str) -> FakeKubelet {
-    let kubelet = node.kubelet();
-    node.start_plugin();
-    kubelet.wait_devices(PATIENCE, resource).unwrap();
-    kubelet
-}
+use crate::node::{CARDS, NPU, NPUS, Node};
 
 fn map(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
     entries
@@ -23,7 +16,7 @@ fn map(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
 #[test]
 fn a_container_gets_names_and_nothing_else() {
     let mut node = Node::new(&[("dummy-npu", NPUS)]);
-    let kubelet = running(&mut node, NPU);
+    let kubelet = node.serve(NPU);
     let given = kubelet
         .allocate(Allocation::of_ids(NPU, &["npu-5", "npu-3"]))
         .unwrap();
@@ -45,7 +38,7 @@ fn a_device_brings_its_own_variables() {
     let mut node = Node::new(&[("cards", CARDS)]);
     node.add_card(0, "mark-1", -1);
     node.add_card(10, "mark-1", 1);
-    let kubelet = running(&mut node, "cards.example/mark-1");
+    let kubelet = node.serve("cards.example/mark-1");
     let allocation = Allocation::of_ids("cards.example/mark-1", &["card-10", "card-0"]);
     let given = kubelet.allocate(allocation).unwrap();
     let wanted = [
@@ -63,7 +56,7 @@ fn a_device_brings_its_own_variables() {
 fn an_engine_may_be_asked_to_inject_the_devices() {
     let text = format!("allocate = {{ cdi = 'dummy.com/npu={{index}}' }}\n{NPUS}");
     let mut node = Node::new(&[("dummy-npu", &text)]);
-    let kubelet = running(&mut node, NPU);
+    let kubelet = node.serve(NPU);
     let given = kubelet
         .allocate(Allocation::of_ids(NPU, &["npu-5", "npu-3"]))
         .unwrap();
@@ -80,7 +73,7 @@ fn an_engine_may_be_asked_to_inject_the_devices() {
 #[test]
 fn the_kubelet_chooses_among_what_is_free_and_records_it() {
     let mut node = Node::new(&[("dummy-npu", NPUS)]);
-    let kubelet = running(&mut node, NPU);
+    let kubelet = node.serve(NPU);
     let first = kubelet.allocate(Allocation::of(NPU, 2)).unwrap();
     let second = kubelet.allocate(Allocation::of(NPU, 62)).unwrap();
     assert_eq!((first.ids.len(), second.ids.len()), (2, 62));

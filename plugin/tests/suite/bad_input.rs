@@ -1,4 +1,4 @@
-//! What can't be served is refused in words, and everything else goes on.
+//! What cannot be served is refused in words, and everything else goes on.
 
 use harness::kubelet::Allocation;
 
@@ -72,9 +72,7 @@ fn more_shares_than_the_class_allows_are_refused_with_the_reason() {
 fn shares_of_several_devices_are_refused_where_the_class_says_so() {
     let text = format!("{NPUS}[sharing]\nreplicas = 8\none_device = true\n");
     let mut node = Node::new(&[("dummy-npu", &text)]);
-    let kubelet = node.kubelet();
-    node.start_plugin();
-    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    let kubelet = node.serve(NPU);
     let refused = kubelet.allocate(Allocation::of_ids(NPU, &["npu-0::0", "npu-1::0"]));
     assert_eq!(
         refused.unwrap_err(),
@@ -105,9 +103,7 @@ fn a_bad_class_is_named_once_and_the_others_are_served() {
     let typo = NPUS.replace("resource", "resorce");
     let classes = [("broken", &*typo), ("dummy-npu", NPUS)];
     let mut node = Node::new(&classes).with_arguments(&pages::SERVE);
-    let kubelet = node.kubelet();
-    node.start_plugin();
-    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    let _kubelet = node.serve(NPU);
     let said = "broken.toml:3: unknown key `resorce`, did you mean `resource`?";
     node.wait_log(said);
     let address = pages::address(&node);
@@ -125,9 +121,7 @@ fn a_class_file_that_can_not_be_read_stops_no_other() {
     let mut node = Node::new(&[("dummy-npu", NPUS)]).with_arguments(&pages::SERVE);
     std::fs::create_dir(node.path("classes/a.toml")).unwrap();
     std::fs::write(node.path("classes/z.toml"), b"\xff").unwrap();
-    let kubelet = node.kubelet();
-    node.start_plugin();
-    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    let _kubelet = node.serve(NPU);
     node.wait_log("a.toml: cannot be read: Is a directory");
     node.wait_log("z.toml: cannot be read: ");
     let address = pages::address(&node);
@@ -160,9 +154,7 @@ fn two_classes_can_not_share_a_resource() {
 fn two_classes_can_not_share_a_variable() {
     let other = NPUS.replace("dummy.com/npu", "dummy.com/other");
     let mut node = Node::new(&[("a", NPUS), ("b", &other)]);
-    let kubelet = node.kubelet();
-    node.start_plugin();
-    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    let _kubelet = node.serve(NPU);
     node.wait_log("b: classes a and b both use DUMMY_VISIBLE_DEVICES; disable one");
 }
 

@@ -102,9 +102,7 @@ fn what_happened_while_the_process_stood_still_is_caught_up_with() {
     let mut node = Node::new(&[("cards", CARDS)]).without_rescans();
     node.add_card(0, "mark-1", -1);
     node.add_card(1, "mark-1", -1);
-    let mut kubelet = node.kubelet();
-    node.start_plugin();
-    kubelet.wait_devices(PATIENCE, MARK_1).unwrap();
+    let mut kubelet = node.serve(MARK_1);
 
     node.signal(Signal::SIGSTOP);
     for _ in 0..3 {

@@ -127,9 +127,7 @@ fn a_device_that_flickers_is_no_news() {
 fn a_resource_gets_its_server_with_its_first_device_and_loses_it_with_the_last() {
     let mut node = Node::new(&[("cards", CARDS)]);
     node.add_card(0, "mark-1", -1);
-    let kubelet = node.kubelet();
-    node.start_plugin();
-    kubelet.wait_devices(PATIENCE, MARK_1).unwrap();
+    let kubelet = node.serve(MARK_1);
 
     node.add_card(1, "mark-2", -1);
     assert_eq!(kubelet.wait_devices(PATIENCE, MARK_2).unwrap().len(), 1);
@@ -150,9 +148,7 @@ fn a_resource_gets_its_server_with_its_first_device_and_loses_it_with_the_last()
 fn a_node_that_comes_or_goes_is_reported_at_once() {
     let mut node = Node::new(&[("cards", CARDS)]).without_rescans();
     node.add_card(0, "mark-1", -1);
-    let kubelet = node.kubelet();
-    node.start_plugin();
-    kubelet.wait_devices(PATIENCE, MARK_1).unwrap();
+    let kubelet = node.serve(MARK_1);
     // The next rescan is in an hour: only events can tell.
     for _ in 0..5 {
         node.add_card(1, "mark-1", -1);
@@ -174,9 +170,7 @@ fn a_driver_may_be_loaded_late_and_again() {
     let mut node = Node::new(&[("cards", &text)]);
     node.write("classes/dummy-npu.toml", NPUS);
     node.add_card(0, "mark-1", -1);
-    let kubelet = node.kubelet();
-    node.start_plugin();
-    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    let kubelet = node.serve(NPU);
     assert_eq!(node.sockets(), ["boathook-dummy.com_npu.sock"]);
 
     let well = [("card-0", "Healthy", None)];
@@ -195,9 +189,7 @@ fn a_changed_class_is_read_again_without_touching_the_others() {
     let mut node = Node::new(&[("cards", CARDS)]).without_rescans();
     node.write("classes/dummy-npu.toml", NPUS);
     node.add_card(0, "mark-1", -1);
-    let kubelet = node.kubelet();
-    node.start_plugin();
-    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    let kubelet = node.serve(NPU);
     // Words that mean the same are no news.
     node.write("classes/cards.toml", &format!("# Cards.\n{CARDS}"));
     for count in [8, 9] {
@@ -240,9 +232,7 @@ fn kind_if_of_cards(event: &Event) -> Option<String> {
 fn a_hang_up_reads_classes_and_attributes_again() {
     let mut node = Node::new(&[("cards", CARDS)]).without_rescans();
     node.add_card(0, "mark-1", -1);
-    let kubelet = node.kubelet();
-    node.start_plugin();
-    kubelet.wait_devices(PATIENCE, MARK_1).unwrap();
+    let kubelet = node.serve(MARK_1);
     node.write("host/sys/card0/health", "burnt");
     node.signal(Signal::SIGHUP);
     let devices = kubelet.wait_devices(PATIENCE, MARK_1).unwrap();

@@ -45,9 +45,7 @@ fn a_slow_kubelet_is_waited_for_and_not_asked_twice() {
 #[test]
 fn a_kubelet_that_dies_while_a_plugin_registers_is_found_again() {
     let mut node = node();
-    let mut kubelet = node.kubelet();
-    node.start_plugin();
-    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    let mut kubelet = node.serve(NPU);
     let address = pages::address(&node);
     let before = Footprint::at_rest(&node, &address);
     for fault in [RegisterFault::Die, RegisterFault::DieDialled] {
@@ -70,9 +68,7 @@ fn a_kubelet_that_dies_while_a_plugin_registers_is_found_again() {
 #[test]
 fn a_kubelet_that_dies_while_a_plugin_answers_is_found_again() {
     let mut node = node();
-    let mut kubelet = node.kubelet();
-    node.start_plugin();
-    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    let mut kubelet = node.serve(NPU);
     let address = pages::address(&node);
     let before = Footprint::at_rest(&node, &address);
     for turns in (0..20).chain([100, 1000]) {
@@ -89,9 +85,7 @@ fn a_kubelet_that_dies_while_a_plugin_answers_is_found_again() {
 #[test]
 fn of_two_kubelets_both_are_served_and_either_may_end() {
     let mut node = node();
-    let mut first = node.kubelet();
-    node.start_plugin();
-    first.wait_devices(PATIENCE, NPU).unwrap();
+    let mut first = node.serve(NPU);
     // It clears the directory and takes the name, as during a bad upgrade.
     let second = node.kubelet();
     second.wait_devices(PATIENCE, NPU).unwrap();

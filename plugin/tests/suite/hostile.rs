@@ -16,9 +16,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 #[test]
 fn what_is_said_or_not_said_at_the_socket_harms_nobody_else() {
     let mut node = Node::new(&[("dummy-npu", NPUS)]).with_arguments(&pages::SERVE);
-    let kubelet = node.kubelet();
-    node.start_plugin();
-    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    let kubelet = node.serve(NPU);
     let address = pages::address(&node);
     let before = Footprint::at_rest(&node, &address);
     let frame_of_16_mib = [PREFACE, b"\xff\xff\xff\x00\x00\x00\x00\x00\x01"].concat();
@@ -56,9 +54,7 @@ fn without_a_free_descriptor_what_is_known_stays_until_there_are_some() {
     let mut node = Node::new(&[("dummy-npu", NPUS)])
         .within(&few)
         .with_arguments(&pages::SERVE);
-    let mut kubelet = node.kubelet();
-    node.start_plugin();
-    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    let mut kubelet = node.serve(NPU);
     // By then it has all that it watches.
     Footprint::at_rest(&node, &pages::address(&node));
     let connect = |_| UnixStream::connect(node.socket(NPU)).unwrap();

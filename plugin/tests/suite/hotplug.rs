@@ -92,7 +92,7 @@ fn nodes_that_a_driver_makes_and_removes_are_followed_without_rescans() {
 const UEVENT: &str = "/sys/class/mem/null/uevent";
 
 /// Whether the kernel's words are heard here: not in the network namespace of
-/// another user namespace, and not where /sys can't be written.
+/// another user namespace, and not where /sys cannot be written.
 fn hear_one() -> io::Result<()> {
     let protocol = SockProtocol::NetlinkKObjectUEvent;
     let (family, kind) = (AddressFamily::Netlink, SockType::Datagram);

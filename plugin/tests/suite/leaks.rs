@@ -18,9 +18,7 @@ fn a_thousand_restarts_of_the_kubelet_lose_no_registration_and_leak_nothing() {
     // Few devices: it is not their number that matters here.
     let four = NPUS.replace("64", "4");
     let mut node = Node::new(&[("dummy-npu", &four)]).with_arguments(&pages::SERVE);
-    let mut kubelet = node.kubelet();
-    node.start_plugin();
-    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    let mut kubelet = node.serve(NPU);
     let address = pages::address(&node);
     let before = Footprint::at_rest(&node, &address);
     let mut warm = 0;
@@ -49,9 +47,7 @@ fn a_thousand_restarts_of_the_kubelet_lose_no_registration_and_leak_nothing() {
 fn restarts_leak_nothing_where_the_plugin_watcher_finds_us() {
     let watched = [&pages::SERVE[..], &["--register=watcher"]].concat();
     let mut node = Node::new(&[("dummy-npu", NPUS)]).with_arguments(&watched);
-    let mut kubelet = node.kubelet();
-    node.start_plugin();
-    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    let mut kubelet = node.serve(NPU);
     let address = pages::address(&node);
     let before = Footprint::at_rest(&node, &address);
     for _ in 0..100 {
@@ -66,9 +62,7 @@ fn many_streams_are_served_and_those_that_are_cancelled_end() {
     let mut node = Node::new(&[("dummy-npu", NPUS)])
         .without_rescans()
         .with_arguments(&pages::SERVE);
-    let kubelet = node.kubelet();
-    node.start_plugin();
-    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    let kubelet = node.serve(NPU);
     let address = pages::address(&node);
     let before = Footprint::at_rest(&node, &address);
     let open = || pages::metric(&address, r#"boathook_streams{resource="dummy.com/npu"}"#);
@@ -82,7 +76,7 @@ fn many_streams_are_served_and_those_that_are_cancelled_end() {
 
     listeners.cancel();
     wait_until("cancelled streams end", || open() == 1);
-    // Without a word: what has died can't cancel.
+    // Without a word: what has died cannot cancel.
     let others = Listeners::open(&node.socket(NPU), 50, 1);
     wait_until("others are open", || open() == 51);
     drop(others);

@@ -1,5 +1,5 @@
 //! The built `boathook-plugin` against a fake kubelet, seen from outside.
-#![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod allocation;
 mod bad_input;

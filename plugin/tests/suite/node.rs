@@ -186,6 +186,15 @@ impl Node {
         self.plugin = Some(self.command().spawn().unwrap());
     }
 
+    /// Starts a kubelet and the plugin, and waits until the kubelet has the devices
+    /// of a resource.
+    pub(crate) fn serve(&mut self, resource: &str) -> FakeKubelet {
+        let kubelet = self.kubelet();
+        self.start_plugin();
+        kubelet.wait_devices(PATIENCE, resource).unwrap();
+        kubelet
+    }
+
     /// Starts the plugin and waits for its end.
     pub(crate) fn run_plugin(&mut self) -> ExitStatus {
         self.command().status().unwrap()

@@ -101,9 +101,7 @@ fn an_address_without_a_host_is_refused_with_an_example() {
 #[test]
 fn nothing_listens_on_the_network_unless_asked() {
     let mut node = Node::new(&[("dummy-npu", NPUS)]);
-    let kubelet = node.kubelet();
-    node.start_plugin();
-    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    let _kubelet = node.serve(NPU);
     let fds = std::fs::read_dir(format!("/proc/{}/fd", node.pid())).unwrap();
     let targets = fds.filter_map(|fd| std::fs::read_link(fd.unwrap().path()).ok());
     let sockets: Vec<String> = targets.map(|path| path.display().to_string()).collect();
@@ -190,9 +188,7 @@ fn once_without_a_kubelet_or_a_device_it_fails_with_the_reason() {
 #[test]
 fn logs_can_be_read_by_programs() {
     let mut node = Node::new(&[("dummy-npu", NPUS)]).with_arguments(&["--log-format=json"]);
-    let kubelet = node.kubelet();
-    node.start_plugin();
-    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    let _kubelet = node.serve(NPU);
     node.wait_log(r#""message":"registered at "#);
     node.wait_log(r#""resource":"dummy.com/npu"}"#);
     assert!(

@@ -121,9 +121,7 @@ fn a_program_makes_a_device_ready_or_the_container_does_not_start() {
 #[test]
 fn the_kubelet_starts_no_container_whose_devices_are_not_ready() {
     let mut node = node(&[("good", "echo ready > $0"), ("loud", "exit 3")]);
-    let kubelet = node.kubelet();
-    node.start_plugin();
-    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    let kubelet = node.serve(NPU);
     let state = |name: &str| {
         let file = node.path(&format!("host/sys/{name}/state"));
         std::fs::read_to_string(file).unwrap()

@@ -48,9 +48,7 @@ fn a_kubelet_that_starts_later_is_found_at_once() {
 #[test]
 fn a_kubelet_that_starts_again_is_registered_with_again() {
     let mut node = node();
-    let mut kubelet = node.kubelet();
-    node.start_plugin();
-    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    let mut kubelet = node.serve(NPU);
     for _ in 0..5 {
         kubelet.resume().unwrap();
         kubelet.wait(PATIENCE, is_registered).unwrap();
@@ -61,9 +59,7 @@ fn a_kubelet_that_starts_again_is_registered_with_again() {
 #[test]
 fn a_deleted_socket_is_made_again_while_the_old_stream_goes_on() {
     let mut node = node();
-    let kubelet = node.kubelet();
-    node.start_plugin();
-    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    let kubelet = node.serve(NPU);
     node.remove("kubelet/device-plugins/boathook-dummy.com_npu.sock");
     // Registered anew, by the new socket, and without a break of the stream.
     let next = |event: &Event| !matches!(event, Event::Devices { .. });
@@ -75,9 +71,7 @@ fn a_deleted_socket_is_made_again_while_the_old_stream_goes_on() {
 #[test]
 fn a_directory_that_is_removed_and_made_anew_is_used_again() {
     let mut node = node();
-    let mut kubelet = node.kubelet();
-    node.start_plugin();
-    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    let mut kubelet = node.serve(NPU);
     kubelet.stop();
     // In one step: the plugin may be about to make its socket again.
     fs::rename(node.path("kubelet"), node.path("old")).unwrap();
@@ -139,9 +133,7 @@ fn a_socket_that_nobody_serves_is_said_and_waited_for() {
 #[test]
 fn the_newest_of_two_plugins_serves_and_the_other_waits() {
     let mut node = node();
-    let kubelet = node.kubelet();
-    node.start_plugin();
-    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    let kubelet = node.serve(NPU);
     let mut second = node.second_plugin();
     kubelet.wait(PATIENCE, is_registered).unwrap();
     // Were they to fight for the socket, registrations would go on and on.

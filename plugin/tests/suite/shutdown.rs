@@ -22,9 +22,7 @@ fn a_signal_ends_the_process_in_under_a_second_and_leaves_no_socket() {
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT] {
         let mut node = Node::new(&[("dummy-npu", NPUS), ("cards", CARDS)]);
         node.add_card(0, "mark-1", -1);
-        let kubelet = node.kubelet();
-        node.start_plugin();
-        kubelet.wait_devices(PATIENCE, NPU).unwrap();
+        let kubelet = node.serve(NPU);
         let (status, took) = node.end_plugin(signal);
         assert_eq!(status.code(), Some(0), "{status}");
         assert!(took < Duration::from_secs(1), "{took:?}");
@@ -48,9 +46,7 @@ fn it_ends_as_well_while_there_is_no_kubelet() {
 #[test]
 fn it_ends_as_well_with_many_streams_open() {
     let mut node = Node::new(&[("dummy-npu", NPUS)]);
-    let kubelet = node.kubelet();
-    node.start_plugin();
-    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    let _kubelet = node.serve(NPU);
     let mut listeners = Listeners::open(&node.socket(NPU), 50, 1);
     assert_eq!(listeners.next(), [Some(64); 50]);
     end(&mut node);
@@ -61,9 +57,7 @@ fn it_ends_as_well_with_many_streams_open() {
 fn it_ends_as_well_when_nobody_reads_what_it_says() {
     let many = format!("{NPUS}sharing = {{ replicas = 400 }}\n");
     let mut node = Node::new(&[("dummy-npu", &many)]);
-    let kubelet = node.kubelet();
-    node.start_plugin();
-    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    let _kubelet = node.serve(NPU);
     let _deaf = Listeners::open_narrow(&node.socket(NPU), 50);
     end(&mut node);
 }

@@ -13,9 +13,7 @@ fn a_withdrawn_resource_is_offered_to_nobody_although_a_client_does_not_read() {
     let mut node = Node::new(&[("dummy-npu", &many)])
         .without_rescans()
         .with_arguments(&pages::SERVE);
-    let kubelet = node.kubelet();
-    node.start_plugin();
-    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    let kubelet = node.serve(NPU);
     let address = pages::address(&node);
     let deaf = Listeners::open_narrow(&node.socket(NPU), 1);
 

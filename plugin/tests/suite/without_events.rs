@@ -35,9 +35,7 @@ fn without_inotify_the_kubelet_and_the_devices_are_looked_for() {
         let within: Vec<&str> = within.iter().map(String::as_str).collect();
         let mut node = Node::new(&[("cards", CARDS)]).within(&within);
         node.add_card(0, "mark-1", -1);
-        let mut kubelet = node.kubelet();
-        node.start_plugin();
-        kubelet.wait_devices(PATIENCE, MARK_1).unwrap();
+        let mut kubelet = node.serve(MARK_1);
         node.wait_log("polling instead: ");
         node.wait_log("falling back to rescans: ");
 

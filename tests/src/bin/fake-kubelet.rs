@@ -45,7 +45,7 @@ fn main() -> anyhow::Result<()> {
         bail!("usage: fake-kubelet --dir DIR");
     }
     let mut kubelet = FakeKubelet::start(Config::new(&PathBuf::from(dir)))
-        .with_context(|| format!("a kubelet can't start in {dir}"))?;
+        .with_context(|| format!("a kubelet cannot start in {dir}"))?;
     let log = kubelet.log().clone();
     std::thread::spawn(move || print(&log));
     for line in std::io::stdin().lock().lines() {

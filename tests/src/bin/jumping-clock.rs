@@ -59,7 +59,7 @@ fn become_traced(program: &str, arguments: &[String]) -> Result<()> {
     let mut line = String::new();
     let stdout = tracer.stdout.take().context("no pipe to read from")?;
     BufReader::new(stdout).read_line(&mut line)?;
-    ensure!(!line.is_empty(), "this process can't be traced");
+    ensure!(!line.is_empty(), "this process cannot be traced");
     trace_the_wall_clock()?;
     let error = Command::new(program).args(arguments).exec();
     Err(error).with_context(|| format!("cannot run {program}"))

@@ -2,7 +2,7 @@
 //! v2 without the controller of processors.
 //!
 //! An engine gives every pod's sandbox a share of them, and runc fails where it
-//! can't set one. So the shares are taken out of config.json first.
+//! cannot set one. So the shares are taken out of config.json first.
 
 use std::fs;
 use std::os::unix::process::CommandExt;

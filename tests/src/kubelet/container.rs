@@ -18,7 +18,7 @@ pub(super) fn environment(
 
 /// The container's annotations. containerd keeps those whose key matches one
 /// of the handler's `container_annotations` and then writes its own, so that
-/// these can't be forged.
+/// these cannot be forged.
 pub(super) fn annotations(
     plugin: &HashMap<String, String>,
     patterns: &[String],

@@ -67,7 +67,7 @@ impl FakeKubelet {
     /// Starts one.
     ///
     /// # Errors
-    /// Its directory can't be made, or its socket not be bound.
+    /// Its directory cannot be made, or its socket not be bound.
     pub fn start(config: Config) -> io::Result<Self> {
         let log = EventLog::default();
         let life = Some(Life::begin(config.clone(), log.clone())?);

@@ -29,7 +29,7 @@ pub(crate) const MAPPED_ROOT: u32 = 100_000;
 
 /// An engine that runs.
 pub(crate) trait Engine: Sync {
-    /// Why the engine can't be tried with a case, if it can't.
+    /// Why the engine cannot be tried with a case, if it cannot.
     fn lacks(&self, case: Case) -> Option<&'static str>;
 
     /// Starts a container. The error has what the engine tells its user.

@@ -40,7 +40,7 @@ fn a_configured_runtime_that_is_none() {
     lab.configure(&file);
     assert_given_up(&lab, None, "not a program");
     lab.configure(Path::new("/nowhere/runc"));
-    assert_given_up(&lab, None, "/nowhere/runc can't be run: No such file");
+    assert_given_up(&lab, None, "/nowhere/runc cannot be run: No such file");
 }
 
 /// By its own name, by a link and by another name of the same file.

@@ -1,4 +1,4 @@
-//! What can't be done is refused in one line, which the engine is told too,
+//! What cannot be done is refused in one line, which the engine is told too,
 //! and nothing is changed.
 
 use std::fs;

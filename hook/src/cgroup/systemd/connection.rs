@@ -2,7 +2,7 @@
 //!
 //! Blocking, with a deadline for all of it. The hook makes a handful of calls
 //! and leaves; a D-Bus library would bring an asynchronous runtime with its
-//! threads into a process that has to stay single-threaded. Calls that don't
+//! threads into a process that has to stay single-threaded. Calls that do not
 //! need each other's results are sent together: systemd wakes up once.
 
 use std::io::{self, Read, Write};

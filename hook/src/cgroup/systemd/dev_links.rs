@@ -1,7 +1,7 @@
 //! `/dev/char/MAJ:MIN` and `/dev/block/MAJ:MIN`, by which units name devices.
 //!
 //! systemd takes the numbers from the name since version 240. Before, it looks
-//! at what is there. udev makes these links, but not for drivers that don't
+//! at what is there. udev makes these links, but not for drivers that do not
 //! announce their nodes in sysfs.
 
 use std::fs;

@@ -1,7 +1,7 @@
 //! Reads D-Bus messages: replies to calls.
 //!
 //! Nothing that is read is trusted: every length is checked against what is
-//! there, and a message that isn't as it should be is [`Garbage`].
+//! there, and a message that is not as it should be is [`Garbage`].
 
 use super::message::{BYTE_ORDER, VERSION, field};
 

@@ -18,7 +18,7 @@ pub(crate) struct SystemdReport {
 pub(crate) enum UnitOutcome {
     /// No systemd runs here.
     NoSystemd,
-    /// systemd doesn't have the unit: something else has made the cgroup.
+    /// systemd does not have the unit: something else has made the cgroup.
     UnknownUnit,
     /// The unit restricts no devices. It was left so: the first entry would
     /// make it restrict all others.

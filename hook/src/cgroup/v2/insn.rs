@@ -173,8 +173,8 @@ impl Instruction {
         }
     }
 
-    /// Reads the kernel's form; `None` if it isn't one of these, or a field
-    /// that should be zero isn't.
+    /// Reads the kernel's form; `None` if it is not one of these, or a field
+    /// that should be zero is not.
     pub(super) fn decode(insn: Insn) -> Option<Self> {
         let [code, regs, o0, o1, c0, c1, c2, c3] = insn;
         let offset = i16::from_ne_bytes([o0, o1]);

@@ -14,7 +14,7 @@ pub(super) enum Verdict {
     Admits,
     /// Put this one in its place.
     Replace(Vec<Insn>),
-    /// It can't be told: the kernel hides it, or parts of it mean nothing to us.
+    /// It cannot be told: the kernel hides it, or parts of it mean nothing to us.
     Unreadable,
 }
 

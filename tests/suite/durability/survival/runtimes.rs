@@ -74,7 +74,7 @@ fn kinds(view: CgroupView) -> Vec<(Runtime, DeviceSource)> {
     let runtimes = match view {
         CgroupView::V1 => [runc(Cgroupfs), runc(Systemd), crun(Cgroupfs), crun(Systemd)].to_vec(),
         // crun needs CAP_SYS_RESOURCE there, which the machine may not have. On
-        // v1 runc fails in such a slice: a cgroup can't allow what its parent
+        // v1 runc fails in such a slice: a cgroup cannot allow what its parent
         // denies.
         CgroupView::V2 => [runc(Cgroupfs), runc(Systemd), runc(SystemdInClosedSlice)].to_vec(),
     };

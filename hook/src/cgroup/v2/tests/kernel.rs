@@ -25,7 +25,7 @@ struct Cgroup2 {
 }
 
 impl Cgroup2 {
-    /// `None`, and a word about it, where tests like these can't run.
+    /// `None`, and a word about it, where tests like these cannot run.
     fn mounted() -> Option<Self> {
         match Self::mount() {
             Ok(cgroup2) => Some(cgroup2),
