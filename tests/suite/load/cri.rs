@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use harness::engine_root::Generation;
 use harness::probe::Report;
 use harness::rootfs::Rootfs;
 use harness::scratch;
@@ -18,10 +19,10 @@ use crate::engines::engine::{Engine, Wanted};
 #[test]
 #[ignore = "500 pods take many minutes: make load"]
 fn pods_beside_a_load() {
-    if let Some(reason) = ctr::missing() {
+    if let Some(reason) = ctr::missing(Generation::OfThisMachine) {
         return skip::report("hundreds of pods", &reason);
     }
-    let engine = Cri::new(How::BinaryName).unwrap();
+    let engine = Cri::new(Generation::OfThisMachine, How::BinaryName).unwrap();
     let machine = engine.machine();
     pool::put_in(&machine.devices);
     let scratch = scratch::directory("load").unwrap();
