@@ -30,7 +30,7 @@ pub struct ClassSource {
 }
 
 impl ClassSource {
-    /// Reads one class file, whoever may have written it.
+    /// Reads one class file, whatever its owner and mode.
     ///
     /// # Errors
     /// The file cannot be read, is too large or not UTF-8, or its name is not
@@ -44,7 +44,7 @@ impl ClassSource {
     fn read_in(directory: &Directory, path: &Path) -> Result<Self, FileError> {
         let name = path.file_name().unwrap_or_default();
         let mut fault = directory.fault.clone();
-        // Without waiting: others could have made it a pipe.
+        // Without waiting, in case it was replaced by a pipe.
         let nonblocking = OFlag::O_NONBLOCK.bits();
         let unchecked = || {
             let mut options = File::options();
@@ -67,7 +67,7 @@ impl ClassSource {
         let stem = stem.and_then(|name| name.strip_suffix(".toml"));
         let stem = stem.ok_or_else(|| whole("a class file is named CLASS.toml".into()))?;
         let name = ClassName::try_from(stem.to_owned()).map_err(|e| whole(e.to_string()))?;
-        // Room for most class files in one read.
+        // Large enough for most class files in one read.
         let mut text = String::with_capacity(8192);
         open()
             .and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text))
@@ -103,9 +103,9 @@ impl ClassSource {
     }
 }
 
-/// The class files of several directories, sorted by name. A file masks one of
-/// the same name in an earlier directory; an empty file only masks. A directory
-/// that does not exist has no files.
+/// The class files of several directories, sorted by name. A file replaces one
+/// of the same name in an earlier directory; an empty file disables it. A
+/// directory that does not exist has no files.
 ///
 /// # Errors
 /// A directory or a file in it cannot be read.
@@ -114,10 +114,10 @@ pub fn sources(directories: &[PathBuf]) -> Result<Vec<ClassSource>, FileError> {
 }
 
 /// Like [`sources`], with an error for each file that cannot be read. Such a
-/// file still masks another.
+/// file still replaces another one.
 ///
-/// # Errors
-/// A directory cannot be read: what it masks is not known.
+/// # Errors A directory cannot be read, so that the files that it replaces are
+/// not known.
 pub fn each_source(
     directories: &[PathBuf],
 ) -> Result<Vec<Result<ClassSource, FileError>>, FileError> {

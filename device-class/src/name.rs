@@ -1,38 +1,38 @@
-//! Names with rules: each type can only hold a name that is fit for its use.
+//! Types of names, each with its syntax rules.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Why a text is not a name of the wanted sort.
+/// Why a text is not a valid name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// The name is empty.
     #[error("{what} is empty")]
     Empty {
-        /// The sort of name that was wanted.
+        /// The expected kind of name.
         what: &'static str,
     },
     /// The name is longer than its use allows.
     #[error("{what} `{name}` is longer than {max} characters")]
     TooLong {
-        /// The sort of name that was wanted.
+        /// The expected kind of name.
         what: &'static str,
         /// The offending text.
         name: String,
         /// The longest that is allowed, in characters.
         max: usize,
     },
-    /// The name has a character that its use forbids.
+    /// The name has an invalid character.
     #[error("{what} `{name}` may not have the character {character:?}; allowed are {allowed}")]
     Character {
-        /// The sort of name that was wanted.
+        /// The expected kind of name.
         what: &'static str,
         /// The offending text.
         name: String,
         /// The first character that is not allowed.
         character: char,
-        /// What would be allowed.
+        /// The allowed characters.
         allowed: &'static str,
     },
     /// A resource name without the slash between its domain and its name.
@@ -68,7 +68,7 @@ fn check(
     }
 }
 
-/// The first characters of a text that may be hostile, for a message.
+/// The first characters of an untrusted text, for a message.
 pub fn excerpt(text: &str) -> String {
     const SHOWN: usize = 64;
     let mut shown: String = text
@@ -111,7 +111,7 @@ macro_rules! name {
 }
 
 name! {
-    /// The name of a class: its file's name without `.toml`. It stands in
+    /// The name of a class: its file's name without `.toml`. It is part of
     /// annotation keys and log lines.
     ClassName
 }
@@ -124,9 +124,9 @@ name! {
 }
 
 name! {
-    /// The id of one device: what the kubelet is told and what a request may
-    /// say. At most [`DeviceId::MAX`] characters, none of which means anything
-    /// to a shell, a path or a comma list.
+    /// The id of a device, for the kubelet and in requests. At most
+    /// [`DeviceId::MAX`] characters, none of which is special in a shell, a
+    /// path or a comma-separated list.
     DeviceId
 }
 
@@ -235,10 +235,9 @@ impl DeviceId {
         is_label(c) || c == ':'
     }
 
-    /// An id from what the hardware says of itself. A text that is too long,
-    /// or has characters that an id may not have, keeps its readable start and
-    /// gets a hash of the whole, so that it stays the same at every discovery
-    /// and apart from its neighbours'.
+    /// An id from text of the hardware. A text that is too long or has invalid
+    /// characters is shortened and gets a hash of the whole text, so that the
+    /// id is stable and unique.
     ///
     /// # Errors
     /// The text is empty.

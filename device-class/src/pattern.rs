@@ -1,8 +1,8 @@
 //! Path patterns: globs that also read attributes from the names they match.
 //!
 //! `/sys/class/apex/apex_{index:number}` matches `apex_0` and `apex_12`, and
-//! gives the attribute `index`. A capture whose attribute is known already
-//! only matches that value: this is how two trees are joined.
+//! gives the attribute `index`. A capture whose attribute is already known
+//! matches only that value; this joins two directory trees.
 
 use std::fmt;
 
@@ -13,10 +13,10 @@ use crate::template::Attributes;
 
 /// An absolute path whose components may be globs.
 ///
-/// Within a component `*` is any run of characters, `?` any one, `[a-f]` one
-/// of a set, `{name}` a run that is kept as an attribute, `{name:number}` a
-/// run of digits that is. No pattern matches a slash, and `*` and `?` at the
-/// start match no dot (glob(7)).
+/// Within a component `*` matches any characters, `?` any single one, `[a-f]`
+/// one of a set. `{name}` matches any characters and stores them as an
+/// attribute, `{name:number}` digits only. No pattern matches a slash, and `*`
+/// and `?` at the start do not match a dot (glob(7)).
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct PathPattern {
@@ -46,10 +46,10 @@ enum Token {
 /// Why a text is not a path pattern.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    /// Patterns are absolute, so that a class means the same everywhere.
+    /// The pattern is not an absolute path.
     #[error("bad glob `{0}`: it must begin with a slash")]
     Relative(String),
-    /// A component that would leave the tree, or match any depth.
+    /// A component such as `..` or `**` is not supported.
     #[error("bad glob `{pattern}`: the component `{component}` is not supported")]
     Component {
         /// The whole pattern.
@@ -57,23 +57,23 @@ pub enum PatternError {
         /// The offending component.
         component: String,
     },
-    /// A bracket or brace without its partner, or an empty set.
-    #[error("bad glob `{pattern}`: `{opener}` is not closed, or holds nothing")]
+    /// An unmatched bracket or brace, or an empty set.
+    #[error("bad glob `{pattern}`: `{opener}` is not closed or is empty")]
     Open {
         /// The whole pattern.
         pattern: String,
         /// `[` or `{`.
         opener: char,
     },
-    /// After the colon stands something else than `number`.
+    /// The kind of the capture is not `number`.
     #[error("bad glob `{pattern}`: a capture may be of the kind `number`, not `{kind}`")]
     Kind {
         /// The whole pattern.
         pattern: String,
-        /// What stood after the colon.
+        /// The kind.
         kind: String,
     },
-    /// What stands in the braces is not an attribute's name.
+    /// The text in the braces is not an attribute's name.
     #[error(transparent)]
     Name(#[from] NameError),
 }
@@ -84,7 +84,7 @@ impl PathPattern {
         &self.components
     }
 
-    /// The attributes that a match gives or, where they are known, tests.
+    /// The attributes that a match sets, or compares if they are known.
     pub fn captures(&self) -> impl Iterator<Item = &AttributeName> {
         self.components
             .iter()
@@ -97,8 +97,8 @@ impl PathPattern {
 }
 
 impl Component {
-    /// The one name that can match, when there is just one: no directory has
-    /// to be listed for it.
+    /// The only name that can match, if there is just one: then the directory
+    /// need not be listed.
     pub fn fixed(&self, known: &Attributes) -> Option<String> {
         let mut name = String::new();
         for token in &self.0 {
@@ -110,11 +110,11 @@ impl Component {
                 _ => return None,
             }
         }
-        // A value from the hardware must stay one component.
+        // A value from the hardware must be a single component.
         (!name.contains('/') && name != ".." && name != "." && !name.is_empty()).then_some(name)
     }
 
-    /// The attributes that `name` gives, or nothing when it does not match.
+    /// The attributes of `name`; `None` if it does not match.
     pub fn matches(&self, name: &str, known: &Attributes) -> Option<Attributes> {
         let hidden = name.starts_with('.');
         if hidden && !matches!(self.0.first(), Some(Token::Literal('.'))) {
@@ -371,19 +371,19 @@ mod tests {
             ),
             (
                 "/dev/npu[0-9",
-                "bad glob `/dev/npu[0-9`: `[` is not closed, or holds nothing",
+                "bad glob `/dev/npu[0-9`: `[` is not closed or is empty",
             ),
             (
                 "/dev/npu[]",
-                "bad glob `/dev/npu[]`: `[` is not closed, or holds nothing",
+                "bad glob `/dev/npu[]`: `[` is not closed or is empty",
             ),
             (
                 "/dev/{x",
-                "bad glob `/dev/{x`: `{` is not closed, or holds nothing",
+                "bad glob `/dev/{x`: `{` is not closed or is empty",
             ),
             (
                 "/dev/x}",
-                "bad glob `/dev/x}`: `}` is not closed, or holds nothing",
+                "bad glob `/dev/x}`: `}` is not closed or is empty",
             ),
             (
                 "/dev/{x:hex}",

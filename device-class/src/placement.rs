@@ -2,18 +2,19 @@
 //! allocates devices.
 //!
 //! A device has one unit or, where it is shared, several. Units are packed into
-//! as few devices, groups and NUMA nodes as possible, and what is broken into is
-//! what has the least left over: large free parts stay whole for later requests.
+//! as few devices, groups and NUMA nodes as possible, and of those that are
+//! used in part, the smallest that is sufficient: large free parts stay whole
+//! for later requests.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A device with units that are free.
+/// A device with free units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot<'a> {
     /// Its NUMA node.
     pub numa: Option<u32>,
-    /// The group that it belongs to.
+    /// Its group.
     pub group: Option<&'a str>,
     /// How many units of it can be allocated.
     pub free: usize,
@@ -22,8 +23,7 @@ pub struct Slot<'a> {
 }
 
 /// How many units to take of each slot, `wanted` altogether, or all that are
-/// free. What the container shares a device, a group or a NUMA node with comes
-/// first.
+/// free. Units near those that the container has already are preferred.
 pub fn pack(slots: &[Slot<'_>], wanted: usize) -> Vec<usize> {
     let taken = vec![0; slots.len()];
     let mut packer = Packer { slots, taken };
@@ -52,7 +52,7 @@ pub fn best_fit(slots: &[Slot<'_>], wanted: usize) -> Option<usize> {
     }
 }
 
-/// What may hold several units, the smallest first.
+/// Sets of slots, the smallest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Level {
     Device,
@@ -60,7 +60,7 @@ enum Level {
     Node,
 }
 
-/// What has no group is one by itself.
+/// A device without a group is a group of its own.
 type Bin<'a> = (Option<u32>, Option<&'a str>, Option<usize>);
 
 struct Packer<'a> {

@@ -92,7 +92,7 @@ fn an_image_of_a_vendor_starts_without_the_vendors_driver() {
         assert_eq!(
             plan.warnings,
             [format!(
-                "env NVIDIA_VISIBLE_DEVICES={value}: nothing of nvidia-gpu is given: the host \
+                "env NVIDIA_VISIBLE_DEVICES={value}: not injecting anything of nvidia-gpu: the host \
                  has no /proc/driver/nvidia/version"
             )]
         );

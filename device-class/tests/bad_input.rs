@@ -43,9 +43,9 @@ fn an_attribute_that_is_no_plain_text_is_named() {
     for (serial, warning) in [
         (b"".as_slice(), "serial has no value"),
         (b"\n\n", "serial has no value"),
-        (b"\xff\xfe\x00", "serial holds no plain text: "),
-        (b"a\x07b", "serial holds no plain text: a\\u{7}b"),
-        (&[b'x'; 100_000], "serial holds no plain text: xxxxx"),
+        (b"\xff\xfe\x00", "serial is not plain text: "),
+        (b"a\x07b", "serial is not plain text: a\\u{7}b"),
+        (&[b'x'; 100_000], "serial is not plain text: xxxxx"),
     ] {
         let found = discover::devices(&class(CHIPS), &serials(&[b"good", serial]));
         assert_eq!(ids(&found), ["chip-good"]);
@@ -70,7 +70,7 @@ fn an_attribute_that_can_not_be_read_is_named() {
     for (at, words) in [
         "Too many levels of symbolic links",
         "not a regular file",
-        "is not there",
+        "does not exist",
     ]
     .iter()
     .enumerate()
@@ -136,7 +136,7 @@ impl HostView for Faulty {
 #[test]
 fn a_device_that_vanishes_or_hides_is_left_out() {
     for (error, words) in [
-        (io::ErrorKind::NotFound, "serial is not there"),
+        (io::ErrorKind::NotFound, "serial does not exist"),
         (
             io::ErrorKind::PermissionDenied,
             "serial cannot be read: permission denied",
@@ -174,7 +174,7 @@ fn odd_ids_stay_apart_and_fit() {
     }
     assert_eq!(found.warnings.len(), 1);
     assert!(
-        found.warnings[0].contains("the id chip-dup is there twice"),
+        found.warnings[0].contains("the id chip-dup is not unique"),
         "{:?}",
         found.warnings
     );
@@ -287,7 +287,7 @@ fn class_files_that_contradict_themselves_are_refused() {
         (
             "device =",
             "sharing = { replicas = 0 }\ndevice =",
-            "0 replicas are not from 1",
+            "0 replicas is not between 1",
         ),
         (
             "device =",
@@ -322,7 +322,7 @@ fn class_files_that_contradict_themselves_are_refused() {
         (
             "device =",
             "prepare = { program = \"/x\", timeout = 0, file = \"f\", equals = \"x\" }\ndevice =",
-            "0 seconds are not from 1",
+            "0 seconds is not between 1",
         ),
         (
             "device =",

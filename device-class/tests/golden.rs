@@ -5,7 +5,7 @@
 //! are directories below. `plan.txt` says what is asked, each time in a line
 //! `$ VARIABLE=value ...`, and what the plan is.
 //!
-//! `UPDATE_EXPECT=1 cargo test -p device-class` writes the golden files anew;
+//! `UPDATE_EXPECT=1 cargo test -p boathook-device-class` regenerates the golden files;
 //! the difference is then read like any other change.
 #![allow(clippy::unwrap_used)]
 

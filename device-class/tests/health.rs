@@ -43,10 +43,10 @@ const CASES: [Case; 4] = [
                 "has been 100 for 61 seconds; it should advance",
             ),
             (70, HEARTBEAT, "101", "healthy"),
-            // The chip was reset, and counts anew.
+            // The chip was reset, and counts from 0 again.
             (80, HEARTBEAT, "1", "healthy"),
             (90, HEARTBEAT, "4294967295", "tt_heartbeat is `4294967295`"),
-            (95, HEARTBEAT, "", "is no number"),
+            (95, HEARTBEAT, "", "is not a number"),
             (99, HEARTBEAT, "2", "healthy"),
         ],
     },
@@ -64,7 +64,7 @@ const CASES: [Case; 4] = [
                 "temp is 104800, not below 104800",
             ),
             // Cooler, but not cool.
-            (30, TEMPERATURE, "96000", "not below 95000 again"),
+            (30, TEMPERATURE, "96000", "not yet below 95000"),
             (40, TEMPERATURE, "94999", "healthy"),
             (50, STATUS, "DEAD", "status is `DEAD`"),
             (60, STATUS, "ALIVE", "healthy"),

@@ -93,10 +93,10 @@ fn what_is_promised_and_is_not_there_is_named() {
         host
     };
     for (host, wanted) in [
-        (binary, "chips: /proc/chips/params holds no plain text"),
+        (binary, "chips: /proc/chips/params is not plain text"),
         (
             without("/proc/chips/1/info"),
-            "chip-1: /proc/chips/1/info is not there",
+            "chip-1: /proc/chips/1/info does not exist",
         ),
     ] {
         assert_eq!(masked(&host, &[("CHIPS", "1")]), Err(wanted.to_owned()));

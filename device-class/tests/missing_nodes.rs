@@ -44,7 +44,7 @@ fn a_node_is_required_while_its_driver_is_loaded() {
     let node = "char /dev/nvidia-uvm 511:0\n";
     assert_eq!(uvm(loaded, node), Presence::Found(()));
     assert_eq!(uvm(other, ""), Presence::Optional);
-    let refused = "/dev/nvidia-uvm is not there, although its driver nvidia-uvm is loaded; make it \
+    let refused = "/dev/nvidia-uvm does not exist, although its driver nvidia-uvm is loaded; make it \
                    with `nvidia-modprobe -u -c 0`, at each boot";
     assert_eq!(uvm(loaded, ""), Presence::Unfit(refused.to_owned()));
 }

@@ -107,7 +107,7 @@ pub(crate) struct MountTable(Vec<MountEntry>);
 
 /// A list of mounts that the kernel would not write.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line} describes no mount")]
+#[error("line {line} is not a mount")]
 pub struct MountInfoError {
     line: usize,
 }

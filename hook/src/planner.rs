@@ -27,10 +27,10 @@ pub enum PlannerError {
     /// Two classes have the same variable.
     #[error(transparent)]
     SameEnv(#[from] Claimed),
-    /// An annotation names a class that is not there.
+    /// an annotation names an unknown class.
     #[error("annotation {ANNOTATION_PREFIX}{0} names a class that this host does not have")]
     UnknownClass(String),
-    /// The host's root is not there.
+    /// The host's root does not exist.
     #[error("host_root {} cannot be opened: {error}", path.display())]
     HostRoot {
         /// Where it should be.
@@ -145,7 +145,7 @@ fn plan_of(
 /// Opens the host's root.
 ///
 /// # Errors
-/// It is not there.
+/// It does not exist.
 pub fn open_host(config: &Config) -> Result<RealHost, PlannerError> {
     RealHost::open(&config.host_root).map_err(|error| PlannerError::HostRoot {
         path: config.host_root.clone(),

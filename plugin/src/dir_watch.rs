@@ -1,5 +1,5 @@
-//! Notification of what is created, renamed and deleted in directories, also
-//! while these themselves appear and go away.
+//! Notification of files that are created, renamed and deleted in directories,
+//! which may themselves appear and disappear.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -12,7 +12,7 @@ use tokio_stream::StreamExt;
 /// Which changes are reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interest {
-    /// Names that appear or go away.
+    /// Names that appear or disappear.
     Names,
     /// Files that are written, too. Not for `/dev`: writing to a device counts.
     Contents,
@@ -23,17 +23,17 @@ pub(crate) enum Interest {
 pub(crate) enum Notice<'a> {
     /// This name in one of the directories.
     Name(&'a OsStr),
-    /// Anything: a directory is new, or events were lost.
+    /// Anything may have changed: a directory is new, or events were lost.
     Anything,
 }
 
-/// The names of entries, as they come and go.
+/// Entries that appear or disappear.
 const ENTRIES: WatchMask = WatchMask::CREATE
     .union(WatchMask::DELETE)
     .union(WatchMask::MOVED_FROM)
     .union(WatchMask::MOVED_TO);
 
-/// The directory's own end.
+/// The directory itself is removed.
 const ITSELF: WatchMask = WatchMask::DELETE_SELF
     .union(WatchMask::MOVE_SELF)
     .union(WatchMask::ONLYDIR);
@@ -43,8 +43,8 @@ pub(crate) struct DirWatch {
     directories: Vec<PathBuf>,
     entries: WatchMask,
     events: EventStream<[u8; 4096]>,
-    /// What each watch is for: whether it is on one of `directories`, or only
-    /// on something above one that has to be waited for.
+    /// Whether each watch is on one of `directories`, or on an ancestor of one
+    /// that does not exist yet.
     watches: HashMap<WatchDescriptor, Watched>,
 }
 
@@ -57,9 +57,7 @@ enum Watched {
 impl DirWatch {
     /// Starts the watch.
     ///
-    /// # Errors
-    /// The kernel gives no inotify queue or no watch: its limits are in
-    /// `/proc/sys/fs/inotify`.
+    /// # Errors inotify's limits are exhausted (`/proc/sys/fs/inotify`).
     pub(crate) fn new(directories: Vec<PathBuf>, interest: Interest) -> io::Result<Self> {
         let events = Inotify::init()?.into_event_stream([0; 4096])?;
         let entries = match interest {
@@ -79,8 +77,7 @@ impl DirWatch {
     /// Waits for events and passes each to `on`. Begins with
     /// [`Notice::Anything`], for what happened before.
     ///
-    /// # Errors
-    /// The queue broke.
+    /// # Errors The queue failed.
     pub(crate) async fn run(mut self, mut on: impl FnMut(Notice<'_>)) -> io::Result<()> {
         on(Notice::Anything);
         while let Some(event) = self.events.next().await {
@@ -97,8 +94,8 @@ impl DirWatch {
         Err(io::Error::other("the inotify queue ended"))
     }
 
-    /// Whether a watched directory went, or one that is waited for came. What
-    /// happens above one counts only if it is on the way to it.
+    /// Whether a watched directory was removed, or a missing one or an ancestor
+    /// of it was created. Other events in ancestors are ignored.
     fn is_about_the_watches(&self, event: &Event<std::ffi::OsString>) -> bool {
         let lost = EventMask::Q_OVERFLOW | EventMask::DELETE_SELF | EventMask::MOVE_SELF;
         if event.mask.intersects(lost) {
@@ -116,12 +113,13 @@ impl DirWatch {
                 .any(|part| part == name)
     }
 
-    /// Watches every directory and, for its coming, what is above it.
+    /// Watches every directory, and the nearest existing ancestor of one that
+    /// is missing.
     fn arm(&mut self) -> io::Result<()> {
         self.watches.clear();
         let mut handle = self.events.watches();
-        // Above first: where one directory is above another, its own watch
-        // is the wider and the last.
+        // Ancestors first: if one directory is an ancestor of another, its own
+        // watch is the wider one and must be set last.
         for above in self
             .directories
             .iter()
@@ -146,7 +144,7 @@ fn nearest_above(path: &Path) -> Option<&Path> {
     path.ancestors().skip(1).find(|above| above.is_dir())
 }
 
-/// Absence is no error: the watch above it reports its creation.
+/// Absence is not an error: the ancestor's watch reports the creation.
 fn present(added: io::Result<WatchDescriptor>) -> io::Result<Option<WatchDescriptor>> {
     match added {
         Ok(descriptor) => Ok(Some(descriptor)),

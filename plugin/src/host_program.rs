@@ -10,9 +10,9 @@ use std::process::Command;
 /// The command of `boathook-plugin` that calls [`enter`].
 pub const IN_ROOT: &str = "in-root";
 
-/// The command that runs a program of the host whose root is at `root`. A root
-/// can only be changed by the process itself, so that in a container this one
-/// is started again, and then becomes the program.
+/// The command that runs a program of the host whose root is at `root`. Only a
+/// process itself can change its root; in a container, this program is
+/// therefore started again and then executes the program.
 pub fn command(root: &Path, program: &Path, arguments: &[String]) -> Command {
     let mut command;
     if root == Path::new("/") {
@@ -25,8 +25,8 @@ pub fn command(root: &Path, program: &Path, arguments: &[String]) -> Command {
     command
 }
 
-/// Takes `root` for the root and becomes the program. It takes the capability
-/// CAP_SYS_CHROOT. Returns only when that fails.
+/// Changes the root directory to `root` and executes the program. Requires
+/// CAP_SYS_CHROOT. Returns only on failure.
 pub fn enter(root: &Path, program: &Path, arguments: &[String]) -> io::Error {
     if let Err(error) = nix::unistd::chroot(root) {
         let root = root.display();

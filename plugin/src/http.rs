@@ -1,8 +1,8 @@
 //! `/metrics`, `/healthz` and `/readyz`. One request per connection.
 //!
-//! The probes have to be answered whatever other clients do: a connection has
-//! little time for its request, and where there are too many, the oldest one of
-//! the address with the most is closed.
+//! Probes must be answered whatever other clients do: the time for a request is
+//! limited, and if there are too many connections, the oldest one of the
+//! address with the most connections is closed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -39,7 +39,7 @@ const MAX_HEAD: usize = 8192;
 
 const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
 
-/// What the pages are made of.
+/// The data of the pages.
 #[derive(Debug)]
 pub(crate) struct Pages {
     pub(crate) metrics: metrics::Page,
@@ -47,7 +47,7 @@ pub(crate) struct Pages {
     pub(crate) streams: Streams,
 }
 
-/// Answers for ever.
+/// Serves until it is dropped.
 pub(crate) async fn serve(listener: TcpListener, pages: Pages) {
     let pages = Arc::new(pages);
     let mut clients = Clients::default();
@@ -55,8 +55,8 @@ pub(crate) async fn serve(listener: TcpListener, pages: Pages) {
         match listener.accept().await {
             Ok((client, address)) => {
                 clients.add(client, address, Arc::clone(&pages));
-                // Lets it read a request that is there before it may be closed
-                // for the next ones.
+                // Lets it read a request that has arrived before it may be
+                // closed.
                 tokio::task::yield_now().await;
             }
             Err(error) => {
@@ -85,8 +85,8 @@ impl Clients {
         self.open.push_back((address.ip(), task));
     }
 
-    /// Closes the oldest connection of the address that has the most: others
-    /// are not to suffer from it.
+    /// Closes the oldest connection of the address that has the most, so that
+    /// it does not affect others.
     fn close_one(&mut self) {
         let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
         for (address, _) in &self.open {
@@ -113,7 +113,7 @@ async fn answer(client: TcpStream, pages: Arc<Pages>) {
         .max_buf_size(MAX_HEAD)
         .keep_alive(false);
     let connection = connection.serve_connection(TokioIo::new(client), service);
-    // A client that breaks off, or sends no HTTP, concerns nobody else.
+    // A client that disconnects, or does not send HTTP, is ignored.
     let _ = tokio::time::timeout(TIMEOUT, connection).await;
 }
 
@@ -124,7 +124,7 @@ impl Pages {
         }
         match path {
             "/metrics" => response(StatusCode::OK, metrics::CONTENT_TYPE, self.metrics.text()),
-            // Any answer shows that the one thread is not stuck.
+            // Any answer shows that the thread is not blocked.
             "/healthz" => plain(StatusCode::OK, "ok\n".to_owned()),
             "/readyz" => self.readiness(),
             _ => plain(

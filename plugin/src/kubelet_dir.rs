@@ -29,10 +29,10 @@ pub(crate) struct KubeletDir(PathBuf);
 /// A directory that cannot be used as a kubelet's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KubeletDirError {
-    /// Sockets are looked up by others too, whose working directory differs.
+    /// The path is relative, but other processes use the sockets as well.
     #[error("--kubelet-dir {}: give an absolute path", .0.display())]
     Relative(PathBuf),
-    /// No socket of ours could have its path.
+    /// The path is too long for a socket.
     #[error(
         "--kubelet-dir {}: a socket below it would have a path of more than {MAX_SOCKET_PATH} \
          bytes; use a shorter path or a symbolic link to it", .0.display()
@@ -73,12 +73,12 @@ impl KubeletDir {
         self.0.join("device-plugins")
     }
 
-    /// Where the kubelet looks for plugins by itself.
+    /// The directory of the kubelet's plugin watcher.
     pub(crate) fn plugins_registry(&self) -> PathBuf {
         self.0.join("plugins_registry")
     }
 
-    /// Where the kubelet takes registrations.
+    /// The socket at which the kubelet accepts registrations.
     pub(crate) fn kubelet_socket(&self) -> PathBuf {
         self.device_plugins().join(KUBELET_SOCKET)
     }

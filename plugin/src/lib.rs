@@ -1,4 +1,4 @@
-//! The kubelet device plugin that names devices and nothing more.
+//! The kubelet device plugin. It only names devices; the hook injects them.
 //!
 //! ```text
 //! classes ─┐

@@ -1,5 +1,5 @@
-//! What would be advertised on this host, as a table and as JSON with the keys
-//! of `boathook list`.
+//! The devices that would be advertised on this host, as a table and as JSON
+//! with the keys of `boathook list`.
 
 use std::fmt::Write;
 use std::time::Instant;

@@ -27,7 +27,7 @@ const BOUNDS: [f64; 9] = [0.0001, 0.00025, 0.0005, 0.001, 0.005, 0.025, 0.1, 1.0
 type Label = (&'static str, String);
 type Histograms = Family<[Label; 1], Histogram, fn() -> Histogram>;
 
-/// What the process counts. A clone shares the counts.
+/// The counters of the process. Clones share them.
 #[derive(Debug, Clone)]
 pub(crate) struct Metrics {
     allocations: Family<[Label; 2], Counter>,
@@ -62,8 +62,8 @@ fn with_result(resource: &ResourceName, result: &str) -> [Label; 2] {
 }
 
 impl Metrics {
-    /// Begins the counters of a resource at 0: a rate cannot be computed of a
-    /// counter that begins with its first event.
+    /// Creates the counters of a resource with the value 0: a rate cannot be
+    /// computed from a counter that is created at its first event.
     pub(crate) fn serving(&self, resource: &ResourceName) {
         for result in ["ok", "refused"] {
             let labels = with_result(resource, result);
@@ -99,7 +99,7 @@ impl Metrics {
     }
 }
 
-/// The metrics page: what was counted, and the present state.
+/// The metrics page: the counters and the current state.
 #[derive(Debug)]
 pub(crate) struct Page(Registry);
 
@@ -143,7 +143,7 @@ impl Page {
     }
 }
 
-/// What is read at the time of the scrape.
+/// Values that are read at the time of the scrape.
 #[derive(Debug)]
 struct Present {
     inventory: watch::Receiver<Inventory>,

@@ -1,4 +1,4 @@
-//! Notification that something changed, without what: several notifications
+//! Notification that something changed, without details: several notifications
 //! before the next wait count as one.
 
 use tokio::sync::watch;
@@ -23,15 +23,15 @@ impl Notifier {
 }
 
 impl Notified {
-    /// Waits for a notification since the last wait; for ever if the notifier
-    /// is gone.
+    /// Waits for a notification since the last wait; forever if the notifier
+    /// was dropped.
     pub(crate) async fn wait(&mut self) {
         if self.0.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// Drops notifications until now: they do not end the next wait.
+    /// Discards pending notifications, so that they do not end the next wait.
     pub(crate) fn clear(&mut self) {
         self.0.mark_unchanged();
     }

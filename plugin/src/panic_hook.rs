@@ -1,8 +1,8 @@
 //! A panic in any task ends the process, with its reason in the log.
 //!
 //! Otherwise a task that panics would end silently, and with it the server of a
-//! resource or the watch for its devices. The process is restarted by whatever
-//! started it.
+//! resource or the watch for its devices. The service manager or the kubelet
+//! restarts the process.
 
 use std::panic::PanicHookInfo;
 

@@ -52,7 +52,7 @@ pub enum RunError {
     /// The configuration cannot be used.
     #[error("configuration")]
     Config(#[from] FileError),
-    /// The kernel refuses a signal handler.
+    /// A signal handler cannot be installed.
     #[error("cannot install a signal handler")]
     Signals(#[source] std::io::Error),
     /// The address for metrics and health cannot be used.
@@ -75,7 +75,7 @@ pub enum RunError {
         /// The time limit.
         limit: Duration,
     },
-    /// A part that has to run for ever ended.
+    /// A permanent task ended.
     #[error("{0} ended")]
     Part(&'static str),
 }

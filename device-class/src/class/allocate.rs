@@ -1,4 +1,4 @@
-//! What the plugin answers the kubelet besides names.
+//! What the plugin returns to the kubelet besides names.
 
 use serde::Deserialize;
 
@@ -8,28 +8,27 @@ use crate::template::{Attributes, Template, TemplateError};
 
 /// # `[allocate]`
 ///
-/// What the plugin answers the kubelet besides names, and which devices it
-/// recommends. Names alone are enough where the hook is called.
+/// What the plugin returns to the kubelet besides names, and which devices it
+/// recommends. On nodes with the hook, names are enough.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "allocate"))]
 pub struct Allocate {
-    /// The engine is told of the nodes of the devices and of `[[edits]]`, for
-    /// nodes without the hook. Of nodes with a `capability` it gets those of
-    /// the default capabilities. Where the hook is called as well, it leaves
-    /// out what is granted already.
+    /// The answer lists the device nodes of the devices and of `[[edits]]`, for
+    /// nodes of the cluster without the hook. Device nodes with a `capability`
+    /// are listed if it is a default capability. If the hook is called as well,
+    /// it omits what the engine has added.
     #[serde(default)]
     pub devices: bool,
-    /// The device's name in the Container Device Interface, by template:
-    /// `vendor.com/class=name`. It goes into an annotation `cdi.k8s.io/...`,
-    /// and the engine injects the device by the CDI files that it has.
+    /// The device's CDI name, by template: `vendor.com/class=name`. It is
+    /// returned in an annotation `cdi.k8s.io/...`, and the engine injects the
+    /// device by its CDI files.
     #[serde(default)]
     pub cdi: Option<CdiTemplate>,
-    /// Which devices the kubelet is advised to give to one container: those
-    /// that are near each other (few devices, groups and NUMA nodes, best fit),
-    /// or those that are apart (each share of another device). Without it
-    /// `packed`.
+    /// Which devices the plugin recommends for one container. `packed`: as few
+    /// devices, groups and NUMA nodes as possible, best fit. `spread`: each
+    /// share from another device. Default `packed`.
     #[serde(default)]
     pub placement: Preference,
 }

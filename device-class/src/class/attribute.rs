@@ -17,10 +17,10 @@ pub struct AttributeSource {
     pub origin: Origin,
     /// Values and what stands for them.
     pub map: BTreeMap<String, String>,
-    /// What stands in for a value that is not there, by template. Without it
+    /// What stands in for a value that does not exist, by template. Without it
     /// a candidate that lacks the value is no device.
     pub default: Option<Template>,
-    /// What an administrator does about a value that is not there.
+    /// What an administrator does about a value that does not exist.
     pub advice: Option<String>,
 }
 
@@ -118,50 +118,52 @@ impl AttributeSource {
 
 /// # `[[attributes]]`
 ///
-/// A value that is read from the host, at the top of the file for the host as a
-/// whole, in a source for each candidate. One of `file`, `value`, `real_path`,
-/// `link` with `name`; or `path` alone.
+/// A value that is read from the host: at the top of the file once for the
+/// host, in a source for each candidate. Either `name` with one of `file`,
+/// `value`, `formula`, `real_path` and `link`; or `path` alone.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "attribute"))]
 pub(super) struct RawAttributeSource {
-    /// The attribute that is set. Templates write it `{name}`.
+    /// The attribute that is set. Templates refer to it as `{name}`.
     name: Option<AttributeName>,
-    /// Read this file: absolute, or relative to what the source's path matched.
+    /// Read this file: absolute, or relative to the path that the source
+    /// matched.
     file: Option<Template>,
-    /// Of the file, take the value of the line `key: value`, `key value` or
-    /// `key = value`. With `path`: the line that has to be equal. By template.
+    /// The value is that of the file's line `key: value`, `key value` or `key =
+    /// value`. With `path`: the line that must be equal. By template.
     key: Option<Template>,
-    /// Of the text, take what the first group matches, or else the whole match.
-    /// Without it, the trimmed first line.
+    /// The value is the first group of this regular expression, or the whole
+    /// match if there is no group. Default: the trimmed first line.
     regex: Option<String>,
-    /// A text made of attributes that are known already, by template.
+    /// A text composed of attributes that were read before, by template.
     value: Option<Template>,
-    /// A whole number, computed from attributes that are known already: a
-    /// template with numbers (hexadecimal after `0x`), + - * / and parentheses.
-    /// A division is rounded down.
+    /// An integer, computed from attributes that were read before: a template
+    /// with numbers (hexadecimal with `0x`), + - * / and parentheses. Division
+    /// rounds down.
     formula: Option<Template>,
-    /// The path with every symbolic link in it followed.
+    /// This path with all symbolic links resolved.
     real_path: Option<Template>,
-    /// The last name of where a symbolic link leads, such as the driver's.
+    /// The last component of the target of this symbolic link, such as the
+    /// driver's name.
     link: Option<Template>,
-    /// A pattern: the captures of the first path that matches are the
-    /// attributes. This joins trees.
+    /// A pattern: the captures of the first matching path become attributes.
+    /// This joins directory trees.
     path: Option<PathPattern>,
-    /// With `path`: only a path whose file (or whose line `key`) says this, by
-    /// template.
+    /// With `path`: only a path whose file (or whose line `key`) has this
+    /// value, by template.
     equals: Option<Template>,
-    /// With `path`: the same, with several values.
+    /// With `path`: like `equals`, with several values.
     one_of: Option<Vec<Template>>,
-    /// Values, and what stands for them. A value that is not here stays as it
-    /// is.
+    /// Replacements of values. A value that is not listed is kept.
     #[serde(default)]
     map: BTreeMap<String, String>,
-    /// What stands in for a value that is not there, by template. Without it, a
-    /// candidate without the value is no device.
+    /// The value if it cannot be read, by template. Without a default, a
+    /// candidate that lacks the value is not a device.
     default: Option<Template>,
-    /// What to do about a value that is not there: the end of the warning.
+    /// What the administrator should do if the value is missing; appended to
+    /// the warning.
     advice: Option<String>,
 }
 

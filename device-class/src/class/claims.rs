@@ -1,12 +1,12 @@
-//! What belongs to one class alone.
+//! Names that only one class may use.
 
 use std::collections::BTreeMap;
 
 use super::DeviceClass;
 use crate::name::ClassName;
 
-/// Which class has which variable, or which resource. Two classes never share
-/// one: a container that sets the variable would not say which of them it means.
+/// The variables and resources of the classes. Two classes never share one,
+/// because a variable would not identify the class.
 #[derive(Debug, Default)]
 pub struct Claims(BTreeMap<String, ClassName>);
 
@@ -17,7 +17,7 @@ pub struct Claims(BTreeMap<String, ClassName>);
      /etc/boathook/classes.d/{second}.toml"
 )]
 pub struct Claimed {
-    /// The class that was there first.
+    /// The first class.
     pub first: ClassName,
     /// The other one.
     pub second: ClassName,
@@ -26,7 +26,7 @@ pub struct Claimed {
 }
 
 impl Claims {
-    /// Notes the class's request variable.
+    /// Claims the class's request variable.
     ///
     /// # Errors
     /// Another class has it.
@@ -34,7 +34,7 @@ impl Claims {
         self.claim(class.spec.request.env.as_str(), &class.name)
     }
 
-    /// Notes that `what` belongs to a class.
+    /// Claims `what` for a class.
     ///
     /// # Errors
     /// It belongs to another one.

@@ -1,4 +1,4 @@
-//! What has to hold for a candidate to be a device.
+//! Conditions that a candidate must meet to be a device.
 
 use serde::Deserialize;
 
@@ -66,10 +66,10 @@ impl Expectation {
 
 /// # `require`
 ///
-/// What has to hold for a candidate to be a device. One of: `value` with
-/// `equals`, `not_equals`, `one_of` or `none_of`; `exists`; `absent`; `value` with
-/// `listed_in` and `key`. Each is tested as soon as what it uses is known, so
-/// put cheap ones to use.
+/// A condition that a candidate must meet to be a device. One of: `value` with
+/// `equals`, `not_equals`, `one_of` or `none_of`; `exists`; `absent`; `value`
+/// with `listed_in` and `key`. A condition is tested as soon as the attributes
+/// that it uses are known.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -83,13 +83,14 @@ pub(super) struct RawCondition {
     not_equals: Option<String>,
     /// The value is one of these.
     one_of: Option<Vec<String>>,
-    /// The value is none of these.
+    /// The value is not one of these.
     none_of: Option<Vec<String>>,
-    /// Some path matches this pattern, with what is known in its captures.
+    /// A path matches this pattern; known attributes are substituted for its
+    /// captures.
     exists: Option<PathPattern>,
     /// No path matches this pattern.
     absent: Option<PathPattern>,
-    /// Some file that matches this pattern has a line with `key` and the value.
+    /// A file that matches this pattern has a line with `key` and the value.
     listed_in: Option<PathPattern>,
     /// The key of that line.
     key: Option<String>,

@@ -15,8 +15,9 @@ use crate::template::{Attributes, Template};
 
 /// # `[[edits]]`
 ///
-/// What a container gets once, whatever the number of its devices: read-only,
-/// nosuid, nodev. Nodes only with a device; files also for a request of `none`.
+/// What a container gets once, whatever the number of its devices. Files are
+/// mounted read-only, nosuid, nodev, also for the request `none`; nodes are
+/// added only with a device.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -28,28 +29,28 @@ pub struct Edits {
     /// Not for a container with this capability.
     #[serde(default)]
     pub unless_capability: Option<CapabilityName>,
-    /// Everything in this table may be missing on the host.
+    /// Anything in this table may be missing on the host.
     #[serde(default)]
     pub optional: bool,
-    /// The version with which the names of the libraries' files have to end, by
+    /// The version with which the file names of the libraries must end, by
     /// template.
     #[serde(default)]
     pub library_version: Option<Template>,
-    /// Control nodes.
+    /// Control nodes, such as `/dev/vendorctl`.
     #[serde(default, deserialize_with = "short_or_table")]
     #[cfg_attr(test, schemars(with = "Vec<TextOr<Node>>"))]
     pub nodes: Vec<Node>,
-    /// Libraries.
+    /// Shared libraries, by soname.
     #[serde(default, deserialize_with = "short_or_table")]
     #[cfg_attr(test, schemars(with = "Vec<TextOr<Library>>"))]
     pub libraries: Vec<Library>,
-    /// Further libraries, by patterns of the names in the host's ld.so.cache
-    /// and the class's library_directories: those of a driver that is newer
-    /// than the class file. Ones that are not of `library_version` are left
-    /// out.
+    /// Additional libraries, by patterns for the names in the host's
+    /// ld.so.cache and in `library_directories`: those of drivers that are
+    /// newer than the class file. Libraries that are not of `library_version`
+    /// are omitted.
     #[serde(default)]
     pub libraries_matching: Option<LibraryNames>,
-    /// Programs.
+    /// Executable files.
     #[serde(default, deserialize_with = "short_or_table")]
     #[cfg_attr(test, schemars(with = "Vec<TextOr<File>>"))]
     pub binaries: Vec<File>,
@@ -61,70 +62,72 @@ pub struct Edits {
     #[serde(default, deserialize_with = "short_or_table")]
     #[cfg_attr(test, schemars(with = "Vec<TextOr<Directory>>"))]
     pub directories: Vec<Directory>,
-    /// Directories of which the container sees no more than is named.
+    /// Directories of which the container sees only the listed contents.
     #[serde(default)]
     pub masks: Vec<Mask>,
 }
 
 /// # `nodes`
 ///
-/// A device node. Short form: its path. It keeps the host's owner and mode,
-/// unless `mode` or `gid` say otherwise.
+/// A device node. Short form: its path. It keeps the host's owner and mode
+/// unless `mode` or `gid` is set.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "node"))]
 pub struct Node {
-    /// Where the host has it, by template.
+    /// The path on the host, by template.
     pub path: PathTemplate,
-    /// Paths that are taken in its stead where the host has them.
+    /// Paths that are used instead if the host has them, by template.
     #[serde(default)]
     pub prefer: Vec<PathTemplate>,
-    /// A pattern: one node for each match, whose captures the templates may
-    /// use. No match is no error.
+    /// A pattern: one node for each match. Templates may use its captures. No
+    /// match is not an error.
     #[serde(default)]
     pub for_each: Option<PathPattern>,
-    /// Where the container gets it, if elsewhere.
+    /// The path in the container, if it differs.
     #[serde(default)]
     pub container_path: Option<PathTemplate>,
     /// Only for a container with this capability.
     #[serde(default)]
     pub capability: Option<CapabilityName>,
-    /// What the device rule allows, of `r`, `w` and `m`. Without it `rw`.
+    /// What the device rule allows: a combination of `r`, `w` and `m`. Default
+    /// `rw`.
     #[serde(default)]
     pub access: Access,
-    /// The permission bits that the container's users see, in octal, such as
-    /// `0660`. With this or `gid` the container gets a node of its own and not
-    /// the host's.
+    /// The mode in the container, in octal, such as `0660`. With `mode` or
+    /// `gid` a new node is created in the container instead of mounting the
+    /// host's.
     #[serde(default)]
     pub mode: Option<NodeMode>,
-    /// The group that the container's users see.
+    /// The node's group in the container.
     #[serde(default)]
     pub gid: Option<u32>,
     /// It may be missing on the host.
     #[serde(default)]
     pub optional: bool,
-    /// The name of its driver in /proc/devices. While that is loaded, the node
+    /// The driver's name in /proc/devices. While the driver is loaded, the node
     /// is required even if it is optional.
     #[serde(default)]
     pub driver: Option<String>,
-    /// What to do on a host without the node: the end of the message.
+    /// What the administrator should do if the node is missing; appended to the
+    /// message.
     #[serde(default)]
     pub advice: Option<String>,
 }
 
 /// # `libraries`
 ///
-/// A shared library. Short form: its soname. It is found in the host's (or
-/// driver root's) ld.so.cache.
+/// A shared library. Short form: its soname. It is located by the ld.so.cache
+/// of the host or of the driver's root.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "library"))]
 pub struct Library {
-    /// The name under which programs load it, by template.
+    /// The soname, by template.
     pub soname: SoNameTemplate,
-    /// Further names for it, such as the one without a version.
+    /// Additional names for it, such as the one without a version.
     #[serde(default)]
     pub links: Vec<SoName>,
     /// It may be missing on the host.
@@ -134,15 +137,15 @@ pub struct Library {
 
 /// # `libraries_matching`
 ///
-/// Further libraries, by patterns of the names in the host's ld.so.cache and
-/// the class's library_directories: those of a driver that is newer than the
-/// class file. Ones that are not of `library_version` are left out.
+/// Additional libraries, by patterns for the names in the host's ld.so.cache
+/// and in `library_directories`: those of drivers that are newer than the class
+/// file. Libraries that are not of `library_version` are omitted.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "library_names"))]
 pub struct LibraryNames {
-    /// Patterns, one of which has to match.
+    /// Patterns, one of which must match.
     pub names: Vec<NamePattern>,
     /// Patterns, none of which may match.
     #[serde(default)]
@@ -184,23 +187,23 @@ impl TryFrom<String> for NamePattern {
 
 /// # `files, binaries`
 ///
-/// A single file; a socket is one, too. Short form: its path.
+/// A single file, or a socket. Short form: its path.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "file"))]
 pub struct File {
-    /// Where the host (or the driver's root) has it, by template.
+    /// The path on the host (in the driver's root, if there is one), by
+    /// template.
     pub path: PathTemplate,
-    /// Paths at which some hosts have it instead, by template, the first first.
-    /// The container still gets it under its own path.
+    /// Alternative paths on the host, by template, tried in this order if
+    /// `path` does not exist. The path in the container stays the same.
     #[serde(default)]
     pub fallbacks: Vec<PathTemplate>,
-    /// A pattern: one file for each match, whose captures the templates may
-    /// use.
+    /// A pattern: one file for each match. Templates may use its captures.
     #[serde(default)]
     pub for_each: Option<PathPattern>,
-    /// Where the container gets it, if elsewhere.
+    /// The path in the container, if it differs.
     #[serde(default)]
     pub container_path: Option<PathTemplate>,
     /// It may be missing on the host.
@@ -216,12 +219,13 @@ pub struct File {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "directory"))]
 pub struct Directory {
-    /// Where the host (or the driver's root) has it, by template.
+    /// The path on the host (in the driver's root, if there is one), by
+    /// template.
     pub path: PathTemplate,
-    /// Where the container gets it, if elsewhere.
+    /// The path in the container, if it differs.
     #[serde(default)]
     pub container_path: Option<PathTemplate>,
-    /// The container's loader finds the libraries in it.
+    /// Whether the container's loader finds the libraries in it.
     #[serde(default)]
     pub libraries: bool,
     /// It may be missing on the host.
@@ -317,22 +321,23 @@ impl TryFrom<String> for SoNameTemplate {
 
 /// # `masks`
 ///
-/// A directory that the container has anyway, such as one of /proc, and of
-/// which it is to see no more than is named: a read-only tmpfs covers it, with
-/// copies of files, and with what the container's devices show (`unmask`). Where
-/// the container has no such directory nothing is done.
+/// A directory that exists in every container, such as one of /proc, and whose
+/// contents are to be hidden. A read-only tmpfs covers it. In it are the
+/// `copies`, and the files and directories of the container's devices
+/// (`unmask`). Nothing is done if the container has no such directory.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "mask"))]
 pub struct Mask {
-    /// The directory, by template: the same on the host and in the container.
+    /// The directory, by template; the path is the same on the host and in the
+    /// container.
     pub path: PathTemplate,
-    /// Files in it whose text the container gets as it is when it starts, by
-    /// template. One that the host lacks is not there.
+    /// Files in the directory of which the container gets a copy, made when it
+    /// starts, by template. A file that the host lacks is omitted.
     #[serde(default)]
     pub copies: Vec<PathTemplate>,
-    /// Lines `key: value` of the copies that say something else.
+    /// Lines `key: value` of the copies whose value is replaced.
     #[serde(default)]
     pub set: BTreeMap<String, String>,
 }

@@ -1,4 +1,4 @@
-//! What has to hold for a device to be healthy.
+//! Checks that must pass for a device to be healthy.
 
 use std::time::Duration;
 
@@ -60,38 +60,41 @@ pub enum FileRule {
 
 /// # `health`
 ///
-/// What has to hold for a device to be healthy. One of: `exists`; `file` with
-/// `equals`, `not_equals`, `below` (and `recovers_below`) or `changes_within`. A
-/// device whose nodes are missing is unhealthy without being asked.
+/// A check that must pass for a device to be healthy. One of: `exists`; `file`
+/// with `equals`, `not_equals`, `not_leading_bytes`, `below` (and
+/// `recovers_below`) or `changes_within`. A device whose nodes are missing is
+/// always unhealthy.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "health"))]
 pub(super) struct RawHealthCheck {
-    /// Some path matches this pattern.
+    /// A path matches this pattern.
     exists: Option<PathPattern>,
-    /// The file to read: absolute, or relative to what the source's path
+    /// The file to read: absolute, or relative to the path that the source
     /// matched.
     file: Option<Template>,
-    /// The file says this.
+    /// The file's content is this.
     equals: Option<String>,
-    /// The file does not say this.
+    /// The file's content is not this.
     not_equals: Option<String>,
-    /// With `file`: its bytes do not begin with these, in hexadecimal. The
-    /// configuration space of a PCI device that is gone reads as `ffffffff`.
+    /// With `file`: its content does not begin with these bytes, in
+    /// hexadecimal. The configuration space of a PCI device that no longer
+    /// answers reads as `ffffffff`.
     not_leading_bytes: Option<String>,
-    /// The file has a number under this limit, in its own unit.
+    /// The file has a number below this limit, in the file's unit.
     below: Option<i64>,
-    /// A device that was over the limit is healthy only below this again.
+    /// A device that exceeded the limit becomes healthy again below this value.
     recovers_below: Option<i64>,
-    /// The number in the file changes at least once in so many seconds, as a
+    /// The number in the file changes at least once in this many seconds, as a
     /// heartbeat does.
     changes_within: Option<u32>,
-    /// A change of this check's outcome counts when it has lasted so many
-    /// seconds, so that a device that flickers stays what it was. What is seen
-    /// first counts at once. Not with `recovers_below` or `changes_within`.
+    /// The check's outcome changes only after the new one has lasted this many
+    /// seconds, so that short interruptions have no effect. The first outcome
+    /// counts at once. Not with `recovers_below` or `changes_within`.
     steady_for: Option<u32>,
-    /// What to do when it does not hold: the end of the reason.
+    /// What the administrator should do if the check fails; appended to the
+    /// reason.
     advice: Option<String>,
 }
 

@@ -1,6 +1,6 @@
-//! The schema of a class file. Each type is one table of the file; what can be
-//! checked in one value is checked while it is read, so that the message names
-//! the line. `docs/device-classes.md` is the reference for those who write one.
+//! The schema of a class file. Each type is a table of the file. Single values
+//! are checked while they are parsed, so that the message has the line.
+//! `docs/device-classes.md` is the reference.
 
 mod allocate;
 mod attribute;
@@ -62,55 +62,54 @@ pub struct DeviceClass {
 pub struct ClassSpec {
     /// The schema's version: 1.
     pub version: Version,
-    /// One line for people.
+    /// A one-line description for users.
     #[serde(default)]
     pub description: String,
     /// The extended resource, fixed or by template per device: `domain/name`.
     pub resource: Template,
-    /// Whether the plugin offers it unless config.toml says otherwise
-    /// (`[class.NAME]` enabled). Without it `true`; classes that divide the
-    /// same hardware in another way say `false`.
+    /// Whether the plugin advertises the class, unless `enabled` in
+    /// `[class.NAME]` of config.toml overrides it. Default `true`; `false` in
+    /// classes that divide the same hardware in another way.
     #[serde(default = "yes")]
     pub enabled: bool,
-    /// How a container asks for devices of the class.
+    /// How a container requests devices of the class.
     pub request: RequestSpec,
-    /// Where the driver has its files, when that is not the host's root, by
-    /// template: a directory with a root of its own. config.toml can say
-    /// otherwise.
+    /// The driver's root directory, by template, if it is not the host's root:
+    /// a directory with its own `usr`, `etc` and so on. config.toml can
+    /// override it.
     #[serde(default)]
     pub driver_root: Option<PathTemplate>,
-    /// Directories with libraries that the host's ld.so.cache does not have, by
-    /// template: hosts without such a cache keep them in various places.
-    /// config.toml can add others.
+    /// Directories with libraries that the host's ld.so.cache does not list, by
+    /// template, for hosts without such a cache. config.toml can add others.
     #[serde(default)]
     pub library_directories: Vec<PathTemplate>,
-    /// A pattern for what is there when the driver is loaded. Where nothing
-    /// matches, nothing is looked for.
+    /// A pattern for a path that exists while the driver is loaded. If nothing
+    /// matches, no device is searched for.
     #[serde(default)]
     pub driver_path: Option<PathPattern>,
-    /// Attributes of the host as a whole, such as the driver's version.
+    /// Attributes of the host, such as the driver's version.
     #[serde(default)]
     pub attributes: Vec<AttributeSource>,
     /// Where devices are found.
     pub discover: Vec<Source>,
-    /// What one device is, by templates over its attributes.
+    /// A device's id, nodes and properties, by templates over its attributes.
     pub device: DeviceSpec,
-    /// What the plugin answers the kubelet besides names.
+    /// What the plugin returns to the kubelet besides names.
     #[serde(default)]
     pub allocate: Allocate,
-    /// How often a device is offered.
+    /// How many containers may have a device at once.
     #[serde(default)]
     pub sharing: Option<Sharing>,
-    /// What is done with a device before a container gets it.
+    /// A program that prepares a device for a container.
     #[serde(default)]
     pub prepare: Option<Prepare>,
-    /// What a container gets once.
+    /// What a container gets once, whatever the number of its devices.
     #[serde(default)]
     pub edits: Vec<Edits>,
-    /// By config.toml: the devices that there are.
+    /// From config.toml: only these devices exist.
     #[serde(skip)]
     pub only: Option<Vec<DeviceFilter>>,
-    /// By config.toml: the devices that there are not.
+    /// From config.toml: these devices do not exist.
     #[serde(skip)]
     pub except: Vec<DeviceFilter>,
 }
@@ -138,7 +137,8 @@ impl TryFrom<i64> for Version {
 
 /// # `[[discover]]`
 ///
-/// One tree in which devices may be found. The first that has any is the one.
+/// A directory tree in which devices may be found. The first source that finds
+/// any is used.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -147,34 +147,37 @@ pub struct Source {
     /// A pattern; each match is a candidate, and its captures are attributes.
     #[serde(default)]
     pub path: Option<PathPattern>,
-    /// Instead of a path: so many virtual devices, with the attribute `index`.
+    /// Instead of a path: the number of virtual devices, which have the
+    /// attribute `index`.
     #[serde(default)]
     pub count: Option<u16>,
-    /// These devices come in addition to those of the sources before.
+    /// These devices are added to those of the previous sources.
     #[serde(default)]
     pub additional: bool,
-    /// The id, by template, of the device that these are parts of. Such a
-    /// device is not offered besides them. With `order` they have its index and
-    /// are counted by themselves: `0:1` is the second part of device 0.
+    /// The id, by template, of the device that these devices are parts of. A
+    /// device with parts is not advertised. With `order`, parts have the index
+    /// of the whole device and are numbered: `0:1` is the second part of device
+    /// 0.
     #[serde(default)]
     pub part_of: Option<Template>,
-    /// Whether the match has to be a symbolic link, or must not be one.
+    /// Whether the match must be a symbolic link, or must not be one.
     #[serde(default)]
     pub symlink: Option<SymlinkRule>,
-    /// What is read of each candidate, in this order.
+    /// The attributes of each candidate, read in this order.
     #[serde(default)]
     pub attributes: Vec<AttributeSource>,
-    /// What has to hold for a candidate to be a device.
+    /// Conditions that a candidate must meet to be a device.
     #[serde(default)]
     pub require: Vec<Condition>,
-    /// Nodes that only this source's devices have.
+    /// Nodes of this source's devices only.
     #[serde(default, deserialize_with = "short_form::short_or_table")]
     #[cfg_attr(test, schemars(with = "Vec<short_form::TextOr<Node>>"))]
     pub nodes: Vec<Node>,
-    /// What only this source's devices show of masked directories.
+    /// Contents of masked directories that are visible with this source's
+    /// devices only.
     #[serde(default)]
     pub unmask: Vec<PathTemplate>,
-    /// What has to hold for this source's devices only.
+    /// Health checks of this source's devices only.
     #[serde(default)]
     pub health: Vec<HealthCheck>,
 }
@@ -184,51 +187,53 @@ pub struct Source {
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum SymlinkRule {
-    /// Only a symbolic link is a match.
+    /// Only symbolic links match.
     Required,
-    /// A symbolic link is no match.
+    /// Symbolic links do not match.
     Refused,
 }
 
 /// # `[device]`
 ///
-/// What one device is, by templates over its attributes.
+/// A device's id, nodes and properties, by templates over its attributes.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "device"))]
 pub struct DeviceSpec {
-    /// The stable id, which should not change with a reboot. Over 63
-    /// characters, or with odd ones, it is shortened and a hash is added.
+    /// The stable id, which should not change at a reboot. An id of more than
+    /// 63 characters, or with characters that the kubelet does not accept, is
+    /// shortened and gets a hash.
     pub id: Template,
-    /// The number that people use for it; devices are sorted by it.
+    /// The device's number, as users know it; devices are sorted by it.
     #[serde(default)]
     pub index: Option<Template>,
-    /// Instead of an index: devices are sorted by this and counted from 0.
+    /// Instead of an index: devices are sorted by this and numbered from 0.
     #[serde(default)]
     pub order: Option<Template>,
-    /// Other names that a request may use. One that several devices have means
-    /// all of them.
+    /// Other names that a request may use. A name that several devices share
+    /// means all of them.
     #[serde(default)]
     pub aliases: Vec<Template>,
-    /// The path where the walk up to the first `numa_node` begins.
+    /// A sysfs path: the NUMA node is read from the first `numa_node` in it or
+    /// a directory above it.
     #[serde(default)]
     pub numa: Option<Template>,
-    /// Devices with the same value belong together.
+    /// Devices with the same value form a group, for example on one board.
     #[serde(default)]
     pub group: Option<Template>,
-    /// What has to hold for a device to be healthy.
+    /// Checks that must pass for a device to be healthy.
     #[serde(default)]
     pub health: Vec<HealthCheck>,
-    /// The device's nodes: paths, or tables.
+    /// The device nodes: paths or tables.
     #[serde(default, deserialize_with = "short_form::short_or_table")]
     #[cfg_attr(test, schemars(with = "Vec<short_form::TextOr<Node>>"))]
     pub nodes: Vec<Node>,
-    /// What a container with the device sees of masked directories: files and
-    /// directories, by template.
+    /// Files and directories of masked directories that a container with the
+    /// device sees, by template.
     #[serde(default)]
     pub unmask: Vec<PathTemplate>,
-    /// Further variables that the plugin gives with the device, by template.
+    /// Additional variables that the plugin sets with the device, by template.
     #[serde(default)]
     pub env: std::collections::BTreeMap<EnvName, Template>,
 }
@@ -238,7 +243,7 @@ fn yes() -> bool {
 }
 
 impl ClassSpec {
-    /// Whether a resource of this name could be one of the class's.
+    /// Whether the class can have a resource of this name.
     pub fn may_offer(&self, resource: &str) -> bool {
         let is_shared = self
             .sharing
@@ -256,7 +261,7 @@ impl ClassSpec {
         !self.only.as_ref().is_none_or(is_only) || self.except.iter().any(fits)
     }
 
-    /// Checks the rules that no single value can show.
+    /// Checks the rules that concern several values.
     ///
     /// # Errors
     /// One is broken.
@@ -264,7 +269,7 @@ impl ClassSpec {
         validate::check(self)
     }
 
-    /// The capabilities that bring something along.
+    /// The capabilities that add something.
     pub fn capabilities(&self) -> BTreeSet<CapabilityName> {
         let nodes = self.edits.iter().flat_map(|edits| &edits.nodes);
         let sources = self.discover.iter().flat_map(|source| &source.nodes);
@@ -275,7 +280,7 @@ impl ClassSpec {
         all.flatten().cloned().collect()
     }
 
-    /// The capabilities that take something away.
+    /// The capabilities that remove something.
     pub fn exceptions(&self) -> BTreeSet<CapabilityName> {
         let exceptions = self
             .edits

@@ -1,4 +1,4 @@
-//! What is done with a device before a container gets it.
+//! A program that prepares a device for a container.
 
 use std::time::Duration;
 
@@ -9,31 +9,31 @@ use crate::template::Template;
 
 /// # `[prepare]`
 ///
-/// A program of the host that makes a device what a container wants. It is not
-/// run for a device that is so already, and not believed: the file is read
-/// again. Its environment is empty.
+/// A program of the host that brings a device into the state that a container
+/// requests. It is skipped if the device is in that state; after it exits, the
+/// state is read again to verify. Its environment is empty.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "prepare"))]
 pub struct Prepare {
-    /// The program, an absolute path.
+    /// The program's absolute path.
     pub program: PathTemplate,
     /// Its arguments, by template.
     #[serde(default)]
     pub arguments: Vec<Template>,
-    /// How long it may take, in seconds; then it is killed.
+    /// The time after which it is killed, in seconds.
     pub timeout: Timeout,
-    /// The file that tells what the device is: absolute, or relative to what
-    /// the source's path matched.
+    /// The file with the device's state: absolute, or relative to the path that
+    /// the source matched.
     pub file: Template,
-    /// What has to be in it, by template.
+    /// The requested state, by template: what the file must contain.
     pub equals: Template,
-    /// `container-start`: the hook runs it while the container is made, for
-    /// what the container says by `[request.pairs]`. `pre-start`: the plugin
-    /// runs it before each start of a container, when the kubelet asks
-    /// (PreStartContainer); then only attributes of the device can be used, the
-    /// timeout is at most 30 seconds, and the class shares nothing. Without it
+    /// `container-start`: the hook runs it while the container is created, with
+    /// the values of `[request.pairs]`. `pre-start`: the plugin runs it before
+    /// each start of a container, when the kubelet calls PreStartContainer;
+    /// templates can only use attributes of the device, the timeout is at most
+    /// 30 seconds, and the class must not have `[sharing]`. Default
     /// `container-start`.
     #[serde(default)]
     pub when: When,
@@ -83,7 +83,7 @@ impl TryFrom<i64> for Timeout {
         const MOST: u64 = MAX_CONTAINER_START.as_secs();
         match u64::try_from(seconds) {
             Ok(seconds @ 1..=MOST) => Ok(Timeout(Duration::from_secs(seconds))),
-            _ => Err(format!("{seconds} seconds are not from 1 to {MOST}")),
+            _ => Err(format!("{seconds} seconds is not between 1 and {MOST}")),
         }
     }
 }

@@ -10,34 +10,34 @@ use crate::template::Template;
 
 /// # `[request]`
 ///
-/// How a container asks for devices of the class.
+/// How a container requests devices of the class.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "request"))]
 pub struct RequestSpec {
-    /// The variable that lists devices: `all`, `none`, `void`, or ids, indices,
-    /// ranges and aliases with commas between.
+    /// The variable that lists devices: `all`, `none`, `void`, or a
+    /// comma-separated list of ids, indices, ranges and aliases.
     pub env: EnvName,
-    /// The variable that lists capabilities. A class with `capability` or
-    /// `unless_capability` somewhere needs it.
+    /// The variable that lists capabilities. Required if the class uses
+    /// `capability` or `unless_capability`.
     #[serde(default)]
     pub capabilities_env: Option<EnvName>,
-    /// The capabilities of a container that names none.
+    /// The capabilities of a container that sets no capabilities.
     #[serde(default)]
     pub default_capabilities: Vec<CapabilityName>,
-    /// Capabilities that come with another one: their libraries, files and
+    /// Capabilities that a capability includes: their libraries, files and
     /// nodes, without their programs.
     #[serde(default)]
     pub implies: BTreeMap<CapabilityName, Vec<CapabilityName>>,
-    /// The capability with which a container gets the libraries of `[[edits]]`
-    /// for 32-bit programs, too, as far as the host has them.
+    /// The capability that adds the libraries of `[[edits]]` for 32-bit
+    /// programs, if the host has them.
     #[serde(default)]
     pub capability_32bit: Option<CapabilityName>,
-    /// What an image may require of the host.
+    /// Requirements of images on the host.
     #[serde(default)]
     pub requirements: Option<RequirementSpec>,
-    /// What a container may say about each of its devices.
+    /// Values that a container may set for single devices.
     #[serde(default)]
     pub pairs: Option<PairSpec>,
 }
@@ -60,26 +60,27 @@ impl RequestSpec {
 
 /// # `[request.requirements]`
 ///
-/// Variables in which an image says what it needs of the host, such as
-/// `toolkit>=12.4 brand=x,driver>=470`: alternatives with spaces between, needs
-/// with commas. An alternative with a name that is not in `values` counts only
-/// where no other can be evaluated: then it is taken to be met as far as it can
-/// be told, with a note.
+/// Variables in which an image states its requirements on the host, such as
+/// `toolkit>=12.4 brand=x,driver>=470`: alternatives are separated by spaces,
+/// the conditions of one by commas. An alternative with a name that is not in
+/// `values` is used only if no other can be evaluated; its unknown conditions
+/// then count as met, with a note.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "requirements"))]
 pub struct RequirementSpec {
-    /// How the variables begin. All that are set have to be met.
+    /// The prefix of the variables. All that are set must be met.
     pub env_prefix: EnvName,
-    /// How variables begin that are no requirements in spite of it.
+    /// Prefixes of variables that are not requirements although they begin with
+    /// `env_prefix`.
     #[serde(default)]
     pub except_prefixes: Vec<EnvName>,
-    /// The variable that switches requirements off if it is true: 1, t, T,
-    /// true, TRUE or True.
+    /// The variable that disables requirements if its value is 1, t, T, true,
+    /// TRUE or True.
     #[serde(default)]
     pub disable_env: Option<EnvName>,
-    /// The names that a requirement may use, with their values by template over
+    /// The names that requirements may use, with their values, by template over
     /// the host's attributes.
     pub values: BTreeMap<WordName, Template>,
 }
@@ -94,24 +95,27 @@ impl RequirementSpec {
 
 /// # `[request.pairs]`
 ///
-/// Numbered pairs of variables (from 0 to 63) in which a container says what it
-/// wants of single devices.
+/// Numbered pairs of variables (from 0 to 63) in which a container sets a value
+/// for a single device.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "pairs"))]
 pub struct PairSpec {
-    /// How the first variable of a pair begins; a number follows.
+    /// The prefix of a pair's first variable, which selects the device; a
+    /// number follows.
     pub select_env: EnvName,
-    /// What its value has to be equal to, by template over a device's
-    /// attributes.
+    /// The text that the first variable must equal to select a device, by
+    /// template over the device's attributes.
     pub select: Template,
-    /// How the second variable begins; the same number follows.
+    /// The prefix of a pair's second variable, which holds the value; the same
+    /// number follows.
     pub value_env: EnvName,
-    /// The attribute that `[prepare]` has the second variable's value in.
+    /// The attribute in which `[prepare]` finds the second variable's value.
     pub attribute: AttributeName,
-    /// How both variables and `select` are made equal that mean the same:
-    /// `lower` by lower case, `hex` also without dashes. Without it `lower`.
+    /// How both variables and `select` are normalized before they are compared:
+    /// `lower` to lower case, `hex` to lower case without dashes. Default
+    /// `lower`.
     #[serde(default)]
     pub normalize: Normalize,
 }

@@ -8,8 +8,8 @@ use crate::template::Template;
 /// The most replicas that a device may have: the kubelet is told of each.
 pub const MAX_REPLICAS: u16 = 4096;
 
-/// What a resource's name ends with whose devices are shared, where the class
-/// tells the two apart.
+/// The suffix of the resource of shared devices, in classes with
+/// `shared_suffix`.
 pub const SHARED_SUFFIX: &str = ".shared";
 
 /// # `[sharing]`
@@ -20,32 +20,34 @@ pub const SHARED_SUFFIX: &str = ".shared";
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "sharing"))]
 pub struct Sharing {
-    /// So many containers may have a device at once. Each gets an id of its
-    /// own, `ID::0`, `ID::1` and so on.
+    /// How many containers may have a device at once. Each share has an id:
+    /// `ID::0`, `ID::1` and so on.
     #[serde(default)]
     pub replicas: Option<ReplicaCount>,
-    /// As many as this says, by template.
+    /// The number of replicas, by template.
     #[serde(default)]
     pub replicas_from: Option<Template>,
-    /// All devices of a resource are one: whoever gets it gets them all. Its id
-    /// is the resource's name without the domain.
+    /// All devices of a resource are combined into one, whose id is the
+    /// resource's name without the domain. A container with it gets all of
+    /// them.
     #[serde(default)]
     pub combine: bool,
-    /// The variable in which the plugin tells how many replicas were allocated.
+    /// The variable that the plugin sets to the number of allocated replicas.
     #[serde(default)]
     pub count_env: Option<EnvName>,
-    /// A device of which there is more than one replica counts for a resource
-    /// of its own: the name with `.shared`. So a pod can tell a share from a
+    /// Devices with more than one replica belong to another resource, whose
+    /// name ends with `.shared`, so that a pod can distinguish a share from a
     /// whole device.
     #[serde(default)]
     pub shared_suffix: bool,
-    /// The replicas that one container has are all of one device: the one with
-    /// the fewest free replicas that are enough. Shares of several devices are
-    /// refused.
+    /// All replicas of one container come from one device: the one with the
+    /// fewest free replicas that are enough. An allocation of shares of several
+    /// devices is refused.
     #[serde(default)]
     pub one_device: bool,
-    /// The most replicas that one container may have. With 1 a pod is told that
-    /// two shares of a device are no more of it.
+    /// The maximum number of replicas for one container. With 1, an allocation
+    /// of two shares is refused, because two shares give no more of the device
+    /// than one.
     #[serde(default)]
     pub max_per_container: Option<ReplicaCount>,
 }
@@ -69,7 +71,7 @@ impl TryFrom<i64> for ReplicaCount {
         match u16::try_from(number) {
             Ok(count @ 1..=MAX_REPLICAS) => Ok(ReplicaCount(count)),
             _ => Err(format!(
-                "{number} replicas are not from 1 to {MAX_REPLICAS}"
+                "{number} replicas is not between 1 and {MAX_REPLICAS}"
             )),
         }
     }

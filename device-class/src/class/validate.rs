@@ -42,7 +42,7 @@ pub enum ClassRuleError {
     #[error("the default capability `{0}` has no [[edits]] of its own")]
     UnknownCapability(String),
     /// A capability in `implies` that brings nothing.
-    #[error("[request] implies has `{0}`, which is no `capability` of the class")]
+    #[error("[request] implies has `{0}`, which is not a `capability` of the class")]
     UnknownImplied(String),
     /// An index is either said or counted.
     #[error("[device] has either `index` or `order`, not both")]

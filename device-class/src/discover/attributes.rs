@@ -17,13 +17,13 @@ const MAX_VALUE: usize = 256;
 /// Why an attribute has no value.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unread {
-    #[error("{} is not there", .0.display())]
+    #[error("{} does not exist", .0.display())]
     Absent(PathBuf),
     #[error("{} cannot be read: {error}", path.display())]
     Io { path: PathBuf, error: io::Error },
     #[error("{} has no {wanted}", path.display())]
     NoValue { path: PathBuf, wanted: String },
-    #[error("{} holds no plain text: {}", path.display(), excerpt(value))]
+    #[error("{} is not plain text: {}", path.display(), excerpt(value))]
     NotText { path: PathBuf, value: String },
     #[error("`{formula}` is `{}`, which {error}", excerpt(filled))]
     Formula {

@@ -10,7 +10,7 @@ use crate::host::{HostView, MAX_ATTRIBUTE};
 use crate::name::{DeviceId, NameError, ResourceName};
 use crate::template::{Template, TemplateError};
 
-/// Why a candidate is no device.
+/// Why a candidate is not a device.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DeviceError {
     #[error(transparent)]

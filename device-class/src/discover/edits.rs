@@ -322,7 +322,7 @@ fn present<T>(
     };
     match (entry, shared) {
         (Ok(None), _) | (_, Ok(Some(_))) if optional => Presence::Optional,
-        (Ok(None), _) => Presence::Unfit(format!("{} is not there", path.display())),
+        (Ok(None), _) => Presence::Unfit(format!("{} does not exist", path.display())),
         (_, Ok(Some(shared))) => Presence::Unfit(format!(
             "{} cannot be trusted: every user of the host can create files in {}; \
              move it to a directory of root's",

@@ -34,9 +34,9 @@ impl<T> Presence<T> {
 /// A device node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundNode {
-    /// Where the host has it.
+    /// The path on the host.
     pub host: PathBuf,
-    /// Where the container gets it.
+    /// The path in the container.
     pub container: PathBuf,
     /// Only for a container with this capability.
     pub capability: Option<CapabilityName>,
@@ -96,7 +96,7 @@ pub struct FoundLibrary {
 pub struct FoundFile {
     /// Where the class expects it.
     pub path: PathBuf,
-    /// Where the container gets it.
+    /// The path in the container.
     pub container: PathBuf,
     /// Whether it is to be run.
     pub binary: bool,
@@ -109,7 +109,7 @@ pub struct FoundFile {
 pub struct FoundDirectory {
     /// Where the class expects it.
     pub path: PathBuf,
-    /// Where the container gets it.
+    /// The path in the container.
     pub container: PathBuf,
     /// The libraries in it that the container's loader is to find.
     pub libraries: Vec<String>,

@@ -140,7 +140,7 @@ fn look(
 fn exists(pattern: &PathPattern, candidate: &Candidate, host: &dyn HostView) -> Result<(), String> {
     match search::any(pattern, &candidate.attributes, host) {
         true => Ok(()),
-        false => Err(format!("{pattern} is not there")),
+        false => Err(format!("{pattern} does not exist")),
     }
 }
 
@@ -148,7 +148,10 @@ fn exists(pattern: &PathPattern, candidate: &Candidate, host: &dyn HostView) -> 
 fn read(path: &Path, rule: &FileRule, host: &dyn HostView) -> (Option<OverTime>, Option<String>) {
     let text = match host.read(path, MAX_ATTRIBUTE) {
         Ok(bytes) if matches!(rule, FileRule::NotBytes(refused) if bytes.starts_with(refused)) => {
-            let fault = format!("{} reads as that of a device that is gone", path.display());
+            let fault = format!(
+                "{} reads as that of a device that no longer answers",
+                path.display()
+            );
             return (None, Some(fault));
         }
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
@@ -165,7 +168,7 @@ fn read(path: &Path, rule: &FileRule, host: &dyn HostView) -> (Option<OverTime>,
         }
         (FileRule::NotBytes(_), _) => (None, None),
         (_, Err(_)) => {
-            let fault = format!("{} is no number: {}", path.display(), excerpt(value));
+            let fault = format!("{} is not a number: {}", path.display(), excerpt(value));
             (None, Some(fault))
         }
         (

@@ -29,7 +29,7 @@ pub enum LookUpError {
     Template {
         /// The class.
         class: ClassName,
-        /// What is wrong.
+        /// The reason.
         error: PathTemplateError,
     },
     /// There is no directory at the driver's root.
@@ -47,7 +47,7 @@ pub enum LookUpError {
     Edits {
         /// The class.
         class: ClassName,
-        /// What is wrong.
+        /// The reason.
         error: EditsError,
     },
 }

@@ -38,9 +38,9 @@ pub(super) fn shown(
             "{} is {entry}, not a file or a directory",
             path.display()
         )),
-        (Ok(None), _) => Presence::Unfit(format!("{} is not there", path.display())),
+        (Ok(None), _) => Presence::Unfit(format!("{} does not exist", path.display())),
         (Err(error), _) | (_, Err(error)) => {
-            Presence::Unfit(format!("{} cannot be looked at: {error}", path.display()))
+            Presence::Unfit(format!("{} cannot be read: {error}", path.display()))
         }
     };
     Ok(FoundShown { path, source })
@@ -56,7 +56,7 @@ fn text(spec: &Mask, path: &Path, host: &dyn HostView) -> Presence<String> {
     };
     match String::from_utf8(bytes) {
         Ok(text) => Presence::Found(with_lines(text, spec)),
-        Err(_) => Presence::Unfit(format!("{} holds no plain text", path.display())),
+        Err(_) => Presence::Unfit(format!("{} is not plain text", path.display())),
     }
 }
 

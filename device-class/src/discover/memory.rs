@@ -63,9 +63,9 @@ fn compare(
             let was_too_high = matches!(before, Some(Remembered::TooHigh(true)));
             let fault = match number >= limit {
                 true => Some(format!("{of} is {number}, not below {limit}")),
-                false if was_too_high && number >= recovers_below => Some(format!(
-                    "{of} is {number}, not below {recovers_below} again"
-                )),
+                false if was_too_high && number >= recovers_below => {
+                    Some(format!("{of} is {number}, not yet below {recovers_below}"))
+                }
                 false => None,
             };
             (Remembered::TooHigh(fault.is_some()), fault)

@@ -81,7 +81,7 @@ pub(super) fn leave_out_duplicates(inventory: &mut Inventory) {
                 .collect();
             let nodes = nodes.join(", ");
             warnings.push(format!(
-                "the id {} is there twice; left out: {nodes}",
+                "the id {} is not unique; left out: {nodes}",
                 device.id
             ));
         }

@@ -92,7 +92,7 @@ fn virtual_devices(count: u16, known: &Attributes) -> Vec<Candidate> {
 }
 
 /// Reads a candidate's attributes. Each condition is tested as soon as it can
-/// be, so that little is read of what is no device.
+/// be, so that little is read of candidates that are not devices.
 fn complete(
     source: &Source,
     candidate: &mut Candidate,

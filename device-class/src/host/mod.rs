@@ -40,7 +40,7 @@ pub trait HostView {
     /// The first `limit` bytes of a file.
     ///
     /// # Errors
-    /// The file is not there, not a regular file, or cannot be read.
+    /// The file does not exist, not a regular file, or cannot be read.
     fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>>;
 
     /// The first directory on the way to `path` in which every user of the host

@@ -157,7 +157,7 @@ impl HostView for RealHost {
         };
         match fs::read_dir(directory) {
             Ok(entries) => entries
-                // A name that is not UTF-8 is no device's.
+                // A name that is not UTF-8 is not that of a device.
                 .filter_map(|entry| entry.map(|e| e.file_name().into_string().ok()).transpose())
                 .collect(),
             Err(error) if absent(&error) => Ok(Vec::new()),

@@ -9,19 +9,19 @@ use crate::discover::Device;
 use crate::name::{DeviceId, ResourceName, excerpt};
 use crate::request::{RefusedRequest, Request, RequestError, RequestSource, Selection};
 
-/// Who decides which devices a container gets.
+/// Who authorizes a container's devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Authority {
-    /// Whoever started the container: the request is enough.
+    /// The user who started the container: the request is sufficient.
     Asker {
-        /// Why that is so, for people.
+        /// The reason, as text.
         why: String,
     },
     /// The kubelet: its record of this container's devices, and nothing else.
     Kubelet(Recorded),
-    /// Nobody: no device is given.
+    /// Nobody: the container gets no device.
     Nobody {
-        /// Why that is so, for people.
+        /// The reason, as text.
         why: String,
     },
 }
@@ -29,7 +29,7 @@ pub enum Authority {
 /// What the kubelet recorded for one container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recorded {
-    /// The container, for people.
+    /// The container, as text.
     pub holder: String,
     /// Its devices, by resource.
     pub devices: BTreeMap<ResourceName, BTreeSet<DeviceId>>,
@@ -51,8 +51,8 @@ impl fmt::Display for Authority {
 }
 
 impl Authority {
-    /// The devices of the class that the container gets, and a note on what
-    /// it asked for beyond them.
+    /// The devices of the class that the container gets, and a note if it
+    /// requested others.
     pub(super) fn choose<'a>(
         &self,
         class: &DeviceClass,
@@ -75,7 +75,7 @@ impl Authority {
         match self {
             Authority::Asker { .. } => Ok((asked()?, None)),
             Authority::Nobody { why } => {
-                let note = format!("no device of {} is given: {why}", request.class);
+                let note = format!("not injecting devices of {}: {why}", request.class);
                 Ok((Vec::new(), Some(note)))
             }
             Authority::Kubelet(recorded) => {
@@ -90,7 +90,8 @@ impl Authority {
 
 impl Recorded {
     /// Refuses a container that the plugin's allocation annotated, but that has
-    /// no devices by the record: it would start without what it was promised.
+    /// no devices by the record: otherwise it would start without its allocated
+    /// devices.
     fn check_promise(&self, request: &Request, held: &[&Device]) -> Result<(), RequestError> {
         let is_annotated = matches!(request.source, RequestSource::Annotation { .. });
         if !is_annotated || !held.is_empty() {
@@ -103,7 +104,7 @@ impl Recorded {
         })
     }
 
-    /// Why there are no devices, for people.
+    /// Why there are no devices, as text.
     fn why_none(&self) -> String {
         match &self.absent_file {
             None => "the kubelet recorded none".into(),
@@ -130,8 +131,8 @@ impl Recorded {
             .collect();
         let mut held = BTreeSet::new();
         for (resource, ids) in &self.devices {
-            // On a host that has lost all devices of the class nothing else tells
-            // which resources were its own.
+            // If the host has lost all devices of the class, its resources are
+            // not known otherwise.
             let is_lost = devices.is_empty() && class.spec.may_offer(resource.as_str());
             if !resources.contains(resource) && !is_lost {
                 continue;
@@ -155,7 +156,7 @@ impl Recorded {
     }
 }
 
-/// A note when the request goes beyond the record.
+/// A note if the request includes devices that are not recorded.
 fn excess(
     request: &Request,
     asked: Option<Vec<&Device>>,
@@ -172,7 +173,7 @@ fn excess(
     }
     let Some(asked) = asked else {
         return Some(format!(
-            "{} means devices that do not exist; {holder} gets what the kubelet recorded",
+            "{} names unknown devices; {holder} gets what the kubelet recorded",
             request.source
         ));
     };

@@ -1,4 +1,4 @@
-//! Collects what a plan is made of, over all requests of a container.
+//! Collects the parts of a plan, over all requests of a container.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub(super) struct PlannedMask {
     pub(super) users: BTreeSet<String>,
 }
 
-/// What the requests add up to, each place and device once.
+/// The parts of all requests, each place and device once.
 #[derive(Default)]
 pub(super) struct PlanBuilder {
     pub(super) grants: Vec<Grant>,
@@ -63,7 +63,7 @@ impl PlanBuilder {
             let absent = absent.as_ref()?;
             Some(format!("{}: {absent}", request.source))
         }));
-        // `all` on a host without devices is no promise of files.
+        // `all` on a host without devices does not require the files.
         let gives_files = match request.selection {
             Selection::FilesOnly => absent.is_none(),
             _ => !devices.is_empty(),
@@ -120,7 +120,7 @@ impl PlanBuilder {
         Ok(())
     }
 
-    /// Refuses what the image requires and the host does not have.
+    /// Checks the image's requirements on the host.
     fn requirements(&mut self, asked: &Asked<'_>) -> Result<(), PlanError> {
         let Some(spec) = &asked.class.spec.request.requirements else {
             return Ok(());
@@ -263,8 +263,8 @@ impl PlanBuilder {
         Ok(())
     }
 
-    /// Shows what belongs to a device in the directories that are masked. Where
-    /// none is, the container sees it anyway.
+    /// Makes the contents of masked directories that belong to a device
+    /// visible. Without a mask, the container sees them anyway.
     fn show(&mut self, device: &Device) -> Result<(), PlanError> {
         let id = device.id.as_str();
         for shown in &device.shown {
@@ -279,7 +279,7 @@ impl PlanBuilder {
         Ok(())
     }
 
-    /// What was found, or nothing and a note when the class does without.
+    /// What was found; `None` and a note if it is optional and missing.
     fn fit<'a, T>(
         &mut self,
         presence: &'a Presence<T>,
@@ -304,16 +304,15 @@ impl PlanBuilder {
     }
 }
 
-/// Why a request that names no device gets nothing on this host, if that is so.
-/// Images ask for `all` or `none` as a matter of course, also on hosts without
-/// such hardware.
+/// Why a request for `all` or `none` gets nothing on this host, if that is so.
+/// Many images set these by default, also for hosts without such hardware.
 fn nothing_of_class(request: &Request, found: &Found) -> Option<String> {
     let Found { inventory, edits } = found;
     let class = &request.class;
     if !inventory.devices.is_empty() {
         return None;
     }
-    // Nodes come with devices alone.
+    // Nodes are added with devices only.
     let files = FoundEdits {
         nodes: Vec::new(),
         ..edits.clone()
@@ -323,10 +322,10 @@ fn nothing_of_class(request: &Request, found: &Found) -> Option<String> {
         (Selection::FilesOnly, None) => files.unfit().next()?,
         (_, None) => "this host has no device of it",
     };
-    Some(format!("nothing of {class} is given: {reason}"))
+    Some(format!("not injecting anything of {class}: {reason}"))
 }
 
-/// Where the libraries for such programs lie in the container.
+/// The directory of the libraries for such programs in the container.
 pub(super) fn home_of(programs: Programs) -> PathBuf {
     let directory = match programs {
         Programs::Native => LIBRARIES,

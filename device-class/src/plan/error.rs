@@ -11,25 +11,25 @@ pub enum PlanError {
     /// A request that cannot be met.
     #[error(transparent)]
     Request(#[from] RefusedRequest),
-    /// Something that the class promises is missing.
+    /// Something that the class requires is missing.
     #[error("{whose}: {problem}")]
     Unfit {
         /// The device or class that lacks it.
         whose: String,
-        /// What is wrong.
+        /// The reason.
         problem: String,
     },
-    /// Two things claim one place in the container.
+    /// Two sources have the same path in the container.
     #[error("{} is claimed by both {first} and {second}; fix the class file", path.display())]
     Conflict {
         /// The place.
         path: PathBuf,
-        /// What was there first.
+        /// The first source.
         first: String,
-        /// What came second.
+        /// The second source.
         second: String,
     },
-    /// No device of the container is left for a pair of the request.
+    /// No unassigned device of the container matches a pair of the request.
     #[error("no unassigned device of {class} matches {env}={select}")]
     NoPartner {
         /// The variable.
@@ -44,7 +44,7 @@ pub enum PlanError {
     Template {
         /// The device.
         whose: String,
-        /// What is wrong.
+        /// The reason.
         error: PathTemplateError,
     },
 }

@@ -1,5 +1,5 @@
-//! The plan: what a container gets, step by step, and why. Making it is pure.
-//! The hook carries it out, and decides only what depends on the container.
+//! The plan: what a container gets, step by step, and why. Planning is pure.
+//! The hook executes the plan, and decides only what depends on the container.
 
 mod authority;
 mod builder;
@@ -28,9 +28,8 @@ pub use error::PlanError;
 pub use mount::{BindMount, MountAttributes, SourceKind};
 pub use spec_devices::{SpecDevices, SpecNode, SpecRule};
 
-/// The directory in the container that holds what the image does not have a
-/// place for: a read-only tmpfs, so that nothing of it stays in the image's
-/// writable layer.
+/// The directory in the container for files that the image does not have: a
+/// read-only tmpfs, so that nothing stays in the writable layer.
 pub const INJECTED: &str = "/usr/lib/boathook";
 
 /// The directory under [`INJECTED`] for libraries and their links.
@@ -47,11 +46,11 @@ pub const FILES: &str = "files";
 pub struct InjectionPlan {
     /// The outcome of each request.
     pub grants: Vec<Grant>,
-    /// The steps, in the order in which they are carried out.
+    /// The steps, in the order of their execution.
     pub steps: Vec<InjectionStep>,
-    /// What an administrator should check: one line each.
+    /// Messages for the administrator: one line each.
     pub warnings: Vec<String>,
-    /// What was left out, and why: one line each.
+    /// What was omitted, and why: one line each.
     pub notes: Vec<String>,
 }
 
@@ -92,32 +91,32 @@ pub enum Action {
         /// The rule.
         #[serde(flatten)]
         rule: DeviceRule,
-        /// Whether the container's spec says the same, so that its own cgroup
-        /// allows it already. Those above may not.
+        /// Whether the container's spec has the same rule, so that its own
+        /// cgroup allows it already. Ancestors may not.
         in_spec: bool,
     },
     /// A device node appears in the container.
     Node {
-        /// The host's node, and its place in the container.
+        /// The host's node, and its path in the container.
         #[serde(flatten)]
         mount: BindMount,
-        /// What it has to stand for.
+        /// Its device number.
         #[serde(flatten)]
         number: DeviceNumber,
-        /// Not the host's node is mounted, but one made in the container, with
-        /// this mode and group. In a user namespace such a node could not be
-        /// opened: there the host's is mounted nevertheless.
+        /// Instead of mounting the host's node, a node with this mode and group
+        /// is created in the container. In a user namespace such a node could
+        /// not be opened; there the host's node is mounted.
         #[serde(skip_serializing_if = "Option::is_none")]
         own: Option<OwnNode>,
     },
-    /// A directory of the container shows no more than this: a read-only tmpfs
-    /// covers it. If the container has no such directory, nothing is done.
+    /// A directory of the container is masked: a read-only tmpfs covers it. If
+    /// the container has no such directory, nothing is done.
     Mask {
         /// The directory.
         path: PathBuf,
         /// Files in it, with their text.
         files: BTreeMap<PathBuf, String>,
-        /// What of the host is seen in it.
+        /// Files and directories of the host that are visible in it.
         shown: Vec<BindMount>,
     },
     /// A directory of the host appears in the container.
@@ -127,7 +126,7 @@ pub enum Action {
     File(BindMount),
     /// A library appears under [`INJECTED`].
     Library {
-        /// The file, and its place in the container.
+        /// The file, and its path in the container.
         #[serde(flatten)]
         mount: BindMount,
         /// Further names for it beside the file.
@@ -161,12 +160,11 @@ pub struct Asked<'a> {
     pub authority: &'a Authority,
 }
 
-/// Makes the plan for all requests of a container. What the spec has already is
-/// left out.
+/// Makes the plan for all requests of a container, without what the spec has
+/// already.
 ///
-/// # Errors
-/// A request cannot be met in full: no container starts with less than it was
-/// promised.
+/// # Errors A request cannot be met in full: no container starts with less than
+/// it requested.
 pub fn plan(asked: &[Asked<'_>], spec: &SpecDevices) -> Result<InjectionPlan, PlanError> {
     let mut builder = PlanBuilder::default();
     for asked in asked {

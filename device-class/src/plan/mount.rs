@@ -7,20 +7,20 @@ use serde::{Serialize, Serializer};
 /// A bind mount of something of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BindMount {
-    /// Where the host has it.
+    /// The path on the host.
     pub source: PathBuf,
-    /// Where the container gets it.
+    /// The path in the container.
     pub path: PathBuf,
-    /// What the source may be.
+    /// The expected kind of source.
     pub kinds: &'static [SourceKind],
-    /// Whether the mounts below the source come along.
+    /// Whether the mounts below the source are included.
     pub recursive: bool,
     /// What the mount restricts.
     #[serde(rename = "options")]
     pub attributes: MountAttributes,
 }
 
-/// What a source may be.
+/// The kinds of source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SourceKind {
@@ -34,7 +34,7 @@ pub enum SourceKind {
     Directory,
 }
 
-/// Restrictions that a mount adds to those its source has.
+/// Restrictions that a mount adds to those of its source.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MountAttributes {
     /// Nothing can be written, and no mode or owner changed.
@@ -121,7 +121,7 @@ impl BindMount {
         }
     }
 
-    /// What is seen in a masked directory.
+    /// A mount in a masked directory.
     pub(super) fn shown(source: PathBuf, path: PathBuf) -> Self {
         BindMount {
             kinds: &[SourceKind::File, SourceKind::Directory],

@@ -1,4 +1,4 @@
-//! Which devices are prepared, and for what.
+//! Which devices are prepared, and how.
 
 use super::{Action, PlanError};
 use crate::class::{DeviceClass, PairSpec, PathTemplateError, Prepare, When};
@@ -7,9 +7,9 @@ use crate::prepare::Preparation;
 use crate::request::{Pair, Request};
 use crate::template::Attributes;
 
-/// What has to be done with the devices before the container gets them. Every
-/// pair of the request gets a device of its own; one that is as it should be
-/// already comes first, and is left alone.
+/// The preparations before the container gets its devices. Every pair of the
+/// request is assigned a device; one that already is in the requested state is
+/// preferred, and not prepared.
 pub(super) fn actions<'a>(
     class: &DeviceClass,
     request: &Request,
@@ -45,7 +45,7 @@ pub(super) fn actions<'a>(
     Ok(actions)
 }
 
-/// Takes away the first device that fits.
+/// Removes and returns the first device that fits.
 fn take<'a>(
     free: &mut Vec<&'a Device>,
     fits: impl Fn(&Device) -> Result<bool, PlanError>,
@@ -64,8 +64,8 @@ fn is_meant(device: &Device, pair: &Pair, spec: &PairSpec) -> Result<bool, PlanE
     Ok(spec.canonical(&select) == pair.select)
 }
 
-/// Whether the device is meant, and its file said the right thing when the
-/// host was looked at.
+/// Whether the pair selects the device, and the device was in the requested
+/// state when the host was scanned.
 fn is_ready(
     device: &Device,
     pair: &Pair,

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use crate::device::{Access, DeviceKind, DeviceNumber, DeviceRule};
 
-/// What a spec says about devices: `linux.devices` and
-/// `linux.resources.devices` (OCI runtime spec, config-linux).
+/// The devices of a spec: `linux.devices` and `linux.resources.devices` (OCI
+/// runtime spec, config-linux).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SpecDevices {
     /// The nodes that the runtime makes.
@@ -17,13 +17,13 @@ pub struct SpecDevices {
 /// A node that the runtime makes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpecNode {
-    /// Where the container has it.
+    /// The path in the container.
     pub path: PathBuf,
-    /// What it stands for.
+    /// Its device number.
     pub number: DeviceNumber,
 }
 
-/// A rule that the runtime sets; `None` stands for everything.
+/// A rule that the runtime sets; `None` matches everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpecRule {
     /// Whether it allows or denies.
@@ -39,14 +39,14 @@ pub struct SpecRule {
 }
 
 impl SpecDevices {
-    /// Whether the runtime makes this very node.
+    /// Whether the runtime creates this node.
     pub(super) fn has_node(&self, path: &Path, number: DeviceNumber) -> bool {
         let mut nodes = self.nodes.iter();
         nodes.any(|node| node.path == path && node.number == number)
     }
 
-    /// Whether the runtime allows all that a rule does. For each kind of access
-    /// the last rule about it counts.
+    /// Whether the runtime allows all that a rule does. For each kind of
+    /// access, the last matching rule applies.
     pub(super) fn allow(&self, wanted: &DeviceRule) -> bool {
         wanted.access.each().all(|access| {
             let mut rules = self.rules.iter().rev();

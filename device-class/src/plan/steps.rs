@@ -1,5 +1,4 @@
-//! From what was collected to the steps, in the order in which they are
-//! carried out.
+//! Orders the collected parts as steps.
 
 use std::collections::BTreeSet;
 

@@ -115,7 +115,7 @@ fn options(mount: &BindMount) -> String {
     options.join(",")
 }
 
-/// One path if the container has it where the host does.
+/// A single path if it is the same on the host and in the container.
 fn placed(mount: &BindMount) -> String {
     let (source, path) = (mount.source.display(), mount.path.display());
     match mount.source == mount.path {

@@ -1,7 +1,7 @@
-//! Making a device what a container wants, by a program of the host: what is
-//! to be run, and the running of it. It is the one module here that changes
-//! the system. It stands here because the hook and the plugin both need it,
-//! and share nothing else.
+//! `[prepare]`: programs of the host that bring a device into the state that a
+//! container requests. This is the only module of the crate that changes the
+//! system. It is here because the hook and the plugin both need it, and share
+//! no other code.
 
 mod run;
 
@@ -24,14 +24,14 @@ pub struct Preparation {
     pub arguments: Vec<String>,
     /// How long it may take, in seconds.
     pub timeout: u64,
-    /// The file that tells whether the device is as wanted.
+    /// The file with the device's state.
     pub file: PathBuf,
-    /// What has to be in the file.
+    /// The requested content of the file.
     pub wanted: String,
 }
 
 impl Preparation {
-    /// What is run for a device whose attributes, with what is wanted of it,
+    /// The run for a device whose attributes, including the requested value,
     /// are `known`.
     pub(crate) fn of(
         prepare: &Prepare,
@@ -55,8 +55,8 @@ impl Preparation {
         })
     }
 
-    /// What is run before each start of a container that has the device;
-    /// `None` where the class asks for nothing then.
+    /// The run before each start of a container with the device; `None` if the
+    /// class has none.
     ///
     /// # Errors
     /// A template cannot be filled in.

@@ -1,8 +1,8 @@
-//! The running of a program of the host.
+//! Runs a program of the host.
 //!
-//! A program gets an empty environment, nothing to read and a time limit. What
-//! it says goes into the message when it fails; what it claims to have done is
-//! checked.
+//! A program has an empty environment, an empty stdin and a timeout. If it
+//! fails, its output is part of the message; if it succeeds, the result is
+//! verified.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -21,10 +21,10 @@ use crate::host::{HostView, MAX_ATTRIBUTE, RealHost};
 use crate::name::excerpt;
 use crate::ownership::OwnershipError;
 
-/// How often a running program is looked at.
+/// The interval at which a running program is polled.
 const INTERVAL: Duration = Duration::from_millis(5);
 
-/// So much of what a program says is read.
+/// The limit of a program's output.
 const MAX_SAID: u64 = 4096;
 
 /// Why a device could not be prepared.
@@ -35,7 +35,7 @@ pub enum PrepareError {
     Ownership {
         /// The program.
         program: PathBuf,
-        /// What is wrong with it, or with a directory on the way to it.
+        /// The reason.
         error: OwnershipError,
     },
     /// The program cannot be run.
@@ -51,47 +51,46 @@ pub enum PrepareError {
     Timeout {
         /// The program.
         program: PathBuf,
-        /// How long it was given.
+        /// Its timeout.
         timeout: Duration,
     },
-    /// The program says that it failed.
+    /// The program failed.
     #[error("{} failed ({status}): {said}", program.display())]
     Failed {
         /// The program.
         program: PathBuf,
         /// How it ended.
         status: ExitStatus,
-        /// The first that it said.
+        /// The beginning of its output.
         said: String,
     },
-    /// The program says nothing of a failure, but the device is not as wanted.
-    #[error("{} ended well, but {} is `{found}`, not `{wanted}`", program.display(), file.display())]
+    /// The program succeeded, but the device is not in the requested state.
+    #[error("{} exited 0, but {} is `{found}`, not `{wanted}`", program.display(), file.display())]
     NotDone {
         /// The program.
         program: PathBuf,
-        /// The file that tells.
+        /// The file with the device's state.
         file: PathBuf,
-        /// What is in it.
+        /// Its content.
         found: String,
-        /// What should be.
+        /// The requested content.
         wanted: String,
     },
 }
 
 impl Preparation {
-    /// Whether the file, on the host whose root is at `root`, says what is
-    /// wanted.
+    /// Whether the file, on the host whose root is at `root`, has the requested
+    /// content.
     pub fn is_done(&self, root: &Path) -> bool {
         self.state(root).is_ok_and(|says| self.is_wanted(&says))
     }
 
-    /// Runs `command`, which is the program as it is reached from here, for at
-    /// most `limit`, and checks the file afterwards. It runs in the process group
-    /// `group`, or in a new one if that is 0; at the limit the group is killed.
+    /// Runs `command`, which starts the program, for at most `limit`, and
+    /// verifies the file afterwards. It runs in the process group `group`, or
+    /// in a new one if that is 0; at the limit the group is killed.
     ///
-    /// # Errors
-    /// The program fails, takes too long or is not there, or the device is not
-    /// as wanted.
+    /// # Errors The program fails, takes too long or does not exist, or the
+    /// device is not in the requested state.
     pub fn run(
         &self,
         command: Command,
@@ -138,7 +137,8 @@ impl Preparation {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(said.try_clone().map_err(failed)?)
-            // Not ours, so that it can be killed with everything it has started.
+            // A group of its own, so that it can be killed with all its
+            // children.
             .process_group(group.as_raw())
             .spawn()
             .map_err(failed)?;
@@ -152,7 +152,7 @@ impl Preparation {
             return Ok(());
         }
         let mut text = Vec::new();
-        // Without its words, its status still tells that it failed.
+        // Without the output, the status still shows the failure.
         let _ = said
             .rewind()
             .and_then(|()| said.take(MAX_SAID).read_to_end(&mut text));
@@ -165,12 +165,12 @@ impl Preparation {
     }
 }
 
-/// A file without a name, for what a program says.
+/// An unnamed file for a program's output.
 fn words() -> io::Result<File> {
     Ok(memfd_create("said", MFdFlags::MFD_CLOEXEC)?.into())
 }
 
-/// How the program ended; nothing if it had to be killed.
+/// How the program ended; `None` if it had to be killed.
 fn wait(mut child: Child, group: Pid, timeout: Duration) -> io::Result<Option<ExitStatus>> {
     let deadline = Instant::now() + timeout;
     loop {
@@ -258,11 +258,11 @@ mod tests {
             ),
             (
                 "true",
-                Err("/programmer ended well, but /sys/id is `old`, not `new`"),
+                Err("/programmer exited 0, but /sys/id is `old`, not `new`"),
             ),
             (
                 "echo other > $1",
-                Err("/programmer ended well, but /sys/id is `other`, not `new`"),
+                Err("/programmer exited 0, but /sys/id is `other`, not `new`"),
             ),
         ] {
             let (done, _, _) = prepared(script, 60);

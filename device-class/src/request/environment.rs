@@ -1,10 +1,10 @@
-//! A container's environment, as its OCI configuration has it.
+//! A container's environment, as in its OCI configuration.
 
-/// The variables of a container, each as `NAME=value`. Of a variable that is set
-/// twice the last counts, as for the engines.
+/// The variables of a container, each as `NAME=value`. Of a variable that is
+/// set twice, the last value applies, as in the engines.
 ///
-/// A hook that finds no request looks up a few names in hundreds of variables
-/// and ends, so the texts are kept as they were read and are not indexed.
+/// A hook that finds no request only looks up a few names in hundreds of
+/// variables, so the texts are not indexed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Environment(Vec<String>);
 
@@ -35,7 +35,7 @@ impl Environment {
             .filter(|(name, _)| is_wanted(name))
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect();
-        // Stable: of one name the last entry comes first and stays.
+        // The sort is stable: of each name, the last entry is kept.
         set.sort_by(|(one, _), (other, _)| one.cmp(other));
         set.dedup_by(|(later, _), (first, _)| later == first);
         set

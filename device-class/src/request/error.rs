@@ -8,7 +8,7 @@ use crate::requirement::RequirementError;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// The value is longer than [`MAX_REQUEST`].
-    #[error("{length} bytes are too many; a request has at most {MAX_REQUEST}")]
+    #[error("{length} bytes is too long; a request may have at most {MAX_REQUEST}")]
     TooLong {
         /// The length in bytes.
         length: usize,
@@ -16,9 +16,9 @@ pub enum RequestError {
     /// An item that is neither a name nor a range.
     #[error("`{}` is neither a device nor a range such as 0-3", excerpt(.0))]
     Malformed(String),
-    /// A name of the Container Device Interface for another sort of device.
+    /// A name of the Container Device Interface for another type of device.
     #[error(
-        "`{}` is of the kind {}, which is no resource of the class",
+        "`{}` is of the kind {}, which is not a resource of the class",
         excerpt(item),
         excerpt(kind)
     )]
@@ -28,7 +28,7 @@ pub enum RequestError {
         /// Its kind.
         kind: String,
     },
-    /// A variable of a pair without its partner.
+    /// A variable of a pair without the other one.
     #[error("{env} is set without {partner}")]
     Unpaired {
         /// The variable.
@@ -36,7 +36,7 @@ pub enum RequestError {
         /// The one that is missing.
         partner: String,
     },
-    /// A variable of a pair with a value that no device could have.
+    /// A variable of a pair with an invalid value.
     #[error(transparent)]
     Pair(NameError),
     /// A requirement that the host does not meet.
@@ -46,7 +46,7 @@ pub enum RequestError {
         env: String,
         /// Its value.
         text: String,
-        /// What is wrong.
+        /// The reason.
         error: RequirementError,
     },
     /// There is no such device.
@@ -54,25 +54,26 @@ pub enum RequestError {
     Unknown {
         /// The class.
         class: ClassName,
-        /// What was asked for.
+        /// The requested name.
         wanted: String,
-        /// What there is, for people.
+        /// The existing devices, as text.
         known: String,
     },
-    /// The allocation's annotation is there, and the kubelet's record is not.
+    /// The container has the allocation's annotation, but no devices in the
+    /// kubelet's record.
     #[error("devices of class {class} were allocated to {holder}, but {why}")]
     Unrecorded {
         /// The class.
         class: ClassName,
-        /// The container, for people.
+        /// The container, as text.
         holder: String,
-        /// Why the record has none, for people.
+        /// Why the record has none, as text.
         why: String,
     },
-    /// A device that was allocated is not there any more.
+    /// A device that was allocated no longer exists.
     #[error(
         "device {id} of class {class} was allocated to the container but is not on this host any \
-         more; delete the pod, so that it is scheduled anew"
+         more; delete the pod, so that it is scheduled again"
     )]
     Lost {
         /// The class.
@@ -82,12 +83,12 @@ pub enum RequestError {
     },
 }
 
-/// A request that cannot be met, and where it stood.
+/// A request that cannot be met, and its source.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{asked_by}: {error}")]
 pub struct RefusedRequest {
-    /// The request's [`RequestSource`], for people.
+    /// The request's [`RequestSource`], as text.
     pub asked_by: String,
-    /// What is wrong with it.
+    /// The reason.
     pub error: RequestError,
 }

@@ -1,5 +1,5 @@
-//! What a container asks for: the text of a variable or an annotation, parsed
-//! and then matched with the devices that there are.
+//! A container's request: the text of a variable or an annotation is parsed,
+//! and matched with the existing devices.
 
 mod environment;
 mod error;
@@ -21,7 +21,7 @@ use crate::class::DeviceClass;
 use crate::name::{CapabilityName, ClassName, excerpt};
 use variables::{capabilities, pairs, requirements};
 
-/// The annotation that carries an allocation is this and the class's name.
+/// The prefix of the annotation with an allocation; the class's name follows.
 pub const ANNOTATION_PREFIX: &str = "devices.boathook.dev/";
 
 /// One container's request for devices of one class.
@@ -31,30 +31,30 @@ pub struct Request {
     pub class: ClassName,
     /// Which devices.
     pub selection: Selection,
-    /// Which of the class's capabilities.
+    /// The requested capabilities of the class.
     pub capabilities: BTreeSet<CapabilityName>,
-    /// Capabilities that were asked for and that the class does not have.
+    /// Requested capabilities that the class does not have.
     pub unknown_capabilities: Vec<String>,
-    /// What the image requires of the host: variables and their texts.
+    /// The image's requirements on the host: variables and their texts.
     pub requirements: Vec<(String, String)>,
-    /// What is wanted of single devices.
+    /// The pairs of variables for single devices.
     pub pairs: Vec<Pair>,
-    /// Where the request stood.
+    /// The source of the request.
     pub source: RequestSource,
 }
 
-/// What is wanted of one device.
+/// A pair of variables for one device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pair {
-    /// The variable that tells which device is meant, for people.
+    /// The variable that selects the device, as text.
     pub env: String,
     /// Its value.
     pub select: String,
-    /// The value of its partner.
+    /// The value of the pair's second variable.
     pub value: String,
 }
 
-/// Where a request stood.
+/// The source of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RequestSource {
     /// In the container's environment.
@@ -85,9 +85,9 @@ impl fmt::Display for RequestSource {
 }
 
 impl Request {
-    /// What a container asks of a class. An annotation, which carries what was
-    /// allocated, goes before the variable, which an image can set as well.
-    /// `None`: nothing was asked.
+    /// A container's request for a class. An annotation, which has the
+    /// allocation, takes precedence over the variable, which an image can set
+    /// as well. `None`: there is no request.
     ///
     /// # Errors
     /// The request's text is malformed.

@@ -4,14 +4,14 @@ use std::collections::HashMap;
 
 use crate::discover::Device;
 
-/// How the devices of a class can be called. Building it takes the time of one
-/// pass over them, and a look-up none.
+/// The names of the devices of a class. It is built in one pass over the
+/// devices; a look-up takes constant time.
 pub(super) struct DeviceNames<'a> {
     devices: &'a [Device],
     by_name: HashMap<String, Named>,
 }
 
-/// What one name means, as positions of devices.
+/// The devices of one name, as positions.
 #[derive(Default)]
 struct Named {
     ids: Vec<usize>,
@@ -19,7 +19,7 @@ struct Named {
     aliases: Vec<usize>,
 }
 
-/// The positions of the devices that a name means.
+/// The positions of the devices with a name.
 #[derive(Clone, Copy)]
 pub(super) enum Meaning<'a> {
     One(usize),
@@ -45,9 +45,9 @@ impl<'a> DeviceNames<'a> {
         Self { devices, by_name }
     }
 
-    /// What a name means. An id goes before an index, an index before an alias,
-    /// and an alias before a replica's id. Case does not count, except between
-    /// ids that differ in nothing else.
+    /// The devices with a name. Ids take precedence over indices, indices over
+    /// aliases, and aliases over ids of replicas. Case is ignored, except for
+    /// ids that differ only in case.
     pub(super) fn meaning(&self, name: &str) -> Option<Meaning<'_>> {
         if let Some(named) = self.by_name.get(&canonical(name)) {
             let is_exact = |at: &&usize| self.devices[**at].id.as_str() == name;
@@ -72,9 +72,9 @@ impl<'a> DeviceNames<'a> {
     }
 }
 
-/// A name in the form in which names are compared: in lower case, and a PCI
-/// address without the leading zeros of its domain, of which some programs write
-/// four digits and some eight.
+/// The canonical form of a name: in lower case, and of a PCI address without
+/// the leading zeros of its domain, which programs write with four or eight
+/// digits.
 pub(crate) fn canonical(name: &str) -> String {
     let name = name.to_ascii_lowercase();
     match name.split_once(':') {

@@ -1,5 +1,5 @@
-//! Which devices a request means: its text, parsed, and matched with what
-//! there is.
+//! The devices of a request: its text is parsed, and matched with the existing
+//! devices.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -10,23 +10,23 @@ use crate::discover::Device;
 use crate::name::{ClassName, DeviceId};
 
 /// The longest value of a variable or annotation that is read, in bytes. It
-/// bounds every loop over a request; 1,000 ids of the longest sort fit.
+/// bounds every loop over a request; 1,000 ids of the maximum length fit.
 pub const MAX_REQUEST: usize = 64 << 10;
 
-/// Which devices a request means.
+/// The devices of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selection {
-    /// `void`, or no item: nothing at all.
+    /// `void`, or an empty list: nothing at all.
     Nothing,
     /// `none`: the class's files, but no device and no control node.
     FilesOnly,
     /// `all`: every healthy device.
     All,
-    /// A comma list.
+    /// A comma-separated list.
     These(Vec<Item>),
 }
 
-/// One item of a comma list.
+/// One item of the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Item {
     /// An id, an index or an alias.
@@ -36,9 +36,9 @@ pub enum Item {
 }
 
 impl Selection {
-    /// Reads a request's text: items with commas between them, empty ones left
-    /// out. A keyword anywhere in the list counts for the whole list, and of
-    /// several the one that gives less.
+    /// Parses a request: a comma-separated list, whose empty items are ignored.
+    /// A keyword anywhere in the list applies to the whole list; of several,
+    /// the one that gives less applies.
     ///
     /// # Errors
     /// The text is too long or malformed.
@@ -65,10 +65,9 @@ impl Selection {
         items.collect::<Result<_, _>>().map(Self::These)
     }
 
-    /// The devices that are meant, each once, in the order of `devices`.
+    /// The requested devices, each once, in the order of `devices`.
     ///
-    /// # Errors
-    /// [`RequestError::Unknown`] when an item means no device.
+    /// # Errors [`RequestError::Unknown`] if no device has an item's name.
     pub fn choose<'a>(
         &self,
         class: &ClassName,
@@ -117,8 +116,8 @@ impl Selection {
     }
 }
 
-/// The item without the kind of a name of the Container Device Interface,
-/// `vendor.com/class=name`, which has to be a resource of the class.
+/// The item without the kind of a CDI name, `vendor.com/class=name`; the kind
+/// must be a resource of the class.
 fn unqualified<'a>(item: &'a str, class: &ClassSpec) -> Result<&'a str, RequestError> {
     match item.split_once('=') {
         None => Ok(item),
@@ -130,7 +129,7 @@ fn unqualified<'a>(item: &'a str, class: &ClassSpec) -> Result<&'a str, RequestE
     }
 }
 
-/// Ranges in their order that do not overlap, with the same numbers.
+/// The same numbers as sorted ranges that do not overlap.
 fn merged(mut ranges: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
     ranges.sort_unstable();
     let mut merged: Vec<(u32, u32)> = Vec::new();

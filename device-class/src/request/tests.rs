@@ -104,7 +104,7 @@ fn a_request_means_what_it_means_in_the_vendors_stack() {
         ("vendor.com/npu=NPU-abc1,vendor.com/npu=3", "1 3"),
         (
             "vendor.org/npu=0",
-            "`vendor.org/npu=0` is of the kind vendor.org/npu, which is no resource of the class",
+            "`vendor.org/npu=0` is of the kind vendor.org/npu, which is not a resource of the class",
         ),
         (
             "vendor.com/npu=",
@@ -139,7 +139,7 @@ fn a_request_means_what_it_means_in_the_vendors_stack() {
         ),
         (
             &"npu-1,".repeat(20_000),
-            "120000 bytes are too many; a request has at most 65536",
+            "120000 bytes is too long; a request may have at most 65536",
         ),
     ] {
         assert_eq!(asked(&class, &devices, value), wanted, "{value:.40}");

@@ -1,5 +1,4 @@
-//! What a container asks for besides devices: capabilities, requirements,
-//! pairs.
+//! The other parts of a request: capabilities, requirements, pairs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,13 +6,13 @@ use super::{Environment, MAX_REQUEST, Pair, RequestError};
 use crate::class::{DeviceClass, PairSpec, RequirementSpec};
 use crate::name::{CapabilityName, DeviceId, excerpt};
 
-/// The numbers of pairs are below this.
+/// The limit of the numbers of pairs.
 const MAX_PAIRS: u32 = 64;
 
-/// As many unknown capabilities are named in a note.
+/// How many unknown capabilities a note lists.
 const MAX_UNKNOWN: usize = 8;
 
-/// The requirements that are set, by their names, unless they are switched off.
+/// The requirements that are set, by name, unless they are disabled.
 pub(super) fn requirements(
     spec: Option<&RequirementSpec>,
     env: &Environment,
@@ -36,13 +35,13 @@ pub(super) fn requirements(
     Ok(set)
 }
 
-/// A boolean as Go's `strconv.ParseBool` reads it, with which the programs of
-/// this field read theirs. What it cannot read is false.
+/// A boolean, parsed like Go's `strconv.ParseBool`, which the vendors' programs
+/// use. Anything else is false.
 fn is_true(text: &str) -> bool {
     matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True")
 }
 
-/// The pairs that a container has, by their numbers.
+/// The container's pairs, by number.
 pub(super) fn pairs<'a>(
     spec: Option<&PairSpec>,
     env: impl Fn(&str) -> Option<&'a str>,
@@ -57,7 +56,7 @@ pub(super) fn pairs<'a>(
             env: first.clone(),
             partner: second.clone(),
         })?;
-        // Both may get into paths and command lines.
+        // Both may become parts of paths and command lines.
         for text in [select, value] {
             DeviceId::try_from(text.trim().to_owned()).map_err(RequestError::Pair)?;
         }
@@ -71,8 +70,8 @@ pub(super) fn pairs<'a>(
 }
 
 /// The capabilities of a request, and those that the class does not know:
-/// images ask for all that they could use, so these are no error. `all` may
-/// stand among others.
+/// images list all that they could use, so these are not an error. `all` may be
+/// combined with others.
 pub(super) fn capabilities(
     class: &DeviceClass,
     asked: Option<&str>,

@@ -1,22 +1,22 @@
-//! How an attribute is written in a template: what follows the colon.
+//! The formats of attributes in templates.
 
 use std::borrow::Cow;
 
-/// What follows the colon in `{name:format}`.
+/// The format in `{name:format}`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
     /// As it is.
     Plain,
     /// `03`: with zeros before it, up to this width.
     Padded(usize),
-    /// `.3`: the first so many characters.
+    /// `.3`: the first characters, this many.
     First(usize),
     /// `016x`: a decimal number in hexadecimal, with zeros up to this width.
     Hexadecimal(usize),
     /// `lower`: in lower case.
     Lower,
-    /// `label`: in lower case, with a dash for each run of other characters than
-    /// letters and digits, as it may stand in a resource's name.
+    /// `label`: in lower case, with a dash for each run of other characters
+    /// than letters and digits, as allowed in a resource's name.
     Label,
     /// `base64`: hexadecimal bytes in the URL's base64 alphabet, without
     /// padding (RFC 4648, section 5).
@@ -24,7 +24,7 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// The format that a text names.
+    /// Parses a format.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let width = |digits: &str| digits.parse().ok().filter(|width| (1..=16).contains(width));
         match text {
@@ -40,7 +40,7 @@ impl Format {
         }
     }
 
-    /// The value so written, or nothing when it is not of the format's sort.
+    /// The formatted value; `None` if the format does not apply to it.
     pub(super) fn apply(self, value: &str) -> Option<Cow<'_, str>> {
         Some(match self {
             Format::Plain => value.into(),
@@ -64,7 +64,7 @@ impl Format {
     }
 }
 
-/// The bytes that hexadecimal digits stand for.
+/// The bytes of hexadecimal digits.
 fn bytes(digits: &str) -> Option<Vec<u8>> {
     if !digits.len().is_multiple_of(2) {
         return None;

@@ -14,11 +14,11 @@ use crate::name::{AttributeName, NameError};
 /// The attributes of one device, by name.
 pub type Attributes = BTreeMap<AttributeName, String>;
 
-/// A text in which `{name}` stands for an attribute. After a colon it may say
-/// how: `{name:03}` with zeros up to that width, `{name:.3}` only the first
+/// A text in which `{name}` is replaced by an attribute, optionally with a
+/// format: `{name:03}` with zeros up to that width, `{name:.3}` only the first
 /// characters, `{name:016x}` a number in hexadecimal, `{name:lower}` in lower
-/// case, `{name:label}` as part of a resource's name, `{name:base64}` hexadecimal
-/// bytes as base64 for URLs.
+/// case, `{name:label}` as part of a resource's name, `{name:base64}`
+/// hexadecimal bytes as base64 for URLs.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Template {
@@ -35,31 +35,31 @@ enum Part {
 /// Why a text is not a template, or cannot be filled in.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
-    /// A brace without its partner.
+    /// An unmatched brace.
     #[error("`{0}` has a brace without its partner")]
     Brace(String),
-    /// What follows the colon is no format.
+    /// The text after the colon is not a format.
     #[error(
         "`{0}` has an unknown format; there are {{x:03}}, {{x:.3}}, {{x:016x}}, {{x:lower}}, {{x:label}}, {{x:base64}}"
     )]
     Format(String),
-    /// The attribute's value is not of the sort that the format is for.
+    /// The format does not apply to the attribute's value.
     #[error("`{template}` cannot be filled in: {name} is `{value}`")]
     Value {
-        /// The template that was to be filled in.
+        /// The template.
         template: String,
         /// The attribute.
         name: AttributeName,
         /// Its value.
         value: String,
     },
-    /// What stands in the braces is not an attribute's name.
+    /// The text in the braces is not an attribute's name.
     #[error(transparent)]
     Name(#[from] NameError),
     /// The device has no such attribute.
     #[error("`{template}` needs the attribute `{name}`, which this device does not have")]
     Missing {
-        /// The template that was to be filled in.
+        /// The template.
         template: String,
         /// The attribute that is missing.
         name: AttributeName,
@@ -75,7 +75,7 @@ impl Template {
         })
     }
 
-    /// Whether the template with some attributes could be `text`.
+    /// Whether the template can result in `text`, with any attributes.
     pub fn may_become(&self, text: &str) -> bool {
         let mut rest = text;
         let mut follows_attribute = false;
@@ -97,10 +97,9 @@ impl Template {
         follows_attribute || rest.is_empty()
     }
 
-    /// The text with every attribute in its place.
+    /// The text with all attributes inserted.
     ///
-    /// # Errors
-    /// The device lacks one of them, or it cannot be written in that format.
+    /// # Errors An attribute is missing, or its format does not apply to it.
     pub fn fill(&self, attributes: &Attributes) -> Result<String, TemplateError> {
         let mut filled = String::with_capacity(self.text.len());
         for part in &self.parts {

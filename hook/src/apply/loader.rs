@@ -121,7 +121,7 @@ fn extend_cache(
             Some(Ok(cache)) => Some(cache),
             Some(Err(error)) => {
                 notes.push(format!(
-                    "the image's {CACHE} is invalid and is created anew: {error}"
+                    "the image's {CACHE} is invalid and is created again: {error}"
                 ));
                 None
             }

@@ -63,7 +63,7 @@ pub(crate) enum ApplyError {
     #[error("cannot set a deadline")]
     Deadline(#[source] nix::errno::Errno),
     /// A path of the plan cannot be used for what it is for.
-    #[error("{} is no path for {what}", path.display())]
+    #[error("{} is not a usable path for {what}", path.display())]
     Path {
         /// The path.
         path: PathBuf,

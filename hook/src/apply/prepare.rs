@@ -80,7 +80,7 @@ mod tests {
         run(&plan("old"), host.path()).unwrap();
         assert_eq!(
             crate::log::chain(&run(&plan("new"), host.path()).unwrap_err()),
-            "port-0: /bin/programmer ended well, but /id is `old`, not `new`"
+            "port-0: /bin/programmer exited 0, but /id is `old`, not `new`"
         );
     }
 }

@@ -203,7 +203,7 @@ mod tests {
             (node(&gone, 1, 3), "does not exist on the host"),
             (
                 node(null, 1, 5),
-                "is the device c 1:3 on the host, and not c 1:5",
+                "is device c 1:3 on the host, expected c 1:5",
             ),
             (node(&directory, 1, 3), "is a directory"),
             (library(&gone), "does not exist on the host"),

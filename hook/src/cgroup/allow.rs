@@ -1,4 +1,5 @@
-//! Rules that are meant to last: systemd's units first, then the cgroup.
+//! Adds device rules: to systemd's units first, so that they persist, then to
+//! the cgroup.
 
 use std::path::Path;
 
@@ -10,28 +11,29 @@ use super::systemd::{HostSystemd, Systemd, Unit};
 use super::{CgroupDir, DeviceCgroup, Owner, v1, v2};
 
 impl DeviceCgroup {
-    /// Lets the cgroup's processes use the devices in `rules`, on top of what
-    /// they may do already.
+    /// Allows the cgroup's processes to use the devices in `rules`, in addition
+    /// to those that they may already use.
     ///
     /// The devices are added to the systemd units of the cgroup and of the
-    /// slices and services above it first, so that they outlast a
+    /// slices and services above it first, so that they persist over a
     /// `daemon-reload`; in this order, because systemd sets a unit's rules
-    /// whenever the unit changes. Cgroups that deny nothing are left out.
+    /// whenever the unit changes. Cgroups that deny nothing are skipped.
     ///
     /// `regenerate` holds the rules that the runtime was given. They are used
-    /// where the kernel does not show the program that enforces them, and a new
-    /// one has to be made.
+    /// to generate a new program where the kernel hides the one that enforces
+    /// them.
     ///
     /// Needs CAP_SYS_ADMIN, for v2 also CAP_NET_ADMIN, and before Linux 5.11
-    /// CAP_SYS_RESOURCE if little memory may be locked. Missing privileges are
-    /// reported as [`Outcome::NoPermission`](super::Outcome::NoPermission): a
-    /// rootless runtime could not restrict the devices either.
+    /// CAP_SYS_RESOURCE if the limit of locked memory is low. Missing
+    /// privileges are reported as
+    /// [`Outcome::NoPermission`](super::Outcome::NoPermission): a rootless
+    /// runtime could not restrict the devices either.
     ///
     /// # Errors
     ///
     /// If the kernel refuses, or if a cgroup that encloses the container's
     /// denies a device; nothing has been changed in the latter case on v2. A
-    /// failure of systemd is no error, see [`Report::units`].
+    /// failure of systemd is not an error, see [`Report::units`].
     pub(crate) fn allow(
         &self,
         rules: &[DeviceRule],
@@ -71,8 +73,8 @@ impl DeviceCgroup {
             Self::V1(cgroup) => {
                 let before = v1::DeviceList::read(&cgroup.dir)?;
                 report.units = allow_in_units(&report.rules);
-                // systemd clears a v1 list before it writes its own rules. Those
-                // that only the runtime knew would be lost.
+                // systemd clears a v1 list before it writes its own rules.
+                // Rules that only the runtime had set would be lost.
                 if !report.units.is_empty() {
                     v1::restore(cgroup, &before)?;
                 }
@@ -89,8 +91,9 @@ impl DeviceCgroup {
         Ok(report)
     }
 
-    /// The units of the cgroup and its ancestors, as far as these deny anything,
-    /// each with whether the unit holds more than the container.
+    /// The units of the cgroup and of those of its ancestors that deny
+    /// anything, each with whether the unit has processes other than the
+    /// container's.
     fn restricting_units(&self) -> Result<Vec<(Unit, bool)>, CgroupError> {
         let (cgroup, restricts): (&CgroupDir, fn(&Path) -> _) = match self {
             Self::V1(cgroup) => (cgroup, v1::restricts),
@@ -128,7 +131,7 @@ mod tests {
                 &[CLOSED, CLOSED, CLOSED, OPEN],
                 &[("b.scope", false), ("a.slice", true)],
             ),
-            // What lies below a unit is not systemd's.
+            // systemd does not manage cgroups below a unit.
             ("/a.slice/b.scope/inner", &[CLOSED, OPEN, OPEN, OPEN], &[]),
             ("/a.slice/b.scope/inner", &[OPEN; 4], &[]),
             // Another container's scope is never changed.

@@ -1,4 +1,4 @@
-//! What can go wrong with device rules.
+//! Errors of device rules.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,17 +12,17 @@ use super::rule::DeviceRule;
 pub(crate) enum CgroupError {
     #[error("cannot read {path}")]
     Read { path: PathBuf, source: io::Error },
-    /// A file of the kernel's is longer than any we know of.
+    /// A kernel file exceeds its limit.
     #[error("{path} is longer than {limit} bytes")]
     TooLong {
         path: PathBuf,
         /// Bytes that would have been read.
         limit: u64,
     },
-    /// A file of the kernel's is not in its known form.
-    #[error("cannot make sense of {line:?} in {path}")]
+    /// A kernel file has an unknown format.
+    #[error("unexpected line {line:?} in {path}")]
     Malformed { path: PathBuf, line: String },
-    /// The process's cgroup is outside of what is mounted here.
+    /// The process's cgroup is not below any visible mount.
     #[error(
         "cgroup {cgroup} is not under any mount of its hierarchy that this process sees: \
          run the hook in the host's mount and cgroup namespaces"
@@ -31,7 +31,7 @@ pub(crate) enum CgroupError {
         /// The cgroup's path in its hierarchy.
         cgroup: PathBuf,
     },
-    /// An ancestor does not have what the cgroup should get.
+    /// An ancestor denies a device that the cgroup should get.
     #[error(
         "device {rule} is not allowed in cgroup {ancestor}, which encloses the container's \
          cgroup {cgroup}; allow it there first: give it to the enclosing container, or set \
@@ -63,18 +63,18 @@ pub(crate) enum CgroupError {
     Load {
         cgroup: PathBuf,
         instructions: usize,
-        /// The verifier's last words, if it had any.
+        /// The end of the verifier's log, if there is one.
         log: String,
         source: Errno,
     },
-    /// cgroup v2: the new program cannot take the old one's place.
+    /// cgroup v2: the old program cannot be replaced.
     #[error("cannot replace device program {program} of cgroup {cgroup}{}", hint(*.source))]
     Attach {
         cgroup: PathBuf,
         program: u32,
         source: Errno,
     },
-    /// cgroup v2: every time we look there are other programs.
+    /// cgroup v2: the programs changed at every attempt.
     #[error(
         "device programs of cgroup {cgroup} cannot be replaced: \
          they keep changing, or another process holds them by a bpf link"

@@ -21,7 +21,7 @@ const MOUNTINFO_LIMIT: u64 = 32 * 1024 * 1024;
 pub(crate) struct HostRoots {
     /// A procfs of the host's PID namespace.
     pub proc: PathBuf,
-    /// Where the unified hierarchy is, on a host that has only that.
+    /// The mount of the unified hierarchy, on a host without cgroup v1.
     pub cgroup: PathBuf,
 }
 
@@ -50,8 +50,8 @@ pub(super) fn find(roots: &HostRoots, pid: i32) -> Result<Option<DeviceCgroup>, 
     }
 }
 
-/// Runtimes decide by this alone. A hybrid host has v2 somewhere below, but
-/// there the runtime puts no device programs.
+/// Runtimes use the same criterion. A hybrid host has v2 mounted below, but
+/// runtimes attach no device programs there.
 fn is_cgroup2(path: &Path) -> bool {
     statfs(path).is_ok_and(|stat| stat.filesystem_type() == CGROUP2_SUPER_MAGIC)
 }
@@ -84,7 +84,7 @@ fn locate(
 /// A mount of a hierarchy, or of a part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct CgroupMount {
-    /// The cgroup that is seen at the mount point.
+    /// The cgroup that the mount point shows.
     root: PathBuf,
     /// The mount point.
     point: PathBuf,
@@ -102,8 +102,8 @@ impl CgroupMount {
     }
 }
 
-/// The mounts of `hierarchy`, the one that shows most of it first; of equal
-/// ones the latest, since it may cover the others.
+/// The mounts of `hierarchy`, the one that shows the largest part first; of
+/// equal ones the latest, which may cover the others.
 fn mounts(content: &[u8], hierarchy: Hierarchy) -> Vec<CgroupMount> {
     let mut mounts: Vec<_> = content
         .split(|byte| *byte == b'\n')

@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// A hierarchy that can decide over devices.
+/// A hierarchy that can control devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hierarchy {
     /// cgroup v1 with the `devices` controller.
@@ -18,7 +18,7 @@ pub(super) enum Hierarchy {
 /// The cgroup's path in `hierarchy`, if the process is in it at all.
 pub(super) fn path(content: &[u8], hierarchy: Hierarchy) -> Option<&Path> {
     content.split(|byte| *byte == b'\n').find_map(|line| {
-        // A path may hold colons, the other two fields cannot.
+        // The path may contain colons; the other fields cannot.
         let mut fields = line.splitn(3, |byte| *byte == b':');
         let (id, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
         let found = match hierarchy {

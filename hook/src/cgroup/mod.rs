@@ -1,8 +1,9 @@
 //! Which devices a container may open: rules in its device cgroup.
 //!
-//! The runtime sets the container's rules before it calls hooks. On cgroup v1 the kernel keeps
-//! a list per cgroup. On v2 there is no list but programs, at the container's
-//! cgroup and at any of its ancestors, and all of them must say yes.
+//! The runtime sets the container's rules before it calls hooks. On cgroup v1
+//! the kernel keeps a list per cgroup. On v2 there is no list but programs, at
+//! the container's cgroup and at any of its ancestors, and all of them must
+//! allow the access.
 //!
 //! With systemd as the cgroup driver the rules go into the unit first
 //! ([`systemd`]): systemd regenerates a unit's rules from its own record, for
@@ -35,7 +36,7 @@ pub(crate) use spec_rules::SpecRules;
 #[cfg(feature = "fuzzing")]
 pub use v2::fuzzing::device_program;
 
-/// The cgroup that decides over a process's devices.
+/// The cgroup that controls a process's devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DeviceCgroup {
     /// A cgroup of the v1 `devices` hierarchy, with its list of rules.
@@ -55,7 +56,7 @@ pub(crate) struct CgroupDir {
     path: PathBuf,
 }
 
-/// A cgroup on the way from a container's to the highest that can be seen.
+/// A container's cgroup, or an ancestor of it up to the highest visible one.
 #[derive(Clone, Copy, Debug)]
 struct Ancestor<'a> {
     dir: &'a Path,
@@ -64,20 +65,20 @@ struct Ancestor<'a> {
     owner: Owner,
 }
 
-/// Whose rules a cgroup on that way has.
+/// Who determines a cgroup's rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
-    /// The container's alone: its own cgroup, and the scope around it where the
-    /// runtime has put it into a cgroup below one (crun).
+    /// The container: its own cgroup, and the scope that contains it if the
+    /// runtime created a cgroup below the scope (crun).
     Container,
-    /// A slice's or service's of systemd, which an administrator configures.
+    /// A slice or service of systemd, configured by an administrator.
     Unit,
-    /// Another container's, or the host's own policy.
+    /// Another container, or the host's policy.
     Enclosing,
 }
 
 impl CgroupDir {
-    /// The cgroup and its ancestors up to the highest that can be seen.
+    /// The cgroup and its ancestors up to the highest visible one.
     fn levels(&self) -> impl Iterator<Item = Ancestor<'_>> {
         let dirs = self
             .dir

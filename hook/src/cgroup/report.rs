@@ -1,4 +1,4 @@
-//! What was done, unit by unit and cgroup by cgroup.
+//! The result for each unit and each cgroup.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,8 +13,8 @@ pub(crate) struct Report {
     pub rules: Vec<DeviceRule>,
     /// Each unit that restricts devices.
     pub units: Vec<UnitReport>,
-    /// One entry per cgroup, and per program where several were dealt with;
-    /// from the container's cgroup upwards.
+    /// One entry per cgroup, and per program if there are several; from the
+    /// container's cgroup upwards.
     pub levels: Vec<LevelReport>,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct Report {
 /// systemd sets the unit's rules again.
 #[derive(Debug)]
 pub(crate) struct UnitReport {
-    /// Whether other processes than the container's run in the unit.
+    /// Whether processes other than the container's run in the unit.
     pub shared: bool,
     pub done: Result<SystemdReport, SystemdError>,
 }
@@ -31,14 +31,14 @@ pub(crate) struct UnitReport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LevelReport {
     pub cgroup: PathBuf,
-    /// Whether other processes than the container's run in it.
+    /// Whether processes other than the container's run in it.
     pub shared: bool,
     pub outcome: Outcome,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// v2: no program is attached here, or none that counts for the container.
+    /// v2: no program is attached here, or none that applies to the container.
     NoProgram,
     /// All rules are allowed here already.
     AlreadyAllowed,
@@ -54,7 +54,7 @@ pub(crate) enum Outcome {
     /// v2: a program cannot be read back and was left alone, because it is not
     /// the container's own. It may deny what the rules allow.
     Unreadable { program: u32 },
-    /// Nothing was done, for want of privileges.
+    /// Nothing was done, because privileges are missing.
     NoPermission {
         /// The operation that the kernel refused.
         operation: &'static str,
@@ -62,7 +62,7 @@ pub(crate) enum Outcome {
 }
 
 impl Report {
-    /// Whether privileges were missing: a rootless container, as a rule.
+    /// Whether privileges were missing, as for most rootless containers.
     pub(crate) fn lacks_permission(&self) -> bool {
         self.has(|outcome| matches!(outcome, Outcome::NoPermission { .. }))
     }

@@ -2,7 +2,7 @@
 
 pub(crate) use device_class::device::{Access, DeviceKind, DeviceRule};
 
-/// One rule per device. A request for `rw` has to find both letters in one rule.
+/// One rule per device. A request for `rw` must be allowed by a single rule.
 pub(super) fn merge(rules: &[DeviceRule]) -> Vec<DeviceRule> {
     let mut merged: Vec<DeviceRule> = Vec::with_capacity(rules.len());
     for rule in rules {

@@ -7,16 +7,16 @@ pub(super) use device_class::plan::SpecRule;
 
 use super::rule::{Access, DeviceKind, DeviceRule};
 
-/// An ordered list of rules, the last matching one of which counts, for each of
-/// read, write and mknod alone. What no rule matches is denied.
+/// An ordered list of rules. The last matching rule applies, separately for
+/// read, write and mknod. A request without a matching rule is denied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SpecRules(Vec<SpecRule>);
 
 /// What every runtime allows after the spec's rules, so that a container has a
 /// usable `/dev` (runc: `AllowedDevices`, crun: `default_devices`).
 ///
-/// Left out is what only some of them allow: `/dev/net/tun` (runc, but for 1.2.0
-/// to 1.2.3; crun no longer) and `/dev/console` (crun).
+/// Devices that only some of them allow are omitted: `/dev/net/tun` (runc, but
+/// for 1.2.0 to 1.2.3; crun no longer) and `/dev/console` (crun).
 const RUNTIME_DEFAULTS: &[SpecRule] = &[
     default_rule(DeviceKind::Character, None, None, Access::MKNOD),
     default_rule(DeviceKind::Block, None, None, Access::MKNOD),

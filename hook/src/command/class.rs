@@ -44,10 +44,10 @@ fn note_absence(path: &Path, config: &Config) -> Result<(), CommandError> {
         Ok(Some(Entry::Device(_))) => return Ok(()),
         Ok(Some(entry)) => format!("is {entry}, not a device"),
         Ok(None) => "is not on this host".to_owned(),
-        Err(error) => format!("cannot be looked at: {error}"),
+        Err(error) => format!("cannot be read: {error}"),
     };
     crate::log::warning(&format!(
-        "{} {what}; the class file is written all the same",
+        "{} {what}; the class file is printed nevertheless",
         path.display()
     ));
     Ok(())
@@ -129,7 +129,7 @@ fn record(directory: &Path, config: &Config) -> Result<ExitCode, CommandError> {
     writeln!(out, "{}: {found}", path.display())?;
     writeln!(
         out,
-        "look it over before you send it: it holds serial numbers and the like"
+        "review it before you send it: it contains serial numbers and other identifiers"
     )?;
     Ok(ExitCode::Success)
 }

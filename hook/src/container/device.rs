@@ -8,7 +8,7 @@ use nix::unistd::{Gid, Uid, fchownat};
 
 use super::{Error, FileKind, Handle, Name, Result, WritableDirectory};
 
-/// What `handle` stands for. None if it is no device node.
+/// What `handle` stands for. None if it is not a device node.
 #[must_use]
 pub(crate) fn device_number(handle: &Handle) -> Option<DeviceNumber> {
     let kind = match handle.kind() {

@@ -20,7 +20,7 @@ pub enum Error {
         errno: Errno,
     },
     /// The path cannot name a file, whatever the root holds.
-    #[error("{} is no usable path: {reason}", path.display())]
+    #[error("{} is not a usable path: {reason}", path.display())]
     Path {
         /// The path as it was given.
         path: PathBuf,

@@ -3,20 +3,21 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// A directory of libraries, in the container's terms, that can be written into the
-/// configuration of every loader: neither glibc's nor musl's has any quoting.
+/// A library directory in the container whose path can be written to the
+/// configuration of every loader. Neither glibc's nor musl's configuration
+/// supports quoting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LibraryDir(PathBuf);
 
 /// Why a path is not a [`LibraryDir`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LibraryDirError {
-    /// A relative path would mean another directory to every program.
+    /// Loaders resolve a relative path against the working directory.
     #[error("library directory {} is not an absolute path; give one that starts with /", .0.display())]
     Relative(PathBuf),
-    /// The path holds a byte that would end it, or mean something else, in a configuration.
+    /// The path contains a byte with a special meaning in a configuration.
     #[error(
-        "library directory {} holds a blank, a control character or one of # = :, which no \
+        "library directory {} contains a blank, a control character or one of # = :, which no \
          loader's configuration can express; choose another name", .0.display()
     )]
     Inexpressible(PathBuf),
@@ -41,7 +42,7 @@ impl LibraryDir {
         Ok(Self(path))
     }
 
-    /// The path's bytes, as they stand in a configuration.
+    /// The path's bytes, as written to a configuration.
     pub(super) fn as_bytes(&self) -> &[u8] {
         self.0.as_os_str().as_bytes()
     }

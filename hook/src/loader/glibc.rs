@@ -1,20 +1,22 @@
 //! The configuration of glibc's `ldconfig`.
 //!
-//! `ldconfig` reads `ld.so.conf` from top to bottom, where `include` lines stand for the files
-//! that their patterns match, in sorted order. Of two libraries with one soname it takes the
-//! one whose directory was named first; the default directories come last. So our directory
-//! has a file that sorts first in the usual directory of such files, and `ld.so.conf` has to
-//! read that file before it names any other directory.
+//! `ldconfig` reads `ld.so.conf` from top to bottom, where an `include` line is
+//! replaced by the files that match its patterns, in sorted order. Of two
+//! libraries with the same soname it uses the one in the directory that was
+//! listed first; the default directories are last. So our directory is listed
+//! in a file that sorts first in the usual drop-in directory, and `ld.so.conf`
+//! must include that file before it lists any other directory.
 
 use super::LibraryDir;
 
 /// The main configuration.
 pub(crate) const CONF: &str = "/etc/ld.so.conf";
 
-/// Our own part of the configuration. The digits sort it before what packages install.
+/// Our drop-in file. Its digits sort it before those of packages.
 pub(crate) const DROP_IN: &str = "/etc/ld.so.conf.d/00-boathook.conf";
 
-/// What distributions write into [`CONF`], and we where there is none.
+/// The text of [`CONF`] in most distributions, which we write if the file does
+/// not exist.
 const INCLUDE_ALL: &[u8] = b"include /etc/ld.so.conf.d/*.conf\n";
 
 /// The patterns of an `include` that cover [`DROP_IN`], besides its own name. Relative ones
@@ -37,12 +39,13 @@ pub(crate) fn drop_in(directories: &[LibraryDir]) -> Vec<u8> {
     text
 }
 
-/// The text that [`CONF`] must have for [`DROP_IN`] to be read first, or `None` if it is so
-/// already, which is the rule: then the image's file need not be touched.
+/// The text of [`CONF`] with which [`DROP_IN`] is read first; `None` if that is
+/// already so, as in most images, which are then left unchanged.
 ///
-/// A file that names a directory, or includes anything else, before [`DROP_IN`] gets one line
-/// in front, which includes it; the rest stays byte for byte. A line at the end would be read,
-/// but too late: a stale library in an earlier directory would win.
+/// If the file lists a directory, or includes another file, before [`DROP_IN`],
+/// a line that includes it is inserted at the beginning; the rest is kept byte
+/// for byte. A line at the end would be read too late: an old library in an
+/// earlier directory would take precedence.
 pub(crate) fn conf(existing: Option<&[u8]>) -> Option<Vec<u8>> {
     let Some(existing) = existing else {
         return Some(INCLUDE_ALL.into());
@@ -54,8 +57,8 @@ pub(crate) fn conf(existing: Option<&[u8]>) -> Option<Vec<u8>> {
     Some([b"include ", DROP_IN.as_bytes(), b"\n", existing].concat())
 }
 
-/// What a line says, or `None` if nothing: a comment, a blank line, or the `hwcap` directive,
-/// which names no directory.
+/// A line's statement; `None` for a comment, a blank line, or the `hwcap`
+/// directive, which lists no directory.
 fn statement(line: &[u8]) -> Option<&[u8]> {
     let text = line.split(|byte| *byte == b'#').next()?.trim_ascii_start();
     let is_hwcap = keyword(text).is_some_and(|(word, _)| word.eq_ignore_ascii_case(b"hwcap"));

@@ -1,15 +1,15 @@
-//! Which dynamic loaders a container has, and the texts that they are configured with.
+//! The dynamic loaders of a container, and the texts of their configuration.
 //!
-//! The hook puts its libraries into a directory of its own and into glibc's cache (see
-//! `device_class::ld_cache`). That is enough until somebody runs `ldconfig` in the container,
-//! which makes the cache anew from the directories that its configuration names. musl has
-//! no cache: there the configuration is all.
+//! The hook puts its libraries into a directory of its own and into glibc's
+//! cache (see `device_class::ld_cache`). That is enough until `ldconfig` is run
+//! in the container, which regenerates the cache from the directories that its
+//! configuration names. musl has no cache, only its configuration.
 //!
 //! Everything here is pure: names and bytes in, bytes out.
 //!
-//! In both, **our directory comes first**. It holds only what a device class lists, the user
-//! space part of the host's driver, and that has to be the host's version: an image's copy of
-//! the same soname is a leftover that does not fit the kernel's part.
+//! In both, **our directory comes first**. It contains only what a device class
+//! lists: the user space part of the host's driver, whose version must match
+//! the kernel module. An image's copy of the same soname would not.
 
 mod directory;
 pub(crate) mod glibc;
@@ -35,8 +35,7 @@ pub(crate) enum Loader {
 }
 
 impl Loader {
-    /// The loader that a program's interpreter of this file name is, or `None` for any other
-    /// file.
+    /// The loader with this file name; `None` for any other file.
     fn from_file_name(name: &OsStr) -> Option<Self> {
         let (stem, version) = name.to_str()?.rsplit_once(".so.")?;
         if version.is_empty() || !version.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -57,8 +56,8 @@ impl Loader {
 /// The loaders among the names of files in `/lib`, `/lib64` and `/usr/lib*`, each once, glibc's
 /// first. A container may have both, and musl for more than one architecture.
 ///
-/// A stand-in for glibc's loader on a musl system (gcompat's) has its name, and counts as it;
-/// it reads none of glibc's files, so they do no harm.
+/// A replacement of glibc's loader on a musl system (gcompat) has the same file
+/// name and counts as glibc's; it ignores glibc's files.
 pub(crate) fn loaders(names: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Vec<Loader> {
     let found: BTreeSet<Loader> = names
         .into_iter()

@@ -9,16 +9,16 @@ use super::LibraryDir;
 /// The list that is built into musl (`ldso/dynlink.c`), in its order.
 const BUILT_IN: &[u8] = b"/lib\n/usr/local/lib\n/usr/lib\n";
 
-/// The path of the configuration for an architecture in musl's terms.
+/// The path of the configuration for an architecture, in musl's notation.
 pub(crate) fn path_file(arch: &str) -> String {
     format!("/etc/ld-musl-{arch}.path")
 }
 
-/// The text that the file must have for `directories` to be searched, or `None` if it lists
-/// them all already, in whatever place.
+/// The text that the file must have for `directories` to be searched, or `None`
+/// if it already lists all of them, at any position.
 ///
-/// Those that are missing come first, in their order; the rest stays byte for byte. A file that
-/// is empty on purpose gets our directories only.
+/// Missing ones are inserted at the beginning, in their order; the rest is kept
+/// byte for byte. An empty file gets our directories only.
 pub(crate) fn path(existing: Option<&[u8]>, directories: &[LibraryDir]) -> Option<Vec<u8>> {
     let rest = existing.unwrap_or(BUILT_IN);
     // The loader reads the file as one C string.

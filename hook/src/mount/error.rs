@@ -27,14 +27,14 @@ pub enum Error {
     /// Something in the container could not be opened.
     #[error("in the container: {0}")]
     Container(container::Error),
-    /// A file of the host is not there.
+    /// A file of the host does not exist.
     #[error("{} does not exist on the host", path.display())]
     Missing {
         /// The path that was asked for.
         path: PathBuf,
     },
     /// A file of the host is of another kind than it should be.
-    #[error("{} is {found} on the host, and not {wanted}", path.display())]
+    #[error("{} is {found} on the host, expected {wanted}", path.display())]
     Kind {
         /// The path that was asked for.
         path: PathBuf,
@@ -44,7 +44,7 @@ pub enum Error {
         wanted: FileKind,
     },
     /// A device node of the host stands for another device than it should.
-    #[error("{} is the device {found} on the host, and not {wanted}", path.display())]
+    #[error("{} is device {found} on the host, expected {wanted}", path.display())]
     Device {
         /// The path that was asked for.
         path: PathBuf,
@@ -89,7 +89,7 @@ pub enum Error {
     /// A file was deleted on its way: the kernel mounts no such file, and
     /// nothing on one.
     #[error(
-        "{} or {} was deleted while the one was mounted on the other: start the container again",
+        "{} or {} was deleted during the mount: start the container again",
         from.display(),
         to.display()
     )]
@@ -100,7 +100,7 @@ pub enum Error {
         to: PathBuf,
     },
     /// After mounting, something else than the mount was found at the target.
-    #[error("{} was exchanged while something was mounted on it", path.display())]
+    #[error("{} was replaced while something was mounted on it", path.display())]
     Exchanged {
         /// The path of the target.
         path: PathBuf,
@@ -116,7 +116,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// An option of a file system holds what mount(2) cannot take.
-    #[error("the mount label {label:?} holds a character that is not allowed in it")]
+    #[error("the mount label {label:?} contains an invalid character")]
     Label {
         /// The label as given.
         label: String,

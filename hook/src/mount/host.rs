@@ -116,7 +116,7 @@ impl HostFile {
     /// was loaded again may have left another device under the same name.
     ///
     /// # Errors
-    /// [`Error::Kind`] if it is no device node, [`Error::Device`] if it stands
+    /// [`Error::Kind`] if it is not a device node, [`Error::Device`] if it stands
     /// for another device.
     pub fn expect_device(&self, wanted: DeviceNumber) -> Result<()> {
         match device_number(&self.handle) {
@@ -164,12 +164,12 @@ mod tests {
             let error = file.expect_device(DeviceNumber { minor: 5, ..NULL });
             assert_eq!(
                 error.unwrap_err().to_string(),
-                "/dev/null is the device c 1:3 on the host, and not c 1:5"
+                "/dev/null is device c 1:3 on the host, expected c 1:5"
             );
             let error = file.expect_kind(FileKind::Regular);
             assert_eq!(
                 error.unwrap_err().to_string(),
-                "/dev/null is a character device on the host, and not a regular file"
+                "/dev/null is a character device on the host, expected a regular file"
             );
         }
     }

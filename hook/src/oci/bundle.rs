@@ -1,5 +1,5 @@
-//! The bundle: what of config.json (OCI runtime spec 1.2, "Configuration") a
-//! hook needs.
+//! The bundle: the parts of config.json (OCI runtime spec 1.2, "Configuration")
+//! that a hook needs.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -27,7 +27,7 @@ pub struct Bundle {
     pub tmpfs: Vec<PathBuf>,
     /// The devices that the spec has already.
     pub spec_devices: SpecDevices,
-    /// The container's cgroup, as the engine wants it.
+    /// The container's cgroup, as the engine requested it.
     pub cgroups_path: Option<String>,
     /// The SELinux label of the container's files.
     pub mount_label: Option<String>,
@@ -36,7 +36,7 @@ pub struct Bundle {
 /// Why a bundle cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BundleError {
-    /// There is no config.json where the runtime says.
+    /// The bundle has no config.json.
     #[error("{} cannot be read: {error}", path.display())]
     Read {
         /// The file.
@@ -44,18 +44,18 @@ pub enum BundleError {
         /// What came of it.
         error: io::Error,
     },
-    /// The file is larger than any config.json needs to be.
+    /// The file exceeds the size limit.
     #[error("{} is larger than {} bytes", .0.display(), Bundle::MAX)]
     TooLarge(PathBuf),
-    /// The file is no config.json.
-    #[error("{} is no OCI configuration: {error}", path.display())]
+    /// The file is not a config.json.
+    #[error("{} is not an OCI configuration: {error}", path.display())]
     Json {
         /// The file.
         path: PathBuf,
-        /// Where it departs from one.
+        /// The first error in it.
         error: serde_json::Error,
     },
-    /// Nothing says where the container's root is.
+    /// The container's root is missing.
     #[error("{} names no root, so there is no container to put devices into", .0.display())]
     NoRoot(PathBuf),
 }
@@ -120,8 +120,8 @@ struct Resources {
     devices: Vec<oci_spec::runtime::LinuxDeviceCgroup>,
 }
 
-/// The items of a list that are of the wanted sort. Leaving one out can only
-/// make the hook do what the runtime did already.
+/// The items of a list that can be parsed. If one is skipped, the hook at most
+/// repeats what the runtime did already.
 fn those_that_fit<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -139,8 +139,8 @@ impl Bundle {
     pub const MAX: usize = 10 << 20;
 
     /// The bundle of a container that is being created. crun 1.20 to 1.29 may
-    /// say its working directory for the bundle; its root's parent is tried
-    /// then. Older ones give the root as config.json has it, relative to the
+    /// pass its working directory as the bundle; then the root's parent is
+    /// tried. Older versions pass the root as in config.json, relative to the
     /// bundle.
     ///
     /// # Errors
@@ -179,7 +179,7 @@ impl Bundle {
     /// `bytes`.
     ///
     /// # Errors
-    /// It is no OCI configuration, or names no root.
+    /// It is not an OCI configuration, or names no root.
     pub fn parse(directory: &Path, path: &Path, bytes: &[u8]) -> Result<Self, BundleError> {
         let config: Config = serde_json::from_slice(bytes).map_err(|error| BundleError::Json {
             path: path.into(),
@@ -217,10 +217,10 @@ impl Bundle {
 mod tests {
     use super::*;
 
-    /// What runtimes say of a container with the bundle B and the root
-    /// `rootfs` in config.json.
+    /// The State of a container with the bundle B and the root `rootfs` in
+    /// config.json, as runtimes write it.
     #[test]
-    fn the_root_is_found_whoever_tells() {
+    fn the_root_is_found_in_every_form() {
         let bundle = tempfile::tempdir().unwrap();
         let config = r#"{"root": {"path": "rootfs"}}"#;
         std::fs::write(bundle.path().join("config.json"), config).unwrap();

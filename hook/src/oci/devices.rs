@@ -1,23 +1,23 @@
 //! The device rules and nodes of a spec (OCI runtime spec, config-linux), read
 //! into the plan's own types and written from them.
 //!
-//! Runtimes differ in rare forms of a rule. The stricter reading is taken: the
-//! hook must not give what the runtime would not have given.
+//! Runtimes differ in rare forms of a rule. The stricter interpretation is
+//! used: the hook must not allow what the runtime would not.
 
 use device_class::device::{Access, DeviceKind, DeviceNumber, DeviceRule};
 use device_class::plan::{SpecNode, SpecRule};
 use oci_spec::runtime::{LinuxDevice, LinuxDeviceCgroup, LinuxDeviceType};
 
-/// The rules that a runtime makes of `linux.resources.devices`.
+/// The rules of `linux.resources.devices`, as a runtime applies them.
 ///
-/// Never fails: the runtime has accepted the list already. Of an entry that is
-/// not valid, a denial counts for all that it could mean, and a permission for
-/// nothing.
+/// Never fails: the runtime has accepted the list already. An invalid entry
+/// that denies counts for everything that it could mean; one that allows is
+/// ignored.
 pub(crate) fn rules(spec: &[LinuxDeviceCgroup]) -> Vec<SpecRule> {
     spec.iter().filter_map(rule).collect()
 }
 
-/// The nodes that a runtime makes for `linux.devices`.
+/// The nodes that a runtime creates for `linux.devices`.
 pub(crate) fn nodes(spec: &[LinuxDevice]) -> Vec<SpecNode> {
     let node = |device: &LinuxDevice| {
         Some(SpecNode {
@@ -95,7 +95,7 @@ fn denial(rule: &LinuxDeviceCgroup, letters: &str) -> Option<SpecRule> {
     })
 }
 
-/// `None` for what is not one kind of device.
+/// `None` if it is not a single kind of device.
 fn kind(kind: LinuxDeviceType) -> Option<DeviceKind> {
     match kind {
         // `u`, unbuffered, is mknod(1)'s other word for a character device.

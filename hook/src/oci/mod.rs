@@ -1,6 +1,6 @@
-//! What a runtime tells a hook: the State on stdin, and the bundle's
-//! config.json. Both are other people's files: only what is needed is read,
-//! and what is not needed may be anything.
+//! A hook's input: the State on stdin, and the bundle's config.json. Both are
+//! foreign formats: only what is needed is parsed, and everything else is
+//! ignored.
 
 use std::io::{self, Read};
 
@@ -11,7 +11,7 @@ mod state;
 pub use bundle::{Bundle, BundleError};
 pub use state::{State, StateError};
 
-/// Everything that `from` has, or `None` when that is more than `limit` bytes.
+/// All of `from`; `None` if that is more than `limit` bytes.
 pub(crate) fn capped(from: impl Read, limit: usize) -> io::Result<Option<Vec<u8>>> {
     // Room for most files in one read.
     let mut bytes = Vec::with_capacity(limit.min(64 << 10));

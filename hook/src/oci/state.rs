@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::capped;
 
-/// What a hook is told of its container.
+/// The State of a container, as far as a hook needs it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct State {
@@ -17,13 +17,13 @@ pub struct State {
     pub oci_version: String,
     /// The container's id.
     pub id: String,
-    /// How far the container is.
+    /// The container's status.
     pub status: String,
-    /// The container's first process, as the host counts it.
+    /// The pid of the container's first process on the host.
     pub pid: i32,
     /// The directory of config.json.
     pub bundle: PathBuf,
-    /// The container's root; crun says it, the spec does not.
+    /// The container's root; an extension of crun.
     pub root: Option<PathBuf>,
     /// The container's annotations.
     #[serde(default)]
@@ -36,19 +36,19 @@ pub enum StateError {
     /// stdin cannot be read.
     #[error("the container's state cannot be read from stdin: {0}")]
     Read(#[from] io::Error),
-    /// Nothing came.
-    #[error("stdin holds no container state; this command is for a container runtime to call")]
+    /// stdin is empty.
+    #[error("stdin contains no container state; this command is for a container runtime to call")]
     Empty,
-    /// More came than any State needs.
+    /// It exceeds the size limit.
     #[error("the container's state on stdin is larger than {} bytes", State::MAX)]
     TooLarge,
-    /// What came is no State.
-    #[error("stdin holds no container state: {0}")]
+    /// It is not a State.
+    #[error("stdin contains no container state: {0}")]
     Json(#[from] serde_json::Error),
-    /// The runtime follows a spec of another age.
+    /// The runtime follows an unsupported version of the spec.
     #[error("the runtime follows version `{}` of the OCI runtime spec; known are 0 and 1", excerpt(.0))]
     Version(String),
-    /// The container is in no state for this.
+    /// The container has the wrong status.
     #[error(
         "the container is `{}`; a hook for prestart or createRuntime is called while it is created",
         excerpt(.0)
@@ -65,8 +65,7 @@ impl State {
 
     /// Reads and checks a State.
     ///
-    /// # Errors
-    /// What comes is no State of a container that is being created.
+    /// # Errors It is not the State of a container that is being created.
     pub fn read(from: impl Read) -> Result<Self, StateError> {
         let bytes = capped(from, Self::MAX)?.ok_or(StateError::TooLarge)?;
         if bytes.trim_ascii().is_empty() {
@@ -82,7 +81,7 @@ impl State {
         if !matches!(major, "0" | "1") {
             return Err(StateError::Version(self.oci_version.clone()));
         }
-        // crun says `created` already at createRuntime.
+        // crun sets `created` already at createRuntime.
         if !matches!(&*self.status, "creating" | "created") {
             return Err(StateError::Status(self.status.clone()));
         }
@@ -122,16 +121,16 @@ mod tests {
         let whole = text("1.0.2", "creating", me);
         let large = format!("{}{}", " ".repeat(State::MAX), whole);
         for (given, reason) in [
-            ("", "stdin holds no container state; this command"),
-            (" \n", "stdin holds no container state; this command"),
+            ("", "stdin contains no container state; this command"),
+            (" \n", "stdin contains no container state; this command"),
             (
                 &whole[..whole.len() - 9],
-                "stdin holds no container state: EOF while parsing",
+                "stdin contains no container state: EOF while parsing",
             ),
-            ("[1, 2]", "stdin holds no container state: invalid"),
+            ("[1, 2]", "stdin contains no container state: invalid"),
             (
                 "{}",
-                "stdin holds no container state: missing field `ociVersion`",
+                "stdin contains no container state: missing field `ociVersion`",
             ),
             (
                 &large,

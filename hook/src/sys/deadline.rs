@@ -88,7 +88,7 @@ impl Deadline {
         // SAFETY: `expired` calls only functions that a handler of a signal may
         // call (signal-safety(7)), and changes nothing.
         let action = unsafe { sigaction(Signal::SIGALRM, &action) }?;
-        // It may have been blocked by whoever started this process.
+        // The parent process may have blocked it.
         let mut mask = SigSet::empty();
         let mut unblocked = SigSet::empty();
         unblocked.add(Signal::SIGALRM);

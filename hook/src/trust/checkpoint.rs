@@ -1,7 +1,7 @@
 //! The kubelet's record of which container holds which devices
 //! (`kubelet_internal_checkpoint`; Kubernetes,
 //! pkg/kubelet/cm/devicemanager/checkpoint). Only what is needed is read; the
-//! checksum is the kubelet's own affair and differs between its versions.
+//! checksum, which differs between versions of the kubelet, is not verified.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -51,7 +51,7 @@ enum Devices {
 pub enum CheckpointError {
     #[error("it is larger than {} bytes", Checkpoint::MAX)]
     TooLarge,
-    #[error("it is not of the known form: {0}")]
+    #[error("it has an unknown format: {0}")]
     Json(#[from] serde_json::Error),
 }
 
@@ -75,8 +75,8 @@ impl Checkpoint {
         Ok(serde_json::from_slice(&bytes).map_err(CheckpointError::from))
     }
 
-    /// The devices of one container. What other plugins wrote may have any
-    /// form, and is skipped. [`Checkpoint::MAX`] bounds the number of entries.
+    /// The devices of one container. Entries of other plugins may have any form
+    /// and are skipped. [`Checkpoint::MAX`] bounds the number of entries.
     pub(super) fn devices_of(
         &self,
         pod: &PodUid,

@@ -1,6 +1,6 @@
-//! Who authorizes a request. A variable is a request, not a right: any image can
-//! set it. A pod's container gets what the kubelet recorded for it; elsewhere
-//! the user who starts a container governs the host anyway.
+//! Who authorizes a request. A variable is a request, not a right: any image
+//! can set it. A pod's container gets what the kubelet recorded for it;
+//! elsewhere the user who starts a container already controls the host.
 
 mod checkpoint;
 mod origin;
@@ -53,10 +53,9 @@ pub(crate) fn trusted(origin: &Origin, pods: &[PodPattern]) -> Option<Authority>
 }
 
 /// Who authorizes the requests of a container of this origin. The kubelet's
-/// record is read only where it counts.
+/// record is read only if it applies.
 ///
-/// # Errors
-/// The record counts, but cannot be used.
+/// # Errors The record applies, but cannot be used.
 pub(crate) fn authority(origin: &Origin, trust: &Trust) -> Result<Authority, TrustError> {
     let pod = match origin {
         Origin::Pod(pod) => pod,

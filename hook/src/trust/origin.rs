@@ -1,10 +1,10 @@
-//! Where a container comes from, by what neither its image nor a pod's author
+//! The origin of a container, by data that neither its image nor a pod's author
 //! can write.
 //!
 //! The kubelet writes the pod's uid into the path of the container's cgroup. An
 //! annotation alone proves nothing: podman copies those of an image's manifest
-//! into config.json, and CRI-O those of the pod. What the engine itself says of
-//! the container is believed where the cgroup confirms it.
+//! into config.json, and CRI-O those of the pod. The engine's annotations of
+//! the container are trusted if the cgroup confirms them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -35,7 +35,7 @@ pub(crate) struct Pod {
     pub(super) name: String,
     /// The container's name in the pod.
     pub(super) container: String,
-    /// The device plugin's annotations, as far as the engine passes them on.
+    /// The device plugin's annotations, if the engine passes them on.
     annotations: BTreeMap<String, String>,
 }
 
@@ -58,7 +58,7 @@ pub enum OriginError {
         excerpt(.0)
     )]
     Unconfirmed(String),
-    /// The cgroup is a pod's, but nothing says which container this is.
+    /// The cgroup is a pod's, but no annotation identifies the container.
     #[error(
         "the container is in the cgroup of the pod {0}, but no annotation of its engine names \
          the pod's container; supported are containerd and CRI-O"
@@ -79,7 +79,7 @@ pub enum OriginError {
          and its engine is one of the two: the other annotations are forged"
     )]
     TwoEngines,
-    /// An annotation of the engine is not there or not of the known form.
+    /// An annotation of the engine is missing or has an unknown format.
     #[error(
         "the engine's annotation {key} is missing or malformed: `{}`",
         excerpt(value)
@@ -115,9 +115,8 @@ struct Labels {
 impl Origin {
     /// Where the container of a bundle comes from.
     ///
-    /// # Errors
-    /// It may be a pod's, but which one, or which of its containers, is not
-    /// certain.
+    /// # Errors It may be a pod's, but the pod or the container cannot be
+    /// determined.
     pub(crate) fn of(bundle: &Bundle) -> Result<Self, OriginError> {
         let path = bundle.cgroups_path.as_deref().unwrap_or_default();
         if is_podmans(path) {
@@ -147,7 +146,7 @@ impl Origin {
 }
 
 /// Whether a container of uncertain origin may have annotations of the plugin.
-/// CRI-O lists apart those that the pod's author did not write.
+/// CRI-O lists the annotations that the pod's author did not write separately.
 pub(crate) fn may_be_annotated(bundle: &Bundle) -> bool {
     match bundle.annotations.get(CRIO_ANNOTATIONS) {
         Some(json) => json.contains(ANNOTATION_PREFIX),
@@ -158,9 +157,9 @@ pub(crate) fn may_be_annotated(bundle: &Bundle) -> bool {
     }
 }
 
-/// A container whose cgroup is no pod's. A kubelet that does not write uids
-/// into the paths must not turn its pods into containers that get all they ask
-/// for, so annotations of a pod are a contradiction.
+/// A container whose cgroup is not a pod's. With a kubelet that does not write
+/// uids into the paths, pods must not count as containers outside pods, which
+/// get all that they request; so annotations of a pod are an error.
 fn outside_pods(path: &str, bundle: &Bundle) -> Result<Origin, OriginError> {
     let mut of_pods = [CRI_TYPE, CRI_UID, CRIO_LABELS].iter();
     match of_pods.any(|key| bundle.annotations.contains_key(*key)) {
@@ -169,9 +168,9 @@ fn outside_pods(path: &str, bundle: &Bundle) -> Result<Origin, OriginError> {
     }
 }
 
-/// Whether podman chose the cgroup: `…/libpod-ID`, `…/libpod-payload-ID`, or for
-/// systemd `SLICE:libpod:ID`. podman starts no pod of Kubernetes, and its users
-/// choose only what stands before.
+/// Whether podman chose the cgroup: `…/libpod-ID`, `…/libpod-payload-ID`, or
+/// for systemd `SLICE:libpod:ID`. podman does not start pods of Kubernetes, and
+/// its users can choose only the part before this one.
 fn is_podmans(path: &str) -> bool {
     let last = path.rsplit('/').next().unwrap_or_default();
     last.starts_with("libpod-") || path.split(':').nth(1) == Some("libpod")

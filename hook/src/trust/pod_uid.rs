@@ -1,4 +1,4 @@
-//! The uid of a pod, in the three ways in which it is written.
+//! The uid of a pod, in the three forms in which it is written.
 
 use std::fmt;
 use std::path::{Component, Path};
@@ -18,8 +18,8 @@ impl PodUid {
 
     /// The uid in a container's `linux.cgroupsPath`, which the kubelet writes:
     /// a component `podUID`, or with the systemd driver `…-podUID.slice` in the
-    /// part before the first colon. Of several the last counts: the kubelet may
-    /// itself run in a pod.
+    /// part before the first colon. Of several the last is used: the kubelet
+    /// may itself run in a pod.
     pub(super) fn in_cgroups_path(path: &str) -> Option<Self> {
         let path = path.split(':').next().unwrap_or_default();
         let mut uids = Path::new(path).components().filter_map(|component| {

@@ -17,21 +17,21 @@ use device_class::name::excerpt;
 
 use super::runtime_log::RuntimeLog;
 
-/// What the wrapper uses of a command line.
+/// The parts of a command line that the wrapper uses.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CommandLine {
-    /// Where the engine reads errors.
+    /// The log from which the engine reads errors.
     pub(super) log: Option<RuntimeLog>,
-    /// What the runtime is to do.
+    /// The requested action.
     pub(super) action: Action,
 }
 
-/// What the runtime is to do.
+/// The requested action.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Create(NewContainer),
     Update(Update),
-    /// Nothing that concerns the wrapper.
+    /// Anything else.
     Other,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Update {
 pub(super) struct NewContainer {
     /// The bundle's directory.
     pub(super) bundle: PathBuf,
-    /// The name of its configuration; crun lets it be another.
+    /// The file name of its configuration, which is an option of crun.
     pub(super) config: PathBuf,
     /// The container's id, for messages.
     pub(super) id: String,
@@ -66,7 +66,7 @@ struct Options {
     flags: &'static str,
 }
 
-/// Before the subcommand: those of runc 1.5, crun 1.29 and youki 0.7.
+/// Options before the subcommand, of runc 1.5, crun 1.29 and youki 0.7.
 const GLOBAL: Options = Options {
     long: "cgroup-manager criu log log-format log-level root rootless",
     short: &[(b'l', "log"), (b'r', "root")],
@@ -131,7 +131,7 @@ impl CommandLine {
     }
 }
 
-/// The update that is asked for; none if it names no file.
+/// The requested update; `None` without a file of resources.
 fn update(arguments: &[OsString], globals: usize, words: Words<'_>) -> Option<Update> {
     let mut id = None;
     let mut resources = None;
@@ -157,7 +157,7 @@ fn update(arguments: &[OsString], globals: usize, words: Words<'_>) -> Option<Up
     })
 }
 
-/// The container that is asked for; none when it is only help.
+/// The requested container; `None` if only help is requested.
 fn container(words: Words<'_>) -> Option<NewContainer> {
     let mut container = NewContainer {
         bundle: ".".into(),
@@ -178,13 +178,13 @@ fn container(words: Words<'_>) -> Option<NewContainer> {
     Some(container)
 }
 
-/// An option by its long name, with its value; or an argument that is none.
+/// An option by its long name, with its value; or another argument.
 enum Word<'a> {
     Option(&'a str, Option<&'a OsStr>),
     Operand(&'a OsStr),
 }
 
-/// Arguments, taken apart.
+/// Iterates over options and operands.
 struct Words<'a> {
     arguments: slice::Iter<'a, OsString>,
     options: &'static Options,
@@ -201,7 +201,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// What is left, with other options.
+    /// The remaining arguments, with other options.
     fn with(self, options: &'static Options) -> Self {
         Words {
             options,

@@ -9,7 +9,7 @@ use nix::unistd::{getegid, geteuid};
 
 use crate::oci::{Bundle, BundleError, capped};
 
-/// A config.json that was read.
+/// The config.json of a bundle.
 pub(super) struct ConfigFile {
     path: PathBuf,
     metadata: Metadata,
@@ -17,8 +17,8 @@ pub(super) struct ConfigFile {
 }
 
 impl ConfigFile {
-    /// Reads it. Links are followed now, so that what is read here is what
-    /// is replaced later.
+    /// Reads it. Links are resolved now, so that the file that was read is the
+    /// one that is replaced.
     ///
     /// # Errors
     /// It cannot be read, is larger than [`Bundle::MAX`] or not UTF-8.
@@ -41,22 +41,20 @@ impl ConfigFile {
         })
     }
 
-    /// Where the file really is.
+    /// The file's path without links.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What is in it.
+    /// The file's text.
     pub(super) fn text(&self) -> &str {
         &self.text
     }
 
-    /// Puts another text in its place, in one step, with the same mode and
-    /// owner. It is not forced to the disk: no container outlives the machine
-    /// that it was created on.
+    /// Replaces the file atomically, with the same mode and owner. The text is
+    /// not synced to disk, since no container persists over a reboot.
     ///
-    /// # Errors
-    /// The new file cannot be made. The old one is as it was.
+    /// # Errors The new file cannot be created. The old one is unchanged.
     pub(super) fn replace(&self, text: &str) -> io::Result<()> {
         let directory = self.path.parent().unwrap_or(Path::new("/"));
         let unfinished = directory.join(format!(".boathook-{}.json", std::process::id()));
@@ -64,7 +62,7 @@ impl ConfigFile {
             .write(&unfinished, text)
             .and_then(|()| fs::rename(&unfinished, &self.path));
         if replaced.is_err() {
-            // The first error says more than one about clearing up.
+            // The first error is more useful than one of the cleanup.
             let _ = fs::remove_file(&unfinished);
         }
         replaced

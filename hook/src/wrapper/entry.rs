@@ -1,4 +1,4 @@
-//! What is added to config.json: the hook, and the device rules.
+//! The additions to config.json: the hook and the device rules.
 
 use std::path::{Path, PathBuf};
 
@@ -11,8 +11,8 @@ use serde_json::json;
 use super::WrapperError;
 use crate::oci::devices;
 
-/// The hook's file name, by which an entry of ours is known: an engine may
-/// have added one already, of the same or of another version.
+/// The hook's file name, which identifies our entry: an engine may have added
+/// one, of the same or another version.
 const FILE_NAME: &str = "boathook";
 
 const TIMEOUT: u32 = runtime_config::HOOK_TIMEOUT;
@@ -21,10 +21,10 @@ const _: () = assert!(TIMEOUT as u64 > MAX_CONTAINER_START.as_secs());
 /// The hook's environment. runc would fill an empty one with its own.
 const ENV: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Stages at which the hook may stand already.
+/// Stages in which the hook may be present.
 const STAGES: [&str; 2] = ["prestart", "createRuntime"];
 
-/// The hook, as a runtime is to call it.
+/// The entry with which a runtime calls the hook.
 pub(super) struct HookEntry {
     /// An absolute path.
     path: String,
@@ -32,8 +32,8 @@ pub(super) struct HookEntry {
 }
 
 impl HookEntry {
-    /// The hook at `path`, or else beside this program; with a configuration
-    /// that is not at its usual place.
+    /// The hook at `path`, by default in the directory of this program; with
+    /// the path of the configuration, if it is not the default.
     pub(super) fn new(path: Option<&Path>, config: Option<&Path>) -> Result<Self, WrapperError> {
         let path = match path {
             Some(path) => path.to_owned(),
@@ -47,7 +47,7 @@ impl HookEntry {
             return Err(wrong("is not an absolute path"));
         }
         if !path.is_file() {
-            return Err(wrong("is not there"));
+            return Err(wrong("does not exist"));
         }
         let text = |path: &Path| path.to_str().map(str::to_owned);
         let config = match config.map(std::path::absolute) {
@@ -65,7 +65,7 @@ impl HookEntry {
     /// that it lacks.
     ///
     /// The stage is prestart: every runtime has it, the oldest included. The
-    /// rules come last, because a later one overrides an earlier one.
+    /// rules are appended, because later rules override earlier ones.
     pub(super) fn add_to(&self, text: &str, plan: &InjectionPlan) -> Result<String, EditError> {
         let mut text = text.to_owned();
         if !is_in(&text, Some(Path::new(&self.path))) {
@@ -105,7 +105,7 @@ pub(super) fn is_in(text: &str, path: Option<&Path>) -> bool {
     })
 }
 
-/// Of any hook's entry.
+/// The parts of a hook's entry that are used.
 #[derive(Deserialize)]
 struct Entry {
     path: PathBuf,

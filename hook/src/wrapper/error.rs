@@ -26,7 +26,7 @@ pub(crate) enum WrapperError {
         path: PathBuf,
         problem: &'static str,
     },
-    /// There is no place in config.json for what has to go there.
+    /// config.json cannot be edited.
     #[error("cannot edit {}", path.display())]
     Edit {
         path: PathBuf,
@@ -39,7 +39,7 @@ pub(crate) enum WrapperError {
         #[source]
         error: io::Error,
     },
-    /// The resources of an update could not be read or handed on.
+    /// The resources of an update could not be read or passed on.
     #[error("cannot read the resources of the update from {}", path.display())]
     Resources {
         path: PathBuf,
@@ -79,7 +79,7 @@ impl WrapperError {
         }
     }
 
-    /// The exit code that tells this failure from others.
+    /// The exit code of this failure.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             WrapperError::Config(_)

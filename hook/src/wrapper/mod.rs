@@ -1,12 +1,12 @@
-//! `boathook-runtime`: takes the place of an OCI runtime, for engines without
-//! hook support.
+//! `boathook-runtime`: replaces an OCI runtime, for engines without hook
+//! support.
 //!
 //! For `create` and `run` it reads the bundle's config.json. For a container
 //! that requests devices two things are written there: the hook, and the device
-//! rules, so that they last as long as the container's spec does, even when an
-//! engine or systemd sets the rules again from it. For `update` it keeps those
-//! rules in the resources ([`update`]). Then this process *becomes* the real
-//! runtime: exit code, stdio and signals are that one's.
+//! rules, so that they persist when an engine or systemd sets the rules of the
+//! spec again. For `update` it keeps those rules in the resources ([`update`]).
+//! Then this process *becomes* the real runtime: exit code, stdio and signals
+//! are that one's.
 //!
 //! A container that requests nothing is left alone: the hook would read the same
 //! file with the same result. Every other subcommand is passed through
@@ -40,8 +40,9 @@ use entry::HookEntry;
 
 pub(crate) use error::WrapperError;
 
-/// Names the configuration, where it is not at its usual place. Whoever sets
-/// the environment of a runtime could as well start another runtime.
+/// The variable with the path of the configuration, if it is not the default.
+/// Trusted, because the process that sets a runtime's environment could also
+/// start another runtime.
 const CONFIG_VARIABLE: &str = "BOATHOOK_CONFIG";
 
 /// `boathook-runtime`: runs the command line of an OCI runtime. It returns only if
@@ -92,8 +93,8 @@ fn become_runtime(
     count_level(&mut command, &runtime)?;
     deadline.cancel();
     sys::process::restore_file_size_signal(&file_size);
-    // The program's own name is the real runtime's: crun behaves otherwise
-    // when it is called krun.
+    // The program's name is that of the real runtime: crun behaves differently
+    // if it is called krun.
     let error = command.exec();
     Err(WrapperError::Exec {
         path: runtime,
@@ -101,14 +102,15 @@ fn become_runtime(
     })
 }
 
-/// How many wrappers are above a process: a loop that no file shows, by a script
-/// or a copy of this program as the real runtime, ends at [`MAX_LEVELS`].
+/// The variable that counts nested wrappers: a loop that cannot be detected by
+/// the file, such as a script or a copy of this program as the real runtime,
+/// ends at [`MAX_LEVELS`].
 const LEVEL_VARIABLE: &str = "BOATHOOK_RUNTIME_LEVEL";
 
-/// Engines inside hooks of engines are unusual, but no loop.
+/// Nested wrappers are unusual, but not a loop.
 const MAX_LEVELS: u32 = 8;
 
-/// Counts this program among those above the one to be started.
+/// Increments the count of nested wrappers.
 fn count_level(command: &mut Command, runtime: &Path) -> Result<(), WrapperError> {
     let above = std::env::var(LEVEL_VARIABLE).ok();
     let above: u32 = above.and_then(|level| level.parse().ok()).unwrap_or(0);
@@ -130,7 +132,7 @@ fn equip(
     deadline::concerns(&container.id);
     Stage::Planning.begin();
     let plan = planner::plan_for(&bundle, config)?;
-    // A warning is for the hook to give, as it does without this wrapper.
+    // The hook logs the warnings, as it does without this wrapper.
     if plan.steps.is_empty() && plan.warnings.is_empty() {
         return Ok(());
     }

@@ -14,9 +14,9 @@ use super::WrapperError;
 /// The runtimes that are searched for, the first to be preferred.
 const NAMES: [&str; 3] = ["runc", "crun", "youki"];
 
-/// The configured runtime; else the first of [`NAMES`] that is anywhere. The
-/// engine's own PATH goes before the usual directories, because k3s and its
-/// kind bring their own runtime that way.
+/// The configured runtime; otherwise the first of [`NAMES`] that is found. The
+/// engine's PATH is searched before the usual directories, because k3s and
+/// others provide their runtime there.
 pub(super) fn find(config: &RuntimeConfig) -> Result<PathBuf, WrapperError> {
     let own = FileId::of(Path::new("/proc/self/exe")).ok();
     if let Some(path) = &config.path {
@@ -36,8 +36,8 @@ pub(super) fn find(config: &RuntimeConfig) -> Result<PathBuf, WrapperError> {
     first(&directories.collect::<Vec<_>>(), own)
 }
 
-/// The first runtime in the directories that is not this very program, which
-/// may stand there under a runtime's name.
+/// The first runtime in the directories that is not this program, which may be
+/// installed under a runtime's name.
 fn first(directories: &[PathBuf], own: Option<FileId>) -> Result<PathBuf, WrapperError> {
     let mut itself = None;
     for name in NAMES {
@@ -53,7 +53,7 @@ fn first(directories: &[PathBuf], own: Option<FileId>) -> Result<PathBuf, Wrappe
     Err(itself.map_or(WrapperError::NoRuntime, WrapperError::Recursion))
 }
 
-/// What makes a file the same one, whatever its name.
+/// A file's identity, independent of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FileId {
     device: u64,

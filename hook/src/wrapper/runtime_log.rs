@@ -1,5 +1,5 @@
-//! The log that an engine gives its runtime (`--log` and `--log-format`): what
-//! docker, containerd and podman show to their users is its last error.
+//! The log that an engine gives its runtime (`--log` and `--log-format`):
+//! docker, containerd and podman show its last error to their users.
 
 use std::fs::File;
 use std::io::Write;
@@ -9,16 +9,17 @@ use serde_json::json;
 
 use crate::log;
 
-/// Where the engine wants to be told, and how.
+/// The path and format of the log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct RuntimeLog {
     pub(super) path: PathBuf,
-    /// A JSON object to a line, as logrus writes it; else text for people.
+    /// Whether each line is a JSON object, as logrus writes it; otherwise text.
     pub(super) json: bool,
 }
 
 impl RuntimeLog {
-    /// Adds an error. Where that fails there is still stderr, which has it too.
+    /// Appends an error. A failure is ignored, since the error is also on
+    /// stderr.
     pub(super) fn write(&self, message: &str) {
         let (level, time) = ("error", log::now());
         let line = if self.json {

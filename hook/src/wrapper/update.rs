@@ -1,10 +1,9 @@
-//! `update`: a list of device rules that an engine sends along must not take
-//! devices away.
+//! `update`: an engine's list of device rules must not remove devices.
 //!
-//! crun sets a container's device rules again from the list in an update's
+//! crun replaces a container's device rules by the list in an update's
 //! resources. Engines send the list of their own spec, which lacks what the
-//! wrapper has added to config.json at `create`. So the rules of config.json that
-//! the list lacks are added to it; there is no other record of them.
+//! wrapper has added to config.json at `create`. So the rules of config.json
+//! that the list lacks are added to it; they are not recorded elsewhere.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -23,7 +22,7 @@ use super::config_file::ConfigFile;
 use super::{WrapperError, entry};
 use crate::oci::{Bundle, capped};
 
-/// Arguments for the runtime, and what they refer to.
+/// Arguments for the runtime, and the file that they refer to.
 pub(super) struct Arguments {
     pub(super) words: Vec<OsString>,
     /// Read by the runtime through `/proc/self/fd`.
@@ -39,7 +38,7 @@ impl Arguments {
     }
 }
 
-/// Of the runtime's answer to `state`.
+/// The parts of the runtime's output of `state` that are used.
 #[derive(Deserialize)]
 struct State {
     bundle: PathBuf,
@@ -91,7 +90,7 @@ fn read(path: &Path) -> io::Result<String> {
 }
 
 /// The container's bundle, which the runtime knows; `None` if it does not know
-/// the container, and will say so itself.
+/// the container; it then reports that itself.
 fn bundle_of(
     update: &Update,
     arguments: &[OsString],
@@ -114,7 +113,8 @@ fn bundle_of(
 }
 
 /// Adds the rules of the bundle's config.json that `listed`, the list of device
-/// rules in `text`, lacks; `None` if it lacks none. A config.json without the hook has none of ours.
+/// rules in `text`, lacks; `None` if it lacks none. A config.json without the
+/// hook has no rules of ours.
 fn add_missing(text: &str, listed: &[&str], bundle: &Path) -> Result<Option<String>, WrapperError> {
     let config = ConfigFile::read(&bundle.join("config.json"))?;
     if !entry::is_in(config.text(), None) {

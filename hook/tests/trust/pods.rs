@@ -284,7 +284,7 @@ fn the_administrator_trusts_some_pods_with_one_class() {
     }
 }
 
-/// What config.toml hides is not given, whoever asks.
+/// Devices that config.toml hides are given to no container.
 #[test]
 fn what_the_administrator_hides_is_not_given() {
     let mut host = Host::new(CONTAINERD);

@@ -15,16 +15,13 @@ fn an_unusable_record_stops_only_containers_that_ask() {
     for (record, reason) in [
         (
             &whole[..whole.len() / 2],
-            "cannot be used: it is not of the known form: EOF",
+            "cannot be used: it has an unknown format: EOF",
         ),
         (
             b"".as_slice(),
-            "cannot be used: it is not of the known form: EOF",
+            "cannot be used: it has an unknown format: EOF",
         ),
-        (
-            b"[]".as_slice(),
-            "cannot be used: it is not of the known form",
-        ),
+        (b"[]".as_slice(), "cannot be used: it has an unknown format"),
         (&large, "cannot be used: it is larger than 16777216 bytes"),
     ] {
         host.checkpoint(record);

@@ -12,7 +12,7 @@ use device_class::template::Attributes;
 
 use kubelet_api::deviceplugin::DeviceSpec;
 
-/// What the engine injects for one device by itself.
+/// What the engine injects for one device without the hook.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct EngineDevices {
     /// Its nodes.
@@ -150,7 +150,7 @@ mod tests {
             let resource = inventory.values().next().unwrap();
             resource.devices()[0].health.to_string()
         };
-        assert_eq!(healthy(CLASS), "unhealthy: /dev/xctl is not there");
+        assert_eq!(healthy(CLASS), "unhealthy: /dev/xctl does not exist");
         assert_eq!(healthy(&CLASS.replace("devices = true", "")), "healthy");
     }
 }

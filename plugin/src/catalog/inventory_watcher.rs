@@ -1,4 +1,4 @@
-//! Scans the host for devices again and again, and publishes the inventory.
+//! Scans the host for devices repeatedly, and publishes the inventory.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ pub(crate) struct InventoryWatcher {
     /// Whether the last reading of the files failed altogether.
     unread: bool,
     inventory: watch::Sender<Inventory>,
-    /// What was logged already, so that it is logged once.
+    /// Messages that were logged, so that each is logged once.
     warnings: Vec<String>,
     class_errors: Vec<String>,
     class_names: Option<String>,
@@ -139,8 +139,8 @@ impl InventoryWatcher {
             .as_ref()
             .map_or_else(std::slice::from_ref, |c| &c.errors);
         let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        // Not one file could be read, without a free descriptor for example, or
-        // not even a directory.
+        // No file or directory could be read, for example for lack of a free
+        // descriptor.
         self.unread = match &loaded {
             Ok(classes) => classes.sources.is_empty() && !errors.is_empty(),
             Err(_) => true,

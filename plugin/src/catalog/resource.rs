@@ -1,4 +1,4 @@
-//! What is advertised under one resource name.
+//! A resource and its devices.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use kubelet_api::{HEALTHY, UNHEALTHY};
 pub(crate) struct Resource {
     /// The resource's name.
     pub(crate) name: ResourceName,
-    /// What is the same for all devices of the class.
+    /// Properties of all devices of the class.
     pub(crate) terms: Arc<Terms>,
     devices: Vec<AdvertisedDevice>,
     /// Positions in `devices`, sorted by id.
     by_id: Vec<u32>,
 }
 
-/// What is the same for all devices of a class.
+/// Properties of all devices of a class.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Terms {
     pub(crate) class: ClassName,
@@ -68,7 +68,7 @@ impl Terms {
 /// One device as it is advertised.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct AdvertisedDevice {
-    /// Its name for the kubelet and in requests.
+    /// Its id, for the kubelet and in requests.
     pub(crate) id: DeviceId,
     /// Whether it may be allocated.
     pub(crate) health: Health,
@@ -76,13 +76,13 @@ pub(crate) struct AdvertisedDevice {
     pub(crate) numa: Option<u32>,
     /// Devices with the same group belong together.
     pub(crate) group: Option<String>,
-    /// The hardware that it is a share of; `None` where it is all of it.
+    /// The device that it is a share of; `None` if it is not a share.
     pub(crate) share_of: Option<DeviceId>,
     /// The variables that a container gets with it.
     pub(crate) env: BTreeMap<EnvName, String>,
-    /// What the engine injects by itself.
+    /// What the engine injects without the hook.
     pub(crate) engine: Arc<EngineDevices>,
-    /// What is run before each start of a container that has it.
+    /// The preparation before each start of a container that has it.
     pub(crate) preparation: Option<Arc<Preparation>>,
 }
 

@@ -116,7 +116,7 @@ struct Found {
     terms: Arc<Terms>,
     devices: Vec<AdvertisedDevice>,
     budget: MessageBudget,
-    /// How many more do not fit into the kubelet's list.
+    /// How many devices do not fit into the kubelet's list.
     left_out: usize,
 }
 

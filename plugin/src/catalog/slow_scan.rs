@@ -1,4 +1,4 @@
-//! Device scans that do not end.
+//! Slow device scans.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tokio::task::{JoinError, JoinHandle};
 /// A scan that takes longer probably hangs in a driver.
 const SLOW: Duration = Duration::from_secs(30);
 
-/// Waits for a scan however long it takes, and logs once when it is slow.
+/// Waits for a scan without a limit, and logs once if it is slow.
 pub(super) async fn wait_for_scan<T>(mut scan: JoinHandle<T>) -> Result<T, JoinError> {
     if let Ok(scanned) = tokio::time::timeout(SLOW, &mut scan).await {
         return scanned;

@@ -1,7 +1,7 @@
 //! The kernel's messages of devices (lib/kobject_uevent.c): datagrams of
 //! `ACTION@DEVPATH`, a zero byte, and `KEY=VALUE`s that end with one each.
 
-/// Trees without accelerators, but with events at every container start.
+/// Subsystems without accelerators that have events at every container start.
 const NOISE: [&str; 2] = ["/devices/virtual/net/", "/devices/virtual/bdi/"];
 
 /// Whether a message may be about an accelerator.

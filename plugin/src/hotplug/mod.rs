@@ -60,7 +60,7 @@ impl Watching {
     }
 }
 
-/// Says why a watch ended, and waits before the next try.
+/// Logs why a watch ended, and waits before the next attempt.
 async fn pause(what: &str, ended: io::Result<()>) {
     if let Err(error) = ended {
         tracing::warn!("{what}, falling back to rescans: {error}");
@@ -75,7 +75,8 @@ impl Drop for Watching {
 }
 
 /// The directories in which candidates of the classes appear. /proc and /sys
-/// are not among them: the kernel's own changes give no word there (inotify(7)).
+/// are not among them: inotify does not report the kernel's changes there
+/// (inotify(7)).
 pub(crate) fn directories(classes: &[DeviceClass], host_root: &Path) -> BTreeSet<PathBuf> {
     let sources = classes.iter().flat_map(|class| &class.spec.discover);
     let paths = sources
@@ -85,8 +86,8 @@ pub(crate) fn directories(classes: &[DeviceClass], host_root: &Path) -> BTreeSet
     useful.map(|path| host_root.join(path)).collect()
 }
 
-/// What is above the first component of a pattern that may match many names,
-/// relative to the root.
+/// The components of a pattern before the first one that may match several
+/// names, relative to the root.
 fn fixed_part(pattern: &PathPattern) -> Option<PathBuf> {
     let known = Attributes::new();
     let names = pattern

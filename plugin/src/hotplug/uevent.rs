@@ -26,8 +26,7 @@ pub(super) struct Uevents(UnixDatagram);
 impl Uevents {
     /// Subscribes.
     ///
-    /// # Errors
-    /// The kernel gives no such socket, for example in a sandbox.
+    /// # Errors The socket cannot be opened, for example in a sandbox.
     pub(super) fn new() -> io::Result<Self> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let protocol = SockProtocol::NetlinkKObjectUEvent;
@@ -38,8 +37,7 @@ impl Uevents {
 
     /// Notifies of every message that may concern an accelerator.
     ///
-    /// # Errors
-    /// The socket broke.
+    /// # Errors The socket failed.
     pub(super) async fn run(self, notifier: &Notifier) -> io::Result<()> {
         let mut buffer = [0; LONGEST];
         loop {

@@ -1,10 +1,10 @@
-//! How long to wait before the next try.
+//! The delay before the next attempt.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// Waits that double from one failure to the next, with a quarter of jitter:
-/// the resources of a node, and the nodes of a cluster, should not all knock
+/// Waits that double from one failure to the next, with a quarter of jitter: so
+/// that the resources of a node, and the nodes of a cluster, do not all retry
 /// at the same moment.
 #[derive(Debug, Clone)]
 pub(crate) struct Backoff {
@@ -34,7 +34,7 @@ impl Backoff {
         wait * 3 / 4 + wait * u32::try_from(jitter).unwrap_or(0) / 512
     }
 
-    /// It worked: the next failure is a first one.
+    /// Resets the delay after a success.
     pub(crate) fn reset(&mut self) {
         self.failures = 0;
     }

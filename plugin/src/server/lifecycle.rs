@@ -25,7 +25,7 @@ use crate::kubelet_dir::socket_name;
 use crate::notify::Notified;
 use kubelet_api::deviceplugin::DevicePluginOptions;
 
-/// The first delay after a failure: the owner of a new socket may not listen
+/// The first delay after a failure: the process may not listen on a new socket
 /// yet.
 const FIRST_RETRY: Duration = Duration::from_millis(10);
 
@@ -59,7 +59,7 @@ enum Step {
     Wait(Duration),
 }
 
-/// What decides the next step.
+/// The state that determines the next step.
 #[derive(Debug, Clone, Copy)]
 struct Situation {
     /// What is at the path of our socket, if we have one.
@@ -182,7 +182,7 @@ impl Lifecycle {
             .is_some_and(|(known, _)| known == kubelet);
         if again {
             self.warn_once("the kubelet has not called ListAndWatch; registering again".to_owned());
-            // With growing delays, for a kubelet that never does.
+            // With growing delays, in case the kubelet never does.
             self.pause().await;
         }
         let at = self.context.kubelet.kubelet_socket();

@@ -1,5 +1,5 @@
-//! One resource's server: its socket, its registration, and the group of the
-//! two that lives and ends together.
+//! One resource's server: its socket, its registration, and the group of both
+//! tasks, which start and end together.
 
 mod backoff;
 mod lifecycle;
@@ -63,7 +63,7 @@ impl Default for Timing {
     }
 }
 
-/// What all servers share.
+/// Data that all servers share.
 #[derive(Debug, Clone)]
 pub(crate) struct Context {
     /// The kubelet's directory.
@@ -74,7 +74,7 @@ pub(crate) struct Context {
     pub(crate) timing: Timing,
     /// Prepares devices before containers start.
     pub(crate) preparer: Arc<Preparer>,
-    /// Where events are counted.
+    /// The counters of events.
     pub(crate) metrics: Metrics,
     /// The open streams of all servers.
     pub(crate) streams: Streams,
@@ -132,7 +132,7 @@ pub(crate) async fn serve(
         socket_changes,
     );
     tokio::select! {
-        // First, so that a withdrawal is seen as what it is.
+        // First, so that a withdrawal is not mistaken for a failure.
         biased;
         () = withdrawn(resource) => {}
         served = &mut serving => return Ok(served?),
@@ -173,7 +173,8 @@ async fn accept(
                     if connections.send(connection).await.is_err() { return }
                 }
                 Err(error) => {
-                    // Out of descriptors, most likely: some may become free.
+                    // Probably out of descriptors, some of which may become
+                    // free.
                     if !said {
                         tracing::warn!("cannot accept a connection: {error}");
                     }

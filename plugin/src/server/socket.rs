@@ -1,4 +1,4 @@
-//! Our end of a Unix socket: bound, recognised again, and removed.
+//! Our Unix sockets: binding, identification and removal.
 
 use std::fs::{self, Metadata};
 use std::hash::{BuildHasher, RandomState};
@@ -11,13 +11,13 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use tokio::net::UnixListener;
 
-/// What a socket is called until it listens. The kubelet's plugin watcher
-/// passes over names that begin with a dot.
+/// The name of a socket until it listens. The kubelet's plugin watcher ignores
+/// names that begin with a dot.
 const TEMPORARY_PREFIX: &str = ".boathook-";
 
-/// Which file is at a path: a socket that was made anew is another one, even
-/// where the file system uses the inode again. One that is given another label,
-/// owner or mode stays the same.
+/// A file's identity: a socket that was created again has another one, even if
+/// the file system reuses the inode. A change of label, owner or mode does not
+/// affect it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SocketId {
     device: u64,
@@ -25,8 +25,8 @@ pub(crate) struct SocketId {
     made: Made,
 }
 
-/// When a file was made, or last changed where the file system keeps no more
-/// (statx(2), `STATX_BTIME`).
+/// The time at which a file was created, or last changed if the file system
+/// does not store that (statx(2), `STATX_BTIME`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Made {
     Then(Duration),
@@ -70,7 +70,7 @@ pub(crate) enum Presence {
     Taken,
 }
 
-/// A listening socket whose file goes when this does.
+/// A listening socket whose file is removed on drop.
 #[derive(Debug)]
 pub(crate) struct Socket {
     path: PathBuf,
@@ -79,13 +79,12 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Listens at `path`, for root alone. A socket that is there is replaced:
-    /// the newest process serves. The path is never free in between, or
-    /// another process of ours would take it.
+    /// Listens at `path`, for root alone. An existing socket is replaced: the
+    /// newest process serves. The path is never free in between, since another
+    /// process of ours would use it.
     ///
-    /// # Errors
-    /// The directory is absent or not ours to write in, or there is something
-    /// at `path` that is no socket.
+    /// # Errors The directory is missing or not writable, or the file at `path`
+    /// is not a socket.
     pub(crate) fn bind(path: PathBuf) -> io::Result<Self> {
         if fs::symlink_metadata(&path).is_ok_and(|found| !found.file_type().is_socket()) {
             return Err(io::Error::new(
@@ -106,12 +105,12 @@ impl Socket {
         })
     }
 
-    /// What to accept from.
+    /// The listener.
     pub(crate) fn listener(&self) -> Arc<UnixListener> {
         Arc::clone(&self.listener)
     }
 
-    /// Who is at our path now.
+    /// Which process has our path.
     pub(crate) fn presence(&self) -> Presence {
         match SocketId::at(&self.path) {
             Some(id) if id == self.id => Presence::Ours,
@@ -124,7 +123,8 @@ impl Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         if SocketId::at(&self.path) == Some(self.id) {
-            // Nobody is left to tell; a stale socket is replaced at the next start.
+            // A failure is ignored: a stale socket is replaced at the next
+            // start.
             let _ = remove(&self.path);
         }
     }
@@ -147,8 +147,7 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes sockets of ours in `directory` that nobody serves, which a process
-/// left that was killed.
+/// Removes sockets in `directory` that killed processes have left.
 pub(crate) fn remove_stale(directory: &Path) {
     use crate::kubelet_dir::{SOCKET_PREFIX, SOCKET_SUFFIX};
     let Ok(entries) = fs::read_dir(directory) else {
@@ -182,7 +181,7 @@ mod tests {
         let path = directory.path().join("boathook-a.sock");
         let first = Socket::bind(path.clone()).unwrap();
         assert_eq!(first.presence(), Presence::Ours);
-        // As restorecon and chown do: no other socket for that.
+        // As restorecon and chown do: it stays the same socket.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
         assert_eq!(first.presence(), Presence::Ours);
         fs::remove_file(&path).unwrap();

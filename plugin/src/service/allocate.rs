@@ -27,12 +27,13 @@ pub(crate) enum AllocateError {
     )]
     TooMany {
         resource: ResourceName,
-        /// How many were asked.
+        /// The requested number.
         asked: usize,
-        /// How many one container may have.
+        /// The maximum for one container.
         max_per_container: u16,
     },
-    /// Shares of several devices, which the class does not give to one container.
+    /// Shares of several devices, which the class does not allow for one
+    /// container.
     #[error(
         "{resource}: shares of {devices} devices requested for one container, which may have \
          shares of one device only"
@@ -51,7 +52,7 @@ pub(crate) enum AllocateError {
     Unhealthy {
         resource: ResourceName,
         id: DeviceId,
-        /// What its health checks say.
+        /// The result of its health checks.
         reason: String,
     },
 }
@@ -75,8 +76,8 @@ impl From<AllocateError> for Status {
 }
 
 /// The devices that `ids` name, each once, in the resource's own order: the
-/// kubelet's order is that of a hash table, and the answer should be the same
-/// each time.
+/// kubelet's order is that of a hash table, and equal requests should have
+/// equal answers.
 ///
 /// # Errors
 /// There are none, or one is unknown.
@@ -153,7 +154,7 @@ pub(crate) fn container(
     if let Some(count) = &terms.count_env {
         envs.insert(count.to_string(), devices.len().to_string());
     }
-    // The variable is the vendor's: its programs know devices, not shares.
+    // The vendor's programs read the variable: they know devices, not shares.
     envs.insert(terms.request_env.to_string(), hardware.join(","));
     let annotation = format!("{ANNOTATION_PREFIX}{}", terms.class);
     let mut annotations = HashMap::from([(annotation, shares.join(","))]);
@@ -177,8 +178,9 @@ fn nodes(resource: &Resource, devices: &[&AdvertisedDevice]) -> Vec<DeviceSpec> 
         .collect()
 }
 
-/// Makes the engine inject the devices by itself. Every engine with CDI reads the
-/// annotation; with `cdi_devices` as well, the devices would be injected twice.
+/// Makes the engine inject the devices without the hook. Every engine with CDI
+/// reads the annotation; with `cdi_devices` as well, the devices would be
+/// injected twice.
 fn cdi_annotation(resource: &Resource, devices: &[&AdvertisedDevice]) -> Option<(String, String)> {
     let names = devices.iter().flat_map(|device| &device.engine.cdi);
     // Shares of one device have one name.
@@ -191,8 +193,8 @@ fn cdi_annotation(resource: &Resource, devices: &[&AdvertisedDevice]) -> Option<
     (!names.is_empty()).then(|| (key, names.join(",")))
 }
 
-/// The devices' own variables. Where several devices give the same variable
-/// different values, it lists them all, in the order of the devices.
+/// The devices' own variables. If several devices set a variable to different
+/// values, it lists them all, in the order of the devices.
 fn environment(devices: &[&AdvertisedDevice]) -> HashMap<String, String> {
     let mut values: HashMap<&EnvName, Vec<&str>> = HashMap::new();
     for (name, value) in devices.iter().flat_map(|device| &device.env) {

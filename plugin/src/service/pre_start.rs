@@ -93,19 +93,18 @@ impl Preparer {
         }
     }
 
-    /// Prepares the devices that `ids` name, at the same time. One that is
-    /// unhealthy is prepared, too: that may be what it lacks.
+    /// Prepares the devices that `ids` name, at the same time. Unhealthy
+    /// devices are prepared, too, since the preparation may be what they need.
     ///
-    /// # Errors
-    /// An id is unknown, or a device could not be prepared in time; if it is
-    /// so with several, the first one's reason.
+    /// # Errors An id is unknown, or a device could not be prepared in time;
+    /// for several devices, the first one's reason.
     pub(crate) async fn prepare(
         &self,
         resource: &Resource,
         ids: &[String],
     ) -> Result<(), PreStartError> {
         let deadline = Instant::now() + ANSWER_WITHIN;
-        // What only waits for its turn ends with this call.
+        // Preparations that wait for their turn end with this call.
         let mut under_way = JoinSet::new();
         for device in named(resource, ids)? {
             if let Some(preparation) = &device.preparation {
@@ -141,7 +140,7 @@ impl Preparer {
     }
 }
 
-/// Prepares one device, when it is its turn.
+/// Prepares one device, after earlier preparations of it.
 async fn one(
     preparation: Arc<Preparation>,
     root: PathBuf,
@@ -154,8 +153,8 @@ async fn one(
     Ok(tokio::task::spawn_blocking(run).await??)
 }
 
-/// Runs the program, unless there is nothing to do. The turn is kept for as
-/// long as it runs, even when nobody waits for it any more.
+/// Runs the program, unless there is nothing to do. Later preparations wait
+/// until it ends, even if the call has ended.
 fn run(
     preparation: &Preparation,
     root: &Path,

@@ -85,7 +85,7 @@ fn a_program_makes_a_device_ready_or_the_container_does_not_start() {
         ),
         (
             &["idle"],
-            Err((Code::Internal, format!("idle {prepared} ended well, but "))),
+            Err((Code::Internal, format!("idle {prepared} exited 0, but "))),
         ),
         (
             &["stuck", "good"],
@@ -170,7 +170,7 @@ fn a_device_is_prepared_by_one_program_at_a_time() {
 }
 
 #[test]
-fn the_kubelet_is_told_anew_when_a_class_begins_to_prepare() {
+fn the_kubelet_reads_the_options_again_when_a_class_begins_to_prepare() {
     let mut node = node(&[("good", "echo ready > $0")]);
     let text = class(&node.path("host"));
     node.write(

@@ -61,7 +61,7 @@ fn a_deleted_socket_is_made_again_while_the_old_stream_goes_on() {
     let mut node = node();
     let kubelet = node.serve(NPU);
     node.remove("kubelet/device-plugins/boathook-dummy.com_npu.sock");
-    // Registered anew, by the new socket, and without a break of the stream.
+    // Registered again, at the new socket, and without a break of the stream.
     let next = |event: &Event| !matches!(event, Event::Devices { .. });
     assert!(is_registered(&kubelet.wait(PATIENCE, next).unwrap()));
     kubelet.wait_devices(PATIENCE, NPU).unwrap();
@@ -69,7 +69,7 @@ fn a_deleted_socket_is_made_again_while_the_old_stream_goes_on() {
 }
 
 #[test]
-fn a_directory_that_is_removed_and_made_anew_is_used_again() {
+fn a_directory_that_is_removed_and_created_again_is_used_again() {
     let mut node = node();
     let mut kubelet = node.serve(NPU);
     kubelet.stop();

@@ -13,7 +13,7 @@ use crate::{binaries, fingerprint};
 /// the same inputs.
 const VERSION: &str = "2";
 
-/// The cached tree called `name`, built by `build` if it is not there.
+/// The cached tree called `name`, built by `build` if it does not exist.
 ///
 /// A tree is built aside and then renamed: one that is there is whole. Two
 /// tests may build the same tree at once; the first one is kept.

@@ -40,7 +40,7 @@ impl Column {
         }
     }
 
-    /// An engine that is not there.
+    /// An engine that is not installed.
     pub(super) fn missing(engine: &'static str, reason: &str) -> Self {
         let not_tried = |_| Cell::NotTried(reason.to_string());
         Column {

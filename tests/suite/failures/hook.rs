@@ -53,7 +53,7 @@ fn every_call_fails_once(lab: &Lab) {
     }
 }
 
-/// The demo host, whose library is not optional: a file that is not there then
+/// The demo host, whose library is not optional: a missing file then
 /// stops the container.
 fn host() -> DemoHost {
     let host = DemoHost::new().unwrap();

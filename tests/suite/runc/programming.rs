@@ -144,7 +144,7 @@ fn a_programmer_that_does_not_do_it_stops_the_container(lab: &Lab) {
             "failed (exit status: 3): bad bitstream",
         ),
         ("sleep 1000", "took longer than 1 seconds and was killed"),
-        ("true", "ended well, but"),
+        ("true", "exited 0, but"),
     ] {
         let machine = Machine::new(script);
         let before = machine.functions();

@@ -89,7 +89,7 @@ fn a_hook_that_is_not_there() {
     let lab = Lab::new();
     let text = config("npu-3").to_string();
     for (hook, problem) in [
-        ("/nowhere/boathook", "is not there"),
+        ("/nowhere/boathook", "does not exist"),
         ("boathook", "is not an absolute path"),
     ] {
         let more = format!("[runtime]\npath = {:?}\nhook = {hook:?}\n", lab.runtime);

@@ -1,9 +1,9 @@
 //! A conversation with systemd over a Unix socket.
 //!
-//! Blocking, with a deadline for all of it. The hook makes a handful of calls
-//! and leaves; a D-Bus library would bring an asynchronous runtime with its
-//! threads into a process that has to stay single-threaded. Calls that do not
-//! need each other's results are sent together: systemd wakes up once.
+//! Blocking, with a deadline for all of it. The hook makes only a few calls; a
+//! D-Bus library would add an asynchronous runtime with its threads to a
+//! process that must stay single-threaded. Calls that do not need each other's
+//! results are sent together, so that systemd wakes up only once.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -14,14 +14,14 @@ use super::error::BusError;
 use super::message::{Call, Writer};
 use super::reply::{self, Content, Garbage, Message};
 
-/// How long systemd may take for all that is asked of it.
+/// The timeout for all calls to systemd.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The longest line that a server says before messages begin.
+/// The longest line of the authentication.
 const MAX_LINE: usize = 512;
-/// How many messages that are not the reply are let pass.
+/// How many other messages are skipped while waiting for a reply.
 const MAX_STRAYS: usize = 1000;
 
-/// Where systemd can be talked to.
+/// The sockets of systemd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sockets {
     /// systemd's own, for root.
@@ -39,7 +39,7 @@ impl Default for Sockets {
     }
 }
 
-/// An open conversation.
+/// An open connection.
 pub(super) struct Connection {
     stream: UnixStream,
     deadline: Instant,
@@ -48,7 +48,7 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Connects to systemd itself, or else through the system bus. `None` if
-    /// neither is there.
+    /// neither exists.
     pub(super) fn open(sockets: &Sockets) -> Result<Option<Self>, BusError> {
         let deadline = Instant::now() + PATIENCE;
         if let Ok(Some(connection)) = Self::connect(&sockets.private, deadline) {
@@ -57,7 +57,7 @@ impl Connection {
         let Some(mut bus) = Self::connect(&sockets.system_bus, deadline)? else {
             return Ok(None);
         };
-        // A bus gives a name to whoever greets it, and hears nobody else.
+        // A bus assigns a name at Hello, and ignores clients without one.
         bus.call([Call {
             destination: "org.freedesktop.DBus",
             path: "/org/freedesktop/DBus",
@@ -84,8 +84,8 @@ impl Connection {
         Ok(Some(connection))
     }
 
-    /// The server knows from the socket who we are; it wants to hear it too.
-    /// That messages will begin is said at once, as sd-bus does it.
+    /// The server knows the uid from the socket, but D-Bus requires the
+    /// authentication. BEGIN is sent at once, as sd-bus does.
     fn authenticate(&mut self) -> Result<(), BusError> {
         let uid = nix::unistd::geteuid().to_string();
         let hex: String = uid.bytes().map(|byte| format!("{byte:02x}")).collect();
@@ -138,8 +138,8 @@ impl Connection {
         Ok(Message::parse(&message)?)
     }
 
-    /// One line of the talk before messages, which ends in CR and LF. Nothing
-    /// follows it until something is asked.
+    /// One line of the authentication, which ends with CR LF. Nothing follows
+    /// it before the next call.
     fn line(&mut self) -> Result<Vec<u8>, BusError> {
         let mut line = Vec::new();
         let mut buffer = [0; MAX_LINE];
@@ -196,7 +196,7 @@ impl Connection {
     }
 }
 
-/// What a call gave back.
+/// The results of a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Results {
     pub(super) signature: String,

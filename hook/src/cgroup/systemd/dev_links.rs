@@ -1,8 +1,8 @@
 //! `/dev/char/MAJ:MIN` and `/dev/block/MAJ:MIN`, by which units name devices.
 //!
-//! systemd takes the numbers from the name since version 240. Before, it looks
-//! at what is there. udev makes these links, but not for drivers that do not
-//! announce their nodes in sysfs.
+//! systemd takes the numbers from the name since version 240. Older versions
+//! read the node at the path. udev creates these links, but not for drivers
+//! that do not announce their nodes in sysfs.
 
 use std::fs;
 use std::io;
@@ -14,11 +14,11 @@ use crate::cgroup::rule::{DeviceKind, DeviceRule};
 /// The first systemd that needs no links.
 pub(super) const NOT_NEEDED_SINCE: u32 = 240;
 
-/// How deep nodes are looked for under `/dev`, and how many at most.
+/// How deep nodes are searched for under `/dev`, and how many entries at most.
 const SEARCH_DEPTH: usize = 3;
 const SEARCH_LIMIT: usize = 20_000;
 
-/// The link's path as systemd is told.
+/// The link's path, as passed to systemd.
 pub(super) fn path(rule: &DeviceRule) -> String {
     let kind = match rule.kind() {
         DeviceKind::Block => "block",
@@ -27,12 +27,12 @@ pub(super) fn path(rule: &DeviceRule) -> String {
     format!("/dev/{kind}/{}:{}", rule.major(), rule.minor())
 }
 
-/// Whether the link is there; `dev` is the host's `/dev`.
+/// Whether the link exists; `dev` is the host's `/dev`.
 pub(super) fn exists(dev: &Path, rule: &DeviceRule) -> bool {
     fs::metadata(link_in(dev, rule)).is_ok_and(|node| is_device(&node, rule))
 }
 
-/// Makes the link, to a node of that number found in `dev`, and gives its path.
+/// Creates the link to a node with that number in `dev`, and returns its path.
 pub(super) fn make(dev: &Path, rule: &DeviceRule) -> io::Result<PathBuf> {
     let link = link_in(dev, rule);
     let node = find_node(dev, rule).ok_or_else(|| {
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(path(&rule(DeviceKind::Block, 8, 0)), "/dev/block/8:0");
     }
 
-    /// The real `/dev` stands in for nodes, which only root can make.
+    /// Uses the nodes of the real `/dev`, since only root can create nodes.
     #[test]
     fn finds_nodes_by_number() {
         let null = rule(DeviceKind::Character, 1, 3);

@@ -1,4 +1,4 @@
-//! What can go wrong with systemd.
+//! Errors of systemd.
 
 use std::io;
 
@@ -13,7 +13,7 @@ pub(crate) struct SystemdError {
     pub source: BusError,
 }
 
-/// A conversation with systemd failed.
+/// A call to systemd failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BusError {
     #[error("cannot communicate with systemd")]

@@ -1,4 +1,4 @@
-//! What is asked of systemd (org.freedesktop.systemd1(5)).
+//! The calls to systemd (org.freedesktop.systemd1(5)).
 
 use super::connection::{Connection, Results};
 use super::error::BusError;
@@ -29,8 +29,7 @@ impl DevicePolicy {
     }
 }
 
-/// Reads a unit's device rules, and systemd's version number, the first part of
-/// it.
+/// Reads a unit's device rules, and the major version of systemd.
 pub(super) fn device_policy(
     bus: &mut Connection,
     unit: &Unit,
@@ -47,15 +46,16 @@ pub(super) fn device_policy(
     Ok((DevicePolicy { policy, allowed }, version))
 }
 
-/// Adds entries to a unit's `DeviceAllow=`, until the next boot, and waits until
-/// systemd has applied them. An entry for a path that has one already takes its
-/// place.
+/// Adds entries to a unit's `DeviceAllow=`, until the next boot, and waits
+/// until systemd has applied them. An entry replaces an earlier one for the
+/// same path.
 pub(super) fn add_device_allow(
     bus: &mut Connection,
     unit: &Unit,
     entries: &[DeviceAllow],
 ) -> Result<(), BusError> {
-    // systemd answers first and acts then, but before it reads the next message.
+    // systemd replies before it applies the rules, but applies them before it
+    // reads the next message.
     let ping = Call {
         destination: SYSTEMD,
         path: MANAGER_PATH,

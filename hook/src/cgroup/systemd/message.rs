@@ -52,7 +52,7 @@ impl Writer {
     pub(super) fn array_of_structs(&mut self, write: impl FnOnce(&mut Self)) {
         self.u32(0);
         let length_at = self.0.len() - 4;
-        // The length does not count the way to the first element.
+        // The length does not include the padding before the first element.
         self.align(8);
         let start = self.0.len();
         write(self);

@@ -1,9 +1,10 @@
-//! Tells systemd which devices a unit may use.
+//! Adds devices to the units of systemd.
 //!
-//! systemd makes a unit's device rules anew from its own record whenever it
-//! sees a reason, `daemon-reload` for one. Rules that are only in the cgroup are
+//! systemd regenerates a unit's device rules from its own record on various
+//! occasions, such as `daemon-reload`. Rules that are only in the cgroup are
 //! then lost, or overruled by a second program. So they go into the unit's
-//! `DeviceAllow=` first, at run time, without a file that would outlast a boot.
+//! `DeviceAllow=` first, at run time, without a file that would persist over a
+//! boot.
 
 mod connection;
 mod dev_links;
@@ -30,7 +31,7 @@ use manager::{DeviceAllow, DevicePolicy};
 /// The host's systemd and `/dev`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HostSystemd {
-    /// Where systemd can be talked to.
+    /// The sockets of systemd.
     pub sockets: Sockets,
     pub dev: PathBuf,
 }
@@ -44,7 +45,7 @@ impl Default for HostSystemd {
     }
 }
 
-/// A conversation with systemd about any number of units.
+/// A connection to systemd, for any number of units.
 pub(super) struct Systemd {
     host: HostSystemd,
     bus: Option<Connection>,
@@ -118,8 +119,8 @@ impl Systemd {
     }
 }
 
-/// The entries that a unit lacks. Since an entry takes the place of one for the
-/// same path, it has the old one's letters too.
+/// The entries that a unit lacks. Since an entry replaces an earlier one for
+/// the same path, it includes the earlier one's letters.
 fn missing(policy: &DevicePolicy, rules: &[DeviceRule]) -> Vec<DeviceAllow> {
     let entry = |rule: &DeviceRule| {
         let path = dev_links::path(rule);
@@ -134,10 +135,10 @@ fn missing(policy: &DevicePolicy, rules: &[DeviceRule]) -> Vec<DeviceAllow> {
     rules.iter().filter_map(entry).collect()
 }
 
-/// Makes the links that are missing, if this systemd needs them.
+/// Creates the missing links, if this systemd needs them.
 fn provide_links(version: Option<u32>, dev: &Path, rules: &[DeviceRule]) -> Vec<LinkReport> {
-    // Of an unknown version the better is thought: links are never harmful,
-    // but nobody wants them without need.
+    // An unknown version counts as new: links do no harm, but are not created
+    // without need.
     if version.is_none_or(|version| version >= dev_links::NOT_NEEDED_SINCE) {
         return Vec::new();
     }
@@ -153,7 +154,7 @@ fn provide_links(version: Option<u32>, dev: &Path, rules: &[DeviceRule]) -> Vec<
         .collect()
 }
 
-/// What errors of systemd mean that are no failures.
+/// The outcome of errors that are not failures.
 fn refusal(error: &BusError) -> Option<UnitOutcome> {
     let BusError::Call { name, .. } = error else {
         return None;

@@ -1,28 +1,28 @@
 //! Reads D-Bus messages: replies to calls.
 //!
-//! Nothing that is read is trusted: every length is checked against what is
-//! there, and a message that is not as it should be is [`Garbage`].
+//! Nothing that is read is trusted: every length is checked against the
+//! message, and an invalid message is [`Garbage`].
 
 use super::message::{BYTE_ORDER, VERSION, field};
 
-/// Length of the part of a message that is always there.
+/// Length of the fixed part of a message.
 pub(super) const FIXED_LEN: usize = 16;
 /// The longest message that is read. The rules of a unit with a thousand
 /// devices take 50 KiB.
 pub(super) const MAX_LEN: usize = 1024 * 1024;
 
-/// A message, or a part of it, that is not as the specification has it.
+/// A message, or a part of it, that violates the specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Garbage;
 
-/// What a message says.
+/// The type and contents of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Content {
     /// A call succeeded, with these results.
     Return { signature: String, body: Vec<u8> },
     /// A call failed.
     Error { name: String, message: String },
-    /// Something that nobody has asked for.
+    /// Anything else, such as a signal.
     Other,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Message {
     pub(super) content: Content,
 }
 
-/// How long the message is, all in all, that begins with these bytes.
+/// The total length of the message that begins with these bytes.
 pub(super) fn length(fixed: &[u8; FIXED_LEN]) -> Result<usize, Garbage> {
     let mut reader = Reader::new(fixed);
     if reader.byte()? != BYTE_ORDER {
@@ -47,7 +47,7 @@ pub(super) fn length(fixed: &[u8; FIXED_LEN]) -> Result<usize, Garbage> {
     let body = reader.u32()? as usize;
     reader.u32()?;
     let fields = reader.u32()? as usize;
-    // Checked apart, so that nothing overflows.
+    // Checked separately to prevent an overflow.
     if body > MAX_LEN || fields > MAX_LEN {
         return Err(Garbage);
     }
@@ -59,7 +59,7 @@ pub(super) fn length(fixed: &[u8; FIXED_LEN]) -> Result<usize, Garbage> {
 }
 
 impl Message {
-    /// Reads a whole message, as long as [`length`] has told.
+    /// Reads a whole message, of the length that [`length`] returned.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, Garbage> {
         let mut reader = Reader::new(bytes);
         reader.skip(1)?;

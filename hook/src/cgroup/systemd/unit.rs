@@ -21,9 +21,9 @@ pub(crate) struct Unit {
 }
 
 impl Unit {
-    /// The unit that a cgroup's path in its hierarchy leads to: past any slices,
-    /// the first unit that is none. What lies below is delegated, systemd does
-    /// not manage it. `None` if the path does not even begin with a unit.
+    /// The unit of a cgroup's path in its hierarchy: the first component that
+    /// is a unit and not a slice. Cgroups below it are delegated; systemd does
+    /// not manage them. `None` if the path does not begin with a unit.
     pub(crate) fn of(cgroup_path: &Path) -> Option<Self> {
         let mut found = None;
         for component in cgroup_path.components() {
@@ -45,8 +45,8 @@ impl Unit {
         found
     }
 
-    /// The unit that has the cgroup at this path as its own, and not as a part
-    /// of what was delegated to it.
+    /// The unit whose own cgroup has this path; not a unit to which it was
+    /// delegated.
     pub(crate) fn at(cgroup_path: &Path) -> Option<Self> {
         let name = cgroup_path.file_name()?.to_str()?;
         let unit = Self::of(cgroup_path)?;

@@ -9,19 +9,19 @@ use super::unit::Unit;
 pub(crate) struct SystemdReport {
     pub unit: Unit,
     pub outcome: UnitOutcome,
-    /// Links that an old systemd needs to know the devices.
+    /// Links by which an old systemd identifies devices.
     pub links: Vec<LinkReport>,
 }
 
 /// What was done with a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UnitOutcome {
-    /// No systemd runs here.
+    /// systemd is not running.
     NoSystemd,
-    /// systemd does not have the unit: something else has made the cgroup.
+    /// systemd does not know the unit: something else created the cgroup.
     UnknownUnit,
-    /// The unit restricts no devices. It was left so: the first entry would
-    /// make it restrict all others.
+    /// The unit restricts no devices. It is left unchanged: the first entry
+    /// would deny all other devices.
     Unrestricted,
     /// The unit allows the devices already.
     AlreadyAllowed,

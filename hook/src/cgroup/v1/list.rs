@@ -13,7 +13,7 @@ const LIST_LIMIT: u64 = 1024 * 1024;
 /// What `devices.list` says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cgroup) enum DeviceList {
-    /// `a *:* rwm`: everything, but for exceptions that are not shown.
+    /// `a *:* rwm`: everything, except for exceptions that are not shown.
     AllowsAll,
     /// Nothing but these.
     Allows(Vec<ListEntry>),
@@ -38,7 +38,7 @@ impl DeviceList {
         })
     }
 
-    /// Gives back the first line that makes no sense.
+    /// On failure, returns the first invalid line.
     pub(super) fn parse(content: &str) -> Result<Self, &str> {
         let mut entries = Vec::new();
         for line in content.lines().filter(|line| !line.is_empty()) {
@@ -50,7 +50,7 @@ impl DeviceList {
         Ok(Self::Allows(entries))
     }
 
-    /// The lines of this list of which the other list allows less.
+    /// The lines of this list that the other list does not fully allow.
     pub(super) fn without(&self, other: &Self) -> Vec<ListEntry> {
         let (Self::Allows(lines), Self::Allows(others)) = (self, other) else {
             return Vec::new();
@@ -60,7 +60,8 @@ impl DeviceList {
         lost
     }
 
-    /// Whether one line allows all of the rule: the kernel does not add lines up.
+    /// Whether a single line allows all of the rule: the kernel does not
+    /// combine lines.
     pub(super) fn covers(&self, rule: &DeviceRule) -> bool {
         match self {
             Self::AllowsAll => true,
@@ -132,7 +133,7 @@ fn number(text: &str) -> Option<Option<u32>> {
 mod tests {
     use super::*;
 
-    /// As runc leaves it.
+    /// The list of a container of runc.
     const USUAL: &str = "b *:* m\nc *:* m\nc 1:3 rwm\nc 136:* rwm\nc 10:183 r\n";
 
     #[test]
@@ -142,7 +143,7 @@ mod tests {
             (USUAL, 183, "r", true),
             (USUAL, 183, "rw", false),
             (USUAL, 183, "m", true),
-            // Two lines that would do together do not count.
+            // Two lines are not combined.
             (USUAL, 183, "rm", false),
             (USUAL, 184, "r", false),
             ("", 183, "r", false),

@@ -17,14 +17,14 @@ use super::report::{LevelReport, Outcome};
 use super::rule::DeviceRule;
 pub(super) use list::DeviceList;
 
-/// Adds what the cgroup's list lacks.
+/// Adds the rules that the cgroup's list lacks.
 pub(super) fn allow(
     cgroup: &CgroupDir,
     rules: &[DeviceRule],
 ) -> Result<Vec<LevelReport>, CgroupError> {
     let outcome = match DeviceList::read(&cgroup.dir)? {
-        // The list is then about exceptions, but the kernel does not show them.
-        // A write removes one, and is nothing where there is none.
+        // The list then consists of exceptions, which the kernel does not show.
+        // A write removes an exception, and has no effect if there is none.
         DeviceList::AllowsAll => match write_all(cgroup, rules)? {
             Outcome::NoPermission { .. } | Outcome::Written { .. } => Outcome::AlreadyAllowed,
             outcome => outcome,
@@ -50,8 +50,8 @@ pub(super) fn restricts(dir: &Path) -> Result<bool, CgroupError> {
     Ok(DeviceList::read(dir)? != DeviceList::AllowsAll)
 }
 
-/// Writes back what was in the list `before` and is no more, and tells how many
-/// lines that was.
+/// Restores the lines of `before` that are no longer in the list, and returns
+/// their number.
 pub(super) fn restore(cgroup: &CgroupDir, before: &DeviceList) -> Result<usize, CgroupError> {
     let now = DeviceList::read(&cgroup.dir)?;
     let lost = before.without(&now);
@@ -85,7 +85,7 @@ fn write_all<'a>(
     Ok(Outcome::Written { rules: written })
 }
 
-/// The kernel takes one rule per write.
+/// The kernel accepts one rule per write.
 fn write(dir: &Path, rule: &impl ToString) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
@@ -99,8 +99,8 @@ enum Refusal {
     Error(CgroupError),
 }
 
-/// EPERM has two causes: an ancestor that does not have the device, or a writer
-/// without CAP_SYS_ADMIN.
+/// EPERM has two causes: an ancestor denies the device, or the process lacks
+/// CAP_SYS_ADMIN.
 fn explain(
     cgroup: &CgroupDir,
     rule: &DeviceRule,

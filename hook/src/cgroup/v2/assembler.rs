@@ -1,9 +1,9 @@
-//! Makes programs from rules.
+//! Generates programs from rules.
 //!
-//! A program has the request in registers and goes through its rules, each a
-//! block of tests with a verdict behind them. A rule that allows takes its
-//! letters off the access that is still wanted; when none is left, the answer
-//! is yes. So `r` never admits `rw`.
+//! A program loads the request into registers and evaluates its rules, each of
+//! which is a block of tests with a verdict at the end. A rule that allows
+//! access clears its letters from the remaining access; if none remains, the
+//! request is admitted. So `r` never admits `rw`.
 
 use super::insn::{AluOp, Condition, Instruction, Operand, Reg, Size, Width};
 use super::request::{ACCESS_TYPE, MAJOR, MINOR, access_bits, kind_number};
@@ -14,7 +14,7 @@ use crate::sys::bpf::Insn;
 const RESULT: Reg = Reg::R0;
 const CONTEXT: Reg = Reg::R1;
 const KIND: Reg = Reg::R2;
-/// Access that was asked for and not allowed yet.
+/// Requested access that is not allowed yet.
 const WANTED: Reg = Reg::R3;
 const MAJOR_NUMBER: Reg = Reg::R4;
 const MINOR_NUMBER: Reg = Reg::R5;
@@ -22,7 +22,7 @@ const MINOR_NUMBER: Reg = Reg::R5;
 /// A program that enforces a list of rules.
 pub(super) fn enforce(rules: &SpecRules) -> Vec<Insn> {
     let mut assembler = Assembler::start();
-    // The last rule that matches counts, so it is tried first.
+    // The last matching rule applies, so it is evaluated first.
     for rule in rules.rules().iter().rev() {
         assembler.rule(rule);
     }
@@ -30,8 +30,8 @@ pub(super) fn enforce(rules: &SpecRules) -> Vec<Insn> {
     assembler.0
 }
 
-/// The beginning of a program that admits what `rules` allow, and runs on past
-/// its end otherwise. There, R1 holds the context, as at the start.
+/// The first part of a program: it admits what `rules` allow, and otherwise
+/// continues after its end, with the context in R1 as at the start.
 pub(super) fn admit(rules: &[DeviceRule]) -> Vec<Insn> {
     let mut assembler = Assembler::start();
     for rule in rules {

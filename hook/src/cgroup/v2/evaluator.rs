@@ -1,21 +1,21 @@
-//! Answers what a program would answer, without the kernel.
+//! Evaluates a program without the kernel.
 //!
-//! Exact for the instructions it knows. At the first other one it gives up, so
-//! an answer is never a guess.
+//! Exact for the supported instructions. At any other instruction it returns an
+//! error, so a result is never a guess.
 
 use super::insn::{AluOp, Condition, Instruction, Operand, Reg, Size, Width};
 use super::request::{CONTEXT_LEN, Request};
 use crate::sys::bpf::Insn;
 
-/// Steps after which a program is taken to loop. Real ones have no loops, and
+/// Steps after which a program counts as a loop. Real ones have no loops, and
 /// some hundred instructions.
 const MAX_STEPS: usize = 100_000;
 
-/// The evaluator met something that it has no meaning for.
+/// The program has an instruction that the evaluator does not support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NotUnderstood;
 
-/// What a register holds.
+/// A register's value.
 #[derive(Clone, Copy)]
 enum Value {
     Unset,
@@ -108,7 +108,7 @@ fn number(registers: &[Value; Reg::COUNT], operand: Operand) -> Result<u64, NotU
         Operand::Const(constant) => Ok(i64::from(constant).cast_unsigned()),
         Operand::Reg(reg) => match registers[reg.index()] {
             Value::Number(number) => Ok(number),
-            // The verifier does not let a program use either.
+            // The verifier rejects programs that use either.
             Value::Unset | Value::Context => Err(NotUnderstood),
         },
     }

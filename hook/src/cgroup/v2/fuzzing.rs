@@ -1,5 +1,5 @@
-//! Fuzz target: programs, changed to admit rules, in the evaluator and in a virtual
-//! machine that is not ours.
+//! Fuzz target: programs, changed to admit rules, in the evaluator and in an
+//! independent virtual machine.
 
 use super::evaluator;
 use super::insn::{AluOp, Condition, Instruction, Operand};
@@ -91,7 +91,7 @@ fn requests(rules: &[DeviceRule]) -> impl Iterator<Item = Request> {
     })
 }
 
-/// The other machine's result must be the same.
+/// Both machines must have the same result.
 fn compare(program: &[Insn], request: &Request, result: u64) {
     let comparable = |insn: &Insn| Instruction::decode(*insn).is_some_and(is_same_elsewhere);
     if !program.iter().all(comparable) {

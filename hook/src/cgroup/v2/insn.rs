@@ -1,8 +1,8 @@
 //! The instructions that device programs are made of.
 //!
-//! A part of eBPF (RFC 9669): arithmetic on registers, jumps, loads from the
-//! context and exit. Calls, maps, the stack and 64-bit constants are not in it.
-//! Runtimes and systemd need none of these.
+//! A subset of eBPF (RFC 9669): arithmetic on registers, jumps, loads from the
+//! context and exit. Calls, maps, the stack and 64-bit constants are not
+//! supported; runtimes and systemd do not use them.
 
 use crate::sys::bpf::Insn;
 
@@ -19,7 +19,7 @@ impl Reg {
     pub(super) const R3: Self = Self(3);
     pub(super) const R4: Self = Self(4);
     pub(super) const R5: Self = Self(5);
-    /// How many there are, but for R10, which is the stack's.
+    /// The number of registers, without R10, the stack pointer.
     pub(super) const COUNT: usize = 10;
 
     fn decode(number: u8) -> Option<Self> {
@@ -133,7 +133,7 @@ const GOTO: u8 = 0x05;
 const EXIT: u8 = 0x95;
 
 impl Instruction {
-    /// The kernel's form.
+    /// The instruction in the kernel's format.
     pub(super) fn encode(self) -> Insn {
         let zero = Reg(0);
         match self {
@@ -173,8 +173,8 @@ impl Instruction {
         }
     }
 
-    /// Reads the kernel's form; `None` if it is not one of these, or a field
-    /// that should be zero is not.
+    /// Reads the kernel's format; `None` for an unsupported instruction, or if
+    /// a field that must be zero is not.
     pub(super) fn decode(insn: Insn) -> Option<Self> {
         let [code, regs, o0, o1, c0, c1, c2, c3] = insn;
         let offset = i16::from_ne_bytes([o0, o1]);

@@ -1,4 +1,4 @@
-//! What is asked of the kernel, apart from how it is asked.
+//! The kernel's operations on device programs, independent of system calls.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -13,7 +13,7 @@ use crate::sys::bpf::{self, Attachments, Insn, Scope};
 /// Name of our programs, as bpftool shows it.
 const PROGRAM_NAME: &str = "boathook_device";
 
-/// The kernel's side of device programs.
+/// The kernel's operations on device programs.
 pub(super) trait Kernel {
     /// An open cgroup.
     type Cgroup;
@@ -35,7 +35,7 @@ pub(super) trait Kernel {
     fn detach(&self, cgroup: &Self::Cgroup, program: &Self::Program) -> Result<(), Errno>;
 }
 
-/// The kernel that this process runs on.
+/// The running kernel.
 pub(super) struct Running;
 
 impl Kernel for Running {

@@ -12,10 +12,10 @@ use crate::cgroup::report::Outcome;
 use crate::cgroup::{Ancestor, Owner};
 use crate::sys::bpf::{Insn, Scope};
 
-/// How often to look again when programs change under our hands.
+/// How often to retry if programs change concurrently.
 const ATTEMPTS: usize = 10;
 
-/// A cgroup whose programs decide for the container.
+/// A cgroup whose programs apply to the container.
 pub(super) struct Level<'a, K: Kernel> {
     pub(super) at: Ancestor<'a>,
     pub(super) cgroup: K::Cgroup,
@@ -23,14 +23,14 @@ pub(super) struct Level<'a, K: Kernel> {
 
 /// Why an attempt ended early.
 enum Stop {
-    /// A program went away while we dealt with it.
+    /// A program was removed concurrently.
     Raced,
     NoPermission(&'static str),
     Failed(CgroupError),
 }
 
 impl<K: Kernel> Level<'_, K> {
-    /// Whether the cgroup is there for the container alone, so that its programs
+    /// Whether the cgroup belongs to the container alone, so that its programs
     /// may be regenerated from the container's spec.
     fn is_own(&self) -> bool {
         self.at.owner == Owner::Container
@@ -71,7 +71,7 @@ impl<K: Kernel> Level<'_, K> {
         let read = |error| self.stopped(error, "read device programs");
 
         let attached = kernel.query(&self.cgroup, Scope::Attached).map_err(list)?;
-        // Programs that may be overridden, and are, have no say.
+        // Overridden programs have no effect.
         let effective = kernel.query(leaf, Scope::Effective).map_err(list)?;
         let mut ids = attached.ids;
         ids.retain(|id| effective.ids.contains(id));
@@ -112,7 +112,7 @@ impl<K: Kernel> Level<'_, K> {
         Ok(())
     }
 
-    /// Loads a rewritten program; if the kernel does not take it, a regenerated one.
+    /// Loads a rewritten program; if the kernel rejects it, a regenerated one.
     fn load(
         &self,
         kernel: &K,

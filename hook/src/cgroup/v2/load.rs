@@ -6,20 +6,20 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 use super::kernel::Kernel;
 use crate::sys::bpf::Insn;
 
-/// Room for what the verifier has to say about a program.
+/// The size of the buffer for the verifier's log.
 const LOG_ROOM: usize = 64 * 1024;
-/// How much of its last words goes into a message.
+/// How much of the end of the log is included in a message.
 const LOG_KEPT: usize = 400;
 
-/// A program was not accepted.
+/// The kernel rejected a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LoadError {
     pub(super) errno: Errno,
-    /// The verifier's last words, on one line; may be empty.
+    /// The end of the verifier's log, on one line; may be empty.
     pub(super) log: String,
 }
 
-/// Loads `program`, if need be with more locked memory allowed.
+/// Loads `program`, if necessary with a higher limit of locked memory.
 pub(super) fn load<K: Kernel>(kernel: &K, program: &[Insn]) -> Result<K::Program, LoadError> {
     let errno = match kernel.load(program, &mut []) {
         Ok(loaded) => return Ok(loaded),
@@ -36,7 +36,8 @@ pub(super) fn load<K: Kernel>(kernel: &K, program: &[Insn]) -> Result<K::Program
     })
 }
 
-/// As high as it goes. It is the load that counts, so nothing is said about failure.
+/// As high as possible. A failure is ignored, since the load that follows
+/// reports it.
 fn raise_locked_memory() {
     let resource = Resource::RLIMIT_MEMLOCK;
     if setrlimit(resource, RLIM_INFINITY, RLIM_INFINITY).is_err()
@@ -46,7 +47,7 @@ fn raise_locked_memory() {
     }
 }
 
-/// The end of the log, which tells what was wrong.
+/// The end of the log, which has the reason.
 fn last_words(log: &[u8]) -> String {
     let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
     let kept = &log[end.saturating_sub(LOG_KEPT)..end];

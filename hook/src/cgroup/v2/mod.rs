@@ -1,13 +1,13 @@
 //! cgroup v2: programs at the container's cgroup and its ancestors, which all
 //! have to admit a device (`BPF_PROG_TYPE_CGROUP_DEVICE`, since Linux 4.15).
 //!
-//! A program that is added can only deny more. So each program that denies a
+//! An additional program can only deny more. So each program that denies a
 //! requested device is replaced by one that admits it and otherwise decides as
-//! the old one did. That is done at the container's own cgroup, and at slices and
-//! services of systemd, where it holds for all that runs in them until systemd
-//! sets the unit's rules again. A program of any other ancestor, another
-//! container's for one, is left alone: the change would outlast the container
-//! that it was made for, and nothing of ours runs at a container's end.
+//! the old one did. This is done at the container's own cgroup, and at slices
+//! and services of systemd, where it applies to all their processes until
+//! systemd sets the unit's rules again. A program of any other ancestor, such
+//! as another container's, is left alone: the change would persist after the
+//! container's end, when nothing of Boathook runs.
 
 mod assembler;
 mod evaluator;
@@ -38,12 +38,12 @@ use kernel::{Kernel, Running};
 use level::Level;
 use rewrite::denied;
 
-/// What programs have to admit.
+/// What programs must admit.
 #[derive(Clone, Copy)]
 struct Required<'a> {
     /// The devices; at most one rule for each.
     rules: &'a [DeviceRule],
-    /// What the runtime enforces, for programs that have to be regenerated.
+    /// The runtime's rules, for programs that must be regenerated.
     spec: &'a SpecRules,
 }
 
@@ -63,8 +63,8 @@ pub(super) fn check_enclosing(cgroup: &CgroupDir, rules: &[DeviceRule]) -> Resul
     enclosing(&Running, cgroup, &levels, rules).map(drop)
 }
 
-/// Whether a cgroup has programs of its own. If we may not know, it has none:
-/// then there is nothing that we may change either.
+/// Whether a cgroup has programs of its own. If that cannot be read, it counts
+/// as having none, because then nothing can be changed either.
 pub(super) fn restricts(dir: &Path) -> Result<bool, CgroupError> {
     let cgroup = Running.cgroup(dir).map_err(|source| CgroupError::Read {
         path: dir.to_owned(),
@@ -119,10 +119,10 @@ fn open_levels<'a, K: Kernel>(
     cgroup.levels().map(open).collect()
 }
 
-/// Judges the programs that decide for the container and are not changed for
-/// it: those of cgroups that enclose the container's, and those above the
-/// highest level that can be seen. If one denies, nothing else is worth doing;
-/// one that cannot be read is reported.
+/// Checks the programs that apply to the container and are not changed: those
+/// of cgroups that enclose the container's, and those above the highest visible
+/// level. If one denies a device, that is an error; one that cannot be read is
+/// reported.
 fn enclosing<K: Kernel>(
     kernel: &K,
     cgroup: &CgroupDir,
@@ -162,9 +162,8 @@ fn enclosing<K: Kernel>(
     Ok(reports)
 }
 
-/// Programs that decide for the container but are attached to none of the levels
-/// that may be changed, each with the enclosing cgroup that has it, if that can
-/// be seen.
+/// Programs that apply to the container but are attached to none of the levels
+/// that may be changed, each with its cgroup if that is visible.
 fn out_of_reach<'a, K: Kernel>(
     kernel: &K,
     levels: &[Level<'a, K>],

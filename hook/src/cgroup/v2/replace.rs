@@ -1,4 +1,4 @@
-//! Puts a program in the place of another, with never a moment without either.
+//! Replaces a program, so that at any time one of them is attached.
 
 use nix::errno::Errno;
 
@@ -7,7 +7,7 @@ use crate::sys::bpf::{ALLOW_MULTI, REPLACE};
 
 /// Replaces `old`, attached to `cgroup` with `flags`, by `new`.
 ///
-/// ENOENT means that `old` is attached there no more.
+/// ENOENT: `old` is no longer attached there.
 pub(super) fn replace<K: Kernel>(
     kernel: &K,
     cgroup: &K::Cgroup,
@@ -16,8 +16,8 @@ pub(super) fn replace<K: Kernel>(
     new: &K::Program,
 ) -> Result<(), Errno> {
     if flags & ALLOW_MULTI == 0 {
-        // The only program there can be: attaching replaces it. The flags must
-        // stay as they are, the kernel refuses any others.
+        // Only one program can be attached: attaching replaces it. The kernel
+        // rejects other flags than the old ones.
         return kernel.attach(cgroup, new, flags, None);
     }
     match kernel.attach(cgroup, new, ALLOW_MULTI | REPLACE, Some(old)) {
@@ -26,7 +26,8 @@ pub(super) fn replace<K: Kernel>(
     }
 }
 
-/// For kernels before 5.6. In between both decide, so nothing gets wider.
+/// For kernels before 5.6. In between both apply, so that nothing more is
+/// admitted.
 fn replace_in_two_steps<K: Kernel>(
     kernel: &K,
     cgroup: &K::Cgroup,
@@ -35,11 +36,11 @@ fn replace_in_two_steps<K: Kernel>(
 ) -> Result<(), Errno> {
     kernel.attach(cgroup, new, ALLOW_MULTI, None)?;
     match kernel.detach(cgroup, old) {
-        // Someone else has removed it meanwhile, and perhaps put another there.
+        // It was removed concurrently, and perhaps replaced.
         Err(Errno::ENOENT) | Ok(()) => Ok(()),
         Err(errno) => {
-            // Leave what was there. If even that fails there is one program
-            // too many, which is safe.
+            // Restore the previous state. If this fails, an additional program
+            // is attached, which is safe.
             let _ = kernel.detach(cgroup, new);
             Err(errno)
         }

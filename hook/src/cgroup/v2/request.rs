@@ -1,4 +1,4 @@
-//! What the kernel asks a device program: `struct bpf_cgroup_dev_ctx`
+//! The context of a device program: `struct bpf_cgroup_dev_ctx`
 //! (`include/uapi/linux/bpf.h`, since Linux 4.15).
 
 use crate::cgroup::rule::{Access, DeviceKind, DeviceRule};
@@ -12,7 +12,7 @@ pub(super) const MAJOR: i16 = 4;
 /// Offset of the minor number.
 pub(super) const MINOR: i16 = 8;
 
-/// May a process do this with that device?
+/// A process's access to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) kind: DeviceKind,
@@ -23,7 +23,7 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// Everything that a rule allows to ask for.
+    /// All requests that a rule allows.
     pub(super) fn covered_by(rule: DeviceRule) -> impl Iterator<Item = Self> {
         rule.access().subsets().map(move |access| Self {
             kind: rule.kind(),
@@ -53,7 +53,7 @@ pub(super) fn kind_number(kind: DeviceKind) -> u32 {
     }
 }
 
-/// The access bits that a program has to find in a request, or not.
+/// The access bits that a program tests in a request.
 pub(super) fn access_bits(access: Access) -> i32 {
     access.bits().into()
 }

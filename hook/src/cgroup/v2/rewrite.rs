@@ -7,30 +7,30 @@ use super::request::Request;
 use crate::cgroup::rule::DeviceRule;
 use crate::sys::bpf::Insn;
 
-/// What has to be done with a program so that it admits some rules.
+/// How a program must be changed to admit some rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Nothing: it admits them.
+    /// Not at all: it admits them.
     Admits,
-    /// Put this one in its place.
+    /// It is replaced by this one.
     Replace(Vec<Insn>),
-    /// It cannot be told: the kernel hides it, or parts of it mean nothing to us.
+    /// Unknown: the kernel hides it, or it has unsupported instructions.
     Unreadable,
 }
 
-/// Judges a program as the kernel shows it.
+/// Evaluates a program as the kernel shows it.
 pub(super) fn judge(program: &[Insn], rules: &[DeviceRule]) -> Verdict {
     match denied(program, rules) {
         Err(NotUnderstood) => Verdict::Unreadable,
         Ok(denied) if denied.is_empty() => Verdict::Admits,
-        // What was not met while answering for these rules must be known too,
-        // or the program might not load or not mean the same any more.
+        // Instructions that these rules do not reach must be supported too, or
+        // the program might not load or might change its meaning.
         Ok(_) if !readable(program) => Verdict::Unreadable,
         Ok(denied) => Verdict::Replace(admit_first(&denied, program)),
     }
 }
 
-/// The rules of which a program denies any part.
+/// The rules that a program denies, wholly or in part.
 pub(super) fn denied(
     program: &[Insn],
     rules: &[DeviceRule],
@@ -47,15 +47,16 @@ pub(super) fn denied(
     Ok(denied)
 }
 
-/// A program hidden by the kernel consists of zeros, which are no instruction.
+/// A program hidden by the kernel consists of zeros, which are not an
+/// instruction.
 fn readable(program: &[Insn]) -> bool {
     program
         .iter()
         .all(|insn| Instruction::decode(*insn).is_some())
 }
 
-/// The old program comes last and whole: its jumps are relative, and it finds
-/// the context in R1 and nothing else in registers, as it always did.
+/// The old program is appended unchanged: its jumps are relative, and at its
+/// start R1 has the context, as before.
 fn admit_first(rules: &[DeviceRule], program: &[Insn]) -> Vec<Insn> {
     let mut rewritten = assembler::admit(rules);
     rewritten.extend_from_slice(program);

@@ -48,7 +48,7 @@ fn calls() -> Vec<Finding> {
             Finding::new(Verdict::Ok, subject, "usable")
         } else {
             let text = format!(
-                "not usable, the slower way is taken; it needs Linux {since} and no seccomp filter"
+                "not available, using a slower fallback; it requires Linux {since} and no seccomp filter"
             );
             Finding::new(Verdict::Warning, subject, text)
         }
@@ -83,7 +83,7 @@ fn cgroup_driver() -> Finding {
 fn jit_harden() -> Option<Finding> {
     let value = fs::read_to_string("/proc/sys/net/core/bpf_jit_harden").ok()?;
     (value.trim() == "2").then(|| {
-        let text = "2: device programs cannot be read back and are made anew from the \
+        let text = "2: device programs cannot be read back and are regenerated from the \
                     container's spec; set 1 to have them kept as they are";
         Finding::new(Verdict::Warning, "net.core.bpf_jit_harden", text)
     })

@@ -78,7 +78,7 @@ fn engines(host_root: &Path) -> Vec<Finding> {
         })
         .collect();
     if found.is_empty() {
-        let text = "none found in the usual directories; nobody will call the hook";
+        let text = "none found in the usual directories; no engine will call the hook";
         return vec![Finding::new(Verdict::Warning, "engines", text)];
     }
     found

@@ -1,4 +1,5 @@
-//! GetPreferredAllocation: which of the free devices go well together.
+//! GetPreferredAllocation: which of the free devices are best for one
+//! container.
 
 mod spread;
 #[cfg(test)]
@@ -51,8 +52,8 @@ impl From<PreferredError> for Status {
     }
 }
 
-/// Chooses `size` of `available`, among them all of `must`. Ids that are not
-/// in the resource any more are not chosen.
+/// Chooses `size` of `available`, including all of `must`. Ids that are no
+/// longer in the resource are not chosen.
 ///
 /// # Errors
 /// There are too few, or `must` is not part of `available`.

@@ -1,4 +1,4 @@
-//! The choice of what is apart from each other.
+//! The choice of devices that are far apart.
 //!
 //! Of all choices the best has, in this order: each piece of hardware as few
 //! times as can be, NUMA nodes as even as can be, groups as even as can be, the

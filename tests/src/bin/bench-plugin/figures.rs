@@ -17,7 +17,7 @@ impl Figures {
 
     /// Prints what has to be at most `goal`.
     pub(crate) fn compare(&mut self, name: &str, value: f64, unit: &str, goal: f64) {
-        // What is no number meets no goal either.
+        // What is not a number meets no goal either.
         let met = value <= goal;
         let word = if met { "met" } else { "missed" };
         println!("{name:<32} {value:>9.3} {unit}  goal {goal} {unit}: {word}");

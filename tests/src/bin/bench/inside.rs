@@ -48,5 +48,5 @@ fn times(file: &Path) -> Result<Vec<f64>> {
     let lines = text.lines().map(str::parse);
     lines
         .collect::<Result<_, _>>()
-        .with_context(|| format!("{} has a line that is no number", file.display()))
+        .with_context(|| format!("{} has a line that is not a number", file.display()))
 }

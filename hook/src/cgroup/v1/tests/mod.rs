@@ -4,7 +4,7 @@ mod kernel;
 
 use super::*;
 
-/// As runc leaves it.
+/// The list of a container of runc.
 const USUAL: &str = "b *:* m\nc *:* m\nc 1:3 rwm\nc 136:* rwm\nc 10:183 r\n";
 
 /// A cgroup `mount/pod/container` made of plain files.

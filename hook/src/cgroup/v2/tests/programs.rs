@@ -1,4 +1,4 @@
-//! Runs programs, old, rewritten and made anew, in a virtual machine that is
+//! Runs programs, old, rewritten and regenerated, in a virtual machine that is
 //! not ours, and compares the answers with a model and with our evaluator.
 
 use super::rbpf_oracle::{model, run};
@@ -147,7 +147,7 @@ fn rules_that_are_admitted_are_not_added_again() {
 }
 
 #[test]
-fn programs_made_anew_enforce_the_spec() {
+fn regenerated_programs_enforce_the_spec() {
     for json in [
         "[]",
         r#"[{"allow":true,"access":"rwm"}]"#,
