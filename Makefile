@@ -1,6 +1,6 @@
 # `make` alone shows what there is.
 .DEFAULT_GOAL := help
-.PHONY: help build test attacks failures load fuzz demo bench lint
+.PHONY: help build test attacks failures load fuzz demo bench lint deny msrv
 
 # The harness is the program that runs, so that it finds the others beside it.
 HARNESS := --quiet --package boathook-tests --bin
@@ -53,6 +53,17 @@ bench: ## Measure what the hook adds to starting a container, and the plugin (as
 	cargo test --release --package boathook-device-class --test large_hosts a_thousand
 	cargo run --release $(HARNESS) bench-plugin
 
-lint: ## Check the formatting and run clippy
+lint: ## Check the formatting, run clippy, and build the documentation
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
+
+deny: ## Check licences, bans and sources of the dependencies (requires cargo-deny)
+	cargo deny check licenses bans sources
+
+# Cargo before 1.91 does not know the target `host-tuple` of .cargo/config.toml.
+msrv: ## Check that everything compiles with the oldest supported Rust (requires rustup)
+	version=$$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml); \
+		rustup toolchain install $$version --profile minimal && \
+		CARGO_BUILD_TARGET=$$(rustc -vV | sed -n 's/^host: //p') \
+		cargo +$$version check --workspace --all-targets --target-dir target/msrv

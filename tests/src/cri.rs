@@ -39,7 +39,7 @@ pub struct CriClient {
     channel: Channel,
 }
 
-/// One call, with its response's body or what the engine says in words.
+/// One call, with its response's body or the engine's message.
 macro_rules! call {
     ($self:ident, $method:ident, $request:expr) => {{
         let mut client = RuntimeServiceClient::new($self.channel.clone());

@@ -1,5 +1,5 @@
-//! A small host of its own: a directory that holds all that the hook looks for
-//! on a host, so that tests have devices and vendor libraries on any machine.
+//! A small host: a directory with everything that the hook uses on a host, so
+//! that tests have devices and vendor libraries on any machine.
 
 mod directory;
 mod vendor;

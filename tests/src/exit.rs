@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-/// Turns a program's result into its exit code. An error is told in one line
+/// Turns a program's result into its exit code. An error is printed in one line
 /// that begins with the program's name.
 pub fn with(program: &str, result: Result<()>) -> ExitCode {
     match result {

@@ -18,7 +18,7 @@ pub fn of_file(path: &Path) -> io::Result<String> {
     fs::read(path).map(|bytes| of_bytes(&bytes))
 }
 
-/// A fingerprint of many parts, each told apart from its neighbours.
+/// A fingerprint of many parts, each distinguished from its neighbours.
 pub fn of_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
     let mut hasher = DefaultHasher::new();
     for part in parts {

@@ -35,9 +35,9 @@ impl Image {
         self.directory.path().join("layer.tar")
     }
 
-    /// A tar archive with the image as the OCI image spec (1.0, "Image
-    /// Layout") lays it out, under a full name such as
-    /// `docker.io/library/busybox:1`. It runs `command` unless told otherwise.
+    /// A tar archive with the image as the OCI image spec (1.0, "Image Layout")
+    /// lays it out, under a full name such as `docker.io/library/busybox:1`. It
+    /// runs `command` by default.
     pub fn oci_archive(&self, name: &str, command: &[&str]) -> Result<PathBuf> {
         self.annotated_archive(name, command, &[])
     }

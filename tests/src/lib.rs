@@ -4,7 +4,7 @@
 //! Read from the outside in: [`demo_host`] is a small host of its own with
 //! devices and vendor libraries; [`rootfs`] and [`bundle`] make a container's
 //! files; [`runc`] runs it on cgroup v1 or v2 ([`cgroup_view`]); a [`probe`]
-//! inside reports what the container really sees; [`leftovers`] says what a
+//! inside reports what the container really sees; [`leftovers`] reports what a
 //! container left on the machine. A [`kubelet`] stands in for the real one, and
 //! a [`systemd_host`] for a host that runs systemd. An engine gets a
 //! [`private_host`], on this machine's files or on an [`engine_root`], and an

@@ -69,7 +69,7 @@ impl PrivateHost {
 
 impl Drop for PrivateHost {
     fn drop(&mut self) {
-        // It ends when its input does. Nobody is left to tell of a failure.
+        // It ends when its input does. A failure can no longer be reported.
         drop(self.keeper.stdin.take());
         let _ = self.keeper.wait();
     }

@@ -1,5 +1,6 @@
-//! A recorded host made real in a directory: what `device-class/testdata` says
-//! of a machine becomes files, links, nodes and libraries.
+//! A recorded host made real in a directory: as recorded in
+//! `device-class/testdata` of a machine becomes files, links, nodes and
+//! libraries.
 //!
 //! Every node bears the number of one device that this machine has, and every
 //! library is a small one that tells the name by which it was asked for.
@@ -19,7 +20,7 @@ use crate::demo_host::HostDirectory;
 use crate::loader::Wanted;
 use crate::rootfs::make_loader_cache;
 
-/// The function by which a library tells its soname.
+/// The function that returns a library's soname.
 const FUNCTION: &str = "recorded_library_name";
 
 /// A host with the devices of one class. Making one takes root.

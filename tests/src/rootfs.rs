@@ -77,7 +77,7 @@ impl Rootfs {
         }
     }
 
-    /// The host's files that go into it: when one changes, it is built anew.
+    /// The host's files that go into it: when one changes, it is rebuilt.
     fn inputs(self) -> Result<Vec<PathBuf>> {
         Ok(match self {
             Self::Busybox => vec![BUSYBOX.into()],

@@ -52,7 +52,7 @@ impl SystemdHost {
         privilege::missing_for_runc(view).or_else(|| distribution.missing())
     }
 
-    /// Boots a host, and waits until systemd says that it runs.
+    /// Boots a host, and waits until systemd reports that it is running.
     pub fn boot(distribution: Distribution, view: CgroupView) -> Result<Self> {
         static COUNTER: AtomicU32 = AtomicU32::new(0);
         let number = COUNTER.fetch_add(1, Ordering::Relaxed);
@@ -172,8 +172,8 @@ impl SystemdHost {
         }
     }
 
-    /// Stops the host, and says what is left of it on the machine: nothing, if
-    /// all is well.
+    /// Stops the host, and returns what is left of it on the machine: nothing,
+    /// if all is well.
     pub fn stop(self) -> Vec<String> {
         let id = self.id.clone();
         drop(self);

@@ -1,5 +1,5 @@
-//! The program `boathook` by itself: what it says, and its exit codes. Needs
-//! no root: nothing here gets as far as a container.
+//! The program `boathook` by itself: its output and exit codes. Needs no root:
+//! nothing here gets as far as a container.
 
 mod classes;
 mod confinement;

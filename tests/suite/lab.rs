@@ -11,7 +11,8 @@ use harness::rootfs::Rootfs;
 use harness::runc::Runc;
 
 /// Makes each function that is named, which takes a [`Lab`], a test on each
-/// cgroup version. Where containers cannot be run it is skipped, and says why.
+/// cgroup version. Where containers cannot be run it is skipped, with the
+/// reason.
 macro_rules! on_each_cgroup_version {
     ($($name:ident),+ $(,)?) => {
         $(

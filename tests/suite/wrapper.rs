@@ -35,7 +35,7 @@ const CLASS: &str = r#"
     files = ["/etc/dummy-npu.conf"]
 "#;
 
-/// A host on which the real runtime is the one that tells how it was called.
+/// A host whose real runtime reports how it was called.
 struct Lab {
     host: HostDirectory,
     runtime: PathBuf,
@@ -79,7 +79,7 @@ impl Lab {
     }
 }
 
-/// What the runtime says that it was called with, its name first.
+/// The arguments with which the runtime was called, its name first.
 fn arguments(ran: &Captured) -> Vec<&str> {
     let lines = ran.stdout.lines();
     lines.filter_map(|line| line.strip_prefix("arg ")).collect()

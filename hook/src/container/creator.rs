@@ -1,9 +1,9 @@
 //! Creating files as the container's root.
 //!
 //! In a container with a user namespace a file made by the host's root belongs
-//! to nobody, or cannot be made at all (`EOVERFLOW`). The file system ids of
-//! setfsuid(2) decide who a new file belongs to, and nothing else does: the
-//! process stays what it is, and joins no user namespace.
+//! to nobody, or cannot be created at all (`EOVERFLOW`). The file system ids of
+//! setfsuid(2) alone determine a new file's owner: the process keeps its other
+//! ids, and joins no user namespace.
 
 use std::collections::HashSet;
 
@@ -51,8 +51,8 @@ impl Owner {
         self.gid
     }
 
-    /// Makes this thread create files as this owner, as long as the guard
-    /// lives. The process's own root needs none.
+    /// Makes this thread create files as this owner until the guard is dropped.
+    /// Nothing is needed for the process's own root.
     pub(super) fn assume(self) -> Result<Option<Creator>> {
         if self == Self::ROOT {
             return Ok(None);
@@ -64,13 +64,14 @@ impl Owner {
         };
         let effective =
             caps::read(None, CapSet::Effective).map_err(|error| failed(error.to_string()))?;
-        // From here on, dropping the guard puts things back.
+        // From here on, dropping the guard restores the ids.
         let creator = Creator {
             gid: setfsgid(Gid::from_raw(self.gid)),
             uid: setfsuid(Uid::from_raw(self.uid)),
             effective,
         };
-        // The calls report no error: ask again with an id that cannot be set.
+        // The calls report no error: a call with an invalid id returns the
+        // current one.
         let now = (
             setfsuid(Uid::from_raw(u32::MAX)).as_raw(),
             setfsgid(Gid::from_raw(u32::MAX)).as_raw(),
@@ -80,7 +81,7 @@ impl Owner {
                 "setfsuid or setfsgid had no effect; this needs CAP_SETUID and CAP_SETGID".into(),
             ));
         }
-        // Leaving uid 0 took the capabilities over files away. They are still
+        // Leaving uid 0 removed the capabilities for files, which are still
         // needed for directories that the container's root may not write to.
         caps::set(None, CapSet::Effective, &creator.effective)
             .map_err(|error| failed(error.to_string()))?;
@@ -88,7 +89,7 @@ impl Owner {
     }
 }
 
-/// Puts back who the thread was before [`Owner::assume`].
+/// Restores the thread's ids of before [`Owner::assume`].
 #[derive(Debug)]
 pub(super) struct Creator {
     uid: Uid,
@@ -100,8 +101,8 @@ impl Drop for Creator {
     fn drop(&mut self) {
         setfsuid(self.uid);
         setfsgid(self.gid);
-        // Going back to uid 0 may have raised more than there was. Nothing
-        // can be done if this fails, and it has no cause to.
+        // Returning to uid 0 may have raised more capabilities than before. A
+        // failure, which is not expected, is ignored.
         let _ = caps::set(None, CapSet::Effective, &self.effective);
     }
 }

@@ -1,4 +1,4 @@
-//! Device nodes made inside a root.
+//! Creates device nodes inside a root.
 
 use device_class::host::{DeviceKind, DeviceNumber};
 use nix::errno::Errno;
@@ -8,7 +8,7 @@ use nix::unistd::{Gid, Uid, fchownat};
 
 use super::{Error, FileKind, Handle, Name, Result, WritableDirectory};
 
-/// What `handle` stands for. None if it is not a device node.
+/// The device number of `handle`. None if it is not a device node.
 #[must_use]
 pub(crate) fn device_number(handle: &Handle) -> Option<DeviceNumber> {
     let kind = match handle.kind() {
@@ -19,13 +19,13 @@ pub(crate) fn device_number(handle: &Handle) -> Option<DeviceNumber> {
     let rdev = handle.stat().st_rdev;
     Some(DeviceNumber {
         kind,
-        // The kernel's own numbers have 12 and 20 bits.
+        // The kernel's numbers have 12 and 20 bits.
         major: nix::sys::stat::major(rdev) as u32,
         minor: nix::sys::stat::minor(rdev) as u32,
     })
 }
 
-/// Who may use a device node.
+/// A device node's mode and owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceAccess {
     /// Permission bits.
@@ -37,11 +37,11 @@ pub struct DeviceAccess {
 }
 
 impl WritableDirectory {
-    /// Creates the device node `name`. Nothing happens if a node for that very
-    /// device has the name: its owner and mode are left as they are.
+    /// Creates the device node `name`. A node of the same device with that name
+    /// is kept, with its owner and mode.
     ///
-    /// The mode is as wanted only with an empty umask, which
-    /// [`super::ContainerNamespace::enter`] sees to.
+    /// The mode requires an empty umask, which
+    /// [`super::ContainerNamespace::enter`] sets.
     ///
     /// # Errors
     /// [`Error::Occupied`] if something else has the name.
@@ -64,7 +64,8 @@ impl WritableDirectory {
                 return Err(Error::creating("create device node", path, errno));
             }
         };
-        // Whatever has the name now is checked, and then changed by handle.
+        // The file that now has the name is checked, and then changed by its
+        // handle.
         let handle = self.directory().existing(name)?;
         if device_number(&handle) != Some(device) {
             return Err(self.directory().occupied(name, handle.kind()));

@@ -1,4 +1,4 @@
-//! A directory inside a root, to look at.
+//! A directory inside a root, for reading.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,8 @@ use super::{Error, FileKind, Handle, Name, Result};
 #[derive(Clone, Debug)]
 pub struct Directory {
     fd: Rc<OwnedFd>,
-    /// The path it was opened by: for messages, never resolved again.
+    /// The path by which it was opened, for messages only; never resolved
+    /// again.
     path: Rc<Path>,
 }
 
@@ -40,8 +41,8 @@ impl Directory {
         self.path.join(name.as_os_str())
     }
 
-    /// A handle on the entry `name` itself, whatever it is. None if there is
-    /// no such entry.
+    /// A handle on the entry `name` itself, of any kind; `None` if it does not
+    /// exist.
     ///
     /// # Errors
     /// [`Error::System`] if the kernel refuses.
@@ -53,7 +54,7 @@ impl Directory {
         }
     }
 
-    /// A handle on an entry that was there a moment ago.
+    /// A handle on an entry that existed a moment ago.
     pub(super) fn existing(&self, name: Name<'_>) -> Result<Handle> {
         self.open(name)?
             .ok_or_else(|| self.system("open", name, Errno::ENOENT))

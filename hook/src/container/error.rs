@@ -1,4 +1,4 @@
-//! What can go wrong inside a root.
+//! Errors of operations inside a root.
 
 use std::path::PathBuf;
 
@@ -12,22 +12,22 @@ pub enum Error {
     /// The kernel refused a call.
     #[error("cannot {action} {}: {errno}", path.display())]
     System {
-        /// What was tried, in words that go before a path.
+        /// The operation, as text before a path.
         action: &'static str,
-        /// The path it was tried on.
+        /// The path.
         path: PathBuf,
         /// The kernel's reason.
         errno: Errno,
     },
-    /// The path cannot name a file, whatever the root holds.
+    /// The path is invalid in any root.
     #[error("{} is not a usable path: {reason}", path.display())]
     Path {
-        /// The path as it was given.
+        /// The path.
         path: PathBuf,
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// A symbolic link of `/proc` that leads out of any root, or more links
+    /// A symbolic link of `/proc` that leads out of the root, or more links
     /// than the kernel follows (40).
     #[error(
         "{} leads through too many symbolic links, or through one of /proc that is never followed",
@@ -37,7 +37,7 @@ pub enum Error {
         /// The path that was being resolved.
         path: PathBuf,
     },
-    /// A link in the way of something to be created has no target.
+    /// A link in the path of something to be created is dangling.
     #[error(
         "{} leads through a symbolic link to {}, which does not exist: nothing is created through \
          it; remove the link from the image",
@@ -50,7 +50,7 @@ pub enum Error {
         /// The name that is missing behind the link.
         missing: PathBuf,
     },
-    /// The place of a mount is a symbolic link.
+    /// The mount point is a symbolic link.
     #[error(
         "{} is a symbolic link: nothing is mounted through a link (CVE-2024-0132); remove it from \
          the image",
@@ -60,7 +60,7 @@ pub enum Error {
         /// The path of the mount point.
         path: PathBuf,
     },
-    /// Something of another kind than is needed.
+    /// The file is of the wrong kind.
     #[error("{} is {found}, and not {wanted}", path.display())]
     WrongKind {
         /// The path of what was found.
@@ -70,8 +70,8 @@ pub enum Error {
         /// What it has to be.
         wanted: FileKind,
     },
-    /// The name of something to be created is taken by something else. The
-    /// caller may choose to live with it.
+    /// Something else has the name of a file to be created. The caller may
+    /// ignore this.
     #[error("{} exists already: it is {found}", path.display())]
     Occupied {
         /// The path of what was found.
@@ -89,15 +89,15 @@ pub enum Error {
         /// The path that was to be created.
         path: PathBuf,
     },
-    /// A directory that is not the container's own to write to.
+    /// The directory must not be written to.
     #[error(
         "cannot create or change {}: {why}; boathook writes to nothing else of a container",
         path.display()
     )]
     NotWritable {
-        /// The path of what was to be created or changed.
+        /// The path of the file to be created or changed.
         path: PathBuf,
-        /// Why nothing is written there.
+        /// The reason.
         why: Refusal,
     },
     /// The rootfs path leads to another directory than it did on the host.
@@ -110,24 +110,24 @@ pub enum Error {
         /// The path of the container's root.
         path: PathBuf,
     },
-    /// A file is larger than what would be read of it.
+    /// A file exceeds its size limit.
     #[error("{} is larger than {cap} bytes", path.display())]
     TooLarge {
         /// The path of the file.
         path: PathBuf,
-        /// How many bytes are read at most.
+        /// The limit in bytes.
         cap: usize,
     },
-    /// `/proc` is not the kernel's.
+    /// `/proc` is not a proc file system.
     #[error("/proc is not a proc file system: mount one")]
     NotProc,
-    /// The process that the engine named has no mount namespace of its own.
+    /// The process that the engine passed has no mount namespace of its own.
     #[error(
         "process {pid} is in this process's own mount namespace: mounts for the container would \
          be the host's"
     )]
     SameNamespace {
-        /// The process, as the engine named it.
+        /// The process, as the engine passed it.
         pid: i32,
     },
     /// The namespace cannot be entered.
@@ -164,7 +164,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// An error for the refusal of a call that creates something.
+    /// The error of a failed call that creates something.
     pub(super) fn creating(action: &'static str, path: PathBuf, errno: Errno) -> Self {
         match errno {
             Errno::EROFS => Self::ReadOnly { path },

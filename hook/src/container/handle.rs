@@ -1,4 +1,4 @@
-//! A handle on a file: what was found, held fast.
+//! A handle on a file.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,19 +9,19 @@ use nix::sys::stat::{FileStat, SFlag, fstat};
 
 use super::{Error, Result};
 
-/// Flags for a handle on whatever is there, without opening it for use.
+/// Flags for a handle on a file of any kind, without opening it for use.
 pub(crate) const HANDLE: OFlag = OFlag::O_PATH.union(OFlag::O_CLOEXEC);
-/// The same for a single name that may turn out to be a symbolic link.
+/// The same for a single name that may be a symbolic link.
 pub(crate) const HANDLE_NOFOLLOW: OFlag = HANDLE.union(OFlag::O_NOFOLLOW);
 
-/// The kinds of file that a file system holds.
+/// The kinds of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
-    /// A file of bytes.
+    /// A regular file.
     Regular,
     /// A directory.
     Directory,
-    /// A symbolic link, itself.
+    /// A symbolic link.
     Symlink,
     /// A character device node.
     CharDevice,
@@ -31,7 +31,7 @@ pub enum FileKind {
     Fifo,
     /// A Unix socket.
     Socket,
-    /// Something that a file system does not hold, such as an event descriptor.
+    /// Anything else, such as an event descriptor.
     Unknown,
 }
 
@@ -71,7 +71,7 @@ impl fmt::Display for FileKind {
     }
 }
 
-/// What tells one file from every other on the system.
+/// A file's identity, unique on the system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     dev: u64,
@@ -95,8 +95,7 @@ impl Identity {
 
 /// A file that was found: an `O_PATH` descriptor and its metadata at that time.
 ///
-/// The descriptor stays on the same file whatever happens to the names that
-/// led to it.
+/// The descriptor refers to the same file even if its names change.
 #[derive(Debug)]
 pub struct Handle {
     fd: OwnedFd,
@@ -104,7 +103,7 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Takes a descriptor for a handle. `path` is for the error alone.
+    /// A handle from a descriptor. `path` is for the error only.
     pub(crate) fn new(fd: OwnedFd, path: &Path) -> Result<Self> {
         match fstat(&fd) {
             Ok(stat) => Ok(Self { fd, stat }),
@@ -122,7 +121,7 @@ impl Handle {
         FileKind::of(&self.stat)
     }
 
-    /// What tells it from every other file.
+    /// The file's identity.
     #[must_use]
     pub fn identity(&self) -> Identity {
         Identity::of(&self.stat)

@@ -1,4 +1,4 @@
-//! User namespace maps: which host id stands behind a container's id.
+//! User namespace maps: the host ids of a container's ids.
 
 /// One line of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,8 +10,8 @@ struct Extent {
 
 /// The content of `/proc/PID/uid_map` or `gid_map` (user_namespaces(7)).
 ///
-/// The second column holds ids of the reader's user namespace, unless the reader
-/// is in the very namespace of the map: then it holds those of the parent.
+/// The second column has ids of the reader's user namespace, unless the reader
+/// is in the namespace of the map: then it has those of the parent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdMap(Vec<Extent>);
 

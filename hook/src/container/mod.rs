@@ -1,17 +1,17 @@
 //! A container's root, through handles.
 //!
-//! A path in a container is hostile: any part of it may be a symbolic link
-//! that leads to the host, or become one between a check and its use
-//! (CVE-2024-0132, 0133, 0134; CVE-2025-23267). So a path is resolved once,
-//! inside the root, and gives a handle (`O_PATH`); everything after is done on
-//! handles and single names. No path string is resolved twice.
+//! A path in a container is hostile: any part of it may be a symbolic link that
+//! leads to the host, or become one between a check and its use (CVE-2024-0132,
+//! 0133, 0134; CVE-2025-23267). So a path is resolved once, inside the root,
+//! and gives a handle (`O_PATH`); everything else is done with handles and
+//! single names. No path is resolved twice.
 //!
-//! The way in: [`ContainerNamespace::of`] while still on the host,
+//! Usage: [`ContainerNamespace::of`] while still on the host,
 //! [`ContainerNamespace::enter`], and then the operations of [`ContainerRoot`]
 //! and [`Directory`].
 //!
-//! The same resolution serves the host's side (see [`crate::mount::HostRoot`]),
-//! where a tree such as `/host` has to be kept to as well.
+//! Paths of the host are resolved in the same way (see
+//! [`crate::mount::HostRoot`]), inside a tree such as `/host`.
 
 mod creator;
 mod device;
@@ -52,5 +52,5 @@ pub(crate) use resolve::{Resolver, RootDir};
 pub use root::ContainerRoot;
 pub(crate) use target::Target;
 
-/// What an operation inside a root gives.
+/// The result of an operation inside a root.
 pub type Result<T> = std::result::Result<T, Error>;

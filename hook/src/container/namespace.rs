@@ -1,4 +1,4 @@
-//! The way into a container's mount namespace.
+//! Enters a container's mount namespace.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -16,32 +16,32 @@ use super::{
     Result, RootDir,
 };
 
-/// What is read of an id map at most. The kernel allows 340 lines.
+/// The size limit of an id map. The kernel allows 340 lines.
 const MAP_CAP: u64 = 32 << 10;
 
 /// The inode number of the initial user namespace (`USER_NS_INIT_INO` of
 /// include/uapi/linux/nsfs.h).
 const INITIAL_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 
-/// A container's mount namespace, still seen from the host.
+/// A container's mount namespace, before it is entered.
 #[derive(Debug)]
 pub struct ContainerNamespace {
     pid: i32,
     mounts: OwnedFd,
     rootfs: PathBuf,
-    /// The root directory as the host has it.
+    /// The root directory on the host.
     root: Handle,
     facts: RootFacts,
     proc: Rc<Procfs>,
 }
 
 impl ContainerNamespace {
-    /// Opens the namespace of the container's first process, `pid` as the engine
-    /// named it, and reads who its root user is. `rootfs` is the engine's path
-    /// of the container's root.
+    /// Opens the namespace of the container's first process, `pid`, which the
+    /// engine passed, and reads the ids of its root user. `rootfs` is the
+    /// engine's path of the container's root.
     ///
-    /// Everything is read through one handle on the process: if it ends and
-    /// its number is given to another, the calls fail.
+    /// Everything is read through one handle on the process: if it ends and its
+    /// number is reused, the calls fail.
     ///
     /// # Errors
     /// [`Error::SameNamespace`] if the process has no namespace of its own;
@@ -88,22 +88,22 @@ impl ContainerNamespace {
         })
     }
 
-    /// Who files in the container are created as.
+    /// The owner of files that are created in the container.
     #[must_use]
     pub fn owner(&self) -> Owner {
         self.facts.owner
     }
 
     /// Moves this process into the namespace and opens the container's root
-    /// there, as it is before pivot_root. `tmpfs` are the places where
-    /// config.json has the runtime mount a new tmpfs.
+    /// there, as it is before pivot_root. `tmpfs` are the paths at which the
+    /// runtime mounts a new tmpfs, by config.json.
     ///
-    /// A handle from the host leads to the host's mounts, so the path has to be
-    /// resolved a second time. What it leads to is accepted only if it is the
-    /// directory that it was on the host, which is held meanwhile.
+    /// A handle from the host leads to the host's mounts, so the path is
+    /// resolved a second time. The result is accepted only if it is the same
+    /// directory as on the host, on which a handle is kept.
     ///
-    /// There is no way back. The umask becomes empty, so that modes are what
-    /// they say, and as long as the root lives, files are created as the
+    /// The namespace cannot be left again. The umask is cleared, so that modes
+    /// apply exactly, and until the root is dropped, files are created as the
     /// container's root.
     ///
     /// # Errors
@@ -147,7 +147,7 @@ fn read_map(process: &OwnedFd, pid: i32, file: &'static str) -> Result<IdMap> {
     let bytes = read_proc(process, file, MAP_CAP, || {
         format!("/proc/{pid}/{file}").into()
     })?;
-    // What is not text has no line of three numbers either.
+    // Invalid UTF-8 is an invalid first line.
     let text = std::str::from_utf8(&bytes).map_err(|_| IdMapError::Line { line: 1 });
     text.and_then(IdMap::parse)
         .map_err(|reason| Error::IdMap { pid, file, reason })

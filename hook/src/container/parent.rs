@@ -1,4 +1,4 @@
-//! The directory in which a path ends.
+//! The directory of a path's last component.
 
 use std::path::Path;
 
@@ -10,14 +10,14 @@ use super::{
     device_number,
 };
 
-/// The directory in which a path ends, resolved once. Nothing is created in one
-/// that the hook may not write to; what exists there can still be mounted on,
-/// because a mount changes nothing below it.
+/// The directory of a path's last component, resolved once. If the hook may not
+/// write to it, nothing is created in it; existing files in it can still be
+/// mounted on, because a mount changes nothing below it.
 #[derive(Debug)]
 pub enum Parent {
     /// It may be written to.
     Writable(WritableDirectory),
-    /// It is left as it is.
+    /// It must not be changed.
     LeftAlone(Directory, Refusal),
 }
 
@@ -33,12 +33,12 @@ impl Parent {
         }
     }
 
-    /// The place for a mount of a `source` of that kind: what has the name, or a
-    /// directory or empty file made for it. See
+    /// The mount point for a `source` of that kind: the existing file, or a
+    /// directory or empty file created for it. See
     /// [`WritableDirectory::mount_point`].
     ///
-    /// # Errors
-    /// [`super::Error::NotWritable`] if it would have to be made where nothing may be.
+    /// # Errors [`super::Error::NotWritable`] if it would have to be created
+    /// and must not be.
     pub fn mount_point(&self, name: Name<'_>, source: FileKind) -> Result<Target> {
         match self {
             Self::Writable(directory) => directory.mount_point(name, source),
@@ -56,7 +56,7 @@ impl Parent {
         self.writable(name)?.symlink(name, target)
     }
 
-    /// Makes a symbolic link lead elsewhere. See
+    /// Changes the target of a symbolic link. See
     /// [`WritableDirectory::redirect_link`].
     ///
     /// # Errors
@@ -65,8 +65,8 @@ impl Parent {
         self.writable(name)?.redirect_link(name, target)
     }
 
-    /// Creates a device node, or takes the one for that very device as it is.
-    /// See [`WritableDirectory::make_device`].
+    /// Creates a device node, or uses an existing one of the same device. See
+    /// [`WritableDirectory::make_device`].
     ///
     /// # Errors
     /// [`super::Error::NotWritable`] if there is none and none may be created.

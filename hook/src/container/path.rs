@@ -1,4 +1,4 @@
-//! Taking paths apart. Nothing here touches a file system.
+//! Parses paths, without access to a file system.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -6,12 +6,11 @@ use std::path::Path;
 
 use super::{Error, Result};
 
-/// The longest path that the kernel takes, in bytes, without the final NUL.
+/// The longest path that the kernel accepts, in bytes, without the final NUL.
 const MAX_LENGTH: usize = 4095;
 
-/// The deepest path that is taken, in names. Deeper ones are not met in
-/// practice, and each level costs a descriptor where the kernel has no
-/// `openat2`.
+/// The maximum number of components of a path. Deeper paths do not occur in
+/// practice, and without `openat2` each level takes a descriptor.
 pub(super) const MAX_DEPTH: usize = 256;
 
 /// One name in a directory: not empty, not `.` or `..`, and without a slash.
@@ -19,7 +18,7 @@ pub(super) const MAX_DEPTH: usize = 256;
 pub struct Name<'a>(&'a OsStr);
 
 impl<'a> Name<'a> {
-    /// Takes `name` if it is a single name.
+    /// `name`, if it is a single name.
     ///
     /// # Errors
     /// [`Error::Path`] if it is anything else.
@@ -43,15 +42,16 @@ impl<'a> Name<'a> {
 /// One step of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Component<'a> {
-    /// `.`, or the nothing after a trailing slash: stay, in a directory.
+    /// `.`, or the end after a trailing slash: the current path must be a
+    /// directory.
     Current,
-    /// `..`: one up.
+    /// `..`: the parent directory.
     Parent,
     /// A name to look up.
     Name(Name<'a>),
 }
 
-/// Refuses what no root can hold.
+/// Refuses paths that are invalid in any root.
 pub(super) fn check(path: &Path) -> Result<()> {
     let bytes = path.as_os_str().as_bytes();
     if bytes.is_empty() {
@@ -69,7 +69,7 @@ pub(super) fn check(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The steps of `path`. Where it starts (root or not) is the caller's matter.
+/// The steps of `path`. The caller determines where it starts.
 pub(super) fn components(path: &OsStr) -> impl DoubleEndedIterator<Item = Component<'_>> {
     let bytes = path.as_bytes();
     let trailing = bytes.ends_with(b"/").then_some(Component::Current);
@@ -104,7 +104,7 @@ pub(super) fn split_leaf(path: &Path) -> Result<(&Path, Name<'_>)> {
 }
 
 fn refused(path: &OsStr, reason: &'static str) -> Error {
-    // A path that is too long is not worth repeating whole.
+    // Of a path that is too long, only the beginning is quoted.
     let shown = path.as_bytes();
     let shown = &shown[..shown.len().min(256)];
     Error::Path {

@@ -1,4 +1,4 @@
-//! The one place that decides where the hook may write.
+//! Decides where the hook may write. No other module does.
 //!
 //! A volume belongs to other containers or to the host, and a link in an image
 //! can lead any path into one. So a directory handle is checked, not a path:
@@ -27,7 +27,7 @@ use super::handle::HANDLE_NOFOLLOW;
 use super::path::{Component, components};
 use super::{Directory, Error, Procfs, Result, RootDir};
 
-/// Why nothing is written to a directory.
+/// Why a directory must not be written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// It is on a mount that is not the container's own.
@@ -65,7 +65,7 @@ impl WritableDirectory {
         })
     }
 
-    /// `directory`, which was found in this one, if it is on the same mount.
+    /// `directory`, which was found in this one, if both are on the same mount.
     pub(super) fn below(&self, directory: Directory) -> Result<Self> {
         self.check_mount(&directory, directory.path())?;
         Ok(Self {
@@ -84,7 +84,7 @@ impl WritableDirectory {
         Err(Refusal::OtherMount.of(path))
     }
 
-    /// The directory, to look at.
+    /// The directory, for reading.
     #[must_use]
     pub fn directory(&self) -> &Directory {
         &self.directory
@@ -121,15 +121,15 @@ pub(super) struct WritePolicy {
     proc: Rc<Procfs>,
     root_mount: u64,
     is_host_root: bool,
-    /// Where config.json has the runtime mount a new tmpfs.
+    /// The paths at which the runtime mounts a new tmpfs, by config.json.
     tmpfs: Vec<PathBuf>,
-    /// Those of them that were found, held so that their ids stay theirs.
+    /// Those of them that were found; the handles keep their mount ids valid.
     found: RefCell<Vec<(u64, OwnedFd)>>,
 }
 
 impl WritePolicy {
-    /// The policy for the container whose root directory is `root`, which has to
-    /// be held as long as the policy is used.
+    /// The policy for the container whose root directory is `root`, which must
+    /// be kept open while the policy is used.
     pub(super) fn new(
         root: &RootDir,
         is_host_root: bool,
@@ -145,7 +145,7 @@ impl WritePolicy {
         })
     }
 
-    /// Decides whether `directory` may be written to; if not, gives it back.
+    /// Decides whether `directory` may be written to; if not, returns it.
     pub(super) fn admit(
         &self,
         root: &RootDir,
@@ -184,9 +184,10 @@ impl WritePolicy {
     /// runtime made there.
     ///
     /// A link in the image can lead another volume to the same place, or this
-    /// mount to another one. Both are told by the tree of mounts: the tmpfs is
-    /// found without following a link, and it is mounted on the root file system
-    /// itself, so nothing else is mounted there, above it or below it.
+    /// mount to another one. Both are detected by the tree of mounts: the tmpfs
+    /// is found without following a link, and it is mounted directly on the
+    /// root file system, so nothing else is mounted there, above it or below
+    /// it.
     fn own_tmpfs(&self, root: &RootDir, path: &Path, mount: u64) -> Result<Option<OwnedFd>> {
         let Some((parent, top)) = walk_without_links(root, path) else {
             return Ok(None);
@@ -200,7 +201,8 @@ impl WritePolicy {
     }
 }
 
-/// The directory above `path`, unless it is the root, and what is at `path`.
+/// The parent directory of `path`, unless it is the root, and the file at
+/// `path`.
 fn walk_without_links(root: &RootDir, path: &Path) -> Option<(Option<OwnedFd>, OwnedFd)> {
     let (mut parent, mut here) = (None, None::<OwnedFd>);
     for component in components(path.as_os_str()) {

@@ -1,4 +1,4 @@
-//! Replacing a file in one step.
+//! Replaces a file atomically.
 
 use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -15,17 +15,17 @@ use super::{Error, FileKind, Handle, Name, Result, WritableDirectory};
 /// How many random names are tried before giving up on a hostile directory.
 const ATTEMPTS: usize = 8;
 
-/// The bits of an old file's mode that the new one takes. What is written is
-/// partly the image's: it never becomes a set-user-id program.
+/// The bits of an old file's mode that the new one takes. The content is partly
+/// the image's, so set-user-id and similar bits are never set.
 const PERMISSIONS: Mode = Mode::from_bits_truncate(0o777);
 
 impl WritableDirectory {
-    /// Gives the name `name` to a new file with the content `bytes`, in one
-    /// step. The new file takes permissions and owner from `old`, the file that
-    /// has the name now; without one it has `mode`.
+    /// Replaces the file `name` atomically by a new one with the content
+    /// `bytes`. The new file has permissions and owner of `old`, the existing
+    /// file; without one it has `mode`.
     ///
-    /// The name itself is replaced: a link that somebody puts there in the
-    /// meantime is not followed.
+    /// The name itself is replaced: a link that is created there concurrently
+    /// is not followed.
     pub(super) fn replace(
         &self,
         name: Name<'_>,
@@ -86,7 +86,8 @@ impl WritableDirectory {
     }
 
     fn discard(&self, temporary: &str) {
-        // The first fault is the one to report; if the name is gone, all the better.
+        // The first error is reported; a failure to remove the temporary file
+        // is ignored.
         let _ = unlinkat(self, temporary, UnlinkatFlags::NoRemoveDir);
     }
 
@@ -116,8 +117,8 @@ impl WritableDirectory {
     }
 }
 
-/// A number that nobody can guess: the seed of the standard library's hash
-/// maps comes from the kernel's random source.
+/// An unpredictable number: the seed of the standard library's hash maps comes
+/// from the kernel's random source.
 fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }

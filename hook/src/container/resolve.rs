@@ -1,4 +1,4 @@
-//! Resolution inside a root: by the kernel if it can, else name by name.
+//! Resolves paths inside a root: by the kernel, or otherwise name by name.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,12 +13,12 @@ use super::path::check;
 use super::walk::{self, Place};
 use super::{Error, Handle, Result};
 
-/// How often `openat2` is asked again when a rename somewhere on the system
-/// made it unsure of a `..` (`EAGAIN`). After that the walk is taken, which
-/// cannot be disturbed.
+/// How often `openat2` is retried if a concurrent rename prevented the
+/// resolution of `..` (`EAGAIN`). Then the walk is used, which renames do not
+/// affect.
 const ATTEMPTS: usize = 16;
 
-/// How paths are resolved inside a root. Both ways give the same answers.
+/// How paths are resolved inside a root. Both methods have the same results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolver {
     /// `openat2` with `RESOLVE_IN_ROOT` and `RESOLVE_NO_MAGICLINKS` (Linux 5.6).
@@ -27,7 +27,7 @@ pub enum Resolver {
     Walk,
 }
 
-/// A directory that paths are resolved in and never out of.
+/// A root directory: paths are resolved inside it and never lead out of it.
 #[derive(Debug)]
 pub(crate) struct RootDir {
     fd: OwnedFd,
@@ -35,7 +35,7 @@ pub(crate) struct RootDir {
 }
 
 impl RootDir {
-    /// Opens the root itself. Its own path is trusted and resolved as usual.
+    /// Opens the root. Its path is trusted and resolved as usual.
     pub(crate) fn open(path: &Path, resolver: Resolver) -> Result<Self> {
         match open(path, HANDLE.union(OFlag::O_DIRECTORY), Mode::empty()) {
             Ok(fd) => Ok(Self { fd, resolver }),
@@ -47,13 +47,13 @@ impl RootDir {
         }
     }
 
-    /// The root itself. `path` is for the error alone.
+    /// The root. `path` is for the error only.
     pub(super) fn into_handle(self, path: &Path) -> Result<Handle> {
         Handle::new(self.fd, path)
     }
 
-    /// Finds what `path` leads to, every link followed inside the root. None
-    /// if there is nothing.
+    /// Resolves `path`, following links inside the root; `None` if it does not
+    /// exist.
     pub(crate) fn lookup(&self, path: &Path) -> Result<Option<Handle>> {
         check(path)?;
         match self.resolver {
@@ -62,14 +62,15 @@ impl RootDir {
         }
     }
 
-    /// Finds the last thing on the way of `path` that is there, and the names of
-    /// the directories that are missing below it.
+    /// Resolves `path` as far as it exists: returns the last existing file, and
+    /// the names of the missing directories below it.
     pub(super) fn deepest(&self, path: &Path) -> Result<(Handle, Vec<OsString>)> {
         check(path)?;
         walk::deepest(self.fd.as_fd(), path)
     }
 
-    /// Finds the directory and name that `path` leads to in the end.
+    /// Resolves `path` to a directory and a name in it, following a link at the
+    /// end too.
     pub(super) fn place(&self, path: &Path) -> Result<Place> {
         check(path)?;
         walk::place(self.fd.as_fd(), path)

@@ -14,13 +14,13 @@ use super::{
     Result, RootDir, Target, WritableDirectory, WritableFile, file,
 };
 
-/// The mode of directories made on the way to something else.
+/// The mode of parent directories that are created.
 const PARENT_MODE: Mode = Mode::from_bits_truncate(0o755);
 
 /// A container's root directory. Paths are resolved in it, with every symbolic
 /// link followed inside it, and never out of it.
 ///
-/// A path may be absolute or not: both start at the root.
+/// Absolute and relative paths both start at the root.
 #[derive(Debug)]
 pub struct ContainerRoot {
     root: RootDir,
@@ -31,20 +31,21 @@ pub struct ContainerRoot {
     _creator: Option<Creator>,
 }
 
-/// What is known of a container's root from outside its mount namespace.
+/// Properties of a container's root that were determined outside its mount
+/// namespace.
 #[derive(Debug)]
 pub(super) struct RootFacts {
     pub(super) owner: Owner,
     pub(super) can_make_devices: bool,
     pub(super) is_host_root: bool,
-    /// Where config.json has the runtime mount a new tmpfs.
+    /// The paths at which the runtime mounts a new tmpfs, by config.json.
     pub(super) tmpfs: Vec<PathBuf>,
 }
 
 impl ContainerRoot {
     /// Opens the directory `rootfs` of the current mount namespace as a root:
     /// for a namespace that was entered by other means, and for tests. Files
-    /// are created as the user that the process is.
+    /// are created as the user of the process.
     ///
     /// # Errors
     /// [`Error::System`] if there is no such directory.
@@ -76,8 +77,8 @@ impl ContainerRoot {
         self.owner
     }
 
-    /// Whether a device node that is made here can be opened: not in a user
-    /// namespace.
+    /// Whether a device node that is created here can be opened, which is not
+    /// so in a user namespace.
     #[must_use]
     pub fn can_make_devices(&self) -> bool {
         self.can_make_devices
@@ -87,7 +88,7 @@ impl ContainerRoot {
         &self.proc
     }
 
-    /// Finds what `path` leads to. None if there is nothing.
+    /// Resolves `path`; `None` if it does not exist.
     ///
     /// # Errors
     /// [`Error::Links`] on a loop; otherwise [`Error::System`].
@@ -95,20 +96,18 @@ impl ContainerRoot {
         self.root.lookup(path)
     }
 
-    /// Finds the directory in which `path` ends, or creates it and the ones
-    /// above it, and gives the name in it.
+    /// Resolves the parent directory of `path`, creating missing directories,
+    /// and returns it with the last name.
     ///
-    /// # Errors
-    /// [`Error::Dangling`] if a link in the way points to nothing;
-    /// [`Error::WrongKind`] if something else is in the way;
+    /// # Errors [`Error::Dangling`] if a link in the path is dangling;
+    /// [`Error::WrongKind`] if a component is not a directory;
     /// [`Error::NotWritable`] or [`Error::ReadOnly`] if it cannot be created.
     pub fn parent<'p>(&self, path: &'p Path) -> Result<(Parent, Name<'p>)> {
         let (parent, name) = split_leaf(path)?;
         Ok((self.directory(parent, PARENT_MODE)?, name))
     }
 
-    /// Finds the directory `path`, or creates it and the ones above it, with
-    /// `mode`.
+    /// Resolves the directory `path`, creating missing directories with `mode`.
     ///
     /// # Errors
     /// Those of [`Self::parent`]; [`Error::NotWritable`] also if the directory
@@ -120,7 +119,7 @@ impl ContainerRoot {
         }
     }
 
-    /// The place at `path` for a mount of a `source` of that kind. See
+    /// The mount point at `path` for a `source` of that kind. See
     /// [`Parent::mount_point`].
     ///
     /// # Errors
@@ -130,8 +129,8 @@ impl ContainerRoot {
         parent.mount_point(name, source)
     }
 
-    /// The place at `path` for a mount that covers what is there. None if there
-    /// is nothing: nothing is made.
+    /// The mount point at `path` if it exists; `None` otherwise, and nothing is
+    /// created.
     ///
     /// # Errors
     /// Those of [`Directory::existing_mount_point`].
@@ -169,7 +168,7 @@ impl ContainerRoot {
         parent.make_device(name, device, access)
     }
 
-    /// The content of the regular file `path`. None if there is no such file.
+    /// The content of the regular file `path`; `None` if it does not exist.
     ///
     /// # Errors
     /// [`Error::WrongKind`] if it is something else, [`Error::TooLarge`] if it
@@ -181,10 +180,10 @@ impl ContainerRoot {
             .transpose()
     }
 
-    /// The file `path`, to be read and replaced, or its place if there is none.
+    /// The file `path`, for reading and replacing; it need not exist.
     ///
-    /// If `path` is a symbolic link, this is the file that it leads to inside
-    /// the root: an image that keeps the file elsewhere finds it there.
+    /// If `path` is a symbolic link, this is its target inside the root, so
+    /// that the link of the image is kept.
     ///
     /// # Errors
     /// [`Error::NotWritable`] if it is on a mount that may not be written to, or
@@ -201,7 +200,7 @@ impl ContainerRoot {
     }
 
     fn directory(&self, path: &Path, mode: Mode) -> Result<Parent> {
-        // Most directories are there, and the kernel finds them in one call.
+        // Most directories exist, and the kernel resolves them in one call.
         let (handle, missing) = match self.root.lookup(path)? {
             Some(handle) => (handle, Vec::new()),
             None => self.root.deepest(path)?,
@@ -213,7 +212,7 @@ impl ContainerRoot {
                 wanted: FileKind::Directory,
             });
         }
-        // The last directory that is there; for messages only.
+        // The last existing directory; for messages only.
         let shown = path.ancestors().nth(missing.len()).unwrap_or(path);
         let directory = Directory::new(handle.into_fd(), shown);
         match self.policy.admit(&self.root, directory)? {

@@ -1,4 +1,4 @@
-//! The place of a mount.
+//! Mount points.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,13 +9,14 @@ use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 
 use super::{Directory, Error, FileKind, Handle, Identity, Name, Result, WritableDirectory};
 
-/// The mode of the empty files that mounts are put on. What is mounted hides it.
+/// The mode of empty files that are created as mount points. The mount hides
+/// it.
 const PLACEHOLDER: Mode = Mode::S_IRUSR.union(Mode::S_IRGRP).union(Mode::S_IROTH);
 
-/// The mode of directories that mounts are put on.
+/// The mode of directories that are created as mount points.
 const DIRECTORY: Mode = Mode::from_bits_truncate(0o755);
 
-/// A handle on what a mount will cover.
+/// A handle on a mount point.
 #[derive(Debug)]
 pub struct Target {
     directory: Directory,
@@ -24,24 +25,24 @@ pub struct Target {
     before: Before,
 }
 
-/// What a target was before it was asked for.
+/// Whether a target existed before.
 #[derive(Debug)]
 enum Before {
     /// It was there.
     Existing(Identity),
-    /// It was made, on the mount with this id.
+    /// It was created, on the mount with this id.
     Nothing { mount: u64 },
 }
 
 impl Target {
-    /// Whether the target was made for this mount, and not found.
+    /// Whether the target was created for this mount.
     #[must_use]
     pub fn created(&self) -> bool {
         self.mount().is_some()
     }
 
-    /// The id of the mount that the target is on. None if it was found: it may be
-    /// the root of another mount than its directory's.
+    /// The id of the target's mount; `None` if the target existed, since it may
+    /// be the root of another mount than its directory's.
     pub(crate) fn mount(&self) -> Option<u64> {
         match self.before {
             Before::Nothing { mount } => Some(mount),
@@ -49,14 +50,14 @@ impl Target {
         }
     }
 
-    /// Whether `identity` is what can be seen at the target already, so that
-    /// mounting it would change nothing (a hook may run twice).
+    /// Whether the target already shows the file `identity`, so that mounting
+    /// it would change nothing (a hook may run twice).
     #[must_use]
     pub fn shows(&self, identity: Identity) -> bool {
         matches!(self.before, Before::Existing(found) if found == identity)
     }
 
-    /// Whether what is there lies in a tmpfs.
+    /// Whether the target is on a tmpfs.
     ///
     /// # Errors
     /// [`Error::System`] if the kernel does not tell.
@@ -77,8 +78,8 @@ impl Target {
         self.directory.path().join(&self.name)
     }
 
-    /// Opens what the target's name shows now: what was mounted on top, if
-    /// nothing else has taken the name.
+    /// Opens the file that the target's name shows now: the mounted one, unless
+    /// the name was replaced.
     pub(crate) fn open_top(&self) -> Result<Handle> {
         self.directory.existing(Name::new(&self.name)?)
     }
@@ -91,8 +92,8 @@ impl AsFd for Target {
 }
 
 impl WritableDirectory {
-    /// The place in this directory for a mount of a `source` of that kind:
-    /// what has the name, or a directory or empty file made for it.
+    /// The mount point in this directory for a `source` of that kind: the
+    /// existing file, or a directory or empty file created for it.
     ///
     /// A directory goes on a directory, anything else on a regular file, or on
     /// its own kind: a device node may cover a device node.
@@ -102,8 +103,8 @@ impl WritableDirectory {
     /// followed; [`Error::WrongKind`] if it is something that must not be
     /// covered; [`Error::ReadOnly`] if it cannot be made.
     pub fn mount_point(&self, name: Name<'_>, source: FileKind) -> Result<Target> {
-        // Making it first costs one call where there is nothing yet, and the
-        // kernel says that a name is taken before it says that it cannot write.
+        // Creating it first takes one call if it does not exist, and the kernel
+        // checks for an existing name before it checks the permission to write.
         let before = Before::Nothing {
             mount: self.mount(),
         };
@@ -128,8 +129,7 @@ impl WritableDirectory {
 }
 
 impl Directory {
-    /// The place in this directory for a mount that covers what has the name.
-    /// None if nothing has it.
+    /// The existing file as a mount point; `None` if it does not exist.
     ///
     /// # Errors
     /// [`Error::LinkAtLeaf`] and [`Error::WrongKind`] as for

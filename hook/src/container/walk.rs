@@ -1,15 +1,15 @@
 //! Resolution inside a root without `openat2`: one name at a time.
 //!
 //! Every step opens a single name with `O_NOFOLLOW` on the handle of the
-//! directory before it, and a link's text is taken apart and walked the same
-//! way, starting at the root if it is absolute. `..` goes back to the handle
-//! that was walked through and never asks the kernel, so that a directory
-//! moved in the meantime leads nowhere else. What is walked is what is held:
-//! nothing outside the root can be reached.
+//! directory before it, and a link's text is resolved in the same way, starting
+//! at the root if it is absolute. `..` returns to the previous handle instead
+//! of asking the kernel, so that a directory that is moved concurrently leads
+//! nowhere else. Only handles are used, so nothing outside the root can be
+//! reached.
 //!
-//! It differs from `openat2` in one thing: every symbolic link of a proc file
-//! system is refused, and not just the magic ones, because only the kernel can
-//! tell them apart.
+//! It differs from `openat2` in one point: every symbolic link of a proc file
+//! system is refused, not only magic links, because only the kernel can
+//! distinguish them.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -28,7 +28,7 @@ use super::{Error, FileKind, Handle, Result};
 /// How many symbolic links are followed in one resolution, as in the kernel.
 const MAX_LINKS: usize = 40;
 
-/// A step still to be taken.
+/// A remaining step.
 #[derive(Debug)]
 enum Pending {
     Current,
@@ -40,12 +40,12 @@ enum Pending {
 #[derive(Debug)]
 struct Lookup {
     name: OsString,
-    /// The name comes from a link's text, not from the path that was asked for.
+    /// The name comes from a link's text, not from the requested path.
     from_link: bool,
 }
 
-/// Where a path ends: the last directory that is there, the names of those that
-/// are missing below it, the name in the last of them, and what has that name.
+/// The result: the last existing directory, the names of the missing ones below
+/// it, the last name, and the file with that name.
 pub(super) struct Place {
     pub(super) directory: Handle,
     pub(super) missing: Vec<OsString>,
@@ -53,11 +53,11 @@ pub(super) struct Place {
     pub(super) found: Option<Handle>,
 }
 
-/// A resolution under way.
+/// The state of a resolution.
 struct Walk<'a> {
     root: BorrowedFd<'a>,
     path: &'a Path,
-    /// What was walked through, from the root's child to where we are.
+    /// The handles from the root's child to the current directory.
     trail: Vec<Handle>,
     pending: VecDeque<Pending>,
     links: usize,
@@ -76,8 +76,8 @@ pub(super) fn lookup(root: BorrowedFd<'_>, path: &Path) -> Result<Option<Handle>
     walk.here().map(Some)
 }
 
-/// Resolves `path` as [`lookup`] does, as far as it exists: the last thing that
-/// is there, and the names of the directories that are missing below it.
+/// Resolves `path` like [`lookup`], as far as it exists: the last existing
+/// file, and the names of the missing directories below it.
 pub(super) fn deepest(root: BorrowedFd<'_>, path: &Path) -> Result<(Handle, Vec<OsString>)> {
     let mut walk = Walk::new(root, path);
     while let Some(next) = walk.next_name()? {
@@ -92,8 +92,8 @@ pub(super) fn deepest(root: BorrowedFd<'_>, path: &Path) -> Result<(Handle, Vec<
     Ok((walk.here()?, Vec::new()))
 }
 
-/// Finds the name that `path` leads to, following a link at the end too, so
-/// that the name can be given to something else.
+/// Resolves `path` to a name, following a link at the end too, so that the file
+/// with that name can be replaced.
 pub(super) fn place(root: BorrowedFd<'_>, path: &Path) -> Result<Place> {
     let mut walk = Walk::new(root, path);
     while let Some(next) = walk.next_name()? {
@@ -155,12 +155,12 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The directory that the walk is in.
+    /// The current directory.
     fn current(&self) -> BorrowedFd<'_> {
         self.trail.last().map_or(self.root, AsFd::as_fd)
     }
 
-    /// Takes the steps that need no look-up, up to the next name.
+    /// Processes the steps up to the next name.
     fn next_name(&mut self) -> Result<Option<Lookup>> {
         while let Some(step) = self.pending.pop_front() {
             if let Some(handle) = self.trail.last()
@@ -209,7 +209,7 @@ impl<'a> Walk<'a> {
         Ok(names)
     }
 
-    /// Goes on from `handle`: into it, or to where it points if it is a link.
+    /// Continues at `handle`: in it, or at its target if it is a link.
     fn take(&mut self, handle: Handle) -> Result<()> {
         if handle.kind() != FileKind::Symlink {
             if self.trail.len() == MAX_DEPTH {

@@ -25,7 +25,7 @@ use nix::unistd::{chdir, pivot_root};
 /// The argument of the first process in the namespaces.
 const FIRST: &str = "--first";
 
-/// Where the first process says that all is mounted.
+/// The file by which the first process reports that everything is mounted.
 const READY: &str = "/run/private-host";
 
 fn main() -> ExitCode {

@@ -34,7 +34,7 @@ const CAPABILITIES: [Capability; 14] = [
     Capability::SysChroot,
 ];
 
-/// The default mounts, without the cgroup file system: nothing here looks at it
+/// The default mounts, without the cgroup file system: nothing here uses it
 /// from inside.
 pub(super) fn mounts() -> Vec<Mount> {
     let mut mounts = get_default_mounts();

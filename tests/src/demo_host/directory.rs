@@ -45,7 +45,7 @@ impl HostDirectory {
         self.path().join("config.toml")
     }
 
-    /// The hook's log, which it makes when it has something to say.
+    /// The hook's log, which it creates at the first message.
     pub fn log_file(&self) -> PathBuf {
         self.path().join("boathook.log")
     }

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use crate::compile::{self, Libc};
 use crate::loader::Wanted;
 
-/// A shared library with a soname, a version and one function that tells it.
+/// A shared library with a soname, a version and a function that returns it.
 #[derive(Clone, Debug)]
 pub struct VendorLibrary {
     /// What is between `lib` and `.so`.

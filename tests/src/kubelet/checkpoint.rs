@@ -62,8 +62,8 @@ impl Record {
 
     /// Writes the record whole or not at all, as the kubelet does.
     pub(super) fn write(&self, directory: &Path) -> io::Result<()> {
-        // The kubelet's checksum is over Go's dump of the structure; any
-        // number will do for whoever does not check it.
+        // The kubelet's checksum is over Go's dump of the structure; any number
+        // is sufficient for readers that do not verify it.
         let file = File {
             data: self.clone(),
             checksum: 0,

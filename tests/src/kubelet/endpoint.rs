@@ -23,7 +23,7 @@ const DIAL_AGAIN: Duration = Duration::from_millis(20);
 pub(super) struct Endpoint {
     /// For calls.
     pub(super) client: DevicePluginClient<Channel>,
-    /// What it says that it can do.
+    /// The options that it reports.
     pub(super) options: DevicePluginOptions,
     /// Its devices, as it last said; all unhealthy since its stream broke.
     pub(super) devices: Vec<DeviceReport>,

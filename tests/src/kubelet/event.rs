@@ -37,7 +37,7 @@ pub enum Event {
         /// The resource.
         resource: String,
     },
-    /// A plugin told of its devices, all of them.
+    /// A plugin sent its list of devices.
     Devices {
         /// The resource.
         resource: String,
@@ -71,7 +71,7 @@ pub enum Event {
     },
 }
 
-/// One device as a plugin told of it.
+/// A device in a plugin's list.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DeviceReport {
     /// Its id.
@@ -82,7 +82,7 @@ pub struct DeviceReport {
     pub numa: Option<i64>,
 }
 
-/// All events since the beginning, shared by whoever writes and waits.
+/// All events since the start, shared by writers and readers.
 #[derive(Debug, Clone, Default)]
 pub struct EventLog(Arc<Shared>);
 

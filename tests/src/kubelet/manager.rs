@@ -251,7 +251,8 @@ impl Manager {
         })
     }
 
-    /// Healthy devices that nobody has; the plugin may say which.
+    /// Healthy devices that are not allocated; the plugin may choose among
+    /// them.
     async fn choose(
         &self,
         endpoint: &mut Endpoint,

@@ -74,7 +74,7 @@ impl FakeKubelet {
         Ok(FakeKubelet { config, log, life })
     }
 
-    /// What has happened, and word of what will.
+    /// The events, past and future.
     pub fn log(&self) -> &EventLog {
         &self.log
     }
@@ -82,8 +82,8 @@ impl FakeKubelet {
     /// Waits until something happens that `wanted` accepts, or has happened
     /// since the last wait.
     ///
-    /// # Errors
-    /// It does not happen in `patience`; the error tells what did.
+    /// # Errors It does not happen within `patience`; the error lists the
+    /// events.
     pub fn wait(&self, patience: Duration, wanted: impl Fn(&Event) -> bool) -> io::Result<Event> {
         self.log.wait(patience, wanted)
     }

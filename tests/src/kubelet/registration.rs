@@ -18,7 +18,7 @@ pub enum RegisterFault {
     /// Nothing.
     #[default]
     None,
-    /// It says no, with this reason.
+    /// It refuses, with this reason.
     Refuse(String),
     /// It never answers.
     Hang,

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-/// Things to look at and to try. Identity, environment and mounts are always
+/// What to read and to try. Identity, environment and mounts are always
 /// reported.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Questions {
-    /// Paths to look at and to open.
+    /// Paths to stat and to open.
     pub paths: Vec<PathBuf>,
     /// Character devices to make, to open and to remove again.
     pub new_nodes: Vec<NewNode>,

@@ -38,7 +38,7 @@ impl Distribution {
     /// The tree, made by debootstrap if it has not been made before. Nothing may
     /// be written to it.
     pub(super) fn directory(self) -> Result<PathBuf> {
-        // It takes long: whoever comes second waits, rather than doing it again.
+        // It takes long: a second caller waits instead of repeating it.
         static BUILDING: Mutex<()> = Mutex::new(());
         let _building = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
         match self {

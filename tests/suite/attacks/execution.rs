@@ -88,8 +88,8 @@ fn libraries_of_the_image_are_not_loaded(lab: &Lab) {
     assert!(marker.exists());
 }
 
-/// A container that shares the host's processes looks for the hook among them,
-/// to write to its program.
+/// A container that shares the host's PID namespace searches for the hook's
+/// process, to write to its program.
 fn the_hook_itself_stays_as_it_is(lab: &Lab) {
     let program = binaries::program("boathook").unwrap();
     let before = fingerprint::of_file(&program).unwrap();

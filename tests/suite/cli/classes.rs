@@ -176,7 +176,7 @@ fn a_node_that_is_a_regular_file_is_refused() {
     );
 }
 
-/// A well-formed file says what it finds, or that it finds nothing.
+/// The check of a valid file prints its devices, or that there are none.
 #[test]
 fn a_good_class_file_says_what_it_finds() {
     let host = HostDirectory::new().unwrap();
@@ -239,7 +239,7 @@ fn a_first_class_file_can_be_used() {
     }
 }
 
-/// A recording holds what classes look at, and is never written over another.
+/// A recording has what classes read, and never overwrites another one.
 #[test]
 fn a_host_is_recorded_once() {
     let host = HostDirectory::new().unwrap();
@@ -307,7 +307,7 @@ fn two_classes_with_one_variable_are_refused() {
     assert!(line.is_some_and(|line| line.contains(said)), "{checked}");
 }
 
-/// All commands look for the driver's files in the same place.
+/// All commands search for the driver's files in the same place.
 #[test]
 fn every_command_knows_the_root_of_the_driver() {
     let host = HostDirectory::new().unwrap();

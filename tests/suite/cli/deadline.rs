@@ -1,4 +1,5 @@
-//! A hook that takes too long ends by itself, with a line that says where.
+//! A hook that takes too long ends by itself, with a message that names the
+//! stage.
 
 use std::io::Read;
 use std::process::{Command, Stdio};

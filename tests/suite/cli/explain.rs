@@ -1,4 +1,4 @@
-//! `boathook explain` tells the plan and changes nothing.
+//! `boathook explain` prints the plan and changes nothing.
 
 use harness::demo_host::{DemoHost, HostDirectory};
 use serde_json::Value;

@@ -59,7 +59,7 @@ fn classes_are_listed_by_name_and_without_devices() {
     assert!(ran.stderr.contains(said), "{}", ran.stderr);
 }
 
-/// Each line has its verdict; what is wrong says what to do.
+/// Each line has its verdict, and each problem a fix.
 #[test]
 fn a_check_tells_of_this_host() {
     let host = HostDirectory::new().unwrap();

@@ -1,6 +1,6 @@
 //! The process that a careless or hostile runtime starts the hook in: closed
 //! descriptors, limits, signals, no working directory. The result is the right
-//! one or an error line, and never a panic or a death without a word.
+//! one or an error line, and never a panic or a silent end.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;

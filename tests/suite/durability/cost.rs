@@ -1,4 +1,4 @@
-//! What it costs to tell systemd.
+//! The cost of adding rules to systemd's units.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ const WARM_UP: usize = 3;
 /// What the step may cost, in milliseconds.
 const LIMIT: f64 = 3.0;
 
-/// A hook that tells systemd, and one to which systemd is hidden, take turns.
+/// A hook that calls systemd, and one that cannot see it, take turns.
 #[test]
 #[ignore = "a figure, for a release build on a quiet machine: make bench"]
 fn telling_systemd_is_fast() {

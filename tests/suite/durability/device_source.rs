@@ -73,7 +73,7 @@ impl DeviceSource {
         }
     }
 
-    /// The hook, for whoever takes a program without arguments.
+    /// The hook, for callers that accept a program without arguments.
     pub(super) fn hook_program(self, demo: &DemoHost) -> Result<PathBuf> {
         let boathook = SystemdHost::program("boathook");
         let Some((hiding, what)) = self.systemd.hiding() else {

@@ -20,7 +20,7 @@ use crate::lab::{Lab, asking, on_each_cgroup_version};
 
 on_each_cgroup_version!(every_class_is_injected_as_planned);
 
-/// Where the kernel's drivers tell of themselves.
+/// Where the kernel's drivers list their devices.
 const DRIVERS: &str = "/proc/driver";
 
 /// A class, and a host that was recorded for it.
@@ -55,7 +55,7 @@ fn every_class_is_injected_as_planned(lab: &Lab) {
         "{:<30} {:>12} {:>10} {:>9}\n",
         "class", "discovered", "planned", "injected"
     );
-    // Past the capture of the test runner: the table is for people. Where
+    // Past the capture of the test runner: the table is for readers. Where
     // standard error is closed there is nobody to read it.
     let _ = std::io::stderr().write_all((head + &table).as_bytes());
 }
@@ -191,7 +191,7 @@ impl Case {
         let stage = Stage::CreateRuntime;
         let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
         let mut builder = Bundle::builder(Rootfs::Glibc).args(command);
-        // What the kernel's drivers would tell in the container.
+        // What the kernel's drivers would show in the container.
         let drivers = host.root().join(&DRIVERS[1..]);
         if drivers.is_dir() {
             builder = builder.hook(stage, HookCommand::binding(&drivers, DRIVERS));
@@ -203,7 +203,7 @@ impl Case {
         builder.build().unwrap()
     }
 
-    /// Of a masked directory there is what the plan says, and nothing else.
+    /// A masked directory has the contents of the plan, and nothing else.
     fn check_mask(&self, host: &RecordedHost, mask: &Value, report: &Report) {
         for (path, text) in mask["files"].as_object().unwrap() {
             let seen = report.path(path).unwrap().text.as_deref();

@@ -44,7 +44,7 @@ const CLASS: &str = r#"
 
 const PLACE: &str = "/proc/driver/chips";
 
-/// A host whose driver tells of two chips.
+/// A host whose driver lists two chips.
 fn host(class: &str) -> HostDirectory {
     let host = HostDirectory::new().unwrap();
     host.add_class("chips", class).unwrap();

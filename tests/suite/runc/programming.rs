@@ -71,8 +71,8 @@ impl Machine {
         Machine { host }
     }
 
-    /// A container that gets these ports, and says what it wants of them: pairs
-    /// of a region and a function.
+    /// A container with these ports, and its requests for them: pairs of a
+    /// region and a function.
     fn container(&self, ports: &str, wanted: &[(&str, &str)], command: Vec<String>) -> Bundle {
         let stage = Stage::CreateRuntime;
         let hook = HookCommand::boathook(stage, &self.host.config_file()).unwrap();

@@ -54,7 +54,8 @@ fn a_hook_gets_the_state(lab: &Lab) {
     assert!(environment.contains("OWN=yes"));
 }
 
-/// What a failing hook says is in the runtime's error, and nothing is left.
+/// The message of a failing hook is in the runtime's error, and nothing is
+/// left.
 fn a_failing_hook_stops_the_container(lab: &Lab) {
     let script = "echo the reason >&2; exit 3";
     let hook = HookCommand::new(Path::new(BUSYBOX))

@@ -63,7 +63,7 @@ fn nothing_else_is_changed() {
     assert_eq!(parsed(entry)["timeout"], runtime_config::HOOK_TIMEOUT);
 }
 
-/// Every way to say where the bundle is, the working directory included.
+/// Every way to pass the bundle, including the working directory.
 #[test]
 fn the_bundle_is_found() {
     let lab = Lab::new();

@@ -37,7 +37,7 @@ fn the_arguments_are_the_real_runtimes() {
 }
 
 /// One process from the first to the last: nothing stands between the engine
-/// and its runtime, neither for signals nor for what it says.
+/// and its runtime, neither for signals nor for output.
 #[test]
 fn the_wrapper_is_gone_when_the_runtime_runs() {
     let lab = Lab::new();
@@ -97,8 +97,8 @@ fn a_container_that_asks_for_nothing_is_left_alone() {
     }
 }
 
-/// A mistake in what the configuration says of devices stops no container from
-/// being stopped.
+/// An error in the configuration of devices stops no container from being
+/// stopped.
 #[test]
 fn other_subcommands_need_only_the_runtimes_configuration() {
     let lab = Lab::new();

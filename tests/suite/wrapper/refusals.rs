@@ -1,5 +1,5 @@
-//! What cannot be done is refused in one line, which the engine is told too,
-//! and nothing is changed.
+//! Failures are reported in one line, which is also in the engine's log, and
+//! nothing is changed.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ const CONFIG: i32 = 3;
 const SPEC: i32 = 4;
 const REQUEST: i32 = 5;
 
-/// The runtime was not called, and one line says all of `words`.
+/// The runtime was not called, and one line has all of `words`.
 fn assert_refused(ran: &Captured, code: i32, words: &[&str]) {
     let said = &ran.stderr;
     assert_eq!(ran.status.code(), Some(code), "{said}");

@@ -50,7 +50,7 @@ impl DevicePlugin for Echo {
     }
 }
 
-/// The latency of a service in a thread of its own.
+/// The latency of a service in its own thread.
 pub(crate) fn latency(calls: usize) -> Result<Latency> {
     let directory = tempfile::tempdir()?;
     let socket = directory.path().join("echo.sock");

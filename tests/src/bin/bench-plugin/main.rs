@@ -68,7 +68,7 @@ fn few_devices(figures: &mut Figures) -> Result<()> {
 }
 
 fn many_devices(figures: &mut Figures) -> Result<()> {
-    // Many looks, so that what they need in memory is measured, too.
+    // Many scans, so that their memory is measured, too.
     let node = Node::start(&node::shares(1000, 10), node::OFTEN)?;
     let Latency { p50, p99 } = calls::preferred(&node.plugin_socket(), CHOICES, node.ids(), 16)?;
     figures.compare("16 of 10,000 chosen, p50", p50, "ms", 50.0);

@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// architecture).
 const TICKS: f64 = 100.0;
 
-/// How often the plugin looks at the host by default, in seconds.
+/// The plugin's default scan interval, in seconds.
 pub(crate) const USUAL: &str = "10";
 
 /// More often than by default.
@@ -53,7 +53,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Starts both; the plugin looks at its devices every `rescan` seconds.
+    /// Starts both; the plugin scans its devices every `rescan` seconds.
     pub(crate) fn start(class: &str, rescan: &str) -> Result<Self> {
         let root = tempfile::Builder::new().prefix("bh").tempdir()?;
         let at = |name: &str| root.path().join(name);
@@ -91,7 +91,7 @@ impl Node {
         Ok(node)
     }
 
-    /// The devices that the kubelet was told of first.
+    /// The devices of the kubelet's first list.
     pub(crate) fn ids(&self) -> &[String] {
         &self.ids
     }
@@ -119,7 +119,8 @@ impl Node {
         Ok(took)
     }
 
-    /// Milliseconds from the end of a device's node to the kubelet's word of it.
+    /// Milliseconds from the removal of a device's node to the kubelet's
+    /// notification.
     pub(crate) fn unplug(&mut self) -> Result<f64> {
         let path = self.root.path().join("host/dev/npu1");
         std::thread::sleep(Duration::from_millis(200));

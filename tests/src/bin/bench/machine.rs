@@ -22,7 +22,7 @@ pub(crate) struct Machine {
     load_before: f64,
 }
 
-/// More load than this before the start, and the figures say little.
+/// With a higher load before the start, the figures are unreliable.
 const QUIET: f64 = 0.5;
 
 impl Machine {
@@ -81,7 +81,7 @@ fn load() -> Result<f64> {
         .with_context(|| format!("/proc/loadavg has no load: {averages}"))
 }
 
-/// The model in /proc/cpuinfo, which not every architecture tells.
+/// The model in /proc/cpuinfo, which not every architecture has.
 fn processor() -> Result<String> {
     let information = fs::read_to_string("/proc/cpuinfo").context("cannot read /proc/cpuinfo")?;
     let model = information

@@ -29,7 +29,7 @@ use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::workload::Workload;
 
-/// How often every kind has its turn, unless told otherwise.
+/// The number of rounds of each kind, by default.
 const ROUNDS: usize = 60;
 
 fn main() -> ExitCode {

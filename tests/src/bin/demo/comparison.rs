@@ -9,7 +9,7 @@ pub(crate) struct Row {
     pub(crate) what: String,
     /// Whether it was asked for, in words.
     pub(crate) asked: String,
-    /// What the plan says.
+    /// The plan's content.
     pub(crate) planned: String,
     /// What the probe in the container saw.
     pub(crate) seen: String,

@@ -1,4 +1,4 @@
-//! What the hook says that it would do: `boathook explain --json`.
+//! The hook's plan: `boathook explain --json`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
