@@ -27,6 +27,7 @@ pub mod plan;
 pub mod prepare;
 pub mod request;
 pub mod requirement;
+pub mod similar;
 pub mod starter;
 pub mod strict_toml;
 pub mod template;

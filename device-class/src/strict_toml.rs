@@ -1,10 +1,14 @@
 //! Strict parsing of class files and config.toml: an error names the file, the
 //! line, the key and, for an unknown key, the most similar known one.
 
+mod type_error;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
+
+use crate::similar;
 
 /// Why a class file or config.toml cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -33,6 +37,10 @@ impl fmt::Display for FileError {
 pub trait BrokenRule: fmt::Display {
     /// The text to search for in the file to find the line of the error.
     fn culprit(&self) -> Option<&str>;
+
+    /// The table that it is in: its header, and which of several it is. Elsewhere
+    /// the same text may be right.
+    fn table(&self) -> Option<(&str, usize)>;
 }
 
 impl FileError {
@@ -48,7 +56,16 @@ impl FileError {
 
     /// A broken rule, with the line of its culprit.
     pub fn rule(path: &Path, text: &str, rule: &dyn BrokenRule) -> Self {
-        let at = rule.culprit().and_then(|culprit| text.find(culprit));
+        let begin = rule.table().and_then(|(header, number)| {
+            let mut headers = text.match_indices(header);
+            headers.nth(number).map(|(at, _)| at)
+        });
+        let find = |from: usize| {
+            let found = text.get(from..)?.find(rule.culprit()?)?;
+            Some(from + found)
+        };
+        // Inline tables have no header.
+        let at = begin.and_then(find).or_else(|| find(0));
         FileError {
             path: path.into(),
             line: at.map(|at| line_of(text, at)),
@@ -67,15 +84,15 @@ pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, FileErro
         let at = error.span().map(|span| span.start.min(text.len()));
         let message = first_line(error.message());
         let unknown = message.starts_with("unknown field");
+        let key = at.filter(|_| !unknown).and_then(|at| key_before(text, at));
         FileError {
             path: path.into(),
             line: at.map(|at| line_of(text, at)),
-            key: at.filter(|_| !unknown).and_then(|at| key_before(text, at)),
-            message: if unknown {
-                unknown_key(&message)
-            } else {
-                message
+            message: match unknown {
+                true => unknown_key(&message),
+                false => type_error::in_words(&message, text, at, key.as_deref()),
             },
+            key,
         }
     })
 }
@@ -109,13 +126,8 @@ fn unknown_key(message: &str) -> String {
         return message.to_owned();
     };
     let known: Vec<&str> = quoted.collect();
-    let near = known
-        .iter()
-        .map(|key| (strsim::damerau_levenshtein(unknown, key), key))
-        .filter(|(distance, key)| *distance <= key.len().max(3) / 2)
-        .min();
-    match near {
-        Some((_, key)) => format!("unknown key `{unknown}`, did you mean `{key}`?"),
+    match similar::nearest(unknown, known.iter().copied()) {
+        Some(key) => format!("unknown key `{unknown}`, did you mean `{key}`?"),
         None => format!(
             "unknown key `{unknown}`; known keys here: {}",
             known.join(", ")

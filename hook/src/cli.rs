@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 use device_class::name::ClassName;
 
+use crate::command::Whose;
+
 /// Puts devices into containers.
 ///
 /// A container runtime calls `boathook prestart` (or `create-runtime`) for
@@ -26,6 +28,10 @@ pub(crate) struct Cli {
     #[arg(long, hide = true, value_name = "SECONDS")]
     pub deadline: Option<u32>,
 
+    /// Print the result as JSON, and a failure as {"error": ...}
+    #[arg(long, global = true)]
+    pub json: bool,
+
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -36,6 +42,7 @@ Examples:
   boathook check                                 check the host's prerequisites, and show fixes
   boathook list                                  the devices of each class
   boathook explain --bundle /run/.../container   what that container gets, and what authorizes it
+  boathook doctor --container 4f1c2a             why that container has no device
   boathook class new /dev/mychip0 > mychip.toml  start a class for your own device
 
 Exit codes:
@@ -46,7 +53,30 @@ Exit codes:
   4  the container's state or config.json is invalid
   5  the request was denied or cannot be satisfied
   6  the devices could not be put into the container
-  7  the work took too long";
+  7  the work took too long
+  10 and above: what `boathook doctor` found (`boathook doctor --help`)";
+
+const DOCTOR_END: &str = "\
+Examples:
+  boathook doctor --container 4f1c2a
+  boathook doctor --pod default/training
+  boathook doctor --env DUMMY_VISIBLE_DEVICES=0,1
+
+Exit codes, by the first fault that was found:
+  0  no fault found
+  3  the configuration or a class file is wrong
+  4  config.json is invalid
+  5  the request was denied or cannot be satisfied
+ 10  no-container      there is no such container
+ 11  no-request        the container requests no device
+ 12  similar-variable  a variable is nearly that of a class
+ 13  no-hook           nothing calls the hook for the container
+ 14  hook-missing      the program that is called as the hook is not there
+ 15  no-device         the host has no usable device of the class
+ 16  not-granted       nobody granted the devices
+ 17  not-injected      the container was created without what the plan has
+ 18  cgroup-denies     the container's cgroup denies a device
+ 19  user-denied       the container's user may not open a node";
 
 /// The commands.
 #[derive(Debug, Subcommand)]
@@ -60,18 +90,21 @@ pub(crate) enum Command {
         /// The bundle: the directory of the container's config.json
         #[arg(long, value_name = "DIR")]
         bundle: PathBuf,
-        /// Print the plan as JSON
-        #[arg(long)]
-        json: bool,
     },
     /// List the classes and their devices on this host
     List {
         /// Only these classes
         #[arg(value_name = "CLASS", value_parser = class_name)]
         classes: Vec<ClassName>,
-        /// Print the list as JSON
-        #[arg(long)]
-        json: bool,
+    },
+    /// Show why a container has no device, and how to fix it
+    #[command(after_help = DOCTOR_END)]
+    Doctor {
+        #[command(flatten)]
+        whose: Whose,
+        /// The state directory of the runtime, if it is not a usual one (`runc --root DIR`)
+        #[arg(long, value_name = "DIR")]
+        root: Option<PathBuf>,
     },
     /// Work on class files
     Class {
@@ -79,8 +112,12 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: ClassCommand,
     },
-    /// Check the host's prerequisites, and show fixes
-    Check,
+    /// Check the host's prerequisites and the classes, and show fixes
+    Check {
+        /// Only these classes
+        #[arg(value_name = "CLASS", value_parser = class_name)]
+        classes: Vec<ClassName>,
+    },
     /// Print the messages of hooks on this node
     Log,
 }
@@ -92,6 +129,12 @@ pub(crate) enum ClassCommand {
     Check {
         /// The class file, named CLASS.toml
         file: PathBuf,
+        /// Match it against a recorded host (`class record`) in place of this one
+        #[arg(long, value_name = "HOST.txt")]
+        host: Option<PathBuf>,
+        /// Also report what the plugin cannot read in its container
+        #[arg(long)]
+        as_plugin: bool,
     },
     /// Print a first class file for a device, with comments
     New {
@@ -102,6 +145,9 @@ pub(crate) enum ClassCommand {
     Record {
         /// The directory for the file host.txt, which must not be there yet
         directory: PathBuf,
+        /// Only what this class reads; can be given several times
+        #[arg(long = "class", value_name = "CLASS", value_parser = class_name)]
+        classes: Vec<ClassName>,
     },
     /// Print a JSON Schema of class files, for editors
     Schema,

@@ -22,6 +22,58 @@ pub enum ExitCode {
     Injection = 6,
     /// The work took too long.
     Deadline = 7,
+    /// `doctor`: there is no such container.
+    NoContainer = 10,
+    /// `doctor`: the container requests no device.
+    NoRequest = 11,
+    /// `doctor`: a variable of the container is similar to one of a class.
+    SimilarVariable = 12,
+    /// `doctor`: nothing calls the hook for the container.
+    NoHook = 13,
+    /// `doctor`: the program that the runtime calls as the hook is not there.
+    HookMissing = 14,
+    /// `doctor`: the host has no usable device of the class.
+    NoDevice = 15,
+    /// `doctor`: nobody granted the container the devices that it requests.
+    NotGranted = 16,
+    /// `doctor`: the container was created without what it should have got.
+    NotInjected = 17,
+    /// `doctor`: the container's cgroup denies a device.
+    CgroupDenies = 18,
+    /// `doctor`: the container's user may not open a device node.
+    UserDenied = 19,
+}
+
+impl ExitCode {
+    /// What `doctor` found, each with its name in JSON and on the command line's
+    /// help.
+    pub(crate) const OF_DOCTOR: [(Self, &'static str); 10] = [
+        (Self::NoContainer, "no-container"),
+        (Self::NoRequest, "no-request"),
+        (Self::SimilarVariable, "similar-variable"),
+        (Self::NoHook, "no-hook"),
+        (Self::HookMissing, "hook-missing"),
+        (Self::NoDevice, "no-device"),
+        (Self::NotGranted, "not-granted"),
+        (Self::NotInjected, "not-injected"),
+        (Self::CgroupDenies, "cgroup-denies"),
+        (Self::UserDenied, "user-denied"),
+    ];
+
+    /// The name of the failure, for JSON.
+    pub(crate) fn name(self) -> &'static str {
+        let of_doctor = Self::OF_DOCTOR.iter().find(|(code, _)| *code == self);
+        match self {
+            Self::Success => "success",
+            Self::Usage => "usage",
+            Self::Config => "config",
+            Self::Spec => "spec",
+            Self::Request => "request",
+            Self::Injection => "injection",
+            Self::Deadline => "deadline",
+            _ => of_doctor.map_or("failure", |(_, name)| name),
+        }
+    }
 }
 
 impl From<ExitCode> for process::ExitCode {
@@ -40,5 +92,22 @@ mod tests {
             Success, Failure, Usage, Config, Spec, Request, Injection, Deadline,
         ];
         assert_eq!(codes.map(|code| code as u8), [0, 1, 2, 3, 4, 5, 6, 7]);
+        let of_doctor = super::ExitCode::OF_DOCTOR.map(|(code, name)| (code as u8, name));
+        assert_eq!(
+            of_doctor,
+            [
+                (10, "no-container"),
+                (11, "no-request"),
+                (12, "similar-variable"),
+                (13, "no-hook"),
+                (14, "hook-missing"),
+                (15, "no-device"),
+                (16, "not-granted"),
+                (17, "not-injected"),
+                (18, "cgroup-denies"),
+                (19, "user-denied"),
+            ]
+        );
+        assert_eq!(UserDenied.name(), "user-denied");
     }
 }

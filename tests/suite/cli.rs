@@ -4,9 +4,12 @@
 mod classes;
 mod confinement;
 mod deadline;
+mod doctor;
 mod explain;
 mod list;
 mod log;
+mod manners;
+mod mistakes;
 mod process;
 mod requests;
 mod state;

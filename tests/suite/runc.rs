@@ -4,6 +4,7 @@ mod called_again;
 mod classes;
 mod container_kinds;
 mod devices;
+mod doctor;
 mod driver_root;
 mod foreign_mounts;
 mod hidden_calls;

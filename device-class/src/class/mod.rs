@@ -11,6 +11,7 @@ mod health;
 mod mention;
 mod path_template;
 mod prepare;
+mod reads;
 mod request;
 mod schema;
 mod sharing;

@@ -11,7 +11,7 @@ use super::{
     Source, When,
 };
 use crate::config::DeviceFilter;
-use crate::name::{AttributeName, CapabilityName};
+use crate::name::{AttributeName, CapabilityName, EnvName, ResourceName, excerpt};
 use crate::pattern::PathPattern;
 use crate::strict_toml::BrokenRule;
 use crate::template::Template;
@@ -25,6 +25,46 @@ pub enum ClassRuleError {
     /// A source is a path or a count.
     #[error("a [[discover]] table has either `path` or `count`")]
     PathOrCount,
+    /// The resource is none that the kubelet takes.
+    #[error("{reason}")]
+    Resource {
+        /// The resource.
+        resource: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A variable that containers have for something else.
+    #[error(
+        "`{0}` is a variable that containers have for another purpose; choose a name such as \
+         MYCHIP_VISIBLE_DEVICES"
+    )]
+    ReservedVariable(String),
+    /// Where the walk to the NUMA node begins is no path.
+    #[error("numa `{0}` is not the path of a device's directory in /sys")]
+    Numa(String),
+    /// What is wrong in one of several tables.
+    #[error("{error}")]
+    In {
+        /// The table's header.
+        header: &'static str,
+        /// Which of them it is, from 0.
+        number: usize,
+        /// What is wrong.
+        error: Box<ClassRuleError>,
+    },
+    /// A template of `[[edits]]` uses an attribute of a device.
+    #[error(
+        "`{template}` uses the attribute `{name}`; [[edits]] are given once per container and use \
+         the host's attributes only ({known}), so put what belongs to one device into [device]"
+    )]
+    DeviceAttribute {
+        /// The template.
+        template: String,
+        /// The attribute.
+        name: AttributeName,
+        /// The attributes of the host.
+        known: String,
+    },
     /// A template names an attribute that no source sets.
     #[error("`{template}` uses the attribute `{name}`; known there are {known}")]
     UnknownAttribute {
@@ -75,7 +115,12 @@ impl BrokenRule for ClassRuleError {
             ClassRuleError::NoReplicas(key) => Some(key),
             ClassRuleError::PreStartTooLong(_) => Some("timeout"),
             ClassRuleError::PreStartShared => Some("pre-start"),
-            ClassRuleError::UnknownAttribute { template: text, .. }
+            ClassRuleError::In { error, .. } => error.culprit(),
+            ClassRuleError::Resource { resource: text, .. }
+            | ClassRuleError::ReservedVariable(text)
+            | ClassRuleError::Numa(text)
+            | ClassRuleError::DeviceAttribute { template: text, .. }
+            | ClassRuleError::UnknownAttribute { template: text, .. }
             | ClassRuleError::CapabilityWithoutEnv(text)
             | ClassRuleError::UnknownCapability(text)
             | ClassRuleError::UnknownImplied(text)
@@ -84,11 +129,46 @@ impl BrokenRule for ClassRuleError {
             | ClassRuleError::Unmasked(text) => Some(text),
         }
     }
+
+    fn table(&self) -> Option<(&str, usize)> {
+        match self {
+            ClassRuleError::In { header, number, .. } => Some((header, *number)),
+            _ => None,
+        }
+    }
+}
+
+impl ClassRuleError {
+    /// The same error of one of several tables.
+    fn in_table(self, header: &'static str, number: usize) -> Self {
+        ClassRuleError::In {
+            header,
+            number,
+            error: Box::new(self),
+        }
+    }
+
+    /// The same error of `[[edits]]`, where the attributes of devices are not known.
+    fn of_edits(self) -> Self {
+        match self {
+            ClassRuleError::UnknownAttribute {
+                template,
+                name,
+                known,
+            } => ClassRuleError::DeviceAttribute {
+                template,
+                name,
+                known,
+            },
+            other => other,
+        }
+    }
 }
 
 /// Checks what the values of a class file say together.
 pub(super) fn check(spec: &ClassSpec) -> Result<(), ClassRuleError> {
     check_request(spec)?;
+    check_resource(&spec.resource)?;
     if spec.discover.is_empty() {
         return Err(ClassRuleError::NoSource);
     }
@@ -98,13 +178,16 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), ClassRuleError> {
         let mut values = requirements.values.values();
         values.try_for_each(|value| host.serve(value))?;
     }
-    for source in &spec.discover {
-        check_device(spec, source, &known_after(source, host.clone())?)?;
+    for (number, source) in spec.discover.iter().enumerate() {
+        let known = known_after(source, host.clone());
+        let known = known.map_err(|error| error.in_table("[[discover]]", number))?;
+        check_device(spec, source, &known).map_err(|error| error.in_table("[device]", 0))?;
     }
     let directories = spec.library_directories.iter();
     host.check_paths(directories.map(Some), &None)?;
-    for edits in &spec.edits {
-        host.check_edits(edits)?;
+    for (number, edits) in spec.edits.iter().enumerate() {
+        let checked = host.check_edits(edits);
+        checked.map_err(|error| error.of_edits().in_table("[[edits]]", number))?;
     }
     check_filters(spec)
 }
@@ -128,8 +211,59 @@ fn check_filters(spec: &ClassSpec) -> Result<(), ClassRuleError> {
     Ok(())
 }
 
+/// Checks the resource as the kubelet does. An attribute in it is taken to be right.
+fn check_resource(resource: &Template) -> Result<(), ClassRuleError> {
+    let harmless = |name: &AttributeName| (name.clone(), "aa".to_owned());
+    let harmless = resource.attributes().map(harmless).collect();
+    let Ok(example) = resource.fill(&harmless) else {
+        return Ok(());
+    };
+    let wrong = |reason: String| {
+        let resource = resource.to_string();
+        Err(ClassRuleError::Resource { resource, reason })
+    };
+    let text = excerpt(&resource.to_string());
+    let name = match ResourceName::try_from(example) {
+        Ok(name) => name,
+        Err(error) => return wrong(format!("{error}; write it as vendor.example/chip")),
+    };
+    let domain = name.as_str().split('/').next().unwrap_or_default();
+    if domain == "kubernetes.io" || domain.ends_with(".kubernetes.io") {
+        return wrong(format!(
+            "resource `{text}` has a domain that is for the resources of Kubernetes itself"
+        ));
+    }
+    let ends_well = |part: &str| {
+        let fits = |c: char| c.is_ascii_alphanumeric();
+        part.starts_with(fits) && part.ends_with(fits)
+    };
+    let mut parts = domain.split('.').chain(name.as_str().split('/').skip(1));
+    match parts.all(ends_well) {
+        true => Ok(()),
+        false => wrong(format!(
+            "each part of resource `{text}` has to begin and end with a letter or a digit"
+        )),
+    }
+}
+
+/// Variables that images, engines and loaders use. As a request they would stop
+/// every container.
+fn is_reserved(variable: &EnvName) -> bool {
+    const RESERVED: [&str; 9] = [
+        "HOME", "HOSTNAME", "LANG", "PATH", "PWD", "SHELL", "SHLVL", "TERM", "USER",
+    ];
+    let name = variable.as_str();
+    let reserved = |prefix: &&str| name.starts_with(prefix);
+    RESERVED.contains(&name) || ["LD_", "LC_", "KUBERNETES_"].iter().any(reserved)
+}
+
 fn check_request(spec: &ClassSpec) -> Result<(), ClassRuleError> {
     let request = &spec.request;
+    let variables = [Some(&request.env), request.capabilities_env.as_ref()];
+    let mut variables = variables.into_iter().flatten();
+    if let Some(reserved) = variables.find(|name| is_reserved(name)) {
+        return Err(ClassRuleError::ReservedVariable(reserved.to_string()));
+    }
     let chosen = spec.capabilities();
     let used = chosen.union(&spec.exceptions()).next().cloned();
     if let (None, Some(name)) = (&request.capabilities_env, used) {
@@ -165,6 +299,12 @@ fn known_after(source: &Source, mut known: Known) -> Result<Known, ClassRuleErro
 
 fn check_device(spec: &ClassSpec, source: &Source, known: &Known) -> Result<(), ClassRuleError> {
     let device = &spec.device;
+    if let Some(numa) = &device.numa {
+        let text = numa.to_string();
+        if !text.starts_with(['/', '{']) {
+            return Err(ClassRuleError::Numa(text));
+        }
+    }
     if let (Some(index), Some(_)) = (&device.index, &device.order) {
         return Err(ClassRuleError::IndexAndOrder(index.to_string()));
     }
@@ -260,6 +400,9 @@ impl Known {
 
     fn check_edits(&self, edits: &Edits) -> Result<(), ClassRuleError> {
         self.check_nodes(&edits.nodes)?;
+        for library in &edits.libraries {
+            self.serve(library.soname.template())?;
+        }
         for file in edits.binaries.iter().chain(&edits.files) {
             let paths = [Some(&file.path), file.container_path.as_ref()];
             let paths = paths.into_iter().chain(file.fallbacks.iter().map(Some));

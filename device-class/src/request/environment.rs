@@ -24,6 +24,12 @@ impl Environment {
         entry.filter(|_| !name.contains('='))
     }
 
+    /// The names of the variables, as often as each is set.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let set = self.0.iter().filter_map(|entry| entry.split_once('='));
+        set.map(|(name, _)| name)
+    }
+
     /// The variables whose name `is_wanted`, sorted by name.
     pub(super) fn select(&self, is_wanted: impl Fn(&str) -> bool) -> Vec<(String, String)> {
         let set = self

@@ -14,7 +14,7 @@ pub enum RequestError {
         length: usize,
     },
     /// An item that is neither a name nor a range.
-    #[error("`{}` is neither a device nor a range such as 0-3", excerpt(.0))]
+    #[error("`{}` is neither a device nor a range such as 0-3; separate several with commas", excerpt(.0))]
     Malformed(String),
     /// A name of the Container Device Interface for another type of device.
     #[error(

@@ -108,7 +108,7 @@ fn a_request_means_what_it_means_in_the_vendors_stack() {
         ),
         (
             "vendor.com/npu=",
-            "`` is neither a device nor a range such as 0-3",
+            "`` is neither a device nor a range such as 0-3; separate several with commas",
         ),
         (
             "4",
@@ -118,24 +118,33 @@ fn a_request_means_what_it_means_in_the_vendors_stack() {
             "2-4294967295",
             "class npu has no device `4` on this host; there are 4, from NPU-AbC0 to NPU-AbC3",
         ),
-        ("3-0", "`3-0` is neither a device nor a range such as 0-3"),
-        ("0-", "`0-` is neither a device nor a range such as 0-3"),
+        (
+            "3-0",
+            "`3-0` is neither a device nor a range such as 0-3; separate several with commas",
+        ),
+        (
+            "0-",
+            "`0-` is neither a device nor a range such as 0-3; separate several with commas",
+        ),
         (
             "0-1-2",
-            "`0-1-2` is neither a device nor a range such as 0-3",
+            "`0-1-2` is neither a device nor a range such as 0-3; separate several with commas",
         ),
         (
             "0-99999999999",
-            "`0-99999999999` is neither a device nor a range such as 0-3",
+            "`0-99999999999` is neither a device nor a range such as 0-3; separate several with commas",
         ),
-        ("a b", "`a b` is neither a device nor a range such as 0-3"),
+        (
+            "a b",
+            "`a b` is neither a device nor a range such as 0-3; separate several with commas",
+        ),
         (
             "a\0b",
-            "`a\\0b` is neither a device nor a range such as 0-3",
+            "`a\\0b` is neither a device nor a range such as 0-3; separate several with commas",
         ),
         (
             "a\nb\x1b[2J",
-            "`a\\nb\\u{1b}[2J` is neither a device nor a range such as 0-3",
+            "`a\\nb\\u{1b}[2J` is neither a device nor a range such as 0-3; separate several with commas",
         ),
         (
             &"npu-1,".repeat(20_000),

@@ -15,6 +15,7 @@
 //! changed along with the container's own cgroup, and that is reported.
 
 mod allow;
+mod denied;
 mod error;
 mod locate;
 mod membership;
@@ -29,6 +30,7 @@ mod v2;
 
 use std::path::{Path, PathBuf};
 
+pub(crate) use denied::Denied;
 pub(crate) use error::CgroupError;
 pub(crate) use locate::HostRoots;
 pub(crate) use rule::DeviceRule;

@@ -2,8 +2,12 @@
 
 mod check;
 mod class;
+mod devices;
+mod doctor;
+mod finding;
 mod inject;
 mod list;
+mod output;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -11,9 +15,15 @@ use std::process;
 
 use clap::Parser;
 use device_class::config::Config;
+use device_class::load::ClassSource;
 use device_class::name::ClassName;
+use device_class::similar;
 use device_class::starter::TargetError;
 use device_class::strict_toml::FileError;
+use serde::Serialize;
+use serde_json::json;
+
+pub(crate) use doctor::Whose;
 
 use crate::apply::ApplyError;
 use crate::cli::{Cli, Command};
@@ -57,8 +67,10 @@ pub(crate) enum CommandError {
     /// There is no class file for what was given.
     #[error(transparent)]
     Target(#[from] TargetError),
-    #[error("no class file {0}.toml on this host; `boathook list` shows all classes")]
-    UnknownClass(ClassName),
+    #[error("no class file {name}.toml on this host; {hint}")]
+    UnknownClass { name: ClassName, hint: String },
+    #[error("{} is not a recorded host: {reason}", path.display())]
+    Recorded { path: PathBuf, reason: String },
     #[error("cannot write {}", path.display())]
     File {
         path: PathBuf,
@@ -80,7 +92,9 @@ impl CommandError {
             CommandError::Planner(error) => error.exit_code(),
             CommandError::Apply(_) => ExitCode::Injection,
             CommandError::Container { error, .. } => error.exit_code(),
-            CommandError::Target(_) | CommandError::UnknownClass(_) => ExitCode::Usage,
+            CommandError::Target(_)
+            | CommandError::UnknownClass { .. }
+            | CommandError::Recorded { .. } => ExitCode::Usage,
             CommandError::File { .. }
             | CommandError::Confine(_)
             | CommandError::Deadline(_)
@@ -105,23 +119,40 @@ impl From<ApplyError> for CommandError {
 
 /// `boathook`: runs the command of the command line, and reports its failure.
 pub fn main() -> process::ExitCode {
-    match run(&Cli::parse()) {
+    let cli = Cli::parse();
+    match run(&cli) {
         Ok(code) => code.into(),
         Err(error) => {
-            log::error(&log::chain(&error));
-            error.exit_code().into()
+            let (message, code) = (log::chain(&error), error.exit_code());
+            log::error(&message);
+            if cli.json {
+                let name = code.name();
+                let error = json!({ "message": message, "kind": name, "exit_code": code as u8 });
+                // The message is on stderr already.
+                let _ = print_json(&json!({ "error": error }));
+            }
+            code.into()
         }
     }
+}
+
+fn print_json(value: &impl Serialize) -> Result<(), CommandError> {
+    let text = serde_json::to_string_pretty(value)?;
+    writeln!(io::stdout().lock(), "{text}")?;
+    Ok(())
 }
 
 fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
     let done = match &cli.command {
         Command::Prestart | Command::CreateRuntime => hook(cli),
-        Command::Explain { bundle, json } => explain(bundle, *json, &config(cli)?),
-        Command::List { classes, json } => list::run(classes, *json, &config(cli)?),
-        Command::Class { command } => class::run(command, &config(cli)?),
-        Command::Check => check::run(&config(cli)?),
-        Command::Log => print_log(&config(cli)?),
+        Command::Explain { bundle } => explain(bundle, cli.json, &config(cli)?),
+        Command::List { classes } => list::run(classes, cli.json, &config(cli)?),
+        Command::Doctor { whose, root } => {
+            doctor::run(whose, root.clone(), cli.json, &config(cli)?)
+        }
+        Command::Class { command } => class::run(command, cli.json, &config(cli)?),
+        Command::Check { classes } => check::run(classes, cli.json, &config(cli)?),
+        Command::Log => print_log(cli.json, &config(cli)?),
     };
     match done {
         // The reader of the output has closed it.
@@ -152,36 +183,52 @@ fn config(cli: &Cli) -> Result<Config, CommandError> {
 fn explain(bundle: &Path, json: bool, config: &Config) -> Result<ExitCode, CommandError> {
     let bundle = Bundle::read(bundle)?;
     let plan = planner::plan_for(&bundle, config)?;
-    let mut out = io::stdout().lock();
     if json {
-        writeln!(out, "{}", serde_json::to_string_pretty(&plan)?)?;
+        print_json(&plan)?;
     } else {
         // The plan has texts of the container's in it.
-        write!(Printable(out), "{plan}")?;
+        write!(Printable(io::stdout().lock()), "{plan}")?;
     }
     Ok(ExitCode::Success)
 }
 
 /// `boathook log`.
-fn print_log(config: &Config) -> Result<ExitCode, CommandError> {
-    log::print_node_log(&config.host_root, &mut io::stdout().lock()).map_err(CommandError::Log)?;
+fn print_log(json: bool, config: &Config) -> Result<ExitCode, CommandError> {
+    if json {
+        let mut text = Vec::new();
+        log::print_node_log(&config.host_root, &mut text).map_err(CommandError::Log)?;
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        print_json(&lines)?;
+    } else {
+        let out = &mut io::stdout().lock();
+        log::print_node_log(&config.host_root, out).map_err(CommandError::Log)?;
+    }
     Ok(ExitCode::Success)
 }
 
-/// Writes rows in columns that are as wide as they need to be.
-fn write_table<const N: usize>(out: &mut impl Write, rows: &[[String; N]]) -> io::Result<()> {
-    let mut widths = [0; N];
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
+/// Refuses a name of which there is no class.
+fn known_classes<'a>(
+    names: &[ClassName],
+    sources: impl IntoIterator<Item = &'a ClassSource> + Clone,
+) -> Result<(), CommandError> {
+    let known = || {
+        sources
+            .clone()
+            .into_iter()
+            .map(|source| source.name.as_str())
+    };
+    match names
+        .iter()
+        .find(|name| !known().any(|known| known == name.as_str()))
+    {
+        None => Ok(()),
+        Some(unknown) => Err(CommandError::UnknownClass {
+            hint: match similar::nearest(unknown.as_str(), known()) {
+                Some(near) => format!("did you mean {near}?"),
+                None => "`boathook list` shows all classes".to_owned(),
+            },
+            name: unknown.clone(),
+        }),
     }
-    for row in rows {
-        let cells = row
-            .iter()
-            .zip(widths)
-            .map(|(cell, width)| format!("{cell:<width$}"));
-        writeln!(out, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
-    }
-    Ok(())
 }

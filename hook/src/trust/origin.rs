@@ -39,6 +39,13 @@ pub(crate) struct Pod {
     annotations: BTreeMap<String, String>,
 }
 
+impl Pod {
+    /// Whether `text` is its namespace and name, as in `NAMESPACE/NAME`.
+    pub(crate) fn is_named(&self, text: &str) -> bool {
+        text.split_once('/') == Some((&self.namespace, &self.name))
+    }
+}
+
 impl fmt::Display for Pod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [container, namespace, name] =

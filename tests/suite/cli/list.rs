@@ -35,7 +35,8 @@ fn an_empty_host_has_nothing_to_list() {
     host.add_class("dummy-npu", "").unwrap();
     let ran = boathook(&host, &["list", "--json"], b"");
     let listed: Value = serde_json::from_str(&ran.stdout).unwrap();
-    assert_eq!(listed, json!({ "classes": [], "devices": [] }));
+    let nothing = json!({ "classes": [], "without_devices": [], "left_out": [], "devices": [] });
+    assert_eq!(listed, nothing);
     assert_eq!(ran.status.code(), Some(code::SUCCESS), "{}", ran.stderr);
     let said = format!("no class file in {}", host.classes().display());
     assert!(ran.stderr.contains(&said), "{}", ran.stderr);
@@ -50,12 +51,18 @@ fn classes_are_listed_by_name_and_without_devices() {
     host.add_class("thing", class).unwrap();
     let ran = boathook(&host, &["list", "--json", "thing"], b"");
     let listed: Value = serde_json::from_str(&ran.stdout).unwrap();
-    assert_eq!(listed, json!({ "classes": ["thing"], "devices": [] }));
+    let expected = json!({
+        "classes": ["thing"], "without_devices": ["thing"], "left_out": [], "devices": [],
+    });
+    assert_eq!(listed, expected);
     let ran = boathook(&host, &["list", "dummy-npu"], b"");
     assert!(ran.stdout.contains("npu-63") && !ran.stdout.contains("thing"));
     let ran = boathook(&host, &["list", "other"], b"");
     assert_eq!(ran.status.code(), Some(code::USAGE));
     let said = "no class file other.toml";
+    assert!(ran.stderr.contains(said), "{}", ran.stderr);
+    let ran = boathook(&host, &["list", "dumy-npu"], b"");
+    let said = "did you mean dummy-npu?";
     assert!(ran.stderr.contains(said), "{}", ran.stderr);
 }
 
@@ -69,7 +76,7 @@ fn a_check_tells_of_this_host() {
         assert!(ran.stdout.contains(topic), "no `{topic}` in {}", ran.stdout);
     }
     for line in ran.stdout.lines().filter(|line| !line.trim().is_empty()) {
-        let verdict = ["ok", "warning", "error"]
+        let verdict = ["ok", "warning", "error", "fix: "]
             .iter()
             .any(|word| line.contains(word));
         assert!(verdict, "no verdict in {line}");

@@ -62,7 +62,7 @@ impl DeviceList {
 
     /// Whether a single line allows all of the rule: the kernel does not
     /// combine lines.
-    pub(super) fn covers(&self, rule: &DeviceRule) -> bool {
+    pub(in crate::cgroup) fn covers(&self, rule: &DeviceRule) -> bool {
         match self {
             Self::AllowsAll => true,
             Self::Allows(entries) => entries.iter().any(|entry| entry.covers(rule)),

@@ -74,6 +74,43 @@ pub(super) fn restricts(dir: &Path) -> Result<bool, CgroupError> {
     Ok(attached.is_ok_and(|attached| !attached.ids.is_empty()))
 }
 
+/// What the programs that decide for a cgroup deny of some rules, and how many of
+/// them cannot be read.
+pub(super) fn denied_now(
+    cgroup: &CgroupDir,
+    rules: &[DeviceRule],
+) -> Result<(Vec<DeviceRule>, usize), CgroupError> {
+    denied_on(&Running, cgroup, rules)
+}
+
+fn denied_on<K: Kernel>(
+    kernel: &K,
+    cgroup: &CgroupDir,
+    rules: &[DeviceRule],
+) -> Result<(Vec<DeviceRule>, usize), CgroupError> {
+    let opened = kernel.cgroup(&cgroup.dir);
+    let opened = opened.map_err(|source| CgroupError::Read {
+        path: cgroup.dir.clone(),
+        source,
+    })?;
+    let unread = |source| CgroupError::ReadPrograms {
+        cgroup: cgroup.dir.clone(),
+        source,
+    };
+    let effective = kernel.query(&opened, Scope::Effective).map_err(unread)?;
+    let (mut all, mut unreadable) = (Vec::new(), 0);
+    for id in effective.ids {
+        let program = kernel.open(id).map_err(unread)?;
+        let code = kernel.dump(&program).map_err(unread)?;
+        match denied(&code, rules) {
+            Ok(denied) => all.extend(denied),
+            Err(NotUnderstood) => unreadable += 1,
+        }
+    }
+    all.dedup();
+    Ok((all, unreadable))
+}
+
 fn allow_on<K: Kernel>(
     kernel: &K,
     cgroup: &CgroupDir,

@@ -1,69 +1,190 @@
-//! Which classes are there, and what the host has of them.
+//! Which classes are there, and whether containers can have their devices.
+
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use device_class::class::Claims;
 use device_class::config::Config;
-use device_class::discover::{self, Inventory};
+use device_class::discover::{self, Found, Health};
 use device_class::load::{self, ClassSource};
+use device_class::name::ClassName;
+use device_class::plan::{self, Asked, Authority, SpecDevices};
+use device_class::request::{Environment, Request};
 use device_class::strict_toml::FileError;
+use device_class::{DeviceClass, HostView, similar};
 
-use super::{Finding, Verdict};
+use crate::command::finding::{Finding, Verdict};
+use crate::command::{CommandError, known_classes};
+use crate::log::chain;
 use crate::planner;
 
-pub(super) fn check(config: &Config) -> Vec<Finding> {
-    let error = |text: String| vec![Finding::new(Verdict::Error, "classes", text)];
-    let host = match planner::open_host(config) {
-        Ok(host) => host,
-        Err(problem) => return error(problem.to_string()),
-    };
-    let sources = match load::each_source(&config.classes) {
-        Ok(sources) => sources,
-        Err(problem) => return error(problem.to_string()),
-    };
+/// Checks the classes of these names, or all.
+pub(super) fn check(names: &[ClassName], config: &Config) -> Result<Vec<Finding>, CommandError> {
+    let host = planner::open_host(config)?;
+    let sources = load::each_source(&config.classes)?;
+    known_classes(names, sources.iter().flatten())?;
+    let mut findings = ignored_files(&config.classes);
+    findings.extend(unknown_classes(&sources, config));
     if sources.is_empty() {
-        let directories: Vec<_> = config
-            .classes
-            .iter()
-            .map(|d| d.display().to_string())
-            .collect();
+        let directories = config.classes.iter().map(|path| path.display().to_string());
+        let directories: Vec<_> = directories.collect();
         let text = format!("no class file in {}", directories.join(" or "));
-        return vec![Finding::new(Verdict::Warning, "classes", text)];
+        let finding = Finding::new(Verdict::Warning, "classes", text);
+        findings.push(finding.fix(
+            "install the classes with `boathook-init install`, or put a class file into \
+             /etc/boathook/classes.d",
+        ));
     }
     let mut claims = Claims::default();
-    let one = |source: Result<ClassSource, FileError>| {
-        let subject = match &source {
-            Ok(source) => format!("class {}", source.name),
-            Err(_) => "classes".to_owned(),
-        };
-        let error = |text| vec![Finding::new(Verdict::Error, subject.clone(), text)];
-        let class = match source.and_then(|source| config.class(&source)) {
-            Ok(class) => class,
-            Err(problem) => return error(problem.to_string()),
-        };
-        if let Err(claimed) = claims.env(&class) {
-            return error(claimed.to_string());
+    let is_asked = |source: &ClassSource| names.is_empty() || names.contains(&source.name);
+    for source in sources {
+        if source.as_ref().is_ok_and(|source| !is_asked(source)) {
+            continue;
         }
-        found(subject, &discover::devices(&class, &host))
-    };
-    sources.into_iter().flat_map(one).collect()
+        findings.extend(one(source, config, &host, &mut claims));
+    }
+    Ok(findings)
 }
 
-fn found(subject: String, inventory: &Inventory) -> Vec<Finding> {
-    let warning = |text: &String| Finding::new(Verdict::Warning, subject.clone(), text.clone());
-    let mut findings: Vec<Finding> = inventory.warnings.iter().map(warning).collect();
+fn one(
+    source: Result<ClassSource, FileError>,
+    config: &Config,
+    host: &dyn HostView,
+    claims: &mut Claims,
+) -> Vec<Finding> {
+    let subject = match &source {
+        Ok(source) => format!("class {}", source.name),
+        Err(_) => "classes".to_owned(),
+    };
+    let error = |text| vec![Finding::new(Verdict::Error, subject.clone(), text)];
+    let class = match source.and_then(|source| config.class(&source)) {
+        Ok(class) => class,
+        Err(problem) => return error(chain(&problem)),
+    };
+    if let Err(claimed) = claims.env(&class) {
+        return error(claimed.to_string());
+    }
+    let request = match request_for_all(&class) {
+        Ok(request) => request,
+        Err(problem) => return error(problem),
+    };
+    let found = match discover::look_up(&class, config, &request.capabilities, host) {
+        Ok(found) => found,
+        Err(problem) => return error(chain(&problem)),
+    };
+    if config.offers(&class)
+        && let Err(claimed) = claim_resources(&class, &found, claims)
+    {
+        return error(claimed);
+    }
+    judge(&subject, &class, &request, &found)
+}
+
+/// The resources of two classes, too, tell which variable a container gets.
+fn claim_resources(class: &DeviceClass, found: &Found, claims: &mut Claims) -> Result<(), String> {
+    let fixed = &class.spec.resource;
+    let fixed = fixed
+        .attributes()
+        .next()
+        .is_none()
+        .then(|| fixed.to_string());
+    let devices = found.inventory.devices.iter();
+    let resources = devices.map(|device| device.resource.to_string());
+    for resource in resources.chain(fixed) {
+        let claimed = claims.claim(&resource, &class.name);
+        claimed.map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+/// What a container asks that wants all devices, and says no more.
+fn request_for_all(class: &DeviceClass) -> Result<Request, String> {
+    let env = Environment::from(vec![format!("{}=all", class.spec.request.env)]);
+    match Request::of(class, &env, |_| None) {
+        Ok(Some(request)) => Ok(request),
+        Ok(None) => Err(format!("{} = all requests nothing", class.spec.request.env)),
+        Err(error) => Err(chain(&error)),
+    }
+}
+
+fn judge(subject: &str, class: &DeviceClass, request: &Request, found: &Found) -> Vec<Finding> {
+    let inventory = &found.inventory;
+    let warning = |text: String| Finding::new(Verdict::Warning, subject, text);
+    let mut findings: Vec<Finding> = inventory.warnings.iter().cloned().map(warning).collect();
     let devices = &inventory.devices;
-    let healthy = devices
-        .iter()
-        .filter(|device| device.health.is_healthy())
-        .count();
-    let text = match devices.len() {
-        0 => "no device on this host".to_owned(),
-        all => format!("{healthy} of {all} devices healthy"),
+    if devices.is_empty() {
+        findings.push(Finding::new(Verdict::Ok, subject, "no device on this host"));
+        return findings;
+    }
+    for device in devices {
+        if let Health::Unhealthy { reason } = &device.health {
+            findings.push(warning(format!("{} is unhealthy: {reason}", device.id)));
+        }
+    }
+    let authority = Authority::Asker {
+        why: "boathook check".to_owned(),
     };
-    let verdict = if healthy == devices.len() {
-        Verdict::Ok
-    } else {
-        Verdict::Warning
+    let asked = Asked {
+        class,
+        request,
+        found,
+        authority: &authority,
     };
-    findings.push(Finding::new(verdict, subject, text));
+    if let Err(error) = plan::plan(&[asked], &SpecDevices::default()) {
+        let text = format!(
+            "a container that requests devices would be refused: {}",
+            chain(&error)
+        );
+        findings.push(Finding::new(Verdict::Error, subject, text));
+        return findings;
+    }
+    let healthy = devices.iter().filter(|device| device.health.is_healthy());
+    let text = format!("{} of {} devices healthy", healthy.count(), devices.len());
+    findings.push(Finding::new(Verdict::Ok, subject, text));
     findings
+}
+
+/// Files in the directories of classes that are not read.
+fn ignored_files(directories: &[PathBuf]) -> Vec<Finding> {
+    let entries = directories
+        .iter()
+        .filter_map(|directory| fs::read_dir(directory).ok());
+    let mut paths: Vec<PathBuf> = entries
+        .flatten()
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|path| is_ignored(path) && path.is_file())
+        .collect();
+    paths.sort();
+    let finding = |path: PathBuf| {
+        let text = format!("{} is not read", path.display());
+        Finding::new(Verdict::Warning, "classes", text)
+            .fix("name a class file CLASS.toml, or move the file elsewhere")
+    };
+    paths.into_iter().map(finding).collect()
+}
+
+/// Hidden files and READMEs are not meant as classes.
+fn is_ignored(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    !name.starts_with('.') && !name.starts_with("README") && !name.ends_with(".toml")
+}
+
+/// Classes that config.toml configures and that do not exist.
+fn unknown_classes(sources: &[Result<ClassSource, FileError>], config: &Config) -> Vec<Finding> {
+    // A file that cannot be read may be the one.
+    if sources.iter().any(Result::is_err) {
+        return Vec::new();
+    }
+    let known = || sources.iter().flatten().map(|source| source.name.as_str());
+    let unknown = config.class.keys();
+    let unknown = unknown.filter(|name| !known().any(|known| known == name.as_str()));
+    let finding = |name: &ClassName| {
+        let text = format!("[class.{name}] of the configuration names a class that is not there");
+        let finding = Finding::new(Verdict::Warning, "configuration", text);
+        finding.fix(match similar::nearest(name.as_str(), known()) {
+            Some(near) => format!("did you mean [class.{near}]?"),
+            None => "`boathook list` shows all classes".to_owned(),
+        })
+    };
+    unknown.map(finding).collect()
 }

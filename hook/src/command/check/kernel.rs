@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use super::{Finding, Verdict};
 use crate::cgroup::DeviceCgroup;
+use crate::command::finding::{Finding, Verdict};
 use crate::mount::KernelCalls;
 
 pub(super) fn check() -> Vec<Finding> {

@@ -7,54 +7,29 @@ use std::io;
 use std::path::Path;
 
 use device_class::config::Config;
+use device_class::name::ClassName;
 use runtime_config::{Engine, RUNTIMES, program_directories};
 
-use super::{CommandError, write_table};
+use super::finding::{Finding, Verdict};
+use super::output::Style;
+use super::{CommandError, print_json};
 use crate::exit::ExitCode;
 
-/// How a check came out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Verdict {
-    Ok,
-    Warning,
-    Error,
-}
-
-/// One line of the output.
-struct Finding {
-    verdict: Verdict,
-    /// What was checked.
-    subject: String,
-    /// What was found and, unless it is ok, what to do.
-    text: String,
-}
-
-impl Finding {
-    fn new(verdict: Verdict, subject: impl Into<String>, text: impl Into<String>) -> Self {
-        Finding {
-            verdict,
-            subject: subject.into(),
-            text: text.into(),
-        }
-    }
-
-    fn row(&self) -> [String; 3] {
-        let verdict = match self.verdict {
-            Verdict::Ok => "ok",
-            Verdict::Warning => "warning",
-            Verdict::Error => "error",
-        };
-        [verdict.to_owned(), self.subject.clone(), self.text.clone()]
-    }
-}
-
 /// Prints a line for everything that the hook needs of a host.
-pub(super) fn run(config: &Config) -> Result<ExitCode, CommandError> {
+pub(super) fn run(
+    names: &[ClassName],
+    json: bool,
+    config: &Config,
+) -> Result<ExitCode, CommandError> {
     let mut findings = kernel::check();
     findings.extend(engines(&config.host_root));
-    findings.extend(classes::check(config));
-    let rows: Vec<_> = findings.iter().map(Finding::row).collect();
-    write_table(&mut io::stdout().lock(), &rows)?;
+    findings.extend(classes::check(names, config)?);
+    if json {
+        print_json(&findings)?;
+    } else {
+        let rows: Vec<_> = findings.iter().flat_map(Finding::rows).collect();
+        Style::of_stdout().table(&mut io::stdout().lock(), &rows)?;
+    }
     let worst = findings.iter().map(|finding| finding.verdict).max();
     Ok(match worst {
         Some(Verdict::Error) => ExitCode::Failure,
@@ -79,7 +54,8 @@ fn engines(host_root: &Path) -> Vec<Finding> {
         .collect();
     if found.is_empty() {
         let text = "none found in the usual directories; no engine will call the hook";
-        return vec![Finding::new(Verdict::Warning, "engines", text)];
+        let finding = Finding::new(Verdict::Warning, "engines", text);
+        return vec![finding.fix("run this on the host, or set host_root in the configuration")];
     }
     found
 }

@@ -1,0 +1,138 @@
+//! What of the host the plugin reads for a class.
+
+use std::collections::BTreeSet;
+
+use super::attribute::{Origin, Text};
+use super::condition::Condition;
+use super::health::HealthTest;
+use super::{AttributeSource, ClassSpec, HealthCheck, Node};
+
+impl ClassSpec {
+    /// The paths that are read to find the devices and to judge their health, each
+    /// up to its first part that is not fixed. Relative ones lie below a path that
+    /// is among these.
+    pub fn paths_read(&self) -> BTreeSet<String> {
+        let mut paths = Paths::default();
+        paths.all(&self.driver_path);
+        paths.attributes(&self.attributes);
+        for source in &self.discover {
+            paths.all(&source.path);
+            paths.attributes(&source.attributes);
+            for condition in &source.require {
+                match condition {
+                    Condition::Exists(pattern) | Condition::Absent(pattern) => {
+                        paths.add(&pattern.to_string());
+                    }
+                    Condition::Listed { files, .. } => paths.add(&files.to_string()),
+                    Condition::Value { .. } => {}
+                }
+            }
+            paths.nodes(&source.nodes);
+            paths.health(&source.health);
+        }
+        paths.all(&self.device.numa);
+        paths.nodes(&self.device.nodes);
+        paths.health(&self.device.health);
+        for edits in &self.edits {
+            paths.nodes(&edits.nodes);
+        }
+        paths.0
+    }
+}
+
+#[derive(Default)]
+struct Paths(BTreeSet<String>);
+
+impl Paths {
+    fn add(&mut self, text: &str) {
+        let fixed = text.find(['{', '*', '?', '[']).unwrap_or(text.len());
+        let path = match fixed == text.len() {
+            true => text,
+            // The name that is not fixed is not known.
+            false => text[..fixed]
+                .rsplit_once('/')
+                .map_or("", |(above, _)| above),
+        };
+        if path.len() > 1 && path.starts_with('/') {
+            self.0.insert(path.to_owned());
+        }
+    }
+
+    fn all<'a, T: ToString + 'a>(&mut self, texts: impl IntoIterator<Item = &'a T>) {
+        texts
+            .into_iter()
+            .for_each(|text| self.add(&text.to_string()));
+    }
+
+    fn attributes(&mut self, sources: &[AttributeSource]) {
+        for source in sources {
+            match &source.origin {
+                Origin::Text {
+                    text: Text::File { file, .. } | Text::RealPath(file),
+                    ..
+                } => self.add(&file.to_string()),
+                Origin::Text { .. } => {}
+                Origin::Link { link, .. } => self.add(&link.to_string()),
+                Origin::Path { path, .. } => self.add(&path.to_string()),
+            }
+        }
+    }
+
+    fn nodes(&mut self, nodes: &[Node]) {
+        for node in nodes {
+            self.add(&node.path.template().to_string());
+            self.all(&node.for_each);
+        }
+    }
+
+    fn health(&mut self, checks: &[HealthCheck]) {
+        for check in checks {
+            match &check.test {
+                HealthTest::Exists(pattern) => self.add(&pattern.to_string()),
+                HealthTest::File { file, .. } => self.add(&file.to_string()),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::DeviceClass;
+
+    #[test]
+    fn every_place_that_discovery_reads_is_named() {
+        let text = r#"version = 1
+resource = "x.com/x"
+driver_path = "/sys/module/x"
+[request]
+env = "X"
+[[attributes]]
+name = "version"
+file = "/run/x/version"
+[[discover]]
+path = "/dev/x{number:number}"
+attributes = [{ name = "serial", file = "/var/lib/x/{number}/serial" }]
+require = [{ absent = "/etc/x/off{number}" }]
+[device]
+id = "x-{serial}"
+nodes = ["/dev/x{number}"]
+health = [{ file = "/run/x/state-{number}", equals = "up" }]
+[[edits]]
+nodes = ["/dev/xctl"]
+libraries = ["libx.so.1"]
+"#;
+        let name = "x".to_owned().try_into().unwrap();
+        let class = DeviceClass::parse(name, "x.toml".as_ref(), text).unwrap();
+        let found: Vec<String> = class.spec.paths_read().into_iter().collect();
+        let expected = [
+            "/dev",
+            "/dev/xctl",
+            "/etc/x",
+            "/run/x",
+            "/run/x/version",
+            "/sys/module/x",
+            "/var/lib/x",
+        ];
+        assert_eq!(found, expected);
+    }
+}

@@ -1,0 +1,155 @@
+//! Class files with a mistake: the message has the line, and what to write.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+
+use device_class::DeviceClass;
+use device_class::name::ClassName;
+
+const GOOD: &str = r#"version = 1
+resource = "example.com/chip"
+[request]
+env = "CHIPS"
+[[discover]]
+path = "/dev/chip{index:number}"
+[device]
+id = "chip-{index}"
+health = [{ file = "/sys/chip{index}/state", equals = "up" }]
+nodes = ["/dev/chip{index}", { path = "/dev/ctl{index}", mode = "0660" }]
+[sharing]
+replicas = 4
+[[edits]]
+files = ["/etc/chip.conf"]
+[[edits]]
+nodes = ["/dev/chipctl"]
+"#;
+
+fn error(text: &str) -> String {
+    let name = ClassName::try_from("chip".to_owned()).unwrap();
+    let parsed = DeviceClass::parse(name, Path::new("chip.toml"), text);
+    parsed.err().map_or("none".to_owned(), |e| e.to_string())
+}
+
+#[test]
+fn the_message_has_the_line_and_what_to_write() {
+    assert_eq!(error(GOOD), "none");
+    for (right, wrong, expected) in [
+        (
+            "[[discover]]",
+            "[discover]",
+            "chip.toml:5: there may be several of these: write [[discover]]",
+        ),
+        (
+            "[device]",
+            "[[device]]",
+            "chip.toml:7: there is only one of these: write [device]",
+        ),
+        (
+            "health = [{ file = \"/sys/chip{index}/state\", equals = \"up\" }]",
+            "health = { exists = \"/sys/x\" }",
+            "chip.toml:9: health: expected a list: write health = [{ exists = \"/sys/x\" }]",
+        ),
+        (
+            "nodes = [\"/dev/chipctl\"]",
+            "nodes = \"/dev/chipctl\"",
+            "chip.toml:16: nodes: expected a list: write nodes = [\"/dev/chipctl\"]",
+        ),
+        (
+            "replicas = 4",
+            "replicas = \"4\"",
+            "chip.toml:12: replicas: expected a number without quotes: write replicas = 4",
+        ),
+        (
+            "mode = \"0660\"",
+            "mode = 0660",
+            "chip.toml:10: mode: a number has no leading zero; a mode is a text: write \
+             mode = \"0660\"",
+        ),
+        (
+            "mode = \"0660\"",
+            "mode = 0o660",
+            "chip.toml:10: mode: expected a text in quotes: write mode = \"0660\"",
+        ),
+        (
+            "env = \"CHIPS\"",
+            "env = 7",
+            "chip.toml:4: env: expected a text in quotes: write env = \"7\"",
+        ),
+        (
+            "env = \"CHIPS\"",
+            "env = [\"CHIPS\"]",
+            "chip.toml:4: env: expected one text, not a list: write env = \"...\"",
+        ),
+        (
+            "files = [\"/etc/chip.conf\"]",
+            "files = [\"/etc/chip.conf\"]\noptional = \"true\"",
+            "chip.toml:15: optional: expected true or false without quotes: write optional = true",
+        ),
+        (
+            "example.com/chip",
+            "chip",
+            "chip.toml:2: resource `chip` is not of the form domain/name; write \
+             it as vendor.example/chip",
+        ),
+        (
+            "example.com/chip",
+            "kubernetes.io/chip",
+            "chip.toml:2: resource `kubernetes.io/chip` has a domain that is for the resources of \
+             Kubernetes itself",
+        ),
+        (
+            "example.com/chip",
+            "example.com/my chip",
+            "chip.toml:2: name of the resource `my chip` may not \
+             have the character ' '; allowed are a-z A-Z 0-9 - _ .; write it as \
+             vendor.example/chip",
+        ),
+        (
+            "example.com/chip",
+            "-x.com/chip",
+            "chip.toml:2: each part of resource `-x.com/chip` has to begin and end with a \
+             letter or a digit",
+        ),
+        (
+            "env = \"CHIPS\"",
+            "env = \"PATH\"",
+            "chip.toml:4: `PATH` is a variable that containers have for another purpose; choose a \
+             name such as MYCHIP_VISIBLE_DEVICES",
+        ),
+        (
+            "env = \"CHIPS\"",
+            "env = \"LD_PRELOAD\"",
+            "chip.toml:4: `LD_PRELOAD` is a variable that containers have",
+        ),
+        (
+            "id = \"chip-{index}\"",
+            "id = \"chip-{index}\"\nnuma = \"1\"",
+            "chip.toml:9: numa `1` is not the path of a device's directory in /sys",
+        ),
+        // The same text is right for a device, in line 10.
+        (
+            "nodes = [\"/dev/chipctl\"]",
+            "nodes = [\"/dev/chip{index}\"]",
+            "chip.toml:16: `/dev/chip{index}` uses the attribute `index`; [[edits]] are given \
+             once per container and use the host's attributes only (none), so put what belongs \
+             to one device into [device]",
+        ),
+        (
+            "nodes = [\"/dev/chipctl\"]",
+            "libraries = [\"lib{index}.so.1\"]",
+            "chip.toml:16: `lib{index}.so.1` uses the attribute `index`; [[edits]] are given",
+        ),
+        (
+            "id = \"chip-{index}\"",
+            "id = \"chip-{serial}\"",
+            "chip.toml:8: `chip-{serial}` uses the attribute `serial`; known there are index",
+        ),
+    ] {
+        assert_eq!(GOOD.matches(right).count(), 1, "{right}");
+        let found = error(&GOOD.replace(right, wrong));
+        assert!(
+            found.starts_with(expected),
+            "{wrong}\n  {found}\n  {expected}"
+        );
+    }
+}

@@ -1,0 +1,39 @@
+//! What a cgroup denies now, for those who ask why a device cannot be opened.
+
+use super::error::CgroupError;
+use super::rule::{self, DeviceRule};
+use super::{DeviceCgroup, v1, v2};
+
+/// What a cgroup, with those above it, denies of some rules.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Denied {
+    /// The rules of which any part is denied.
+    pub rules: Vec<DeviceRule>,
+    /// Programs that the kernel does not show, and that may deny more.
+    pub unreadable: usize,
+}
+
+impl DeviceCgroup {
+    /// What the cgroup denies of these rules. Nothing is changed.
+    ///
+    /// # Errors
+    /// The list or the programs cannot be read: as a rule for want of privileges.
+    pub(crate) fn denied(&self, rules: &[DeviceRule]) -> Result<Denied, CgroupError> {
+        let wanted = rule::merge(rules);
+        match self {
+            // The kernel lets no list allow more than those above it.
+            Self::V1(cgroup) => {
+                let list = v1::DeviceList::read(&cgroup.dir)?;
+                let rules = wanted.into_iter().filter(|rule| !list.covers(rule));
+                Ok(Denied {
+                    rules: rules.collect(),
+                    unreadable: 0,
+                })
+            }
+            Self::V2(cgroup) => {
+                let (rules, unreadable) = v2::denied_now(cgroup, &wanted)?;
+                Ok(Denied { rules, unreadable })
+            }
+        }
+    }
+}

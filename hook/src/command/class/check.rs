@@ -1,0 +1,221 @@
+//! `boathook class check`: whether a class file is right, and what it matches.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+
+use device_class::config::Config;
+use device_class::discover::{self, Found, FoundEdits, Presence};
+use device_class::host::RecordedHost;
+use device_class::load::ClassSource;
+use device_class::{DeviceClass, HostView, ownership};
+use serde_json::json;
+
+use crate::command::devices::{self, Listed};
+use crate::command::finding::{Finding, Verdict};
+use crate::command::output::Style;
+use crate::command::{CommandError, print_json};
+use crate::exit::ExitCode;
+use crate::planner::{self, PlannerError};
+
+/// What the DaemonSet of the plugin has of the host (deploy/base/daemon-set.yaml).
+pub(crate) const MOUNTED_FOR_PLUGIN: [&str; 5] = [
+    "/dev",
+    "/sys",
+    "/proc/driver",
+    "/etc/boathook",
+    "/opt/boathook",
+];
+
+/// Reads one class file and shows what it matches on this host, or on a recorded
+/// one.
+pub(super) fn run(
+    file: &Path,
+    recorded: Option<&Path>,
+    as_plugin: bool,
+    json: bool,
+    config: &Config,
+) -> Result<ExitCode, CommandError> {
+    let class = config.class(&ClassSource::read(file)?)?;
+    let found = match recorded {
+        Some(recorded) => look_up(&class, config, &read_recorded(recorded)?),
+        None => look_up(&class, config, &planner::open_host(config)?),
+    }?;
+    let mut findings = Vec::new();
+    if let Err(error) = ownership::check(file) {
+        let text = format!("the hook refuses this file: {error}");
+        findings.push(Finding::new(Verdict::Warning, "file", text));
+    }
+    findings.extend(judge(&class, &found));
+    if as_plugin {
+        findings.extend(outside_the_plugin(&class));
+    }
+    let devices: Vec<Listed> = found
+        .inventory
+        .devices
+        .iter()
+        .map(|device| Listed::of(class.name.as_str(), device))
+        .collect();
+    if json {
+        print_json(&json!({
+            "file": file,
+            "class": class.name,
+            "env": class.spec.request.env,
+            "capabilities": class.spec.capabilities(),
+            "devices": devices,
+            "findings": findings,
+        }))?;
+    } else {
+        print(file, &class, &devices, &found.edits, &findings)?;
+    }
+    let is_error = |finding: &Finding| finding.verdict == Verdict::Error;
+    Ok(match findings.iter().any(is_error) {
+        true => ExitCode::Failure,
+        false => ExitCode::Success,
+    })
+}
+
+fn look_up(
+    class: &DeviceClass,
+    config: &Config,
+    host: &dyn HostView,
+) -> Result<Found, PlannerError> {
+    let capabilities = class.spec.capabilities();
+    Ok(discover::look_up(class, config, &capabilities, host)?)
+}
+
+fn read_recorded(path: &Path) -> Result<RecordedHost, CommandError> {
+    let failed = |reason: String| {
+        let path = path.into();
+        CommandError::Recorded { path, reason }
+    };
+    let text = fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+    RecordedHost::parse(&text).map_err(|error| failed(error.to_string()))
+}
+
+fn judge(class: &DeviceClass, found: &Found) -> Vec<Finding> {
+    let Found { inventory, edits } = found;
+    let warning = |text: &String| Finding::new(Verdict::Warning, "discover", text);
+    let mut findings: Vec<Finding> = inventory.warnings.iter().map(warning).collect();
+    if inventory.devices.is_empty() {
+        let patterns = class.spec.discover.iter().filter_map(|s| s.path.as_ref());
+        let patterns: Vec<String> = patterns.map(ToString::to_string).collect();
+        let text = match &inventory.no_driver {
+            Some(reason) => format!("no device of this class on this host: {reason}"),
+            None => format!(
+                "no device of this class on this host: nothing fits {}",
+                patterns.join(" or ")
+            ),
+        };
+        findings.push(Finding::new(Verdict::Note, "discover", text));
+        return findings;
+    }
+    for device in &inventory.devices {
+        if let discover::Health::Unhealthy { reason } = &device.health {
+            let text = format!("{} is unhealthy: {reason}", device.id);
+            findings.push(Finding::new(Verdict::Warning, "health", text));
+        }
+    }
+    if class.spec.device.numa.is_some() && inventory.devices.iter().all(|d| d.numa.is_none()) {
+        let text = "no device has a NUMA node: `numa` is the path of a directory in /sys, and this \
+                    host may have one node only";
+        findings.push(Finding::new(Verdict::Note, "numa", text));
+    }
+    let unfit = edits.unfit();
+    findings.extend(unfit.map(|reason| Finding::new(Verdict::Error, "edits", reason)));
+    findings
+}
+
+/// Paths that the plugin cannot read in its container. The hook reads them, and
+/// would find devices with other ids.
+fn outside_the_plugin(class: &DeviceClass) -> Vec<Finding> {
+    let is_mounted = |path: &str| {
+        let below = |top: &&str| Path::new(path).starts_with(top);
+        MOUNTED_FOR_PLUGIN.iter().any(below)
+    };
+    let outside = class.spec.paths_read();
+    let outside = outside.into_iter().filter(|path| !is_mounted(path));
+    let finding = |path: String| {
+        let text = format!("{path} is not mounted in the plugin's container");
+        Finding::new(Verdict::Error, "plugin", text).fix(format!(
+            "read it from one of {}, or mount it in the DaemonSet at /host{path}",
+            MOUNTED_FOR_PLUGIN.join(", ")
+        ))
+    };
+    outside.map(finding).collect()
+}
+
+fn print(
+    file: &Path,
+    class: &DeviceClass,
+    devices: &[Listed],
+    edits: &FoundEdits,
+    findings: &[Finding],
+) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let style = Style::of_stdout();
+    let worst = findings.iter().map(|finding| finding.verdict).max();
+    let verdict = match worst {
+        Some(Verdict::Error) => "the file is right, this host lacks what it needs",
+        _ => "OK",
+    };
+    writeln!(out, "{}: class {}: {verdict}", file.display(), class.name)?;
+    writeln!(out, "request variable: {}", class.spec.request.env)?;
+    let capabilities = class.spec.capabilities();
+    if !capabilities.is_empty() {
+        let names: Vec<&str> = capabilities.iter().map(|name| name.as_str()).collect();
+        style.text(&mut out, &format!("capabilities: {}", names.join(", ")))?;
+    }
+    if !devices.is_empty() {
+        writeln!(out)?;
+        devices::print_table(style, &mut out, devices)?;
+        for line in files(edits) {
+            style.text(&mut out, &line)?;
+        }
+    }
+    if !findings.is_empty() {
+        writeln!(out)?;
+        let rows: Vec<_> = findings.iter().flat_map(Finding::rows).collect();
+        style.table(&mut out, &rows)?;
+    }
+    Ok(())
+}
+
+/// What a container gets once, as the host has it.
+fn files(edits: &FoundEdits) -> Vec<String> {
+    fn found<'a, T: 'a>(all: impl Iterator<Item = (&'a Presence<T>, String)>) -> Vec<String> {
+        let found = all.filter_map(|(presence, name)| match presence {
+            Presence::Found(_) => Some(name),
+            Presence::Optional | Presence::Unfit(_) => None,
+        });
+        found.collect()
+    }
+    let path = |path: &Path| path.display().to_string();
+    let kinds = [
+        (
+            "control nodes",
+            found(edits.nodes.iter().map(|n| (&n.number, path(&n.container)))),
+        ),
+        (
+            "libraries",
+            found(edits.libraries.iter().map(|l| (&l.file, l.soname.clone()))),
+        ),
+        (
+            "files",
+            found(edits.files.iter().map(|f| (&f.file, path(&f.container)))),
+        ),
+        (
+            "directories",
+            found(
+                edits
+                    .directories
+                    .iter()
+                    .map(|d| (&d.directory, path(&d.container))),
+            ),
+        ),
+    ];
+    let there = kinds.iter().filter(|(_, names)| !names.is_empty());
+    there
+        .map(|(kind, names)| format!("{kind}: {}", names.join(", ")))
+        .collect()
+}

@@ -1,0 +1,69 @@
+//! `boathook class`: work on class files.
+
+mod check;
+mod record;
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use device_class::HostView;
+use device_class::class::JSON_SCHEMA;
+use device_class::config::Config;
+use device_class::host::Entry;
+use device_class::starter::Target;
+use serde_json::json;
+
+use super::{CommandError, print_json};
+use crate::cli::ClassCommand;
+use crate::exit::ExitCode;
+use crate::planner;
+
+/// Runs one of the commands.
+pub(super) fn run(
+    command: &ClassCommand,
+    json: bool,
+    config: &Config,
+) -> Result<ExitCode, CommandError> {
+    match command {
+        ClassCommand::Check {
+            file,
+            host,
+            as_plugin,
+        } => return check::run(file, host.as_deref(), *as_plugin, json, config),
+        ClassCommand::Record { directory, classes } => {
+            return record::run(directory, classes, json, config);
+        }
+        ClassCommand::New { device } => {
+            let target = Target::parse(device)?;
+            if let Target::Node { .. } = target {
+                note_absence(Path::new(device), config)?;
+            }
+            if json {
+                print_json(&json!({ "class_file": target.to_string() }))?;
+            } else {
+                io::stdout()
+                    .lock()
+                    .write_all(target.to_string().as_bytes())?;
+            }
+        }
+        ClassCommand::Schema => io::stdout().lock().write_all(JSON_SCHEMA.as_bytes())?,
+    }
+    Ok(ExitCode::Success)
+}
+
+/// A class can be written for a device that is not here, or not yet. A mistyped
+/// path is reported.
+fn note_absence(path: &Path, config: &Config) -> Result<(), CommandError> {
+    let host = planner::open_host(config)?;
+    let what = match host.entry(path) {
+        Ok(Some(Entry::Device(_))) => return Ok(()),
+        Ok(Some(entry)) => format!("is {entry}, not a device"),
+        Ok(None) => "is not on this host".to_owned(),
+        Err(error) => format!("cannot be read: {error}"),
+    };
+    crate::log::warning(&format!(
+        "{} {what}; the class file is printed nevertheless",
+        path.display()
+    ));
+    Ok(())
+}

@@ -1,0 +1,63 @@
+//! `boathook class record`: what the classes read on this host, as a test case.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+
+use device_class::config::Config;
+use device_class::discover;
+use device_class::host::Recording;
+use device_class::load::{self, ClassSource};
+use device_class::name::ClassName;
+use serde_json::json;
+
+use crate::command::{CommandError, known_classes, print_json};
+use crate::exit::ExitCode;
+use crate::planner;
+
+/// Writes what the classes of these names, or all, look up into `directory`.
+pub(super) fn run(
+    directory: &Path,
+    names: &[ClassName],
+    json: bool,
+    config: &Config,
+) -> Result<ExitCode, CommandError> {
+    let host = planner::open_host(config)?;
+    let recording = Recording::new(&host);
+    let mut found = Vec::new();
+    let sources = load::sources(&config.classes)?;
+    known_classes(names, &sources)?;
+    let is_asked = |source: &&ClassSource| names.is_empty() || names.contains(&source.name);
+    for source in sources.iter().filter(is_asked) {
+        let class = config.class(source)?;
+        match discover::look_up(&class, config, &class.spec.capabilities(), &recording) {
+            Ok(has) if has.inventory.devices.is_empty() => {}
+            Ok(_) => found.push(class.name.to_string()),
+            // What is missing on the host is missing in the recording.
+            Err(error) => crate::log::warning(&crate::log::chain(&error)),
+        }
+    }
+    let path = directory.join("host.txt");
+    let failed = |error| CommandError::File {
+        path: path.clone(),
+        error,
+    };
+    fs::create_dir_all(directory).map_err(failed)?;
+    let mut file = File::create_new(&path).map_err(failed)?;
+    write!(file, "{recording}").map_err(failed)?;
+    if json {
+        print_json(&json!({ "file": path, "classes": found }))?;
+        return Ok(ExitCode::Success);
+    }
+    let found = match found.is_empty() {
+        true => "no devices".to_owned(),
+        false => format!("devices of {}", found.join(", ")),
+    };
+    let mut out = io::stdout().lock();
+    writeln!(out, "{}: {found}", path.display())?;
+    writeln!(
+        out,
+        "review it before you send it: it contains serial numbers and other identifiers"
+    )?;
+    Ok(ExitCode::Success)
+}

@@ -1,0 +1,79 @@
+//! Devices as `list` and `class check` show them.
+
+use std::io::{self, Write};
+
+use device_class::discover::{Device, Health, Presence};
+use serde::Serialize;
+
+use super::output::Style;
+
+/// A device as `boathook list --json` shows it.
+#[derive(Serialize)]
+pub(super) struct Listed {
+    pub(super) class: String,
+    pub(super) id: String,
+    resource: String,
+    index: Option<String>,
+    pub(super) healthy: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
+    numa: Option<u32>,
+    nodes: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replicas: Option<u16>,
+}
+
+impl Listed {
+    pub(super) fn of(class: &str, device: &Device) -> Self {
+        let there = device
+            .nodes
+            .iter()
+            .filter(|node| matches!(node.number, Presence::Found(_)));
+        Listed {
+            class: class.to_owned(),
+            id: device.id.to_string(),
+            resource: device.resource.to_string(),
+            index: device.index.clone(),
+            healthy: device.health.is_healthy(),
+            reason: match &device.health {
+                Health::Healthy => None,
+                Health::Unhealthy { reason } => Some(reason.clone()),
+            },
+            numa: device.numa,
+            nodes: there.map(|node| node.host.display().to_string()).collect(),
+            replicas: device.replicas,
+        }
+    }
+
+    fn row(&self) -> [String; 7] {
+        let dash = || "-".to_owned();
+        let nodes = self.nodes.join(" ");
+        [
+            self.class.clone(),
+            self.id.clone(),
+            self.index.clone().unwrap_or_else(dash),
+            self.resource.clone(),
+            match self.healthy {
+                true => "healthy".to_owned(),
+                false => "unhealthy".to_owned(),
+            },
+            self.numa.map_or_else(dash, |node| node.to_string()),
+            if nodes.is_empty() { dash() } else { nodes },
+        ]
+    }
+}
+
+pub(super) fn print_table(
+    style: Style,
+    out: &mut impl Write,
+    devices: &[Listed],
+) -> io::Result<()> {
+    let head = [
+        "CLASS", "DEVICE", "INDEX", "RESOURCE", "HEALTH", "NUMA", "NODES",
+    ];
+    let rows: Vec<_> = [head.map(str::to_owned)]
+        .into_iter()
+        .chain(devices.iter().map(Listed::row))
+        .collect();
+    style.table(out, &rows)
+}

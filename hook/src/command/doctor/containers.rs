@@ -1,0 +1,363 @@
+//! Containers of this host, found without any engine's API: by the bundles that
+//! engines keep, by the state directories of runtimes, and by the processes that
+//! watch over containers.
+
+mod process;
+mod state;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Component, Path, PathBuf};
+
+use device_class::name::excerpt;
+use nix::fcntl::OFlag;
+use runtime_config::Engine;
+use serde::Serialize;
+
+use super::Whose;
+use crate::oci::Bundle;
+use crate::trust::Origin;
+
+/// As many characters of an id as engines print.
+const SHORT_ID: usize = 12;
+
+/// A container, as far as it is known.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(super) struct Container {
+    /// Empty for a container that is only thought of.
+    pub(super) id: String,
+    /// Its first process.
+    pub(super) pid: Option<i32>,
+    pub(super) bundle: Option<PathBuf>,
+}
+
+/// Why there is nothing to examine.
+pub(super) struct Unknown {
+    pub(super) name: String,
+    pub(super) reason: String,
+    pub(super) fix: String,
+}
+
+impl Container {
+    pub(super) fn named(id: &str) -> Self {
+        Container {
+            id: id.to_owned(),
+            ..Container::default()
+        }
+    }
+
+    /// Whether there is no container, but only variables.
+    pub(super) fn is_hypothetical(&self) -> bool {
+        self.pid.is_none() && self.bundle.is_none()
+    }
+
+    /// The engine that keeps its bundles where this one is.
+    pub(super) fn engine(&self) -> Option<&'static str> {
+        let bundle = self.bundle.as_deref()?;
+        let keeps = |engine: &&Engine| {
+            let patterns = engine.facts().bundles;
+            patterns.iter().any(|pattern| fits(bundle, pattern))
+        };
+        // Of CRI-O and podman, which keep them in one place, podman is the one
+        // whose containers have no annotation of a pod.
+        let engines = [Engine::Docker, Engine::Podman];
+        let mut all = engines.iter().chain(Engine::ALL.iter());
+        all.find(keeps).map(|engine| engine.name())
+    }
+}
+
+impl fmt::Display for Container {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        if !self.id.is_empty() {
+            parts.push(excerpt(&self.id));
+        }
+        parts.push(match self.pid {
+            Some(pid) => format!("pid {pid}"),
+            None => "not running".to_owned(),
+        });
+        if let Some(bundle) = &self.bundle {
+            parts.push(format!("bundle {}", bundle.display()));
+        }
+        f.write_str(&parts.join(", "))
+    }
+}
+
+/// The containers that the command line means.
+pub(super) fn find(
+    whose: &Whose,
+    root: Option<PathBuf>,
+    host_root: &Path,
+) -> Result<Vec<Container>, Unknown> {
+    if let Some(id) = &whose.container {
+        return by_id(id, all(root, host_root)).map(|container| vec![container]);
+    }
+    if let Some(pod) = &whose.pod {
+        return of_pod(pod, all(root, host_root));
+    }
+    if let Some(pid) = whose.pid {
+        let mut container = of_process(pid, || all(root, host_root))?;
+        if let Some(bundle) = &whose.bundle {
+            container.bundle = Some(bundle.clone());
+        }
+        return Ok(vec![container]);
+    }
+    let Some(bundle) = &whose.bundle else {
+        return Ok(vec![Container::default()]);
+    };
+    let same = |container: &Container| container.bundle.as_ref() == Some(bundle);
+    let known = all(root, host_root).into_values().find(same);
+    let container = known.unwrap_or(Container {
+        bundle: Some(bundle.clone()),
+        ..Container::default()
+    });
+    Ok(vec![located(container)])
+}
+
+fn by_id(id: &str, known: BTreeMap<String, Container>) -> Result<Container, Unknown> {
+    let unknown = |reason: String, fix: &str| Unknown {
+        name: id.to_owned(),
+        reason,
+        fix: fix.to_owned(),
+    };
+    if let Some(container) = known.get(id) {
+        return Ok(located(container.clone()));
+    }
+    let begins = |container: &&Container| !id.is_empty() && container.id.starts_with(id);
+    let mut found = known.values().filter(begins);
+    match (found.next(), found.next()) {
+        (Some(only), None) => Ok(located(only.clone())),
+        (Some(one), Some(other)) => Err(unknown(
+            format!(
+                "both {} and {} begin with {}",
+                excerpt(&one.id),
+                excerpt(&other.id),
+                excerpt(id)
+            ),
+            "give more characters of the id",
+        )),
+        (None, _) => {
+            let hint = "give the id, not the name (docker inspect -f '{{.Id}}' NAME, crictl ps \
+                        --no-trunc); a container that was refused is gone, and `boathook log` \
+                        has the reason";
+            let shown = known.keys().take(8).map(|id| short(id));
+            let known = match known.is_empty() {
+                true => "no container was found".to_owned(),
+                false => format!("there are {}", shown.collect::<Vec<_>>().join(", ")),
+            };
+            let reason = format!("no container {} on this host; {known}", excerpt(id));
+            Err(unknown(reason, hint))
+        }
+    }
+}
+
+fn short(id: &str) -> String {
+    excerpt(&id.chars().take(SHORT_ID).collect::<String>())
+}
+
+/// The containers of a pod, without its sandbox.
+fn of_pod(pod: &str, known: BTreeMap<String, Container>) -> Result<Vec<Container>, Unknown> {
+    let is_of = |container: &Container| {
+        let bundle = container.bundle.as_deref().map(Bundle::read);
+        let Some(Ok(bundle)) = bundle else {
+            return false;
+        };
+        matches!(Origin::of(&bundle), Ok(Origin::Pod(of)) if of.is_named(pod))
+    };
+    let containers: Vec<Container> = known.into_values().filter(is_of).map(located).collect();
+    match containers.is_empty() {
+        false => Ok(containers),
+        true => Err(Unknown {
+            name: pod.to_owned(),
+            reason: format!("no container of pod {} on this node", excerpt(pod)),
+            fix: "write NAMESPACE/NAME, and run this on the pod's node (kubectl get pod -o wide); \
+                  a container that was refused is gone, and `boathook log` has the reason"
+                .to_owned(),
+        }),
+    }
+}
+
+/// The container that a process belongs to: that in whose cgroup it is.
+fn of_process(
+    pid: i32,
+    known: impl FnOnce() -> BTreeMap<String, Container>,
+) -> Result<Container, Unknown> {
+    let Some(cgroup) = process::cgroup(pid) else {
+        return Err(Unknown {
+            name: pid.to_string(),
+            reason: format!("no process {pid}"),
+            fix: "give the id of a process as the host counts it (docker inspect -f \
+                  '{{.State.Pid}}' NAME, crictl inspect, runc state)"
+                .to_owned(),
+        });
+    };
+    let known = known();
+    let is_its =
+        |container: &&Container| container.pid == Some(pid) || cgroup.contains(&container.id);
+    let found = known
+        .values()
+        .filter(is_its)
+        .max_by_key(|container| container.id.len());
+    Ok(Container {
+        pid: Some(pid),
+        ..found.cloned().unwrap_or_default()
+    })
+}
+
+/// The container with its first process, if that runs.
+fn located(container: Container) -> Container {
+    let pid = container.pid.filter(|pid| process::cgroup(*pid).is_some());
+    let pid = pid.or_else(|| match container.id.len() {
+        // A shorter name could be part of any cgroup's.
+        SHORT_ID.. => process::first_of(&container.id),
+        _ => None,
+    });
+    Container { pid, ..container }
+}
+
+/// Every container that can be found, by id.
+fn all(root: Option<PathBuf>, host_root: &Path) -> BTreeMap<String, Container> {
+    let mut known: BTreeMap<String, Container> = BTreeMap::new();
+    let by_state = state::containers(root, host_root);
+    let found = by_state.into_iter().chain(by_bundle(host_root));
+    for container in found.chain(process::containers()) {
+        let entry = known
+            .entry(container.id.clone())
+            .or_insert(container.clone());
+        entry.pid = entry.pid.or(container.pid);
+        if entry.bundle.is_none() {
+            entry.bundle = container.bundle;
+        }
+    }
+    known
+}
+
+/// The bundles where engines keep them.
+fn by_bundle(host_root: &Path) -> Vec<Container> {
+    let patterns = Engine::ALL.iter().flat_map(|engine| engine.facts().bundles);
+    let bundles = patterns.flat_map(|pattern| {
+        let mut found = vec![host_root.to_owned()];
+        for part in pattern.split('/').filter(|part| !part.is_empty()) {
+            found = match part {
+                "*" => found.iter().flat_map(|path| entries(path)).collect(),
+                name => found.iter().map(|path| path.join(name)).collect(),
+            };
+        }
+        found
+    });
+    bundles.filter_map(of_bundle).collect()
+}
+
+/// The container of a bundle, whose directory has the name of its id; that of
+/// podman and CRI-O is the one above `userdata`.
+fn of_bundle(bundle: PathBuf) -> Option<Container> {
+    bundle.join("config.json").is_file().then_some(())?;
+    let named = match bundle.file_name()?.to_str()? {
+        "userdata" => bundle.parent()?.file_name()?.to_str()?,
+        name => name,
+    };
+    Some(Container {
+        id: named.to_owned(),
+        pid: None,
+        bundle: Some(bundle),
+    })
+}
+
+fn entries(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten();
+    entries.filter_map(|e| e.ok().map(|e| e.path())).collect()
+}
+
+/// Whether a path ends like a pattern in which `*` is any one name: the host's
+/// root, or another mount of it, may be before.
+fn fits(path: &Path, pattern: &str) -> bool {
+    let names = path.components().rev().filter_map(|part| match part {
+        Component::Normal(name) => name.to_str(),
+        _ => None,
+    });
+    let names: Vec<&str> = names.collect();
+    let mut pattern = pattern.split('/').rev().filter(|part| !part.is_empty());
+    let mut names = names.iter();
+    pattern.all(|part| {
+        names
+            .next()
+            .is_some_and(|name| part == "*" || part == *name)
+    })
+}
+
+/// Opens a regular file that another program writes, without waiting for a pipe.
+pub(super) fn open(path: &Path) -> io::Result<File> {
+    let nonblocking = OFlag::O_NONBLOCK.bits();
+    let file = File::options()
+        .read(true)
+        .custom_flags(nonblocking)
+        .open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("not a regular file")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(ids: &[&str]) -> BTreeMap<String, Container> {
+        let named = ids
+            .iter()
+            .map(|id| ((*id).to_owned(), Container::named(id)));
+        named.collect()
+    }
+
+    #[test]
+    fn an_id_is_found_by_its_beginning_if_that_is_unique() {
+        for (id, found, reason) in [
+            ("abc", Some("abc"), ""),
+            ("abd", Some("abde"), ""),
+            ("ab", None, "both abc and abde begin with ab"),
+            (
+                "x",
+                None,
+                "no container x on this host; there are abc, abde",
+            ),
+            ("", None, "no container"),
+        ] {
+            match by_id(id, known(&["abc", "abde"])) {
+                Ok(container) => assert_eq!(Some(container.id.as_str()), found, "{id}"),
+                Err(unknown) => assert!(
+                    found.is_none() && unknown.reason.starts_with(reason),
+                    "{id}: {}",
+                    unknown.reason
+                ),
+            }
+        }
+    }
+
+    #[test]
+    fn the_engine_is_told_by_the_place_of_the_bundle() {
+        for (bundle, engine) in [
+            (
+                "/run/docker/containerd/daemon/io.containerd.runtime.v2.task/moby/0a1b",
+                Some("docker"),
+            ),
+            (
+                "/host/run/containerd/io.containerd.runtime.v2.task/k8s.io/0a1b",
+                Some("containerd"),
+            ),
+            (
+                "/var/lib/containers/storage/overlay-containers/0a1b/userdata",
+                Some("podman"),
+            ),
+            ("/root/bundle", None),
+        ] {
+            let container = Container {
+                bundle: Some(bundle.into()),
+                ..Container::default()
+            };
+            assert_eq!(container.engine(), engine, "{bundle}");
+        }
+    }
+}

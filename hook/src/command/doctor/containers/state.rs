@@ -1,0 +1,131 @@
+//! The state that runtimes keep of their containers.
+
+use std::path::{Path, PathBuf};
+
+use nix::unistd::geteuid;
+use serde::Deserialize;
+
+use super::{Container, entries, open};
+use crate::oci::capped;
+
+/// Where runtimes keep it unless an engine says otherwise, below /run: a directory
+/// for each container, `*` being any one name above it.
+const PLACES: [&str; 5] = [
+    "runc",
+    "crun",
+    "youki",
+    "containerd/runc/*",
+    "docker/runtime-*/*",
+];
+
+/// The largest state that is read, in bytes.
+const MAX: usize = 4 << 20;
+
+/// What runc (state.json), crun (status) and youki (state.json) write.
+#[derive(Deserialize)]
+struct State {
+    #[serde(alias = "init_process_pid")]
+    pid: Option<i32>,
+    bundle: Option<PathBuf>,
+    config: Option<RuncConfig>,
+}
+
+#[derive(Deserialize)]
+struct RuncConfig {
+    labels: Option<Vec<String>>,
+}
+
+/// The containers of all runtimes, and of the one whose `--root` is given.
+pub(super) fn containers(root: Option<PathBuf>, host_root: &Path) -> Vec<Container> {
+    let run = host_root.join("run");
+    let mut places: Vec<PathBuf> = PLACES.iter().flat_map(|place| below(&run, place)).collect();
+    // Other users' directories are not read: they could be anything.
+    let own = run.join(format!("user/{}", geteuid()));
+    places.extend(["runc", "crun", "youki"].map(|runtime| own.join(runtime)));
+    places.extend(root);
+    let directories = places.iter().flat_map(|place| entries(place));
+    directories.filter_map(|path| container(&path)).collect()
+}
+
+fn below(run: &Path, place: &str) -> Vec<PathBuf> {
+    let mut found = vec![run.to_owned()];
+    for part in place.split('/') {
+        found = match part.split_once('*') {
+            None => found.iter().map(|path| path.join(part)).collect(),
+            Some((begin, _)) => {
+                let all = found.iter().flat_map(|path| entries(path));
+                let fits = |path: &PathBuf| {
+                    let name = path.file_name().and_then(|name| name.to_str());
+                    name.is_some_and(|name| name.starts_with(begin))
+                };
+                all.filter(fits).collect()
+            }
+        };
+    }
+    found
+}
+
+fn container(directory: &Path) -> Option<Container> {
+    let id = directory.file_name()?.to_str()?.to_owned();
+    let state = ["state.json", "status"]
+        .iter()
+        .find_map(|name| read(&directory.join(name)))?;
+    let labels = state.config.and_then(|config| config.labels);
+    let labels = labels.unwrap_or_default();
+    let label = labels.iter().find_map(|text| text.strip_prefix("bundle="));
+    Some(Container {
+        id,
+        pid: state.pid.filter(|pid| *pid > 0),
+        bundle: state.bundle.or_else(|| label.map(PathBuf::from)),
+    })
+}
+
+fn read(path: &Path) -> Option<State> {
+    let bytes = capped(open(path).ok()?, MAX).ok()??;
+    serde_json::from_slice(&bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn the_state_of_each_runtime_is_understood() {
+        let host = tempfile::tempdir().unwrap();
+        for (path, text) in [
+            (
+                "runc/a/state.json",
+                r#"{"id":"a","init_process_pid":7,"config":{"labels":["x=y","bundle=/b/a"]}}"#,
+            ),
+            (
+                "crun/c/status",
+                r#"{"pid":8,"bundle":"/b/c","cgroup-path":"/x"}"#,
+            ),
+            (
+                "docker/runtime-boathook/moby/d/state.json",
+                r#"{"init_process_pid":9,"config":{"labels":["bundle=/b/d"]}}"#,
+            ),
+            ("youki/y/state.json", r#"{"pid":null,"bundle":"/b/y"}"#),
+            ("runc/broken/state.json", "{"),
+        ] {
+            let file = host.path().join("run").join(path);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
+        }
+        let mut found: Vec<_> = containers(None, host.path())
+            .into_iter()
+            .map(|c| (c.id, c.pid, c.bundle.unwrap().display().to_string()))
+            .collect();
+        found.sort();
+        let expected = [
+            ("a", Some(7), "/b/a"),
+            ("c", Some(8), "/b/c"),
+            ("d", Some(9), "/b/d"),
+            ("y", None, "/b/y"),
+        ];
+        let expected = expected.map(|(id, pid, bundle)| (id.into(), pid, bundle.into()));
+        assert_eq!(found, expected);
+    }
+}

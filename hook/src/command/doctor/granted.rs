@@ -1,0 +1,63 @@
+//! What the container is granted, and by whose authority.
+
+use device_class::DeviceClass;
+use device_class::plan::InjectionPlan;
+
+use super::spec::ContainerSpec;
+use crate::command::finding::{Finding, Verdict};
+use crate::exit::ExitCode;
+use crate::planner::PlannerError;
+use crate::trust::Origin;
+
+/// What is wrong when there is no plan.
+pub(super) fn fault_of(error: &PlannerError) -> ExitCode {
+    match error {
+        PlannerError::Origin(_) | PlannerError::Trust(_) => ExitCode::NotGranted,
+        error => error.exit_code(),
+    }
+}
+
+pub(super) fn findings(
+    plan: &InjectionPlan,
+    spec: &ContainerSpec,
+    classes: &[DeviceClass],
+) -> Vec<Finding> {
+    const SUBJECT: &str = "granted";
+    let mut findings = Vec::new();
+    let is_pod = matches!(Origin::of(&spec.bundle), Ok(Origin::Pod(_)));
+    for grant in &plan.grants {
+        let by = &grant.authorized_by;
+        let count = grant.devices.len();
+        let files_only = plan.steps.iter().any(|step| step.why == grant.class);
+        if count > 0 || files_only || grant.available == 0 {
+            let text = match grant.devices.as_slice() {
+                [] => format!("no device of {}, by {by}", grant.class),
+                devices => format!("{} of {}, by {by}", devices.join(","), grant.class),
+            };
+            findings.push(Finding::new(Verdict::Ok, SUBJECT, text));
+            continue;
+        }
+        let text = format!("no device of {}, by {by}", grant.class);
+        let finding = Finding::fault(ExitCode::NotGranted, SUBJECT, text);
+        let class = classes
+            .iter()
+            .find(|class| class.name.as_str() == grant.class);
+        let resource = class.map_or_else(String::new, |class| class.spec.resource.to_string());
+        findings.push(match is_pod {
+            true => finding.fix(format!(
+                "set a limit in the pod's container, such as `resources: limits: {resource}: 1`; \
+                 a variable alone grants nothing in a pod (trusted_pods in config.toml is the \
+                 exception)"
+            )),
+            false => finding.fix(
+                "request a device that the class has (`boathook list`); \
+                 allow_env_outside_kubernetes in config.toml has to be true",
+            ),
+        });
+    }
+    let warning = |text: &String| Finding::new(Verdict::Warning, "plan", text);
+    findings.extend(plan.warnings.iter().map(warning));
+    let note = |text: &String| Finding::new(Verdict::Note, "plan", text);
+    findings.extend(plan.notes.iter().map(note));
+    findings
+}

@@ -1,0 +1,72 @@
+//! Whether anything calls the hook for the container: without `--runtime` or
+//! `runtimeClassName` nothing does, and nothing else says so.
+
+use runtime_config::HANDLER;
+
+use super::containers::Container;
+use super::spec::{ContainerSpec, HookCall};
+use crate::command::finding::{Finding, Verdict};
+use crate::exit::ExitCode;
+
+/// The hook's file name, as the wrapper and engines have it in config.json.
+const HOOK: &str = "boathook";
+
+pub(super) fn finding(container: &Container, spec: &ContainerSpec, all_there: bool) -> Finding {
+    const SUBJECT: &str = "hook";
+    let Some(hooks) = &spec.hooks else {
+        let text = "no config.json was found for the process, so whether the hook is called \
+                    is not known";
+        return Finding::new(Verdict::Warning, SUBJECT, text)
+            .fix("name the container's bundle with --bundle DIR");
+    };
+    let is_ours = |call: &&HookCall| call.path.file_name().is_some_and(|name| name == HOOK);
+    let Some(call) = hooks.iter().find(is_ours) else {
+        let text = "config.json has no boathook hook: neither the runtime boathook nor a hooks.d \
+                    entry was used for this container";
+        if all_there {
+            let text = format!("{text}; the devices are there all the same");
+            return Finding::new(Verdict::Note, SUBJECT, text);
+        }
+        return Finding::fault(ExitCode::NoHook, SUBJECT, text).fix(fix(container, spec));
+    };
+    let HookCall { stage, path } = call;
+    if !path.is_file() {
+        let text = format!(
+            "config.json has the hook {} at {stage}, which is not on this host",
+            path.display()
+        );
+        return Finding::fault(ExitCode::HookMissing, SUBJECT, text)
+            .fix("install it with `boathook-init install`, then create the container again");
+    }
+    let text = format!("{} is called at {stage}", path.display());
+    Finding::new(Verdict::Ok, SUBJECT, text)
+}
+
+/// How the container's engine is told to call the hook.
+fn fix(container: &Container, spec: &ContainerSpec) -> String {
+    let annotated = |prefix: &str| {
+        let mut keys = spec.bundle.annotations.keys();
+        keys.any(|key| key.starts_with(prefix))
+    };
+    if annotated("io.kubernetes.cri") {
+        return format!("set `runtimeClassName: {HANDLER}` in the pod and create it again");
+    }
+    match container.engine() {
+        Some("docker") => format!(
+            "create the container with `docker run --runtime {HANDLER} ...`, or make it the \
+             default with `boathook-init install --engine docker --set-default`"
+        ),
+        Some("podman" | "crio") => {
+            "install the hook with `boathook-init install --engine podman`, \
+             then create the container again"
+                .to_owned()
+        }
+        Some(_) => format!(
+            "create the container with the runtime handler {HANDLER}; `boathook-init status` \
+             shows whether the engine has it"
+        ),
+        None => "add the hook to config.json, or create the container with `boathook-runtime` in \
+                 place of the runtime (docs/engines.md)"
+            .to_owned(),
+    }
+}

@@ -1,0 +1,102 @@
+//! What the container has now, compared with the plan.
+
+use std::path::{Path, PathBuf};
+
+use device_class::device::DeviceNumber;
+use device_class::plan::{Action, InjectionPlan};
+
+use crate::command::finding::{Finding, Verdict};
+use crate::container::{Handle, Resolver, RootDir, device_number};
+use crate::exit::ExitCode;
+use crate::log::chain;
+use crate::mount::KernelCalls;
+
+/// The root of a running container. Paths in it are resolved inside it: the image
+/// may have made links of them.
+pub(super) struct Root {
+    pub(super) pid: i32,
+    path: PathBuf,
+}
+
+impl Root {
+    pub(super) fn of(pid: i32) -> Self {
+        let path = Path::new("/proc").join(pid.to_string()).join("root");
+        Root { pid, path }
+    }
+
+    /// What a path in the container leads to.
+    pub(super) fn look(&self, path: &Path) -> Result<Option<Handle>, String> {
+        let resolver = match KernelCalls::probe().openat2 {
+            true => Resolver::Openat2,
+            false => Resolver::Walk,
+        };
+        let root = RootDir::open(&self.path, resolver);
+        root.and_then(|root| root.lookup(path))
+            .map_err(|error| chain(&error))
+    }
+
+    /// What of the plan the container lacks, a line each.
+    pub(super) fn missing(&self, plan: &InjectionPlan) -> Result<Vec<String>, String> {
+        let mut missing = Vec::new();
+        for step in &plan.steps {
+            let lacks = match &step.action {
+                Action::Node { mount, number, .. } => self.lacks_node(&mount.path, *number)?,
+                Action::File(mount) | Action::Directory(mount) => self.lacks(&mount.path)?,
+                Action::Library { mount, .. } => self.lacks(&mount.path)?,
+                Action::Prepare(_)
+                | Action::Allow { .. }
+                | Action::Mask { .. }
+                | Action::Loader { .. } => None,
+            };
+            missing.extend(lacks);
+        }
+        Ok(missing)
+    }
+
+    fn lacks(&self, path: &Path) -> Result<Option<String>, String> {
+        let there = self.look(path)?.is_some();
+        Ok((!there).then(|| path.display().to_string()))
+    }
+
+    fn lacks_node(&self, path: &Path, number: DeviceNumber) -> Result<Option<String>, String> {
+        let Some(handle) = self.look(path)? else {
+            return Ok(Some(path.display().to_string()));
+        };
+        let found = device_number(&handle);
+        Ok((found != Some(number)).then(|| {
+            let kind = handle.kind();
+            match found {
+                Some(found) => format!("{} is {found} and not {number}", path.display()),
+                None => format!("{} is {kind} and no device node", path.display()),
+            }
+        }))
+    }
+}
+
+pub(super) fn finding(missing: Result<Vec<String>, String>) -> Finding {
+    const SUBJECT: &str = "mounts";
+    const SHOWN: usize = 8;
+    let missing = match missing {
+        Ok(missing) => missing,
+        Err(text) => {
+            return Finding::new(Verdict::Warning, SUBJECT, text)
+                .fix("run this as root, in the host's mount namespace");
+        }
+    };
+    if missing.is_empty() {
+        let text = "everything that the plan has is in the container";
+        return Finding::new(Verdict::Ok, SUBJECT, text);
+    }
+    let more = missing.len().saturating_sub(SHOWN);
+    let mut text = format!(
+        "not in the container: {}",
+        missing[..missing.len().min(SHOWN)].join(", ")
+    );
+    if more > 0 {
+        text = format!("{text} and {more} more");
+    }
+    Finding::fault(ExitCode::NotInjected, SUBJECT, text).fix(
+        "create the container again: the hook acts when a container is created, and devices or \
+         classes that came later are not added",
+    )
+}

@@ -1,0 +1,211 @@
+//! `boathook doctor`: why a container has no device, from its config.json to what
+//! it can open now. Nothing is changed, and no engine is asked.
+
+mod containers;
+mod granted;
+mod hook_entry;
+mod injected;
+mod requested;
+mod rules;
+mod spec;
+mod user;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use clap::Args;
+use device_class::config::Config;
+use device_class::plan::Grant;
+use serde::Serialize;
+
+use super::finding::{Finding, Verdict};
+use super::output::Style;
+use super::{CommandError, log};
+use crate::exit::ExitCode;
+use crate::planner;
+
+use containers::{Container, Unknown};
+use injected::Root;
+use requested::Requests;
+use spec::ContainerSpec;
+
+/// Which container `doctor` is asked about.
+#[derive(Debug, Args)]
+#[group(id = "whose", required = true, multiple = true)]
+pub(crate) struct Whose {
+    /// A container, by its id or the first characters of it
+    #[arg(long, value_name = "ID", conflicts_with_all = ["pid", "pod", "bundle", "env"])]
+    container: Option<String>,
+    /// A process of a container
+    #[arg(long, value_name = "PID", conflicts_with_all = ["pod", "env"])]
+    pid: Option<i32>,
+    /// All containers of a pod on this node
+    #[arg(long, value_name = "NAMESPACE/NAME", conflicts_with_all = ["bundle", "env"])]
+    pod: Option<String>,
+    /// A bundle: the directory of a container's config.json
+    #[arg(long, value_name = "DIR", conflicts_with = "env")]
+    bundle: Option<PathBuf>,
+    /// No container: what would one get that sets this variable?
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
+    env: Vec<String>,
+}
+
+fn variable(text: &str) -> Result<String, String> {
+    match text.split_once('=') {
+        Some((name, _)) if !name.is_empty() => Ok(text.to_owned()),
+        _ => Err("write NAME=VALUE, such as DUMMY_VISIBLE_DEVICES=all".to_owned()),
+    }
+}
+
+/// What was found about one container.
+#[derive(Serialize)]
+struct Examination {
+    #[serde(flatten)]
+    container: Container,
+    findings: Vec<Finding>,
+}
+
+impl Examination {
+    /// The first fault: what comes later follows from it.
+    fn fault(&self) -> Option<ExitCode> {
+        self.findings.iter().find_map(|finding| finding.fault)
+    }
+}
+
+/// Examines the containers that are meant, and prints what was found.
+pub(super) fn run(
+    whose: &Whose,
+    root: Option<PathBuf>,
+    json: bool,
+    config: &Config,
+) -> Result<ExitCode, CommandError> {
+    let (containers, unknown) = match containers::find(whose, root, &config.host_root) {
+        Ok(containers) => (containers, None),
+        Err(unknown) => (Vec::new(), Some(unknown)),
+    };
+    let mut examined: Vec<Examination> = containers
+        .into_iter()
+        .map(|container| examine(container, whose, config))
+        .collect();
+    examined.extend(unknown.map(|unknown| nobody(unknown, config)));
+    let fault = examined.iter().find_map(Examination::fault);
+    let mut out = io::stdout().lock();
+    if json {
+        let report = serde_json::json!({
+            "fault": fault.map(ExitCode::name),
+            "containers": examined,
+        });
+        writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
+    } else {
+        for (at, examination) in examined.iter().enumerate() {
+            if at > 0 {
+                writeln!(out)?;
+            }
+            print(examination, &mut out)?;
+        }
+    }
+    Ok(fault.unwrap_or(ExitCode::Success))
+}
+
+fn print(examination: &Examination, out: &mut impl Write) -> io::Result<()> {
+    let style = Style::of_stdout();
+    let rows: Vec<_> = examination
+        .findings
+        .iter()
+        .flat_map(Finding::rows)
+        .collect();
+    style.table(out, &rows)?;
+    if examination.fault().is_none() {
+        writeln!(out, "\nno fault found")?;
+    }
+    Ok(())
+}
+
+/// What there is to report of a container that is not there.
+fn nobody(unknown: Unknown, config: &Config) -> Examination {
+    let container = Container::named(&unknown.name);
+    let finding = Finding::fault(ExitCode::NoContainer, "container", unknown.reason);
+    let mut findings = vec![finding.fix(unknown.fix)];
+    findings.extend(logged(&unknown.name, config));
+    Examination {
+        container,
+        findings,
+    }
+}
+
+fn examine(container: Container, whose: &Whose, config: &Config) -> Examination {
+    let mut findings = Vec::new();
+    if !container.is_hypothetical() {
+        findings.push(Finding::new(
+            Verdict::Ok,
+            "container",
+            container.to_string(),
+        ));
+    }
+    match ContainerSpec::of(&container, &whose.env) {
+        Ok(spec) => findings.extend(examine_spec(&container, &spec, config)),
+        Err(error) => {
+            let text = log::chain(&error);
+            findings.push(Finding::fault(ExitCode::Spec, "config.json", text));
+        }
+    }
+    if !container.id.is_empty() {
+        findings.extend(logged(&container.id, config));
+    }
+    Examination {
+        container,
+        findings,
+    }
+}
+
+/// From the request to what the container has now. What comes after a request
+/// that is refused would only repeat it.
+fn examine_spec(container: &Container, spec: &ContainerSpec, config: &Config) -> Vec<Finding> {
+    let Requests {
+        classes,
+        mut findings,
+    } = requested::requests(spec, config);
+    if classes.is_empty() {
+        return findings;
+    }
+    let plan = match planner::plan_for(&spec.bundle, config) {
+        Ok(plan) => plan,
+        Err(error) => {
+            let fault = granted::fault_of(&error);
+            let text = log::chain(&error);
+            findings.push(Finding::fault(fault, "plan", text));
+            return findings;
+        }
+    };
+    findings.extend(granted::findings(&plan, spec, &classes));
+    let root = container.pid.map(Root::of);
+    let missing = root.as_ref().map(|root| root.missing(&plan));
+    let all_there = matches!(&missing, Some(Ok(missing)) if missing.is_empty());
+    let is_given = |grant: &Grant| !grant.devices.is_empty();
+    let gives = !plan.steps.is_empty() || plan.grants.iter().any(is_given);
+    if !container.is_hypothetical() && gives {
+        findings.push(hook_entry::finding(container, spec, all_there));
+    }
+    if let (Some(root), Some(missing)) = (&root, missing) {
+        findings.push(injected::finding(missing));
+        findings.extend(rules::finding(container, &plan));
+        findings.extend(user::finding(root, &plan));
+    }
+    findings
+}
+
+/// What the hook and the wrapper reported of a container. A runtime drops the
+/// messages of a hook that succeeds, and an engine those of a failed container.
+fn logged(id: &str, config: &Config) -> Vec<Finding> {
+    let mut text = Vec::new();
+    if let Err(error) = log::print_node_log(&config.host_root, &mut text) {
+        let text = log::chain(&error);
+        return vec![Finding::new(Verdict::Warning, "log", text)];
+    }
+    const SHOWN: usize = 5;
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let about: Vec<&str> = text.lines().filter(|line| line.contains(id)).collect();
+    let last = about.iter().skip(about.len().saturating_sub(SHOWN));
+    let note = |line: &&str| Finding::new(Verdict::Note, "log", *line);
+    last.map(note).collect()
+}

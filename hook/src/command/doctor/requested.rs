@@ -1,0 +1,195 @@
+//! What the container requests, and variables that look like requests.
+
+use std::collections::BTreeSet;
+
+use device_class::DeviceClass;
+use device_class::class::ClassSpec;
+use device_class::config::Config;
+use device_class::discover::{self, Found, Health};
+use device_class::load;
+use device_class::name::excerpt;
+use device_class::request::Request;
+use device_class::similar;
+
+use super::spec::ContainerSpec;
+use crate::command::finding::{Finding, Verdict};
+use crate::exit::ExitCode;
+use crate::log::chain;
+use crate::planner;
+use crate::trust::Origin;
+
+const SUBJECT: &str = "request";
+
+/// The classes of which devices are requested, and what was found about it.
+pub(super) struct Requests {
+    pub(super) classes: Vec<DeviceClass>,
+    pub(super) findings: Vec<Finding>,
+}
+
+pub(super) fn requests(spec: &ContainerSpec, config: &Config) -> Requests {
+    let sources = match load::each_source(&config.classes) {
+        Ok(sources) => sources,
+        Err(error) => return nothing(Finding::fault(ExitCode::Config, "classes", chain(&error))),
+    };
+    if sources.is_empty() {
+        let directories = config.classes.iter().map(|path| path.display().to_string());
+        let directories: Vec<_> = directories.collect();
+        let text = format!("no class file in {}", directories.join(" or "));
+        let fix = "install the classes with `boathook-init install`, or put a class file into \
+                   /etc/boathook/classes.d";
+        return nothing(Finding::fault(ExitCode::Config, "classes", text).fix(fix));
+    }
+    let (mut classes, mut findings, mut known) = (Vec::new(), Vec::new(), Vec::new());
+    let origin = Origin::of(&spec.bundle).ok();
+    let annotations = origin.as_ref().and_then(Origin::annotations);
+    let annotation = |key: &str| annotations?.get(key).map(String::as_str);
+    for source in sources {
+        let set = |name: &str| spec.bundle.env.get(name).is_some();
+        let mentioned = source.as_ref().is_ok_and(|source| source.mentions(set));
+        let class = match source.and_then(|source| config.class(&source)) {
+            Ok(class) => class,
+            Err(error) if mentioned => {
+                findings.push(Finding::fault(ExitCode::Config, "class", chain(&error)));
+                continue;
+            }
+            Err(error) => {
+                findings.push(Finding::new(Verdict::Warning, "class", chain(&error)));
+                continue;
+            }
+        };
+        match Request::of(&class, &spec.bundle.env, annotation) {
+            Ok(None) => {}
+            Ok(Some(request)) => {
+                let text = format!("{} of class {}", request.source, class.name);
+                findings.push(Finding::new(Verdict::Ok, SUBJECT, text));
+                findings.extend(on_host(&class, &request, config));
+                classes.push(class.clone());
+            }
+            Err(error) => {
+                let text = chain(&error);
+                findings.push(Finding::fault(ExitCode::Request, SUBJECT, text));
+            }
+        }
+        known.push(class);
+    }
+    let is_refused = findings.iter().any(|finding| finding.fault.is_some());
+    if classes.is_empty() && !is_refused {
+        findings.extend(without(spec, &known));
+    } else {
+        let similar = similar_variables(spec, &known);
+        findings.extend(similar.map(|(text, _)| Finding::new(Verdict::Warning, SUBJECT, text)));
+    }
+    Requests { classes, findings }
+}
+
+fn nothing(finding: Finding) -> Requests {
+    Requests {
+        classes: Vec::new(),
+        findings: vec![finding],
+    }
+}
+
+/// A container without a request.
+fn without(spec: &ContainerSpec, known: &[DeviceClass]) -> Vec<Finding> {
+    let similar = similar_variables(spec, known).map(|(text, fix)| {
+        let finding = Finding::fault(ExitCode::SimilarVariable, SUBJECT, text);
+        finding.fix(fix)
+    });
+    let findings: Vec<Finding> = similar.collect();
+    if !findings.is_empty() {
+        return findings;
+    }
+    let text = "the container sets no variable of any class, so nothing is done for it";
+    let is_pod = matches!(Origin::of(&spec.bundle), Ok(Origin::Pod(_)));
+    let fix = match is_pod {
+        true => {
+            "set a limit of the class's resource in the pod's container, such as `resources: \
+             limits: dummy.com/npu: 1`; `boathook list` shows the resources"
+        }
+        false => {
+            "set the class's variable, such as `-e DUMMY_VISIBLE_DEVICES=all`; `boathook list` \
+             shows the classes, and `boathook class check FILE` the variable of one"
+        }
+    };
+    vec![Finding::fault(ExitCode::NoRequest, SUBJECT, text).fix(fix)]
+}
+
+/// Variables that are nearly those of a class, with what to do about each.
+fn similar_variables(
+    spec: &ContainerSpec,
+    known: &[DeviceClass],
+) -> impl Iterator<Item = (String, String)> {
+    let variables: BTreeSet<&str> = known.iter().flat_map(|c| variables_of(&c.spec)).collect();
+    let names: BTreeSet<&str> = spec.bundle.env.names().collect();
+    let mut found = Vec::new();
+    for name in names.difference(&variables) {
+        for class in known {
+            let mut own = variables_of(&class.spec);
+            if let Some(near) = own.find(|near| similar::is_typo(name, near)) {
+                let name = excerpt(name);
+                found.push((
+                    format!(
+                        "{name} is set, and is nearly {near} of class {}",
+                        class.name
+                    ),
+                    format!("set {near} in place of {name}"),
+                ));
+            }
+        }
+    }
+    found.into_iter()
+}
+
+fn variables_of(spec: &ClassSpec) -> impl Iterator<Item = &str> {
+    let request = &spec.request;
+    let names = [Some(&request.env), request.capabilities_env.as_ref()];
+    names.into_iter().flatten().map(|name| name.as_str())
+}
+
+/// What the host has of a class.
+fn on_host(class: &DeviceClass, request: &Request, config: &Config) -> Vec<Finding> {
+    let subject = format!("class {}", class.name);
+    let found = planner::open_host(config).map_err(|error| chain(&error));
+    let found = found.and_then(|host| {
+        let found = discover::look_up(class, config, &request.capabilities, &host);
+        found.map_err(|error| chain(&error))
+    });
+    let Found { inventory, edits } = match found {
+        Ok(found) => found,
+        Err(text) => return vec![Finding::fault(ExitCode::Config, subject, text)],
+    };
+    let warning = |text: &String| Finding::new(Verdict::Warning, subject.clone(), text);
+    let mut findings: Vec<Finding> = inventory.warnings.iter().map(warning).collect();
+    let devices = &inventory.devices;
+    if devices.is_empty() {
+        let reason = inventory.no_driver.as_deref();
+        let text = match reason {
+            Some(reason) => format!("no device on this host: {reason}"),
+            None => "no device on this host".to_owned(),
+        };
+        let finding = Finding::fault(ExitCode::NoDevice, subject, text);
+        findings.push(finding.fix(
+            "check that the hardware is there and its driver is loaded; `boathook class check \
+             FILE` shows what the class matches",
+        ));
+        return findings;
+    }
+    let mut healthy = 0;
+    for device in devices {
+        match &device.health {
+            Health::Healthy => healthy += 1,
+            Health::Unhealthy { reason } => {
+                findings.push(warning(&format!("{} is unhealthy: {reason}", device.id)));
+            }
+        }
+    }
+    for reason in edits.unfit() {
+        findings.push(Finding::fault(ExitCode::NoDevice, subject.clone(), reason));
+    }
+    let text = format!("{healthy} of {} devices healthy", devices.len());
+    findings.push(match healthy {
+        0 => Finding::fault(ExitCode::NoDevice, subject, text),
+        _ => Finding::new(Verdict::Ok, subject, text),
+    });
+    findings
+}

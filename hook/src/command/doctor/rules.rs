@@ -1,0 +1,60 @@
+//! What the container's cgroup allows now.
+
+use device_class::device::DeviceRule;
+use device_class::plan::{Action, InjectionPlan};
+
+use super::containers::Container;
+use crate::cgroup::{Denied, DeviceCgroup};
+use crate::command::finding::{Finding, Verdict};
+use crate::exit::ExitCode;
+use crate::log::chain;
+
+pub(super) fn finding(container: &Container, plan: &InjectionPlan) -> Option<Finding> {
+    const SUBJECT: &str = "cgroup";
+    let rules: Vec<DeviceRule> = plan
+        .steps
+        .iter()
+        .filter_map(|step| match &step.action {
+            Action::Allow { rule, .. } => Some(*rule),
+            _ => None,
+        })
+        .collect();
+    if rules.is_empty() {
+        return None;
+    }
+    let warning = |text: String| {
+        let finding = Finding::new(Verdict::Warning, SUBJECT, text);
+        Some(finding.fix("run this as root, in the host's cgroup namespace"))
+    };
+    let cgroup = match DeviceCgroup::of(container.pid?) {
+        Ok(Some(cgroup)) => cgroup,
+        Ok(None) => {
+            let text = "the host restricts no devices";
+            return Some(Finding::new(Verdict::Ok, SUBJECT, text));
+        }
+        Err(error) => return warning(chain(&error)),
+    };
+    Some(match cgroup.denied(&rules) {
+        Err(error) => return warning(chain(&error)),
+        Ok(Denied { rules, unreadable }) if !rules.is_empty() || unreadable > 0 => {
+            let denied: Vec<String> = rules.iter().map(ToString::to_string).collect();
+            match denied.is_empty() {
+                true => {
+                    let text = format!(
+                        "{unreadable} device programs cannot be read, and may deny the devices"
+                    );
+                    Finding::new(Verdict::Warning, SUBJECT, text)
+                        .fix("set net.core.bpf_jit_harden below 2")
+                }
+                false => {
+                    let text = format!("denied: {}", denied.join(", "));
+                    Finding::fault(ExitCode::CgroupDenies, SUBJECT, text).fix(
+                        "create the container again; if the rules were lost later (systemctl \
+                         daemon-reload, an update of the container), see docs/durability.md",
+                    )
+                }
+            }
+        }
+        Ok(_) => Finding::new(Verdict::Ok, SUBJECT, "every device is allowed"),
+    })
+}

@@ -1,0 +1,84 @@
+//! What `check` and `doctor` find: one line each, with what to do about it.
+
+use serde::{Serialize, Serializer};
+
+use crate::exit::ExitCode;
+
+/// How a check came out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Verdict {
+    Ok,
+    Note,
+    Warning,
+    Error,
+}
+
+/// One line of the output.
+#[derive(Debug, Serialize)]
+pub(super) struct Finding {
+    pub(super) verdict: Verdict,
+    /// What was checked.
+    pub(super) subject: String,
+    /// What was found.
+    pub(super) text: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) fix: Option<String>,
+    /// For `doctor`: what is wrong.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "by_name")]
+    pub(super) fault: Option<ExitCode>,
+}
+
+impl Finding {
+    pub(super) fn new(
+        verdict: Verdict,
+        subject: impl Into<String>,
+        text: impl Into<String>,
+    ) -> Self {
+        Finding {
+            verdict,
+            subject: subject.into(),
+            text: text.into(),
+            fix: None,
+            fault: None,
+        }
+    }
+
+    /// An error by which the exit code tells what is wrong.
+    pub(super) fn fault(
+        fault: ExitCode,
+        subject: impl Into<String>,
+        text: impl Into<String>,
+    ) -> Self {
+        Finding {
+            fault: Some(fault),
+            ..Finding::new(Verdict::Error, subject, text)
+        }
+    }
+
+    pub(super) fn fix(mut self, fix: impl Into<String>) -> Self {
+        self.fix = Some(fix.into());
+        self
+    }
+
+    /// The rows of the table that it takes.
+    pub(super) fn rows(&self) -> impl Iterator<Item = [String; 3]> {
+        let verdict = match self.verdict {
+            Verdict::Ok => "ok",
+            Verdict::Note => "note",
+            Verdict::Warning => "warning",
+            Verdict::Error => "error",
+        };
+        let row = [verdict.to_owned(), self.subject.clone(), self.text.clone()];
+        let fix = self
+            .fix
+            .iter()
+            .map(|fix| [String::new(), String::new(), format!("fix: {fix}")]);
+        std::iter::once(row).chain(fix)
+    }
+}
+
+fn by_name<S: Serializer>(fault: &Option<ExitCode>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(fault.map_or("", ExitCode::name))
+}

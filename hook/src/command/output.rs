@@ -1,0 +1,160 @@
+//! Tables on stdout: no wider than the terminal, in colour only on one.
+
+use std::env;
+use std::io::{self, IsTerminal, Write};
+
+use crate::log::printable;
+
+/// Columns of a terminal that does not say how many it has.
+const COLUMNS: usize = 80;
+/// The last column is not made narrower than this.
+const MIN_LAST: usize = 24;
+
+/// How the output is written.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Style {
+    /// Longer lines are wrapped; `None`: the reader is a program or a file.
+    width: Option<usize>,
+    color: bool,
+}
+
+impl Style {
+    /// That of this process's stdout. COLUMNS counts wherever it is set, as for
+    /// ps(1); NO_COLOR (no-color.org) and TERM=dumb switch colours off.
+    pub(super) fn of_stdout() -> Self {
+        let terminal = io::stdout().is_terminal();
+        let columns = env::var("COLUMNS")
+            .ok()
+            .and_then(|text| text.parse().ok())
+            .filter(|columns| *columns > 0);
+        let set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
+        let dumb = env::var_os("TERM").is_some_and(|term| term == "dumb");
+        Style {
+            width: columns.or(terminal.then_some(COLUMNS)),
+            color: !set("NO_COLOR") && (set("CLICOLOR_FORCE") || terminal && !dumb),
+        }
+    }
+
+    /// Writes rows in columns that are as wide as they need to be; the last one
+    /// wraps. A first cell that is a verdict is coloured.
+    pub(super) fn table<const N: usize>(
+        self,
+        out: &mut impl Write,
+        rows: &[[String; N]],
+    ) -> io::Result<()> {
+        let rows: Vec<[String; N]> = rows
+            .iter()
+            .map(|row| row.each_ref().map(|cell| printable(cell)))
+            .collect();
+        let mut widths = [0; N];
+        for row in &rows {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = (*width).max(cell.chars().count());
+            }
+        }
+        let before = widths.iter().take(N - 1).map(|width| width + 2).sum();
+        for row in &rows {
+            let mut line = String::new();
+            for (at, (cell, width)) in row.iter().zip(widths).take(N - 1).enumerate() {
+                let padding = " ".repeat(width + 2 - cell.chars().count());
+                match self.code(cell).filter(|_| at == 0) {
+                    Some(code) => line += &format!("\x1b[{code}m{cell}\x1b[0m{padding}"),
+                    None => line += &format!("{cell}{padding}"),
+                }
+            }
+            let last = row.last().map_or("", String::as_str);
+            for (at, part) in self.wrapped(last, before).iter().enumerate() {
+                if at > 0 {
+                    line = " ".repeat(before);
+                }
+                writeln!(out, "{}", format!("{line}{part}").trim_end())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a paragraph.
+    pub(super) fn text(self, out: &mut impl Write, text: &str) -> io::Result<()> {
+        let lines = self.wrapped(&printable(text), 0);
+        lines.iter().try_for_each(|line| writeln!(out, "{line}"))
+    }
+
+    /// The text in lines that fit behind so many columns. A word that is longer,
+    /// such as a path, is not broken.
+    fn wrapped(self, text: &str, before: usize) -> Vec<String> {
+        let Some(width) = self.width else {
+            return vec![text.to_owned()];
+        };
+        let width = width.saturating_sub(before).max(MIN_LAST);
+        let mut lines = vec![String::new()];
+        for word in text.split(' ') {
+            let length = word.chars().count();
+            let line = lines.last_mut().map_or(0, |line| line.chars().count());
+            if line > 0 && line + 1 + length > width {
+                lines.push(word.to_owned());
+            } else if let Some(last) = lines.last_mut() {
+                if line > 0 {
+                    last.push(' ');
+                }
+                last.push_str(word);
+            }
+        }
+        lines
+    }
+
+    /// The colour of a verdict (ECMA-48, SGR).
+    fn code(self, verdict: &str) -> Option<u8> {
+        let code = match verdict {
+            "ok" => 32,
+            "warning" => 33,
+            "error" => 31,
+            _ => return None,
+        };
+        self.color.then_some(code)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(style: Style) -> String {
+        let rows = [
+            ["ok", "a", "short"],
+            [
+                "error",
+                "subject",
+                "a text of several words that is wrapped \x1b[2J",
+            ],
+        ];
+        let mut out = Vec::new();
+        let rows = rows.map(|row| row.map(str::to_owned));
+        style.table(&mut out, &rows).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_table_fits_its_width_or_is_not_wrapped() {
+        let narrow = Style {
+            width: Some(40),
+            color: false,
+        };
+        let expected = "ok     a        short\n\
+                        error  subject  a text of several words\n                \
+                        that is wrapped\n                \\u{1b}[2J\n";
+        assert_eq!(written(narrow), expected);
+        let lines = written(Style::default());
+        assert_eq!(lines.lines().count(), 2, "{lines}");
+    }
+
+    #[test]
+    fn only_verdicts_are_coloured() {
+        let style = Style {
+            width: None,
+            color: true,
+        };
+        let colored = written(style);
+        assert!(colored.starts_with("\x1b[32mok\x1b[0m     a"), "{colored}");
+        assert_eq!(colored.matches("\x1b[").count(), 4, "{colored}");
+    }
+}

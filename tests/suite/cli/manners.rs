@@ -1,0 +1,152 @@
+//! What all commands have in common: JSON, errors, widths, colours.
+
+use std::process::Command;
+
+use harness::binaries;
+use harness::captured::Captured;
+use harness::demo_host::HostDirectory;
+use serde_json::Value;
+
+use super::{boathook, bundle, code};
+
+const THING: &str = "version = 1\nresource = 'example.com/thing'\n\
+    request = { env = 'THINGS' }\ndiscover = [{ path = '/sys/thing{index:number}' }]\n\
+    device = { id = 'thing-{index}', health = [{ file = '/sys/thing{index}/state', \
+    equals = 'up', advice = 'reset it with a command whose description is rather long' }] }\n";
+
+#[test]
+fn every_command_prints_json_also_for_an_error() {
+    let host = HostDirectory::new().unwrap();
+    host.add_class("thing", THING).unwrap();
+    host.add_file("/sys/thing0/state", "up\n").unwrap();
+    let bundle = bundle(&[("THINGS", "all")]);
+    let bundle = bundle.path().to_str().unwrap();
+    let class = host.classes().join("thing.toml");
+    let class = class.to_str().unwrap();
+    let recorded = host.path().join("recorded");
+    for (arguments, key) in [
+        (vec!["list"], "/devices/0/id"),
+        (vec!["check", "thing"], "/0/verdict"),
+        (vec!["explain", "--bundle", bundle], "/grants/0/class"),
+        (vec!["doctor", "--bundle", bundle], "/fault"),
+        (vec!["class", "check", class], "/devices/0/healthy"),
+        (vec!["class", "new", "/dev/x0"], "/class_file"),
+        (vec!["class", "schema"], "/title"),
+        (
+            vec!["class", "record", recorded.to_str().unwrap()],
+            "/classes",
+        ),
+        (vec!["log"], ""),
+        // Errors.
+        (vec!["list", "other"], "/error/message"),
+        (vec!["explain", "--bundle", "/nowhere"], "/error/exit_code"),
+        (vec!["class", "check", "/nowhere.toml"], "/error/kind"),
+    ] {
+        let ran = boathook(&host, &[&["--json"], arguments.as_slice()].concat(), b"");
+        let json: Value = serde_json::from_str(&ran.stdout)
+            .unwrap_or_else(|error| panic!("{arguments:?}: {error}: {}", ran.stdout));
+        assert!(json.pointer(key).is_some(), "{arguments:?}: {json}");
+        let code = json.pointer("/error/exit_code").and_then(Value::as_i64);
+        if let Some(code) = code {
+            assert_eq!(
+                ran.status.code().map(i64::from),
+                Some(code),
+                "{arguments:?}"
+            );
+        }
+    }
+}
+
+fn in_terminal(host: &HostDirectory, env: &[(&str, &str)], arguments: &[&str]) -> String {
+    let mut command = Command::new(binaries::program("boathook").unwrap());
+    command
+        .arg("--config")
+        .arg(host.config_file())
+        .args(arguments)
+        .env_remove("NO_COLOR")
+        .envs(env.iter().copied());
+    Captured::run(&mut command).unwrap().stdout
+}
+
+#[test]
+fn tables_fit_the_width_and_colours_can_be_switched_off() {
+    let host = HostDirectory::new().unwrap();
+    host.add_class("thing", THING).unwrap();
+    host.add_file("/sys/thing0/state", "down\n").unwrap();
+    for arguments in [["list"].as_slice(), &["check"], &["list", "thing"]] {
+        let wrapped = in_terminal(&host, &[("COLUMNS", "80")], arguments);
+        for line in wrapped.lines() {
+            assert!(line.chars().count() <= 80, "{arguments:?}: {line}");
+        }
+        assert!(wrapped.contains("reset it with a command"), "{wrapped}");
+    }
+    let forced = ("CLICOLOR_FORCE", "1");
+    assert!(in_terminal(&host, &[forced], &["check"]).contains("\x1b[32mok\x1b[0m"));
+    let off = [forced, ("NO_COLOR", "1")];
+    assert!(!in_terminal(&host, &off, &["check"]).contains('\x1b'));
+    assert!(!in_terminal(&host, &[], &["check"]).contains('\x1b'));
+}
+
+/// An error of the operating system stands in a message once.
+#[test]
+fn a_cause_is_printed_once() {
+    let host = HostDirectory::new().unwrap();
+    for arguments in [
+        ["explain", "--bundle", "/nowhere"].as_slice(),
+        &["class", "check", "/nowhere.toml"],
+        &["class", "record", "/dev/null/x"],
+        &["class", "check", "--host", "/nowhere.txt", "/nowhere.toml"],
+    ] {
+        let ran = boathook(&host, arguments, b"");
+        let times = ran.stderr.matches("(os error").count();
+        assert_eq!(times, 1, "{arguments:?}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn a_class_is_tried_on_a_recorded_host_and_as_the_plugin_sees_it() {
+    let host = HostDirectory::new().unwrap();
+    let outside = THING.replace("/sys/thing", "/run/thing");
+    host.add_class("thing", &outside).unwrap();
+    host.add_file("/run/thing7/state", "up\n").unwrap();
+    host.add_file("/run/other", "x\n").unwrap();
+    let directory = host.path().join("recorded");
+    let record = [
+        "class",
+        "record",
+        "--class",
+        "thing",
+        directory.to_str().unwrap(),
+    ];
+    let ran = boathook(&host, &record, b"");
+    assert_eq!(ran.status.code(), Some(code::SUCCESS), "{}", ran.stderr);
+    let file = directory.join("host.txt");
+    let recorded = std::fs::read_to_string(&file).unwrap();
+    assert!(recorded.contains("file /run/thing7/state"), "{recorded}");
+    assert!(!recorded.contains("libdummy-npu"), "{recorded}");
+
+    let other = HostDirectory::new().unwrap();
+    other.add_class("thing", &outside).unwrap();
+    let class = other.classes().join("thing.toml");
+    let check = |more: &[&str]| {
+        let arguments = [&["class", "check", class.to_str().unwrap()], more].concat();
+        boathook(&other, &arguments, b"")
+    };
+    let ran = check(&[]);
+    assert!(
+        ran.stdout.contains("nothing fits /run/thing{index:number}"),
+        "{}",
+        ran.stdout
+    );
+    let ran = check(&["--host", file.to_str().unwrap()]);
+    assert_eq!(ran.status.code(), Some(code::SUCCESS), "{}", ran.stderr);
+    assert!(ran.stdout.contains("thing-7"), "{}", ran.stdout);
+    let ran = check(&["--as-plugin"]);
+    assert_eq!(ran.status.code(), Some(code::FAILURE), "{}", ran.stderr);
+    let said = "/run is not mounted in the plugin's container";
+    assert!(ran.stdout.contains(said), "{}", ran.stdout);
+    let shipped = other.classes().join("dummy-npu.toml");
+    let arguments = ["class", "check", "--as-plugin", shipped.to_str().unwrap()];
+    let ran = boathook(&other, &arguments, b"");
+    assert_eq!(ran.status.code(), Some(code::SUCCESS), "{}", ran.stdout);
+}
