@@ -1,0 +1,145 @@
+//! The certificate that a server shows, which can be replaced while it runs.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use tokio_rustls::TlsAcceptor;
+
+/// How often the files of a certificate are read: cert-manager replaces them weeks
+/// before they expire.
+const RELOAD_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Why a certificate cannot be shown.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// A file cannot be read.
+    #[error("{}: cannot read", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        #[source]
+        error: std::io::Error,
+    },
+    /// The text is no PEM, or holds none.
+    #[error("{what}: not PEM")]
+    Pem {
+        /// Certificate or key.
+        what: &'static str,
+        /// What the reader found.
+        #[source]
+        error: rustls::pki_types::pem::Error,
+    },
+    /// Key and certificate do not fit, or are of an unknown kind.
+    #[error("certificate and key cannot be used")]
+    Key(#[from] rustls::Error),
+}
+
+/// A server's certificate and key.
+#[derive(Debug)]
+pub struct Identity {
+    acceptor_config: Arc<ServerConfig>,
+    current: Arc<Current>,
+}
+
+#[derive(Debug)]
+struct Current(RwLock<Arc<CertifiedKey>>);
+
+impl Identity {
+    /// A certificate chain and its key, in PEM.
+    ///
+    /// # Errors
+    /// They cannot be used.
+    pub fn new(chain: &[u8], key: &[u8]) -> Result<Self, IdentityError> {
+        let current = Arc::new(Current(RwLock::new(certified(chain, key)?)));
+        let resolver: Arc<dyn ResolvesServerCert> = Arc::<Current>::clone(&current);
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_cert_resolver(resolver);
+        Ok(Self {
+            acceptor_config: Arc::new(config),
+            current,
+        })
+    }
+
+    /// The certificate in tls.crt and tls.key of a directory.
+    ///
+    /// # Errors
+    /// They cannot be read, or used.
+    pub fn from_dir(dir: &Path) -> Result<Arc<Self>, IdentityError> {
+        let (chain, key) = read(dir)?;
+        Self::new(&chain, &key).map(Arc::new)
+    }
+
+    /// Shows another certificate from now on.
+    ///
+    /// # Errors
+    /// It cannot be used; the one before stays.
+    pub fn replace(&self, chain: &[u8], key: &[u8]) -> Result<(), IdentityError> {
+        let new = certified(chain, key)?;
+        *self
+            .current
+            .0
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = new;
+        Ok(())
+    }
+
+    pub(super) fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(Arc::clone(&self.acceptor_config))
+    }
+}
+
+/// Shows what tls.crt and tls.key of a directory hold, for ever. What cannot be used is
+/// logged once, and the certificate before stays.
+pub async fn reload(identity: Arc<Identity>, dir: PathBuf) {
+    let mut shown = read(&dir).ok();
+    loop {
+        tokio::time::sleep(RELOAD_INTERVAL).await;
+        let files = read(&dir);
+        if files.as_ref().ok() == shown.as_ref() {
+            continue;
+        }
+        shown = files.as_ref().ok().cloned();
+        match files.and_then(|(chain, key)| identity.replace(&chain, &key)) {
+            Ok(()) => tracing::info!("the certificate in {} is in use", dir.display()),
+            Err(error) => {
+                let error = anyhow::Error::from(error);
+                tracing::error!("the certificate before stays in use: {error:#}");
+            }
+        }
+    }
+}
+
+fn read(dir: &Path) -> Result<(Vec<u8>, Vec<u8>), IdentityError> {
+    let file = |name| {
+        let path = dir.join(name);
+        std::fs::read(&path).map_err(|error| IdentityError::Read { path, error })
+    };
+    Ok((file("tls.crt")?, file("tls.key")?))
+}
+
+impl ResolvesServerCert for Current {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let current = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        Some(Arc::clone(&current))
+    }
+}
+
+fn certified(chain: &[u8], key: &[u8]) -> Result<Arc<CertifiedKey>, IdentityError> {
+    let pem = |what| move |error| IdentityError::Pem { what, error };
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(chain)
+        .collect::<Result<_, _>>()
+        .map_err(pem("certificate"))?;
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(pem("key"))?;
+    let certified = CertifiedKey::from_der(chain, key, &ring::default_provider())?;
+    Ok(Arc::new(certified))
+}

@@ -1,0 +1,11 @@
+//! Beside the nodes: a scheduler extender that fills devices up
+//! (`boathook-scheduler`), and a mutating webhook with names for FPGAs
+//! (`boathook-webhook`). The hook and the plugin work without either.
+
+pub mod http;
+pub mod log;
+pub mod quantity;
+pub mod retry;
+pub mod scheduler;
+pub mod shutdown;
+pub mod webhook;

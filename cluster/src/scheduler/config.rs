@@ -1,0 +1,257 @@
+//! The extender's configuration file.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+/// The largest number of resources: each request and each node is compared with all.
+const MAX_RESOURCES: usize = 64;
+
+/// The devices of one node that are told apart, at most.
+pub const MAX_DEVICES: u64 = 1024;
+
+/// The file `scheduler.toml`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The resources that are scored, in the file `[[resource]]`.
+    #[serde(rename = "resource")]
+    pub resources: Vec<Resource>,
+}
+
+/// A resource that nodes are scored by.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Resource {
+    /// Its name, such as `nvidia.com/gpu`.
+    pub name: String,
+    /// Its part in the score of a pod that asks for several.
+    #[serde(default = "one")]
+    pub weight: u32,
+    /// What is scored.
+    #[serde(default)]
+    pub score: ScoreBy,
+    /// Nodes' devices; the first layout whose labels a node has is its own.
+    #[serde(default, rename = "layout")]
+    pub layouts: Vec<Layout>,
+}
+
+/// What the score tells.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ScoreBy {
+    /// How full the node would be.
+    #[default]
+    Node,
+    /// How full the device would be that a container's units come from. Where
+    /// several devices serve it, how full the node would be.
+    Device,
+}
+
+/// How a node's units are divided among devices.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Layout {
+    /// The labels of the nodes that it holds for; none: all nodes.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// The units of each device.
+    pub units_per_device: u64,
+    /// Whether a container's units have to be of one device, as with
+    /// `[sharing] one_device` in the class.
+    #[serde(default)]
+    pub one_device: bool,
+    /// How many devices in a row share a NUMA node.
+    #[serde(default)]
+    pub devices_per_numa_node: Option<usize>,
+    /// How many devices in a row are linked.
+    #[serde(default)]
+    pub devices_per_group: Option<usize>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// Why a configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// It cannot be read.
+    #[error("{}: cannot read", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        #[source]
+        error: std::io::Error,
+    },
+    /// It is not as the types say.
+    #[error("{}", path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and where.
+        #[source]
+        error: toml::de::Error,
+    },
+    /// A value makes no sense.
+    #[error("{}: {problem}", path.display())]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// The value, and what it has to be.
+        problem: String,
+    },
+}
+
+impl Config {
+    /// Reads a configuration file.
+    ///
+    /// # Errors
+    /// It cannot be read, or used.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|error| ConfigError::Read {
+            path: path.to_owned(),
+            error,
+        })?;
+        let config: Self = toml::from_str(&text).map_err(|error| ConfigError::Syntax {
+            path: path.to_owned(),
+            error,
+        })?;
+        let problem = config.problem();
+        problem.map_or(Ok(config), |problem| {
+            let path = path.to_owned();
+            Err(ConfigError::Invalid { path, problem })
+        })
+    }
+
+    fn problem(&self) -> Option<String> {
+        if self.resources.is_empty() || self.resources.len() > MAX_RESOURCES {
+            return Some(format!("give 1 to {MAX_RESOURCES} [[resource]] tables"));
+        }
+        self.resources
+            .iter()
+            .enumerate()
+            .find_map(|(at, resource)| {
+                let name = &resource.name;
+                let before = &self.resources[..at];
+                if !is_extended(name) {
+                    Some(format!(
+                        "name `{name}`: write an extended resource such as vendor.com/gpu"
+                    ))
+                } else if before.iter().any(|other| other.name == *name) {
+                    Some(format!("name `{name}`: given twice"))
+                } else if resource.weight == 0 {
+                    Some(format!("weight of {name}: at least 1"))
+                } else {
+                    resource
+                        .layouts
+                        .iter()
+                        .find_map(|layout| layout.problem(name))
+                }
+            })
+    }
+}
+
+impl Layout {
+    fn problem(&self, name: &str) -> Option<String> {
+        let zero = |key: &str| Some(format!("layout of {name}: {key} is 0"));
+        match self {
+            Layout {
+                units_per_device: 0,
+                ..
+            } => zero("units_per_device"),
+            Layout {
+                devices_per_numa_node: Some(0),
+                ..
+            } => zero("devices_per_numa_node"),
+            Layout {
+                devices_per_group: Some(0),
+                ..
+            } => zero("devices_per_group"),
+            _ => None,
+        }
+    }
+}
+
+/// Whether kube-scheduler takes it as an extender's managed resource.
+fn is_extended(name: &str) -> bool {
+    let Some((domain, kind)) = name.split_once('/') else {
+        return false;
+    };
+    let part = |text: &str, length| {
+        let inner = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        let ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+        text.len() <= length
+            && text.chars().all(inner)
+            && ends(text.chars().next())
+            && ends(text.chars().last())
+    };
+    let reserved = domain == "kubernetes.io" || domain.ends_with(".kubernetes.io");
+    part(domain, 253) && part(kind, 63) && !reserved
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Config, String> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        Config::read(file.path()).map_err(|error| {
+            let source = std::error::Error::source(&error).map(ToString::to_string);
+            format!("{error} {}", source.unwrap_or_default())
+        })
+    }
+
+    #[test]
+    fn a_resource_needs_only_a_name() {
+        let config = read("[[resource]]\nname = 'nvidia.com/gpu'").unwrap();
+        assert_eq!(config.resources[0].weight, 1);
+        assert_eq!(config.resources[0].score, ScoreBy::Node);
+    }
+
+    #[test]
+    fn mistakes_are_errors_with_their_place() {
+        for (text, reason) in [
+            ("", "missing field `resource`"),
+            ("resource = []", "give 1 to 64"),
+            (
+                "[[resource]]\nname = 'gpu'",
+                "name `gpu`: write an extended resource",
+            ),
+            (
+                "[[resource]]\nname = 'kubernetes.io/gpu'",
+                "write an extended resource",
+            ),
+            (
+                "[[resource]]\nname = 'a.b/c'\n[[resource]]\nname = 'a.b/c'",
+                "given twice",
+            ),
+            (
+                "[[resource]]\nname = 'a.b/c'\nweight = 0",
+                "weight of a.b/c: at least 1",
+            ),
+            ("[[resource]]\nname = 'a.b/c'\nweigth = 1", "line 3"),
+            (
+                "[[resource]]\nname = 'a.b/c'\n[[resource.layout]]\nunits_per_device = 0",
+                "units_per_device is 0",
+            ),
+            (
+                "[[resource]]\nname = 'a.b/c'\n[[resource.layout]]\nunits_per_device = 1\n\
+                 devices_per_group = 0",
+                "devices_per_group is 0",
+            ),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.contains(reason), "{text}: {error}");
+        }
+        let missing = Config::read(Path::new("/nonexistent/scheduler.toml")).unwrap_err();
+        assert!(
+            missing
+                .to_string()
+                .contains("/nonexistent/scheduler.toml: cannot read")
+        );
+    }
+}

@@ -1,0 +1,163 @@
+//! How many units of a resource a pod takes, as kube-scheduler counts, and in which
+//! portions the kubelet allocates them.
+
+use crate::quantity::{self, QuantityError};
+
+use super::objects::{Container, Pod};
+
+/// What a pod asks of one resource.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Demand {
+    /// What the scheduler counts against the node.
+    pub units: u64,
+    /// What the kubelet allocates at once, each for one container.
+    pub claims: Vec<u64>,
+}
+
+/// The demand of a pod. Init containers run one after the other before the others,
+/// and the kubelet gives their devices to the containers that follow; a sidecar
+/// keeps what it has.
+///
+/// # Errors
+/// A quantity is no whole number.
+pub fn demand(pod: &Pod, resource: &str) -> Result<Demand, QuantityError> {
+    let mut sidecars = Vec::new();
+    let (mut sidecar_units, mut peak, mut largest) = (0_u64, 0_u64, 0_u64);
+    for container in &pod.spec.init_containers {
+        let units = asked(container, resource)?;
+        if container.restart_policy.as_deref() == Some("Always") {
+            sidecar_units = sidecar_units.saturating_add(units);
+            sidecars.push(units);
+            peak = peak.max(sidecar_units);
+        } else {
+            largest = largest.max(units);
+            peak = peak.max(sidecar_units.saturating_add(units));
+        }
+    }
+    let containers = pod.spec.containers.iter();
+    let lasting: Vec<u64> = containers
+        .map(|container| asked(container, resource))
+        .collect::<Result<_, _>>()?;
+    let lasting: Vec<u64> = sidecars
+        .into_iter()
+        .chain(lasting)
+        .filter(|units| *units > 0)
+        .collect();
+    let running = lasting
+        .iter()
+        .fold(0_u64, |sum, units| sum.saturating_add(*units));
+    let overhead = match pod.spec.overhead.get(resource) {
+        Some(text) => quantity::units(text)?,
+        None => 0,
+    };
+    let claims = match peak > running {
+        false => lasting,
+        // The init container's devices are reused, so that its claim is the one that
+        // counts; what sidecars hold beside it comes on top.
+        true => [largest, peak - largest]
+            .into_iter()
+            .filter(|units| *units > 0)
+            .collect(),
+    };
+    Ok(Demand {
+        units: peak.max(running).saturating_add(overhead),
+        claims,
+    })
+}
+
+/// The API server copies limits of extended resources to requests.
+fn asked(container: &Container, resource: &str) -> Result<u64, QuantityError> {
+    let resources = &container.resources;
+    let text = resources.requests.get(resource);
+    text.or_else(|| resources.limits.get(resource))
+        .map_or(Ok(0), |text| quantity::units(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn container(units: &str, sidecar: bool) -> Value {
+        let policy = sidecar.then_some("Always");
+        json!({"restartPolicy": policy, "resources": {"requests": {"v.com/gpu": units}, "limits": null}})
+    }
+
+    fn of(init: &[(&str, bool)], containers: &[&str]) -> Result<Demand, QuantityError> {
+        let init: Vec<Value> = init
+            .iter()
+            .map(|(units, sidecar)| container(units, *sidecar))
+            .collect();
+        let containers: Vec<Value> = containers
+            .iter()
+            .map(|units| container(units, false))
+            .collect();
+        let spec = json!({"containers": containers, "initContainers": init});
+        demand(
+            &serde_json::from_value(json!({"spec": spec})).unwrap(),
+            "v.com/gpu",
+        )
+    }
+
+    #[test]
+    fn pods_are_counted_as_the_scheduler_counts_them() {
+        for (init, containers, units, claims) in [
+            (&[][..], &["1", "2"][..], 3, &[1, 2][..]),
+            (&[("2", false)], &["1"], 2, &[2]),
+            (&[("2", false), ("3", false)], &["1"], 3, &[3]),
+            (&[("1", true)], &["1"], 2, &[1, 1]),
+            // A sidecar runs beside the init container that follows it,
+            (&[("1", true), ("3", false)], &["1"], 4, &[3, 1]),
+            // and not beside the one before it.
+            (&[("3", false), ("1", true)], &["1"], 3, &[3]),
+            (&[], &["0"], 0, &[]),
+            (&[], &[], 0, &[]),
+        ] {
+            let demand = of(init, containers).unwrap();
+            assert_eq!(
+                (demand.units, &demand.claims[..]),
+                (units, claims),
+                "{init:?} {containers:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn overhead_counts_but_is_not_allocated() {
+        let pod = json!({"spec": {
+            "containers": [container("2", false)],
+            "overhead": {"v.com/gpu": "1"},
+        }});
+        let demand = demand(&serde_json::from_value(pod).unwrap(), "v.com/gpu").unwrap();
+        assert_eq!((demand.units, demand.claims), (3, vec![2]));
+    }
+
+    #[test]
+    fn limits_stand_in_for_requests_that_are_missing() {
+        let pod = json!({"spec": {"containers": [{"resources": {"limits": {"v.com/gpu": "2"}}}]}});
+        let demand = demand(&serde_json::from_value(pod).unwrap(), "v.com/gpu").unwrap();
+        assert_eq!(demand.units, 2);
+    }
+
+    #[test]
+    fn quantities_that_no_device_has_are_errors() {
+        assert_eq!(of(&[], &["-1"]), Err(QuantityError::Negative));
+        assert_eq!(
+            of(&[("1500m", false)], &["1"]),
+            Err(QuantityError::Fractional)
+        );
+        assert_eq!(
+            of(&[], &["10000000000G"]).map(|d| d.units),
+            Err(QuantityError::TooLarge)
+        );
+    }
+
+    #[test]
+    fn pods_with_null_for_everything_ask_for_nothing() {
+        let pod = json!({"metadata": null, "spec": {"containers": null, "initContainers": null,
+            "overhead": null, "new": 1}, "status": null});
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        assert_eq!(demand(&pod, "v.com/gpu"), Ok(Demand::default()));
+    }
+}

@@ -1,0 +1,202 @@
+//! The verbs of the extender. Answers come from memory: no request waits for the API
+//! server.
+
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Instant;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::StatusCode;
+use axum::http::header::{CONTENT_TYPE, HeaderValue};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+
+use super::config::Config;
+use super::metrics::{KindLabels, Metrics, RequestLabels, VerbLabels};
+use super::view::{Asks, Verdict, View};
+use super::wire::{Arguments, Refused, filter_answer, prioritize_answer};
+use crate::http::{Intake, text};
+
+/// The longest body of a request, in bytes: 5,000 nodes as whole objects.
+pub const MAX_BODY: usize = 32 << 20;
+
+/// The memory for all bodies at once, in bytes.
+const BODY_BUDGET: usize = 64 << 20;
+
+/// The extender.
+#[derive(Debug)]
+pub struct Extender {
+    config: Arc<Config>,
+    view: RwLock<View>,
+    metrics: Metrics,
+    intake: Intake,
+}
+
+impl Extender {
+    /// An extender that knows nothing yet.
+    pub fn new(config: Config) -> Arc<Self> {
+        let config = Arc::new(config);
+        Arc::new(Self {
+            view: RwLock::new(View::new(Arc::clone(&config))),
+            config,
+            metrics: Metrics::default(),
+            intake: Intake::new(MAX_BODY, BODY_BUDGET),
+        })
+    }
+
+    /// Its configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Its metrics.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// What it knows.
+    pub fn view(&self) -> RwLockReadGuard<'_, View> {
+        self.view.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes what it knows.
+    pub fn change(&self, change: impl FnOnce(&mut View)) {
+        let mut view = self.view_mut();
+        change(&mut view);
+        let (nodes, pods) = view.size();
+        drop(view);
+        for (kind, count) in [("nodes", nodes), ("pods", pods)] {
+            let gauge = self.metrics.known.get_or_create(&KindLabels { kind });
+            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+    }
+
+    fn view_mut(&self) -> RwLockWriteGuard<'_, View> {
+        self.view.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The verbs, each under its path.
+    pub fn router(self: &Arc<Self>) -> Router {
+        let verb = |verb: &'static str, answer: fn(&Self, &[u8]) -> serde_json::Result<Vec<u8>>| {
+            let extender = Arc::clone(self);
+            post(async move |body: Body| extender.answer(verb, answer, body).await)
+        };
+        Router::new()
+            .route("/filter", verb("filter", Self::filter))
+            .route("/prioritize", verb("prioritize", Self::prioritize))
+    }
+
+    async fn answer(
+        &self,
+        verb: &'static str,
+        answer: fn(&Self, &[u8]) -> serde_json::Result<Vec<u8>>,
+        body: Body,
+    ) -> Response {
+        let (response, result) = match self.intake.read(body).await {
+            Err(error) => (error.into_response(), "refused"),
+            Ok((body, _permit)) => match self.timed(verb, answer, &body) {
+                Ok(answer) => {
+                    let kind = HeaderValue::from_static("application/json");
+                    (([(CONTENT_TYPE, kind)], answer).into_response(), "ok")
+                }
+                Err(error) => {
+                    let reason = format!("not a request of kube-scheduler: {error}\n");
+                    (text(StatusCode::BAD_REQUEST, reason), "refused")
+                }
+            },
+        };
+        let labels = RequestLabels { verb, result };
+        self.metrics.requests.get_or_create(&labels).inc();
+        response
+    }
+
+    fn timed(
+        &self,
+        verb: &'static str,
+        answer: fn(&Self, &[u8]) -> serde_json::Result<Vec<u8>>,
+        body: &[u8],
+    ) -> serde_json::Result<Vec<u8>> {
+        let start = Instant::now();
+        let answer = answer(self, body);
+        let duration = self.metrics.duration.get_or_create(&VerbLabels { verb });
+        duration.observe(start.elapsed().as_secs_f64());
+        answer
+    }
+
+    /// Which nodes have room for a pod. Changes nothing.
+    ///
+    /// # Errors
+    /// The request cannot be read.
+    pub fn filter(&self, body: &[u8]) -> serde_json::Result<Vec<u8>> {
+        let Arguments {
+            spelling,
+            pod,
+            mut nodes,
+        } = Arguments::read(body)?;
+        let (mut full, mut too_small) = (Refused::new(), Refused::new());
+        let view = self.view();
+        // A pod that cannot be counted is the kubelet's to refuse.
+        if let (Ok(asks), true) = (Asks::of(&pod, &self.config), view.is_complete()) {
+            for name in nodes.names() {
+                match view.judge(&asks, name) {
+                    Verdict::Fits => {}
+                    Verdict::Full(reason) => drop(full.insert(name.to_owned(), reason)),
+                    Verdict::TooSmall(reason) => drop(too_small.insert(name.to_owned(), reason)),
+                }
+            }
+        }
+        drop(view);
+        let refused = full.len() + too_small.len();
+        self.metrics.refused_nodes.inc_by(refused as u64);
+        nodes.retain(|name| !full.contains_key(name) && !too_small.contains_key(name));
+        filter_answer(spelling, &nodes, full, too_small)
+    }
+
+    /// How good each node is for a pod. The best one is assumed to become its node.
+    ///
+    /// # Errors
+    /// The request cannot be read.
+    pub fn prioritize(&self, body: &[u8]) -> serde_json::Result<Vec<u8>> {
+        let Arguments {
+            spelling,
+            pod,
+            nodes,
+        } = Arguments::read(body)?;
+        let asks = Asks::of(&pod, &self.config).unwrap_or_default();
+        let names = nodes.names();
+        let (uid, now) = (pod.metadata.uid.as_deref(), Instant::now());
+        {
+            let mut view = self.view_mut();
+            view.expire(now);
+            // An attempt for the same pod has failed.
+            uid.into_iter().for_each(|uid| view.forget_assumption(uid));
+        }
+        let scores = self.scores(&asks, &names);
+        if let (Some(uid), Some(best)) = (uid, only_best(&scores)) {
+            self.view_mut().assume(uid, best, &asks, now);
+        }
+        prioritize_answer(spelling, &scores)
+    }
+
+    fn scores<'a>(&self, asks: &Asks, names: &[&'a str]) -> Vec<(&'a str, u8)> {
+        let view = self.view();
+        let known = view.is_complete() && !asks.is_empty();
+        let score = |name: &&'a str| {
+            let score = if known { view.score(asks, name) } else { 0 };
+            (*name, score)
+        };
+        names.iter().map(score).collect()
+    }
+}
+
+/// The node with the highest score. With several, kube-scheduler chooses by chance.
+fn only_best<'a>(scores: &[(&'a str, u8)]) -> Option<&'a str> {
+    let best = scores.iter().map(|(_, score)| *score).max()?;
+    let mut with_best = scores
+        .iter()
+        .filter(|(_, score)| *score == best && best > 0);
+    match (with_best.next(), with_best.next()) {
+        (Some((name, _)), None) => Some(name),
+        _ => None,
+    }
+}

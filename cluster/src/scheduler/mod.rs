@@ -1,0 +1,15 @@
+//! The scheduler extender: scores nodes by how full they would be, and keeps pods
+//! off nodes of which no device has room.
+
+pub mod config;
+pub mod demand;
+pub mod devices;
+pub mod extender;
+pub mod feed;
+pub mod metrics;
+pub mod objects;
+pub mod program;
+pub mod score;
+pub mod simulate;
+pub mod view;
+pub mod wire;

@@ -1,0 +1,153 @@
+//! The parts of pods and nodes that the extender reads. Everything else in them is
+//! ignored, so that no version of the API server is too new.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::Resource;
+use kube::core::ClusterResourceScope;
+use serde::{Deserialize, Deserializer};
+
+/// Resource names and quantities.
+pub type Amounts = BTreeMap<String, String>;
+
+/// A pod.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Pod {
+    /// Name, namespace and uid.
+    #[serde(deserialize_with = "or_default")]
+    pub metadata: ObjectMeta,
+    /// What it is to be.
+    #[serde(deserialize_with = "or_default")]
+    pub spec: PodSpec,
+    /// What it is.
+    #[serde(deserialize_with = "or_default")]
+    pub status: PodStatus,
+}
+
+/// What a pod is to be.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct PodSpec {
+    /// Its containers.
+    #[serde(deserialize_with = "or_default")]
+    pub containers: Vec<Container>,
+    /// Its init containers and sidecars.
+    #[serde(deserialize_with = "or_default")]
+    pub init_containers: Vec<Container>,
+    /// What its runtime class adds.
+    #[serde(deserialize_with = "or_default")]
+    pub overhead: Amounts,
+    /// Its node.
+    pub node_name: Option<String>,
+}
+
+/// A container, init container or sidecar.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Container {
+    /// `Always` makes an init container a sidecar.
+    pub restart_policy: Option<String>,
+    /// What it asks for.
+    #[serde(deserialize_with = "or_default")]
+    pub resources: Resources,
+}
+
+/// What a container asks for.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Resources {
+    /// At least.
+    #[serde(deserialize_with = "or_default")]
+    pub requests: Amounts,
+    /// At most; for extended resources the same.
+    #[serde(deserialize_with = "or_default")]
+    pub limits: Amounts,
+}
+
+/// What a pod is.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct PodStatus {
+    /// `Succeeded` and `Failed` are final.
+    pub phase: Option<String>,
+    /// When the kubelet saw it first.
+    pub start_time: Option<Time>,
+}
+
+/// A node.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Node {
+    /// Name and labels.
+    #[serde(deserialize_with = "or_default")]
+    pub metadata: ObjectMeta,
+    /// What it offers.
+    #[serde(deserialize_with = "or_default")]
+    pub status: NodeStatus,
+}
+
+/// What a node offers.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct NodeStatus {
+    /// All devices.
+    #[serde(deserialize_with = "or_default")]
+    pub capacity: Amounts,
+    /// Healthy devices.
+    #[serde(deserialize_with = "or_default")]
+    pub allocatable: Amounts,
+}
+
+/// Go writes empty lists, maps and structs as `null`.
+pub(crate) fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+    from: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or_default())
+}
+
+impl Pod {
+    /// Whether none of its containers will run again.
+    pub fn is_terminal(&self) -> bool {
+        matches!(self.status.phase.as_deref(), Some("Succeeded" | "Failed"))
+    }
+}
+
+macro_rules! core_resource {
+    ($type:ty, $kind:literal, $plural:literal) => {
+        impl Resource for $type {
+            type DynamicType = ();
+            // Both are listed across namespaces, which needs no scope.
+            type Scope = ClusterResourceScope;
+
+            fn kind((): &()) -> Cow<'_, str> {
+                $kind.into()
+            }
+
+            fn group((): &()) -> Cow<'_, str> {
+                "".into()
+            }
+
+            fn version((): &()) -> Cow<'_, str> {
+                "v1".into()
+            }
+
+            fn plural((): &()) -> Cow<'_, str> {
+                $plural.into()
+            }
+
+            fn meta(&self) -> &ObjectMeta {
+                &self.metadata
+            }
+
+            fn meta_mut(&mut self) -> &mut ObjectMeta {
+                &mut self.metadata
+            }
+        }
+    };
+}
+
+core_resource!(Pod, "Pod", "pods");
+core_resource!(Node, "Node", "nodes");

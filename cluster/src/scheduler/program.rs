@@ -1,0 +1,127 @@
+//! The process `boathook-scheduler`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::{Args, Parser, Subcommand};
+use kube::Client;
+use tokio::net::TcpListener;
+
+use super::config::Config;
+use super::extender::Extender;
+use super::feed;
+use super::simulate;
+use crate::http::{self, Identity, Probes};
+use crate::log::{self, LogFormat};
+use crate::retry::Retry;
+use crate::shutdown;
+
+/// Score nodes by how full their devices are, as an extender of kube-scheduler.
+#[derive(Debug, Parser)]
+#[command(name = "boathook-scheduler", version)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve kube-scheduler until SIGTERM
+    Run(Run),
+    /// Simulate a cluster with and without the extender, and compare
+    Simulate(simulate::Options),
+}
+
+#[derive(Debug, Args)]
+struct Run {
+    /// Configuration file
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "/etc/boathook/scheduler.toml"
+    )]
+    config: PathBuf,
+
+    /// Listen address for kube-scheduler
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8888")]
+    listen: SocketAddr,
+
+    /// Directory with tls.crt and tls.key; without it the extender serves plain HTTP
+    #[arg(long, value_name = "DIR")]
+    tls_dir: Option<PathBuf>,
+
+    /// Listen address for /metrics, /healthz and /readyz
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8081")]
+    http: SocketAddr,
+
+    /// Format of the log on stderr
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    log_format: LogFormat,
+}
+
+impl Cli {
+    /// Does what the command line says.
+    ///
+    /// # Errors
+    /// It cannot be done.
+    pub fn run(self) -> anyhow::Result<()> {
+        match self.command {
+            Command::Simulate(options) => simulate::run(&options),
+            Command::Run(run) => {
+                log::start(run.log_format);
+                let runtime = tokio::runtime::Builder::new_multi_thread()
+                    .worker_threads(2)
+                    .enable_all()
+                    .build()
+                    .context("cannot start the asynchronous runtime")?;
+                runtime.block_on(serve(run))
+            }
+        }
+    }
+}
+
+async fn serve(run: Run) -> anyhow::Result<()> {
+    let config = Config::read(&run.config).context("configuration")?;
+    let identity = match &run.tls_dir {
+        None => None,
+        Some(dir) => Some(Identity::from_dir(dir)?),
+    };
+    let requests = listen(run.listen).await?;
+    let pages = listen(run.http).await?;
+    let client = Client::try_default()
+        .await
+        .context("cannot configure the client of the API server")?;
+    let extender = Extender::new(config);
+    let retry = Retry::default();
+    let watched = Arc::clone(&extender);
+    let probes = Probes {
+        waiting_for: Box::new(move || {
+            let complete = watched.view().is_complete();
+            (!complete).then(|| "nodes and pods have not been listed yet".to_owned())
+        }),
+        registry: extender.metrics().registry(),
+    };
+    let reload = async {
+        match (&identity, &run.tls_dir) {
+            (Some(identity), Some(dir)) => http::reload(Arc::clone(identity), dir.clone()).await,
+            _ => std::future::pending().await,
+        }
+    };
+    tracing::info!("listening on {}", run.listen);
+    tokio::select! {
+        () = feed::nodes(client.clone(), Arc::clone(&extender), retry) => {}
+        () = feed::pods(client, Arc::clone(&extender), retry) => {}
+        () = http::serve(requests, extender.router(), identity.clone()) => {}
+        () = http::serve(pages, probes.router(), None) => {}
+        () = reload => {}
+        result = shutdown::requested() => return result,
+    }
+    anyhow::bail!("a part that has to run for ever ended")
+}
+
+async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    let listener = TcpListener::bind(address).await;
+    listener.with_context(|| format!("cannot listen on {address}"))
+}

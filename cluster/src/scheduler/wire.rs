@@ -1,0 +1,220 @@
+//! What kube-scheduler and an extender send each other, in both spellings: today's
+//! types have no JSON tags, so that names are those of Go's fields; before 1.18 they
+//! had tags in lower case.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::objects::{Pod, or_default};
+
+/// How names are spelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spelling {
+    /// `NodeNames`.
+    Go,
+    /// `nodenames`.
+    Tagged,
+}
+
+/// What filter and prioritize are asked.
+#[derive(Debug)]
+pub struct Arguments<'a> {
+    /// How it was written, and is to be answered.
+    pub spelling: Spelling,
+    /// The pod.
+    pub pod: Pod,
+    /// The nodes to choose from.
+    pub nodes: Candidates<'a>,
+}
+
+/// The nodes to choose from.
+#[derive(Debug)]
+pub enum Candidates<'a> {
+    /// Their names, with `nodeCacheCapable: true`.
+    Names(Vec<Cow<'a, str>>),
+    /// The whole objects, which are given back as they came.
+    Objects(Vec<(String, &'a RawValue)>),
+    /// Neither.
+    None,
+}
+
+#[derive(Deserialize)]
+struct Request<'a> {
+    #[serde(rename = "Pod", default)]
+    pod: Option<Pod>,
+    #[serde(rename = "Nodes", borrow, default)]
+    nodes: Option<NodeList<'a>>,
+    #[serde(rename = "NodeNames", borrow, default)]
+    names: Option<Vec<Cow<'a, str>>>,
+    #[serde(rename = "pod", default)]
+    tagged_pod: Option<Pod>,
+    #[serde(rename = "nodes", borrow, default)]
+    tagged_nodes: Option<NodeList<'a>>,
+    #[serde(rename = "nodenames", borrow, default)]
+    tagged_names: Option<Vec<Cow<'a, str>>>,
+}
+
+#[derive(Deserialize)]
+struct NodeList<'a> {
+    #[serde(borrow, default)]
+    items: Option<Vec<&'a RawValue>>,
+}
+
+/// The part of a node that tells which one it is.
+#[derive(Deserialize)]
+struct Named {
+    #[serde(default, deserialize_with = "or_default")]
+    metadata: Metadata,
+}
+
+#[derive(Deserialize, Default)]
+struct Metadata {
+    #[serde(default, deserialize_with = "or_default")]
+    name: String,
+}
+
+impl<'a> Arguments<'a> {
+    /// Reads a request's body.
+    ///
+    /// # Errors
+    /// It is not JSON, or a field is of another type.
+    pub fn read(body: &'a [u8]) -> serde_json::Result<Self> {
+        let request: Request<'a> = serde_json::from_slice(body)?;
+        let spelling = match &request.pod {
+            None if request.tagged_pod.is_some() => Spelling::Tagged,
+            _ => Spelling::Go,
+        };
+        let names = request.names.or(request.tagged_names);
+        let nodes = request.nodes.or(request.tagged_nodes);
+        let nodes = match (names, nodes) {
+            (Some(names), _) => Candidates::Names(names),
+            (None, Some(list)) => {
+                let items = list.items.unwrap_or_default().into_iter();
+                let named = items.map(|item| {
+                    let named: Named = serde_json::from_str(item.get())?;
+                    Ok((named.metadata.name, item))
+                });
+                Candidates::Objects(named.collect::<serde_json::Result<_>>()?)
+            }
+            (None, None) => Candidates::None,
+        };
+        Ok(Self {
+            spelling,
+            pod: request.pod.or(request.tagged_pod).unwrap_or_default(),
+            nodes,
+        })
+    }
+}
+
+impl Candidates<'_> {
+    /// The names of the nodes.
+    pub fn names(&self) -> Vec<&str> {
+        match self {
+            Candidates::Names(names) => names.iter().map(|name| &**name).collect(),
+            Candidates::Objects(objects) => objects.iter().map(|(name, _)| &**name).collect(),
+            Candidates::None => Vec::new(),
+        }
+    }
+
+    /// Keeps those of which this is true.
+    pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
+        match self {
+            Candidates::Names(names) => names.retain(|name| keep(name)),
+            Candidates::Objects(objects) => objects.retain(|(name, _)| keep(name)),
+            Candidates::None => {}
+        }
+    }
+}
+
+/// Nodes that were refused, and why.
+pub type Refused = BTreeMap<String, String>;
+
+/// The answer to filter.
+pub fn filter_answer(
+    spelling: Spelling,
+    passed: &Candidates<'_>,
+    full: Refused,
+    too_small: Refused,
+) -> serde_json::Result<Vec<u8>> {
+    let names = match passed {
+        Candidates::Names(names) => Some(&names[..]),
+        _ => None,
+    };
+    let items = match passed {
+        Candidates::Objects(objects) => Some(objects.iter().map(|(_, raw)| *raw).collect()),
+        _ => None,
+    };
+    let nodes = items.map(|items| Items { items });
+    match spelling {
+        Spelling::Go => serde_json::to_vec(&GoAnswer {
+            nodes,
+            names,
+            full,
+            too_small,
+            error: "",
+        }),
+        Spelling::Tagged => serde_json::to_vec(&TaggedAnswer {
+            nodes,
+            names,
+            full: full.into_iter().chain(too_small).collect(),
+        }),
+    }
+}
+
+#[derive(Serialize)]
+struct Items<'a> {
+    items: Vec<&'a RawValue>,
+}
+
+#[derive(Serialize)]
+struct GoAnswer<'a> {
+    #[serde(rename = "Nodes")]
+    nodes: Option<Items<'a>>,
+    #[serde(rename = "NodeNames")]
+    names: Option<&'a [Cow<'a, str>]>,
+    #[serde(rename = "FailedNodes")]
+    full: Refused,
+    #[serde(rename = "FailedAndUnresolvableNodes")]
+    too_small: Refused,
+    #[serde(rename = "Error")]
+    error: &'a str,
+}
+
+#[derive(Serialize)]
+struct TaggedAnswer<'a> {
+    #[serde(rename = "nodes", skip_serializing_if = "Option::is_none")]
+    nodes: Option<Items<'a>>,
+    #[serde(rename = "nodenames", skip_serializing_if = "Option::is_none")]
+    names: Option<&'a [Cow<'a, str>]>,
+    #[serde(rename = "failedNodes", skip_serializing_if = "BTreeMap::is_empty")]
+    full: Refused,
+}
+
+/// The answer to prioritize.
+pub fn prioritize_answer(spelling: Spelling, scores: &[(&str, u8)]) -> serde_json::Result<Vec<u8>> {
+    #[derive(Serialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Go<'a> {
+        host: &'a str,
+        score: u8,
+    }
+    #[derive(Serialize)]
+    struct Tagged<'a> {
+        host: &'a str,
+        score: u8,
+    }
+    let scores = scores.iter().copied();
+    match spelling {
+        Spelling::Go => {
+            let list: Vec<_> = scores.map(|(host, score)| Go { host, score }).collect();
+            serde_json::to_vec(&list)
+        }
+        Spelling::Tagged => {
+            let list: Vec<_> = scores.map(|(host, score)| Tagged { host, score }).collect();
+            serde_json::to_vec(&list)
+        }
+    }
+}

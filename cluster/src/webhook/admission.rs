@@ -1,0 +1,140 @@
+//! Admission reviews, version 1, of which only what is needed is read.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use json_patch::Patch;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The version of reviews.
+pub const API_VERSION: &str = "admission.k8s.io/v1";
+
+const KIND: &str = "AdmissionReview";
+
+/// The longest warning, in bytes: the API server may cut longer ones.
+const MAX_WARNING: usize = 120;
+
+/// What the API server asks.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Asked {
+    /// [`API_VERSION`].
+    pub api_version: String,
+    /// The request.
+    pub request: Request,
+}
+
+/// A request to admit an object.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Request {
+    /// Its id.
+    pub uid: String,
+    /// What the object is.
+    pub resource: GroupResource,
+    /// A part of the object.
+    #[serde(default)]
+    pub sub_resource: Option<String>,
+    /// The object's namespace, which need not be in the object itself.
+    #[serde(default)]
+    pub namespace: String,
+    /// What is to be done with it.
+    pub operation: String,
+    /// The object.
+    #[serde(default)]
+    pub object: Value,
+}
+
+/// A kind of object.
+#[derive(Debug, Deserialize, PartialEq, Eq)]
+pub struct GroupResource {
+    /// Its group.
+    #[serde(default)]
+    pub group: String,
+    /// Its plural.
+    pub resource: String,
+}
+
+/// What the API server is answered.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Answer {
+    api_version: &'static str,
+    kind: &'static str,
+    response: Response,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Response {
+    uid: String,
+    allowed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Status>,
+    // Both or neither.
+    #[serde(flatten)]
+    patch: Option<EncodedPatch>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Status {
+    code: u16,
+    message: String,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct EncodedPatch {
+    patch_type: &'static str,
+    patch: String,
+}
+
+impl Answer {
+    /// The object is admitted, with these changes.
+    ///
+    /// # Errors
+    /// The patch cannot be written.
+    pub fn admit(uid: String, patch: &Patch, warnings: Vec<String>) -> serde_json::Result<Self> {
+        let patch = match patch.0.is_empty() {
+            true => None,
+            false => Some(EncodedPatch {
+                patch_type: "JSONPatch",
+                patch: STANDARD.encode(serde_json::to_vec(patch)?),
+            }),
+        };
+        let warnings = warnings.into_iter().map(cut).collect();
+        Ok(Self::of(Response {
+            uid,
+            allowed: true,
+            status: None,
+            patch,
+            warnings,
+        }))
+    }
+
+    /// The object is refused.
+    pub fn deny(uid: String, code: u16, message: String) -> Self {
+        Self::of(Response {
+            uid,
+            allowed: false,
+            status: Some(Status { code, message }),
+            patch: None,
+            warnings: Vec::new(),
+        })
+    }
+
+    fn of(response: Response) -> Self {
+        Self {
+            api_version: API_VERSION,
+            kind: KIND,
+            response,
+        }
+    }
+}
+
+fn cut(mut warning: String) -> String {
+    warning.truncate(warning.floor_char_boundary(MAX_WARNING));
+    warning
+}

@@ -1,0 +1,8 @@
+//! The webhook's own certificate authority. A CA signs one certificate and its key is
+//! forgotten, so that nobody can sign another one; a renewal makes a new CA. The
+//! replicas share certificate and key in a Secret, and each keeps the CAs in the webhook
+//! configuration.
+
+pub mod material;
+pub mod pair;
+pub mod shared;

@@ -1,0 +1,182 @@
+//! One container's part of a mutation.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, PatchOperation, RemoveOperation};
+use serde_json::{Map, Value, json};
+
+use super::api::{FUNCTION_VARIABLE, PREFIX, REGION_VARIABLE};
+use super::mappings::{Mapping, Namespace};
+use super::mutate::DenialReason;
+use super::names::{self, Mode};
+use crate::quantity;
+
+/// How many units of mapped resources a container can ask for: each may need two
+/// variables.
+pub(super) const MAX_UNITS: u64 = 64;
+
+/// A container of a pod, and the path to it.
+pub(super) struct Container<'a> {
+    pub(super) value: &'a Value,
+    pub(super) path: PointerBuf,
+}
+
+/// What a container asks for.
+struct Asked {
+    /// By friendly name, in order: what it stands for, and how many.
+    friendly: BTreeMap<String, (Mapping, u64)>,
+    modes: BTreeSet<Mode>,
+}
+
+impl Container<'_> {
+    /// The operations that map its names, of which there may be none.
+    pub(super) fn operations(
+        &self,
+        namespace: &Namespace,
+    ) -> Result<Vec<PatchOperation>, DenialReason> {
+        let asked = self.asked(namespace)?;
+        if asked.friendly.is_empty() {
+            // After the first pass the friendly names are gone, and the variables are ours.
+            return Ok(Vec::new());
+        }
+        if asked.modes.len() > 1 {
+            return Err(DenialReason::MixedModes);
+        }
+        let units = asked.friendly.values().map(|(_, units)| *units);
+        let units = units.fold(0_u64, u64::saturating_add);
+        if units > MAX_UNITS {
+            return Err(DenialReason::TooMany(units));
+        }
+        let mut operations = Vec::new();
+        for section in ["limits", "requests"] {
+            operations.extend(self.resources(section, &asked)?);
+        }
+        operations.extend(self.variables(&asked)?);
+        Ok(operations)
+    }
+
+    fn asked(&self, namespace: &Namespace) -> Result<Asked, DenialReason> {
+        let (limits, requests) = (self.amounts("limits"), self.amounts("requests"));
+        let keys = [limits, requests].into_iter().flatten().flat_map(Map::keys);
+        let keys: BTreeSet<&String> = keys.filter(|key| key.starts_with(PREFIX)).collect();
+        let mut asked = Asked {
+            friendly: BTreeMap::new(),
+            modes: BTreeSet::new(),
+        };
+        for key in keys {
+            let name = &key[PREFIX.len()..];
+            if let Some(mode) = names::mode_of(name) {
+                asked.modes.insert(mode);
+                continue;
+            }
+            let mapping = namespace.look_up(name)?;
+            let amount = |amounts: Option<&Map<String, Value>>| {
+                let value = amounts.and_then(|amounts| amounts.get(key));
+                value.map(|value| units(key, value)).transpose()
+            };
+            let (limit, request) = (amount(limits)?, amount(requests)?);
+            // Requests that are missing get the limits' values.
+            let Some(units) = limit.filter(|limit| request.is_none_or(|other| other == *limit))
+            else {
+                return Err(DenialReason::Overcommitted(key.clone()));
+            };
+            asked.modes.insert(mapping.mode);
+            asked.friendly.insert(key.clone(), (mapping, units));
+        }
+        Ok(asked)
+    }
+
+    /// Replaces the names in limits or requests.
+    fn resources(&self, section: &str, asked: &Asked) -> Result<Vec<PatchOperation>, DenialReason> {
+        let Some(amounts) = self.amounts(section) else {
+            return Ok(Vec::new());
+        };
+        let path = |key: &str| {
+            let mut path = self.path.clone();
+            for part in ["resources", section, key] {
+                path.push_back(part);
+            }
+            path
+        };
+        let mut operations = Vec::new();
+        let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
+        for (key, (mapping, units)) in &asked.friendly {
+            if amounts.contains_key(key) {
+                operations.push(PatchOperation::Remove(RemoveOperation { path: path(key) }));
+                let sum = sums.entry(&mapping.resource).or_default();
+                *sum = sum.saturating_add(*units);
+            }
+        }
+        for (resource, sum) in sums {
+            let present = amounts.get(resource);
+            let present = present.map_or(Ok(0), |value| units(resource, value))?;
+            operations.push(PatchOperation::Add(AddOperation {
+                path: path(resource),
+                value: present.saturating_add(sum).to_string().into(),
+            }));
+        }
+        Ok(operations)
+    }
+
+    /// Adds the variables that name regions and functions, one pair for each unit. They
+    /// come after the container's own, whose order is kept.
+    fn variables(&self, asked: &Asked) -> Result<Vec<PatchOperation>, DenialReason> {
+        let programs = asked.friendly.values().filter_map(|(mapping, units)| {
+            let program = mapping.program.as_ref()?;
+            Some((0..*units).map(move |_| program))
+        });
+        let programs: Vec<_> = programs.flatten().collect();
+        if programs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let present = self.value["env"].as_array();
+        let names = present
+            .into_iter()
+            .flatten()
+            .filter_map(|one| one["name"].as_str());
+        let ours = |name: &str| {
+            [REGION_VARIABLE, FUNCTION_VARIABLE]
+                .iter()
+                .any(|start| name.starts_with(start))
+        };
+        if let Some(name) = names.into_iter().find(|name| ours(name)) {
+            return Err(DenialReason::OwnVariable(name.to_owned()));
+        }
+        let add = |last: &[&str], value: Value| {
+            let mut path = self.path.clone();
+            for part in last {
+                path.push_back(*part);
+            }
+            PatchOperation::Add(AddOperation { path, value })
+        };
+        let mut operations = Vec::new();
+        if present.is_none() {
+            operations.push(add(&["env"], json!([])));
+        }
+        for (at, program) in programs.into_iter().enumerate() {
+            for (start, id) in [
+                (REGION_VARIABLE, &program.interface),
+                (FUNCTION_VARIABLE, &program.function),
+            ] {
+                let variable = json!({"name": format!("{start}{}", at + 1), "value": id});
+                operations.push(add(&["env", "-"], variable));
+            }
+        }
+        Ok(operations)
+    }
+
+    fn amounts(&self, section: &str) -> Option<&Map<String, Value>> {
+        self.value["resources"][section].as_object()
+    }
+}
+
+/// A quantity, which may be written as a number.
+fn units(key: &str, value: &Value) -> Result<u64, DenialReason> {
+    let units = match value {
+        Value::String(text) => quantity::units(text).ok(),
+        Value::Number(number) => quantity::units(&number.to_string()).ok(),
+        _ => None,
+    };
+    units.ok_or_else(|| DenialReason::NotWhole(key.to_owned()))
+}

@@ -1,0 +1,58 @@
+//! The webhook's metrics.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// What became of a review.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ResultLabels {
+    /// mapped, unchanged, denied or invalid.
+    pub result: &'static str,
+}
+
+/// What is watched.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct KindLabels {
+    /// The plural of the kind.
+    pub kind: &'static str,
+}
+
+/// The metrics; copies count together.
+#[derive(Debug, Clone, Default)]
+pub struct Metrics {
+    /// Reviews.
+    pub reviews: Family<ResultLabels, Counter>,
+    /// Names that are known.
+    pub names: Gauge,
+    /// Failures of a watch.
+    pub watch_errors: Family<KindLabels, Counter>,
+    /// When the certificate ends, in seconds since 1970.
+    pub certificate_end: Gauge,
+}
+
+impl Metrics {
+    /// The registry that shows them.
+    pub fn registry(&self) -> Registry {
+        let mut registry = Registry::with_prefix("boathook_webhook");
+        registry.register("reviews", "Reviews of pods", self.reviews.clone());
+        registry.register(
+            "known_names",
+            "Names of AcceleratorFunctions and FpgaRegions",
+            self.names.clone(),
+        );
+        registry.register(
+            "watch_errors",
+            "Failures of watches",
+            self.watch_errors.clone(),
+        );
+        registry.register(
+            "certificate_end_seconds",
+            "When the certificate ends, since 1970; 0: it is not this program's",
+            self.certificate_end.clone(),
+        );
+        registry
+    }
+}

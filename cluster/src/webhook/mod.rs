@@ -1,0 +1,15 @@
+//! The mutating webhook: pods ask for FPGAs by the names of objects, and get the
+//! device plugin's resources.
+
+pub mod admission;
+pub mod api;
+pub mod certificate;
+pub mod feed;
+pub mod mappings;
+pub mod metrics;
+pub mod mutate;
+pub mod names;
+pub mod program;
+pub mod review;
+
+mod container;

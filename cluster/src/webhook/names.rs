@@ -1,0 +1,135 @@
+//! The device plugin's names of resources.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+use super::api::PREFIX;
+
+/// How ports are offered. A node offers a port in one mode, and a container gets
+/// ports in one mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mode {
+    /// With the function that they hold.
+    Function,
+    /// To be programmed when a container starts.
+    Region,
+    /// To be programmed by the container.
+    RegionDevelopment,
+}
+
+/// The mode of a resource that a device plugin offers; `None` for any other name,
+/// written without the prefix.
+pub fn mode_of(name: &str) -> Option<Mode> {
+    let id = |text: &str, digits: std::ops::RangeInclusive<usize>| {
+        digits.contains(&text.len()) && is_hex(text)
+    };
+    if let Some(rest) = name.strip_prefix("regiondevel-") {
+        return id(rest, 8..=32).then_some(Mode::RegionDevelopment);
+    }
+    if let Some(rest) = name.strip_prefix("region-") {
+        return id(rest, 8..=32).then_some(Mode::Region);
+    }
+    let rest = name.strip_prefix("af-")?;
+    let parts: Vec<&str> = rest.split('.').collect();
+    let named = match parts[..] {
+        // Of the vendor's plugin before 0.12.
+        [function] => id(function, 8..=40),
+        [interface, function, both] => {
+            id(interface, 3..=3) && id(function, 3..=3) && URL_SAFE_NO_PAD.decode(both).is_ok()
+        }
+        _ => false,
+    };
+    named.then_some(Mode::Function)
+}
+
+/// Ports that hold a function. `None`: the ids are not hexadecimal, or have no whole
+/// number of bytes together.
+pub fn function(interface: &str, function: &str) -> Option<String> {
+    let digits = format!("{interface}{function}");
+    let long_enough = interface.len() >= 3 && function.len() >= 3 && digits.len() % 2 == 0;
+    if !long_enough || !is_hex(&digits) {
+        return None;
+    }
+    let bytes: Option<Vec<u8>> = (0..digits.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&digits[at..at + 2], 16).ok())
+        .collect();
+    let both = URL_SAFE_NO_PAD.encode(bytes?);
+    Some(format!(
+        "{PREFIX}af-{}.{}.{both}",
+        &interface[..3],
+        &function[..3]
+    ))
+}
+
+/// Ports of a region, to be programmed when a container starts.
+pub fn region(interface: &str) -> String {
+    format!("{PREFIX}region-{interface}")
+}
+
+/// Ports of a region, to be programmed by the container.
+pub fn region_development(interface: &str) -> String {
+    format!("{PREFIX}regiondevel-{interface}")
+}
+
+/// Whether a text is an id as the resource definitions allow.
+pub fn is_id(text: &str, most: usize) -> bool {
+    (8..=most).contains(&text.len()) && is_hex(text)
+}
+
+fn is_hex(text: &str) -> bool {
+    text.bytes()
+        .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INTERFACE: &str = "69528db6eb31577a8c3668f9faa081f6";
+    const NLB0: &str = "d8424dc4a4a3c413f89e433683f9040b";
+
+    #[test]
+    fn functions_have_the_published_names() {
+        for (interface, name) in [
+            (
+                INTERFACE,
+                "af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs",
+            ),
+            (
+                "ce48969398f05f33946d560708be108a",
+                "af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs",
+            ),
+        ] {
+            let made = function(interface, NLB0).unwrap();
+            assert_eq!(made, format!("fpga.intel.com/{name}"));
+            assert_eq!(mode_of(name), Some(Mode::Function));
+        }
+        assert_eq!(function(INTERFACE, "abcdefab1"), None);
+        assert_eq!(function(INTERFACE, "xyzxyzxyzx"), None);
+        assert_eq!(function("ä", NLB0), None);
+        assert_eq!(function("", ""), None);
+    }
+
+    #[test]
+    fn modes_are_told_by_the_name() {
+        for (name, mode) in [
+            (
+                "region-69528db6eb31577a8c3668f9faa081f6",
+                Some(Mode::Region),
+            ),
+            ("regiondevel-69528db6", Some(Mode::RegionDevelopment)),
+            ("af-f7df405cbd7acf7222f144b0b93acd18", Some(Mode::Function)),
+            ("region-arria10", None),
+            ("region-", None),
+            ("regiondevel-XYZ", None),
+            ("region-69528db6eb31577a8c3668f9faa081f600", None),
+            ("af-arria10-nlb3", None),
+            ("af-695.d84.***", None),
+            ("af-", None),
+            ("arria10.dcp1.2-nlb0-orchestrated", None),
+        ] {
+            assert_eq!(mode_of(name), mode, "{name}");
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! An API server as far as these programs need one: objects with resource versions,
+//! lists in pages, watches, conflicts, and 410 Gone for versions that are too old. It
+//! can be stopped and started again at its address.
+
+mod request;
+mod store;
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::Request;
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use kube::Client;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+
+use request::Target;
+use store::Store;
+
+/// A fake API server.
+pub(crate) struct ApiServer {
+    address: SocketAddr,
+    state: Arc<State>,
+    serving: Option<JoinHandle<()>>,
+}
+
+pub(crate) struct State {
+    store: Mutex<Store>,
+    changed: watch::Sender<u64>,
+}
+
+impl State {
+    fn store(&self) -> MutexGuard<'_, Store> {
+        self.store.lock().unwrap()
+    }
+}
+
+impl ApiServer {
+    /// Starts one without objects.
+    pub(crate) async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let state = Arc::new(State {
+            store: Mutex::default(),
+            changed: watch::Sender::new(0),
+        });
+        let address = listener.local_addr().unwrap();
+        let serving = Some(tokio::spawn(serve(listener, Arc::clone(&state))));
+        Self {
+            address,
+            state,
+            serving,
+        }
+    }
+
+    /// A client of it.
+    pub(crate) fn client(&self) -> Client {
+        let uri = format!("http://{}", self.address).parse().unwrap();
+        Client::try_from(kube::Config::new(uri)).unwrap()
+    }
+
+    /// Breaks all connections, and refuses new ones.
+    pub(crate) async fn stop(&mut self) {
+        if let Some(serving) = self.serving.take() {
+            serving.abort();
+            let _ = serving.await;
+        }
+    }
+
+    /// Answers again.
+    pub(crate) async fn resume(&mut self) {
+        let listener = TcpListener::bind(self.address).await.unwrap();
+        self.serving = Some(tokio::spawn(serve(listener, Arc::clone(&self.state))));
+    }
+
+    /// Creates or replaces an object at a path such as `/api/v1/nodes/a`.
+    pub(crate) fn put(&self, path: &str, object: Value) {
+        let target = Target::of_path(path);
+        let version = self.state.store().write(&target, object);
+        self.state.changed.send_replace(version);
+    }
+
+    /// Deletes an object.
+    pub(crate) fn delete(&self, path: &str) {
+        let version = self.state.store().delete(&Target::of_path(path));
+        self.state.changed.send_replace(version);
+    }
+
+    /// An object, if it is there.
+    pub(crate) fn get(&self, path: &str) -> Option<Value> {
+        self.state.store().get(&Target::of_path(path)).cloned()
+    }
+
+    /// All objects below a path such as `/apis/events.k8s.io/v1/events`.
+    pub(crate) fn list(&self, path: &str) -> Vec<Value> {
+        self.state.store().list(&Target::of_path(path), None)
+    }
+
+    /// Forgets all changes so far, as after a compaction of etcd.
+    pub(crate) fn compact(&self) {
+        self.state.store().compact();
+    }
+
+    /// How many lists were answered: pages count.
+    pub(crate) fn lists(&self) -> usize {
+        self.state.store().lists
+    }
+}
+
+impl Drop for ApiServer {
+    fn drop(&mut self) {
+        if let Some(serving) = self.serving.take() {
+            serving.abort();
+        }
+    }
+}
+
+async fn serve(listener: TcpListener, state: Arc<State>) {
+    // Aborted with this task, which breaks them.
+    let mut connections = JoinSet::new();
+    let router = Router::new().fallback(move |request: Request| {
+        let state = Arc::clone(&state);
+        async move { answer(&state, request).await }
+    });
+    loop {
+        let (client, _) = listener.accept().await.unwrap();
+        let service = TowerToHyperService::new(router.clone());
+        let connection = hyper::server::conn::http1::Builder::new()
+            .serve_connection(TokioIo::new(client), service);
+        connections.spawn(async move { drop(connection.await) });
+    }
+}
+
+async fn answer(state: &Arc<State>, request: Request) -> Response {
+    let method = request.method().clone();
+    let query = request.uri().query().unwrap_or_default().to_owned();
+    let target = Target::of_path(request.uri().path());
+    let parameters = request::Parameters::of(&query);
+    let body = axum::body::to_bytes(request.into_body(), 4 << 20)
+        .await
+        .unwrap();
+    if method == Method::GET && target.name.is_none() {
+        return match parameters.watch {
+            true => watch(state, target, parameters),
+            false => json_answer(StatusCode::OK, &state.store().page(&target, &parameters)),
+        };
+    }
+    let result = change(&mut state.store(), &method, &target, &body);
+    state.changed.send_replace(state.store().version);
+    match result {
+        Ok(object) => json_answer(StatusCode::OK, &object),
+        Err((code, reason)) => status(code, reason),
+    }
+}
+
+fn change(
+    store: &mut Store,
+    method: &Method,
+    target: &Target,
+    body: &Bytes,
+) -> Result<Value, (u16, &'static str)> {
+    let present = store.get(target).cloned();
+    match (method.as_str(), present) {
+        ("POST", _) => {
+            let object: Value = serde_json::from_slice(body).unwrap();
+            let target = target.named(&object);
+            if store.get(&target).is_some() {
+                return Err((409, "AlreadyExists"));
+            }
+            store.write(&target, object);
+            Ok(store.get(&target).unwrap().clone())
+        }
+        (_, None) => Err((404, "NotFound")),
+        ("GET", Some(object)) => Ok(object),
+        ("PUT", Some(present)) => {
+            let object: Value = serde_json::from_slice(body).unwrap();
+            let version = &object["metadata"]["resourceVersion"];
+            if !version.is_null() && *version != present["metadata"]["resourceVersion"] {
+                return Err((409, "Conflict"));
+            }
+            store.write(target, object);
+            Ok(store.get(target).unwrap().clone())
+        }
+        ("PATCH", Some(mut object)) => {
+            let patch: Value = serde_json::from_slice(body).unwrap();
+            match patch.is_array() {
+                true => {
+                    let patch: json_patch::Patch = serde_json::from_value(patch).unwrap();
+                    if json_patch::patch(&mut object, &patch).is_err() {
+                        return Err((422, "Invalid"));
+                    }
+                }
+                false => json_patch::merge(&mut object, &patch),
+            }
+            store.write(target, object);
+            Ok(store.get(target).unwrap().clone())
+        }
+        (other, _) => panic!("{other} {target:?}"),
+    }
+}
+
+/// Sends changes as they are made, from the version that the client has.
+fn watch(state: &Arc<State>, target: Target, parameters: request::Parameters) -> Response {
+    struct Position {
+        state: Arc<State>,
+        changed: watch::Receiver<u64>,
+        version: u64,
+    }
+    let position = Position {
+        state: Arc::clone(state),
+        changed: state.changed.subscribe(),
+        version: parameters.version,
+    };
+    let lines = futures::stream::unfold(position, move |mut position| {
+        let (target, parameters) = (target.clone(), parameters.clone());
+        async move {
+            loop {
+                position.changed.borrow_and_update();
+                let (events, version) =
+                    position
+                        .state
+                        .store()
+                        .events(&target, &parameters, position.version);
+                position.version = version;
+                if !events.is_empty() {
+                    let lines: String = events.iter().map(|event| format!("{event}\n")).collect();
+                    return Some((Ok::<_, std::convert::Infallible>(lines), position));
+                }
+                position.changed.changed().await.ok()?;
+            }
+        }
+    });
+    (StatusCode::OK, Body::from_stream(lines)).into_response()
+}
+
+fn json_answer(status: StatusCode, value: &Value) -> Response {
+    (
+        status,
+        [("content-type", "application/json")],
+        value.to_string(),
+    )
+        .into_response()
+}
+
+fn status(code: u16, reason: &str) -> Response {
+    let status = json!({
+        "apiVersion": "v1", "kind": "Status", "status": "Failure",
+        "code": code, "reason": reason, "message": reason, "metadata": {},
+    });
+    json_answer(StatusCode::from_u16(code).unwrap(), &status)
+}

@@ -1,0 +1,84 @@
+//! What a request is about.
+
+use serde_json::Value;
+
+/// An object, or with no name a collection.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Target {
+    /// Group, version and plural, such as `/api/v1/pods`.
+    pub(crate) kind: String,
+    pub(crate) namespace: Option<String>,
+    pub(crate) name: Option<String>,
+}
+
+impl Target {
+    pub(crate) fn of_path(path: &str) -> Self {
+        let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
+        let group = if parts[0] == "api" { 2 } else { 3 };
+        let (group, rest) = parts.split_at(group);
+        let (namespace, rest) = match rest {
+            ["namespaces", namespace, rest @ ..] if !rest.is_empty() => {
+                (Some((*namespace).to_owned()), rest)
+            }
+            rest => (None, rest),
+        };
+        Self {
+            kind: format!("/{}/{}", group.join("/"), rest[0]),
+            namespace,
+            name: rest.get(1).map(|name| (*name).to_owned()),
+        }
+    }
+
+    /// The object of this collection.
+    pub(crate) fn named(&self, object: &Value) -> Self {
+        Self {
+            name: Some(object["metadata"]["name"].as_str().unwrap().to_owned()),
+            ..self.clone()
+        }
+    }
+
+    /// Whether an object is in this collection.
+    pub(crate) fn holds(&self, object: &Self) -> bool {
+        self.kind == object.kind && (self.namespace.is_none() || self.namespace == object.namespace)
+    }
+}
+
+/// The parameters of a list or watch.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Parameters {
+    pub(crate) watch: bool,
+    pub(crate) version: u64,
+    pub(crate) limit: usize,
+    pub(crate) skip: usize,
+    /// Whether only pods with a node that have not ended are wanted.
+    pub(crate) running_pods: bool,
+}
+
+impl Parameters {
+    pub(crate) fn of(query: &str) -> Self {
+        let mut parameters = Self::default();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            match key {
+                "watch" => parameters.watch = value == "true" || value == "1",
+                "resourceVersion" => parameters.version = value.parse().unwrap_or(0),
+                "limit" => parameters.limit = value.parse().unwrap(),
+                "continue" => parameters.skip = value.parse().unwrap_or(0),
+                "fieldSelector" => {
+                    assert!(value.starts_with("spec.nodeName%21%3D%2C"), "{value}");
+                    parameters.running_pods = true;
+                }
+                _ => {}
+            }
+        }
+        parameters
+    }
+
+    pub(crate) fn select(&self, object: &Value) -> bool {
+        let running = || {
+            let phase = object["status"]["phase"].as_str();
+            object["spec"]["nodeName"].is_string() && !matches!(phase, Some("Succeeded" | "Failed"))
+        };
+        !self.running_pods || running()
+    }
+}

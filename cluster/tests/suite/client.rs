@@ -1,0 +1,52 @@
+//! A client of the servers, and patience.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// How long something may take that takes milliseconds on an idle machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits until something is true.
+pub(crate) async fn wait_until(what: &str, mut is_true: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_true() {
+        assert!(start.elapsed() < PATIENCE, "not in {PATIENCE:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Sends a request's bytes, and reads the answer to the end.
+pub(crate) async fn exchange(address: SocketAddr, request: &[u8], half_close: bool) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(request).await.unwrap();
+    if half_close {
+        stream.shutdown().await.unwrap();
+    }
+    let mut answer = Vec::new();
+    let read = stream.read_to_end(&mut answer);
+    tokio::time::timeout(PATIENCE, read).await.unwrap().unwrap();
+    String::from_utf8(answer).unwrap()
+}
+
+/// A POST request.
+pub(crate) fn post(path: &str, body: &str) -> Vec<u8> {
+    let length = body.len();
+    format!(
+        "POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n\
+         Connection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+    )
+    .into_bytes()
+}
+
+/// Status and body of an answer.
+pub(crate) fn parts(answer: &str) -> (u16, &str) {
+    let status = answer
+        .split(' ')
+        .nth(1)
+        .unwrap_or_else(|| panic!("{answer:?}"));
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    (status.parse().unwrap(), body)
+}

@@ -1,0 +1,345 @@
+//! Filter and prioritize, as kube-scheduler asks.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cluster::scheduler::config::Config;
+use cluster::scheduler::extender::Extender;
+use cluster::scheduler::objects::{Node, Pod};
+use serde_json::{Value, json};
+
+const GPU: &str = "vendor.com/gpu";
+const MEMORY: &str = "vendor.com/gpu-mem";
+
+/// Whole devices by name alone; units of memory of devices with 8 each.
+pub(crate) const CONFIG: &str = "[[resource]]\nname = 'vendor.com/gpu'\n\
+    [[resource]]\nname = 'vendor.com/gpu-mem'\n\
+    [[resource.layout]]\nunits_per_device = 8\none_device = true\n";
+
+pub(crate) fn config(text: &str) -> Config {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), text).unwrap();
+    Config::read(file.path()).unwrap()
+}
+
+pub(crate) fn node(name: &str, resource: &str, units: &str) -> Value {
+    json!({
+        "metadata": {"name": name},
+        "status": {"capacity": {resource: units}, "allocatable": {resource: units}},
+    })
+}
+
+pub(crate) fn pod(uid: &str, node: Option<&str>, resource: &str, units: &str) -> Value {
+    json!({
+        "metadata": {"name": uid, "namespace": "default", "uid": uid},
+        "spec": {
+            "nodeName": node,
+            "containers": [{"name": "main", "resources": {"requests": {resource: units}}}],
+        },
+        "status": {"phase": "Running"},
+    })
+}
+
+fn extender(nodes: &[Value], pods: &[Value]) -> Arc<Extender> {
+    let extender = Extender::new(config(CONFIG));
+    let nodes: Vec<Node> = nodes.iter().cloned().map(typed).collect();
+    extender.change(|view| {
+        view.replace_nodes(&nodes);
+        view.replace_pods(Vec::new());
+        for pod in pods {
+            view.apply_pod(&typed::<Pod>(pod.clone()));
+        }
+    });
+    extender
+}
+
+fn typed<T: serde::de::DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+fn ask(answer: serde_json::Result<Vec<u8>>) -> Value {
+    serde_json::from_slice(&answer.unwrap()).unwrap()
+}
+
+fn prioritize(extender: &Extender, pod: &Value, names: &[&str]) -> Vec<u64> {
+    let request = json!({"Pod": pod, "Nodes": null, "NodeNames": names});
+    let answer = ask(extender.prioritize(request.to_string().as_bytes()));
+    let scores = answer.as_array().unwrap().iter();
+    scores
+        .map(|score| score["Score"].as_u64().unwrap())
+        .collect()
+}
+
+fn filter(extender: &Extender, pod: &Value, names: &[&str]) -> Value {
+    let request = json!({"Pod": pod, "Nodes": null, "NodeNames": names});
+    ask(extender.filter(request.to_string().as_bytes()))
+}
+
+#[test]
+fn the_fuller_node_of_two_gets_the_higher_score() {
+    let nodes = [
+        node("used", GPU, "2"),
+        node("idle", GPU, "2"),
+        node("none", GPU, "0"),
+    ];
+    let extender = extender(&nodes, &[pod("a", Some("used"), GPU, "1")]);
+    let new = pod("b", None, GPU, "1");
+    assert_eq!(
+        prioritize(&extender, &new, &["used", "idle", "none", "unknown"]),
+        [10, 5, 0, 0]
+    );
+    // A pod that asks for nothing.
+    let other = pod("c", None, "cpu", "1");
+    assert_eq!(prioritize(&extender, &other, &["used", "idle"]), [0, 0]);
+}
+
+#[test]
+fn both_spellings_and_both_forms_are_answered_in_kind() {
+    let object = json!({"metadata": {"name": "n"}, "status": {"images": [1.50]}, "new": {"a": 1}});
+    let extender = extender(&[node("n", GPU, "2")], &[]);
+    let pod = pod("a", None, GPU, "1");
+    for (request, filtered, scored) in [
+        (
+            json!({"Pod": pod, "Nodes": null, "NodeNames": ["n"]}),
+            json!({"Nodes": null, "NodeNames": ["n"], "FailedNodes": {},
+                "FailedAndUnresolvableNodes": {}, "Error": ""}),
+            json!([{"Host": "n", "Score": 5}]),
+        ),
+        (
+            json!({"Pod": pod, "Nodes": {"metadata": {}, "items": [object]}, "NodeNames": null}),
+            json!({"Nodes": {"items": [object]}, "NodeNames": null, "FailedNodes": {},
+                "FailedAndUnresolvableNodes": {}, "Error": ""}),
+            json!([{"Host": "n", "Score": 5}]),
+        ),
+        (
+            json!({"pod": pod, "nodenames": ["n"]}),
+            json!({"nodenames": ["n"]}),
+            json!([{"host": "n", "score": 5}]),
+        ),
+        (
+            json!({"pod": pod, "nodes": {"items": [object]}}),
+            json!({"nodes": {"items": [object]}}),
+            json!([{"host": "n", "score": 5}]),
+        ),
+        // Null lists, and fields of a later version.
+        (
+            json!({"Pod": pod, "Nodes": null, "NodeNames": null, "Later": {}}),
+            json!({"Nodes": null, "NodeNames": null, "FailedNodes": {},
+                "FailedAndUnresolvableNodes": {}, "Error": ""}),
+            json!([]),
+        ),
+        (
+            json!({"Pod": pod, "Nodes": {"items": null}}),
+            json!({"Nodes": {"items": []}, "NodeNames": null, "FailedNodes": {},
+                "FailedAndUnresolvableNodes": {}, "Error": ""}),
+            json!([]),
+        ),
+    ] {
+        let body = request.to_string();
+        assert_eq!(ask(extender.filter(body.as_bytes())), filtered, "{body}");
+        assert_eq!(ask(extender.prioritize(body.as_bytes())), scored, "{body}");
+    }
+}
+
+#[test]
+fn nodes_are_refused_where_no_device_has_room() {
+    let nodes = [node("four-four", MEMORY, "16"), node("eight", MEMORY, "16")];
+    let pods = [
+        pod("a", Some("four-four"), MEMORY, "4"),
+        pod("b", Some("four-four"), MEMORY, "5"),
+        pod("c", Some("eight"), MEMORY, "4"),
+        pod("d", Some("eight"), MEMORY, "4"),
+    ];
+    let extender = extender(&nodes, &pods);
+    let names = ["four-four", "eight"];
+    let answer = filter(&extender, &pod("e", None, MEMORY, "8"), &names);
+    assert_eq!(answer["NodeNames"], json!(["eight"]));
+    let reason = "no device has 8 free units of vendor.com/gpu-mem";
+    assert_eq!(answer["FailedNodes"], json!({"four-four": reason}));
+    // What no device of the node will ever have is not worth a preemption.
+    let answer = filter(&extender, &pod("e", None, MEMORY, "9"), &names);
+    assert_eq!(answer["NodeNames"], json!([]));
+    let failed = answer["FailedAndUnresolvableNodes"].as_object().unwrap();
+    assert_eq!(failed.len(), 2);
+    assert!(failed["eight"].as_str().unwrap().contains("each has 8"));
+    // The old types have one map.
+    let request = json!({"pod": pod("e", None, MEMORY, "9"), "nodenames": names});
+    let answer = ask(extender.filter(request.to_string().as_bytes()));
+    assert_eq!(answer["failedNodes"].as_object().unwrap().len(), 2);
+    assert_eq!(answer["nodenames"], json!([]));
+}
+
+#[test]
+fn a_guess_keeps_no_pod_off_a_node() {
+    let extender = extender(&[node("n", MEMORY, "16")], &[]);
+    // Listed, not seen as they came: 4 and 4 may lie on one device or on two.
+    let pods = ["a", "b"].map(|uid| typed::<Pod>(pod(uid, Some("n"), MEMORY, "5")));
+    let placed =
+        |pod: &Pod| cluster::scheduler::view::PlacedPod::of(pod, extender.config()).unwrap();
+    let listed = pods.iter().map(placed).collect();
+    extender.change(|view| view.replace_pods(listed));
+    // 5 and 5 lie on two devices in any case.
+    let answer = filter(&extender, &pod("c", None, MEMORY, "4"), &["n"]);
+    assert_eq!(answer["NodeNames"], json!([]));
+    let answer = filter(&extender, &pod("c", None, MEMORY, "3"), &["n"]);
+    assert_eq!(answer["NodeNames"], json!(["n"]));
+    extender.change(|view| {
+        view.remove_pod("a");
+        view.remove_pod("b");
+        for uid in ["e", "f"] {
+            view.apply_pod(&typed::<Pod>(pod(uid, Some("n"), MEMORY, "3")));
+        }
+    });
+    let known = filter(&extender, &pod("g", None, MEMORY, "8"), &["n"]);
+    assert_eq!(known["NodeNames"], json!(["n"]));
+    let listed = ["h", "i"].map(|uid| typed::<Pod>(pod(uid, Some("n"), MEMORY, "3")));
+    let listed = listed.iter().map(placed).collect();
+    extender.change(|view| view.replace_pods(listed));
+    // They may be on two devices, and then the pod does not fit; it is let pass.
+    assert_eq!(
+        filter(&extender, &pod("g", None, MEMORY, "8"), &["n"])["NodeNames"],
+        json!(["n"])
+    );
+    assert_eq!(
+        filter(&extender, &pod("g", None, MEMORY, "6"), &["n"])["NodeNames"],
+        json!(["n"])
+    );
+}
+
+#[test]
+fn before_the_first_list_filter_passes_and_prioritize_gives_zeros() {
+    let extender = Extender::new(config(CONFIG));
+    let too_much = pod("a", None, MEMORY, "9");
+    let node: Node = typed(node("n", MEMORY, "16"));
+    for step in 0..3 {
+        assert_eq!(
+            filter(&extender, &too_much, &["n"])["NodeNames"],
+            json!(["n"]),
+            "{step}"
+        );
+        assert_eq!(
+            prioritize(&extender, &pod("b", None, MEMORY, "8"), &["n"]),
+            [0],
+            "{step}"
+        );
+        extender.change(|view| match step {
+            0 => view.apply_node(&node),
+            _ => view.replace_nodes(std::slice::from_ref(&node)),
+        });
+    }
+    extender.change(|view| view.replace_pods(Vec::new()));
+    assert_eq!(filter(&extender, &too_much, &["n"])["NodeNames"], json!([]));
+    assert_eq!(
+        prioritize(&extender, &pod("b", None, MEMORY, "8"), &["n"]),
+        [5]
+    );
+}
+
+#[test]
+fn a_pod_that_was_just_placed_counts_until_it_is_seen() {
+    let nodes = [node("a", GPU, "8"), node("b", GPU, "4")];
+    let extender = extender(&nodes, &[]);
+    let first = pod("first", None, GPU, "2");
+    assert_eq!(prioritize(&extender, &first, &["a", "b"]), [2, 5]);
+    // The scheduler chose b: the next pod finds it as full as it will be.
+    let second = pod("second", None, GPU, "1");
+    assert_eq!(prioritize(&extender, &second, &["a", "b"]), [1, 7]);
+    // A failed attempt is followed by another one for the same pod: counted once.
+    assert_eq!(prioritize(&extender, &first, &["a", "b"]), [2, 7]);
+    // It went to a after all.
+    extender.change(|view| {
+        view.apply_pod(&typed(pod("first", Some("a"), GPU, "2")));
+        view.apply_pod(&typed(pod("second", Some("b"), GPU, "1")));
+    });
+    assert_eq!(
+        prioritize(&extender, &pod("third", None, GPU, "1"), &["a", "b"]),
+        [3, 5]
+    );
+    // An assumption ends by itself, however the wall clock jumps.
+    extender.change(|view| view.expire(Instant::now() + Duration::from_secs(14)));
+    assert_eq!(
+        prioritize(&extender, &pod("fourth", None, GPU, "1"), &["b"]),
+        [7]
+    );
+    extender.change(|view| view.expire(Instant::now() + Duration::from_secs(16)));
+    assert_eq!(
+        prioritize(&extender, &pod("fifth", None, GPU, "1"), &["a", "b"]),
+        [3, 5]
+    );
+}
+
+#[test]
+fn assumptions_are_never_a_reason_to_refuse() {
+    let extender = extender(&[node("n", MEMORY, "8")], &[]);
+    let first = pod("first", None, MEMORY, "8");
+    assert_eq!(prioritize(&extender, &first, &["n"]), [10]);
+    let second = pod("second", None, MEMORY, "8");
+    assert_eq!(
+        filter(&extender, &second, &["n"])["NodeNames"],
+        json!(["n"])
+    );
+    // Asking filter changes nothing.
+    assert_eq!(prioritize(&extender, &first, &["n"]), [10]);
+}
+
+#[test]
+fn bad_quantities_are_left_to_the_kubelet() {
+    let nodes = [
+        node("negative", GPU, "-2"),
+        node("fraction", GPU, "1500m"),
+        node("words", GPU, "two"),
+        node("good", GPU, "2k"),
+    ];
+    let names = ["negative", "fraction", "words", "good"];
+    let extender = extender(&nodes, &[pod("x", Some("good"), GPU, "-3")]);
+    let new = pod("a", None, GPU, "1k");
+    assert_eq!(prioritize(&extender, &new, &names), [0, 0, 0, 5]);
+    for quantity in ["-1", "0.5", "", "1e99"] {
+        let odd = pod("b", None, GPU, quantity);
+        assert_eq!(prioritize(&extender, &odd, &names), [0; 4], "{quantity}");
+        assert_eq!(
+            filter(&extender, &odd, &names)["NodeNames"],
+            json!(names),
+            "{quantity}"
+        );
+    }
+}
+
+#[test]
+fn pods_count_from_their_binding_to_their_end() {
+    let extender = extender(&[node("n", GPU, "4")], &[]);
+    let score = |uid: &str| prioritize(&extender, &pod(uid, None, GPU, "0"), &["n"]);
+    let one = |uid: &str| {
+        let asked = prioritize(&extender, &pod(uid, None, GPU, "1"), &["n"])[0];
+        extender.change(|view| view.expire(Instant::now() + Duration::from_secs(60)));
+        asked
+    };
+    assert_eq!(score("zero"), [0]);
+    assert_eq!(one("1"), 2);
+    let mut bound = pod("p", Some("n"), GPU, "2");
+    // Seen twice, counted once.
+    extender.change(|view| view.apply_pod(&typed(bound.clone())));
+    extender.change(|view| view.apply_pod(&typed(bound.clone())));
+    assert_eq!(one("2"), 7);
+    bound["status"]["phase"] = "Succeeded".into();
+    extender.change(|view| view.apply_pod(&typed(bound.clone())));
+    assert_eq!(one("3"), 2);
+    // A pod may be seen before its node, and outlive it.
+    extender.change(|view| view.apply_pod(&typed(pod("early", Some("late"), GPU, "1"))));
+    extender.change(|view| view.apply_node(&typed(node("late", GPU, "2"))));
+    assert_eq!(
+        prioritize(&extender, &pod("q", None, GPU, "1"), &["late"]),
+        [10]
+    );
+    extender.change(|view| view.remove_node("late"));
+    assert_eq!(
+        prioritize(&extender, &pod("r", None, GPU, "1"), &["late"]),
+        [0]
+    );
+    extender.change(|view| view.remove_pod("early"));
+    extender.change(|view| view.apply_node(&typed(node("late", GPU, "2"))));
+    assert_eq!(
+        prioritize(&extender, &pod("s", None, GPU, "1"), &["late"]),
+        [5]
+    );
+}

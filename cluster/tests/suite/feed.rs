@@ -1,0 +1,166 @@
+//! The view by watches of a fake API server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::retry::Retry;
+use cluster::scheduler::extender::Extender;
+use cluster::scheduler::feed;
+use serde_json::{Value, json};
+
+use crate::api_server::ApiServer;
+use crate::client::wait_until;
+use crate::extender::{CONFIG, config, node, pod};
+
+const GPU: &str = "vendor.com/gpu";
+const MEMORY: &str = "vendor.com/gpu-mem";
+
+const QUICK: Retry = Retry {
+    first: Duration::from_millis(20),
+    longest: Duration::from_millis(100),
+};
+
+fn follow(server: &ApiServer) -> Arc<Extender> {
+    let extender = Extender::new(config(CONFIG));
+    tokio::spawn(feed::nodes(server.client(), Arc::clone(&extender), QUICK));
+    tokio::spawn(feed::pods(server.client(), Arc::clone(&extender), QUICK));
+    extender
+}
+
+fn put_node(server: &ApiServer, name: &str, resource: &str, units: &str) {
+    server.put(
+        &format!("/api/v1/nodes/{name}"),
+        node(name, resource, units),
+    );
+}
+
+fn put_pod(server: &ApiServer, uid: &str, node: &str, resource: &str, units: &str) {
+    let object = pod(uid, Some(node), resource, units);
+    server.put(&format!("/api/v1/namespaces/default/pods/{uid}"), object);
+}
+
+fn score(extender: &Extender, node: &str) -> u64 {
+    // Without a uid nothing is assumed.
+    let mut pod = pod("", None, GPU, "1");
+    pod["metadata"] = json!({});
+    let request = json!({"Pod": pod, "NodeNames": [node]});
+    let answer = extender.prioritize(request.to_string().as_bytes()).unwrap();
+    let answer: Value = serde_json::from_slice(&answer).unwrap();
+    answer[0]["Score"].as_u64().unwrap()
+}
+
+fn passes(extender: &Extender, node: &str, units: &str) -> bool {
+    let request = json!({"Pod": pod("new", None, MEMORY, units), "NodeNames": [node]});
+    let answer = extender.filter(request.to_string().as_bytes()).unwrap();
+    let answer: Value = serde_json::from_slice(&answer).unwrap();
+    answer["NodeNames"] == json!([node])
+}
+
+#[tokio::test]
+async fn lists_come_in_pages_and_changes_follow() {
+    let server = ApiServer::start().await;
+    for number in 0..600 {
+        put_node(&server, &format!("n{number}"), GPU, "4");
+        put_pod(
+            &server,
+            &format!("p{number}"),
+            &format!("n{number}"),
+            GPU,
+            "1",
+        );
+    }
+    let mut ended = pod("ended", Some("n0"), GPU, "4");
+    ended["status"]["phase"] = "Failed".into();
+    server.put("/api/v1/namespaces/default/pods/ended", ended);
+    server.put(
+        "/api/v1/namespaces/default/pods/waiting",
+        pod("waiting", None, GPU, "4"),
+    );
+    let extender = follow(&server);
+    wait_until("the lists", || extender.view().is_complete()).await;
+    assert_eq!(extender.view().size(), (600, 600));
+    assert!(server.lists() >= 4, "{}", server.lists());
+    assert_eq!(score(&extender, "n0"), 5);
+
+    put_pod(&server, "q", "n0", GPU, "2");
+    wait_until("a pod", || score(&extender, "n0") == 10).await;
+    server.delete("/api/v1/namespaces/default/pods/q");
+    wait_until("its end", || score(&extender, "n0") == 5).await;
+    // A pod that succeeds leaves the watch by its selector.
+    let mut done = pod("p0", Some("n0"), GPU, "1");
+    done["status"]["phase"] = "Succeeded".into();
+    server.put("/api/v1/namespaces/default/pods/p0", done);
+    wait_until("a pod's success", || score(&extender, "n0") == 2).await;
+    put_node(&server, "n0", GPU, "1");
+    wait_until("a smaller node", || score(&extender, "n0") == 10).await;
+    server.delete("/api/v1/nodes/n0");
+    wait_until("a node's end", || score(&extender, "n0") == 0).await;
+}
+
+#[tokio::test]
+async fn a_version_that_is_gone_is_followed_by_a_new_list() {
+    let mut server = ApiServer::start().await;
+    put_node(&server, "n", GPU, "4");
+    put_pod(&server, "old", "n", GPU, "1");
+    let extender = follow(&server);
+    wait_until("the lists", || extender.view().is_complete()).await;
+    assert_eq!(score(&extender, "n"), 5);
+
+    server.stop().await;
+    // Meanwhile the extender answers from memory.
+    assert_eq!(score(&extender, "n"), 5);
+    server.delete("/api/v1/namespaces/default/pods/old");
+    put_pod(&server, "new", "n", GPU, "3");
+    server.put("/api/v1/nodes/second", node("second", GPU, "2"));
+    server.compact();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(score(&extender, "n"), 5);
+    assert!(extender.view().is_complete());
+    server.resume().await;
+    wait_until("the new list", || score(&extender, "n") == 10).await;
+    wait_until("the new node", || score(&extender, "second") == 5).await;
+    assert_eq!(extender.view().size(), (2, 1));
+}
+
+#[tokio::test]
+async fn an_api_server_that_comes_later_is_found() {
+    let mut server = ApiServer::start().await;
+    server.stop().await;
+    put_node(&server, "n", GPU, "2");
+    let extender = follow(&server);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(!extender.view().is_complete());
+    assert_eq!(score(&extender, "n"), 0);
+    server.resume().await;
+    wait_until("the lists", || extender.view().is_complete()).await;
+    assert_eq!(score(&extender, "n"), 5);
+}
+
+/// What is on which device is known for pods that were seen to come, and after a
+/// break only guessed.
+#[tokio::test]
+async fn devices_are_known_while_the_watch_holds() {
+    let mut server = ApiServer::start().await;
+    put_node(&server, "n", MEMORY, "16");
+    let extender = follow(&server);
+    wait_until("the lists", || extender.view().is_complete()).await;
+    for (uid, units) in [("a", "5"), ("b", "6"), ("c", "3")] {
+        put_pod(&server, uid, "n", MEMORY, units);
+        wait_until("a pod", || {
+            extender.view().size().1 > usize::from(uid > "a")
+                && (uid != "c" || extender.view().size().1 == 3)
+        })
+        .await;
+    }
+    // 5 + 3 and 6.
+    wait_until("a full node", || !passes(&extender, "n", "3")).await;
+    assert!(passes(&extender, "n", "2"));
+    server.stop().await;
+    server.delete("/api/v1/namespaces/default/pods/c");
+    put_pod(&server, "d", "n", MEMORY, "1");
+    server.compact();
+    server.resume().await;
+    // 5 and 6, and 1 on either: 3 may fit, 4 cannot.
+    wait_until("the new list", || passes(&extender, "n", "3")).await;
+    assert!(!passes(&extender, "n", "4"));
+}

@@ -1,0 +1,138 @@
+//! What clients do to the extender's server.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use cluster::http;
+use cluster::scheduler::extender::{Extender, MAX_BODY};
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use crate::client::{exchange, parts, post};
+use crate::extender::{CONFIG, config, node, pod};
+
+async fn server() -> SocketAddr {
+    let extender = Extender::new(config(CONFIG));
+    let node = serde_json::from_value(node("n", "vendor.com/gpu", "2")).unwrap();
+    extender.change(|view| {
+        view.replace_nodes(&[node]);
+        view.replace_pods(Vec::new());
+    });
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(http::serve(listener, extender.router(), None));
+    address
+}
+
+fn request() -> String {
+    json!({"Pod": pod("a", None, "vendor.com/gpu", "1"), "NodeNames": ["n"]}).to_string()
+}
+
+#[tokio::test]
+async fn bad_requests_are_answered_with_their_reason() {
+    let address = server().await;
+    for (request, status, reason) in [
+        (post("/filter", ""), 400, "not a request of kube-scheduler"),
+        (post("/filter", "{\"Pod\": 1}"), 400, "invalid type"),
+        (post("/filter", "[[[[[[[["), 400, "not a request"),
+        (
+            post("/prioritize", "{\"NodeNames\": [1]}"),
+            400,
+            "expected a",
+        ),
+        (post("/bind", "{}"), 404, ""),
+        (
+            b"GET /filter HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".to_vec(),
+            405,
+            "",
+        ),
+    ] {
+        let answer = exchange(address, &request, false).await;
+        let (code, body) = parts(&answer);
+        assert_eq!(code, status, "{answer}");
+        assert!(body.contains(reason), "{answer}");
+    }
+    let answer = exchange(address, &post("/prioritize", &request()), false).await;
+    assert_eq!(parts(&answer), (200, "[{\"Host\":\"n\",\"Score\":5}]"));
+}
+
+#[tokio::test]
+async fn bodies_over_the_limit_are_refused() {
+    let address = server().await;
+    let announced = format!(
+        "POST /filter HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+        MAX_BODY + 1
+    );
+    let answer = exchange(address, announced.as_bytes(), false).await;
+    assert_eq!(parts(&answer).0, 413, "{answer}");
+    assert!(answer.contains("longer than 33554432 bytes"), "{answer}");
+
+    // In chunks, without a length: the server stops to read.
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let head = "POST /filter HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut chunk = format!("{:x}\r\n", 1 << 20).into_bytes();
+    chunk.resize(chunk.len() + (1 << 20), b' ');
+    chunk.extend(b"\r\n");
+    let (mut from, mut to) = stream.split();
+    let send = async {
+        for _ in 0..40 {
+            if to.write_all(&chunk).await.is_err() {
+                break;
+            }
+        }
+        std::future::pending::<()>().await;
+    };
+    let mut head = [0; 12];
+    tokio::select! {
+        () = send => {}
+        read = from.read_exact(&mut head) => drop(read.unwrap()),
+    }
+    assert_eq!(&head, b"HTTP/1.1 413");
+}
+
+#[tokio::test]
+async fn half_closed_connections_are_answered() {
+    let address = server().await;
+    let answer = exchange(address, &post("/filter", &request()), true).await;
+    assert_eq!(parts(&answer).0, 200, "{answer}");
+    // Half of a body is no request.
+    let whole = post("/filter", &request());
+    let answer = exchange(address, &whole[..whole.len() - 5], true).await;
+    assert!(answer.is_empty() || parts(&answer).0 == 400, "{answer}");
+    let answer = exchange(address, b"POST /filter HT", true).await;
+    assert!(!answer.contains("200 OK"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_thousand_requests_at_once_are_all_answered() {
+    let address = server().await;
+    // Idle clients do not keep others from being answered.
+    let mut idle = Vec::new();
+    for _ in 0..200 {
+        idle.push(TcpStream::connect(address).await.unwrap());
+    }
+    let start = Instant::now();
+    let mut requests = JoinSet::new();
+    for number in 0..1000 {
+        let verb = if number % 2 == 0 {
+            "/filter"
+        } else {
+            "/prioritize"
+        };
+        let request = post(verb, &request());
+        requests.spawn(async move { exchange(address, &request, false).await });
+    }
+    let answers = requests.join_all().await;
+    assert_eq!(answers.len(), 1000);
+    for answer in answers {
+        assert_eq!(parts(&answer).0, 200, "{answer}");
+    }
+    assert!(
+        start.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        start.elapsed()
+    );
+}

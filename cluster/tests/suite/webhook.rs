@@ -1,0 +1,93 @@
+//! The webhook, as the API server asks.
+
+mod certificates;
+mod definitions;
+mod mutation;
+mod objects;
+mod reviews;
+mod rules;
+
+use cluster::webhook::api::{AcceleratorFunctionSpec, FpgaRegionSpec};
+use cluster::webhook::mappings::{Kind, Mappings, Namespace, Object};
+use serde_json::{Map, Value, json};
+
+pub(crate) const DCP10: &str = "ce48969398f05f33946d560708be108a";
+pub(crate) const DCP12: &str = "69528db6eb31577a8c3668f9faa081f6";
+pub(crate) const NLB0: &str = "d8424dc4a4a3c413f89e433683f9040b";
+pub(crate) const NLB3: &str = "f7df405cbd7acf7222f144b0b93acd18";
+
+pub(crate) fn function(interface: &str, function: &str, mode: &str) -> Object {
+    Object::Function(AcceleratorFunctionSpec {
+        afu_id: function.to_owned(),
+        interface_id: interface.to_owned(),
+        mode: mode.to_owned(),
+    })
+}
+
+pub(crate) fn region(interface: &str) -> Object {
+    Object::Region(FpgaRegionSpec {
+        interface_id: interface.to_owned(),
+    })
+}
+
+/// The mappings of the tests.
+pub(crate) fn mappings() -> Mappings {
+    let mut mappings = Mappings::default();
+    for (name, object) in [
+        ("nlb0-pre", function(DCP12, NLB0, "af")),
+        ("nlb3-pre", function(DCP12, NLB3, "af")),
+        ("nlb0-orch", function(DCP12, NLB0, "region")),
+        ("nlb3-orch", function(DCP12, NLB3, "region")),
+        ("nlb0-orch.dcp1.0", function(DCP10, NLB0, "region")),
+        ("whole", region(DCP12)),
+        ("both", function(DCP12, NLB0, "af")),
+        ("both", region(DCP12)),
+        ("odd-mode", function(DCP12, NLB0, "afx")),
+        ("odd-id", function("xyz", NLB0, "region")),
+        ("odd-length", function(DCP12, &NLB0[1..], "af")),
+        // Looks like the device plugin's own name: ignored.
+        ("region-69528db6eb31577a8c3668f9faa081f6", function(DCP10, NLB0, "af")),
+    ] {
+        mappings.set("fpga", name, object);
+    }
+    mappings.keep_only(Kind::Function, &listed(&mappings, true));
+    mappings.keep_only(Kind::Region, &listed(&mappings, false));
+    mappings
+}
+
+/// Every object is listed; the names do not matter here.
+fn listed(_: &Mappings, functions: bool) -> std::collections::BTreeSet<(String, String)> {
+    let names: &[&str] = match functions {
+        true => &[
+            "nlb0-pre", "nlb3-pre", "nlb0-orch", "nlb3-orch", "nlb0-orch.dcp1.0", "both",
+            "odd-mode", "odd-id", "odd-length", "region-69528db6eb31577a8c3668f9faa081f6",
+        ],
+        false => &["whole", "both"],
+    };
+    names.iter().map(|name| ("fpga".to_owned(), (*name).to_owned())).collect()
+}
+
+pub(crate) fn namespace() -> Namespace {
+    mappings().namespace("fpga")
+}
+
+/// Amounts of resources without their prefix.
+pub(crate) fn amounts(list: &[(&str, &str)]) -> Value {
+    let amounts: Map<String, Value> = list
+        .iter()
+        .map(|(name, units)| (format!("fpga.intel.com/{name}"), json!(units)))
+        .collect();
+    amounts.into()
+}
+
+/// A container with limits, and requests as the API server copies them.
+pub(crate) fn container(list: &[(&str, &str)]) -> Value {
+    json!({"name": "main", "image": "x", "resources": {
+        "limits": amounts(list), "requests": amounts(list),
+    }})
+}
+
+/// A pod of one container.
+pub(crate) fn pod(container: Value) -> Value {
+    json!({"metadata": {"generateName": "x-"}, "spec": {"containers": [container]}})
+}

@@ -1,0 +1,80 @@
+//! The resource definitions, and the example objects.
+
+use std::fs;
+use std::path::PathBuf;
+
+use cluster::webhook::api::{definitions, definitions_yaml};
+use serde_json::Value;
+
+fn deploy(path: &str) -> PathBuf {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    root.parent().unwrap().join("deploy/webhook").join(path)
+}
+
+#[test]
+fn the_definitions_are_those_of_the_types() {
+    let made = definitions_yaml().unwrap();
+    let path = deploy("crds.yaml");
+    if std::env::var_os("BOATHOOK_REGENERATE").is_some() {
+        fs::write(&path, &made).unwrap();
+    }
+    let there = fs::read_to_string(&path).unwrap();
+    assert_eq!(there, made, "run this test with BOATHOOK_REGENERATE=1 and check in {path:?}");
+}
+
+#[test]
+fn the_definitions_are_compatible_with_the_published_ones() {
+    let [function, region] = definitions().map(|one| serde_json::to_value(one).unwrap());
+    for (definition, kind, plural, short) in [
+        (&function, "AcceleratorFunction", "acceleratorfunctions", "af"),
+        (&region, "FpgaRegion", "fpgaregions", "fpga"),
+    ] {
+        let spec = &definition["spec"];
+        assert_eq!(definition["metadata"]["name"], format!("{plural}.fpga.intel.com"));
+        assert_eq!(spec["scope"], "Namespaced");
+        assert_eq!(spec["names"]["kind"], kind);
+        assert_eq!(spec["names"]["shortNames"][0], short);
+        let versions = spec["versions"].as_array().unwrap();
+        assert_eq!(versions.len(), 1);
+        assert_eq!((&versions[0]["name"], &versions[0]["served"]), (&"v2".into(), &true.into()));
+    }
+    let properties = |definition: &Value| {
+        definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"].clone()
+    };
+    let spec = properties(&function);
+    assert_eq!(spec["properties"]["mode"]["pattern"], "^(af|region)$");
+    assert_eq!(spec["properties"]["afuId"]["pattern"], "^[0-9a-f]{8,40}$");
+    assert_eq!(spec["required"], serde_json::json!(["afuId", "interfaceId", "mode"]));
+    let interface = &properties(&region)["properties"]["interfaceId"];
+    assert_eq!(interface["pattern"], "^[0-9a-f]{8,32}$");
+}
+
+/// The published collection, each object of which can be mapped.
+#[test]
+fn the_example_objects_can_be_mapped() {
+    use cluster::webhook::api::{AcceleratorFunction, FpgaRegion};
+    use cluster::webhook::mappings::{Mappings, Object};
+    use cluster::webhook::names::is_id;
+
+    let text = fs::read_to_string(deploy("mappings.yaml")).unwrap();
+    let objects: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+    let mut mappings = Mappings::default();
+    for object in &objects {
+        let name = object["metadata"]["name"].as_str().unwrap();
+        assert!(name.len() <= 63, "{name} is no name of a resource");
+        let said = match object["kind"].as_str().unwrap() {
+            "FpgaRegion" => {
+                let region: FpgaRegion = serde_json::from_value(object.clone()).unwrap();
+                Object::Region(region.spec)
+            }
+            _ => {
+                let function: AcceleratorFunction = serde_json::from_value(object.clone()).unwrap();
+                assert!(is_id(&function.spec.afu_id, 40) && is_id(&function.spec.interface_id, 32));
+                Object::Function(function.spec)
+            }
+        };
+        assert_eq!(mappings.set("fpga", name, said), None, "{name}");
+    }
+    // Four cards, two functions each, in two modes; one more function; the regions.
+    assert_eq!(mappings.count(), 4 * 2 * 2 + 1 + 4);
+}

@@ -1,0 +1,193 @@
+//! What pods become.
+
+use cluster::webhook::mutate::mutate;
+use json_patch::PatchOperation;
+use serde_json::{Value, json};
+
+use super::{DCP10, DCP12, NLB0, NLB3, amounts, container, namespace, pod};
+
+const REGION: &str = "region-69528db6eb31577a8c3668f9faa081f6";
+const REGION_10: &str = "region-ce48969398f05f33946d560708be108a";
+const DEVELOPMENT: &str = "regiondevel-69528db6eb31577a8c3668f9faa081f6";
+const FUNCTION: &str = "af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs";
+
+/// The pod after its mutation, which a second one must not change.
+pub(super) fn mutated(pod: &Value) -> Value {
+    let mutation = mutate(pod, &namespace()).unwrap();
+    let mut after = pod.clone();
+    json_patch::patch(&mut after, &mutation.patch).unwrap();
+    let again = mutate(&after, &namespace()).unwrap();
+    assert!(again.patch.0.is_empty(), "{:?}", again.patch);
+    after
+}
+
+fn variables(pairs: &[(&str, &str)]) -> Value {
+    let pair = |(at, (region, function)): (usize, &(&str, &str))| {
+        let at = at + 1;
+        [
+            json!({"name": format!("FPGA_REGION_{at}"), "value": region}),
+            json!({"name": format!("FPGA_AFU_{at}"), "value": function}),
+        ]
+    };
+    pairs.iter().enumerate().flat_map(pair).collect()
+}
+
+#[test]
+fn names_become_the_device_plugins_resources() {
+    for (asked, resources, pairs) in [
+        (&[("nlb0-pre", "2")][..], &[(FUNCTION, "2")][..], &[][..]),
+        // A resource of our plugin's own: a container with it gets the management node.
+        (&[("whole", "1")], &[(DEVELOPMENT, "1")], &[]),
+        (&[("nlb0-orch", "1")], &[(REGION, "1")], &[(DCP12, NLB0)]),
+        // One pair for each unit, in order of the names, whatever order they came in.
+        (
+            &[("nlb3-orch", "2"), ("nlb0-orch", "1")],
+            &[(REGION, "3")],
+            &[(DCP12, NLB0), (DCP12, NLB3), (DCP12, NLB3)],
+        ),
+        (
+            &[("nlb0-orch", "1"), ("nlb0-orch.dcp1.0", "1")],
+            &[(REGION, "1"), (REGION_10, "1")],
+            &[(DCP12, NLB0), (DCP10, NLB0)],
+        ),
+        // One name that is mapped already, and one that is not.
+        (
+            &[(REGION, "1"), ("nlb0-orch", "2")],
+            &[(REGION, "3")],
+            &[(DCP12, NLB0), (DCP12, NLB0)],
+        ),
+        (&[(REGION, "1")], &[(REGION, "1")], &[]),
+        (&[("nlb0-orch", "0")], &[(REGION, "0")], &[]),
+    ] {
+        let mut wanted = container(resources);
+        if !pairs.is_empty() {
+            wanted["env"] = variables(pairs);
+        }
+        assert_eq!(mutated(&pod(container(asked))), pod(wanted), "{asked:?}");
+    }
+}
+
+#[test]
+fn the_order_and_the_sources_of_variables_are_kept() {
+    let own = json!([
+        {"name": "Z", "value": "\"quotes\" and \\ and \u{1}"},
+        {"name": "FROM", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {"name": "A", "value": "$(Z)"},
+    ]);
+    let mut before = container(&[("nlb0-orch", "1"), ("nlb3-orch", "1")]);
+    before["env"] = own.clone();
+    let after = mutated(&pod(before));
+    let env = after["spec"]["containers"][0]["env"].as_array().unwrap();
+    assert_eq!(env[..3], own.as_array().unwrap()[..]);
+    assert_eq!(json!(env[3..]), variables(&[(DCP12, NLB0), (DCP12, NLB3)]));
+}
+
+#[test]
+fn a_list_of_variables_that_is_null_or_missing_is_made() {
+    for env in [Value::Null, json!([])] {
+        let mut before = container(&[("nlb0-orch", "1")]);
+        before["env"] = env;
+        let after = mutated(&pod(before));
+        assert_eq!(after["spec"]["containers"][0]["env"], variables(&[(DCP12, NLB0)]));
+    }
+}
+
+#[test]
+fn init_containers_and_sidecars_are_mapped_each_by_itself() {
+    let sidecar = |mut container: Value| {
+        container["restartPolicy"] = "Always".into();
+        container
+    };
+    let before = json!({"spec": {
+        "initContainers": [
+            container(&[("nlb0-orch", "1")]),
+            sidecar(container(&[("nlb3-orch", "1")])),
+            container(&[]),
+        ],
+        "containers": [container(&[]), container(&[("nlb0-pre", "1")]), container(&[("nlb0-orch", "1")])],
+    }});
+    let after = mutated(&before);
+    let of = |list: &str, at: usize| after["spec"][list][at].clone();
+    // Each begins with 1.
+    assert_eq!(of("initContainers", 0)["env"], variables(&[(DCP12, NLB0)]));
+    assert_eq!(of("initContainers", 1)["env"], variables(&[(DCP12, NLB3)]));
+    assert_eq!(of("initContainers", 1)["restartPolicy"], "Always");
+    assert_eq!(of("initContainers", 2), container(&[]));
+    assert_eq!(of("containers", 0), container(&[]));
+    assert_eq!(of("containers", 1), container(&[(FUNCTION, "1")]));
+    assert_eq!(of("containers", 2)["env"], variables(&[(DCP12, NLB0)]));
+}
+
+#[test]
+fn limits_without_requests_are_enough() {
+    let mut before = container(&[]);
+    before["resources"] = json!({"limits": amounts(&[("nlb0-pre", "1")])});
+    let after = mutated(&pod(before));
+    let resources = &after["spec"]["containers"][0]["resources"];
+    assert_eq!(*resources, json!({"limits": amounts(&[(FUNCTION, "1")])}));
+}
+
+#[test]
+fn other_resources_stay() {
+    let mut before = container(&[("nlb0-pre", "1k")]);
+    before["resources"]["limits"]["cpu"] = "1".into();
+    before["resources"]["limits"]["fpga.intel.community/x"] = "1".into();
+    // More than is mapped in region mode is refused, in function mode too.
+    assert!(mutate(&pod(before.clone()), &namespace()).is_err());
+    before["resources"]["limits"]["fpga.intel.com/nlb0-pre"] = "64".into();
+    before["resources"]["requests"]["fpga.intel.com/nlb0-pre"] = json!(64);
+    let after = mutated(&pod(before));
+    let mut limits = amounts(&[(FUNCTION, "64")]);
+    limits["cpu"] = "1".into();
+    limits["fpga.intel.community/x"] = "1".into();
+    assert_eq!(after["spec"]["containers"][0]["resources"]["limits"], limits);
+}
+
+#[test]
+fn a_container_without_friendly_names_is_left_alone() {
+    // As after the first pass, with our variables; and a pod of somebody else.
+    let mut mapped = container(&[(REGION, "1")]);
+    mapped["env"] = variables(&[(DCP12, NLB0)]);
+    for value in [mapped, container(&[]), json!({"name": "x"}), json!({"name": "x", "resources": null})] {
+        let before = pod(value);
+        assert!(mutate(&before, &namespace()).unwrap().patch.0.is_empty());
+    }
+    for odd in [json!({}), json!({"spec": null}), json!({"spec": {"containers": 3}}), Value::Null] {
+        assert!(mutate(&odd, &namespace()).unwrap().patch.0.is_empty(), "{odd}");
+    }
+}
+
+#[test]
+fn pointers_are_escaped_and_operations_sorted() {
+    let mutation = mutate(&pod(container(&[("nlb3-orch", "1"), ("nlb0-orch", "1")])), &namespace());
+    let paths: Vec<String> = mutation
+        .unwrap()
+        .patch
+        .0
+        .iter()
+        .map(|operation| {
+            let kind = match operation {
+                PatchOperation::Add(_) => "add",
+                PatchOperation::Remove(_) => "remove",
+                other => panic!("{other:?}"),
+            };
+            format!("{kind} {}", operation.path())
+        })
+        .collect();
+    let amounts = |section: &str| {
+        let at = format!("/spec/containers/0/resources/{section}/fpga.intel.com~1");
+        [
+            format!("remove {at}nlb0-orch"),
+            format!("remove {at}nlb3-orch"),
+            format!("add {at}{REGION}"),
+        ]
+    };
+    let env = "add /spec/containers/0/env";
+    let wanted: Vec<String> = [amounts("limits"), amounts("requests")]
+        .concat()
+        .into_iter()
+        .chain([env.to_owned()])
+        .chain((0..4).map(|_| format!("{env}/-")))
+        .collect();
+    assert_eq!(paths, wanted);
+}

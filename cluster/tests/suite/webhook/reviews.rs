@@ -1,0 +1,126 @@
+//! Admission reviews over HTTP.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use cluster::http;
+use cluster::webhook::review::{MAX_BODY, Reviewer};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use super::{container, mappings, pod};
+use crate::client::{exchange, parts, post};
+
+async fn server(listed: bool) -> SocketAddr {
+    let reviewer = Arc::new(Reviewer::default());
+    if listed {
+        reviewer.change(|known| *known = mappings());
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(http::serve(listener, reviewer.router(), None));
+    address
+}
+
+pub(crate) fn review(pod: &Value) -> Value {
+    json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "705ab4f5", "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "resource": {"group": "", "version": "v1", "resource": "pods"},
+            "name": "", "namespace": "fpga", "operation": "CREATE",
+            "userInfo": {"username": "u"}, "object": pod, "oldObject": null, "dryRun": true,
+            "options": {"kind": "CreateOptions"}, "later": [],
+        },
+    })
+}
+
+async fn ask(address: SocketAddr, review: &Value) -> Value {
+    let answer = exchange(address, &post("/pods", &review.to_string()), false).await;
+    let (status, body) = parts(&answer);
+    assert_eq!(status, 200, "{answer}");
+    let answer: Value = serde_json::from_str(body).unwrap();
+    assert_eq!(answer["apiVersion"], "admission.k8s.io/v1");
+    assert_eq!(answer["kind"], "AdmissionReview");
+    assert_eq!(answer["response"]["uid"], "705ab4f5");
+    answer["response"].clone()
+}
+
+#[tokio::test]
+async fn patch_and_type_come_together_or_not_at_all() {
+    let address = server(true).await;
+    let response = ask(address, &review(&pod(container(&[("nlb0-orch", "1")])))).await;
+    assert_eq!(response["allowed"], true);
+    assert_eq!(response["patchType"], "JSONPatch");
+    let patch = STANDARD.decode(response["patch"].as_str().unwrap()).unwrap();
+    let patch: Value = serde_json::from_slice(&patch).unwrap();
+    assert_eq!(patch.as_array().unwrap().len(), 7);
+    for unchanged in [
+        pod(container(&[])),
+        pod(container(&[("region-69528db6eb31577a8c3668f9faa081f6", "1")])),
+    ] {
+        let response = ask(address, &review(&unchanged)).await;
+        assert_eq!(response, json!({"uid": "705ab4f5", "allowed": true}));
+    }
+}
+
+#[tokio::test]
+async fn a_denial_has_its_reason() {
+    let address = server(true).await;
+    let response = ask(address, &review(&pod(container(&[("unknown", "1")])))).await;
+    assert_eq!(response["allowed"], false);
+    let message = "container main: no such resource: \"unknown\" (namespace fpga)";
+    assert_eq!(response["status"], json!({"code": 403, "message": message}));
+    assert!(response.get("patch").is_none() && response.get("patchType").is_none());
+}
+
+#[tokio::test]
+async fn what_is_no_new_pod_is_admitted_as_it_is() {
+    let address = server(true).await;
+    let base = review(&pod(container(&[("unknown", "1")])));
+    for (key, value) in [
+        ("operation", json!("UPDATE")),
+        ("operation", json!("DELETE")),
+        ("subResource", json!("ephemeralcontainers")),
+        ("resource", json!({"group": "apps", "version": "v1", "resource": "deployments"})),
+    ] {
+        let mut other = base.clone();
+        other["request"][key] = value;
+        assert_eq!(ask(address, &other).await, json!({"uid": "705ab4f5", "allowed": true}));
+    }
+}
+
+#[tokio::test]
+async fn before_the_first_list_only_pods_that_need_it_are_refused() {
+    let address = server(false).await;
+    let response = ask(address, &review(&pod(container(&[])))).await;
+    assert_eq!(response["allowed"], true);
+    let response = ask(address, &review(&pod(container(&[("nlb0-orch", "1")])))).await;
+    assert_eq!(response["allowed"], false);
+    let message = response["status"]["message"].as_str().unwrap();
+    assert!(message.contains("has not listed AcceleratorFunctions and FpgaRegions"), "{message}");
+}
+
+#[tokio::test]
+async fn what_is_no_review_is_refused() {
+    let address = server(true).await;
+    let mut old = review(&pod(container(&[])));
+    old["apiVersion"] = "admission.k8s.io/v1beta1".into();
+    for (body, reason) in [
+        (String::new(), "not an admission review"),
+        ("{}".to_owned(), "missing field"),
+        (old.to_string(), "admission.k8s.io/v1beta1: not admission.k8s.io/v1"),
+    ] {
+        let answer = exchange(address, &post("/pods", &body), false).await;
+        let (status, said) = parts(&answer);
+        assert_eq!(status, 400, "{answer}");
+        assert!(said.contains(reason), "{answer}");
+    }
+    let long = " ".repeat(MAX_BODY + 1);
+    let head = post("/pods", &long);
+    let end = head.len() - long.len();
+    let answer = exchange(address, &head[..end], false).await;
+    assert_eq!(parts(&answer).0, 413);
+}

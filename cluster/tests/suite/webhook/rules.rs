@@ -1,0 +1,118 @@
+//! Which pods are refused, and with what words.
+
+use cluster::webhook::mappings::Namespace;
+use cluster::webhook::mutate::mutate;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::{amounts, container, namespace, pod};
+
+const REGION: &str = "region-69528db6eb31577a8c3668f9faa081f6";
+
+fn denial(container: Value) -> String {
+    mutate(&pod(container), &namespace()).unwrap_err().to_string()
+}
+
+#[test]
+fn pods_that_cannot_be_mapped_are_refused_with_the_reason() {
+    for (asked, reason) in [
+        (&[("unknown", "1")][..], "container main: no such resource: \"unknown\""),
+        // What is no name of the device plugin is not let through.
+        (&[("region-arria10", "1")], "no such resource: \"region-arria10\""),
+        // An unknown name beside one that is known, whatever their order.
+        (&[("a-unknown", "1"), ("nlb0-pre", "1")], "no such resource: \"a-unknown\""),
+        (&[("nlb0-pre", "1"), ("z-unknown", "1")], "no such resource: \"z-unknown\""),
+        (&[("nlb0-pre", "1"), ("nlb0-orch", "1")], "operated in different modes"),
+        (&[("whole", "1"), ("nlb0-orch", "1")], "operated in different modes"),
+        // With a name that is mapped already, too.
+        (&[(REGION, "1"), ("nlb0-pre", "1")], "operated in different modes"),
+        (&[("both", "1")], "\"both\" is both an AcceleratorFunction and an FpgaRegion"),
+        (&[("odd-mode", "1")], "\"odd-mode\" is registered with unknown mode \"afx\" instead of"),
+        (&[("odd-id", "1")], "\"odd-id\" has an id that is not hexadecimal"),
+        (&[("odd-length", "1")], "\"odd-length\" has an id that"),
+        (&[("nlb0-pre", "0.5")], "isn't of integral type for \"fpga.intel.com/nlb0-pre\""),
+        (&[("nlb0-pre", "-1")], "isn't of integral type"),
+        (&[("nlb0-pre", "many")], "isn't of integral type"),
+        (&[("nlb0-orch", "65")], "65 units of FPGA resources are asked for, and at most 64"),
+        (&[("nlb0-orch", "40"), ("nlb3-orch", "40")], "80 units"),
+        (&[("nlb0-orch", "9E")], "9000000000000000000 units"),
+    ] {
+        let said = denial(container(asked));
+        assert!(said.contains(reason), "{asked:?}: {said}");
+    }
+}
+
+#[test]
+fn limits_and_requests_have_to_agree() {
+    for resources in [
+        json!({"limits": amounts(&[("nlb0-pre", "2")]), "requests": amounts(&[("nlb0-pre", "1")])}),
+        json!({"requests": amounts(&[("nlb0-pre", "1")])}),
+    ] {
+        let said = denial(json!({"name": "c", "resources": resources}));
+        let reason = "'limits' and 'requests' for \"fpga.intel.com/nlb0-pre\" must be equal";
+        assert!(said.contains(reason), "{said}");
+    }
+}
+
+#[test]
+fn variables_that_are_ours_to_set_are_refused() {
+    for name in ["FPGA_REGION_1", "FPGA_AFU_7", "FPGA_AFU_"] {
+        let mut own = container(&[("nlb0-orch", "1")]);
+        own["env"] = json!([{"name": "A", "value": "b"}, {"name": name, "value": "c"}]);
+        let said = denial(own);
+        assert!(said.contains(&format!("variable {name} is set")), "{said}");
+        // Where none of ours are set, they are the user's.
+        let mut own = container(&[("nlb0-pre", "1")]);
+        own["env"] = json!([{"name": name, "value": "c"}]);
+        assert!(mutate(&pod(own), &namespace()).is_ok());
+    }
+}
+
+#[test]
+fn variables_that_cannot_be_seen_are_warned_of() {
+    let mut from = container(&[("nlb0-orch", "1")]);
+    from["envFrom"] = json!([{"configMapRef": {"name": "x"}}]);
+    let warnings = mutate(&pod(from), &namespace()).unwrap().warnings;
+    assert_eq!(warnings.len(), 1);
+    assert!(warnings[0].contains("envFrom") && warnings[0].len() <= 120, "{warnings:?}");
+}
+
+#[test]
+fn names_of_another_namespace_are_unknown() {
+    let pod = pod(container(&[("nlb0-pre", "1")]));
+    assert!(mutate(&pod, &Namespace::default()).is_err());
+    assert!(mutate(&pod, &super::mappings().namespace("other")).is_err());
+}
+
+proptest! {
+    /// Whatever is asked: applied, then asked again, nothing is left to do, and the
+    /// units are the same.
+    #[test]
+    fn a_mutation_is_done_once(
+        asked in prop::collection::btree_map(
+            prop::sample::select(vec!["nlb0-orch", "nlb3-orch", "nlb0-orch.dcp1.0", REGION]),
+            0..16_u64,
+            1..4,
+        ),
+        names in prop::collection::vec("[A-E]", 0..4),
+    ) {
+        let list: Vec<(&str, String)> =
+            asked.iter().map(|(name, units)| (*name, units.to_string())).collect();
+        let list: Vec<(&str, &str)> =
+            list.iter().map(|(name, units)| (*name, units.as_str())).collect();
+        let mut before = container(&list);
+        before["env"] = names.iter().map(|name| json!({"name": name, "value": "x"})).collect();
+        let after = super::mutation::mutated(&pod(before.clone()));
+        let after = &after["spec"]["containers"][0];
+        for section in ["limits", "requests"] {
+            let amounts = after["resources"][section].as_object().unwrap();
+            let units = amounts.values().map(|units| units.as_str().unwrap().parse::<u64>().unwrap());
+            prop_assert_eq!(units.sum::<u64>(), asked.values().sum::<u64>());
+            prop_assert!(amounts.keys().all(|key| key.starts_with("fpga.intel.com/region-")));
+        }
+        let env = after["env"].as_array().unwrap();
+        prop_assert_eq!(&env[..names.len()], &before["env"].as_array().unwrap()[..]);
+        let mapped: u64 = asked.iter().filter(|(name, _)| **name != REGION).map(|(_, units)| units).sum();
+        prop_assert_eq!((env.len() - names.len()) as u64, 2 * mapped);
+    }
+}
