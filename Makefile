@@ -1,6 +1,6 @@
 # `make` alone shows what there is.
 .DEFAULT_GOAL := help
-.PHONY: help build test attacks failures load fuzz demo bench lint deny msrv
+.PHONY: help build test attacks failures load fuzz demo bench bench-cluster lint deny msrv
 
 # The harness is the program that runs, so that it finds the others beside it.
 HARNESS := --quiet --package boathook-tests --bin
@@ -10,7 +10,7 @@ SKIPPED := $(abspath $(or $(CARGO_TARGET_DIR),target)/skipped-tests)
 IN_CONTAINERS := probe cgroup2-view
 
 help: ## Show this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
 
 build: ## Build the programs, optimised and static
 	cargo build --workspace --bins --release
@@ -52,6 +52,14 @@ bench: ## Measure what the hook adds to starting a container, and the plugin (as
 	cargo test --release --package boathook-tests --test suite durability::cost -- --ignored --nocapture
 	cargo test --release --package boathook-device-class --test large_hosts a_thousand
 	cargo run --release $(HARNESS) bench-plugin
+
+bench-cluster: ## Measure the scheduler extender at 5,000 nodes and 100,000 pods, and simulate two clusters
+	cargo build --release --package boathook-cluster --bins
+	cargo test --release --package boathook-cluster --test suite figures -- --ignored --nocapture
+	for scenario in whole-devices shares; do \
+		cargo run --release --quiet --package boathook-cluster --bin boathook-scheduler -- simulate \
+			--svg docs/simulation-$$scenario.svg cluster/examples/$$scenario.toml || exit 1; \
+	done
 
 lint: ## Check the formatting, run clippy, and build the documentation
 	cargo fmt --all --check

@@ -8,6 +8,7 @@
 //! - `cli`: the program `boathook` by itself; needs no root
 //! - `dependencies`: their licences and sources
 //! - `durability`: devices on a host with systemd; needs root, runc and debootstrap
+//! - `fpga`: webhook, plugin, kubelet, hook and programmer together; needs root and runc
 //! - `kubernetes`: plugin, kubelet and hook together; needs root and runc
 //! - `wrapper`: the program `boathook-runtime` by itself; needs no root
 //! - `engines`: docker, podman, containerd, crun, with their own commands; needs
@@ -28,6 +29,7 @@ mod dependencies;
 mod durability;
 mod engines;
 mod failures;
+mod fpga;
 mod kubernetes;
 mod lab;
 mod load;

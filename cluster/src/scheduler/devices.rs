@@ -32,7 +32,7 @@ impl Devices {
     pub fn new(layout: &Arc<Layout>, capacity: u64) -> Option<Self> {
         let units = layout.units_per_device;
         let count = capacity / units;
-        let fits = capacity % units == 0 && (1..=MAX_DEVICES).contains(&count);
+        let fits = capacity.is_multiple_of(units) && (1..=MAX_DEVICES).contains(&count);
         let units = u32::try_from(units).ok().filter(|_| fits)?;
         Some(Self {
             layout: Arc::clone(layout),

@@ -104,6 +104,18 @@ impl View {
         (nodes.count(), self.pods.len())
     }
 
+    /// How many units of each device of a node are free, known or guessed.
+    pub fn free_units(&self, name: &str, resource: usize) -> Option<&[u32]> {
+        let devices = self
+            .nodes
+            .get(name)?
+            .resources
+            .get(resource)?
+            .devices
+            .as_ref();
+        devices.map(super::devices::Devices::free)
+    }
+
     /// Whether a pod that asks this can run on a node. A guess never keeps it off.
     pub fn judge(&self, asks: &Asks, name: &str) -> Verdict {
         let Some(node) = self.nodes.get(name).filter(|node| node.is_listed()) else {

@@ -135,6 +135,10 @@ impl Answer {
 }
 
 fn cut(mut warning: String) -> String {
-    warning.truncate(warning.floor_char_boundary(MAX_WARNING));
+    let mut end = warning.len().min(MAX_WARNING);
+    while !warning.is_char_boundary(end) {
+        end -= 1;
+    }
+    warning.truncate(end);
     warning
 }

@@ -61,8 +61,13 @@ impl ApiServer {
 
     /// A client of it.
     pub(crate) fn client(&self) -> Client {
-        let uri = format!("http://{}", self.address).parse().unwrap();
+        let uri = self.url().parse().unwrap();
         Client::try_from(kube::Config::new(uri)).unwrap()
+    }
+
+    /// Its address for clients.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
     }
 
     /// Breaks all connections, and refuses new ones.
@@ -99,7 +104,7 @@ impl ApiServer {
 
     /// All objects below a path such as `/apis/events.k8s.io/v1/events`.
     pub(crate) fn list(&self, path: &str) -> Vec<Value> {
-        self.state.store().list(&Target::of_path(path), None)
+        self.state.store().list(&Target::of_path(path))
     }
 
     /// Forgets all changes so far, as after a compaction of etcd.

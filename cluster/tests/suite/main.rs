@@ -8,4 +8,8 @@ mod api_server;
 mod client;
 mod extender;
 mod feed;
+mod figures;
 mod hostile_clients;
+mod manifests;
+mod simulation;
+mod webhook;

@@ -46,7 +46,10 @@ pub(crate) fn mappings() -> Mappings {
         ("odd-id", function("xyz", NLB0, "region")),
         ("odd-length", function(DCP12, &NLB0[1..], "af")),
         // Looks like the device plugin's own name: ignored.
-        ("region-69528db6eb31577a8c3668f9faa081f6", function(DCP10, NLB0, "af")),
+        (
+            "region-69528db6eb31577a8c3668f9faa081f6",
+            function(DCP10, NLB0, "af"),
+        ),
     ] {
         mappings.set("fpga", name, object);
     }
@@ -59,12 +62,23 @@ pub(crate) fn mappings() -> Mappings {
 fn listed(_: &Mappings, functions: bool) -> std::collections::BTreeSet<(String, String)> {
     let names: &[&str] = match functions {
         true => &[
-            "nlb0-pre", "nlb3-pre", "nlb0-orch", "nlb3-orch", "nlb0-orch.dcp1.0", "both",
-            "odd-mode", "odd-id", "odd-length", "region-69528db6eb31577a8c3668f9faa081f6",
+            "nlb0-pre",
+            "nlb3-pre",
+            "nlb0-orch",
+            "nlb3-orch",
+            "nlb0-orch.dcp1.0",
+            "both",
+            "odd-mode",
+            "odd-id",
+            "odd-length",
+            "region-69528db6eb31577a8c3668f9faa081f6",
         ],
         false => &["whole", "both"],
     };
-    names.iter().map(|name| ("fpga".to_owned(), (*name).to_owned())).collect()
+    names
+        .iter()
+        .map(|name| ("fpga".to_owned(), (*name).to_owned()))
+        .collect()
 }
 
 pub(crate) fn namespace() -> Namespace {

@@ -1,16 +1,61 @@
-//! `boathook-scheduler simulate`: a cluster over time.
+//! `boathook-scheduler simulate`: nodes, devices and a stream of pods, scheduled in
+//! several ways, with what each of them wastes.
 
+mod chart;
+mod dice;
+mod engine;
+mod report;
+mod scenario;
+mod strategy;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
 use clap::Args;
-use std::path::PathBuf;
+
+pub use report::Outcome;
+pub use scenario::Scenario;
+pub use strategy::Strategy;
 
 /// Options of `simulate`.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// The scenario
+    /// The scenario, such as examples/simulation.toml
     file: PathBuf,
+
+    /// Write a chart
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
 }
 
-/// Runs it.
-pub fn run(_options: &Options) -> anyhow::Result<()> {
+/// Simulates a file's scenario, and prints the results.
+///
+/// # Errors
+/// The scenario cannot be read, or the results not be written.
+pub fn run(options: &Options) -> anyhow::Result<()> {
+    let scenario = Scenario::read(&options.file)?;
+    let outcomes = simulate(&scenario);
+    let mut out = std::io::stdout();
+    write!(out, "{}", report::table(&scenario, &outcomes)).context("stdout")?;
+    if let Some(path) = &options.svg {
+        write_chart(path, &outcomes)?;
+    }
     Ok(())
+}
+
+/// Simulates a scenario in every way.
+pub fn simulate(scenario: &Scenario) -> Vec<Outcome> {
+    let outcome = |strategy: &Strategy| engine::simulate(scenario, *strategy);
+    Strategy::ALL.iter().map(outcome).collect()
+}
+
+/// The chart, as SVG.
+pub fn chart(outcomes: &[Outcome]) -> String {
+    chart::svg(outcomes)
+}
+
+fn write_chart(path: &Path, outcomes: &[Outcome]) -> anyhow::Result<()> {
+    let text = chart(outcomes);
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }

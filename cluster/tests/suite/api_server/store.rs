@@ -65,16 +65,24 @@ impl Store {
         self.oldest = self.version;
     }
 
-    pub(crate) fn list(&self, target: &Target, parameters: Option<&Parameters>) -> Vec<Value> {
-        let matching = self.objects.iter().filter(|(key, object)| {
-            target.holds(key) && parameters.is_none_or(|parameters| parameters.select(object))
-        });
-        matching.map(|(_, object)| object.clone()).collect()
+    pub(crate) fn list(&self, target: &Target) -> Vec<Value> {
+        self.matching(target, &Parameters::default())
+            .into_iter()
+            .cloned()
+            .collect()
+    }
+
+    fn matching(&self, target: &Target, parameters: &Parameters) -> Vec<&Value> {
+        let matching = self
+            .objects
+            .iter()
+            .filter(|(key, object)| target.holds(key) && parameters.select(object));
+        matching.map(|(_, object)| object).collect()
     }
 
     pub(crate) fn page(&mut self, target: &Target, parameters: &Parameters) -> Value {
         self.lists += 1;
-        let all = self.list(target, Some(parameters));
+        let all = self.matching(target, parameters);
         let end = match parameters.limit {
             0 => all.len(),
             limit => all.len().min(parameters.skip + limit),

@@ -41,10 +41,12 @@ fn names() -> Names {
 async fn server() -> ApiServer {
     let server = ApiServer::start().await;
     server.put(SECRET, json!({"apiVersion": "v1", "kind": "Secret"}));
-    let webhook = |name: &str| json!({
-        "name": name, "sideEffects": "None", "admissionReviewVersions": ["v1"],
-        "clientConfig": {"service": {"name": "boathook-webhook", "namespace": "boathook-webhook"}},
-    });
+    let webhook = |name: &str| {
+        json!({
+            "name": name, "sideEffects": "None", "admissionReviewVersions": ["v1"],
+            "clientConfig": {"service": {"name": "boathook-webhook", "namespace": "boathook-webhook"}},
+        })
+    };
     let configuration = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
         "webhooks": [webhook("pods.fpga.boathook.dev")],
@@ -97,7 +99,14 @@ async fn the_api_server_gets_an_answer_under_the_services_name() {
     let serving = tokio::spawn({
         let reviewer = Arc::clone(&reviewer);
         async move {
-            serve_shared(listener, &client, &reviewer, &names(), Duration::from_millis(20)).await
+            serve_shared(
+                listener,
+                &client,
+                &reviewer,
+                &names(),
+                Duration::from_millis(20),
+            )
+            .await
         }
     });
     let announced = || {
@@ -107,13 +116,21 @@ async fn the_api_server_gets_an_answer_under_the_services_name() {
     crate::client::wait_until("the CA in the configuration", announced).await;
     // An idle client does not keep others from their handshakes.
     let _idle = TcpStream::connect(address).await.unwrap();
-    for name in [SERVICE, "boathook-webhook.boathook-webhook", "boathook-webhook"] {
+    for name in [
+        SERVICE,
+        "boathook-webhook.boathook-webhook",
+        "boathook-webhook",
+    ] {
         let answer = ask(address, &bundle(&server), name).await.unwrap();
         let (status, body) = parts(&answer);
         assert_eq!(status, 200, "{answer}");
         assert!(body.contains("\"patchType\":\"JSONPatch\""), "{answer}");
     }
-    assert!(ask(address, &bundle(&server), "other.boathook-webhook.svc").await.is_err());
+    assert!(
+        ask(address, &bundle(&server), "other.boathook-webhook.svc")
+            .await
+            .is_err()
+    );
 
     // A new certificate is shown without a restart, and the old CA no longer needed.
     let before = bundle(&server);
@@ -172,7 +189,10 @@ async fn what_others_change_is_put_right() {
     let version = server.get(CONFIGURATION).unwrap()["metadata"]["resourceVersion"].clone();
     reconcile(&client, &names, time(1)).await.unwrap();
     let after = server.get(CONFIGURATION).unwrap();
-    assert_eq!(after["metadata"]["resourceVersion"], version, "written without need");
+    assert_eq!(
+        after["metadata"]["resourceVersion"], version,
+        "written without need"
+    );
     for path in [CONFIGURATION, SECRET] {
         server.delete(path);
         let error = anyhow::Error::from(reconcile(&client, &names, time(1)).await.unwrap_err());

@@ -88,7 +88,10 @@ fn a_list_of_variables_that_is_null_or_missing_is_made() {
         let mut before = container(&[("nlb0-orch", "1")]);
         before["env"] = env;
         let after = mutated(&pod(before));
-        assert_eq!(after["spec"]["containers"][0]["env"], variables(&[(DCP12, NLB0)]));
+        assert_eq!(
+            after["spec"]["containers"][0]["env"],
+            variables(&[(DCP12, NLB0)])
+        );
     }
 }
 
@@ -140,7 +143,10 @@ fn other_resources_stay() {
     let mut limits = amounts(&[(FUNCTION, "64")]);
     limits["cpu"] = "1".into();
     limits["fpga.intel.community/x"] = "1".into();
-    assert_eq!(after["spec"]["containers"][0]["resources"]["limits"], limits);
+    assert_eq!(
+        after["spec"]["containers"][0]["resources"]["limits"],
+        limits
+    );
 }
 
 #[test]
@@ -148,18 +154,34 @@ fn a_container_without_friendly_names_is_left_alone() {
     // As after the first pass, with our variables; and a pod of somebody else.
     let mut mapped = container(&[(REGION, "1")]);
     mapped["env"] = variables(&[(DCP12, NLB0)]);
-    for value in [mapped, container(&[]), json!({"name": "x"}), json!({"name": "x", "resources": null})] {
+    for value in [
+        mapped,
+        container(&[]),
+        json!({"name": "x"}),
+        json!({"name": "x", "resources": null}),
+    ] {
         let before = pod(value);
         assert!(mutate(&before, &namespace()).unwrap().patch.0.is_empty());
     }
-    for odd in [json!({}), json!({"spec": null}), json!({"spec": {"containers": 3}}), Value::Null] {
-        assert!(mutate(&odd, &namespace()).unwrap().patch.0.is_empty(), "{odd}");
+    for odd in [
+        json!({}),
+        json!({"spec": null}),
+        json!({"spec": {"containers": 3}}),
+        Value::Null,
+    ] {
+        assert!(
+            mutate(&odd, &namespace()).unwrap().patch.0.is_empty(),
+            "{odd}"
+        );
     }
 }
 
 #[test]
 fn pointers_are_escaped_and_operations_sorted() {
-    let mutation = mutate(&pod(container(&[("nlb3-orch", "1"), ("nlb0-orch", "1")])), &namespace());
+    let mutation = mutate(
+        &pod(container(&[("nlb3-orch", "1"), ("nlb0-orch", "1")])),
+        &namespace(),
+    );
     let paths: Vec<String> = mutation
         .unwrap()
         .patch

@@ -23,8 +23,16 @@ const QUICK: Retry = Retry {
 
 fn start(server: &ApiServer) -> Arc<Reviewer> {
     let reviewer = Arc::new(Reviewer::default());
-    tokio::spawn(follow::<AcceleratorFunction>(server.client(), Arc::clone(&reviewer), QUICK));
-    tokio::spawn(follow::<FpgaRegion>(server.client(), Arc::clone(&reviewer), QUICK));
+    tokio::spawn(follow::<AcceleratorFunction>(
+        server.client(),
+        Arc::clone(&reviewer),
+        QUICK,
+    ));
+    tokio::spawn(follow::<FpgaRegion>(
+        server.client(),
+        Arc::clone(&reviewer),
+        QUICK,
+    ));
     reviewer
 }
 
@@ -67,13 +75,20 @@ async fn objects_are_followed() {
     let reviewer = start(&server);
     // A pod that comes before the first list waits for it.
     assert!(is_allowed(&reviewer, "nlb0").await);
-    put(&server, "fpgaregions", "whole", json!({"interfaceId": DCP12}));
+    put(
+        &server,
+        "fpgaregions",
+        "whole",
+        json!({"interfaceId": DCP12}),
+    );
     wait_allowed(&reviewer, "whole", true).await;
     server.delete(&format!("{GROUP}/namespaces/fpga/fpgaregions/whole"));
     wait_allowed(&reviewer, "whole", false).await;
 
     server.stop().await;
-    server.delete(&format!("{GROUP}/namespaces/fpga/acceleratorfunctions/nlb0"));
+    server.delete(&format!(
+        "{GROUP}/namespaces/fpga/acceleratorfunctions/nlb0"
+    ));
     put(&server, "acceleratorfunctions", "new", function);
     server.compact();
     assert!(is_allowed(&reviewer, "nlb0").await);
@@ -89,7 +104,12 @@ async fn objects_that_contradict_each_other_get_an_event() {
     let function = json!({"afuId": NLB0, "interfaceId": DCP12, "mode": "region"});
     put(&server, "acceleratorfunctions", "same", function.clone());
     wait_allowed(&reviewer, "same", true).await;
-    put(&server, "fpgaregions", "same", json!({"interfaceId": DCP12}));
+    put(
+        &server,
+        "fpgaregions",
+        "same",
+        json!({"interfaceId": DCP12}),
+    );
     wait_allowed(&reviewer, "same", false).await;
     let events = || server.list("/apis/events.k8s.io/v1/events");
     wait_until("an event", || !events().is_empty()).await;
@@ -97,7 +117,10 @@ async fn objects_that_contradict_each_other_get_an_event() {
     assert_eq!(event["type"], "Warning");
     assert_eq!(event["regarding"]["name"], "same");
     let note = event["note"].as_str().unwrap();
-    assert!(note.contains("is both an AcceleratorFunction and an FpgaRegion"), "{note}");
+    assert!(
+        note.contains("is both an AcceleratorFunction and an FpgaRegion"),
+        "{note}"
+    );
     // The other names are not concerned, and it works again when one is gone.
     put(&server, "acceleratorfunctions", "other", function);
     wait_allowed(&reviewer, "other", true).await;
@@ -116,5 +139,8 @@ async fn an_object_of_an_older_schema_stops_only_itself() {
     assert!(is_allowed(&reviewer, "good").await);
     let response = answer(&reviewer, "odd").await;
     let message = response["status"]["message"].as_str().unwrap();
-    assert!(message.contains("\"odd\" has an id that is not hexadecimal"), "{message}");
+    assert!(
+        message.contains("\"odd\" has an id that is not hexadecimal"),
+        "{message}"
+    );
 }

@@ -54,12 +54,17 @@ async fn patch_and_type_come_together_or_not_at_all() {
     let response = ask(address, &review(&pod(container(&[("nlb0-orch", "1")])))).await;
     assert_eq!(response["allowed"], true);
     assert_eq!(response["patchType"], "JSONPatch");
-    let patch = STANDARD.decode(response["patch"].as_str().unwrap()).unwrap();
+    let patch = STANDARD
+        .decode(response["patch"].as_str().unwrap())
+        .unwrap();
     let patch: Value = serde_json::from_slice(&patch).unwrap();
     assert_eq!(patch.as_array().unwrap().len(), 7);
     for unchanged in [
         pod(container(&[])),
-        pod(container(&[("region-69528db6eb31577a8c3668f9faa081f6", "1")])),
+        pod(container(&[(
+            "region-69528db6eb31577a8c3668f9faa081f6",
+            "1",
+        )])),
     ] {
         let response = ask(address, &review(&unchanged)).await;
         assert_eq!(response, json!({"uid": "705ab4f5", "allowed": true}));
@@ -84,11 +89,17 @@ async fn what_is_no_new_pod_is_admitted_as_it_is() {
         ("operation", json!("UPDATE")),
         ("operation", json!("DELETE")),
         ("subResource", json!("ephemeralcontainers")),
-        ("resource", json!({"group": "apps", "version": "v1", "resource": "deployments"})),
+        (
+            "resource",
+            json!({"group": "apps", "version": "v1", "resource": "deployments"}),
+        ),
     ] {
         let mut other = base.clone();
         other["request"][key] = value;
-        assert_eq!(ask(address, &other).await, json!({"uid": "705ab4f5", "allowed": true}));
+        assert_eq!(
+            ask(address, &other).await,
+            json!({"uid": "705ab4f5", "allowed": true})
+        );
     }
 }
 
@@ -100,7 +111,10 @@ async fn before_the_first_list_only_pods_that_need_it_are_refused() {
     let response = ask(address, &review(&pod(container(&[("nlb0-orch", "1")])))).await;
     assert_eq!(response["allowed"], false);
     let message = response["status"]["message"].as_str().unwrap();
-    assert!(message.contains("has not listed AcceleratorFunctions and FpgaRegions"), "{message}");
+    assert!(
+        message.contains("has not listed AcceleratorFunctions and FpgaRegions"),
+        "{message}"
+    );
 }
 
 #[tokio::test]
@@ -111,7 +125,10 @@ async fn what_is_no_review_is_refused() {
     for (body, reason) in [
         (String::new(), "not an admission review"),
         ("{}".to_owned(), "missing field"),
-        (old.to_string(), "admission.k8s.io/v1beta1: not admission.k8s.io/v1"),
+        (
+            old.to_string(),
+            "admission.k8s.io/v1beta1: not admission.k8s.io/v1",
+        ),
     ] {
         let answer = exchange(address, &post("/pods", &body), false).await;
         let (status, said) = parts(&answer);

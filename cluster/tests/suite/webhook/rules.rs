@@ -10,30 +10,68 @@ use super::{amounts, container, namespace, pod};
 const REGION: &str = "region-69528db6eb31577a8c3668f9faa081f6";
 
 fn denial(container: Value) -> String {
-    mutate(&pod(container), &namespace()).unwrap_err().to_string()
+    mutate(&pod(container), &namespace())
+        .unwrap_err()
+        .to_string()
 }
 
 #[test]
 fn pods_that_cannot_be_mapped_are_refused_with_the_reason() {
     for (asked, reason) in [
-        (&[("unknown", "1")][..], "container main: no such resource: \"unknown\""),
+        (
+            &[("unknown", "1")][..],
+            "container main: no such resource: \"unknown\"",
+        ),
         // What is no name of the device plugin is not let through.
-        (&[("region-arria10", "1")], "no such resource: \"region-arria10\""),
+        (
+            &[("region-arria10", "1")],
+            "no such resource: \"region-arria10\"",
+        ),
         // An unknown name beside one that is known, whatever their order.
-        (&[("a-unknown", "1"), ("nlb0-pre", "1")], "no such resource: \"a-unknown\""),
-        (&[("nlb0-pre", "1"), ("z-unknown", "1")], "no such resource: \"z-unknown\""),
-        (&[("nlb0-pre", "1"), ("nlb0-orch", "1")], "operated in different modes"),
-        (&[("whole", "1"), ("nlb0-orch", "1")], "operated in different modes"),
+        (
+            &[("a-unknown", "1"), ("nlb0-pre", "1")],
+            "no such resource: \"a-unknown\"",
+        ),
+        (
+            &[("nlb0-pre", "1"), ("z-unknown", "1")],
+            "no such resource: \"z-unknown\"",
+        ),
+        (
+            &[("nlb0-pre", "1"), ("nlb0-orch", "1")],
+            "operated in different modes",
+        ),
+        (
+            &[("whole", "1"), ("nlb0-orch", "1")],
+            "operated in different modes",
+        ),
         // With a name that is mapped already, too.
-        (&[(REGION, "1"), ("nlb0-pre", "1")], "operated in different modes"),
-        (&[("both", "1")], "\"both\" is both an AcceleratorFunction and an FpgaRegion"),
-        (&[("odd-mode", "1")], "\"odd-mode\" is registered with unknown mode \"afx\" instead of"),
-        (&[("odd-id", "1")], "\"odd-id\" has an id that is not hexadecimal"),
+        (
+            &[(REGION, "1"), ("nlb0-pre", "1")],
+            "operated in different modes",
+        ),
+        (
+            &[("both", "1")],
+            "\"both\" is both an AcceleratorFunction and an FpgaRegion",
+        ),
+        (
+            &[("odd-mode", "1")],
+            "\"odd-mode\" is registered with unknown mode \"afx\" instead of",
+        ),
+        (
+            &[("odd-id", "1")],
+            "\"odd-id\" has an id that is not hexadecimal",
+        ),
         (&[("odd-length", "1")], "\"odd-length\" has an id that"),
-        (&[("nlb0-pre", "0.5")], "isn't of integral type for \"fpga.intel.com/nlb0-pre\""),
+        (
+            &[("nlb0-pre", "0.5")],
+            "isn't of integral type for \"fpga.intel.com/nlb0-pre\"",
+        ),
         (&[("nlb0-pre", "-1")], "isn't of integral type"),
         (&[("nlb0-pre", "many")], "isn't of integral type"),
-        (&[("nlb0-orch", "65")], "65 units of FPGA resources are asked for, and at most 64"),
+        (
+            &[("nlb0-orch", "65")],
+            "65 units of FPGA resources are asked for, and at most 64",
+        ),
         (&[("nlb0-orch", "40"), ("nlb3-orch", "40")], "80 units"),
         (&[("nlb0-orch", "9E")], "9000000000000000000 units"),
     ] {
@@ -74,7 +112,10 @@ fn variables_that_cannot_be_seen_are_warned_of() {
     from["envFrom"] = json!([{"configMapRef": {"name": "x"}}]);
     let warnings = mutate(&pod(from), &namespace()).unwrap().warnings;
     assert_eq!(warnings.len(), 1);
-    assert!(warnings[0].contains("envFrom") && warnings[0].len() <= 120, "{warnings:?}");
+    assert!(
+        warnings[0].contains("envFrom") && warnings[0].len() <= 120,
+        "{warnings:?}"
+    );
 }
 
 #[test]

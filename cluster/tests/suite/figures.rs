@@ -1,0 +1,208 @@
+//! What the extender costs at 5,000 nodes and 100,000 pods: `make bench-cluster`. The
+//! program runs as it does in a cluster, and is asked over HTTP.
+
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::api_server::ApiServer;
+use crate::client::{exchange, parts};
+use crate::extender::node;
+
+const NODES: usize = 5000;
+const PODS: usize = 100_000;
+const REQUESTS: usize = 500;
+
+/// What must not be exceeded.
+const MAX_P99: Duration = Duration::from_millis(5);
+const MAX_MEMORY: u64 = 150 << 20;
+
+const MEMORY: &str = "vendor.com/gpu-mem";
+
+struct Scheduler {
+    process: Child,
+    requests: SocketAddr,
+    pages: SocketAddr,
+    _files: tempfile::TempDir,
+}
+
+impl Drop for Scheduler {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Scheduler {
+    fn start(server: &ApiServer) -> Self {
+        let files = tempfile::tempdir().unwrap();
+        let [config, kubeconfig] =
+            ["scheduler.toml", "kubeconfig"].map(|name| files.path().join(name));
+        std::fs::write(&config, crate::extender::CONFIG).unwrap();
+        let client = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": server.url()}}],
+            "users": [{"name": "u", "user": {}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        });
+        std::fs::write(&kubeconfig, client.to_string()).unwrap();
+        let [requests, pages] = [free_address(), free_address()];
+        let process = Command::new(env!("CARGO_BIN_EXE_boathook-scheduler"))
+            .arg("run")
+            .args(["--config", config.to_str().unwrap()])
+            .args(["--listen", &requests.to_string()])
+            .args(["--http", &pages.to_string()])
+            .env("KUBECONFIG", kubeconfig)
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self {
+            process,
+            requests,
+            pages,
+            _files: files,
+        }
+    }
+
+    async fn wait_ready(&self) {
+        let start = Instant::now();
+        let page = b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        while start.elapsed() < Duration::from_secs(120) {
+            if TcpStream::connect(self.pages).await.is_ok() {
+                let answer = exchange(self.pages, page, false).await;
+                if parts(&answer).0 == 200 {
+                    println!("ready after {:.1} s", start.elapsed().as_secs_f64());
+                    return;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("not ready in two minutes");
+    }
+
+    /// A figure of /proc/PID/status, in bytes.
+    fn status(&self, key: &str) -> u64 {
+        let path = format!("/proc/{}/status", self.process.id());
+        let text = std::fs::read_to_string(path).unwrap();
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(key))
+            .unwrap();
+        let kilobytes: u64 = line
+            .trim_start_matches(':')
+            .trim()
+            .trim_end_matches(" kB")
+            .parse()
+            .unwrap();
+        kilobytes << 10
+    }
+}
+
+fn free_address() -> SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap()
+}
+
+/// A pod as large as small ones are.
+fn pod(number: usize) -> Value {
+    let env: Vec<Value> = (0..10)
+        .map(
+            |at| json!({"name": format!("VARIABLE_{at}"), "value": "some value that is not short"}),
+        )
+        .collect();
+    let managed = json!([{"manager": "kubelet", "operation": "Update", "apiVersion": "v1",
+        "fieldsType": "FieldsV1", "fieldsV1": {"f:status": {"f:conditions": {}, "f:phase": {}}}}]);
+    json!({
+        "metadata": {"namespace": "default", "uid": format!("5f6d3c1e-0000-4000-8000-{number:012}"),
+            "labels": {"app": "x"}, "managedFields": managed,
+            "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {
+            "nodeName": format!("node-{}", number % NODES),
+            "containers": [{"name": "main", "image": "registry.example.com/team/image:1", "env": env,
+                "resources": {"requests": {MEMORY: "2", "cpu": "1"}}}],
+        },
+        "status": {"phase": "Running"},
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "large: make bench-cluster"]
+async fn five_thousand_nodes_and_a_hundred_thousand_pods() {
+    let server = ApiServer::start().await;
+    for number in 0..NODES {
+        let name = format!("node-{number}");
+        server.put(&format!("/api/v1/nodes/{name}"), node(&name, MEMORY, "64"));
+    }
+    for number in 0..PODS {
+        server.put(
+            &format!("/api/v1/namespaces/default/pods/p{number}"),
+            pod(number),
+        );
+    }
+    let scheduler = Scheduler::start(&server);
+    scheduler.wait_ready().await;
+
+    let names: Vec<String> = (0..NODES).map(|number| format!("node-{number}")).collect();
+    let mut times = Vec::new();
+    let mut stream = TcpStream::connect(scheduler.requests).await.unwrap();
+    for number in 0..REQUESTS {
+        let mut asked = pod(PODS + number);
+        asked["spec"]["nodeName"] = Value::Null;
+        let body = json!({"Pod": asked, "Nodes": null, "NodeNames": names}).to_string();
+        let request = format!(
+            "POST /prioritize HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let start = Instant::now();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let answer = read_answer(&mut stream).await;
+        times.push(start.elapsed());
+        if number == 0 {
+            let scores: Value = serde_json::from_slice(&answer).unwrap();
+            assert_eq!(scores.as_array().unwrap().len(), NODES);
+            // 20 pods of 2 units on each node, and this one: 42 of 64.
+            assert_eq!(scores[0]["Score"], 6);
+        }
+    }
+    times.sort_unstable();
+    let (median, p99) = (times[REQUESTS / 2], times[REQUESTS * 99 / 100]);
+    let (memory, peak) = (scheduler.status("VmRSS"), scheduler.status("VmHWM"));
+    let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    println!("prioritize over {NODES} names: median {median:.2?}, p99 {p99:.2?}");
+    println!(
+        "memory: {:.1} MiB, peak {:.1} MiB",
+        mebibytes(memory),
+        mebibytes(peak)
+    );
+    if cfg!(not(debug_assertions)) {
+        assert!(p99 <= MAX_P99, "{p99:?}");
+        assert!(peak <= MAX_MEMORY, "{peak} bytes");
+    }
+}
+
+/// Reads one answer of a connection that stays open.
+async fn read_answer(stream: &mut TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        let read = stream.read(&mut buffer).await.unwrap();
+        assert!(read > 0, "the connection was closed");
+        bytes.extend_from_slice(&buffer[..read]);
+        let end = bytes.windows(4).position(|four| four == b"\r\n\r\n");
+        let Some(end) = end else { continue };
+        let head = String::from_utf8_lossy(&bytes[..end]).to_lowercase();
+        assert!(head.starts_with("http/1.1 200"), "{head}");
+        let length = head
+            .lines()
+            .find_map(|line| line.strip_prefix("content-length: "))
+            .unwrap();
+        let length: usize = length.parse().unwrap();
+        if bytes.len() == end + 4 + length {
+            return bytes.split_off(end + 4);
+        }
+    }
+}

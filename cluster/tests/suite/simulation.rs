@@ -1,0 +1,115 @@
+//! The simulator.
+
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use cluster::scheduler::simulate::{Outcome, Scenario, chart, simulate};
+
+/// Shares of devices: somewhat more pods than there is room for.
+const SHARES: &str = "seed = 7\npods = 800\ninterval = 1.0\nrestart_interval = 300\n\
+    [[nodes]]\ncount = 12\ndevices = 8\nlayout = { units_per_device = 8, one_device = true }\n\
+    [[kind]]\nweight = 5\nunits = 2\nlifetime = 200\n\
+    [[kind]]\nweight = 3\nunits = 5\nlifetime = 200\n\
+    [[kind]]\nweight = 2\nunits = 8\nlifetime = 200\n";
+
+/// What it leads to, simulated once for all tests.
+static OUTCOMES: LazyLock<Vec<Outcome>> =
+    LazyLock::new(|| simulate(&Scenario::parse(SHARES).unwrap()));
+
+fn by_name<'a>(outcomes: &'a [Outcome], name: &str) -> &'a Outcome {
+    let mut outcomes = outcomes.iter();
+    outcomes
+        .find(|outcome| outcome.strategy.name == name)
+        .unwrap()
+}
+
+#[test]
+fn the_extender_strands_less_and_fewer_pods_are_refused() {
+    let outcomes = &*OUTCOMES;
+    let default = by_name(outcomes, "default");
+    let packed = by_name(outcomes, "MostAllocated");
+    let device = by_name(outcomes, "both, device");
+    assert!(device.stranded < default.stranded, "{outcomes:#?}");
+    // What a sum of units cannot see, a kubelet refuses.
+    assert!(
+        packed.refused > 50 && device.refused * 5 < packed.refused,
+        "{outcomes:#?}"
+    );
+    assert!(
+        device.wrong.unwrap() > 0.0 && device.wrong.unwrap() < 20.0,
+        "{outcomes:#?}"
+    );
+    assert_eq!(packed.wrong, None);
+    for outcome in outcomes {
+        assert!(
+            outcome.placed > 400 && outcome.placed + outcome.waiting <= 800,
+            "{outcome:?}"
+        );
+    }
+}
+
+#[test]
+fn without_delays_and_restarts_nothing_is_guessed_wrongly() {
+    let exact = format!("view_delay = 0.0\nend_delay = 0.0\n{SHARES}")
+        .replace("restart_interval = 300", "restart_interval = 0");
+    let outcomes = simulate(&Scenario::parse(&exact).unwrap());
+    for outcome in outcomes.iter().filter(|outcome| outcome.wrong.is_some()) {
+        assert_eq!(
+            (outcome.wrong, outcome.refused),
+            (Some(0.0), 0),
+            "{outcome:?}"
+        );
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_numbers() {
+    let short = SHARES.replace("pods = 800", "pods = 100");
+    let scenario = Scenario::parse(&short).unwrap();
+    let first = simulate(&scenario);
+    assert_eq!(first, simulate(&scenario));
+    let other = Scenario::parse(&short.replace("seed = 7", "seed = 8")).unwrap();
+    assert_ne!(first, simulate(&other));
+}
+
+#[test]
+fn the_chart_has_a_bar_for_each_number() {
+    let outcomes = &*OUTCOMES;
+    let svg = chart(outcomes);
+    assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+    // And one for the background.
+    assert_eq!(svg.matches("<rect ").count(), 3 * outcomes.len() + 1);
+    assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+}
+
+#[test]
+fn the_example_scenarios_can_be_read() {
+    let examples = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples");
+    for name in ["shares.toml", "whole-devices.toml"] {
+        Scenario::read(&examples.join(name)).unwrap();
+    }
+}
+
+#[test]
+fn impossible_scenarios_are_refused() {
+    for (from, to, reason) in [
+        ("count = 12", "count = 0", "0 nodes"),
+        ("pods = 800", "pods = 0", "0 pods"),
+        ("devices = 8", "devices = 0", "devices from 1 to 256"),
+        (
+            "units_per_device = 8",
+            "units_per_device = 0",
+            "units_per_device from 1",
+        ),
+        ("interval = 1.0", "interval = -1.0", "-1 s"),
+        ("interval = 1.0", "interval = nan", "NaN s"),
+        ("weight = 5", "weight = 18446744073709551615", "weights"),
+        ("units = 5", "units = 0", "units from 1"),
+        ("seed = 7", "seed = 7\nsede = 7", "unknown field"),
+    ] {
+        let text = SHARES.replacen(from, to, 1);
+        assert_ne!(text, SHARES, "{from}");
+        let error = format!("{:#}", Scenario::parse(&text).unwrap_err());
+        assert!(error.contains(reason), "{to}: {error}");
+    }
+}
