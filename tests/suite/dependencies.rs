@@ -9,8 +9,15 @@ use serde::Deserialize;
 
 #[derive(Deserialize)]
 struct Deny {
+    graph: Graph,
     licenses: Licenses,
     sources: Sources,
+}
+
+/// For which machines programs are built: what others need is not shipped.
+#[derive(Deserialize)]
+struct Graph {
+    targets: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -45,6 +52,12 @@ fn every_licence_and_source_is_allowed() {
     let mut cargo = Command::new("cargo");
     cargo
         .args(["metadata", "--format-version=1", "--locked", "--offline"])
+        .args(
+            deny.graph
+                .targets
+                .iter()
+                .map(|target| format!("--filter-platform={target}")),
+        )
         .current_dir(tree);
     let printed = Captured::run(&mut cargo)
         .and_then(Captured::success)
