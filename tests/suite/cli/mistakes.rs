@@ -144,7 +144,7 @@ const MISTAKES: [Mistake; 26] = [
         code: 1,
         printed: [
             "a container that requests devices would be refused",
-            "/etc/missing.conf is not there",
+            "/etc/missing.conf does not exist",
         ],
     },
     Mistake {
