@@ -195,7 +195,8 @@ struct Found {
 
 impl Found {
     fn new(file: File, path: PathBuf) -> Result<Self, OwnershipError> {
-        let metadata = file.metadata();
+        // The file is there: no failure of this call means that it is absent.
+        let metadata = file.metadata().map_err(io::Error::other);
         let metadata = metadata.map_err(|error| OwnershipError::open(&path, error))?;
         Ok(Found {
             file,
@@ -209,22 +210,25 @@ impl Found {
     }
 
     fn check_root_only(&self) -> Result<(), OwnershipError> {
-        let (path, uid, mode) = (self.path.clone(), self.metadata.uid(), self.mode());
+        let (uid, mode) = (self.metadata.uid(), self.mode());
         if !is_ours(uid) {
+            let path = self.path.clone();
             return Err(OwnershipError::Owner { path, uid });
         }
         let is_writable = mode & GROUP_OR_OTHERS_WRITE != 0
             && !self.metadata.is_symlink()
             && !(self.metadata.is_dir() && mode & STICKY != 0);
         if is_writable && !is_on_read_only_mount(&self.file) {
+            let path = self.path.clone();
             return Err(OwnershipError::Writable { path, mode });
         }
         Ok(())
     }
 
     fn check_not_shared(&self) -> Result<(), OwnershipError> {
-        let (path, mode) = (self.path.clone(), self.mode());
+        let mode = self.mode();
         if mode & OTHERS_WRITE != 0 && !is_on_read_only_mount(&self.file) {
+            let path = self.path.clone();
             return Err(OwnershipError::Shared { path, mode });
         }
         Ok(())

@@ -26,6 +26,9 @@ impl DriverRoot<'_> {
     /// The path on the host of something in the driver's root, without links.
     pub(super) fn canonical(&self, path: &Path) -> io::Result<PathBuf> {
         let inside = self.view.canonical(path)?;
+        if self.path.as_os_str() == "/" {
+            return Ok(inside);
+        }
         Ok(self.path.join(inside.strip_prefix("/").unwrap_or(&inside)))
     }
 }

@@ -1,6 +1,7 @@
 //! Libraries of a class, as the loader's cache and directories of a host have them.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::DeviceError;
@@ -34,7 +35,7 @@ impl LibrarySearch<'_> {
             .map(|version| version.fill(attributes))
             .transpose()?;
         let version = version.as_deref();
-        let is_there = |library: &FoundLibrary| matches!(library.file, Presence::Found(_));
+        let is_known = |library: &FoundLibrary| library.file != Presence::Optional;
         let mut found = Vec::new();
         for spec in &edits.libraries {
             let soname = spec.soname.fill(attributes).map_err(DeviceError::SoName)?;
@@ -43,7 +44,7 @@ impl LibrarySearch<'_> {
             if self.for_32bit {
                 // Most libraries do not exist for 32-bit programs.
                 let other = self.find(&soname, &spec.links, version, Programs::Bits32, true)?;
-                found.extend(Some(other).filter(is_there));
+                found.extend(Some(other).filter(is_known));
             }
         }
         if let Some(names) = &edits.libraries_matching {
@@ -51,7 +52,7 @@ impl LibrarySearch<'_> {
             for programs in &programs[..1 + usize::from(self.for_32bit)] {
                 for soname in self.matching(names, *programs)? {
                     let library = self.find(&soname, &[], version, *programs, true)?;
-                    found.extend(Some(library).filter(is_there));
+                    found.extend(Some(library).filter(is_known));
                 }
             }
         }
@@ -102,16 +103,17 @@ impl LibrarySearch<'_> {
                     error,
                 })?;
         if cached.is_empty() && programs == Programs::Native {
-            let paths = self
-                .directories
-                .iter()
-                .map(|directory| directory.join(&soname));
-            cached.extend(
-                paths.filter(|path| matches!(driver.view.entry(path), Ok(Some(Entry::File)))),
-            );
+            for directory in &self.directories {
+                let path = directory.join(&soname);
+                match driver.view.entry(&path) {
+                    Ok(Some(Entry::File)) => cached.push(path),
+                    Ok(_) => {}
+                    Err(error) => return Err(DeviceError::Io { path, error }),
+                }
+            }
         }
         let file = match (
-            of_version(&cached, version, driver),
+            of_version(&cached, version, driver)?,
             cached.first(),
             version,
         ) {
@@ -149,17 +151,41 @@ impl LibrarySearch<'_> {
 }
 
 /// The first file that is there and of the version, without links in its path.
+///
+/// # Errors
+/// A path cannot be looked up. That is not the same as nothing being there: an
+/// optional library would be left out.
 fn of_version(
     cached: &[PathBuf],
     version: Option<&str>,
     driver: DriverRoot<'_>,
-) -> Option<PathBuf> {
-    let mut files = cached.iter().filter_map(|path| driver.canonical(path).ok());
-    files.find(|file| {
+) -> Result<Option<PathBuf>, DeviceError> {
+    for path in cached {
+        let file = match driver.canonical(path) {
+            Ok(file) => file,
+            Err(error) if leads_nowhere(&error) => continue,
+            Err(error) => {
+                let path = path.clone();
+                return Err(DeviceError::Io { path, error });
+            }
+        };
         let name = file.to_string_lossy();
-        version.is_none_or(|version| {
+        let fits = |version| {
             name.strip_suffix(version)
                 .is_some_and(|name| name.ends_with('.'))
-        })
-    })
+        };
+        if version.is_none_or(fits) {
+            return Ok(Some(file));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether an error only means that there is nothing at a path: a name is missing,
+/// or a link leads to itself.
+fn leads_nowhere(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    ) || error.raw_os_error() == Some(nix::Error::ELOOP as i32)
 }

@@ -2,9 +2,11 @@
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
@@ -82,6 +84,11 @@ impl RealHost {
         Err(nix::Error::EAGAIN.into())
     }
 
+    /// Not blocking: what a glob matched may be a pipe.
+    fn open_for_reading(&self, path: &Path) -> io::Result<File> {
+        self.open_at(path, OFlag::O_RDONLY | OFlag::O_NONBLOCK)
+    }
+
     fn joined(&self, path: &Path) -> PathBuf {
         let inside = path
             .components()
@@ -93,28 +100,43 @@ impl RealHost {
         if let Some(cache) = self.ld_cache.get() {
             return Ok(cache.as_ref());
         }
-        let cache = match self.read(Path::new("/etc/ld.so.cache"), MAX_LD_CACHE) {
+        let cache = match self.open_for_reading(Path::new("/etc/ld.so.cache")) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            bytes => Some(
-                LdCache::parse(&bytes?)
-                    .map_err(|e| io::Error::other(format!("/etc/ld.so.cache: {e}")))?,
-            ),
+            // An error in reading it must not look as if the host had no library.
+            file => {
+                let bytes = read_regular(file?, MAX_LD_CACHE)?;
+                let parsed = LdCache::parse(&bytes);
+                Some(parsed.map_err(|e| io::Error::other(format!("/etc/ld.so.cache: {e}")))?)
+            }
         };
         Ok(self.ld_cache.get_or_init(|| cache).as_ref())
     }
 }
 
+/// The first `limit` bytes of a file that must be a regular one.
+fn read_regular(file: File, limit: usize) -> io::Result<Vec<u8>> {
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    // Room for the whole file, so that one read gets it and a second its end.
+    // sysfs and procfs give no size, or a page for a line.
+    let size = usize::try_from(metadata.len()).unwrap_or(usize::MAX);
+    let mut bytes = Vec::with_capacity(size.min(limit).max(255) + 1);
+    file.take(limit as u64).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The path of an open file. No failure means that there is no such file.
 fn real_path(file: &File) -> io::Result<PathBuf> {
-    fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))
+    fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).map_err(io::Error::other)
 }
 
 impl HostView for RealHost {
     fn entry(&self, path: &Path) -> io::Result<Option<Entry>> {
-        let metadata = match self
-            .open_at(path, OFlag::O_PATH)
-            .and_then(|file| file.metadata())
-        {
-            Ok(metadata) => metadata,
+        let metadata = match self.open_at(path, OFlag::O_PATH) {
+            // No failure of this call means that nothing is there.
+            Ok(file) => file.metadata().map_err(io::Error::other)?,
             Err(error) if absent(&error) => return Ok(None),
             Err(error) => return Err(error),
         };
@@ -166,14 +188,7 @@ impl HostView for RealHost {
     }
 
     fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
-        // Not blocking: what a glob matched may be a pipe.
-        let file = self.open_at(path, OFlag::O_RDONLY | OFlag::O_NONBLOCK)?;
-        if !file.metadata()?.is_file() {
-            return Err(io::Error::other("not a regular file"));
-        }
-        let mut bytes = Vec::new();
-        file.take(limit as u64).read_to_end(&mut bytes)?;
-        Ok(bytes)
+        read_regular(self.open_for_reading(path)?, limit)
     }
 
     fn shared_directory(&self, path: &Path) -> io::Result<Option<PathBuf>> {
@@ -187,8 +202,20 @@ impl HostView for RealHost {
 
     fn canonical(&self, path: &Path) -> io::Result<PathBuf> {
         let real = real_path(&self.open_at(path, OFlag::O_PATH)?)?;
-        let inside = real.strip_prefix(&self.root).map_err(io::Error::other)?;
-        Ok(Path::new("/").join(inside))
+        if self.handle.is_none() {
+            return Ok(real);
+        }
+        // Both are without links: what is left of the text begins with the slash.
+        let inside = real.as_os_str().as_bytes();
+        match inside.strip_prefix(self.root.as_os_str().as_bytes()) {
+            Some([]) => Ok("/".into()),
+            Some(inside @ [b'/', ..]) => Ok(OsStr::from_bytes(inside).into()),
+            _ => Err(io::Error::other(format!(
+                "{} is not below {}",
+                real.display(),
+                self.root.display()
+            ))),
+        }
     }
 
     fn libraries(&self, soname: &str, programs: Programs) -> io::Result<Vec<PathBuf>> {

@@ -95,7 +95,9 @@ pub(super) fn read(found: &Handle, proc: &Procfs, path: &Path, cap: usize) -> Re
     // The descriptor leads to the very file that was found.
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     let file = File::from(proc.reopen(found, flags, path)?);
-    let mut bytes = Vec::new();
+    // Room for the whole file, so that one read gets it and a second its end.
+    let size = usize::try_from(found.stat().st_size).unwrap_or_default();
+    let mut bytes = Vec::with_capacity(size.min(cap).saturating_add(1));
     let limit = u64::try_from(cap).unwrap_or(u64::MAX).saturating_add(1);
     if let Err(error) = file.take(limit).read_to_end(&mut bytes) {
         return Err(Error::System {

@@ -158,7 +158,8 @@ pub(super) fn read_proc(
         Mode::empty(),
     )
     .map_err(|errno| system("open", path(), errno))?;
-    let mut bytes = Vec::new();
+    // Room for most of these files in one read.
+    let mut bytes = Vec::with_capacity(4096);
     File::from(fd)
         .take(cap)
         .read_to_end(&mut bytes)

@@ -70,6 +70,11 @@ impl Fault {
         ]
     }
 
+    /// Whether the call finds nothing.
+    pub(super) fn is_absence(&self) -> bool {
+        self.failure == "error=ENOENT"
+    }
+
     /// Whether the program is killed, and can print nothing.
     pub(super) fn kills(&self) -> bool {
         self.failure == KILLED
@@ -110,6 +115,17 @@ pub(super) fn recording(file: &Path) -> [String; 4] {
 /// The faults to try of those that the recorded calls allow: all in the long run,
 /// else about `count`.
 pub(super) fn faults(recorded: &Path, count: usize) -> Vec<Fault> {
+    some(all_faults(recorded), count)
+}
+
+/// The same of some calls only.
+pub(super) fn faults_of(recorded: &Path, calls: &[&str], count: usize) -> Vec<Fault> {
+    let mut faults = all_faults(recorded);
+    faults.retain(|fault| calls.contains(&&*fault.call));
+    some(faults, count)
+}
+
+fn all_faults(recorded: &Path) -> Vec<Fault> {
     let text = fs::read_to_string(recorded).unwrap();
     let mut numbers: HashMap<&str, usize> = HashMap::new();
     let mut all = Vec::new();
@@ -143,7 +159,11 @@ pub(super) fn faults(recorded: &Path, count: usize) -> Vec<Fault> {
             failure,
         }));
     }
-    assert!(all.len() > count, "too few calls were recorded: {text}");
+    all
+}
+
+fn some(all: Vec<Fault>, count: usize) -> Vec<Fault> {
+    assert!(all.len() > count, "too few calls were recorded");
     let long = std::env::var("BOATHOOK_FAILURES").is_ok_and(|value| value == "long");
     let mut step = if long { 1 } else { all.len() / count };
     // So that every kind of failure comes up.
