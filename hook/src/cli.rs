@@ -1,5 +1,6 @@
 //! The command line of `boathook`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
@@ -35,6 +36,43 @@ pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    /// The command line of this process. The process ends if it is wrong, or if it
+    /// asks for help.
+    pub(crate) fn of_process() -> Self {
+        let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+        Self::of_a_runtime(&arguments).unwrap_or_else(Self::parse)
+    }
+
+    /// The command line of a hook: `[--config FILE] STAGE`.
+    ///
+    /// It is what runs at every container start. To build the parser of all
+    /// commands for it would be a tenth of all instructions where nothing is
+    /// requested.
+    fn of_a_runtime(arguments: &[OsString]) -> Option<Self> {
+        let (config, stage) = match arguments {
+            [stage] => (None, stage),
+            [option, file, stage] if option == "--config" => (Some(file), stage),
+            _ => return None,
+        };
+        let is_option = |file: &OsString| file.is_empty() || file.as_encoded_bytes()[0] == b'-';
+        if config.is_some_and(is_option) {
+            return None;
+        }
+        let command = match stage.to_str()? {
+            "prestart" => Command::Prestart,
+            "create-runtime" => Command::CreateRuntime,
+            _ => return None,
+        };
+        Some(Self {
+            config: config.map(PathBuf::from),
+            deadline: None,
+            json: false,
+            command,
+        })
+    }
 }
 
 const HELP_END: &str = "\
@@ -155,4 +193,39 @@ pub(crate) enum ClassCommand {
 
 fn class_name(text: &str) -> Result<ClassName, String> {
     ClassName::try_from(text.to_owned()).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hook_is_called_as_the_parser_of_all_commands_reads_it() {
+        for (line, is_hook) in [
+            (&["prestart"][..], true),
+            (&["create-runtime"], true),
+            (&["--config", "/a b.toml", "prestart"], true),
+            (&["--config", "x", "create-runtime"], true),
+            // For the parser of all commands, which may refuse them.
+            (&["--config=x", "prestart"], false),
+            (&["prestart", "--config", "x"], false),
+            (&["--config", "", "prestart"], false),
+            (&["--config", "--config", "prestart"], false),
+            (&["--config", "prestart"], false),
+            (&["--deadline", "1", "prestart"], false),
+            (&["--config", "x", "list"], false),
+            (&["check"], false),
+            (&["--help"], false),
+            (&[], false),
+        ] {
+            let arguments: Vec<OsString> = line.iter().map(OsString::from).collect();
+            let short = Cli::of_a_runtime(&arguments);
+            assert_eq!(short.is_some(), is_hook, "{line:?}");
+            if let Some(short) = short {
+                let whole = std::iter::once("boathook").chain(line.iter().copied());
+                let whole = Cli::try_parse_from(whole).unwrap();
+                assert_eq!(format!("{short:?}"), format!("{whole:?}"), "{line:?}");
+            }
+        }
+    }
 }

@@ -13,7 +13,6 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process;
 
-use clap::Parser;
 use device_class::config::Config;
 use device_class::load::ClassSource;
 use device_class::name::ClassName;
@@ -119,7 +118,7 @@ impl From<ApplyError> for CommandError {
 
 /// `boathook`: runs the command of the command line, and reports its failure.
 pub fn main() -> process::ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::of_process();
     match run(&cli) {
         Ok(code) => code.into(),
         Err(error) => {
