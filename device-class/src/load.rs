@@ -36,12 +36,12 @@ impl ClassSource {
     /// The file cannot be read, is too large or not UTF-8, or its name is not
     /// `CLASS.toml`.
     pub fn read(path: &Path) -> Result<Self, FileError> {
-        Self::read_from(path, || File::open(path))
+        Self::read_from(path, &mut String::new(), || File::open(path))
     }
 
     /// Reads one class file from `directory`. One that others than root can
     /// change is read as well, but [`ClassSource::parse`] refuses it.
-    fn read_in(directory: &Directory, path: &Path) -> Result<Self, FileError> {
+    fn read_in(directory: &Directory, path: &Path, buffer: &mut String) -> Result<Self, FileError> {
         let name = path.file_name().unwrap_or_default();
         let mut fault = directory.fault.clone();
         // Without waiting, in case it was replaced by a pipe.
@@ -50,7 +50,7 @@ impl ClassSource {
             let mut options = File::options();
             options.read(true).custom_flags(nonblocking).open(path)
         };
-        let mut source = Self::read_from(path, || match &directory.checked {
+        let mut source = Self::read_from(path, buffer, || match &directory.checked {
             None => unchecked(),
             Some(checked) => checked.file(name).or_else(|error| {
                 fault = Some(error.to_string());
@@ -61,24 +61,29 @@ impl ClassSource {
         Ok(source)
     }
 
-    fn read_from(path: &Path, open: impl FnOnce() -> io::Result<File>) -> Result<Self, FileError> {
+    /// `buffer` is for the content. With room for it a file takes two calls to
+    /// read, and its text then takes no more memory than it needs.
+    fn read_from(
+        path: &Path,
+        buffer: &mut String,
+        open: impl FnOnce() -> io::Result<File>,
+    ) -> Result<Self, FileError> {
         let whole = |message: String| FileError::whole(path, message);
         let stem = path.file_name().and_then(|name| name.to_str());
         let stem = stem.and_then(|name| name.strip_suffix(".toml"));
         let stem = stem.ok_or_else(|| whole("a class file is named CLASS.toml".into()))?;
         let name = ClassName::try_from(stem.to_owned()).map_err(|e| whole(e.to_string()))?;
-        // Large enough for most class files in one read.
-        let mut text = String::with_capacity(8192);
+        buffer.clear();
         open()
-            .and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text))
+            .and_then(|file| file.take(MAX_FILE + 1).read_to_string(buffer))
             .map_err(|error| whole(format!("cannot be read: {error}")))?;
-        if text.len() as u64 > MAX_FILE {
+        if buffer.len() as u64 > MAX_FILE {
             return Err(whole(format!("is larger than {MAX_FILE} bytes")));
         }
         Ok(ClassSource {
             name,
             path: path.into(),
-            text,
+            text: buffer.clone(),
             fault: None,
         })
     }
@@ -137,9 +142,10 @@ pub fn each_source(
             }
         }
     }
+    let mut buffer = String::with_capacity(16 << 10);
     let sources = files
         .into_values()
-        .map(|(directory, path)| ClassSource::read_in(directory, &path));
+        .map(|(directory, path)| ClassSource::read_in(directory, &path, &mut buffer));
     let only_masks = |source: &ClassSource| source.fault.is_none() && source.text.trim().is_empty();
     Ok(sources
         .filter(|source| !source.as_ref().is_ok_and(only_masks))

@@ -166,12 +166,12 @@ fn requests(
             Err(error) => unreadable.push(error),
         }
     }
-    let names = annotations
-        .into_iter()
-        .flat_map(BTreeMap::keys)
-        .filter_map(|key| key.strip_prefix(ANNOTATION_PREFIX));
-    for name in names {
-        if !sources.iter().any(|source| source.name.as_str() == name) {
+    let keys = annotations.into_iter().flat_map(BTreeMap::keys);
+    let names: Vec<&str> = keys
+        .filter_map(|key| key.strip_prefix(ANNOTATION_PREFIX))
+        .collect();
+    for name in &names {
+        if !sources.iter().any(|source| source.name.as_str() == *name) {
             return Err(match unreadable.pop() {
                 Some(error) => error.into(),
                 None => PlannerError::UnknownClass(device_class::name::excerpt(name)),
@@ -181,9 +181,8 @@ fn requests(
     let mut wanted: Vec<Wanted> = Vec::new();
     let mut claims = Claims::default();
     for source in sources {
-        let key = format!("{ANNOTATION_PREFIX}{}", source.name);
-        let may_ask =
-            annotated(&key).is_some() || source.mentions(|name| bundle.env.get(name).is_some());
+        let may_ask = names.contains(&source.name.as_str())
+            || source.mentions(|name| bundle.env.get(name).is_some());
         if !may_ask {
             continue;
         }
