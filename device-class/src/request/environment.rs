@@ -6,18 +6,48 @@
 /// A hook that finds no request only looks up a few names in hundreds of
 /// variables, so the texts are not indexed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Environment(Vec<String>);
+pub struct Environment {
+    entries: Vec<String>,
+    names: NameFilter,
+}
+
+/// Tells most names that are not set from those that are, without comparing any:
+/// a bit for each length, first and last byte of the names that are set.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct NameFilter([u64; 16]);
+
+impl NameFilter {
+    /// The word and the bit in it.
+    fn place(name: &[u8]) -> (usize, u64) {
+        let byte = |byte: Option<&u8>| byte.copied().map_or(0, usize::from);
+        let place = name.len() * 31 + byte(name.first()) * 7 + byte(name.last());
+        (place / 64 % 16, 1 << (place % 64))
+    }
+
+    fn add(&mut self, name: &[u8]) {
+        let (word, bit) = Self::place(name);
+        self.0[word] |= bit;
+    }
+
+    fn may_have(&self, name: &[u8]) -> bool {
+        let (word, bit) = Self::place(name);
+        self.0[word] & bit != 0
+    }
+}
 
 impl Environment {
     /// The value of the variable `name`, if it is set.
     pub fn get(&self, name: &str) -> Option<&str> {
+        if !self.names.may_have(name.as_bytes()) {
+            return None;
+        }
         let value_of = |entry: &String| {
             // Most entries differ here already.
             (entry.as_bytes().get(name.len()) == Some(&b'=') && entry.starts_with(name))
                 .then_some(name.len() + 1)
         };
         let entry = self
-            .0
+            .entries
             .iter()
             .rev()
             .find_map(|entry| Some(&entry[value_of(entry)?..]));
@@ -26,14 +56,17 @@ impl Environment {
 
     /// The names of the variables, as often as each is set.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        let set = self.0.iter().filter_map(|entry| entry.split_once('='));
+        let set = self
+            .entries
+            .iter()
+            .filter_map(|entry| entry.split_once('='));
         set.map(|(name, _)| name)
     }
 
     /// The variables whose name `is_wanted`, sorted by name.
     pub(super) fn select(&self, is_wanted: impl Fn(&str) -> bool) -> Vec<(String, String)> {
         let set = self
-            .0
+            .entries
             .iter()
             .rev()
             .filter_map(|entry| entry.split_once('='));
@@ -50,7 +83,13 @@ impl Environment {
 
 impl From<Vec<String>> for Environment {
     fn from(entries: Vec<String>) -> Self {
-        Self(entries)
+        let mut names = NameFilter::default();
+        for entry in &entries {
+            if let Some(end) = memchr::memchr(b'=', entry.as_bytes()) {
+                names.add(&entry.as_bytes()[..end]);
+            }
+        }
+        Self { entries, names }
     }
 }
 
@@ -59,7 +98,8 @@ mod tests {
     use super::*;
 
     fn environment(entries: &[&str]) -> Environment {
-        Environment(entries.iter().map(ToString::to_string).collect())
+        let entries: Vec<String> = entries.iter().map(ToString::to_string).collect();
+        entries.into()
     }
 
     #[test]
@@ -76,6 +116,18 @@ mod tests {
             ("", Some("5")),
         ] {
             assert_eq!(env.get(name), value, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn every_variable_of_many_is_found() {
+        let names = (0..300).map(|number| format!("{}_{number}", "X".repeat(number % 40)));
+        let names: Vec<String> = names.collect();
+        let entries: Vec<String> = names.iter().map(|name| format!("{name}=1")).collect();
+        let env = Environment::from(entries);
+        for name in names {
+            assert_eq!(env.get(&name), Some("1"), "{name}");
+            assert_eq!(env.get(&format!("{name}Y")), None, "{name}");
         }
     }
 
