@@ -16,7 +16,7 @@ build: ## Build the programs, optimised and static
 	cargo build --workspace --bins --release
 
 test: ## Install what the tests need, build, and run every test
-	scripts/install-test-packages runc busybox-static musl-tools debootstrap crun containerd docker.io podman strace
+	scripts/install-test-packages runc busybox-static musl-tools debootstrap crun containerd docker.io podman strace valgrind
 	cargo build --workspace --bins
 	rm -f $(SKIPPED)
 	status=0; BOATHOOK_TESTS_SKIPPED=$(SKIPPED) cargo test --workspace --no-fail-fast || status=$$?; \

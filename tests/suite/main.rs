@@ -6,6 +6,8 @@
 //! - `attacks`: images, users and pods that try to turn the hook against the host;
 //!   needs root and runc, and podman for those that are podman's
 //! - `cli`: the program `boathook` by itself; needs no root
+//! - `cost`: what the hook executes; needs valgrind and strace, and for the reference
+//!   work root and runc
 //! - `dependencies`: their licences and sources
 //! - `durability`: devices on a host with systemd; needs root, runc and debootstrap
 //! - `fpga`: webhook, plugin, kubelet, hook and programmer together; needs root and runc
@@ -24,6 +26,7 @@
 
 mod attacks;
 mod cli;
+mod cost;
 mod demo;
 mod dependencies;
 mod durability;

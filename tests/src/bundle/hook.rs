@@ -35,6 +35,7 @@ pub struct HookCommand {
     path: PathBuf,
     args: Vec<String>,
     env: Vec<String>,
+    timeout: i64,
 }
 
 impl HookCommand {
@@ -46,6 +47,7 @@ impl HookCommand {
             path: path.to_path_buf(),
             args,
             env: vec!["PATH=/usr/sbin:/usr/bin:/sbin:/bin".to_string()],
+            timeout: 30,
         }
     }
 
@@ -85,6 +87,13 @@ impl HookCommand {
         self
     }
 
+    /// Lets the hook take so many seconds.
+    #[must_use]
+    pub fn timeout(mut self, seconds: u16) -> Self {
+        self.timeout = seconds.into();
+        self
+    }
+
     /// The same hook on a kernel where the named system calls fail with `errno`
     /// (`ENOSYS` or `EPERM`).
     pub fn without_syscalls(self, errno: &str, calls: &[&str]) -> Result<Self> {
@@ -101,7 +110,7 @@ impl HookCommand {
         Self {
             args: [wrapper.args, self.args].concat(),
             path: wrapper.path,
-            env: self.env,
+            ..self
         }
     }
 
@@ -111,7 +120,7 @@ impl HookCommand {
             .path(&self.path)
             .args(self.args.clone())
             .env(self.env.clone())
-            .timeout(30_i64)
+            .timeout(self.timeout)
             .build()?;
         Ok(entry)
     }

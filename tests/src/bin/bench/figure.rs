@@ -48,9 +48,16 @@ impl Figure {
     fn goal(&self) -> String {
         match self.goal {
             None => "no goal".to_string(),
-            Some(Goal::AtMost(most)) if self.value <= most => format!("goal {most} or less"),
-            Some(Goal::AtMost(most)) => format!("goal {most} or less MISSED"),
+            Some(Goal::AtMost(most)) => {
+                let met = if self.is_met() { "met" } else { "NOT MET" };
+                format!("goal {most} or less: {met}")
+            }
         }
+    }
+
+    fn is_met(&self) -> bool {
+        self.goal
+            .is_none_or(|Goal::AtMost(most)| self.value <= most)
     }
 }
 
@@ -78,4 +85,11 @@ pub(crate) fn table(figures: &[Figure]) -> String {
         format!("{name:<width$}  {value:>7.2} {unit}  {}\n", figure.goal())
     };
     figures.iter().map(line).collect()
+}
+
+/// How many goals are met.
+pub(crate) fn summary(figures: &[Figure]) -> String {
+    let goals = figures.iter().filter(|figure| figure.goal.is_some());
+    let met = goals.clone().filter(|figure| figure.is_met()).count();
+    format!("{met} of {} goals met", goals.count())
 }

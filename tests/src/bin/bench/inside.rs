@@ -7,6 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use harness::cgroup_view::CgroupView;
+use harness::reference_work::ReferenceWork;
 use harness::runc::Runc;
 use harness::scratch;
 
@@ -14,11 +15,49 @@ use crate::figure::{Figure, Goal, Unit};
 use crate::rounds::{WARM_UP, create, median};
 use crate::workload::Workload;
 
-/// The median of what the reference work takes inside.
-pub(crate) fn measure(workload: &Workload, view: CgroupView, rounds: usize) -> Result<Figure> {
+/// How often more than the reference work has its turn, for each turn of that.
+const FEWER: usize = 4;
+
+/// Several times the reference work: what costs more than so many times as much
+/// grows faster than the work.
+const MORE: (usize, usize) = (16, FACTOR * ReferenceWork::LIBRARIES);
+const FACTOR: usize = 5;
+
+/// What the reference work takes inside, and how much longer more work takes.
+pub(crate) fn measure(workload: &Workload, view: CgroupView, rounds: usize) -> Result<[Figure; 3]> {
+    let (nodes, libraries) = MORE;
+    let more = Workload::of(nodes, libraries)?;
+    let usual = added(workload, view, rounds)?;
+    let more = added(&more, view, rounds.div_ceil(FEWER))?;
+    let goal = match view {
+        CgroupView::V1 => 1.8,
+        CgroupView::V2 => 2.5,
+    };
+    let time = |work: &str, time, goal| {
+        let name = format!("boathook's own time, {work}, {view}");
+        Figure::new(name, time, Unit::Milliseconds, goal)
+    };
+    Ok([
+        time("reference work", usual, Some(Goal::AtMost(goal))),
+        time(
+            &format!("{nodes} nodes and {libraries} libraries"),
+            more,
+            None,
+        ),
+        Figure::new(
+            format!("{FACTOR} times the libraries, against the reference work, {view}"),
+            more / usual,
+            Unit::Ratio,
+            Some(Goal::AtMost(FACTOR as f64)),
+        ),
+    ])
+}
+
+/// The median of what the work takes inside.
+fn added(workload: &Workload, view: CgroupView, rounds: usize) -> Result<f64> {
     let runc = Runc::new(view)?;
     let directory = scratch::directory("inside")?;
-    let files = ["reference", "empty"].map(|name| directory.path().join(name));
+    let files = ["work", "empty"].map(|name| directory.path().join(name));
     for round in 0..WARM_UP + rounds {
         if round == WARM_UP {
             files.iter().try_for_each(fs::remove_file)?;
@@ -31,16 +70,7 @@ pub(crate) fn measure(workload: &Workload, view: CgroupView, rounds: usize) -> R
     }
     let [work, empty] = [times(&files[0])?, times(&files[1])?];
     let added = work.iter().zip(&empty).map(|(work, empty)| work - empty);
-    let goal = match view {
-        CgroupView::V1 => 1.8,
-        CgroupView::V2 => 2.5,
-    };
-    Ok(Figure::new(
-        format!("boathook's own time, reference work, {view}"),
-        median(added.collect()),
-        Unit::Milliseconds,
-        Some(Goal::AtMost(goal)),
-    ))
+    Ok(median(added.collect()))
 }
 
 fn times(file: &Path) -> Result<Vec<f64>> {

@@ -66,6 +66,7 @@ fn run() -> Result<()> {
         bail!("no container could be started on this machine");
     }
     print!("{}", figure::table(&figures));
+    println!("{}", figure::summary(&figures));
     write_results(&machine, rounds, &figures)
 }
 
@@ -124,7 +125,7 @@ fn measure(workload: &Workload, view: CgroupView, rounds: usize) -> Result<Vec<F
         Unit::Ratio,
         Some(Goal::AtMost(1.0)),
     ));
-    figures.push(inside::measure(workload, view, rounds)?);
+    figures.extend(inside::measure(workload, view, rounds)?);
     Ok(figures)
 }
 

@@ -1,7 +1,6 @@
 //! The work that the hook is measured at: 5 device nodes, 40 libraries with a
 //! soname link each and the loader's cache, on a glibc root file system.
 
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
@@ -9,35 +8,35 @@ use harness::binaries;
 use harness::bundle::{Bundle, BundleBuilder, HookCommand, Stage};
 use harness::cgroup_view::CgroupView;
 use harness::compile::{self, Libc};
-use harness::demo_host::{DemoHost, VendorLibrary};
+use harness::demo_host::VendorLibrary;
 use harness::loader::{self, Loaded, Wanted};
 use harness::probe::{Access, Questions, Report};
+use harness::reference_work::ReferenceWork;
 use harness::rootfs::Rootfs;
 use harness::runc::Runc;
 use oci_spec::runtime::{LinuxDeviceBuilder, LinuxDeviceCgroupBuilder, LinuxDeviceType};
 
 use crate::kind::Kind;
 
-const NODES: usize = 5;
-const LIBRARIES: usize = 40;
-const VARIABLE: &str = "BENCH_VISIBLE_DEVICES";
+const VARIABLE: &str = ReferenceWork::VARIABLE;
 
 /// A host with a class for the work.
 pub(crate) struct Workload {
-    host: DemoHost,
-    libraries: Vec<VendorLibrary>,
+    host: ReferenceWork,
 }
 
 impl Workload {
+    /// The reference work.
     pub(crate) fn new() -> Result<Self> {
-        let host = DemoHost::new()?;
-        let libraries: Vec<_> = (0..LIBRARIES)
-            .map(|number| VendorLibrary::new(&format!("bench-{number}"), "1.0.0"))
-            .collect();
-        host.install(&libraries)?;
-        host.add_class("bench", &class(&libraries)?)?;
+        let host = ReferenceWork::new()?;
         host.write_config(&format!("[runtime]\npath = {:?}\n", fake_runtime()?))?;
-        Ok(Self { host, libraries })
+        Ok(Self { host })
+    }
+
+    /// So many nodes and libraries.
+    pub(crate) fn of(nodes: usize, libraries: usize) -> Result<Self> {
+        let host = ReferenceWork::of(nodes, libraries)?;
+        Ok(Self { host })
     }
 
     /// The configuration of the hook and of the wrapper.
@@ -82,7 +81,7 @@ impl Workload {
     fn carried(&self, builder: BundleBuilder) -> Result<BundleBuilder> {
         const OPTIONS: [&str; 5] = ["ro", "nosuid", "nodev", "rbind", "rprivate"];
         let mut builder = builder;
-        for index in 0..NODES {
+        for index in 0..ReferenceWork::NODES {
             let number = self.host.device(index);
             let (major, minor): (i64, i64) = (number.major.try_into()?, number.minor.try_into()?);
             let node = LinuxDeviceBuilder::default()
@@ -101,8 +100,8 @@ impl Workload {
                 .build()?;
             builder = builder.device(node).device_rule(rule);
         }
-        for library in &self.libraries {
-            let source = self.host.libraries().join(library.file_name());
+        for library in self.host.libraries() {
+            let source = self.host.host().libraries().join(library.file_name());
             let target = format!("/usr/lib/bench/{}", library.file_name());
             builder = builder.mount("bind", &source, &target, &OPTIONS);
         }
@@ -116,7 +115,7 @@ impl Workload {
         let container = runc.create(&bundle)?;
         container.start()?;
 
-        let nodes: Vec<_> = (0..NODES)
+        let nodes: Vec<_> = (0..ReferenceWork::NODES)
             .map(|index| format!("/dev/dummy-npu{index}"))
             .collect();
         let questions = nodes
@@ -128,40 +127,23 @@ impl Workload {
                 bail!("on {view} the container cannot open {node}");
             }
         }
-        let wanted: Vec<Wanted> = self.libraries.iter().map(VendorLibrary::wanted).collect();
+        let wanted: Vec<Wanted> = self
+            .host
+            .libraries()
+            .iter()
+            .map(VendorLibrary::wanted)
+            .collect();
         let printed = container.exec(&loader::command(&wanted))?.success()?.stdout;
         let found = loader::parse(&printed)?
             .iter()
             .filter(|one| matches!(one, Loaded::Found { .. }))
             .count();
-        if found != LIBRARIES {
-            bail!("on {view} the container finds {found} of {LIBRARIES} libraries");
+        let all = wanted.len();
+        if found != all {
+            bail!("on {view} the container finds {found} of {all} libraries");
         }
         Ok(())
     }
-}
-
-fn class(libraries: &[VendorLibrary]) -> Result<String> {
-    let mut text = format!(
-        "version = 1\n\
-         description = \"the work that the hook is measured at\"\n\
-         resource = \"bench.com/npu\"\n\
-         [request]\n\
-         env = \"{VARIABLE}\"\n\
-         [[discover]]\n\
-         count = {NODES}\n\
-         [device]\n\
-         id = \"bench-{{index}}\"\n\
-         index = \"{{index}}\"\n\
-         nodes = [\"/dev/dummy-npu{{index}}\"]\n\
-         [[edits]]\n\
-         libraries = [\n"
-    );
-    for library in libraries {
-        writeln!(text, "  {:?},", library.soname())?;
-    }
-    text.push_str("]\n");
-    Ok(text)
 }
 
 pub(crate) fn empty_hook() -> Result<PathBuf> {

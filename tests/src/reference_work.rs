@@ -1,0 +1,86 @@
+//! The work that the hook's cost is measured at: device nodes, and libraries with
+//! a link each and an entry in the loader's cache.
+
+use std::fmt::Write;
+use std::ops::Deref;
+
+use anyhow::Result;
+
+use crate::demo_host::{DemoHost, VendorLibrary};
+
+/// A host with a class that gives all of it to a container.
+#[derive(Debug)]
+pub struct ReferenceWork {
+    host: DemoHost,
+    libraries: Vec<VendorLibrary>,
+}
+
+impl ReferenceWork {
+    /// The variable by which a container asks for it.
+    pub const VARIABLE: &'static str = "BENCH_VISIBLE_DEVICES";
+    /// How many device nodes a container gets.
+    pub const NODES: usize = 5;
+    /// How many libraries it gets.
+    pub const LIBRARIES: usize = 40;
+
+    /// The usual amount.
+    pub fn new() -> Result<Self> {
+        Self::of(Self::NODES, Self::LIBRARIES)
+    }
+
+    /// So many nodes and libraries.
+    pub fn of(nodes: usize, libraries: usize) -> Result<Self> {
+        let host = DemoHost::new()?;
+        for index in DemoHost::NODES..nodes {
+            host.device(index).make_node(&host.node(index))?;
+        }
+        let libraries: Vec<_> = (0..libraries)
+            .map(|number| VendorLibrary::new(&format!("bench-{number}"), "1.0.0"))
+            .collect();
+        host.install(&libraries)?;
+        host.add_class("bench", &class(nodes, &libraries)?)?;
+        Ok(Self { host, libraries })
+    }
+
+    /// The libraries that a container gets.
+    pub fn libraries(&self) -> &[VendorLibrary] {
+        &self.libraries
+    }
+
+    /// The host that has it.
+    pub fn host(&self) -> &DemoHost {
+        &self.host
+    }
+}
+
+impl Deref for ReferenceWork {
+    type Target = DemoHost;
+
+    fn deref(&self) -> &DemoHost {
+        &self.host
+    }
+}
+
+fn class(nodes: usize, libraries: &[VendorLibrary]) -> Result<String> {
+    let mut text = format!(
+        "version = 1\n\
+         description = \"the work that the hook's cost is measured at\"\n\
+         resource = \"bench.com/npu\"\n\
+         [request]\n\
+         env = \"{}\"\n\
+         [[discover]]\n\
+         count = {nodes}\n\
+         [device]\n\
+         id = \"bench-{{index}}\"\n\
+         index = \"{{index}}\"\n\
+         nodes = [\"/dev/dummy-npu{{index}}\"]\n\
+         [[edits]]\n\
+         libraries = [\n",
+        ReferenceWork::VARIABLE
+    );
+    for library in libraries {
+        writeln!(text, "  {:?},", library.soname())?;
+    }
+    text.push_str("]\n");
+    Ok(text)
+}
