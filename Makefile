@@ -1,6 +1,6 @@
 # `make` alone shows what there is.
 .DEFAULT_GOAL := help
-.PHONY: help build test attacks failures load fuzz demo bench bench-cluster lint deny msrv
+.PHONY: help build install uninstall dist dist-check test test-dist test-arm64 attacks failures load fuzz demo bench bench-cluster lint deny msrv
 
 # The harness is the program that runs, so that it finds the others beside it.
 HARNESS := --quiet --package boathook-tests --bin
@@ -9,18 +9,52 @@ SKIPPED := $(abspath $(or $(CARGO_TARGET_DIR),target)/skipped-tests)
 # What it needs to run containers.
 IN_CONTAINERS := probe cgroup2-view
 
-help: ## Show this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+PREFIX ?= /usr/local
+# The machine's own.
+TARGET = $(shell rustc -vV | sed -n 's/^host: //p')
+RELEASE_TREE = $(or $(CARGO_TARGET_DIR),target)/release-tree
 
+help: ## Show this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+# Not the whole workspace: what other programs need of the dependencies would be in these.
 build: ## Build the programs, optimised and static
-	cargo build --workspace --bins --release
+	cargo build --release $(addprefix --package ,boathook-hook boathook-plugin boathook-initcontainer boathook-cluster)
+
+install: ## Install what was built in DESTDIR/PREFIX (/usr/local); boathook-init install then configures the engines
+	scripts/release-tree $(TARGET) $(or $(CARGO_TARGET_DIR),target)/$(TARGET)/release $(RELEASE_TREE)
+	scripts/install-tree $(RELEASE_TREE) $(DESTDIR)$(PREFIX)
+
+uninstall: ## Remove what make install installed
+	scripts/uninstall-tree $(DESTDIR)$(PREFIX)
+
+dist: ## Make the files of a release in target/dist: archives, packages, image, sums; ARCHES="amd64 arm64"
+	scripts/install-test-packages rpm gcc-aarch64-linux-gnu
+	scripts/dist target/dist
+
+dist-check: ## Make the release of HEAD twice in different directories, and compare the bytes (long)
+	scripts/install-test-packages rpm gcc-aarch64-linux-gnu
+	scripts/dist-check
 
 test: ## Install what the tests need, build, and run every test
-	scripts/install-test-packages runc busybox-static musl-tools debootstrap crun containerd docker.io podman strace valgrind
+	scripts/install-test-packages runc busybox-static musl-tools debootstrap crun containerd docker.io podman strace valgrind rpm
+	scripts/install-helm
 	cargo build --workspace --bins
 	rm -f $(SKIPPED)
 	status=0; BOATHOOK_TESTS_SKIPPED=$(SKIPPED) cargo test --workspace --no-fail-fast || status=$$?; \
 		scripts/print-skips $(SKIPPED); exit $$status
+
+test-dist: ## Install the release in target/dist in clean roots and on engines (as root; long; after make dist)
+	scripts/install-test-packages debootstrap ubuntu-keyring rpm qemu-user-static containerd docker.io busybox-static
+	cargo build --workspace --bins
+	BOATHOOK_RELEASE=$(abspath target/dist) cargo test --package boathook-tests --test suite release::roots -- --ignored --nocapture --test-threads 1
+
+test-arm64: ## Run the unit tests for arm64 under qemu (long)
+	scripts/install-test-packages gcc-aarch64-linux-gnu qemu-user-static
+	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+		CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=qemu-aarch64-static \
+		cargo test --target aarch64-unknown-linux-gnu --lib --no-fail-fast \
+		$(addprefix --package ,boathook-device-class boathook-hook boathook-json-text boathook-runtime-config)
 
 attacks: ## Attack the host by every variation, and races for a thousand rounds (as root; long)
 	scripts/install-test-packages runc busybox-static musl-tools podman

@@ -9,13 +9,14 @@ use runtime_config::Engine;
 /// Installs the hook on a host, reports on it and removes it.
 #[derive(Debug, Parser)]
 #[command(name = "boathook-init", version, after_help = HELP_END)]
-pub(crate) struct Cli {
+pub struct Cli {
     /// Where the host's / is; /host in a container that mounts it there
     #[arg(long, global = true, value_name = "DIR", default_value = "/")]
-    pub(crate) host_root: PathBuf,
+    pub host_root: PathBuf,
 
+    /// What to do.
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub command: Command,
 }
 
 const HELP_END: &str = "\
@@ -29,8 +30,9 @@ Exit codes:
   1  failure, and the host is as it was; or status found something missing
   2  the command line is wrong";
 
+/// The commands.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub enum Command {
     /// Install the programs and configure the host's engines to call the hook
     Install(Install),
     /// Show what is installed, configured and loaded, and what is missing
@@ -54,45 +56,48 @@ pub(crate) enum Command {
         #[arg(long)]
         force: bool,
     },
+    /// Wait for SIGTERM; for a DaemonSet whose init container has done all there is to do
+    Wait,
 }
 
+/// The options of `install`.
 #[derive(Debug, Args)]
-pub(crate) struct Install {
+pub struct Install {
     /// The engines to configure: auto, none, or names (containerd, k3s, rke2,
     /// k0s, microk8s, crio, docker, podman)
     #[arg(long, value_name = "NAME[,NAME]", default_value = "auto")]
-    pub(crate) engine: EngineChoice,
+    pub engine: EngineChoice,
     /// The directory of a release, or of a build with the programs in it
     /// [default: the one of this program]
     #[arg(long, value_name = "DIR")]
-    pub(crate) source: Option<PathBuf>,
+    pub source: Option<PathBuf>,
     /// The directory of the class files [default: classes.d in the source]
     #[arg(long, value_name = "DIR")]
-    pub(crate) classes: Option<PathBuf>,
+    pub classes: Option<PathBuf>,
     /// Install no class files
     #[arg(long, conflicts_with = "classes")]
-    pub(crate) no_classes: bool,
+    pub no_classes: bool,
     /// Make the runtime the engine's default
     #[arg(long)]
-    pub(crate) set_default: bool,
+    pub set_default: bool,
     /// containerd: call the hook from this OCI spec (see "ctr oci spec"), not
     /// by the wrapper runtime
     #[arg(long, value_name = "FILE")]
-    pub(crate) base_spec: Option<PathBuf>,
+    pub base_spec: Option<PathBuf>,
     /// Print what would change, and change nothing
     #[arg(long)]
-    pub(crate) dry_run: bool,
+    pub dry_run: bool,
     /// Restart (or reload) the engines now
     #[arg(long)]
-    pub(crate) restart: bool,
+    pub restart: bool,
     /// Replace a release that has more class files
     #[arg(long)]
-    pub(crate) force: bool,
+    pub force: bool,
 }
 
 /// Which engines to configure.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum EngineChoice {
+pub enum EngineChoice {
     /// Those that are found.
     Auto,
     /// These, found or not.

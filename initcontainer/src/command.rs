@@ -5,15 +5,16 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use initcontainer::cli::{Cli, Command, EngineChoice, Install};
 use initcontainer::layout::{HOOK, LINKS, ROOT, RUNTIME, record};
 use initcontainer::lock::Lock;
 use initcontainer::payload::{ClassFiles, Payload};
 use initcontainer::status::Status;
 use initcontainer::step::{self, Step};
 use initcontainer::{Error, install, uninstall};
+use nix::sys::signal::{SigSet, Signal};
 use runtime_config::{Engine, Held, HostRoot, Options, Plan, Record, held};
 
-use crate::cli::{Cli, Command, EngineChoice, Install};
 use crate::restart;
 
 /// Runs a command; returns whether all is well.
@@ -38,7 +39,17 @@ pub(crate) fn run(cli: Cli) -> Result<bool> {
             force,
             ..
         } => uninstall(&host, &engine, restart, force).map(|()| true),
+        Command::Wait => wait().map(|()| true),
     }
+}
+
+/// Waits for a signal that ends processes. The first process of a container would
+/// ignore it, and be killed after its grace period.
+fn wait() -> Result<()> {
+    let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
+    signals.thread_block().context("cannot block signals")?;
+    signals.wait().context("cannot wait for a signal")?;
+    Ok(())
 }
 
 /// Prints to stdout. A reader that has gone away must not end an installation

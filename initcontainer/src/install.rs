@@ -13,8 +13,8 @@ use runtime_config::{Change, Engine, HostRoot, Options, Plan, Record};
 use crate::error::Error;
 use crate::in_use;
 use crate::layout::{
-    CONFIG, CURRENT, DEFAULT_CONFIG, LINKS, MANIFEST, OWN_CLASSES, STATE, record, staging_dir,
-    version_dir,
+    CONFIG, CURRENT, DEFAULT_CONFIG, LINKS, MANIFEST, OWN_CLASSES, PACKAGED, STATE, record,
+    staging_dir, version_dir,
 };
 use crate::manifest::{MODE, Manifest};
 use crate::payload::{BIN, CLASSES, PROGRAMS, Payload};
@@ -116,13 +116,16 @@ fn own_dirs(host: &HostRoot) -> Vec<PathBuf> {
     host.missing_dirs(&Path::new(OWN_CLASSES).join("any"))
 }
 
-/// The links to be made in a shell's PATH. A name that is taken is left alone.
+/// The links to be made in a shell's PATH. A name that is taken is left alone, and a
+/// program that a package has put there is not linked: the link would hide it, and
+/// the next installation would be of the old release.
 fn links(host: &HostRoot, notes: &mut Vec<String>) -> Result<Vec<(PathBuf, PathBuf)>, Error> {
     let mut links = Vec::new();
     if !host.is_dir(Path::new(LINKS)) {
         return Ok(links);
     }
-    for name in PROGRAMS {
+    let packaged = |name: &&str| host.exists(&Path::new(PACKAGED).join(name));
+    for name in PROGRAMS.into_iter().filter(|name| !packaged(name)) {
         let (link, program) = (Path::new(LINKS).join(name), linked_program(name));
         match host.entry(&link).and_then(|place| place.stat()) {
             Ok(None) => links.push((link, program)),

@@ -30,6 +30,8 @@ pub const CONFIG: &str = "/etc/boathook/config.toml";
 pub const OWN_CLASSES: &str = "/etc/boathook/classes.d";
 /// Where the programs are linked to, for use in a shell.
 pub const LINKS: &str = "/usr/local/bin";
+/// Where a distribution's package puts programs.
+pub const PACKAGED: &str = "/usr/bin";
 
 /// The hook, as engines call it.
 pub const HOOK: &str = "/opt/boathook/current/bin/boathook";

@@ -6,6 +6,7 @@
 //! old or its new state, and the next run continues from there.
 #![forbid(unsafe_code)]
 
+pub mod cli;
 pub mod elf;
 mod error;
 pub mod in_use;

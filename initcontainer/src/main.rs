@@ -4,13 +4,13 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
+use initcontainer::cli::Cli;
 
-mod cli;
 mod command;
 mod restart;
 
 fn main() -> ExitCode {
-    match command::run(cli::Cli::parse()) {
+    match command::run(Cli::parse()) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {

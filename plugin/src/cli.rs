@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::{Options, RegisterBy, host_program};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use plugin::{Options, RegisterBy, host_program};
 
 /// Advertise this node's devices to the kubelet, as the device classes describe them.
 #[derive(Debug, Parser)]
@@ -14,17 +14,19 @@ use plugin::{Options, RegisterBy, host_program};
     version,
     args_conflicts_with_subcommands = true
 )]
-pub(crate) struct Cli {
+pub struct Cli {
+    /// What to do; without it: `run`.
     #[command(subcommand)]
-    pub(crate) command: Option<Command>,
+    pub command: Option<Command>,
 
     /// Without a command: those of `run`.
     #[command(flatten)]
-    pub(crate) run: Run,
+    pub run: Run,
 }
 
+/// The commands.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub enum Command {
     /// Serve the kubelet until SIGTERM; the default command
     Run(Run),
     /// List the devices that would be advertised and exit; exit code 1 if a class or a device had
@@ -50,8 +52,9 @@ pub(crate) enum Command {
     },
 }
 
+/// The options of `run`.
 #[derive(Debug, Args)]
-pub(crate) struct Run {
+pub struct Run {
     /// Configuration file [default: /etc/boathook/config.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -87,7 +90,7 @@ pub(crate) struct Run {
 
     /// Format of the log on stderr
     #[arg(long, value_name = "FORMAT", default_value = "text")]
-    pub(crate) log_format: LogFormat,
+    pub log_format: LogFormat,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -98,8 +101,9 @@ enum Register {
     Watcher,
 }
 
+/// The format of the log.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum LogFormat {
+pub enum LogFormat {
     /// Human-readable
     Text,
     /// JSON lines

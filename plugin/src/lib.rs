@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod catalog;
+pub mod cli;
 mod dir_watch;
 pub mod host_program;
 mod hotplug;

@@ -1,7 +1,5 @@
 //! `boathook-plugin`: see the crate `plugin`.
 
-mod cli;
-
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -9,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Parser;
-use cli::{Cli, Command, LogFormat, Run};
 use device_class::config::Config;
+use plugin::cli::{Cli, Command, LogFormat, Run};
 use plugin::{Listing, host_program, panic_hook};
 
 fn main() -> ExitCode {

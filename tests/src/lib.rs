@@ -16,6 +16,7 @@ pub mod bundle;
 pub mod captured;
 pub mod cgroup_parent;
 pub mod cgroup_view;
+pub mod clean_root;
 pub mod compile;
 pub mod count;
 pub mod cri;

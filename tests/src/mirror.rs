@@ -84,6 +84,18 @@ impl Mirror {
         }
     }
 
+    /// Ubuntu's repository of 22.04, signed with the key that Debian's package
+    /// ubuntu-keyring has.
+    pub(crate) fn of_ubuntu_22_04() -> Self {
+        Self {
+            release: "jammy".to_string(),
+            address: None,
+            components: "main,universe",
+            keyring: Some("/usr/share/keyrings/ubuntu-archive-keyring.gpg".into()),
+            script: None,
+        }
+    }
+
     /// Makes a minimal root file system with these packages.
     pub(crate) fn fetch(&self, packages: &str, directory: &Path) -> Result<()> {
         let mut command = Command::new(DEBOOTSTRAP);

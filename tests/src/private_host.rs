@@ -27,8 +27,14 @@ impl PrivateHost {
     /// New namespaces, with the root file system that has this generation of
     /// engines.
     pub fn of(generation: Generation) -> Result<Self> {
+        Self::with_root(generation.root()?.as_deref())
+    }
+
+    /// New namespaces with this root file system, to which nothing is written, or
+    /// with this machine's files.
+    pub fn with_root(root: Option<&Path>) -> Result<Self> {
         let mut keeper = Command::new(binaries::program("private-host")?)
-            .args(generation.root()?)
+            .args(root)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;

@@ -9,6 +9,7 @@
 //! - `cost`: what the hook executes; needs valgrind and strace, and for the reference
 //!   work root and runc
 //! - `dependencies`: their licences and sources
+//! - `documentation`: the commands in README.md and docs
 //! - `durability`: devices on a host with systemd; needs root, runc and debootstrap
 //! - `fpga`: webhook, plugin, kubelet, hook and programmer together; needs root and runc
 //! - `kubernetes`: plugin, kubelet and hook together; needs root and runc
@@ -19,6 +20,7 @@
 //! - `load`: hundreds of containers on a busy machine; needs root and runc, and
 //!   containerd for those by CRI
 //! - `selfcheck`: the harness itself, without boathook
+//! - `release`: archives, packages and the image as a user downloads them
 //! - `runc`: the hook in real containers; needs root and runc
 
 // A test fails by panicking, in its helpers as well.
@@ -29,6 +31,7 @@ mod cli;
 mod cost;
 mod demo;
 mod dependencies;
+mod documentation;
 mod durability;
 mod engines;
 mod failures;
@@ -36,6 +39,7 @@ mod fpga;
 mod kubernetes;
 mod lab;
 mod load;
+mod release;
 mod runc;
 mod selfcheck;
 mod tree;

@@ -5,7 +5,9 @@
 // tests does not reach them.
 #![allow(clippy::unwrap_used)]
 
+mod chart;
 mod manifest;
 mod references;
 mod rendered;
 mod sources;
+mod workflows;

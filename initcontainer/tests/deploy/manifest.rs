@@ -16,6 +16,8 @@ pub(crate) struct Objects {
     pub(crate) config_maps: Vec<ConfigMap>,
     pub(crate) daemon_sets: Vec<DaemonSet>,
     pub(crate) namespaces: Vec<Namespace>,
+    /// Of a resource that an operator brings: it has no type here.
+    pub(crate) pod_monitors: Vec<Value>,
     pub(crate) pods: Vec<Pod>,
     pub(crate) runtime_classes: Vec<RuntimeClass>,
     pub(crate) service_accounts: Vec<ServiceAccount>,
@@ -30,6 +32,7 @@ impl Objects {
                 "v1/ConfigMap" => self.config_maps.push(typed(value)),
                 "apps/v1/DaemonSet" => self.daemon_sets.push(typed(value)),
                 "v1/Namespace" => self.namespaces.push(typed(value)),
+                "monitoring.coreos.com/v1/PodMonitor" => self.pod_monitors.push(value),
                 "v1/Pod" => self.pods.push(typed(value)),
                 "node.k8s.io/v1/RuntimeClass" => self.runtime_classes.push(typed(value)),
                 "v1/ServiceAccount" => self.service_accounts.push(typed(value)),

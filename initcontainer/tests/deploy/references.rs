@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use initcontainer::layout::{CONFIG, HOOK, ROOT, RUNTIME};
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Container, PodSpec};
+use k8s_openapi::api::core::v1::{Container, PodSpec, Probe};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use runtime_config::{Change, Engine, HANDLER, HostRoot, Options, scratch};
 
 use crate::manifest::Objects;
@@ -85,6 +86,37 @@ pub(crate) fn check_engine(objects: &Objects) {
         }
     }
     assert!(written > 0);
+}
+
+/// Checks that Prometheus and the kubelet find what the plugin serves.
+pub(crate) fn check_monitoring(objects: &Objects) {
+    let daemon_set = &objects.daemon_sets[0];
+    let plugin = &pod(daemon_set).containers[0];
+    let [port] = plugin.ports.as_deref().unwrap() else {
+        panic!("{:?}", plugin.ports);
+    };
+    let listens = format!("--http=[::]:{}", port.container_port);
+    assert!(plugin.args.as_ref().unwrap().contains(&listens));
+    let path = |probe: &Option<Probe>| {
+        let get = probe.as_ref().unwrap().http_get.clone().unwrap();
+        assert_eq!(get.port, IntOrString::String(port.name.clone().unwrap()));
+        get.path.unwrap()
+    };
+    assert_eq!(path(&plugin.liveness_probe), "/healthz");
+    assert_eq!(path(&plugin.readiness_probe), "/readyz");
+    let [monitor] = objects.pod_monitors.as_slice() else {
+        panic!("{} pod monitors", objects.pod_monitors.len());
+    };
+    let spec = &monitor["spec"];
+    assert_eq!(
+        spec["podMetricsEndpoints"][0]["port"],
+        *port.name.as_ref().unwrap()
+    );
+    let template = &daemon_set.spec.template;
+    let labels = template.metadata.as_ref().unwrap().labels.as_ref().unwrap();
+    for (key, value) in spec["selector"]["matchLabels"].as_object().unwrap() {
+        assert_eq!(labels.get(key).map(String::as_str), value.as_str(), "{key}");
+    }
 }
 
 pub(crate) fn pod(daemon_set: &DaemonSet) -> &PodSpec {

@@ -73,9 +73,11 @@ fn every_overlay_can_be_turned_around() {
         let pod = references::pod(&objects.daemon_sets[0]);
         let init = &pod.init_containers.as_ref().unwrap()[0];
         assert_eq!(init.args.as_ref().unwrap()[0], "uninstall");
+        let waiting = &pod.containers[0];
+        assert_eq!(waiting.image, init.image, "no other image is pulled");
         assert_eq!(
-            pod.containers[0].command.as_deref(),
-            Some(&["/pause".to_owned()][..])
+            [&waiting.command, &waiting.args].map(|words| words.as_ref().unwrap().join(" ")),
+            ["/boathook/bin/boathook-init", "wait"]
         );
     }
 }
@@ -122,6 +124,68 @@ fn the_plugin_can_be_let_run_programs_of_the_host() {
         assert_eq!(host.unwrap().read_only, None);
         let below = mounts.filter(|mount| mount.mount_path.starts_with("/host/"));
         assert_eq!(below.count(), 0);
+    }
+}
+
+#[test]
+fn the_monitoring_component_fits_every_overlay() {
+    for overlay in overlays().into_iter().filter(|_| has_kubectl()) {
+        let objects = with_component(&overlay, "monitoring");
+        check(&objects);
+        references::check_monitoring(&objects);
+    }
+}
+
+#[test]
+fn the_watcher_component_fits_every_overlay() {
+    for overlay in overlays().into_iter().filter(|_| has_kubectl()) {
+        let objects = with_component(&overlay, "watcher");
+        check(&objects);
+        let plugin = &references::pod(&objects.daemon_sets[0]).containers[0];
+        let args = plugin.args.as_ref().unwrap();
+        assert!(args.contains(&"--register=watcher".to_owned()));
+        let mut mounts = plugin.volume_mounts.iter().flatten();
+        assert!(mounts.any(|mount| mount.mount_path == "/var/lib/kubelet/plugins_registry"));
+    }
+}
+
+#[test]
+fn the_canary_component_fits_every_overlay() {
+    for overlay in overlays().into_iter().filter(|_| has_kubectl()) {
+        let objects = with_component(&overlay, "canary");
+        check(&objects);
+        let pod = references::pod(&objects.daemon_sets[0]);
+        let selector = pod.node_selector.as_ref().unwrap();
+        assert_eq!(selector["boathook.dev/canary"], "true");
+    }
+}
+
+#[test]
+fn install_yaml_is_the_overlay_for_containerd() {
+    let file = repository("deploy/install.yaml");
+    let mut written = Objects::default();
+    written.add(&fs::read_to_string(&file).unwrap());
+    // Without kubectl too: the class files are in it as they are.
+    let mut maps = written.config_maps.iter();
+    let classes = maps.find(|map| map.metadata.name.as_ref().unwrap().contains("classes"));
+    for (name, text) in classes.unwrap().data.as_ref().unwrap() {
+        let now = fs::read_to_string(repository("device-class/classes").join(name)).unwrap();
+        assert_eq!(*text, now, "{name}: run scripts/install-yaml");
+    }
+    check(&written);
+    if has_kubectl() {
+        let overlay = render(&repository("deploy/overlays/containerd"));
+        assert_eq!(
+            written.daemon_sets, overlay.daemon_sets,
+            "run scripts/install-yaml"
+        );
+        assert_eq!(
+            written.config_maps, overlay.config_maps,
+            "run scripts/install-yaml"
+        );
+        assert_eq!(written.runtime_classes, overlay.runtime_classes);
+        assert_eq!(written.namespaces, overlay.namespaces);
+        assert_eq!(written.service_accounts, overlay.service_accounts);
     }
 }
 

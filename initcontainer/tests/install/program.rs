@@ -187,3 +187,35 @@ fn a_link_that_is_not_ours_any_more_stays() {
     site.uninstall();
     assert_eq!(fs::read_link(link).unwrap(), Path::new("/opt/other"));
 }
+
+#[test]
+fn a_program_of_a_package_is_not_hidden_by_a_link() {
+    let site = Site::with_containerd();
+    site.add_program("boathook-init");
+    let bin = site.root().join("usr/local/bin");
+    fs::create_dir_all(&bin).unwrap();
+    said(&site.run(&["install"]));
+    assert!(bin.join("boathook").symlink_metadata().is_ok());
+    // An older release's would be found first, and install itself again.
+    assert!(bin.join("boathook-init").symlink_metadata().is_err());
+}
+
+#[test]
+fn waiting_ends_with_sigterm() {
+    let site = Site::with_containerd();
+    let mut waiting = site.without_source(&["wait"]).spawn().unwrap();
+    let status = format!("/proc/{}/status", waiting.id());
+    let blocked = || {
+        let text = fs::read_to_string(&status).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("SigBlk:"));
+        u64::from_str_radix(line.unwrap().trim(), 16).unwrap()
+    };
+    let sigterm = nix::sys::signal::Signal::SIGTERM;
+    while blocked() & (1 << (sigterm as i32 - 1)) == 0 {
+        assert!(waiting.try_wait().unwrap().is_none());
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let pid = nix::unistd::Pid::from_raw(waiting.id().cast_signed());
+    nix::sys::signal::kill(pid, sigterm).unwrap();
+    assert!(waiting.wait().unwrap().success());
+}

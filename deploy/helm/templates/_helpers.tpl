@@ -1,0 +1,67 @@
+{{- define "boathook.labels" -}}
+app.kubernetes.io/name: boathook
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: boathook
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+
+{{- define "boathook.selector" -}}
+app.kubernetes.io/name: boathook
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "boathook.image" -}}
+{{- with .Values.image -}}
+{{- if .digest -}}
+{{ .repository }}@{{ .digest }}
+{{- else -}}
+{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- /* The directories of each engine, by the name of the volume: one with its
+configuration, and those with its state. */ -}}
+{{- define "boathook.engine" -}}
+containerd:
+  engine-config: {path: /etc/containerd, type: DirectoryOrCreate}
+  engine-state: {path: /run/containerd, type: Directory}
+crio:
+  engine-config: {path: /etc/crio, type: DirectoryOrCreate}
+  engine-state: {path: /run/crio, type: Directory}
+  bundles: {path: /run/containers, type: DirectoryOrCreate}
+k3s:
+  engine-config: {path: /var/lib/rancher/k3s/agent/etc/containerd, type: DirectoryOrCreate}
+  engine-state: {path: /run/k3s, type: Directory}
+rke2:
+  engine-config: {path: /var/lib/rancher/rke2/agent/etc/containerd, type: DirectoryOrCreate}
+  engine-state: {path: /run/k3s, type: Directory}
+{{- end }}
+
+{{- /* The plugin's config.toml. */ -}}
+{{- define "boathook.config" -}}
+# It finds the host's devices, which are mounted under /host, by the same class files as
+# the hook on the host.
+classes = ["/host/opt/boathook/current/classes.d", "/host/etc/boathook/classes.d"]
+host_root = "/host"
+{{- $tables := dict }}
+{{- range .Values.classes.disabled }}
+{{- $_ := set $tables . (list "enabled = false") }}
+{{- end }}
+{{- range .Values.classes.enabled }}
+{{- $_ := set $tables . (list "enabled = true") }}
+{{- end }}
+{{- range $class, $count := .Values.replicas }}
+{{- $_ := set $tables $class (append (get $tables $class | default list) (printf "replicas = %d" (int $count))) }}
+{{- end }}
+{{- range $class, $lines := $tables }}
+
+[class.{{ $class }}]
+{{ join "\n" $lines }}
+{{- end }}
+{{- with .Values.config }}
+
+{{ . }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,144 @@
+//! An image archive: the OCI Image Layout (Image Format Specification 1.1) with an
+//! index of platforms, and the `manifest.json` of `docker save`, which a Docker
+//! without containerd's image store reads instead.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use anyhow::{Context, Result};
+use flate2::{Compression, GzBuilder};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
+const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
+
+/// A platform's only layer.
+#[derive(Debug, Clone)]
+pub(crate) struct Layer {
+    /// The platform's architecture, as Go names it.
+    architecture: String,
+    /// The layer, a tar archive.
+    file: PathBuf,
+}
+
+impl FromStr for Layer {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (architecture, file) = text.split_once('=').ok_or("not ARCHITECTURE=FILE")?;
+        Ok(Self {
+            architecture: architecture.to_owned(),
+            file: file.into(),
+        })
+    }
+}
+
+/// Writes the archive's files to `dir`.
+pub(crate) fn write(
+    dir: &Path,
+    name: &str,
+    layers: &[Layer],
+    entrypoint: &str,
+    created: &str,
+) -> Result<()> {
+    let blobs = Blobs(dir.join("blobs/sha256"));
+    fs::create_dir_all(&blobs.0)?;
+    let mut manifests = Vec::new();
+    let mut docker = Vec::new();
+    for layer in layers {
+        let (manifest, entry) = platform(&blobs, layer, entrypoint, created)?;
+        manifests.push(manifest);
+        docker.push(entry);
+    }
+    let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": manifests});
+    let mut entry = blobs.json(INDEX, &index)?;
+    entry["annotations"] = json!({
+        "io.containerd.image.name": format!("docker.io/library/{name}"),
+        "org.opencontainers.image.ref.name": name.rsplit(':').next(),
+    });
+    let top = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [entry]});
+    // `docker load` takes every entry for this machine, so there is but one.
+    let mut first: Vec<Value> = docker.into_iter().take(1).collect();
+    first[0]["RepoTags"] = json!([name]);
+    let layout = json!({"imageLayoutVersion": "1.0.0"});
+    for (file, value) in [
+        ("index.json", top),
+        ("manifest.json", Value::from(first)),
+        ("oci-layout", layout),
+    ] {
+        fs::write(dir.join(file), value.to_string())?;
+    }
+    Ok(())
+}
+
+/// The descriptor of a platform's manifest, and its entry in `manifest.json`.
+fn platform(
+    blobs: &Blobs,
+    layer: &Layer,
+    entrypoint: &str,
+    created: &str,
+) -> Result<(Value, Value)> {
+    let tar = fs::read(&layer.file).with_context(|| layer.file.display().to_string())?;
+    let mut packed = GzBuilder::new().write(Vec::new(), Compression::best());
+    packed.write_all(&tar)?;
+    let packed = blobs.add(LAYER, &packed.finish()?)?;
+    let config = json!({
+        "created": created,
+        "architecture": layer.architecture,
+        "os": "linux",
+        "config": {
+            "Entrypoint": [entrypoint],
+            "Labels": {
+                "org.opencontainers.image.title": "boathook",
+                "org.opencontainers.image.version": env!("CARGO_PKG_VERSION"),
+                "org.opencontainers.image.licenses": env!("CARGO_PKG_LICENSE"),
+                "org.opencontainers.image.source": env!("CARGO_PKG_REPOSITORY"),
+            },
+        },
+        "rootfs": {"type": "layers", "diff_ids": [digest(&tar)]},
+        "history": [{"created": created, "created_by": "boathook-dist"}],
+    });
+    let config = blobs.json(CONFIG, &config)?;
+    let path = |descriptor: &Value| {
+        let digest = descriptor["digest"].as_str().unwrap_or_default();
+        format!("blobs/{}", digest.replace(':', "/"))
+    };
+    let entry = json!({"Config": path(&config), "Layers": [path(&packed)]});
+    let manifest = json!({
+        "schemaVersion": 2,
+        "mediaType": MANIFEST,
+        "config": config,
+        "layers": [packed],
+    });
+    let mut manifest = blobs.json(MANIFEST, &manifest)?;
+    manifest["platform"] = json!({"architecture": layer.architecture, "os": "linux"});
+    Ok((manifest, entry))
+}
+
+/// The directory of files that are named by their digests.
+struct Blobs(PathBuf);
+
+impl Blobs {
+    /// Adds a file; returns its descriptor.
+    fn add(&self, kind: &str, contents: &[u8]) -> Result<Value> {
+        let digest = digest(contents);
+        let name = digest.trim_start_matches("sha256:");
+        fs::write(self.0.join(name), contents)?;
+        Ok(json!({"mediaType": kind, "digest": digest, "size": contents.len()}))
+    }
+
+    fn json(&self, kind: &str, value: &Value) -> Result<Value> {
+        self.add(kind, value.to_string().as_bytes())
+    }
+}
+
+fn digest(contents: &[u8]) -> String {
+    let bytes = Sha256::digest(contents);
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}")
+}

@@ -1,0 +1,71 @@
+//! `boathook-dist`: makes what a release holds besides the programs. The same
+//! sources give the same bytes; `scripts/dist` calls it.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Parser;
+
+mod components;
+mod documents;
+mod image;
+
+/// Makes what a release holds besides the programs
+#[derive(Debug, Parser)]
+#[command(name = "boathook-dist")]
+enum Command {
+    /// Write manual pages and shell completions below DIR/share
+    Documents {
+        /// The directory of the release
+        dir: PathBuf,
+    },
+    /// Write the licences of all components that are linked into the programs
+    Licenses {
+        /// The file to write
+        file: PathBuf,
+        /// The target of the programs
+        #[arg(long)]
+        target: String,
+    },
+    /// Write the list of components (SBOM) in the format CycloneDX 1.5
+    Sbom {
+        /// The file to write
+        file: PathBuf,
+        /// The target of the programs
+        #[arg(long)]
+        target: String,
+    },
+    /// Write an image archive that `ctr images import` and `docker load` read
+    Image {
+        /// The archive's contents, to be packed as they are
+        dir: PathBuf,
+        /// The image's name with its tag
+        #[arg(long)]
+        name: String,
+        /// A platform and its layer, such as amd64=layer.tar; the first is the one of
+        /// `docker load`
+        #[arg(long = "layer", required = true)]
+        layers: Vec<image::Layer>,
+        /// The program to run
+        #[arg(long)]
+        entrypoint: String,
+        /// When it was created, as in 2026-11-21T18:00:00Z
+        #[arg(long)]
+        created: String,
+    },
+}
+
+fn main() -> Result<()> {
+    match Command::parse() {
+        Command::Documents { dir } => documents::write(&dir),
+        Command::Licenses { file, target } => components::write_licenses(&file, &target),
+        Command::Sbom { file, target } => components::write_sbom(&file, &target),
+        Command::Image {
+            dir,
+            name,
+            layers,
+            entrypoint,
+            created,
+        } => image::write(&dir, &name, &layers, &entrypoint, &created),
+    }
+}

@@ -1,0 +1,241 @@
+//! The Helm chart, as Helm renders it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::{Command, Output};
+
+use device_class::config::Config;
+use k8s_openapi::api::core::v1::{PodSpec, Volume, VolumeMount};
+use serde_json::{Value, json};
+
+use crate::manifest::{Objects, documents, repository};
+use crate::references;
+
+/// How scripts/helm-template ends where there is no Helm.
+const NO_HELM: i32 = 77;
+
+fn run(values: &Value) -> Output {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), values.to_string()).unwrap();
+    let mut helm = Command::new(repository("scripts/helm-template"));
+    helm.arg(file.path()).output().unwrap()
+}
+
+/// The chart's objects with these values; `None`, and the test is skipped, without
+/// Helm.
+fn render(values: &Value) -> Option<Objects> {
+    let output = run(values);
+    if output.status.code() == Some(NO_HELM) {
+        skip::report("the Helm chart", "needs helm, or scripts/install-helm");
+        return None;
+    }
+    let problem = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{values}: {problem}");
+    let mut objects = Objects::default();
+    objects.add(&String::from_utf8(output.stdout).unwrap());
+    Some(objects)
+}
+
+fn config_maps(objects: &Objects) -> BTreeSet<String> {
+    let names = objects.config_maps.iter();
+    names.map(|m| m.metadata.name.clone().unwrap()).collect()
+}
+
+fn pod(objects: &Objects) -> &PodSpec {
+    references::pod(&objects.daemon_sets[0])
+}
+
+fn arguments(objects: &Objects) -> Vec<String> {
+    let plugin = &pod(objects).containers[0];
+    plugin.args.clone().unwrap()
+}
+
+#[test]
+fn every_engine_has_what_it_needs() {
+    for engine in ["containerd", "crio", "k3s", "rke2"] {
+        let Some(objects) = render(&json!({"engine": engine})) else {
+            return;
+        };
+        references::check(&objects, &config_maps(&objects));
+        references::check_engine(&objects);
+    }
+}
+
+#[test]
+fn the_defaults_are_those_of_install_yaml() {
+    let Some(chart) = render(&json!({})) else {
+        return;
+    };
+    let mut plain = Objects::default();
+    plain.add(&fs::read_to_string(repository("deploy/install.yaml")).unwrap());
+    assert_eq!(comparable(&chart), comparable(&plain));
+    let handler = |objects: &Objects| objects.runtime_classes[0].handler.clone();
+    assert_eq!(handler(&chart), handler(&plain));
+    let update = |objects: &Objects| objects.daemon_sets[0].spec.clone().unwrap().update_strategy;
+    assert_eq!(update(&chart), update(&plain));
+}
+
+/// The pod without what differs knowingly: the chart takes the class files of the image,
+/// and kustomize gives ConfigMaps names of its own.
+fn comparable(objects: &Objects) -> PodSpec {
+    let mut pod = pod(objects).clone();
+    let volumes = pod.volumes.as_mut().unwrap();
+    volumes.retain(|volume| volume.name != "classes");
+    volumes.sort_by(|a: &Volume, b: &Volume| a.name.cmp(&b.name));
+    for map in volumes.iter_mut().filter_map(|v| v.config_map.as_mut()) {
+        let name = map.name.strip_prefix("boathook-plugin").unwrap();
+        assert!(name.is_empty() || name.starts_with('-'));
+        map.name.truncate("boathook-plugin".len());
+    }
+    let containers = pod.init_containers.iter_mut().flatten();
+    for container in containers.chain(&mut pod.containers) {
+        container.image_pull_policy = None;
+        let args = container.args.as_mut().unwrap();
+        args.retain(|argument| argument != "--classes=/classes");
+        let mounts = container.volume_mounts.as_mut().unwrap();
+        mounts.retain(|mount| mount.name != "classes");
+        mounts.sort_by(|a: &VolumeMount, b: &VolumeMount| a.name.cmp(&b.name));
+    }
+    pod
+}
+
+#[test]
+fn the_configuration_says_what_the_values_say() {
+    let values = json!({
+        "classes": {"enabled": ["gpu-share"], "disabled": ["dummy-npu", "nvidia-gpu"]},
+        "replicas": {"amd-gpu": 4, "gpu-share": 2},
+        "config": "[class.intel-gpu]\nexcept = [\"card0\"]",
+    });
+    let Some(objects) = render(&values) else {
+        return;
+    };
+    let text = &objects.config_maps[0].data.as_ref().unwrap()["config.toml"];
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("config.toml");
+    fs::write(&file, text).unwrap();
+    Config::load(Some(&file)).unwrap();
+    for table in [
+        "[class.gpu-share]\nenabled = true\nreplicas = 2\n",
+        "[class.nvidia-gpu]\nenabled = false\n",
+        "[class.amd-gpu]\nreplicas = 4\n",
+        "[class.intel-gpu]\nexcept = [\"card0\"]",
+    ] {
+        assert!(text.contains(table), "{text}");
+    }
+}
+
+#[test]
+fn every_value_has_its_effect() {
+    let Some(plain) = render(&json!({})) else {
+        return;
+    };
+    assert_eq!(arguments(&plain), ["run", "--config=/config/config.toml"]);
+    let with = |values: Value| {
+        let objects = render(&values).unwrap();
+        references::check_volumes(pod(&objects), &config_maps(&objects));
+        objects
+    };
+    let digest = format!("sha256:{}", "0".repeat(64));
+    for (image, wanted) in [
+        (
+            json!({"repository": "r.example/b", "tag": "1"}),
+            "r.example/b:1".to_owned(),
+        ),
+        (json!({"digest": digest}), format!("boathook@{digest}")),
+    ] {
+        let objects = with(json!({"image": image}));
+        for container in references::containers(pod(&objects)) {
+            assert_eq!(container.image.as_ref(), Some(&wanted));
+        }
+    }
+    let secrets = with(json!({"image": {"pullSecrets": ["one"]}}));
+    assert!(secrets.service_accounts[0].image_pull_secrets.is_some());
+    let options = with(json!({"logFormat": "json", "register": "watcher", "kubeletDir": "/k"}));
+    assert_eq!(
+        arguments(&options)[2..],
+        [
+            "--kubelet-dir=/k",
+            "--register=watcher",
+            "--log-format=json"
+        ]
+    );
+    let mounts = pod(&options).containers[0].volume_mounts.as_ref().unwrap();
+    assert!(
+        mounts
+            .iter()
+            .any(|mount| mount.mount_path == "/k/plugins_registry")
+    );
+    let scheduling = with(json!({
+        "nodeSelector": {"a": "b"}, "tolerations": [], "priorityClassName": "",
+    }));
+    assert_eq!(pod(&scheduling).node_selector.as_ref().unwrap()["a"], "b");
+    assert_eq!(pod(&scheduling).tolerations, None);
+    assert_eq!(pod(&scheduling).priority_class_name, None);
+    let restart = with(json!({"restartEngine": true}));
+    let init = &pod(&restart).init_containers.as_ref().unwrap()[0];
+    assert_eq!(init.args.as_ref().unwrap().last().unwrap(), "--restart");
+    let programs = with(json!({"hostPrograms": true}));
+    let context = pod(&programs).containers[0]
+        .security_context
+        .as_ref()
+        .unwrap();
+    assert_eq!(context.privileged, Some(true));
+    assert!(
+        with(json!({"runtimeClass": {"create": false}}))
+            .runtime_classes
+            .is_empty()
+    );
+    let limits = with(json!({"resources": {"plugin": {"limits": {"memory": "128Mi"}}}}));
+    let resources = pod(&limits).containers[0].resources.as_ref().unwrap();
+    assert_eq!(resources.limits.as_ref().unwrap()["memory"].0, "128Mi");
+}
+
+#[test]
+fn monitoring_has_probes_a_port_and_a_pod_monitor() {
+    let values = json!({"monitoring": {"enabled": true, "port": 9000, "podMonitor": true}});
+    let Some(objects) = render(&values) else {
+        return;
+    };
+    assert_eq!(arguments(&objects)[2], "--http=[::]:9000");
+    references::check_monitoring(&objects);
+}
+
+#[test]
+fn it_uninstalls_with_the_image_that_is_there() {
+    let Some(objects) = render(&json!({"uninstall": true, "engine": "crio"})) else {
+        return;
+    };
+    references::check(&objects, &config_maps(&objects));
+    let pod = pod(&objects);
+    let init = &pod.init_containers.as_ref().unwrap()[0];
+    assert_eq!(init.args.as_ref().unwrap()[0], "uninstall");
+    assert_eq!(pod.containers[0].image, init.image);
+    assert_eq!(arguments(&objects), ["wait"]);
+}
+
+#[test]
+fn wrong_values_are_refused() {
+    for values in [
+        json!({"engin": "crio"}),
+        json!({"engine": "docker"}),
+        json!({"image": {"digest": "sha256:1"}}),
+        json!({"classes": {"disabled": "nvidia-gpu"}}),
+        json!({"replicas": {"nvidia-gpu": 0}}),
+        json!({"monitoring": {"podMonitor": true}}),
+    ] {
+        let output = run(&values);
+        if output.status.code() == Some(NO_HELM) {
+            return skip::report("the Helm chart", "needs helm, or scripts/install-helm");
+        }
+        assert!(!output.status.success(), "{values}");
+    }
+}
+
+#[test]
+fn the_chart_is_of_this_version() {
+    let chart = fs::read_to_string(repository("deploy/helm/Chart.yaml")).unwrap();
+    let chart = documents(&chart).remove(0);
+    for key in ["version", "appVersion"] {
+        assert_eq!(chart[key], env!("CARGO_PKG_VERSION"), "{key}");
+    }
+}

@@ -1,0 +1,52 @@
+//! Root file systems of distributions as a user has them, with Docker and podman.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use crate::mirror::{self, Mirror};
+use crate::rootfs::cached;
+
+/// A distribution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Distribution {
+    /// This machine's release of Debian.
+    Debian,
+    /// Ubuntu 22.04.
+    Ubuntu,
+}
+
+const PACKAGES: &str = "docker.io,podman,conmon,runc,iptables";
+
+impl Distribution {
+    /// Its root file system, to which nothing may be written; `Err` has the reason why
+    /// it cannot be had. Made if it has not been made before.
+    pub fn root(self) -> Result<PathBuf, String> {
+        if let Some(reason) = mirror::missing() {
+            return Err(reason);
+        }
+        self.made().map_err(|error| format!("{error:#}"))
+    }
+
+    fn made(self) -> Result<PathBuf> {
+        match self {
+            Self::Debian => {
+                let release = [PathBuf::from("/etc/os-release")];
+                let mirror = Mirror::of_this_machine()?;
+                cached("clean-debian", &release, |tree| build(&mirror, tree.top()))
+            }
+            Self::Ubuntu => {
+                let mirror = Mirror::of_ubuntu_22_04();
+                cached("clean-ubuntu-22.04", &[], |tree| build(&mirror, tree.top()))
+            }
+        }
+    }
+}
+
+fn build(mirror: &Mirror, directory: &std::path::Path) -> Result<()> {
+    mirror.fetch(PACKAGES, directory)?;
+    fs::remove_dir_all(directory.join("var/cache/apt/archives"))?;
+    fs::write(directory.join("etc/hosts"), "127.0.0.1 localhost\n")?;
+    Ok(())
+}

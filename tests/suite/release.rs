@@ -1,0 +1,351 @@
+//! What a user downloads, as `scripts/dist` makes it.
+//!
+//! The programs in these releases are only long enough to be installed: what a
+//! release holds does not depend on them. `roots`, which `make test-dist` runs, has
+//! those of a release.
+
+mod clean;
+mod roots;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use harness::binaries;
+use harness::captured::Captured;
+use harness::scratch;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A version that is easy to find in names.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The programs of a release.
+const PROGRAMS: [&str; 4] = [
+    "boathook",
+    "boathook-init",
+    "boathook-plugin",
+    "boathook-runtime",
+];
+
+/// A release of this tree with programs that do nothing.
+struct Release {
+    files: TempDir,
+}
+
+impl Release {
+    fn new() -> Self {
+        let files = scratch::directory("release").unwrap();
+        let release = Self { files };
+        let programs = release.path("programs");
+        fs::create_dir(&programs).unwrap();
+        let header = fs::read(binaries::program("boathook").unwrap()).unwrap();
+        for name in PROGRAMS {
+            let file = programs.join(name);
+            fs::write(&file, &header[..64]).unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        release.make("out");
+        release
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.files.path().join(name)
+    }
+
+    fn make(&self, out: &str) {
+        let mut dist = Command::new(binaries::source_tree().join("scripts/dist"));
+        dist.arg(self.path(out))
+            .arg(format!("amd64={}", self.path("programs").display()))
+            .env("SOURCE_DATE_EPOCH", "1750000000")
+            .env("BOATHOOK_DIST", binaries::program("boathook-dist").unwrap());
+        Captured::run(&mut dist)
+            .and_then(Captured::success)
+            .unwrap();
+    }
+
+    /// A file of the release.
+    fn file(&self, name: &str) -> PathBuf {
+        self.path("out").join(name)
+    }
+
+    /// The release unpacked.
+    fn unpacked(&self) -> PathBuf {
+        let name = format!("boathook-{VERSION}-linux-amd64");
+        let archive = self.file(&format!("{name}.tar.gz"));
+        printed(
+            Command::new("tar")
+                .arg("--extract")
+                .arg("--file")
+                .arg(archive)
+                .arg("--directory")
+                .arg(self.files.path()),
+        );
+        self.path(&name)
+    }
+}
+
+fn printed(command: &mut Command) -> String {
+    Captured::run(command)
+        .and_then(Captured::success)
+        .unwrap()
+        .stdout
+}
+
+fn names_in(dir: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(dir).unwrap();
+    entries
+        .map(|e| e.unwrap().file_name().into_string().unwrap())
+        .collect()
+}
+
+/// The files of a package, without `/usr` and without compression.
+fn packaged(listing: &str) -> BTreeSet<String> {
+    listing
+        .lines()
+        .filter_map(|line| line.split_once("/usr/"))
+        .map(|(_, path)| path.split(" -> ").next().unwrap())
+        .map(|path| path.trim_end_matches(".gz").to_owned())
+        .filter(|path| !path.ends_with('/'))
+        .collect()
+}
+
+#[test]
+fn an_archive_can_be_installed_and_read() {
+    let release = Release::new();
+    let top = release.unpacked();
+    assert_eq!(
+        names_in(&top.join("bin")),
+        PROGRAMS.map(str::to_owned).into()
+    );
+    let classes = binaries::source_tree().join("device-class/classes");
+    let mut wanted = names_in(&classes);
+    wanted.retain(|name| name.ends_with(".toml"));
+    assert_eq!(names_in(&top.join("classes.d")), wanted);
+    for file in [
+        "LICENSE",
+        "README.md",
+        "share/boathook/schema.json",
+        "share/doc/boathook/CHANGELOG.md",
+        "share/doc/boathook/examples/dummy-npu.yaml",
+        "share/bash-completion/completions/boathook",
+        "share/zsh/site-functions/_boathook-init",
+        "share/fish/vendor_completions.d/boathook-plugin.fish",
+    ] {
+        assert!(top.join(file).is_file(), "{file}");
+    }
+    let page = fs::read_to_string(top.join("share/man/man1/boathook-init-install.1")).unwrap();
+    assert!(page.contains("\\-\\-dry\\-run"), "{page}");
+    for program in PROGRAMS {
+        assert!(top.join(format!("share/man/man1/{program}.1")).is_file());
+    }
+
+    let host = release.path("host");
+    fs::create_dir(&host).unwrap();
+    printed(
+        Command::new(binaries::program("boathook-init").unwrap())
+            .args(["install", "--engine=none", "--source"])
+            .arg(&top)
+            .arg("--host-root")
+            .arg(&host),
+    );
+    let current = host.join("opt/boathook/current");
+    assert_eq!(names_in(&current.join("classes.d")), wanted);
+}
+
+#[test]
+fn every_component_has_its_licence() {
+    let release = Release::new();
+    let text = fs::read_to_string(release.unpacked().join("LICENSES-OF-COMPONENTS")).unwrap();
+    let sbom = fs::read(release.file(&format!("boathook-{VERSION}-linux-amd64.cdx.json"))).unwrap();
+    let sbom: Value = serde_json::from_slice(&sbom).unwrap();
+    assert_eq!(sbom["bomFormat"], "CycloneDX");
+    let components = sbom["components"].as_array().unwrap();
+    let names: BTreeSet<_> = components
+        .iter()
+        .map(|c| c["name"].as_str().unwrap())
+        .collect();
+    assert!(
+        names.contains("tokio") && names.contains("boathook-hook"),
+        "{names:?}"
+    );
+    // Not part of the programs: for tests, and for making the release.
+    for other in ["proptest", "clap_mangen", "boathook-tests"] {
+        assert!(!names.contains(other), "{other}");
+    }
+    for component in components {
+        let (name, version) = (&component["name"], &component["version"]);
+        let (name, version) = (name.as_str().unwrap(), version.as_str().unwrap());
+        let license = component["licenses"][0]["expression"].as_str().unwrap();
+        let line = format!("\n{name} {version}: {license}");
+        assert!(
+            name.starts_with("boathook") || text.contains(&line),
+            "{line}"
+        );
+    }
+    assert!(text.contains("Permission is hereby granted, free of charge"));
+}
+
+#[test]
+fn packages_hold_what_the_archive_holds() {
+    let release = Release::new();
+    let mut wanted = BTreeSet::new();
+    for entry in walk(&release.unpacked()) {
+        let usr = match entry.split('/').next().unwrap() {
+            "share" => entry.trim_start_matches("share/").to_owned(),
+            "bin" | "classes.d" => {
+                wanted.insert(format!("lib/boathook/{entry}"));
+                continue;
+            }
+            "LICENSE" => "doc/boathook/copyright".to_owned(),
+            other => format!("doc/boathook/{other}"),
+        };
+        wanted.insert(format!("share/{usr}"));
+    }
+    wanted.extend(PROGRAMS.map(|name| format!("bin/{name}")));
+
+    let deb = release.file(&format!("boathook_{VERSION}_amd64.deb"));
+    let listing = printed(Command::new("dpkg-deb").arg("--contents").arg(&deb));
+    assert_eq!(packaged(&listing), wanted);
+    assert!(listing.contains("./usr/bin/boathook -> ../lib/boathook/bin/boathook"));
+    assert!(
+        !listing.lines().any(|line| !line.contains(" root/root ")),
+        "{listing}"
+    );
+
+    let rpm = release.file(&format!("boathook-{VERSION}-1.x86_64.rpm"));
+    if !rpm.exists() {
+        return skip::report("packages: rpm", "needs rpmbuild (package rpm)");
+    }
+    let listing = printed(Command::new("rpm").arg("-qlp").arg(&rpm));
+    let mut listed = packaged(&listing);
+    // It lists its directories too, without a slash.
+    listed.retain(|path| wanted.contains(path) || !wanted.iter().any(|w| w.starts_with(path)));
+    assert_eq!(listed, wanted);
+    let required = printed(Command::new("rpm").arg("-qpR").arg(&rpm));
+    assert!(!required.contains(".so"), "{required}");
+}
+
+fn walk(top: &Path) -> Vec<String> {
+    let listing = printed(
+        Command::new("find")
+            .arg(top)
+            .args(["-type", "f", "-printf", "%P\\n"]),
+    );
+    listing.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn the_same_sources_give_the_same_bytes() {
+    let release = Release::new();
+    release.make("again");
+    let sums = |out: &str| fs::read_to_string(release.path(out).join("SHA256SUMS")).unwrap();
+    assert_eq!(sums("out"), sums("again"));
+    let checked = printed(
+        Command::new("sha256sum")
+            .args(["--check", "SHA256SUMS"])
+            .current_dir(release.path("out")),
+    );
+    let listed = names_in(&release.path("out")).len() - 1;
+    assert_eq!(
+        checked
+            .lines()
+            .filter(|line| line.ends_with(": OK"))
+            .count(),
+        listed
+    );
+}
+
+#[test]
+fn an_image_archive_is_whole() {
+    let release = Release::new();
+    let dir = release.path("image");
+    fs::create_dir(&dir).unwrap();
+    printed(
+        Command::new("tar")
+            .arg("--extract")
+            .arg("--file")
+            .arg(release.file(&format!("boathook-{VERSION}-image.tar")))
+            .arg("--directory")
+            .arg(&dir),
+    );
+    let read = |path: &Path| -> Value { serde_json::from_slice(&fs::read(path).unwrap()).unwrap() };
+    let blob = |descriptor: &Value| {
+        let digest = descriptor["digest"]
+            .as_str()
+            .unwrap()
+            .trim_start_matches("sha256:");
+        let path = dir.join("blobs/sha256").join(digest);
+        let sum = printed(Command::new("sha256sum").arg(&path));
+        assert!(sum.starts_with(digest), "{sum}");
+        assert_eq!(descriptor["size"], fs::metadata(&path).unwrap().len());
+        path
+    };
+    let top = read(&dir.join("index.json"));
+    let index = read(&blob(&top["manifests"][0]));
+    let manifest = &index["manifests"][0];
+    assert_eq!(manifest["platform"]["architecture"], "amd64");
+    let manifest = read(&blob(manifest));
+    let config = read(&blob(&manifest["config"]));
+    assert_eq!(
+        config["config"]["Entrypoint"][0],
+        "/boathook/bin/boathook-init"
+    );
+    let listing = printed(
+        Command::new("tar")
+            .arg("tzf")
+            .arg(blob(&manifest["layers"][0])),
+    );
+    for file in [
+        "boathook/bin/boathook-plugin",
+        "boathook/classes.d/dummy-npu.toml",
+    ] {
+        assert!(listing.lines().any(|line| line == file), "{listing}");
+    }
+    let docker = read(&dir.join("manifest.json"));
+    assert_eq!(docker[0]["RepoTags"][0], format!("boathook:{VERSION}"));
+    for path in [&docker[0]["Config"], &docker[0]["Layers"][0]] {
+        assert!(dir.join(path.as_str().unwrap()).is_file(), "{path}");
+    }
+}
+
+#[test]
+fn make_install_is_undone_by_make_uninstall() {
+    let release = Release::new();
+    let host = printed(Command::new("rustc").arg("-vV"));
+    let host = host
+        .lines()
+        .find_map(|line| line.strip_prefix("host: "))
+        .unwrap();
+    let build = release.path("target").join(host).join("release");
+    fs::create_dir_all(build.parent().unwrap()).unwrap();
+    fs::rename(release.path("programs"), &build).unwrap();
+    let root = release.path("root");
+    let make = |target: &str| {
+        let mut make = Command::new("make");
+        make.arg("--directory")
+            .arg(binaries::source_tree())
+            .arg(target);
+        make.arg("PREFIX=/usr")
+            .arg(format!("DESTDIR={}", root.display()));
+        make.env("CARGO_TARGET_DIR", release.path("target"));
+        make.env("BOATHOOK_DIST", binaries::program("boathook-dist").unwrap());
+        printed(&mut make);
+    };
+    make("install");
+    let link = fs::read_link(root.join("usr/bin/boathook-init")).unwrap();
+    assert_eq!(link, Path::new("../lib/boathook/bin/boathook-init"));
+    for file in [
+        "lib/boathook/classes.d/dummy-npu.toml",
+        "share/man/man1/boathook.1",
+    ] {
+        assert!(root.join("usr").join(file).is_file(), "{file}");
+    }
+    // Of another program.
+    fs::write(root.join("usr/share/man/man1/other.1"), "").unwrap();
+    make("uninstall");
+    assert_eq!(walk(&root), ["usr/share/man/man1/other.1"]);
+    assert!(names_in(&root.join("usr/bin")).is_empty());
+}

@@ -1,0 +1,235 @@
+//! The release in `$BOATHOOK_RELEASE`, which `make dist` made: installed in clean
+//! roots as README.md says, on engines, and run for another architecture.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use harness::binaries;
+use harness::clean_root::Distribution;
+use harness::scratch;
+
+use super::clean::{Clean, Daemon, release};
+use super::{VERSION, printed};
+
+const DISTRIBUTIONS: [Distribution; 2] = [Distribution::Debian, Distribution::Ubuntu];
+
+#[test]
+#[ignore = "long: make test-dist"]
+fn docker_has_a_device_by_the_readme() {
+    for distribution in DISTRIBUTIONS {
+        let test = format!("README: Docker on {distribution:?}");
+        let Some(clean) = Clean::new(&test, distribution.root()) else {
+            continue;
+        };
+        let _daemon = clean.start_docker();
+        let began = Instant::now();
+        let output = clean.run_section("### Docker");
+        println!("{test}: {} s", began.elapsed().as_secs_f32());
+        assert_is_a_device(&output);
+        clean.run("boathook-init uninstall --restart");
+        assert!(!clean.has("/opt/boathook"));
+    }
+}
+
+#[test]
+#[ignore = "long: make test-dist"]
+fn podman_has_a_device_by_the_readme() {
+    for distribution in DISTRIBUTIONS {
+        let test = format!("README: podman on {distribution:?}");
+        let Some(clean) = Clean::new(&test, distribution.root()) else {
+            continue;
+        };
+        clean.prepare_podman();
+        let began = Instant::now();
+        let output = clean.run_section("### podman");
+        println!("{test}: {} s", began.elapsed().as_secs_f32());
+        assert_is_a_device(&output);
+    }
+}
+
+/// The last line is that of `ls -l` for a character device.
+fn assert_is_a_device(output: &str) {
+    let last = output.lines().last().unwrap();
+    assert!(
+        last.starts_with('c') && last.ends_with("/dev/fuse"),
+        "{output}"
+    );
+}
+
+#[test]
+#[ignore = "long: make test-dist"]
+fn the_debian_package_installs_and_leaves_nothing() {
+    for distribution in DISTRIBUTIONS {
+        let test = format!("README: the package on {distribution:?}");
+        let Some(clean) = Clean::new(&test, distribution.root()) else {
+            continue;
+        };
+        clean.write("/etc/docker/daemon.json", "{}");
+        let output = clean.run_section("### Debian, Ubuntu, Fedora and their kin");
+        assert!(output.contains("/opt/boathook"), "{output}");
+        let programs = clean.run("command -v boathook-init; boathook --version");
+        let wanted = format!("/usr/bin/boathook-init\nboathook {VERSION}\n");
+        assert_eq!(programs, wanted);
+        assert!(clean.has("/usr/share/bash-completion/completions/boathook"));
+        clean.run("dpkg -r boathook");
+        let config = fs::read_to_string(clean.file("/etc/docker/daemon.json"));
+        assert_eq!(config.unwrap(), "{}");
+        assert_nothing_left(&clean);
+    }
+}
+
+fn assert_nothing_left(clean: &Clean) {
+    for left in [
+        "/opt/boathook",
+        "/usr/lib/boathook",
+        "/usr/bin/boathook",
+        "/etc/boathook",
+    ] {
+        assert!(!clean.has(left), "{left}");
+    }
+}
+
+#[test]
+#[ignore = "long: make test-dist"]
+fn the_rpm_package_installs_and_leaves_nothing() {
+    // A root of Fedora cannot be made from Debian's packages: this is Debian's, with
+    // the machine's own rpm, whose scripts run in it.
+    let Some(clean) = Clean::new("the RPM package", Distribution::Debian.root()) else {
+        return;
+    };
+    clean.write("/etc/docker/daemon.json", "{}");
+    let root = clean.file("/");
+    let rpm = |arguments: &[&str]| {
+        let mut rpm = Command::new("rpm");
+        printed(rpm.arg("--root").arg(&root).args(arguments))
+    };
+    let package = release().join(format!("boathook-{VERSION}-1.x86_64.rpm"));
+    // /bin/sh belongs to a package of another format.
+    rpm(&["--install", "--nodeps", package.to_str().unwrap()]);
+    assert_eq!(rpm(&["--verify", "--nodeps", "boathook"]), "");
+    clean.run("boathook-init install --engine docker");
+    assert!(clean.has("/opt/boathook/current/bin/boathook"));
+    rpm(&["--erase", "boathook"]);
+    assert_nothing_left(&clean);
+}
+
+#[test]
+#[ignore = "long: make test-dist"]
+fn docker_loads_and_runs_the_image() {
+    let Some(clean) = Clean::new("the image: docker load", Distribution::Debian.root()) else {
+        return;
+    };
+    let _daemon = clean.start_docker();
+    let output = clean.run(&format!(
+        "docker load --input boathook-{VERSION}-image.tar\n\
+         docker run --rm boathook:{VERSION} --version\n\
+         docker run --rm --entrypoint /boathook/bin/boathook-plugin boathook:{VERSION} --version"
+    ));
+    let versions = format!("boathook-init {VERSION}\nboathook-plugin {VERSION}\n");
+    assert!(output.ends_with(&versions), "{output}");
+}
+
+#[test]
+#[ignore = "long: make test-dist"]
+fn containerd_imports_and_runs_the_image() {
+    let Some(clean) = Clean::new("the image: ctr", Distribution::Debian.root()) else {
+        return;
+    };
+    let (root, state) = (clean.path("containerd"), clean.path("containerd-run"));
+    let log = fs::File::create(clean.path("containerd.log")).unwrap();
+    let mut command = clean.command("containerd");
+    command.arg("--root").arg(root).arg("--state").arg(state);
+    command
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().unwrap())
+        .stderr(log);
+    let _daemon = Daemon::start(command, || {
+        let mut version = clean.command("ctr");
+        version.arg("version");
+        version
+    });
+    let name = format!("docker.io/library/boathook:{VERSION}");
+    let cgroup = clean.cgroup().display().to_string();
+    let output = clean.run(&format!(
+        "ctr --namespace k8s.io images import boathook-{VERSION}-image.tar\n\
+         ctr --namespace k8s.io images check name=={name}\n\
+         ctr --namespace k8s.io run --rm --cgroup {cgroup}/ctr {name} try \
+         /boathook/bin/boathook-init --version"
+    ));
+    assert!(output.contains("complete"), "{output}");
+    assert!(
+        output.ends_with(&format!("boathook-init {VERSION}\n")),
+        "{output}"
+    );
+}
+
+#[test]
+#[ignore = "long: make test-dist"]
+fn the_programs_for_arm64_run() {
+    let archive = release().join(format!("boathook-{VERSION}-linux-arm64.tar.gz"));
+    if !archive.exists() {
+        return skip::report("arm64", "the release has no archive of it");
+    }
+    let qemu = Path::new("/usr/bin/qemu-aarch64-static");
+    if !qemu.exists() {
+        return skip::report(
+            "arm64",
+            "needs qemu-aarch64-static (package qemu-user-static)",
+        );
+    }
+    let dir = scratch::directory("arm64").unwrap();
+    let mut tar = Command::new("tar");
+    printed(tar.arg("-xzf").arg(&archive).arg("-C").arg(dir.path()));
+    let top = dir.path().join(format!("boathook-{VERSION}-linux-arm64"));
+    let under_qemu = |program: &str, arguments: &[&str]| {
+        let mut command = Command::new(qemu);
+        command.arg(top.join("bin").join(program)).args(arguments);
+        command
+    };
+    for program in ["boathook", "boathook-init", "boathook-plugin"] {
+        let version = printed(&mut under_qemu(program, &["--version"]));
+        assert_eq!(version, format!("{program} {VERSION}\n"));
+    }
+    let config = dir.path().join("config.toml");
+    fs::write(
+        &config,
+        format!("classes = [{:?}]\n", top.join("classes.d")),
+    )
+    .unwrap();
+    let config = format!("--config={}", config.display());
+    let listed = printed(&mut under_qemu(
+        "boathook",
+        &[&config, "list", "--json", "dummy-npu"],
+    ));
+    let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    assert_eq!(listed["devices"].as_array().unwrap().len(), 64);
+    assert_installs_its_own_kind_only(&top, &under_qemu);
+}
+
+/// The installer takes the programs beside it, and refuses those of this machine.
+fn assert_installs_its_own_kind_only(top: &Path, under_qemu: &dyn Fn(&str, &[&str]) -> Command) {
+    let host: PathBuf = top.join("host");
+    fs::create_dir(&host).unwrap();
+    let host_root = format!("--host-root={}", host.display());
+    let install = [host_root.as_str(), "install", "--engine=none"];
+    // /proc/self/exe is qemu's.
+    let source = format!("--source={}", top.display());
+    printed(under_qemu("boathook-init", &install).arg(source));
+    assert!(
+        host.join("opt/boathook/current/bin/boathook-runtime")
+            .exists()
+    );
+    let here = binaries::program("boathook").unwrap();
+    let source = format!("--source={}", here.parent().unwrap().display());
+    let output = under_qemu("boathook-init", &install)
+        .args([source.as_str(), "--no-classes"])
+        .output()
+        .unwrap();
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        !output.status.success() && message.contains("x86_64"),
+        "{message}"
+    );
+}
