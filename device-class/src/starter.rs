@@ -98,11 +98,12 @@ impl fmt::Display for Target {
 version = 1
 description = "{name}"
 
-# What pods ask for, with a domain of yours.
+# The resource that pods request: your domain, and a name.
 resource = "example.com/{name}"
 
 [request]
-# What a container sets: all, none, or ids, indices and ranges such as 0-3.
+# The variable with which a container requests devices: all, none, or ids, indices
+# and ranges such as 0-3.
 env = "{variable}_VISIBLE_DEVICES"
 
 [[discover]]
@@ -113,12 +114,12 @@ env = "{variable}_VISIBLE_DEVICES"
                 let number = if *numbered { "{index:number}" } else { "" };
                 write!(
                     f,
-                    r#"# One device for each match. What is in braces becomes an attribute.
+                    r#"# Each match is a device. The text that matches the braces becomes an attribute.
 path = "{stem}{number}"
 
 [device]
-# An id that survives a reboot is better than a number: a serial number, say,
-# read with attributes = [{{ name = "serial", file = "/sys/..." }}] above.
+# An id that stays the same after a reboot is better than a number, such as a serial
+# number, read with attributes = [{{ name = "serial", file = "/sys/..." }}] above.
 "#
                 )?;
                 if *numbered {
@@ -130,7 +131,7 @@ path = "{stem}{number}"
             }
             Target::Pci { vendor, device } => write!(
                 f,
-                r#"# Faster, where the driver has a name: /sys/bus/pci/drivers/DRIVER/{{bdf}}
+                r#"# Faster, if the driver's name is known: /sys/bus/pci/drivers/DRIVER/{{bdf}}
 path = "/sys/bus/pci/devices/{{bdf}}"
 attributes = [
   {{ name = "vendor", file = "vendor" }},
@@ -177,7 +178,7 @@ nodes = ["/dev/bus/usb/{{bus:03}}/{{number:03}}"]
         write!(
             f,
             r#"
-# What a container needs besides, once: libraries by soname, programs, files.
+# What else a container needs, once: libraries by soname, programs, files.
 # [[edits]]
 # libraries = ["libexample.so.1"]
 # binaries = ["/usr/bin/example-info"]

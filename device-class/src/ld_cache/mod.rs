@@ -149,7 +149,8 @@ impl LdCache {
 
     /// The entry that the loader selects for `soname` and `abi` on a machine without any of the
     /// hardware capabilities that entries may require: the first plain one.
-    pub fn lookup_plain(&self, soname: impl AsRef<OsStr>, abi: Abi) -> Option<&Entry> {
+    #[cfg(test)]
+    fn lookup_plain(&self, soname: impl AsRef<OsStr>, abi: Abi) -> Option<&Entry> {
         self.lookup(soname, abi).find(|entry| entry.hwcap == 0)
     }
 }

@@ -70,12 +70,6 @@ impl HostFile {
         self.kind() == FileKind::Directory
     }
 
-    /// Whether it is a regular file.
-    #[must_use]
-    pub fn is_regular(&self) -> bool {
-        self.kind() == FileKind::Regular
-    }
-
     /// What tells it from every other file.
     #[must_use]
     pub fn identity(&self) -> Identity {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::sys::stat::{Mode, fstat};
-use pathrs::error::ErrorKind;
+use pathrs::error::{Error as PathrsError, ErrorKind};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -81,8 +81,23 @@ fn ours(root: &ContainerRoot, path: &str) -> Outcome {
     }
 }
 
+/// Retries a call that failed with EAGAIN: a rename anywhere on the system can
+/// prevent the resolution of `..` (openat2(2)), and pathrs retries only so often.
+fn retried<T>(call: impl Fn() -> Result<T, PathrsError>) -> Result<T, PathrsError> {
+    loop {
+        let done = call();
+        let again = |error: &PathrsError| match error.kind() {
+            ErrorKind::OsError(Some(errno)) => Errno::from_raw(errno) == Errno::EAGAIN,
+            _ => false,
+        };
+        if !done.as_ref().is_err_and(again) {
+            return done;
+        }
+    }
+}
+
 fn theirs(root: &pathrs::Root, path: &str) -> Outcome {
-    match root.resolve(path) {
+    match retried(|| root.resolve(path)) {
         Ok(found) => Outcome::Inode(fstat(found).unwrap().st_ino),
         Err(error) => match error.kind() {
             ErrorKind::OsError(Some(errno)) => Outcome::Failed(Errno::from_raw(errno)),
@@ -135,7 +150,8 @@ proptest! {
         let mode = 0o755;
         let theirs = after(&make(&entries), |root| {
             let root = pathrs::Root::open(root)?;
-            root.mkdir_all(&path, &fs::Permissions::from_mode(mode)).map(drop)
+            let mode = fs::Permissions::from_mode(mode);
+            retried(|| root.mkdir_all(&path, &mode)).map(drop)
         });
         for resolver in BOTH {
             let ours = after(&make(&entries), |root| {
