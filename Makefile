@@ -98,7 +98,7 @@ bench-cluster: ## Measure the scheduler extender at 5,000 nodes and 100,000 pods
 lint: ## Check the formatting, run clippy, and build the documentation
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --workspace --no-deps --quiet
 
 deny: ## Check licences, bans and sources of the dependencies (requires cargo-deny)
 	cargo deny check licenses bans sources

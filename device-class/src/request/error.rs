@@ -87,7 +87,7 @@ pub enum RequestError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{asked_by}: {error}")]
 pub struct RefusedRequest {
-    /// The request's [`RequestSource`], as text.
+    /// The request's [`super::RequestSource`], as text.
     pub asked_by: String,
     /// The reason.
     pub error: RequestError,

@@ -26,7 +26,7 @@ impl DeviceCgroup {
     /// Needs CAP_SYS_ADMIN, for v2 also CAP_NET_ADMIN, and before Linux 5.11
     /// CAP_SYS_RESOURCE if the limit of locked memory is low. Missing
     /// privileges are reported as
-    /// [`Outcome::NoPermission`](super::Outcome::NoPermission): a rootless
+    /// [`Outcome::NoPermission`](super::report::Outcome::NoPermission): a rootless
     /// runtime could not restrict the devices either.
     ///
     /// # Errors

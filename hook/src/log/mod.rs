@@ -2,7 +2,7 @@
 //! that survive a runtime which drops its hooks' stderr (crun): the node's log
 //! ([`node`]), syslog, and the file that the configuration names.
 //!
-//! Every message passes [`printable`] once, so that no text of an image reaches
+//! Every message passes [`printable()`] once, so that no text of an image reaches
 //! a terminal or a log file as a line or an escape sequence of its own.
 
 mod node;
