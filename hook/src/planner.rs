@@ -101,6 +101,7 @@ pub fn plan_for(bundle: &Bundle, config: &Config) -> Result<InjectionPlan, Plann
         Ok(origin) if !wanted.is_empty() => plan_of(&wanted, bundle, &origin, config)?,
         _ => InjectionPlan::default(),
     };
+    plan.env.retain(|name, _| bundle.env.get(name).is_none());
     let unreadable = unreadable
         .iter()
         .map(|error| format!("class left out: {error}"));

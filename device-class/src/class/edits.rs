@@ -228,6 +228,10 @@ pub struct Directory {
     /// Whether the container's loader finds the libraries in it.
     #[serde(default)]
     pub libraries: bool,
+    /// Whether the container may write to it, as far as its user may on the
+    /// host. Without it, the directory is read-only.
+    #[serde(default)]
+    pub writable: bool,
     /// It may be missing on the host.
     #[serde(default)]
     pub optional: bool,

@@ -50,6 +50,8 @@ pub enum FileRule {
         /// A device that was too high is healthy only below this again.
         recovers_below: i64,
     },
+    /// It is a number above this one.
+    Above(i64),
     /// It is a number that changes at least so often, as a heartbeat does. One
     /// look cannot tell: [`crate::discover::HealthMemory`] can.
     Advances {
@@ -61,8 +63,8 @@ pub enum FileRule {
 /// # `health`
 ///
 /// A check that must pass for a device to be healthy. One of: `exists`; `file`
-/// with `equals`, `not_equals`, `not_leading_bytes`, `below` (and
-/// `recovers_below`) or `changes_within`. A device whose nodes are missing is
+/// with `equals`, `one_of`, `not_equals`, `not_leading_bytes`, `above`, `below`
+/// (and `recovers_below`) or `changes_within`. A device whose nodes are missing is
 /// always unhealthy.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -76,12 +78,16 @@ pub(super) struct RawHealthCheck {
     file: Option<Template>,
     /// The file's content is this.
     equals: Option<String>,
+    /// The file's content is one of these.
+    one_of: Option<Vec<String>>,
     /// The file's content is not this.
     not_equals: Option<String>,
     /// With `file`: its content does not begin with these bytes, in
     /// hexadecimal. The configuration space of a PCI device that no longer
     /// answers reads as `ffffffff`.
     not_leading_bytes: Option<String>,
+    /// The file has a number above this limit, in the file's unit.
+    above: Option<i64>,
     /// The file has a number below this limit, in the file's unit.
     below: Option<i64>,
     /// A device that exceeded the limit becomes healthy again below this value.
@@ -106,8 +112,10 @@ impl TryFrom<RawHealthCheck> for HealthCheck {
             exists,
             file,
             equals,
+            one_of,
             not_equals,
             not_leading_bytes,
+            above,
             below,
             recovers_below,
             changes_within,
@@ -135,8 +143,10 @@ impl TryFrom<RawHealthCheck> for HealthCheck {
         });
         let rules = [
             equals.map(|wanted| FileRule::Expected(Expectation::OneOf(vec![wanted]))),
+            one_of.map(|wanted| FileRule::Expected(Expectation::OneOf(wanted))),
             not_equals.map(|refused| FileRule::Expected(Expectation::NoneOf(vec![refused]))),
             bytes,
+            above.map(FileRule::Above),
             below,
             advances,
         ];
@@ -150,8 +160,8 @@ impl TryFrom<RawHealthCheck> for HealthCheck {
             (None, Some(file), Some(rule), None) if again_fits => HealthTest::File { file, rule },
             _ => {
                 return Err(
-                    "a health check is `exists`, or `file` with one of `equals`, `not_equals`, \
-                     `not_leading_bytes`, `below` (and a lower `recovers_below`), `changes_within`",
+                    "a health check is `exists`, or `file` with one of `equals`, `one_of`, \
+                     `not_equals`, `not_leading_bytes`, `above`, `below` (and a lower `recovers_below`), `changes_within`",
                 );
             }
         };

@@ -206,7 +206,8 @@ pub struct DeviceSpec {
     /// 63 characters, or with characters that the kubelet does not accept, is
     /// shortened and gets a hash.
     pub id: Template,
-    /// The device's number, as users know it; devices are sorted by it.
+    /// The device's number, as users know it; devices are sorted by it. Without
+    /// `index` and `order`, devices are sorted by id and numbered from 0.
     #[serde(default)]
     pub index: Option<Template>,
     /// Instead of an index: devices are sorted by this and numbered from 0.
@@ -230,11 +231,23 @@ pub struct DeviceSpec {
     #[serde(default, deserialize_with = "short_form::short_or_table")]
     #[cfg_attr(test, schemars(with = "Vec<short_form::TextOr<Node>>"))]
     pub nodes: Vec<Node>,
+    /// Files and sockets that a container gets with the device: paths or
+    /// tables.
+    #[serde(default, deserialize_with = "short_form::short_or_table")]
+    #[cfg_attr(test, schemars(with = "Vec<short_form::TextOr<File>>"))]
+    pub files: Vec<File>,
+    /// Directories that a container gets with the device: paths or tables.
+    #[serde(default, deserialize_with = "short_form::short_or_table")]
+    #[cfg_attr(test, schemars(with = "Vec<short_form::TextOr<Directory>>"))]
+    pub directories: Vec<Directory>,
     /// Files and directories of masked directories that a container with the
     /// device sees, by template.
     #[serde(default)]
     pub unmask: Vec<PathTemplate>,
-    /// Additional variables that the plugin sets with the device, by template.
+    /// Additional variables that a container gets with the device, by template:
+    /// set by the plugin and, outside Kubernetes, by `boathook-runtime`. A hook
+    /// cannot set variables. A variable that the container sets itself stays as
+    /// it is.
     #[serde(default)]
     pub env: std::collections::BTreeMap<EnvName, Template>,
 }

@@ -68,6 +68,7 @@ impl Short for Directory {
             path,
             container_path: None,
             libraries: false,
+            writable: false,
             optional: false,
         }
     }

@@ -7,8 +7,8 @@ use super::attribute::AttributeSource;
 use super::condition::Condition;
 use super::health::HealthTest;
 use super::{
-    CdiTemplate, ClassSpec, Edits, MAX_PRE_START, Mask, Node, PathTemplate, Prepare, Sharing,
-    Source, When,
+    CdiTemplate, ClassSpec, Directory, Edits, File, MAX_PRE_START, Mask, Node, PathTemplate,
+    Prepare, Sharing, Source, When,
 };
 use crate::config::DeviceFilter;
 use crate::name::{AttributeName, CapabilityName, EnvName, ResourceName, excerpt};
@@ -327,6 +327,8 @@ fn check_device(spec: &ClassSpec, source: &Source, known: &Known) -> Result<(), 
     }
     known.check_nodes(&device.nodes)?;
     known.check_nodes(&source.nodes)?;
+    known.check_files(&device.files)?;
+    known.check_directories(&device.directories)?;
     let masks: Vec<&Mask> = spec.edits.iter().flat_map(|edits| &edits.masks).collect();
     for shown in device.unmask.iter().chain(&source.unmask) {
         known.check_masked(shown, &masks)?;
@@ -403,15 +405,9 @@ impl Known {
         for library in &edits.libraries {
             self.serve(library.soname.template())?;
         }
-        for file in edits.binaries.iter().chain(&edits.files) {
-            let paths = [Some(&file.path), file.container_path.as_ref()];
-            let paths = paths.into_iter().chain(file.fallbacks.iter().map(Some));
-            self.check_paths(paths, &file.for_each)?;
-        }
-        for directory in &edits.directories {
-            let paths = [Some(&directory.path), directory.container_path.as_ref()];
-            self.check_paths(paths, &None)?;
-        }
+        self.check_files(&edits.binaries)?;
+        self.check_files(&edits.files)?;
+        self.check_directories(&edits.directories)?;
         for mask in &edits.masks {
             self.serve(mask.path.template())?;
             for copy in &mask.copies {
@@ -419,6 +415,21 @@ impl Known {
             }
         }
         edits.library_version.iter().try_for_each(|v| self.serve(v))
+    }
+
+    fn check_files(&self, files: &[File]) -> Result<(), ClassRuleError> {
+        files.iter().try_for_each(|file| {
+            let paths = [Some(&file.path), file.container_path.as_ref()];
+            let paths = paths.into_iter().chain(file.fallbacks.iter().map(Some));
+            self.check_paths(paths, &file.for_each)
+        })
+    }
+
+    fn check_directories(&self, directories: &[Directory]) -> Result<(), ClassRuleError> {
+        directories.iter().try_for_each(|directory| {
+            let paths = [Some(&directory.path), directory.container_path.as_ref()];
+            self.check_paths(paths, &None)
+        })
     }
 
     fn check_masked(&self, path: &PathTemplate, masks: &[&Mask]) -> Result<(), ClassRuleError> {

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::edits::DriverRoot;
 use super::source::Candidate;
 use super::{Device, FoundNode, StateFile, attributes, edits, health, mask, sharing};
 use crate::class::{CdiTemplateError, DeviceClass, PathTemplateError, SHARED_SUFFIX, Source};
@@ -47,6 +48,16 @@ pub(super) fn from_candidate(
     for node in spec.nodes.iter().chain(&source.nodes) {
         nodes.extend(edits::nodes(node, attributes, false, host)?);
     }
+    let driver = DriverRoot::of_host(host);
+    let mut files = Vec::new();
+    for file in &spec.files {
+        for attributes in edits::each(file.for_each.as_ref(), attributes, host)? {
+            files.push(edits::file(file, false, &attributes, false, driver)?);
+        }
+    }
+    let directories = spec.directories.iter();
+    let directories = directories.map(|spec| edits::directory(spec, attributes, false, driver));
+    let directories = directories.collect::<Result<Vec<_>, _>>()?;
     let shown = spec.unmask.iter().chain(&source.unmask);
     let shown: Result<Vec<_>, _> = shown
         .map(|path| mask::shown(path, attributes, host))
@@ -96,6 +107,8 @@ pub(super) fn from_candidate(
         },
         group: optional(spec.group.as_ref())?,
         nodes,
+        files,
+        directories,
         shown: shown?,
         env: env.collect::<Result<_, DeviceError>>()?,
         cdi: cdi?,

@@ -22,7 +22,12 @@ pub(super) struct DriverRoot<'a> {
     pub(super) path: &'a Path,
 }
 
-impl DriverRoot<'_> {
+impl<'a> DriverRoot<'a> {
+    /// The host's own root.
+    pub(super) fn of_host(view: &'a dyn HostView) -> Self {
+        let path = Path::new("/");
+        DriverRoot { view, path }
+    }
     /// The path on the host of something in the driver's root, without links.
     pub(super) fn canonical(&self, path: &Path) -> io::Result<PathBuf> {
         let inside = self.view.canonical(path)?;
@@ -88,8 +93,7 @@ pub(super) fn configured(
     attributes: &Attributes,
     host: &dyn HostView,
 ) -> Result<Vec<FoundDirectory>, EditsError> {
-    let path = Path::new("/");
-    let host = DriverRoot { view: host, path };
+    let host = DriverRoot::of_host(host);
     let found = directories
         .iter()
         .map(|spec| directory(spec, attributes, false, host));
@@ -158,7 +162,7 @@ pub(super) fn nodes(
 }
 
 /// The attributes with the captures of each path that matches, in their order.
-fn each(
+pub(super) fn each(
     pattern: Option<&PathPattern>,
     attributes: &Attributes,
     view: &dyn HostView,
@@ -227,7 +231,7 @@ fn is_loaded(driver: &str, host: &dyn HostView) -> bool {
     names.any(|(_, name)| name.trim() == driver)
 }
 
-fn file(
+pub(super) fn file(
     spec: &class::File,
     binary: bool,
     attributes: &Attributes,
@@ -264,7 +268,7 @@ fn file(
     })
 }
 
-fn directory(
+pub(super) fn directory(
     spec: &class::Directory,
     attributes: &Attributes,
     optional: bool,
@@ -291,6 +295,7 @@ fn directory(
     Ok(FoundDirectory {
         path,
         container,
+        writable: spec.writable,
         libraries,
         directory,
     })

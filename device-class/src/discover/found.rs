@@ -111,6 +111,8 @@ pub struct FoundDirectory {
     pub path: PathBuf,
     /// The path in the container.
     pub container: PathBuf,
+    /// Whether the container may write to it.
+    pub writable: bool,
     /// The libraries in it that the container's loader is to find.
     pub libraries: Vec<String>,
     /// The directory, without links in its path.

@@ -81,9 +81,13 @@ pub struct Device {
     pub group: Option<String>,
     /// Its nodes, with what the host has there now.
     pub nodes: Vec<FoundNode>,
+    /// Its files and sockets.
+    pub files: Vec<FoundFile>,
+    /// Its directories.
+    pub directories: Vec<FoundDirectory>,
     /// What it shows of masked directories.
     pub shown: Vec<FoundShown>,
-    /// The variables that Allocate gives with it.
+    /// The variables that a container gets with it.
     pub env: BTreeMap<EnvName, String>,
     /// Its names in the Container Device Interface: one where the class gives
     /// it one, those of its parts where it is made of several.
@@ -151,7 +155,7 @@ pub fn look(class: &DeviceClass, host: &dyn HostView) -> Inventory {
         inventory.warnings.extend(in_vain);
     }
     order::sort(&mut inventory.devices);
-    if class.spec.device.order.is_some() {
+    if class.spec.device.index.is_none() {
         order::number(&mut inventory.devices);
     }
     order::leave_out_duplicates(&mut inventory);

@@ -54,6 +54,8 @@ fn first(device: Device, warnings: &mut Vec<String>) -> Device {
         index: Some("0".into()),
         aliases: Vec::new(),
         nodes: Vec::new(),
+        files: Vec::new(),
+        directories: Vec::new(),
         shown: Vec::new(),
         readings: Vec::new(),
         cdi: Vec::new(),
@@ -79,6 +81,16 @@ fn add(whole: &mut Device, part: Device, warnings: &mut Vec<String>) {
     for node in part.nodes {
         if !whole.nodes.contains(&node) {
             whole.nodes.push(node);
+        }
+    }
+    for file in part.files {
+        if !whole.files.contains(&file) {
+            whole.files.push(file);
+        }
+    }
+    for directory in part.directories {
+        if !whole.directories.contains(&directory) {
+            whole.directories.push(directory);
         }
     }
     for shown in part.shown {

@@ -8,7 +8,8 @@ use super::{
 };
 use crate::device::{Access, DeviceNumber};
 use crate::discover::{
-    Device, Found, FoundEdits, FoundMask, FoundNode, Inventory, OwnNode, Presence,
+    Device, Found, FoundDirectory, FoundEdits, FoundFile, FoundMask, FoundNode, Inventory, OwnNode,
+    Presence,
 };
 use crate::host::Programs;
 use crate::name::{DeviceId, excerpt};
@@ -44,6 +45,10 @@ pub(super) struct PlanBuilder {
     pub(super) directories: BTreeMap<PathBuf, (PathBuf, String)>,
     pub(super) files: BTreeMap<PathBuf, (PathBuf, String)>,
     pub(super) libraries: BTreeMap<(Programs, String), (PathBuf, BTreeSet<String>, String)>,
+    /// Places in the container, of directories that it may write to.
+    pub(super) writable: BTreeSet<PathBuf>,
+    /// Variables, each with its values in the order of the devices.
+    pub(super) env: BTreeMap<String, Vec<String>>,
     pub(super) searched: Vec<(PathBuf, Vec<String>)>,
     /// Optional parts that the host lacks, by device or class.
     pub(super) absent: BTreeMap<String, Vec<String>>,
@@ -108,7 +113,16 @@ impl PlanBuilder {
             self.edits(edits, &class)?;
         }
         for device in &devices {
+            let id = device.id.as_str();
+            self.files(&device.files, id)?;
+            self.directories(&device.directories, id)?;
             self.show(device)?;
+            for (name, value) in &device.env {
+                let values = self.env.entry(name.to_string()).or_default();
+                if !values.contains(value) {
+                    values.push(value.clone());
+                }
+            }
         }
         self.grants.push(Grant {
             devices: devices.iter().map(|device| device.id.to_string()).collect(),
@@ -222,24 +236,39 @@ impl PlanBuilder {
             }
             links.extend(library.links.iter().cloned());
         }
-        for file in &edits.files {
-            if let Some(source) = self.fit(&file.file, &file.path, class)?.cloned() {
-                place(&mut self.files, &file.container, source, class)?;
-            }
-        }
+        self.files(&edits.files, class)?;
         for mask in &edits.masks {
             self.mask(mask, class)?;
         }
-        for directory in &edits.directories {
-            if let Some(source) = self
-                .fit(&directory.directory, &directory.path, class)?
-                .cloned()
-            {
-                place(&mut self.directories, &directory.container, source, class)?;
-                if !directory.libraries.is_empty() {
-                    self.searched
-                        .push((directory.container.clone(), directory.libraries.clone()));
-                }
+        self.directories(&edits.directories, class)
+    }
+
+    fn files(&mut self, files: &[FoundFile], whose: &str) -> Result<(), PlanError> {
+        for file in files {
+            if let Some(source) = self.fit(&file.file, &file.path, whose)?.cloned() {
+                place(&mut self.files, &file.container, source, whose)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn directories(
+        &mut self,
+        directories: &[FoundDirectory],
+        whose: &str,
+    ) -> Result<(), PlanError> {
+        for directory in directories {
+            let found = self.fit(&directory.directory, &directory.path, whose)?;
+            let Some(source) = found.cloned() else {
+                continue;
+            };
+            place(&mut self.directories, &directory.container, source, whose)?;
+            if directory.writable {
+                self.writable.insert(directory.container.clone());
+            }
+            if !directory.libraries.is_empty() {
+                self.searched
+                    .push((directory.container.clone(), directory.libraries.clone()));
             }
         }
         Ok(())

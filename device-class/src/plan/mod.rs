@@ -48,6 +48,10 @@ pub struct InjectionPlan {
     pub grants: Vec<Grant>,
     /// The steps, in the order of their execution.
     pub steps: Vec<InjectionStep>,
+    /// Variables of the devices, for those who can still set them: a wrapper in
+    /// front of the runtime, but no hook.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
     /// Messages for the administrator: one line each.
     pub warnings: Vec<String>,
     /// What was omitted, and why: one line each.

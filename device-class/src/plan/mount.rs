@@ -113,10 +113,14 @@ impl BindMount {
         }
     }
 
-    pub(super) fn directory(source: PathBuf, path: PathBuf) -> Self {
+    pub(super) fn directory(source: PathBuf, path: PathBuf, writable: bool) -> Self {
         BindMount {
             kinds: &[SourceKind::Directory],
             recursive: true,
+            attributes: MountAttributes {
+                read_only: !writable,
+                ..MountAttributes::FILE
+            },
             ..Self::library(source, path)
         }
     }
@@ -125,7 +129,7 @@ impl BindMount {
     pub(super) fn shown(source: PathBuf, path: PathBuf) -> Self {
         BindMount {
             kinds: &[SourceKind::File, SourceKind::Directory],
-            ..Self::directory(source, path)
+            ..Self::directory(source, path, false)
         }
     }
 }

@@ -53,8 +53,9 @@ impl PlanBuilder {
             });
         }
         for (path, (source, why)) in self.directories {
+            let writable = self.writable.contains(&path);
             steps.push(InjectionStep {
-                action: Action::Directory(BindMount::directory(source, path)),
+                action: Action::Directory(BindMount::directory(source, path, writable)),
                 why,
             });
         }
@@ -114,6 +115,11 @@ impl PlanBuilder {
         InjectionPlan {
             grants: self.grants,
             steps,
+            env: self
+                .env
+                .into_iter()
+                .map(|(name, values)| (name, values.join(",")))
+                .collect(),
             warnings: self.warnings,
             notes,
         }

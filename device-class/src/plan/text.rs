@@ -26,6 +26,9 @@ impl fmt::Display for InjectionPlan {
         for [kind, why, what] in rows {
             writeln!(f, "  {kind:<10} {why:<width$}  {what}")?;
         }
+        for (name, value) in &self.env {
+            writeln!(f, "  env        {name}={value}")?;
+        }
         for warning in &self.warnings {
             writeln!(f, "  warning    {warning}")?;
         }

@@ -61,8 +61,8 @@ impl HookEntry {
         })
     }
 
-    /// `text`, a config.json, with the hook and those of the plan's device rules
-    /// that it lacks.
+    /// `text`, a config.json, with the hook, the plan's variables and those of its
+    /// device rules that it lacks.
     ///
     /// The stage is prestart: every runtime has it, the oldest included. The
     /// rules are appended, because later rules override earlier ones.
@@ -70,6 +70,10 @@ impl HookEntry {
         let mut text = text.to_owned();
         if !is_in(&text, Some(Path::new(&self.path))) {
             text = json_text::append(&text, &["hooks", "prestart"], &self.json())?;
+        }
+        for (name, value) in &plan.env {
+            let variable = json!(format!("{name}={value}")).to_string();
+            text = json_text::append(&text, &["process", "env"], &variable)?;
         }
         for step in &plan.steps {
             if let Action::Allow {
@@ -161,6 +165,25 @@ mod tests {
         ]);
         assert_eq!(after["hooks"]["prestart"], hook);
         assert_eq!(after["linux"]["resources"]["devices"], rules);
+    }
+
+    #[test]
+    fn variables_are_added_to_those_of_the_container() {
+        let plan = InjectionPlan {
+            env: [("CHIP_SERIAL".to_owned(), "a\"b".to_owned())].into(),
+            ..InjectionPlan::default()
+        };
+        for (before, expected) in [
+            (
+                r#"{"process":{"env":["PATH=/bin"]}}"#,
+                json!(["PATH=/bin", "CHIP_SERIAL=a\"b"]),
+            ),
+            (r#"{"process":{}}"#, json!(["CHIP_SERIAL=a\"b"])),
+        ] {
+            let after = hook().add_to(before, &plan).unwrap();
+            let after: Value = serde_json::from_str(&after).unwrap();
+            assert_eq!(after["process"]["env"], expected, "{before}");
+        }
     }
 
     #[test]

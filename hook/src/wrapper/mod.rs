@@ -133,7 +133,7 @@ fn equip(
     Stage::Planning.begin();
     let plan = planner::plan_for(&bundle, config)?;
     // The hook logs the warnings, as it does without this wrapper.
-    if plan.steps.is_empty() && plan.warnings.is_empty() {
+    if plan.steps.is_empty() && plan.env.is_empty() && plan.warnings.is_empty() {
         return Ok(());
     }
     let hook = HookEntry::new(config.runtime.hook.as_deref(), config_path)?;

@@ -5,6 +5,8 @@ use device_class::config::Config;
 use device_class::load::{self, ClassSource};
 use device_class::strict_toml::FileError;
 
+use super::mounted;
+
 /// The classes of this host.
 #[derive(Debug, Default)]
 pub(crate) struct Classes {
@@ -35,11 +37,22 @@ impl Classes {
 
     fn add(&mut self, source: ClassSource, config: &Config) -> Result<(), FileError> {
         let class = config.class(&source);
+        let path = source.path.clone();
         self.sources.push(source);
         let class = class?;
-        if config.offers(&class) {
-            self.usable.push(class);
+        if !config.offers(&class) {
+            return Ok(());
         }
+        let root = &config.host_root;
+        if let Some(unmounted) = mounted::unmounted(&class, root) {
+            let root = root.display();
+            let message = format!(
+                "reads {unmounted}, which is not mounted below {root}: mount it in the DaemonSet \
+                 at {root}{unmounted}, or read the value from /dev or /sys"
+            );
+            return Err(FileError::whole(&path, message));
+        }
+        self.usable.push(class);
         Ok(())
     }
 }

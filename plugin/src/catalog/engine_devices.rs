@@ -32,7 +32,7 @@ impl EngineDevices {
     }
 }
 
-/// The nodes that come with any device of the class.
+/// The nodes that come with any device of the class, where the engine injects them.
 ///
 /// # Errors
 /// One that is not optional is missing: no device of the class is usable.
@@ -41,14 +41,13 @@ pub(super) fn control_nodes(
     attributes: &Attributes,
     host: &dyn HostView,
 ) -> Result<Vec<DeviceSpec>, String> {
-    if !class.spec.allocate.devices {
-        return Ok(Vec::new());
-    }
     let capabilities = default_capabilities(class);
     let nodes = discover::control_nodes(class, &capabilities, attributes, host)
         .map_err(|error| error.to_string())?;
     match nodes.iter().find_map(|node| node.number.unfit()) {
+        // The hook would refuse the container.
         Some(reason) => Err(reason.to_owned()),
+        None if !class.spec.allocate.devices => Ok(Vec::new()),
         None => Ok(nodes
             .iter()
             .filter_map(|node| spec(node, &capabilities))
@@ -151,6 +150,9 @@ mod tests {
             resource.devices()[0].health.to_string()
         };
         assert_eq!(healthy(CLASS), "unhealthy: /dev/xctl does not exist");
-        assert_eq!(healthy(&CLASS.replace("devices = true", "")), "healthy");
+        let by_hook = CLASS.replace("devices = true", "");
+        assert_eq!(healthy(&by_hook), "unhealthy: /dev/xctl does not exist");
+        let optional = by_hook.replace("\"/dev/xctl\", ", "");
+        assert_eq!(healthy(&optional), "healthy");
     }
 }

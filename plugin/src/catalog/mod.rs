@@ -9,6 +9,7 @@ pub(crate) mod fixture;
 mod grace_period;
 mod inventory_watcher;
 mod message_budget;
+mod mounted;
 mod resource;
 mod scan;
 mod slow_scan;

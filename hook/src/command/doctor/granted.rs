@@ -55,6 +55,11 @@ pub(super) fn findings(
             ),
         });
     }
+    for (name, value) in &plan.env {
+        let text = format!("{name}={value} is not set, and a hook alone cannot set it");
+        let finding = Finding::new(Verdict::Warning, SUBJECT, text);
+        findings.push(finding.fix("set it, or use the runtime boathook, which does"));
+    }
     let warning = |text: &String| Finding::new(Verdict::Warning, "plan", text);
     findings.extend(plan.warnings.iter().map(warning));
     let note = |text: &String| Finding::new(Verdict::Note, "plan", text);

@@ -1,0 +1,104 @@
+//! Which paths of the host the plugin can read. In a container `host_root` is a
+//! directory in which only some of the host's directories are mounted; a class that
+//! reads others would have other devices here than in the hook.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+
+use device_class::DeviceClass;
+
+/// The path that a class reads and that is not mounted below `root`, if any.
+pub(super) fn unmounted(class: &DeviceClass, root: &Path) -> Option<String> {
+    let device = |path: &Path| fs::metadata(path).ok().map(|metadata| metadata.dev());
+    if !is_assembled(root, &directories(root), device) {
+        return None;
+    }
+    let paths = class.spec.paths_read();
+    paths
+        .into_iter()
+        .find(|path| !is_mounted(root, Path::new(path), device))
+}
+
+fn directories(root: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(root).into_iter().flatten();
+    entries.filter_map(|e| e.ok().map(|e| e.path())).collect()
+}
+
+/// Whether `root` is a directory of the container with mounts in it, and not the
+/// host's root itself.
+fn is_assembled(
+    root: &Path,
+    directories: &[PathBuf],
+    device: impl Fn(&Path) -> Option<u64>,
+) -> bool {
+    let Some(parent) = root.parent() else {
+        return false;
+    };
+    let own = device(root);
+    let mut others = directories.iter().map(|path| device(path));
+    own == device(parent) && others.any(|other| other.is_some() && other != own)
+}
+
+/// Whether a path lies in one of the mounts, whatever is there. What is on the
+/// container's own filesystem are the directories above the mounts.
+fn is_mounted(root: &Path, path: &Path, device: impl Fn(&Path) -> Option<u64>) -> bool {
+    let own = device(root);
+    let mut reached = root.to_owned();
+    for component in path.components() {
+        let Component::Normal(name) = component else {
+            continue;
+        };
+        reached.push(name);
+        match device(&reached) {
+            None => return false,
+            found if found != own => return true,
+            Some(_) => {}
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The filesystems of a container like the DaemonSet's.
+    fn device(path: &Path) -> Option<u64> {
+        let known = [
+            ("/", 1),
+            ("/host", 1),
+            ("/host/dev", 2),
+            ("/host/proc", 1),
+            ("/host/proc/driver", 3),
+            ("/host/etc", 1),
+            ("/host/etc/boathook", 4),
+            ("/whole", 5),
+            ("/whole/dev", 2),
+        ];
+        let found = known.iter().find(|(known, _)| Path::new(known) == path);
+        found.map(|(_, device)| *device)
+    }
+
+    #[test]
+    fn only_what_is_mounted_can_be_read() {
+        let root = Path::new("/host");
+        let directories = ["/host/dev", "/host/proc"].map(PathBuf::from);
+        assert!(is_assembled(root, &directories, device));
+        // The host's whole root is mounted.
+        let whole = [PathBuf::from("/whole/dev")];
+        assert!(!is_assembled(Path::new("/whole"), &whole, device));
+        assert!(!is_assembled(Path::new("/"), &directories, device));
+        for (path, mounted) in [
+            ("/dev", true),
+            ("/dev/chip0", true),
+            ("/proc/driver/chip", true),
+            ("/proc/devices", false),
+            ("/run/chip", false),
+            ("/etc/chip", false),
+            ("/etc/boathook/x", true),
+        ] {
+            assert_eq!(is_mounted(root, Path::new(path), device), mounted, "{path}");
+        }
+    }
+}
