@@ -115,17 +115,22 @@ pub(super) fn recording(file: &Path) -> [String; 4] {
 /// The faults to try of those that the recorded calls allow: all in the long run,
 /// else about `count`.
 pub(super) fn faults(recorded: &Path, count: usize) -> Vec<Fault> {
-    some(all_faults(recorded), count)
+    some(all_faults(recorded, |_| true), count)
 }
 
-/// The same of some calls only.
-pub(super) fn faults_of(recorded: &Path, calls: &[&str], count: usize) -> Vec<Fault> {
-    let mut faults = all_faults(recorded);
-    faults.retain(|fault| calls.contains(&&*fault.call));
-    some(faults, count)
+/// The same of the calls from the first that has `from` to the next that has `to`.
+pub(super) fn faults_between(recorded: &Path, from: &str, to: &str, count: usize) -> Vec<Fault> {
+    let (mut begun, mut ended) = (false, false);
+    let is_between = |call: &str| {
+        ended |= begun && call.contains(to);
+        begun |= call.contains(from);
+        begun && !ended
+    };
+    some(all_faults(recorded, is_between), count)
 }
 
-fn all_faults(recorded: &Path) -> Vec<Fault> {
+/// The faults of those recorded calls that are wanted.
+fn all_faults(recorded: &Path, mut is_wanted: impl FnMut(&str) -> bool) -> Vec<Fault> {
     let text = fs::read_to_string(recorded).unwrap();
     let mut numbers: HashMap<&str, usize> = HashMap::new();
     let mut all = Vec::new();
@@ -145,7 +150,8 @@ fn all_faults(recorded: &Path) -> Vec<Fault> {
         }
         let number = numbers.entry(call).or_default();
         *number += 1;
-        if EXEMPT.contains(&call) {
+        let is_wanted = is_wanted(line);
+        if !is_wanted || EXEMPT.contains(&call) {
             continue;
         }
         let failures = FAILURES.into_iter().filter(|failure| {
