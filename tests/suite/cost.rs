@@ -44,9 +44,13 @@ fn of_a_container_that_asks_for_nothing() {
     }
     let files = NothingAsked::new().unwrap();
     let counted = counted(|programs| {
-        let mut hook = files.hook(&programs).unwrap();
-        hook.stdin(File::open(files.state()).unwrap());
-        assert!(hook.status().unwrap().success());
+        let succeeds = || {
+            let mut hook = files.hook(&programs).unwrap();
+            hook.stdin(File::open(files.state()).unwrap());
+            hook.status().unwrap().success()
+        };
+        // Under valgrind on a busy machine the hook may reach its deadline.
+        assert!((0..5).any(|_| succeeds()));
     });
     compare("nothing_asked", counted);
 }
