@@ -49,6 +49,11 @@ impl Runc {
         self.view
     }
 
+    /// The directory where it keeps what it knows about containers.
+    pub fn state_directory(&self) -> &Path {
+        self.state.path()
+    }
+
     /// Runs the bundle's command to its end, as `runc run` does. The container
     /// is gone when this returns, whatever came of it.
     pub fn run(&self, bundle: &Bundle) -> Result<Captured> {
