@@ -64,8 +64,8 @@ pub fn plan(
     let mut steps = remember(host, payload, &links)?;
     steps.extend(discard_leftovers(host)?);
     steps.extend(version(host, payload)?);
-    steps.extend(own_dirs(host).into_iter().map(make_dir));
-    if !host.exists(Path::new(CONFIG)) {
+    steps.extend(own_dirs(host)?.into_iter().map(make_dir));
+    if !host.try_exists(Path::new(CONFIG))? {
         steps.push(write(CONFIG, None, DEFAULT_CONFIG, CONFIG_MODE));
     }
     steps.extend(switch(host, &payload.version)?);
@@ -112,8 +112,8 @@ fn removed_classes(
 }
 
 /// The directories of the administrator's files that do not exist yet.
-fn own_dirs(host: &HostRoot) -> Vec<PathBuf> {
-    host.missing_dirs(&Path::new(OWN_CLASSES).join("any"))
+fn own_dirs(host: &HostRoot) -> Result<Vec<PathBuf>, Error> {
+    Ok(host.missing_dirs(&Path::new(OWN_CLASSES).join("any"))?)
 }
 
 /// The links to be made in a shell's PATH. A name that is taken is left alone, and a
@@ -151,15 +151,15 @@ fn remember(
 ) -> Result<Vec<Step>, Error> {
     let old = Manifest::load(host)?;
     let mut manifest = old.clone().unwrap_or_default();
-    let missing = host.missing_dirs(Path::new(MANIFEST));
-    for dir in missing.iter().chain(&own_dirs(host)) {
+    let missing = host.missing_dirs(Path::new(MANIFEST))?;
+    for dir in missing.iter().chain(&own_dirs(host)?) {
         // The state's directory goes with the manifest.
         if !manifest.made_dirs.contains(dir) && dir != Path::new(STATE) {
             manifest.made_dirs.push(dir.clone());
         }
     }
     if !manifest.versions.contains(&payload.version) {
-        manifest.versions.retain(|v| host.exists(&version_dir(v)));
+        manifest.versions = present(host, manifest.versions)?;
         manifest.versions.push(payload.version.clone());
     }
     for (link, _) in links {
@@ -167,7 +167,7 @@ fn remember(
             manifest.links.push(link.clone());
         }
     }
-    if !host.exists(Path::new(CONFIG)) {
+    if !host.try_exists(Path::new(CONFIG))? {
         manifest.config = Some(DEFAULT_CONFIG.to_owned());
     }
     if old.as_ref() == Some(&manifest) {
@@ -275,10 +275,21 @@ fn collect(host: &HostRoot, version: &str) -> Result<Vec<Step>, Error> {
 /// # Errors
 /// The manifest cannot be read.
 pub fn installed(host: &HostRoot) -> Result<Vec<String>, Error> {
-    let mut versions = Manifest::load(host)?.unwrap_or_default().versions;
-    versions.retain(|version| host.exists(&version_dir(version)));
+    let versions = Manifest::load(host)?.unwrap_or_default().versions;
+    let mut versions = present(host, versions)?;
     versions.sort();
     Ok(versions)
+}
+
+/// Those of the versions whose directory is on the host.
+fn present(host: &HostRoot, versions: Vec<String>) -> Result<Vec<String>, Error> {
+    let mut present = Vec::new();
+    for version in versions {
+        if host.try_exists(&version_dir(&version))? {
+            present.push(version);
+        }
+    }
+    Ok(present)
 }
 
 fn make_dir(path: PathBuf) -> Step {

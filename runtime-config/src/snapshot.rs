@@ -27,7 +27,7 @@ impl Snapshot {
             let text = host.read(path)?;
             if text.is_none() {
                 self.missing_dirs
-                    .insert(path.into(), host.missing_dirs(path));
+                    .insert(path.into(), host.missing_dirs(path)?);
             }
             self.files.insert(path.into(), text);
         }

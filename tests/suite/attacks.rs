@@ -27,18 +27,30 @@ use harness::bundle::{Bundle, BundleBuilder, HookCommand, Stage};
 use harness::demo_host::DemoHost;
 use harness::rootfs::Rootfs;
 
+const STAGE: Stage = Stage::CreateRuntime;
+
+fn hook(host: &DemoHost) -> HookCommand {
+    HookCommand::boathook(STAGE, &host.config_file()).unwrap()
+}
+
 /// A container with the hook that asks for a device of the demo host.
 fn container_with_device(host: &DemoHost, rootfs: Rootfs) -> BundleBuilder {
-    let stage = Stage::CreateRuntime;
-    let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
     Bundle::builder(rootfs)
-        .hook(stage, hook)
+        .hook(STAGE, hook(host))
         .env(DemoHost::VARIABLE, "npu-3")
 }
 
 /// The same with the files of [`host_with_tools`].
 fn container(host: &DemoHost, rootfs: Rootfs) -> BundleBuilder {
-    container_with_device(host, rootfs).env("TOOLS_VISIBLE_DEVICES", "all")
+    container_with_hook(hook(host), rootfs)
+}
+
+/// The same with the hook started in another way.
+fn container_with_hook(hook: HookCommand, rootfs: Rootfs) -> BundleBuilder {
+    Bundle::builder(rootfs)
+        .hook(STAGE, hook)
+        .env(DemoHost::VARIABLE, "npu-3")
+        .env("TOOLS_VISIBLE_DEVICES", "all")
 }
 
 /// The demo host with a class that has a program, a file and a directory.

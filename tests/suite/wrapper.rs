@@ -61,8 +61,9 @@ impl Lab {
     }
 
     fn command<T: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = T>) -> Command {
-        let mut command = Command::new(binaries::program("boathook-runtime").unwrap());
+        let mut command = Command::new(binaries::program("private-run").unwrap());
         command
+            .arg(binaries::program("boathook-runtime").unwrap())
             .env("BOATHOOK_CONFIG", self.host.config_file())
             .args(arguments);
         command

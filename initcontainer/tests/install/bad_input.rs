@@ -174,6 +174,29 @@ fn a_full_disk_is_as_it_was() {
 }
 
 #[test]
+fn an_upgrade_on_a_full_disk_leaves_nothing_behind() {
+    let site = Site::with_containerd();
+    let opt = site.root().join("opt");
+    fs::create_dir(&opt).unwrap();
+    let (program, root) = (env!("CARGO_BIN_EXE_boathook-init"), site.root().display());
+    let Some(output) = with_mounts(&format!(
+        "mount -t tmpfs -o size=3m,mode=755 none {opt}; \
+         install='{program} --host-root {root} install --source {release}'; \
+         $install >/dev/null || exit 8; before=$(ls -AR {opt}); \
+         for file in {release}/bin/*; do head -c 2097152 /dev/zero >>$file; done; \
+         $install && exit 9; \
+         [ \"$before\" = \"$(ls -AR {opt})\" ] || {{ ls -AR {opt}; exit 7; }}; umount {opt}",
+        opt = opt.display(),
+        release = site.release().display(),
+    )) else {
+        return;
+    };
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(message.contains("No space left on device"), "{message}");
+}
+
+#[test]
 fn a_host_that_is_mounted_read_only() {
     refused_where_read_only("", "mount the host's file system writable");
 }

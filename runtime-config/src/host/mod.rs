@@ -98,9 +98,17 @@ impl HostRoot {
 
     /// What the file system knows of the file at `path`; `None` when there is
     /// none. Links are followed.
+    ///
+    /// # Errors
+    /// A directory on the way cannot be searched.
+    pub fn try_stat(&self, path: &Path) -> Result<Option<FileStat>, Error> {
+        let walk = self.walk(path, LastLink::Follow, Parents::Any)?;
+        walk.found().map_or(Ok(None), Place::stat)
+    }
+
+    /// As [`HostRoot::try_stat`], where an error means the same as no file.
     pub fn stat(&self, path: &Path) -> Option<FileStat> {
-        let walk = self.walk(path, LastLink::Follow, Parents::Any).ok()?;
-        walk.found()?.stat().ok().flatten()
+        self.try_stat(path).ok().flatten()
     }
 
     /// Where `path` is, a link at its end kept, to be read only.
@@ -112,6 +120,15 @@ impl HostRoot {
     /// Whether something is at `path`; a link that leads nowhere is nothing.
     pub fn exists(&self, path: &Path) -> bool {
         self.stat(path).is_some()
+    }
+
+    /// As [`HostRoot::exists`], for what is recorded or written: a path that cannot
+    /// be reached may exist.
+    ///
+    /// # Errors
+    /// A directory on the way cannot be searched.
+    pub fn try_exists(&self, path: &Path) -> Result<bool, Error> {
+        self.try_stat(path).map(|stat| stat.is_some())
     }
 
     /// Whether a directory is at `path`.
@@ -155,15 +172,19 @@ impl HostRoot {
     }
 
     /// The directories above `path` that do not exist yet, outermost first.
-    pub fn missing_dirs(&self, path: &Path) -> Vec<PathBuf> {
-        let mut missing: Vec<PathBuf> = path
-            .ancestors()
-            .skip(1)
-            .take_while(|dir| !self.exists(dir))
-            .map(Path::to_path_buf)
-            .collect();
+    ///
+    /// # Errors
+    /// A directory on the way cannot be searched.
+    pub fn missing_dirs(&self, path: &Path) -> Result<Vec<PathBuf>, Error> {
+        let mut missing = Vec::new();
+        for dir in path.ancestors().skip(1) {
+            if self.try_exists(dir)? {
+                break;
+            }
+            missing.push(dir.to_path_buf());
+        }
         missing.reverse();
-        missing
+        Ok(missing)
     }
 }
 

@@ -57,7 +57,7 @@ fn missing_directories_come_outermost_first() {
     fs::create_dir(dir.path().join("etc")).unwrap();
     let host = HostRoot::open(dir.path()).unwrap();
     assert_eq!(
-        host.missing_dirs(Path::new("/etc/a/b/file")),
+        host.missing_dirs(Path::new("/etc/a/b/file")).unwrap(),
         [PathBuf::from("/etc/a"), PathBuf::from("/etc/a/b")]
     );
 }

@@ -103,6 +103,12 @@ impl HookCommand {
         Ok(self.behind(wrapper))
     }
 
+    /// The same hook with a /run of its own: see the program `private-run`.
+    pub fn with_private_run(self) -> Result<Self> {
+        let wrapper = Self::new(&binaries::program("private-run")?);
+        Ok(self.behind(wrapper))
+    }
+
     /// The same hook, run by a program that takes a command as its last
     /// arguments.
     #[must_use]

@@ -3,12 +3,12 @@
 
 use std::path::Path;
 
-use harness::bundle::{Bundle, HookCommand, Stage};
+use harness::bundle::HookCommand;
 use harness::demo_host::DemoHost;
 use harness::rootfs::Rootfs;
 
-use super::host_with_tools;
 use super::outcome::Outcome;
+use super::{container_with_hook, hook, host_with_tools};
 use crate::lab::{Lab, on_each_cgroup_version};
 use crate::tree::{assert_unchanged, listing};
 
@@ -63,12 +63,7 @@ fn a_hostile_start_gives_all_or_nothing(lab: &Lab) {
 }
 
 fn started(lab: &Lab, host: &DemoHost, start: &str) -> Outcome {
-    let stage = Stage::CreateRuntime;
     let shell = HookCommand::new(Path::new("/bin/sh")).arg("-c").arg(start);
-    let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
-    let builder = Bundle::builder(Rootfs::Glibc)
-        .hook(stage, hook.behind(shell.arg("sh")))
-        .env(DemoHost::VARIABLE, "npu-3")
-        .env("TOOLS_VISIBLE_DEVICES", "all");
-    Outcome::of(lab, builder)
+    let hook = hook(host).behind(shell.arg("sh")).with_private_run();
+    Outcome::of(lab, container_with_hook(hook.unwrap(), Rootfs::Glibc))
 }

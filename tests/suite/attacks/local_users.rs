@@ -8,7 +8,7 @@ use harness::demo_host::DemoHost;
 use harness::rootfs::Rootfs;
 
 use super::outcome::Outcome;
-use super::{container, host_with_tools};
+use super::{container, container_with_hook, hook, host_with_tools};
 use crate::lab::{Lab, on_each_cgroup_version};
 
 on_each_cgroup_version!(
@@ -122,7 +122,8 @@ fn a_users_class_file_is_refused(lab: &Lab) {
             fs::set_permissions(&path, Permissions::from_mode(mode | more)).unwrap();
             let gid = if more == 0o020 { 1000 } else { 0 };
             chown(&path, None, Some(gid)).unwrap();
-            let outcome = Outcome::of(lab, container(&host, Rootfs::Busybox));
+            let hook = hook(&host).with_private_run().unwrap();
+            let outcome = Outcome::of(lab, container_with_hook(hook, Rootfs::Busybox));
             let Outcome::Refused(said) = outcome else {
                 panic!("{}: {user}, {more:o}: it started", path.display());
             };

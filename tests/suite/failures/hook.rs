@@ -39,7 +39,13 @@ fn every_call_fails_once(lab: &Lab) {
         assert!(!ran.stderr.contains("panicked"), "{case}: {}", ran.stderr);
         if ran.status.success() {
             let report = Report::parse(&ran.stdout).unwrap();
-            assert_whole(&bundle, &report, &case);
+            // A directory of class files need not exist. Without one the container
+            // asks for nothing.
+            let is_empty = report.path(NODE).unwrap().kind == Kind::Missing
+                && report.path(LIBRARY).unwrap().kind == Kind::Missing;
+            if !(is_empty && fault.hides(&host.classes())) {
+                assert_whole(&bundle, &report, &case);
+            }
         } else {
             assert_says_why(&fault, &ran.stderr);
         }
@@ -107,7 +113,7 @@ fn bundle(host: &DemoHost, strace: &[String]) -> Bundle {
         });
     let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
     Bundle::builder(Rootfs::Glibc)
-        .hook(stage, hook.behind(wrapper))
+        .hook(stage, hook.behind(wrapper).with_private_run().unwrap())
         .env(DemoHost::VARIABLE, "npu-3")
         .args(asking(&Questions::new().path(NODE).path(LIBRARY)))
         .build()

@@ -48,6 +48,8 @@ pub(super) struct Fault {
     /// Which of the calls of this name, from 1.
     number: usize,
     failure: &'static str,
+    /// The last name of the path that it is for, if it is for one.
+    file: String,
 }
 
 impl Fault {
@@ -57,6 +59,7 @@ impl Fault {
             call,
             number,
             failure,
+            ..
         } = self;
         [
             "-qq".to_string(),
@@ -80,6 +83,11 @@ impl Fault {
         self.failure == KILLED
     }
 
+    /// Whether `path` or a directory above it is reported not to exist.
+    pub(super) fn hides(&self, path: &Path) -> bool {
+        self.failure == "error=ENOENT" && path.iter().any(|name| *name == *self.file)
+    }
+
     /// Whether the program may be unable to print anything.
     pub(super) fn silences(&self) -> bool {
         self.kills() || self.call == "write"
@@ -92,6 +100,7 @@ impl fmt::Display for Fault {
             call,
             number,
             failure,
+            ..
         } = self;
         write!(formatter, "{call} number {number}: {failure}")
     }
@@ -110,6 +119,13 @@ pub(super) fn recording(file: &Path) -> [String; 4] {
         file.display().to_string(),
         "--".to_string(),
     ]
+}
+
+/// The last name of the first path in a recorded call.
+fn last_name(line: &str) -> String {
+    let path = line.split('"').nth(1).unwrap_or_default();
+    let name = Path::new(path).file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
 }
 
 /// The faults to try of those that the recorded calls allow: all in the long run,
@@ -163,6 +179,7 @@ fn all_faults(recorded: &Path, mut is_wanted: impl FnMut(&str) -> bool) -> Vec<F
             call: call.to_string(),
             number: *number,
             failure,
+            file: last_name(line),
         }));
     }
     all

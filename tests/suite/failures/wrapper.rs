@@ -52,6 +52,11 @@ fn every_call_fails_once() {
         assert!(!ran.stderr.contains("panicked"), "{fault}: {}", ran.stderr);
         let now = config(&bundle);
         if ran.status.success() {
+            // A directory of class files need not exist. Without one the container
+            // asks for nothing.
+            if now == old && fault.hides(&host.classes()) {
+                continue;
+            }
             assert_eq!(now, new, "{fault}: the runtime was called without a hook");
         } else {
             assert!(now == old || now == new, "{fault}: {now}");
@@ -84,8 +89,9 @@ fn config(bundle: &TempDir) -> Value {
 }
 
 fn create(host: &HostDirectory, strace: &[String], bundle: &TempDir) -> Captured {
-    let mut command = Command::new(STRACE);
+    let mut command = Command::new(binaries::program("private-run").unwrap());
     command
+        .arg(STRACE)
         .args(strace)
         .arg(binaries::program("boathook-runtime").unwrap())
         .env("BOATHOOK_CONFIG", host.config_file())

@@ -1,6 +1,8 @@
 //! The context of a device program: `struct bpf_cgroup_dev_ctx`
 //! (`include/uapi/linux/bpf.h`, since Linux 4.15).
 
+use std::iter;
+
 use crate::cgroup::rule::{Access, DeviceKind, DeviceRule};
 
 /// Bytes of the context: three 32-bit numbers.
@@ -23,11 +25,13 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// All requests that a rule allows.
+    /// All requests that a rule allows, and the one for no access: the kernel makes it
+    /// where a file is opened only to control its device (open(2), access mode 3).
     pub(super) fn covered_by(rule: DeviceRule) -> impl Iterator<Item = Self> {
-        rule.access().subsets().map(move |access| Self {
+        let some = rule.access().subsets().map(Access::bits);
+        iter::once(0).chain(some).map(move |access| Self {
             kind: rule.kind(),
-            access: access.bits(),
+            access,
             major: rule.major(),
             minor: rule.minor(),
         })

@@ -30,7 +30,7 @@ fn cgroup(mount: &str, dir: &str) -> CgroupDir {
 
 fn request(minor: u32) -> Request {
     Request::covered_by(crate::cgroup::rule::misc(minor, "r"))
-        .next()
+        .last()
         .unwrap()
 }
 
