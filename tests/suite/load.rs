@@ -64,9 +64,9 @@ fn run(
             });
         }
     });
-    drop(stress);
     let failures: Vec<String> = failures.into_inner().unwrap();
     eprintln!("{name}: {}", Figures::of(times.into_inner().unwrap()));
+    drop(stress);
     assert!(
         failures.is_empty(),
         "{} of {count} failed; the first: {}",

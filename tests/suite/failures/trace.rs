@@ -83,9 +83,11 @@ impl Fault {
         self.failure == KILLED
     }
 
-    /// Whether `path` or a directory above it is reported not to exist.
+    /// Whether `path` or a directory above it may be what is reported not to exist. A
+    /// call that names no path may be for any open file.
     pub(super) fn hides(&self, path: &Path) -> bool {
-        self.failure == "error=ENOENT" && path.iter().any(|name| *name == *self.file)
+        let is_named = path.iter().any(|name| *name == *self.file);
+        self.failure == "error=ENOENT" && (self.file.is_empty() || is_named)
     }
 
     /// Whether the program may be unable to print anything.

@@ -23,11 +23,11 @@ impl fmt::Display for Figures {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             formatter,
-            "{} started; p50 {:.0?}, p99 {:.0?}, longest {:.0?}",
+            "{} started; p50 {} ms, p99 {} ms, longest {} ms",
             self.0.len(),
-            self.percentile(50),
-            self.percentile(99),
-            self.percentile(100)
+            self.percentile(50).as_millis(),
+            self.percentile(99).as_millis(),
+            self.percentile(100).as_millis()
         )
     }
 }
