@@ -9,6 +9,7 @@ use time::OffsetDateTime;
 
 use super::material::{Material, Step, step};
 use super::pair::Pair;
+use crate::http::Identity;
 
 /// The objects, all of which are there already: a right to create objects cannot be
 /// limited to a name.
@@ -67,7 +68,9 @@ async fn keep_secret(
         |error| SharedError::Secret(format!("{}/{}", names.namespace, names.secret), error);
     loop {
         let mut secret = secrets.get(&names.secret).await.map_err(failed)?;
+        // What somebody else has written into it, and cannot be shown, counts as nothing.
         let present = secret.data.as_ref().and_then(Material::from_data);
+        let present = present.filter(|material| can_be_shown(&material.current));
         let step = step(present.as_ref(), now);
         if let (Step::Keep, Some(material)) = (step, &present) {
             return Ok(material.clone());
@@ -92,6 +95,10 @@ async fn keep_secret(
             Err(error) => return Err(failed(error)),
         }
     }
+}
+
+fn can_be_shown(pair: &Pair) -> bool {
+    Identity::new(pair.certificate.as_bytes(), pair.key.as_bytes()).is_ok()
 }
 
 async fn announce(client: &Client, names: &Names, bundle: &str) -> Result<(), kube::Error> {

@@ -177,6 +177,25 @@ async fn both_cas_are_trusted_while_a_certificate_is_renewed() {
 }
 
 #[tokio::test]
+async fn a_secret_that_cannot_be_used_is_written_again() {
+    let server = server().await;
+    let (client, names) = (server.client(), names());
+    let first = reconcile(&client, &names, time(0)).await.unwrap();
+    for (key, value) in [
+        ("tls.key", STANDARD.encode("no key")),
+        ("tls.crt", STANDARD.encode(&first.current.ca)),
+        ("ends", STANDARD.encode("tomorrow")),
+    ] {
+        let mut secret = server.get(SECRET).unwrap();
+        secret["data"][key] = value.into();
+        server.put(SECRET, secret);
+        let new = reconcile(&client, &names, time(0)).await.unwrap();
+        assert_ne!(new.current.key, first.current.key, "{key}");
+        assert_eq!(bundle(&server), new.current.ca);
+    }
+}
+
+#[tokio::test]
 async fn what_others_change_is_put_right() {
     let server = server().await;
     let (client, names) = (server.client(), names());
