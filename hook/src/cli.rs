@@ -3,10 +3,11 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use device_class::name::ClassName;
 
 use crate::command::Whose;
+use crate::trust::NamedContainer;
 
 /// Puts devices into containers.
 ///
@@ -120,9 +121,9 @@ Exit codes, by the first fault that was found:
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// The hook for the stage `prestart`: state on stdin
-    Prestart,
+    Prestart(PodArguments),
     /// The hook for the stage `createRuntime`: the same
-    CreateRuntime,
+    CreateRuntime(PodArguments),
     /// Show what a container would get, and why
     Explain {
         /// The bundle: the directory of the container's config.json
@@ -189,6 +190,46 @@ pub(crate) enum ClassCommand {
     },
     /// Print a JSON Schema of class files, for editors
     Schema,
+}
+
+/// Names the container of a pod, for what adds the hook to a container's spec (NRI).
+/// Only root can write a hook's arguments.
+#[derive(Debug, Default, Args)]
+pub(crate) struct PodArguments {
+    /// The container is one of the pod with this uid; devices are those that the kubelet recorded
+    #[arg(long, value_name = "UID", requires_all = ["pod_namespace", "pod_name", "container"])]
+    pod_uid: Option<String>,
+    /// The namespace of the pod
+    #[arg(long, value_name = "NAME", requires = "pod_uid")]
+    pod_namespace: Option<String>,
+    /// The name of the pod
+    #[arg(long, value_name = "NAME", requires = "pod_uid")]
+    pod_name: Option<String>,
+    /// The name of the container in the pod
+    #[arg(long, value_name = "NAME", requires = "pod_uid")]
+    container: Option<String>,
+    /// An annotation of the allocation; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", requires = "pod_uid", value_parser = key_and_value)]
+    annotation: Vec<(String, String)>,
+}
+
+impl PodArguments {
+    /// The container that is named, if one is.
+    pub(crate) fn container(&self) -> Option<NamedContainer> {
+        let text = |value: &Option<String>| value.clone().unwrap_or_default();
+        Some(NamedContainer {
+            uid: self.pod_uid.clone()?,
+            namespace: text(&self.pod_namespace),
+            pod: text(&self.pod_name),
+            container: text(&self.container),
+            annotations: self.annotation.iter().cloned().collect(),
+        })
+    }
+}
+
+fn key_and_value(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("not KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
 }
 
 fn class_name(text: &str) -> Result<ClassName, String> {

@@ -16,6 +16,7 @@ use device_class::strict_toml::FileError;
 
 use crate::exit::ExitCode;
 use crate::oci::Bundle;
+pub use crate::trust::NamedContainer;
 use crate::trust::{self, Origin, OriginError, TrustError};
 
 /// Why a container cannot be given what it asks for.
@@ -84,18 +85,30 @@ struct Requests {
     unreadable: Vec<FileError>,
 }
 
-/// The plan for a container. One that asks for nothing gets an empty plan,
-/// and not even its classes are read.
+/// The plan for a container, which is the one that the hook's arguments name if they
+/// do. One that asks for nothing gets an empty plan, and not even its classes are
+/// read.
 ///
 /// # Errors
 /// The container asks for something that it cannot have in full.
-pub fn plan_for(bundle: &Bundle, config: &Config) -> Result<InjectionPlan, PlannerError> {
-    let origin = Origin::of(bundle);
+pub fn plan_for(
+    bundle: &Bundle,
+    named: Option<&NamedContainer>,
+    config: &Config,
+) -> Result<InjectionPlan, PlannerError> {
+    let origin = match named {
+        Some(named) => Origin::named(named, bundle),
+        None => Origin::of(bundle),
+    };
+    let is_annotated = match named {
+        Some(named) => !named.annotations.is_empty(),
+        None => trust::may_be_annotated(bundle),
+    };
     let annotations = origin.as_ref().ok().and_then(Origin::annotations);
     let Requests { wanted, unreadable } = requests(bundle, annotations, config)?;
     // An uncertain origin is no reason to stop a container that asks for nothing.
     let mut plan = match origin {
-        Err(error) if !wanted.is_empty() || trust::may_be_annotated(bundle) => {
+        Err(error) if !wanted.is_empty() || is_annotated => {
             return Err(error.into());
         }
         Ok(origin) if !wanted.is_empty() => plan_of(&wanted, bundle, &origin, config)?,

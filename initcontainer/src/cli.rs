@@ -64,7 +64,8 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct Install {
     /// The engines to configure: auto, none, or names (containerd, k3s, rke2,
-    /// k0s, microk8s, crio, docker, podman)
+    /// k0s, microk8s, crio, docker, podman); with nri none, because
+    /// boathook-plugin --nri adds the hook to containers
     #[arg(long, value_name = "NAME[,NAME]", default_value = "auto")]
     pub engine: EngineChoice,
     /// The directory of a release, or of a build with the programs in it
@@ -102,6 +103,8 @@ pub enum EngineChoice {
     Auto,
     /// These, found or not.
     Named(Vec<Engine>),
+    /// None: the plugin calls the hook through the engine's NRI socket.
+    Nri,
 }
 
 impl FromStr for EngineChoice {
@@ -111,6 +114,7 @@ impl FromStr for EngineChoice {
         match text {
             "auto" => Ok(Self::Auto),
             "none" => Ok(Self::Named(Vec::new())),
+            "nri" => Ok(Self::Nri),
             names => names
                 .split(',')
                 .map(str::parse)

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{Options, RegisterBy, host_program};
+use crate::{NriOptions, Options, RegisterBy, host_program};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Advertise this node's devices to the kubelet, as the device classes describe them.
@@ -88,6 +88,21 @@ pub struct Run {
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
     http: Option<SocketAddr>,
 
+    /// Add the hook to containers through the engine's NRI socket (containerd 2.0, CRI-O 1.30 and
+    /// later), such as /var/run/nri/nri.sock; disabled if unset
+    #[arg(long, value_name = "SOCKET")]
+    nri: Option<PathBuf>,
+
+    /// The hook that is added, as a path on the host
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "/opt/boathook/current/bin/boathook",
+        requires = "nri",
+        value_parser = absolute
+    )]
+    nri_hook: PathBuf,
+
     /// Format of the log on stderr
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub log_format: LogFormat,
@@ -124,6 +139,14 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| example.to_owned())
 }
 
+fn absolute(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    let is_absolute = path.is_absolute();
+    is_absolute
+        .then_some(path)
+        .ok_or_else(|| "not an absolute path".to_owned())
+}
+
 impl From<Run> for Options {
     fn from(run: Run) -> Self {
         Options {
@@ -138,6 +161,10 @@ impl From<Run> for Options {
             register_timeout: run.register_timeout,
             once: run.once,
             http: run.http,
+            nri: run.nri.map(|socket| NriOptions {
+                socket,
+                hook: run.nri_hook,
+            }),
         }
     }
 }

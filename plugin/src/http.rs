@@ -23,6 +23,7 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use crate::catalog::Inventory;
 use crate::metrics;
+use crate::nri::Link;
 use crate::service::Streams;
 
 /// How many connections are open at once.
@@ -45,6 +46,7 @@ pub(crate) struct Pages {
     pub(crate) metrics: metrics::Page,
     pub(crate) inventory: watch::Receiver<Inventory>,
     pub(crate) streams: Streams,
+    pub(crate) link: Link,
 }
 
 /// Serves until it is dropped.
@@ -134,8 +136,12 @@ impl Pages {
         }
     }
 
-    /// Ready: a kubelet listens to every resource.
+    /// Ready: a kubelet listens to every resource, and the engine asks about new
+    /// containers if it is to.
     fn readiness(&self) -> Response<Full<Bytes>> {
+        if let Some(problem) = self.link.problem() {
+            return plain(StatusCode::SERVICE_UNAVAILABLE, format!("{problem}\n"));
+        }
         let missing = self.streams.missing(&self.inventory.borrow());
         if missing.is_empty() {
             return plain(StatusCode::OK, "ok\n".to_owned());
@@ -171,9 +177,15 @@ mod tests {
         let (_sender, inventory) = watch::channel(Inventory::new());
         let streams = Streams::default();
         let pages = Pages {
-            metrics: Page::new(&Metrics::default(), inventory.clone(), streams.clone()),
+            metrics: Page::new(
+                &Metrics::default(),
+                inventory.clone(),
+                streams.clone(),
+                Link::default(),
+            ),
             inventory,
             streams,
+            link: Link::default(),
         };
         for (method, path, status) in [
             (Method::GET, "/healthz", 200),

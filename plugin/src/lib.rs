@@ -22,6 +22,7 @@ mod kubelet_dir;
 mod list;
 mod metrics;
 mod notify;
+mod nri;
 pub mod panic_hook;
 mod run;
 mod server;
@@ -30,5 +31,6 @@ mod supervisor;
 
 pub use kubelet_dir::KubeletDirError;
 pub use list::Listing;
+pub use nri::NriOptions;
 pub use run::{Options, RunError, run};
 pub use server::RegisterBy;

@@ -16,6 +16,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use crate::catalog::Inventory;
+use crate::nri::Link;
 use crate::service::Streams;
 
 /// The `Content-Type` of [`Page::text`].
@@ -35,6 +36,9 @@ pub(crate) struct Metrics {
     allocation_duration: Histograms,
     scan_duration: Histogram,
     class_errors: Gauge,
+    adjustments: Family<[Label; 1], Counter>,
+    adjustment_duration: Histograms,
+    without_hook: Gauge,
 }
 
 impl Default for Metrics {
@@ -45,6 +49,9 @@ impl Default for Metrics {
             allocation_duration: Family::new_with_constructor(histogram),
             scan_duration: histogram(),
             class_errors: Gauge::default(),
+            adjustments: Family::default(),
+            adjustment_duration: Family::new_with_constructor(histogram),
+            without_hook: Gauge::default(),
         }
     }
 }
@@ -55,6 +62,10 @@ fn histogram() -> Histogram {
 
 fn of(resource: &ResourceName) -> Label {
     ("resource", resource.to_string())
+}
+
+fn adjustment(result: &str) -> Label {
+    ("result", result.to_owned())
 }
 
 fn with_result(resource: &ResourceName, result: &str) -> [Label; 2] {
@@ -92,6 +103,27 @@ impl Metrics {
         self.scan_duration.observe(took.as_secs_f64());
     }
 
+    /// Begins the counters of the engine's requests at 0.
+    pub(crate) fn serving_engine(&self) {
+        for result in ["hook", "unchanged", "refused"] {
+            drop(self.adjustments.get_or_create(&[adjustment(result)]));
+        }
+    }
+
+    /// What the engine's question about a new container came to.
+    pub(crate) fn adjusted(&self, result: &str, took: Duration) {
+        let label = [adjustment(result)];
+        self.adjustments.get_or_create(&label).inc();
+        let durations = self.adjustment_duration.get_or_create(&label);
+        durations.observe(took.as_secs_f64());
+    }
+
+    /// How many running containers with devices were started without the hook.
+    pub(crate) fn without_hook(&self, count: usize) {
+        self.without_hook
+            .set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
     /// How many class files, or directories of them, cannot be used.
     pub(crate) fn class_errors(&self, count: usize) {
         self.class_errors
@@ -108,9 +140,14 @@ impl Page {
         metrics: &Metrics,
         inventory: watch::Receiver<Inventory>,
         streams: Streams,
+        link: Link,
     ) -> Self {
         let mut registry = Registry::with_prefix("boathook");
-        registry.register_collector(Box::new(Present { inventory, streams }));
+        registry.register_collector(Box::new(Present {
+            inventory,
+            streams,
+            link: link.clone(),
+        }));
         registry.register("allocations", "Allocate calls", metrics.allocations.clone());
         registry.register(
             "registrations",
@@ -132,6 +169,24 @@ impl Page {
             "Class files that cannot be used",
             metrics.class_errors.clone(),
         );
+        if link.is_wanted() {
+            registry.register(
+                "nri_adjustments",
+                "Containers about which the engine asked",
+                metrics.adjustments.clone(),
+            );
+            registry.register(
+                "nri_adjustment_duration_seconds",
+                "Time to answer the engine about a container",
+                metrics.adjustment_duration.clone(),
+            );
+            registry.register(
+                "nri_containers_without_hook",
+                "Containers with devices that were started without the hook, when the engine \
+                 accepted the plugin",
+                metrics.without_hook.clone(),
+            );
+        }
         Page(registry)
     }
 
@@ -148,6 +203,7 @@ impl Page {
 struct Present {
     inventory: watch::Receiver<Inventory>,
     streams: Streams,
+    link: Link,
 }
 
 impl Collector for Present {
@@ -169,6 +225,11 @@ impl Collector for Present {
         for name in inventory.keys() {
             let labels = [("resource", name.as_str())];
             number(self.streams.open(name)).encode(streams.encode_family(&labels)?)?;
+        }
+        if self.link.is_wanted() {
+            let help = "Whether the engine asks about new containers.";
+            let connected = encoder.encode_descriptor("nri_connected", help, None, gauge)?;
+            number(usize::from(self.link.problem().is_none())).encode(connected)?;
         }
         let tasks = Handle::try_current().map_or(0, |runtime| runtime.metrics().num_alive_tasks());
         let family = encoder.encode_descriptor("tasks", "Asynchronous tasks.", None, gauge)?;
@@ -193,7 +254,7 @@ mod tests {
         let name = npus.name.clone();
         let (_sender, inventory) = watch::channel(Inventory::from([(name.clone(), npus)]));
         let (metrics, streams) = (Metrics::default(), Streams::default());
-        let page = Page::new(&metrics, inventory, streams.clone());
+        let page = Page::new(&metrics, inventory, streams.clone(), Link::default());
         metrics.serving(&name);
         metrics.allocated(&name, true, Duration::from_micros(300));
         metrics.allocated(&name, false, Duration::from_secs(100));
@@ -227,7 +288,7 @@ mod tests {
         let metrics = Metrics::default();
         // A family without samples is not written.
         metrics.serving(&resource(vec![]).name);
-        let page = Page::new(&metrics, inventory, Streams::default()).text();
+        let page = Page::new(&metrics, inventory, Streams::default(), Link::default()).text();
         let families: Vec<&str> = page
             .lines()
             .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())

@@ -18,6 +18,7 @@ use crate::http::{self, Pages};
 use crate::kubelet_dir::{KubeletDir, KubeletDirError, SOCKET_PREFIX};
 use crate::metrics::{Metrics, Page};
 use crate::notify::Notifier;
+use crate::nri::{Link, Nri, NriOptions};
 use crate::server::{Context, RegisterBy, Timing, remove_stale};
 use crate::service::{Preparer, Streams};
 use crate::supervisor::Supervisor;
@@ -41,6 +42,8 @@ pub struct Options {
     pub once: bool,
     /// Where to serve metrics and health; `None`: nowhere.
     pub http: Option<SocketAddr>,
+    /// How to be a plugin of the container engine; `None`: not at all.
+    pub nri: Option<NriOptions>,
 }
 
 /// Why the process cannot run.
@@ -104,17 +107,26 @@ pub async fn run(options: Options) -> Result<(), RunError> {
         remove_stale(&directory);
     }
     let preparer = Arc::new(Preparer::new(config.host_root.clone()));
+    let metrics = Metrics::default();
+    let (nri, link) = match options.nri {
+        None => (None, Link::default()),
+        Some(options) => {
+            let (nri, link) = Nri::new(options, config.clone(), metrics.clone());
+            (Some(nri), link)
+        }
+    };
     let source = Source {
         config,
         forget: options.forget,
     };
-    let (metrics, streams) = (Metrics::default(), Streams::default());
+    let streams = Streams::default();
     let watcher = InventoryWatcher::start(source, metrics.clone()).await;
     let inventory = watcher.subscribe();
     let pages = Pages {
-        metrics: Page::new(&metrics, inventory.clone(), streams.clone()),
+        metrics: Page::new(&metrics, inventory.clone(), streams.clone(), link.clone()),
         inventory: inventory.clone(),
         streams: streams.clone(),
+        link: link.clone(),
     };
     let http = match options.http {
         Some(address) => Some(listen(address).await?),
@@ -132,6 +144,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
         preparer,
         metrics,
         streams: streams.clone(),
+        link,
     };
     let once = async {
         match options.once {
@@ -147,6 +160,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
         () = watcher.run(options.rescan, reloads) => Err(RunError::Part("the inventory watcher")),
         () = watch_sockets(&kubelet, sockets_changed) => Err(RunError::Part("the socket watch")),
         () = serve_pages(http, pages) => Err(RunError::Part("the HTTP server")),
+        () = engine(nri) => Err(RunError::Part("the connection to the engine")),
         () = hang_ups(hang_up, reload) => Err(RunError::Part("the SIGHUP handler")),
     };
     supervisor.stop().await;
@@ -159,6 +173,13 @@ async fn end_signal(signals: [(&'static str, Signal); 3]) -> &'static str {
         _ = a.recv() => first,
         _ = b.recv() => second,
         _ = c.recv() => third,
+    }
+}
+
+async fn engine(nri: Option<Nri>) {
+    match nri {
+        Some(nri) => nri.run().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -12,8 +12,6 @@ use tokio::task::{Id, JoinError, JoinSet};
 use crate::catalog::{Inventory, Resource};
 use crate::notify::Notified;
 use crate::server::{self, Context, ServeError};
-use crate::service::options;
-use kubelet_api::deviceplugin::DevicePluginOptions;
 
 /// How long all servers together may take to end.
 const END: Duration = Duration::from_millis(700);
@@ -33,8 +31,9 @@ pub(crate) struct Supervisor {
 }
 
 struct Running {
-    /// The kubelet reads them when it connects only.
-    options: DevicePluginOptions,
+    /// Whether it asks for PreStartContainer, which the kubelet reads only when it
+    /// connects.
+    pre_start: bool,
     /// Dropping it ends the server.
     resource: watch::Sender<Arc<Resource>>,
     task: Id,
@@ -88,7 +87,7 @@ impl Supervisor {
     fn adjust(&mut self, wanted: &Inventory) {
         let renewed = |name: &ResourceName, running: &Running| {
             let wanted = wanted.get(name);
-            wanted.is_some_and(|wanted| options(wanted) != running.options)
+            wanted.is_some_and(|wanted| wanted.terms.pre_start != running.pre_start)
         };
         self.running.retain(|name, running| !renewed(name, running));
         self.running.retain(|name, _| {
@@ -115,7 +114,7 @@ impl Supervisor {
     fn start(&mut self, name: ResourceName, resource: Arc<Resource>) {
         let devices = resource.devices().len();
         tracing::info!(resource = %name, class = %resource.terms.class, devices, "serving");
-        let options = options(&resource);
+        let pre_start = resource.terms.pre_start;
         let (resource, receiver) = watch::channel(resource);
         let server = (self.serve)(receiver);
         let wait = match self.failed.remove(&name) {
@@ -130,7 +129,7 @@ impl Supervisor {
         self.running.insert(
             name,
             Running {
-                options,
+                pre_start,
                 resource,
                 task,
             },

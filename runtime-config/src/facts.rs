@@ -89,6 +89,10 @@ pub const ANNOTATIONS: &str = "devices.boathook.dev/*";
 /// kubelet gives a container's start.
 pub const HOOK_TIMEOUT: u32 = 110;
 
+/// The environment of the hook, as an engine is to set it. runc would fill an empty
+/// one with its own.
+pub const HOOK_ENV: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
 /// Where distributions and installers put programs (file-hierarchy(7), and
 /// what snaps and immutable hosts add).
 pub const PROGRAM_DIRECTORIES: [&str; 8] = [

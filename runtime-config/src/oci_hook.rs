@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use crate::error::Error;
-use crate::facts::HOOK_TIMEOUT;
+use crate::facts::{HOOK_ENV, HOOK_TIMEOUT};
 use crate::plan::Options;
 use crate::snapshot::Snapshot;
 use crate::toml_text::{parse, quote};
@@ -14,16 +14,13 @@ use crate::toml_text::{parse, quote};
 /// engines take the later directory's, so the hook never runs twice.
 pub(crate) const FILE_NAME: &str = "99-boathook.json";
 
-/// The environment of the hook. An empty one would let runc pass its own on.
-const ENV: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
 /// The hook entry of an OCI spec (runtime-spec, config.md, "POSIX-platform
 /// Hooks").
 pub(crate) fn entry(options: &Options) -> serde_json::Value {
     json!({
         "path": options.hook,
         "args": ["boathook", "prestart"],
-        "env": [ENV],
+        "env": [HOOK_ENV],
         "timeout": HOOK_TIMEOUT,
     })
 }

@@ -14,6 +14,8 @@ mod docker;
 pub(crate) mod engine;
 pub(crate) mod machine;
 mod matrix;
+mod nri;
+mod nri_plugin;
 pub(crate) mod podman;
 
 use anyhow::Result;
@@ -64,6 +66,8 @@ mod forky {
         podman_by_hooks_d, "podman, hooks.d", podman::missing, podman::by_hooks_d;
         containerd_by_cri_and_runtime, "containerd, CRI, BinaryName", ctr::missing,
             |generation| cri::Cri::new(generation, cri::How::BinaryName);
+        containerd_by_cri_and_nri, "containerd, CRI, NRI", ctr::missing,
+            nri::with_plugin;
         runc, "runc", |generation| bundles::missing(generation, "runc"),
             |generation| bundles::Bundles::new(generation, "runc");
         crun, "crun", |generation| bundles::missing(generation, "crun"),

@@ -11,15 +11,21 @@ use crate::log;
 use crate::oci::{Bundle, State};
 use crate::planner;
 use crate::sys::deadline::{self, Deadline, Stage};
+use crate::trust::NamedContainer;
 
 /// Gives the container whose State is on stdin what it asks for.
-pub(super) fn run(config: &Config, deadline: &mut Deadline) -> Result<ExitCode, CommandError> {
+pub(super) fn run(
+    config: &Config,
+    named: Option<&NamedContainer>,
+    deadline: &mut Deadline,
+) -> Result<ExitCode, CommandError> {
     let state = State::read(io::stdin().lock())?;
     deadline::concerns(&state.id);
-    let warnings = give(&state, config, deadline).map_err(|error| CommandError::Container {
-        id: state.id.clone(),
-        error: Box::new(error),
-    })?;
+    let warnings =
+        give(&state, config, named, deadline).map_err(|error| CommandError::Container {
+            id: state.id.clone(),
+            error: Box::new(error),
+        })?;
     for warning in warnings {
         log::warning(&format!("container {}: {warning}", state.id));
     }
@@ -29,11 +35,12 @@ pub(super) fn run(config: &Config, deadline: &mut Deadline) -> Result<ExitCode, 
 fn give(
     state: &State,
     config: &Config,
+    named: Option<&NamedContainer>,
     deadline: &mut Deadline,
 ) -> Result<Vec<String>, CommandError> {
     let bundle = Bundle::of(state)?;
     Stage::Planning.begin();
-    let mut plan = planner::plan_for(&bundle, config)?;
+    let mut plan = planner::plan_for(&bundle, named, config)?;
     let mut warnings = std::mem::take(&mut plan.warnings);
     if !plan.steps.is_empty() {
         log::open();

@@ -31,6 +31,7 @@ use crate::log::{self, Printable, Reader};
 use crate::oci::{Bundle, BundleError, StateError};
 use crate::planner::{self, PlannerError};
 use crate::sys::deadline::{self, Deadline};
+use crate::trust::NamedContainer;
 
 /// Why a command failed. The message says what, for which container and what
 /// to do; it is printed once, with its causes, in `main`.
@@ -143,7 +144,7 @@ fn print_json(value: &impl Serialize) -> Result<(), CommandError> {
 
 fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
     let done = match &cli.command {
-        Command::Prestart | Command::CreateRuntime => hook(cli),
+        Command::Prestart(pod) | Command::CreateRuntime(pod) => hook(cli, pod.container()),
         Command::Explain { bundle } => explain(bundle, cli.json, &config(cli)?),
         Command::List { classes } => list::run(classes, cli.json, &config(cli)?),
         Command::Doctor { whose, root } => {
@@ -162,14 +163,14 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
     }
 }
 
-fn hook(cli: &Cli) -> Result<ExitCode, CommandError> {
+fn hook(cli: &Cli, named: Option<NamedContainer>) -> Result<ExitCode, CommandError> {
     let confined = crate::process::confine();
     let deadline = Deadline::start(cli.deadline.unwrap_or(deadline::SECONDS));
     let config = Config::load(cli.config.as_deref());
     log::start(Reader::Engine, config.as_ref().ok());
     confined?;
     let mut deadline = deadline.map_err(CommandError::Deadline)?;
-    inject::run(&config?, &mut deadline)
+    inject::run(&config?, named.as_ref(), &mut deadline)
 }
 
 /// The configuration for a command that is for users and changes nothing.
@@ -181,7 +182,7 @@ fn config(cli: &Cli) -> Result<Config, CommandError> {
 /// Prints the plan for a bundle, and changes nothing.
 fn explain(bundle: &Path, json: bool, config: &Config) -> Result<ExitCode, CommandError> {
     let bundle = Bundle::read(bundle)?;
-    let plan = planner::plan_for(&bundle, config)?;
+    let plan = planner::plan_for(&bundle, None, config)?;
     if json {
         print_json(&plan)?;
     } else {

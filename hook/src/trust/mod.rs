@@ -15,8 +15,8 @@ use device_class::plan::{Authority, Recorded};
 pub(crate) use checkpoint::CheckpointError;
 #[cfg(feature = "fuzzing")]
 pub use checkpoint::fuzzing::checkpoint;
-pub(crate) use origin::OriginError;
-pub(crate) use origin::{Origin, may_be_annotated};
+pub use origin::NamedContainer;
+pub(crate) use origin::{Origin, OriginError, may_be_annotated};
 
 use checkpoint::Checkpoint;
 use pod_uid::PodUid;

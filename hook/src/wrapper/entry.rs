@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use device_class::class::MAX_CONTAINER_START;
 use device_class::plan::{Action, InjectionPlan};
 use json_text::EditError;
+use runtime_config::HOOK_ENV;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -17,9 +18,6 @@ const FILE_NAME: &str = "boathook";
 
 const TIMEOUT: u32 = runtime_config::HOOK_TIMEOUT;
 const _: () = assert!(TIMEOUT as u64 > MAX_CONTAINER_START.as_secs());
-
-/// The hook's environment. runc would fill an empty one with its own.
-const ENV: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Stages in which the hook may be present.
 const STAGES: [&str; 2] = ["prestart", "createRuntime"];
@@ -94,7 +92,7 @@ impl HookEntry {
             args.extend(["--config", config]);
         }
         args.push("prestart");
-        json!({"path": self.path, "args": args, "env": [ENV], "timeout": TIMEOUT}).to_string()
+        json!({"path": self.path, "args": args, "env": [HOOK_ENV], "timeout": TIMEOUT}).to_string()
     }
 }
 
@@ -156,7 +154,7 @@ mod tests {
         let hook = json!([{
             "path": "/opt/boathook/1/boathook",
             "args": ["boathook", "prestart"],
-            "env": [ENV],
+            "env": [HOOK_ENV],
             "timeout": 110,
         }]);
         let rules = json!([

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use device_class::config::{ClassConfig, Config, Trust};
 use device_class::name::ClassName;
 use hook::oci::Bundle;
-use hook::planner::plan_for;
+use hook::planner::{NamedContainer, plan_for};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -24,6 +24,8 @@ pub(crate) struct Host {
     recording: &'static str,
     pub(crate) trust: Trust,
     pub(crate) class: BTreeMap<ClassName, ClassConfig>,
+    /// What the hook's arguments name.
+    pub(crate) named: Option<NamedContainer>,
 }
 
 impl Host {
@@ -51,6 +53,7 @@ impl Host {
             recording,
             trust,
             class: BTreeMap::new(),
+            named: None,
         }
     }
 
@@ -77,7 +80,9 @@ impl Host {
             class: self.class.clone(),
             ..Config::default()
         };
-        let plan = plan_for(&Bundle::read(&bundle).unwrap(), &config).map_err(|e| e.to_string())?;
+        let bundle = Bundle::read(&bundle).unwrap();
+        let plan = plan_for(&bundle, self.named.as_ref(), &config);
+        let plan = plan.map_err(|error| error.to_string())?;
         let devices = plan
             .grants
             .iter()

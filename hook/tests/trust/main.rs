@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod host;
+mod named;
 mod outside;
 mod pods;
 mod record;

@@ -51,7 +51,7 @@ fn check(objects: &Objects) {
 fn overlays() -> Vec<PathBuf> {
     let entries = fs::read_dir(repository("deploy/overlays")).unwrap();
     let overlays: Vec<_> = entries.map(|e| e.unwrap().path()).collect();
-    assert_eq!(overlays.len(), 4);
+    assert_eq!(overlays.len(), 5);
     overlays
 }
 

@@ -20,6 +20,7 @@ pub(crate) use streams::{DeviceStream, StreamCount, Streams};
 
 use crate::catalog::Resource;
 use crate::metrics::Metrics;
+use crate::nri::Link;
 use kubelet_api::deviceplugin::device_plugin_server::DevicePlugin;
 use kubelet_api::deviceplugin::{
     AllocateRequest, AllocateResponse, ContainerPreferredAllocationResponse, DevicePluginOptions,
@@ -28,9 +29,9 @@ use kubelet_api::deviceplugin::{
 };
 
 /// The optional calls that the kubelet may make.
-pub(crate) fn options(resource: &Resource) -> DevicePluginOptions {
+pub(crate) fn options(resource: &Resource, link: &Link) -> DevicePluginOptions {
     DevicePluginOptions {
-        pre_start_required: resource.terms.pre_start,
+        pre_start_required: resource.terms.pre_start || link.is_wanted(),
         get_preferred_allocation_available: true,
     }
 }
@@ -42,6 +43,7 @@ pub(crate) struct Service {
     streams: StreamCount,
     preparer: Arc<Preparer>,
     metrics: Metrics,
+    link: Link,
 }
 
 impl Service {
@@ -52,12 +54,14 @@ impl Service {
         streams: StreamCount,
         preparer: Arc<Preparer>,
         metrics: Metrics,
+        link: Link,
     ) -> Self {
         Service {
             resource,
             streams,
             preparer,
             metrics,
+            link,
         }
     }
 
@@ -74,7 +78,7 @@ impl DevicePlugin for Service {
         &self,
         _: Request<Empty>,
     ) -> Result<Response<DevicePluginOptions>, Status> {
-        Ok(Response::new(options(&self.now())))
+        Ok(Response::new(options(&self.now(), &self.link)))
     }
 
     async fn list_and_watch(&self, _: Request<Empty>) -> Result<Response<DeviceStream>, Status> {
@@ -137,6 +141,13 @@ impl DevicePlugin for Service {
         request: Request<PreStartContainerRequest>,
     ) -> Result<Response<PreStartContainerResponse>, Status> {
         let resource = self.now();
+        // The engine would start the container without its devices.
+        if let Some(problem) = self.link.problem() {
+            tracing::warn!(resource = %resource.name, "container not started: {problem}");
+            return Err(Status::unavailable(format!(
+                "the container would start without its devices: {problem}"
+            )));
+        }
         let preparing = self
             .preparer
             .prepare(&resource, &request.get_ref().devices_ids)

@@ -15,6 +15,7 @@ mod hotplug;
 mod leaks;
 mod listeners;
 mod node;
+mod nri;
 mod operation;
 mod pages;
 mod pre_start;

@@ -24,12 +24,15 @@ pub(crate) enum How {
     BinaryName,
     /// Every spec begins with the hook in it.
     BaseRuntimeSpec,
+    /// A plugin adds it through the engine's NRI socket. There is no handler.
+    Nri,
 }
 
 /// The engine for CRI.
 pub(crate) struct Cri {
-    client: CriClient,
-    containerd: Containerd,
+    how: How,
+    pub(super) client: CriClient,
+    pub(super) containerd: Containerd,
     record: Mutex<Record>,
 }
 
@@ -50,18 +53,21 @@ impl Cri {
             );
         machine.write("/etc/containerd/config.toml", &settings)?;
         let base_spec = match how {
-            How::BinaryName => None,
+            How::BinaryName | How::Nri => None,
             How::BaseRuntimeSpec => Some(printed(
                 machine.private.command("ctr").args(["oci", "spec"]),
             )?),
         };
-        machine.install(runtime_config::Engine::Containerd, base_spec)?;
+        if how != How::Nri {
+            machine.install(runtime_config::Engine::Containerd, base_spec)?;
+        }
 
         let containerd = Containerd::start(machine)?;
         for rootfs in IMAGES {
             containerd.import(rootfs)?;
         }
         Ok(Self {
+            how,
             client: CriClient::connect(&containerd.machine.path("socket"))?,
             containerd,
             record: Mutex::new(record),
@@ -71,6 +77,22 @@ impl Cri {
     /// The machine that it has to itself.
     pub(crate) fn machine(&self) -> &Machine {
         &self.containerd.machine
+    }
+
+    /// Records what a pod's container was given, and starts its sandbox.
+    pub(super) fn run_pod(&self, pod: &Pod) -> Result<(PodSandboxConfig, String)> {
+        let mut record = self.record.lock().ok().context("a test panicked")?;
+        record.add(pod)?;
+        drop(record);
+        let of_pod = format!("pod{}", pod.uid());
+        let parent = self.containerd.machine.parent.child(&of_pod);
+        let config = pod.sandbox(&parent.display().to_string());
+        let handler = match self.how {
+            How::BinaryName | How::BaseRuntimeSpec => "boathook",
+            How::Nri => "",
+        };
+        let sandbox = self.client.run_sandbox(&config, handler)?;
+        Ok((config, sandbox))
     }
 }
 
@@ -94,14 +116,7 @@ impl Engine for Cri {
             .devices(wanted.devices.as_deref())
             .readonly(wanted.readonly)
             .user(wanted.user);
-        let mut record = self.record.lock().ok().context("a test panicked")?;
-        record.add(&pod)?;
-        drop(record);
-
-        let of_pod = format!("pod{}", pod.uid());
-        let parent = self.containerd.machine.parent.child(&of_pod);
-        let sandbox_config = pod.sandbox(&parent.display().to_string());
-        let sandbox = self.client.run_sandbox(&sandbox_config, "boathook")?;
+        let (sandbox_config, sandbox) = self.run_pod(&pod)?;
         let container = Container {
             engine: self,
             pod,

@@ -1,6 +1,7 @@
 //! containerd, by its own client `ctr` and the wrapper as `--runc-binary`.
 
-use std::process::Command;
+use std::process::{Child, Command};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
@@ -11,10 +12,12 @@ use harness::engine_root::Generation;
 use harness::image::{Image, name_of};
 use harness::probe;
 use harness::rootfs::Rootfs;
+use nix::sys::signal::Signal;
 
 use super::case::Case;
 use super::engine::{Engine, IMAGES, Running, Wanted, printed};
 use super::machine::{self, Machine};
+use super::nri_plugin::signal_child;
 
 /// How often a command is run in a container until it prints something.
 const EXEC_ATTEMPTS: usize = 5;
@@ -25,6 +28,7 @@ pub(super) const NO_DIFF: &str = "containerd has no command like docker's diff";
 /// A containerd of its own.
 pub(super) struct Containerd {
     pub(super) machine: Machine,
+    daemon: Mutex<Child>,
 }
 
 pub(crate) fn missing(generation: Generation) -> Option<String> {
@@ -34,11 +38,17 @@ pub(crate) fn missing(generation: Generation) -> Option<String> {
 impl Containerd {
     /// Starts it on a machine that has its configuration.
     pub(super) fn start(machine: Machine) -> Result<Self> {
-        let containerd = Self { machine };
-        let mut daemon = containerd.machine.private.command("containerd");
-        let ready = || printed(containerd.ctr().arg("version")).is_ok();
-        containerd.machine.start(&mut daemon, ready)?;
-        Ok(containerd)
+        let daemon = Mutex::new(start_daemon(&machine)?);
+        Ok(Containerd { machine, daemon })
+    }
+
+    /// Kills the daemon and starts it again. Its containers keep running.
+    pub(super) fn restart(&self) -> Result<()> {
+        let mut daemon = self.daemon.lock().unwrap();
+        signal_child(&daemon, Signal::SIGKILL)?;
+        daemon.wait()?;
+        *daemon = start_daemon(&self.machine)?;
+        Ok(())
     }
 
     /// The settings without which it would use the machine's directories, for
@@ -65,13 +75,23 @@ impl Containerd {
 
     /// `ctr` where CRI has its containers and images.
     pub(super) fn ctr(&self) -> Command {
-        let mut command = self.machine.private.command("ctr");
-        command
-            .arg("--address")
-            .arg(self.machine.path("socket"))
-            .args(["--namespace", "k8s.io"]);
-        command
+        client(&self.machine)
     }
+}
+
+fn client(machine: &Machine) -> Command {
+    let mut command = machine.private.command("ctr");
+    command
+        .arg("--address")
+        .arg(machine.path("socket"))
+        .args(["--namespace", "k8s.io"]);
+    command
+}
+
+fn start_daemon(machine: &Machine) -> Result<Child> {
+    let mut daemon = machine.private.command("containerd");
+    let ready = || printed(client(machine).arg("version")).is_ok();
+    machine.start("containerd", &mut daemon, ready)
 }
 
 /// The engine for `ctr`.

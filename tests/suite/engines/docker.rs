@@ -71,7 +71,7 @@ fn start(generation: Generation, user_namespaces: UserNamespaces) -> Result<Dock
     machine.write("/etc/docker/daemon.json", &format!("{settings:#}\n"))?;
     machine.install(runtime_config::Engine::Docker, None)?;
     let mut daemon = machine.private.command("dockerd");
-    machine.start(&mut daemon, || {
+    machine.start("dockerd", &mut daemon, || {
         printed(client(&machine).arg("version")).is_ok()
     })?;
     let options = ["--network", "none", "--runtime", "boathook"];

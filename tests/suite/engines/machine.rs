@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -79,13 +79,14 @@ impl Machine {
     }
 
     /// Starts a daemon and waits until `ready` succeeds. It ends with the
-    /// machine.
+    /// machine. What it prints is in `NAME.log`.
     pub(super) fn start(
         &self,
+        name: &str,
         daemon: &mut Command,
         mut ready: impl FnMut() -> bool,
-    ) -> Result<()> {
-        let log = self.path("daemon.log");
+    ) -> Result<Child> {
+        let log = self.path(&format!("{name}.log"));
         let file = File::create(&log)?;
         let mut child = daemon
             .stdin(Stdio::null())
@@ -102,7 +103,7 @@ impl Machine {
             }
             sleep(Duration::from_millis(50));
         }
-        Ok(())
+        Ok(child)
     }
 }
 

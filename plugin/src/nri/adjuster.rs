@@ -1,0 +1,174 @@
+//! Which containers get the hook.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use device_class::config::Config;
+use device_class::load;
+use device_class::request::{ANNOTATION_PREFIX, Environment, Request};
+use device_class::strict_toml::FileError;
+use nri_api::{Container, Hook, Hooks, OptionalInt, PodSandbox};
+use runtime_config::{HOOK_ENV, HOOK_TIMEOUT};
+
+use super::engine::Family;
+
+/// The hook's file name, by which an entry of ours is known: one of another
+/// instance, or of hooks.d.
+const FILE_NAME: &str = "boathook";
+
+/// The label in which the kubelet keeps a container's name.
+const CONTAINER_LABEL: &str = "io.kubernetes.container.name";
+
+/// In CRI-O a container's annotations have those of the pod mixed in, which its
+/// author writes. The container's own are here, as JSON.
+const CRIO_ANNOTATIONS: &str = "io.kubernetes.cri-o.Annotations";
+
+/// Why it is not known what a container needs.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum AdjustError {
+    /// The class files cannot be read.
+    #[error(transparent)]
+    Classes(#[from] FileError),
+    /// The engine's annotation is not of the known form.
+    #[error("the engine's annotation {CRIO_ANNOTATIONS} is malformed: {0}")]
+    Annotations(#[from] serde_json::Error),
+    /// The engine does not name the pod or the container.
+    #[error("the engine does not name the {0}")]
+    Unnamed(&'static str),
+}
+
+/// Decides by the class files and the configuration.
+#[derive(Debug)]
+pub(super) struct Adjuster {
+    config: Config,
+    hook: PathBuf,
+}
+
+type Annotations = BTreeMap<String, String>;
+
+impl Adjuster {
+    pub(super) fn new(config: Config, hook: PathBuf) -> Self {
+        Adjuster { config, hook }
+    }
+
+    /// Whether the container was promised devices: by an allocation, or because its
+    /// pod may take them. Reads no file.
+    pub(super) fn is_promised(
+        &self,
+        family: Family,
+        pod: &PodSandbox,
+        container: &Container,
+    ) -> bool {
+        // What cannot be read may be a promise.
+        allocated(family, container).map_or(true, |allocated| !allocated.is_empty())
+            || self.trusts(pod)
+    }
+
+    /// The hook for a container that asks for devices and has none of ours yet.
+    ///
+    /// # Errors
+    /// It is not known what the container needs.
+    pub(super) fn hook_for(
+        &self,
+        family: Family,
+        pod: &PodSandbox,
+        container: &Container,
+    ) -> Result<Option<Hook>, AdjustError> {
+        if self.is_in(container.hooks.as_ref()) {
+            return Ok(None);
+        }
+        let allocated = allocated(family, container)?;
+        if allocated.is_empty() && !self.asks(container)? {
+            return Ok(None);
+        }
+        self.entry(pod, container, &allocated).map(Some)
+    }
+
+    /// Whether the hook is among these.
+    pub(super) fn is_in(&self, hooks: Option<&Hooks>) -> bool {
+        let mut hooks = hooks
+            .into_iter()
+            .flat_map(|hooks| hooks.prestart.iter().chain(&hooks.create_runtime));
+        hooks.any(|hook| {
+            let path = Path::new(&hook.path);
+            path == self.hook || path.ends_with(FILE_NAME)
+        })
+    }
+
+    /// Whether the container's own environment asks for devices of any class.
+    fn asks(&self, container: &Container) -> Result<bool, AdjustError> {
+        let env = Environment::from(container.env.clone());
+        for source in load::each_source(&self.config.classes)? {
+            // What a class that cannot be read is for is not known.
+            let Ok(source) = source else { continue };
+            if !source.mentions(|name| env.get(name).is_some()) {
+                continue;
+            }
+            // The hook reports what is wrong with a class or a request.
+            let asked = match self.config.class(&source) {
+                Ok(class) => !matches!(Request::of(&class, &env, |_| None), Ok(None)),
+                Err(_) => true,
+            };
+            if asked {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn trusts(&self, pod: &PodSandbox) -> bool {
+        let by_class = self.config.class.values();
+        let mut patterns = by_class
+            .flat_map(|class| &class.trusted_pods)
+            .chain(&self.config.trust.trusted_pods);
+        patterns.any(|pattern| pattern.fits(&pod.namespace, &pod.name))
+    }
+
+    /// The hook's entry. Its arguments name the pod and the container: only root can
+    /// write them.
+    fn entry(
+        &self,
+        pod: &PodSandbox,
+        container: &Container,
+        allocated: &Annotations,
+    ) -> Result<Hook, AdjustError> {
+        let label = container.labels.get(CONTAINER_LABEL);
+        let name = Some(&container.name).filter(|name| !name.is_empty());
+        let mut args = vec![FILE_NAME.to_owned(), "prestart".to_owned()];
+        for (option, what, value) in [
+            ("--pod-uid", "pod's uid", Some(&pod.uid)),
+            ("--pod-namespace", "pod's namespace", Some(&pod.namespace)),
+            ("--pod-name", "pod", Some(&pod.name)),
+            ("--container", "container", name.or(label)),
+        ] {
+            let value = value.filter(|value| !value.is_empty());
+            let value = value.ok_or(AdjustError::Unnamed(what))?;
+            args.push(format!("{option}={value}"));
+        }
+        let annotations = allocated.iter();
+        args.extend(annotations.map(|(key, value)| format!("--annotation={key}={value}")));
+        Ok(Hook {
+            path: self.hook.to_string_lossy().into_owned(),
+            args,
+            env: vec![HOOK_ENV.to_owned()],
+            timeout: Some(OptionalInt {
+                value: HOOK_TIMEOUT.into(),
+            }),
+        })
+    }
+}
+
+/// The annotations of the plugin's allocations, which the kubelet gave the
+/// container.
+pub(super) fn allocated(family: Family, container: &Container) -> Result<Annotations, AdjustError> {
+    let mut annotations = match family {
+        Family::Containerd => container.annotations.clone(),
+        Family::CriO => match container.annotations.get(CRIO_ANNOTATIONS) {
+            None => Annotations::new(),
+            // `null` is none.
+            Some(json) => serde_json::from_str::<Option<Annotations>>(json)?.unwrap_or_default(),
+        },
+    };
+    annotations.retain(|key, _| key.starts_with(ANNOTATION_PREFIX));
+    Ok(annotations)
+}

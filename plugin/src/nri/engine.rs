@@ -1,0 +1,122 @@
+//! What an engine can do, by what it says of itself.
+
+use nri_api::{CREATE_CONTAINER, ConfigureRequest, VALIDATE_CONTAINER_ADJUSTMENT};
+
+/// The engines whose containers can be given a hook.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Family {
+    Containerd,
+    CriO,
+}
+
+/// The engine at the other end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Engine {
+    pub(super) family: Family,
+    /// Whether it asks for a judgement of the final adjustment (NRI 0.10).
+    pub(super) validates: bool,
+}
+
+/// The engine cannot give containers a hook.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the engine `{name}` is not known to accept hooks by NRI; supported are containerd and CRI-O"
+)]
+pub(super) struct UnknownEngine {
+    name: String,
+}
+
+/// The first versions with NRI 0.10.
+const NRI_VALIDATES: Version = Version(0, 10);
+const CONTAINERD_VALIDATES: Version = Version(2, 2);
+const CRI_O_VALIDATES: Version = Version(1, 34);
+
+/// Major and minor version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Version(u32, u32);
+
+impl Version {
+    /// The version in a text such as `v2.1.9`, `2.2.0~ds1` or `1.34.0-dev`. A
+    /// release that is not out yet (`-rc.0`, `-dev`) counts as the one before, which
+    /// can do less; so does a text without a version.
+    fn of(text: &str) -> Option<Self> {
+        let text = text.trim_start_matches('v');
+        let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.'));
+        let (numbers, rest) = text.split_at(end.unwrap_or(text.len()));
+        let mut numbers = numbers.split('.').map(str::parse);
+        let (major, minor) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+        let is_first = numbers.next().is_none_or(|patch| patch == Ok(0));
+        match rest.starts_with('-') && is_first {
+            true => Some(Version(major, minor.checked_sub(1)?)),
+            false => Some(Version(major, minor)),
+        }
+    }
+}
+
+impl Engine {
+    /// The engine that asks to be configured.
+    ///
+    /// # Errors
+    /// It is none that accepts hooks.
+    pub(super) fn of(request: &ConfigureRequest) -> Result<Self, UnknownEngine> {
+        let (family, first) = match request.runtime_name.as_str() {
+            "containerd" => (Family::Containerd, CONTAINERD_VALIDATES),
+            "cri-o" | "crio" => (Family::CriO, CRI_O_VALIDATES),
+            name => return Err(UnknownEngine { name: name.into() }),
+        };
+        let at_least = |text, first| Version::of(text).is_some_and(|version| version >= first);
+        let validates = match request.nri_version.as_str() {
+            "" => at_least(&request.runtime_version, first),
+            nri => at_least(nri, NRI_VALIDATES),
+        };
+        Ok(Engine { family, validates })
+    }
+
+    /// The events to subscribe to. One that the engine does not know would end the
+    /// connection.
+    pub(super) fn events(self) -> i32 {
+        match self.validates {
+            true => CREATE_CONTAINER | VALIDATE_CONTAINER_ADJUSTMENT,
+            false => CREATE_CONTAINER,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_is_asked_for_what_its_version_has() {
+        for (name, version, nri, validates) in [
+            ("containerd", "v2.1.9", "", Some(false)),
+            ("containerd", "2.1.9+unknown", "", Some(false)),
+            ("containerd", "2.0.0", "", Some(false)),
+            ("containerd", "2.2.0-rc.1", "", Some(false)),
+            ("containerd", "2.2.0", "", Some(true)),
+            ("containerd", "2.2.1-rc.0", "", Some(true)),
+            ("containerd", "2.3.0~ds1", "v0.12.0", Some(true)),
+            ("containerd", "v2.4.0-beta.0", "v0.12.1", Some(true)),
+            ("containerd", "unknown", "0.9.0", Some(false)),
+            ("containerd", "", "", Some(false)),
+            ("containerd", "2", "", Some(false)),
+            ("containerd", "99999999999.1.1", "", Some(false)),
+            ("cri-o", "1.33.2", "", Some(false)),
+            ("cri-o", "1.34.0-dev", "", Some(false)),
+            ("cri-o", "1.34.0", "", Some(true)),
+            ("docker", "29.2.0", "v0.11.0", None),
+            ("", "2.2.0", "", None),
+        ] {
+            let request = ConfigureRequest {
+                runtime_name: name.into(),
+                runtime_version: version.into(),
+                nri_version: nri.into(),
+                ..ConfigureRequest::default()
+            };
+            let found = Engine::of(&request).ok();
+            let events = found.map(|engine| engine.events());
+            let wanted = validates.map(|validates| if validates { 0x2008 } else { 0x08 });
+            assert_eq!(events, wanted, "{name} {version} {nri}");
+        }
+    }
+}

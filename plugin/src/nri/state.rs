@@ -1,0 +1,38 @@
+//! Whether the engine asks this plugin about new containers.
+
+use tokio::sync::watch;
+
+/// The state of the connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum State {
+    /// The engine asks about each new container.
+    Connected,
+    /// It does not.
+    Disconnected {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// The connection to the engine, as others see it. The default: none is wanted.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Link(Option<watch::Receiver<State>>);
+
+impl Link {
+    pub(super) fn to(state: watch::Receiver<State>) -> Self {
+        Link(Some(state))
+    }
+
+    /// Whether a connection is wanted.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Why the engine would start containers without their devices, if it would.
+    pub(crate) fn problem(&self) -> Option<String> {
+        match &*self.0.as_ref()?.borrow() {
+            State::Connected => None,
+            State::Disconnected { reason } => Some(format!("NRI: {reason}")),
+        }
+    }
+}
