@@ -63,8 +63,8 @@ impl Cli {
             return None;
         }
         let command = match stage.to_str()? {
-            "prestart" => Command::Prestart,
-            "create-runtime" => Command::CreateRuntime,
+            "prestart" => Command::Prestart(PodArguments::default()),
+            "create-runtime" => Command::CreateRuntime(PodArguments::default()),
             _ => return None,
         };
         Some(Self {

@@ -12,6 +12,7 @@ pub(crate) mod cri;
 pub(crate) mod ctr;
 mod docker;
 pub(crate) mod engine;
+mod everyday;
 pub(crate) mod machine;
 mod matrix;
 mod nri;
@@ -63,6 +64,8 @@ mod of_this_machine {
 mod forky {
     engines_of! { Forky:
         docker, "docker", docker::missing, docker::engine;
+        docker_with_containerd_store, "docker, containerd store", docker::missing,
+            docker::with_containerd_store;
         podman_by_hooks_d, "podman, hooks.d", podman::missing, podman::by_hooks_d;
         containerd_by_cri_and_runtime, "containerd, CRI, BinaryName", ctr::missing,
             |generation| cri::Cri::new(generation, cri::How::BinaryName);

@@ -62,6 +62,32 @@ fn status_tells_what_is_there_and_what_is_missing() {
     assert_eq!(status["missing"][0], missing);
 }
 
+/// Where the plugin adds the hook, the engine's own files are none of ours.
+#[test]
+fn with_nri_only_the_programs_are_installed() {
+    let site = Site::with_containerd();
+    let engine = tree::snapshot(&site.root().join("etc/containerd"));
+    let text = said(&site.run(&["install", "--engine=nri"]));
+    assert!(
+        text.starts_with("no NRI socket at /var/run/nri/nri.sock: "),
+        "{text}"
+    );
+    assert!(text.contains("engines: none\n"), "{text}");
+    assert_eq!(tree::snapshot(&site.root().join("etc/containerd")), engine);
+    assert!(!said(&site.run(&["status"])).contains("NRI socket"));
+
+    let socket = site.root().join("run/nri/nri.sock");
+    fs::create_dir_all(socket.parent().unwrap()).unwrap();
+    let _engine = UnixListener::bind(socket).unwrap();
+    let text = said(&site.run(&["install", "--engine=nri"]));
+    assert!(text.starts_with("nothing to do"), "{text}");
+    let text = said(&site.run(&["status"]));
+    assert!(
+        text.ends_with("\nNRI socket: /run/nri/nri.sock\n"),
+        "{text}"
+    );
+}
+
 #[test]
 fn an_engine_that_starts_no_pods_is_passed_over() {
     let site = Site::new(&fixture("containerd/refused-cri-disabled"));

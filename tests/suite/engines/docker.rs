@@ -1,6 +1,6 @@
 //! docker, and podman, which has the same commands.
 
-use std::process::Command;
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::Result;
@@ -8,7 +8,7 @@ use harness::engine_root::Generation;
 use harness::image::Image;
 use harness::probe;
 use harness::rootfs::Rootfs;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::case::Case;
 use super::engine::{Engine, IMAGES, MAPPED_ROOT, Running, Wanted, printed};
@@ -16,7 +16,7 @@ use super::machine::{self, Machine};
 
 /// An engine with docker's commands.
 pub(super) struct DockerLike {
-    machine: Machine,
+    pub(super) machine: Machine,
     /// The words before the subcommand: program and options.
     client: fn(&Machine) -> Command,
     /// Options of `run`.
@@ -41,15 +41,26 @@ pub(super) fn missing(generation: Generation) -> Option<String> {
 
 /// A dockerd of its own, with the runtime in its daemon.json.
 pub(super) fn engine(generation: Generation) -> Result<DockerLike> {
-    start(generation, UserNamespaces::None)
+    with(generation, UserNamespaces::None, &json!({}))
 }
 
 /// The same with a user namespace for every container.
 pub(super) fn remapped(generation: Generation) -> Result<DockerLike> {
-    start(generation, UserNamespaces::All)
+    with(generation, UserNamespaces::All, &json!({}))
 }
 
-fn start(generation: Generation, user_namespaces: UserNamespaces) -> Result<DockerLike> {
+/// The same with images in containerd's store.
+pub(super) fn with_containerd_store(generation: Generation) -> Result<DockerLike> {
+    let more = json!({"features": {"containerd-snapshotter": true}});
+    with(generation, UserNamespaces::None, &more)
+}
+
+/// The same with `more` in its daemon.json.
+pub(super) fn with(
+    generation: Generation,
+    user_namespaces: UserNamespaces,
+    more: &Value,
+) -> Result<DockerLike> {
     let machine = Machine::new(generation, "runc")?;
     let mut settings = json!({
         "data-root": machine.path("data"),
@@ -68,14 +79,21 @@ fn start(generation: Generation, user_namespaces: UserNamespaces) -> Result<Dock
         machine.write("/etc/subuid", &ids)?;
         machine.write("/etc/subgid", &ids)?;
     }
+    for (key, value) in more.as_object().into_iter().flatten() {
+        settings[key] = value.clone();
+    }
     machine.write("/etc/docker/daemon.json", &format!("{settings:#}\n"))?;
     machine.install(runtime_config::Engine::Docker, None)?;
-    let mut daemon = machine.private.command("dockerd");
-    machine.start("dockerd", &mut daemon, || {
-        printed(client(&machine).arg("version")).is_ok()
-    })?;
+    start_daemon(&machine)?;
     let options = ["--network", "none", "--runtime", "boathook"];
     DockerLike::new(machine, client, &options, user_namespaces)
+}
+
+/// Starts dockerd, which is not running.
+pub(super) fn start_daemon(machine: &Machine) -> Result<Child> {
+    let mut daemon = machine.private.command("dockerd");
+    let ready = || printed(client(machine).arg("version")).is_ok();
+    machine.start("dockerd", &mut daemon, ready)
 }
 
 fn socket(machine: &Machine) -> String {
@@ -110,7 +128,8 @@ impl DockerLike {
         Ok(engine)
     }
 
-    fn command(&self, subcommand: &str) -> Command {
+    /// A command of its client.
+    pub(super) fn command(&self, subcommand: &str) -> Command {
         let mut command = (self.client)(&self.machine);
         command.arg(subcommand);
         command
@@ -183,6 +202,7 @@ impl Drop for Container<'_> {
     }
 }
 
-fn name_of(image: Rootfs) -> String {
+/// An image's name there.
+pub(super) fn name_of(image: Rootfs) -> String {
     format!("boathook-test-{}", image.name())
 }

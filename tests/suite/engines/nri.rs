@@ -5,7 +5,7 @@ use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use harness::cri::Pod;
 use harness::demo_host::DemoHost;
 use harness::engine_root::Generation;
@@ -18,13 +18,13 @@ use serde_json::Value;
 
 use super::cri::{Cri, How};
 use super::ctr;
-use super::nri_plugin::{NriPlugin, signal_child};
+use super::nri_plugin::NriPlugin;
 use crate::tree;
 
 /// The engine with the plugin.
 pub(super) fn with_plugin(generation: Generation) -> Result<Cri> {
     let engine = Cri::new(generation, How::Nri)?;
-    NriPlugin::start(&engine.containerd.machine, "plugin")?;
+    NriPlugin::start(engine.machine(), "plugin")?;
     Ok(engine)
 }
 
@@ -116,7 +116,7 @@ fn a_stock_containerd_gives_devices_as_soon_as_the_plugin_runs() {
     let Some(engine) = stock_containerd("NRI, install") else {
         return;
     };
-    let machine = &engine.containerd.machine;
+    let machine = engine.machine();
     let etc = machine.private.file("/etc");
     let before = tree::listing(&etc);
     let without = Running::start(&engine, 0, Some("npu-3")).unwrap();
@@ -141,7 +141,7 @@ fn restarts_of_either_side_are_survived() {
     let Some(engine) = stock_containerd("NRI, restarts") else {
         return;
     };
-    let machine = &engine.containerd.machine;
+    let machine = engine.machine();
     let plugin = NriPlugin::start(machine, "plugin").unwrap();
     let first = Running::start(&engine, 0, Some("npu-1")).unwrap();
 
@@ -174,7 +174,7 @@ fn a_plugin_that_hangs_in_a_request_or_is_killed_there_comes_back() {
     let Some(engine) = stock_containerd("NRI, slow plugin") else {
         return;
     };
-    let machine = &engine.containerd.machine;
+    let machine = engine.machine();
     let plugin = NriPlugin::start(machine, "plugin").unwrap();
     plugin.signal(Signal::SIGSTOP).unwrap();
     let lost = Running::start(&engine, 0, Some("npu-3")).unwrap();
@@ -208,7 +208,7 @@ fn other_plugins_do_not_get_in_the_way() {
     let Some(engine) = stock_containerd("NRI, other plugins") else {
         return;
     };
-    let machine = &engine.containerd.machine;
+    let machine = engine.machine();
     let socket = machine.private.file("/run/nri/nri.sock");
     let adjusting = |name: &str| ContainerAdjustment {
         env: vec![KeyValue {
@@ -247,7 +247,7 @@ fn a_pod_cannot_name_another_container() {
     let Some(engine) = stock_containerd("NRI, forged names") else {
         return;
     };
-    let machine = &engine.containerd.machine;
+    let machine = engine.machine();
     NriPlugin::start(machine, "plugin").unwrap();
     let victim = Running::start(&engine, 0, Some("npu-3")).unwrap();
     let uid = Pod::new(0, Rootfs::Busybox).uid();
@@ -256,7 +256,7 @@ fn a_pod_cannot_name_another_container() {
     let mut asked = attacker.container(0);
     asked.envs.push(harness::cri::api::KeyValue {
         key: DemoHost::VARIABLE.into(),
-        value: "npu-3 --pod-uid=".to_owned() + &uid,
+        value: "npu-3".into(),
     });
     for (key, value) in [
         ("io.kubernetes.pod.uid", &*uid),
@@ -269,17 +269,17 @@ fn a_pod_cannot_name_another_container() {
         config.labels.insert(key.into(), value.into());
         asked.labels.insert(key.into(), value.into());
     }
-    let created = engine.client.create(&sandbox, &config, asked);
-    let started = created.and_then(|id| engine.client.start(&id).map(|()| id));
+    let id = engine.client.create(&sandbox, &config, asked).unwrap();
+    engine.client.start(&id).unwrap();
     let attacker = Running {
         engine: &engine,
         sandbox,
-        id: started.unwrap_or_default(),
+        id,
     };
-    // Refused for the malformed request, or started with nothing.
-    if !attacker.id.is_empty() {
-        assert_eq!(attacker.devices(), [] as [usize; 0]);
-    }
+    assert_eq!(attacker.devices(), [] as [usize; 0]);
+    let arguments = attacker.spec()["hooks"]["prestart"][0]["args"].to_string();
+    assert!(arguments.contains("--pod-name=test-1"), "{arguments}");
+    assert!(!arguments.contains(&uid), "{arguments}");
     assert_eq!(victim.devices(), [3]);
 }
 

@@ -37,7 +37,7 @@ impl<'a> NriPlugin<'a> {
             .args(["run", "--nri", SOCKET, "--nri-hook"])
             .arg(binaries::program("boathook")?)
             .arg("--kubelet-dir")
-            .arg(machine.path(&format!("kubelet-of-{name}")));
+            .arg(format!("/run/{name}"));
         let log = machine.path(&format!("{name}.log"));
         let connected = || fs::read_to_string(&log).is_ok_and(|text| text.contains(CONNECTED));
         Ok(Self {
@@ -75,6 +75,12 @@ impl<'a> NriPlugin<'a> {
     }
 }
 
+impl Drop for NriPlugin<'_> {
+    fn drop(&mut self) {
+        proceed(&self.outside);
+    }
+}
+
 /// What the plugin logs when the engine asks about containers.
 const CONNECTED: &str = "NRI: connected";
 
@@ -85,9 +91,17 @@ pub(super) fn signal_child(outside: &Child, signal: Signal) -> Result<()> {
     let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children"))?;
     let inside: i32 = children.trim().parse().context("it has no process")?;
     kill(Pid::from_raw(inside), signal)?;
-    if signal == Signal::SIGCONT {
-        // It stops with its child.
-        kill(Pid::from_raw(id.try_into()?), signal)?;
+    if signal != Signal::SIGSTOP {
+        proceed(outside);
     }
     Ok(())
+}
+
+/// Lets nsenter run, which stops with its child. A stopped one would not take the end
+/// of its child, nor would the namespaces end then.
+fn proceed(outside: &Child) {
+    if let Ok(id) = outside.id().try_into() {
+        // It may have ended already.
+        let _ = kill(Pid::from_raw(id), Signal::SIGCONT);
+    }
 }

@@ -17,6 +17,18 @@ pub(crate) struct Latency {
     pub(crate) p99: f64,
 }
 
+impl Latency {
+    /// Of times in milliseconds.
+    pub(crate) fn of(mut times: Vec<f64>) -> Self {
+        times.sort_by(f64::total_cmp);
+        let at = |part: f64| times[(times.len() as f64 * part) as usize];
+        Latency {
+            p50: at(0.5),
+            p99: at(0.99),
+        }
+    }
+}
+
 /// The latency of `calls` calls of Allocate.
 pub(crate) fn allocate(socket: &Path, calls: usize) -> Result<Latency> {
     let devices_ids = vec!["npu-3".to_owned(), "npu-5".to_owned()];
@@ -74,11 +86,6 @@ fn timed(
                 times.push(since.elapsed().as_secs_f64() * 1e3);
             }
         }
-        times.sort_by(f64::total_cmp);
-        let at = |part: f64| times[(times.len() as f64 * part) as usize];
-        Ok(Latency {
-            p50: at(0.5),
-            p99: at(0.99),
-        })
+        Ok(Latency::of(times))
     })
 }

@@ -1,0 +1,146 @@
+//! What people do with docker and podman besides `run`, on engines of today.
+
+use harness::demo_host::DemoHost;
+use harness::engine_root::Generation;
+use harness::probe::{self, Access, Kind, Questions, Report};
+use harness::rootfs::Rootfs;
+use serde_json::json;
+
+use super::docker::{self, DockerLike, UserNamespaces, name_of};
+use super::engine::printed;
+use super::podman;
+
+/// What a container that asks for `npu-3` is started with.
+fn asking(engine: &DockerLike, name: &str, more: &[&str]) {
+    let mut command = engine.command("run");
+    command
+        .args([
+            "--detach",
+            "--stop-timeout=0",
+            "--network=none",
+            "--name",
+            name,
+        ])
+        .args(["--env", "DUMMY_VISIBLE_DEVICES=npu-3"])
+        .args(more)
+        .arg(name_of(Rootfs::Busybox))
+        .args([probe::PATH, probe::PAUSE]);
+    printed(&mut command).unwrap();
+}
+
+/// Fails unless the container has `npu-3` and no other device of ours.
+#[track_caller]
+fn assert_has_npu_3(engine: &DockerLike, name: &str, when: &str) {
+    let node = |index: usize| format!("/dev/dummy-npu{index}");
+    let questions = (0..DemoHost::NODES)
+        .map(node)
+        .fold(Questions::new(), Questions::path);
+    let mut command = engine.command("exec");
+    command.arg(name).args(questions.command().unwrap());
+    let report = Report::parse(&printed(&mut command).unwrap()).unwrap();
+    for index in 0..DemoHost::NODES {
+        let seen = report.path(node(index)).unwrap();
+        let wanted = index == 3;
+        assert_eq!(seen.kind != Kind::Missing, wanted, "{when}: npu-{index}");
+        assert!(
+            !wanted || seen.read == Access::Granted,
+            "{when}: {}",
+            seen.read
+        );
+    }
+}
+
+#[test]
+fn docker_keeps_devices_over_updates_and_its_own_restart() {
+    if let Some(reason) = docker::missing(Generation::Forky) {
+        return skip::report("docker with live-restore", &reason);
+    }
+    let more = json!({"live-restore": true, "default-runtime": "boathook"});
+    let engine = docker::with(Generation::Forky, UserNamespaces::None, &more).unwrap();
+    // The default runtime, beside a device of the user's own.
+    asking(&engine, "npu-user", &["--device=/dev/fuse:/dev/mine"]);
+    assert_has_npu_3(&engine, "npu-user", "at the start");
+    let mut mine = engine.command("exec");
+    printed(mine.args(["npu-user", "test", "-c", "/dev/mine"])).unwrap();
+
+    printed(engine.command("update").args(["--cpus=0.5", "npu-user"])).unwrap();
+    assert_has_npu_3(&engine, "npu-user", "after an update");
+    let id = printed(
+        engine
+            .machine
+            .private
+            .command("cat")
+            .arg(engine.machine.path("pid")),
+    )
+    .unwrap();
+    printed(
+        engine
+            .machine
+            .private
+            .command("kill")
+            .args(["-KILL", id.trim()]),
+    )
+    .unwrap();
+    docker::start_daemon(&engine.machine).unwrap();
+    assert_has_npu_3(&engine, "npu-user", "after the daemon's restart");
+    printed(engine.command("restart").arg("npu-user")).unwrap();
+    assert_has_npu_3(&engine, "npu-user", "after its own restart");
+    printed(engine.command("rm").args(["--force", "npu-user"])).unwrap();
+}
+
+#[test]
+fn podman_gives_devices_to_containers_of_pods_and_to_builds() {
+    if let Some(reason) = podman::missing(Generation::Forky) {
+        return skip::report("podman's pods and builds", &reason);
+    }
+    let engine = podman::by_hooks_d(Generation::Forky).unwrap();
+    let parent = format!("--cgroup-parent={}", engine.machine.parent.path().display());
+    let mut pod = engine.command("pod");
+    printed(pod.args(["create", "--infra=false", &parent, "--name", "p"])).unwrap();
+    asking(&engine, "npu-user", &["--pod=p"]);
+    assert_has_npu_3(&engine, "npu-user", "in a pod");
+    printed(engine.command("pod").args(["rm", "--force", "p"])).unwrap();
+
+    let directory = engine.machine.path("build");
+    std::fs::create_dir(&directory).unwrap();
+    let image = name_of(Rootfs::Busybox);
+    let steps = format!(
+        "FROM {image}\nENV DUMMY_VISIBLE_DEVICES=npu-3\nRUN test -c /dev/dummy-npu3 && echo yes > /seen\n"
+    );
+    std::fs::write(directory.join("Containerfile"), steps).unwrap();
+    let mut build = engine.command("build");
+    build.args([
+        "--network=none",
+        "--isolation=oci",
+        "--tag=built",
+        "--ulimit=nofile=1024:1024",
+        "--ulimit=nproc=1024:1024",
+    ]);
+    printed(build.arg(&parent).arg(&directory)).unwrap();
+    let changes = printed(engine.command("diff").args(["built", &image])).unwrap();
+    let changed: Vec<&str> = changes
+        .lines()
+        .filter_map(|line| line.split(' ').nth(1))
+        .collect();
+    assert!(changed.contains(&"/seen"), "{changes}");
+    // Of the device and its files nothing stays but directories to mount on and what
+    // the loader reads.
+    for path in &changed {
+        let ours = [
+            "/etc/ld.so.cache",
+            "/etc/ld.so.conf",
+            "/usr/lib/boathook",
+            "/seen",
+        ];
+        let directory = [
+            "/etc", "/usr", "/usr/lib", "/run", "/dev", "/proc", "/sys", "/tmp",
+        ];
+        let is_expected =
+            ours.iter().any(|known| path.starts_with(known)) || directory.contains(path);
+        assert!(is_expected, "{path} in {changes}");
+    }
+    assert!(
+        !changed.iter().any(|path| path.contains("npu")),
+        "{changes}"
+    );
+}
