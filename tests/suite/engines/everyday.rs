@@ -65,27 +65,16 @@ fn docker_keeps_devices_over_updates_and_its_own_restart() {
 
     printed(engine.command("update").args(["--cpus=0.5", "npu-user"])).unwrap();
     assert_has_npu_3(&engine, "npu-user", "after an update");
-    let id = printed(
-        engine
-            .machine
-            .private
-            .command("cat")
-            .arg(engine.machine.path("pid")),
-    )
-    .unwrap();
-    printed(
-        engine
-            .machine
-            .private
-            .command("kill")
-            .args(["-KILL", id.trim()]),
-    )
-    .unwrap();
-    docker::start_daemon(&engine.machine).unwrap();
+    let kill = format!("kill -KILL $(cat {})", engine.machine.path("pid").display());
+    printed(engine.machine.private.command("sh").args(["-c", &kill])).unwrap();
+    let mut daemon = docker::start_daemon(&engine.machine).unwrap();
     assert_has_npu_3(&engine, "npu-user", "after the daemon's restart");
     printed(engine.command("restart").arg("npu-user")).unwrap();
     assert_has_npu_3(&engine, "npu-user", "after its own restart");
     printed(engine.command("rm").args(["--force", "npu-user"])).unwrap();
+    // It ends with its machine.
+    drop(engine);
+    daemon.wait().unwrap();
 }
 
 #[test]
