@@ -193,7 +193,7 @@ mod tests {
             let mut decoder = Decoder::default();
             let parts = frames.chunks(size).map(|part| decoder.feed(part).unwrap());
             let messages: Vec<Message> = parts.flatten().collect();
-            assert_eq!(messages, [expected.clone()], "{size}");
+            assert_eq!(messages, std::slice::from_ref(&expected), "{size}");
         }
     }
 
