@@ -131,7 +131,7 @@ async fn a_thousand_requests_at_once_are_all_answered() {
         assert_eq!(parts(&answer).0, 200, "{answer}");
     }
     assert!(
-        start.elapsed() < Duration::from_secs(20),
+        start.elapsed() < Duration::from_secs(60),
         "{:?}",
         start.elapsed()
     );
