@@ -71,7 +71,7 @@ fn the_defaults_are_those_of_install_yaml() {
     assert_eq!(comparable(&chart), comparable(&plain));
     let handler = |objects: &Objects| objects.runtime_classes[0].handler.clone();
     assert_eq!(handler(&chart), handler(&plain));
-    let update = |objects: &Objects| objects.daemon_sets[0].spec.clone().unwrap().update_strategy;
+    let update = |objects: &Objects| objects.daemon_sets[0].spec.update_strategy.clone();
     assert_eq!(update(&chart), update(&plain));
 }
 
