@@ -109,6 +109,8 @@ fn a_decision_that_takes_too_long_is_an_error_before_the_engines_timeout() {
     assert_eq!(created, Created::Container(Box::default()));
     node.wait_log("NRI: without the hook: boathook: container main of other/train-0: ");
     // An allocation needs no file.
+    engine.identity.request_timeout = 2_000;
+    plugin.configure_again(&engine.identity).unwrap();
     let Created::Container(adjust) = plugin.create(&pod(), &allocated("npu-3"), nothing()) else {
         panic!("refused");
     };
