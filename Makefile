@@ -1,6 +1,6 @@
 # `make` alone shows what there is.
 .DEFAULT_GOAL := help
-.PHONY: help build install uninstall dist dist-check test test-dist test-arm64 attacks failures load fuzz demo bench bench-cluster lint deny msrv
+.PHONY: help build install uninstall dist dist-check test test-drivers test-dist test-arm64 attacks failures load fuzz demo bench bench-cluster lint deny msrv
 
 # The harness is the program that runs, so that it finds the others beside it.
 HARNESS := --quiet --package boathook-tests --bin
@@ -15,7 +15,7 @@ TARGET = $(shell rustc -vV | sed -n 's/^host: //p')
 RELEASE_TREE = $(or $(CARGO_TARGET_DIR),target)/release-tree
 
 help: ## Show this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
 # Not the whole workspace: what other programs need of the dependencies would be in these.
 build: ## Build the programs, optimised and static
@@ -65,6 +65,11 @@ failures: ## Have every system call of the programs fail once, in every way (as 
 	scripts/install-test-packages runc busybox-static strace
 	cargo build --workspace --bins
 	BOATHOOK_FAILURES=long cargo test --package boathook-tests --test suite failures -- --nocapture
+
+test-drivers: ## Inject the vendors' real drivers, from Debian's packages (as root; downloads 1 GB once)
+	scripts/install-test-packages runc busybox-static debootstrap
+	cargo build --workspace --bins
+	cargo test --package boathook-tests --test suite drivers:: -- --ignored --nocapture --test-threads 1
 
 load: ## Start 500 containers, 20 at a time, beside other work: runc on both cgroup versions, and CRI (as root; long)
 	scripts/install-test-packages runc busybox-static containerd

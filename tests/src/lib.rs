@@ -21,6 +21,7 @@ pub mod compile;
 pub mod count;
 pub mod cri;
 pub mod demo_host;
+pub mod driver_tree;
 pub mod engine_root;
 pub mod exit;
 pub mod fingerprint;

@@ -12,7 +12,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::alias_device::AliasDevice;
 use crate::compile::{self, Libc};
@@ -108,12 +108,19 @@ impl RecordedHost {
         Ok(())
     }
 
-    /// Where a path of the recording is, with its directory made. Absolute
-    /// links would lead to this machine's own files; recordings have none.
+    /// Where a path of the recording is, with its directory made. A link to an absolute
+    /// path leads to this machine's own files here: nothing is made through one.
     fn place(&self, path: &str) -> Result<PathBuf> {
         let path = self.root().join(path.trim_start_matches('/'));
         if let Some(parent) = path.parent() {
             make_directories(parent)?;
+            let inside = parent
+                .canonicalize()?
+                .starts_with(self.root().canonicalize()?);
+            ensure!(
+                inside,
+                "a directory of the path is a link to an absolute path"
+            );
         }
         Ok(path)
     }

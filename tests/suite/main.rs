@@ -10,6 +10,8 @@
 //!   work root and runc
 //! - `dependencies`: their licences and sources
 //! - `documentation`: the commands in README.md and docs
+//! - `drivers`: the vendors' real drivers, from Debian's packages; needs root, runc,
+//!   debootstrap and a mirror, and runs by `make test-drivers` alone
 //! - `durability`: devices on a host with systemd; needs root, runc and debootstrap
 //! - `fpga`: webhook, plugin, kubelet, hook and programmer together; needs root and runc
 //! - `kubernetes`: plugin, kubelet and hook together; needs root and runc
@@ -32,6 +34,7 @@ mod cost;
 mod demo;
 mod dependencies;
 mod documentation;
+mod drivers;
 mod durability;
 mod engines;
 mod failures;

@@ -15,6 +15,7 @@ use oci_spec::runtime::{
 use super::hook::{HookCommand, Stage};
 use super::{Bundle, config};
 use crate::captured::Captured;
+use crate::driver_tree::add_links;
 use crate::probe;
 use crate::rootfs::Rootfs;
 use crate::scratch;
@@ -25,6 +26,7 @@ use crate::scratch;
 #[must_use]
 pub struct BundleBuilder {
     rootfs: Rootfs,
+    tree: Option<PathBuf>,
     args: Vec<String>,
     env: Vec<String>,
     annotations: HashMap<String, String>,
@@ -43,6 +45,7 @@ impl BundleBuilder {
     pub(super) fn new(rootfs: Rootfs) -> Self {
         Self {
             rootfs,
+            tree: None,
             args: vec![probe::PATH.to_string(), probe::PAUSE.to_string()],
             env: vec!["PATH=/usr/sbin:/usr/bin:/sbin:/bin".to_string()],
             annotations: HashMap::new(),
@@ -56,6 +59,13 @@ impl BundleBuilder {
             cgroups_path: None,
             propagation: None,
         }
+    }
+
+    /// Takes this tree as the root file system, by links: of the files that it has, the
+    /// container changes none.
+    pub fn tree(mut self, tree: &Path) -> Self {
+        self.tree = Some(tree.to_path_buf());
+        self
     }
 
     /// The command that the container runs.
@@ -144,7 +154,10 @@ impl BundleBuilder {
     /// Makes the files of the bundle.
     pub fn build(self) -> Result<Bundle> {
         let bundle = Bundle::new(scratch::directory("bundle")?);
-        self.rootfs.copy_to(&bundle.rootfs())?;
+        match &self.tree {
+            Some(tree) => add_links(tree, &bundle.rootfs())?,
+            None => self.rootfs.copy_to(&bundle.rootfs())?,
+        }
         if self.user_namespace {
             give_to_mapped_root(&bundle.rootfs())?;
         }
