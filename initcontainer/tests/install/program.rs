@@ -230,17 +230,17 @@ fn a_program_of_a_package_is_not_hidden_by_a_link() {
 fn waiting_ends_with_sigterm() {
     let site = Site::with_containerd();
     let mut waiting = site.without_source(&["wait"]).spawn().unwrap();
-    let status = format!("/proc/{}/status", waiting.id());
-    let blocked = || {
-        let text = fs::read_to_string(&status).unwrap();
-        let line = text.lines().find_map(|line| line.strip_prefix("SigBlk:"));
-        u64::from_str_radix(line.unwrap().trim(), 16).unwrap()
+    let call = format!("/proc/{}/syscall", waiting.id());
+    let is_waiting = || {
+        let text = fs::read_to_string(&call).unwrap();
+        let number = text.split(' ').next().unwrap_or_default();
+        number.parse() == Ok(nix::libc::SYS_rt_sigtimedwait)
     };
-    let sigterm = nix::sys::signal::Signal::SIGTERM;
-    while blocked() & (1 << (sigterm as i32 - 1)) == 0 {
+    while !is_waiting() {
         assert!(waiting.try_wait().unwrap().is_none());
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
+    let sigterm = nix::sys::signal::Signal::SIGTERM;
     let pid = nix::unistd::Pid::from_raw(waiting.id().cast_signed());
     nix::sys::signal::kill(pid, sigterm).unwrap();
     assert!(waiting.wait().unwrap().success());
