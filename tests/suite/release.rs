@@ -108,7 +108,7 @@ fn packaged(listing: &str) -> BTreeSet<String> {
         .filter_map(|line| line.split_once("/usr/"))
         .map(|(_, path)| path.split(" -> ").next().unwrap())
         .map(|path| path.trim_end_matches(".gz").to_owned())
-        .filter(|path| !path.ends_with('/'))
+        .filter(|path| !path.is_empty() && !path.ends_with('/'))
         .collect()
 }
 

@@ -32,10 +32,10 @@ fn a_bundle_that_cant_be_used() {
     large.push_str(&" ".repeat(10 << 20));
     let deep = format!("{{\"linux\": {}", "[".repeat(100_000));
     let cases: [(&str, &str); 9] = [
-        ("", "no OCI configuration"),
-        ("{", "no OCI configuration"),
-        ("[1]", "no OCI configuration"),
-        (&deep, "no OCI configuration"),
+        ("", "is not an OCI configuration"),
+        ("{", "is not an OCI configuration"),
+        ("[1]", "is not an OCI configuration"),
+        (&deep, "is not an OCI configuration"),
         ("{}", "names no root"),
         (&large, "larger than 10485760 bytes"),
         (
