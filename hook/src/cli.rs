@@ -7,7 +7,8 @@ use clap::{Args, Parser, Subcommand};
 use device_class::name::ClassName;
 
 use crate::command::Whose;
-use crate::trust::NamedContainer;
+use crate::oci::CdiGrant;
+use crate::planner::{Caller, NamedContainer};
 
 /// Puts devices into containers.
 ///
@@ -63,8 +64,8 @@ impl Cli {
             return None;
         }
         let command = match stage.to_str()? {
-            "prestart" => Command::Prestart(PodArguments::default()),
-            "create-runtime" => Command::CreateRuntime(PodArguments::default()),
+            "prestart" => Command::Prestart(HookArguments::default()),
+            "create-runtime" => Command::CreateRuntime(HookArguments::default()),
             _ => return None,
         };
         Some(Self {
@@ -82,6 +83,7 @@ Examples:
   boathook list                                  the devices of each class
   boathook explain --bundle /run/.../container   what that container gets, and what authorizes it
   boathook doctor --container 4f1c2a             why that container has no device
+  boathook cdi generate                          devices by name, for docker run --device
   boathook class new /dev/mychip0 > mychip.toml  start a class for your own device
 
 Exit codes:
@@ -121,9 +123,9 @@ Exit codes, by the first fault that was found:
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// The hook for the stage `prestart`: state on stdin
-    Prestart(PodArguments),
+    Prestart(HookArguments),
     /// The hook for the stage `createRuntime`: the same
-    CreateRuntime(PodArguments),
+    CreateRuntime(HookArguments),
     /// Show what a container would get, and why
     Explain {
         /// The bundle: the directory of the container's config.json
@@ -145,6 +147,12 @@ pub(crate) enum Command {
         #[arg(long, value_name = "DIR")]
         root: Option<PathBuf>,
     },
+    /// Work on specifications of the Container Device Interface (CDI)
+    Cdi {
+        /// What to do with them.
+        #[command(subcommand)]
+        command: CdiCommand,
+    },
     /// Work on class files
     Class {
         /// What to do with them.
@@ -159,6 +167,35 @@ pub(crate) enum Command {
     },
     /// Print the messages of hooks on this node
     Log,
+}
+
+/// The commands on CDI specifications.
+#[derive(Debug, Subcommand)]
+pub(crate) enum CdiCommand {
+    /// Write the specifications of this host's devices, for engines to read
+    Generate {
+        /// Only these classes
+        #[arg(value_name = "CLASS", value_parser = class_name)]
+        classes: Vec<ClassName>,
+        /// The directory of the specifications
+        #[arg(long, value_name = "DIR", default_value = "/var/run/cdi")]
+        output: PathBuf,
+        /// With a hook that does the rest when a container starts, or without
+        #[arg(long, value_enum, default_value = "thin")]
+        form: CdiForm,
+        /// Scan every 5 seconds and write what has changed, until the process is ended
+        #[arg(long)]
+        watch: bool,
+    },
+}
+
+/// What a CDI specification has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum CdiForm {
+    /// Nodes, and the hook for everything else
+    Thin,
+    /// Nodes and mounts, no hook
+    Plain,
 }
 
 /// The commands on class files.
@@ -192,10 +229,10 @@ pub(crate) enum ClassCommand {
     Schema,
 }
 
-/// Names the container of a pod, for what adds the hook to a container's spec (NRI).
-/// Only root can write a hook's arguments.
+/// What adds the hook to a container's spec (NRI, CDI) names the container of a pod, or
+/// a device. Only root can write a hook's arguments.
 #[derive(Debug, Default, Args)]
-pub(crate) struct PodArguments {
+pub(crate) struct HookArguments {
     /// The container is one of the pod with this uid; devices are those that the kubelet recorded
     #[arg(long, value_name = "UID", requires_all = ["pod_namespace", "pod_name", "container"])]
     pod_uid: Option<String>,
@@ -211,19 +248,25 @@ pub(crate) struct PodArguments {
     /// An annotation of the allocation; may be repeated
     #[arg(long, value_name = "KEY=VALUE", requires = "pod_uid", value_parser = key_and_value)]
     annotation: Vec<(String, String)>,
+    /// Give the container the devices of its CDI specifications, of which this is one
+    #[arg(long, value_name = "CLASS=DEVICE", conflicts_with = "pod_uid", value_parser = CdiGrant::parse)]
+    cdi: Option<CdiGrant>,
 }
 
-impl PodArguments {
-    /// The container that is named, if one is.
-    pub(crate) fn container(&self) -> Option<NamedContainer> {
+impl HookArguments {
+    /// What called the hook.
+    pub(crate) fn caller(&self) -> Caller {
+        if let Some(grant) = &self.cdi {
+            return Caller::Cdi(grant.clone());
+        }
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
-        Some(NamedContainer {
-            uid: self.pod_uid.clone()?,
+        Caller::Engine(self.pod_uid.clone().map(|uid| NamedContainer {
+            uid,
             namespace: text(&self.pod_namespace),
             pod: text(&self.pod_name),
             container: text(&self.container),
             annotations: self.annotation.iter().cloned().collect(),
-        })
+        }))
     }
 }
 

@@ -10,12 +10,14 @@ use device_class::config::Config;
 use device_class::discover::{self, Found, LookUpError};
 use device_class::host::RealHost;
 use device_class::load;
+use device_class::name::ClassName;
 use device_class::plan::{self, Asked, Authority, InjectionPlan, PlanError};
-use device_class::request::{ANNOTATION_PREFIX, RefusedRequest, Request};
+use device_class::request::{ANNOTATION_PREFIX, RefusedRequest, Request, RequestSource};
 use device_class::strict_toml::FileError;
 
 use crate::exit::ExitCode;
-use crate::oci::Bundle;
+use crate::oci::grants::by_class;
+use crate::oci::{Bundle, CdiGrant};
 pub use crate::trust::NamedContainer;
 use crate::trust::{self, Origin, OriginError, TrustError};
 
@@ -31,6 +33,12 @@ pub enum PlannerError {
     /// an annotation names an unknown class.
     #[error("annotation {ANNOTATION_PREFIX}{0} names a class that this host does not have")]
     UnknownClass(String),
+    /// A CDI specification names a class that does not exist any more.
+    #[error(
+        "a CDI specification grants devices of class {0}, which this host does not have; run \
+         `boathook cdi generate`"
+    )]
+    UnknownCdiClass(ClassName),
     /// The host's root does not exist.
     #[error("host_root {} cannot be opened: {error}", path.display())]
     HostRoot {
@@ -70,6 +78,19 @@ impl PlannerError {
     }
 }
 
+/// What has the plan made. It decides which requests count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Caller {
+    /// An engine that calls the hook for every container, or for the one that it
+    /// names: variables and annotations count, but not for a class whose devices CDI
+    /// specifications name.
+    Engine(Option<NamedContainer>),
+    /// A hook of a CDI specification: only what specifications grant counts.
+    Cdi(CdiGrant),
+    /// A user who wants to see all of it.
+    User,
+}
+
 /// A request, with the class that it is for.
 struct Wanted {
     class: DeviceClass,
@@ -93,9 +114,13 @@ struct Requests {
 /// The container asks for something that it cannot have in full.
 pub fn plan_for(
     bundle: &Bundle,
-    named: Option<&NamedContainer>,
+    caller: &Caller,
     config: &Config,
 ) -> Result<InjectionPlan, PlannerError> {
+    let named = match caller {
+        Caller::Engine(named) => named.as_ref(),
+        Caller::Cdi(_) | Caller::User => None,
+    };
     let origin = match named {
         Some(named) => Origin::named(named, bundle),
         None => Origin::of(bundle),
@@ -105,7 +130,7 @@ pub fn plan_for(
         None => trust::may_be_annotated(bundle),
     };
     let annotations = origin.as_ref().ok().and_then(Origin::annotations);
-    let Requests { wanted, unreadable } = requests(bundle, annotations, config)?;
+    let Requests { wanted, unreadable } = requests(bundle, annotations, caller, config)?;
     // An uncertain origin is no reason to stop a container that asks for nothing.
     let mut plan = match origin {
         Err(error) if !wanted.is_empty() || is_annotated => {
@@ -129,7 +154,10 @@ fn plan_of(
     config: &Config,
 ) -> Result<InjectionPlan, PlannerError> {
     let host = open_host(config)?;
-    let authorities = wanted.iter().map(|Wanted { class, .. }| {
+    let authorities = wanted.iter().map(|Wanted { class, request }| {
+        if let RequestSource::Cdi { devices } = &request.source {
+            return trust::cdi_authority(origin, &bundle.annotations, devices, &config.trust);
+        }
         let configured = config.class.get(&class.name);
         let trusted = configured.and_then(|class| trust::trusted(origin, &class.trusted_pods));
         match trusted {
@@ -170,6 +198,7 @@ pub fn open_host(config: &Config) -> Result<RealHost, PlannerError> {
 fn requests(
     bundle: &Bundle,
     annotations: Option<&BTreeMap<String, String>>,
+    caller: &Caller,
     config: &Config,
 ) -> Result<Requests, PlannerError> {
     let annotated = |key: &str| annotations?.get(key).map(String::as_str);
@@ -192,9 +221,23 @@ fn requests(
             });
         }
     }
+    let mut granted = by_class(&bundle.cdi);
     let mut wanted: Vec<Wanted> = Vec::new();
     let mut claims = Claims::default();
     for source in sources {
+        if let Some(devices) = granted.remove(&source.name) {
+            if matches!(caller, Caller::Engine(_)) {
+                continue;
+            }
+            let class = config.class(&source)?;
+            let request = RequestSource::Cdi { devices };
+            let request = Request::parse(&class, &bundle.env, request)?;
+            wanted.extend(request.map(|request| Wanted { class, request }));
+            continue;
+        }
+        if matches!(caller, Caller::Cdi(_)) {
+            continue;
+        }
         let may_ask = names.contains(&source.name.as_str())
             || source.mentions(|name| bundle.env.get(name).is_some());
         if !may_ask {
@@ -206,6 +249,12 @@ fn requests(
         };
         claims.env(&class)?;
         wanted.push(Wanted { class, request });
+    }
+    if let Some(name) = granted.into_keys().next() {
+        return Err(match unreadable.pop() {
+            Some(error) => error.into(),
+            None => PlannerError::UnknownCdiClass(name),
+        });
     }
     Ok(Requests { wanted, unreadable })
 }

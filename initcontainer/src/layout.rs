@@ -34,7 +34,7 @@ pub const LINKS: &str = "/usr/local/bin";
 pub const PACKAGED: &str = "/usr/bin";
 
 /// The hook, as engines call it.
-pub const HOOK: &str = "/opt/boathook/current/bin/boathook";
+pub const HOOK: &str = runtime_config::INSTALLED_HOOK;
 /// The wrapper runtime, as engines call it.
 pub const RUNTIME: &str = "/opt/boathook/current/bin/boathook-runtime";
 

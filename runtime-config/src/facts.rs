@@ -83,6 +83,9 @@ pub const HANDLER: &str = "boathook";
 /// pod's author write into the same map.
 pub const ANNOTATIONS: &str = "devices.boathook.dev/*";
 
+/// Where boathook-init installs the hook. An upgrade changes what it leads to.
+pub const INSTALLED_HOOK: &str = "/opt/boathook/current/bin/boathook";
+
 /// How long an engine lets the hook run, in seconds. Without a limit a hook
 /// that hangs would hold its container for ever. It is more than preparing
 /// devices may take (`[prepare]` of a class), and less than the 120 s that the

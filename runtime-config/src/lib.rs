@@ -65,8 +65,8 @@ pub use change::Change;
 #[cfg(feature = "configure")]
 pub use error::Error;
 pub use facts::{
-    ANNOTATIONS, Engine, Facts, HANDLER, HOOK_ENV, HOOK_TIMEOUT, Liveness, PROGRAM_DIRECTORIES,
-    RUNTIMES, Reload, program_directories,
+    ANNOTATIONS, Engine, Facts, HANDLER, HOOK_ENV, HOOK_TIMEOUT, INSTALLED_HOOK, Liveness,
+    PROGRAM_DIRECTORIES, RUNTIMES, Reload, program_directories,
 };
 #[cfg(feature = "configure")]
 pub use host::{HostRoot, Place};

@@ -180,6 +180,16 @@ fn asks_for_devices(program: &str, arguments: &[&str]) -> Result<(), String> {
         return Ok(());
     }
     let has = |first: &str, second: &str| arguments.windows(2).any(|w| w == [first, second]);
+    let named = arguments.windows(2).find(|pair| pair[0] == "--device");
+    if let Some((kind, _)) = named.and_then(|pair| pair[1].split_once('=')) {
+        let classes = fs::read_dir(binaries::source_tree().join("device-class/classes")).unwrap();
+        let resource = format!("resource = \"{kind}\"");
+        let mut texts = classes.map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap());
+        let is_known = texts.any(|text| text.contains(&resource));
+        return is_known
+            .then_some(())
+            .ok_or(format!("no class has {resource}"));
+    }
     if program == "docker" && !has("--runtime", "boathook") {
         return Err("without the runtime boathook".into());
     }

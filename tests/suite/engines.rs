@@ -7,6 +7,7 @@
 
 pub(crate) mod bundles;
 pub(crate) mod case;
+mod cdi;
 mod check;
 pub(crate) mod cri;
 pub(crate) mod ctr;
@@ -47,6 +48,7 @@ mod of_this_machine {
         docker_with_userns_remap, "docker, userns-remap", docker::missing, docker::remapped;
         podman_by_hooks_d, "podman, hooks.d", podman::missing, podman::by_hooks_d;
         podman_by_runtime, "podman, runtime", podman::missing, podman::by_runtime;
+        podman_by_cdi, "podman, CDI", podman::missing, podman::by_cdi;
         containerd_by_ctr, "containerd, ctr", ctr::missing, ctr::Ctr::new;
         containerd_by_cri_and_runtime, "containerd, CRI, BinaryName", ctr::missing,
             |generation| cri::Cri::new(generation, cri::How::BinaryName);
@@ -66,6 +68,7 @@ mod forky {
         docker, "docker", docker::missing, docker::engine;
         docker_with_containerd_store, "docker, containerd store", docker::missing,
             docker::with_containerd_store;
+        docker_by_cdi, "docker, CDI", docker::missing, docker::by_cdi;
         podman_by_hooks_d, "podman, hooks.d", podman::missing, podman::by_hooks_d;
         containerd_by_cri_and_runtime, "containerd, CRI, BinaryName", ctr::missing,
             |generation| cri::Cri::new(generation, cri::How::BinaryName);

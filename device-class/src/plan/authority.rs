@@ -81,6 +81,11 @@ impl Authority {
             Authority::Kubelet(recorded) => {
                 let held = recorded.held(class, devices).map_err(refused)?;
                 recorded.check_promise(request, &held).map_err(refused)?;
+                if matches!(request.source, RequestSource::Cdi { .. }) {
+                    recorded
+                        .check_edits(request, &asked()?, &held)
+                        .map_err(refused)?;
+                }
                 let note = excess(request, asked().ok(), &held, recorded);
                 Ok((held, note))
             }
@@ -101,6 +106,25 @@ impl Recorded {
             class: request.class.clone(),
             holder: self.holder.clone(),
             why: self.why_none(),
+        })
+    }
+
+    /// Refuses CDI devices beyond the record: the engine has put their nodes into the
+    /// spec already.
+    fn check_edits(
+        &self,
+        request: &Request,
+        asked: &[&Device],
+        held: &[&Device],
+    ) -> Result<(), RequestError> {
+        let is_held = |device: &&Device| held.iter().any(|other| other.id == device.id);
+        if asked.iter().all(is_held) {
+            return Ok(());
+        }
+        Err(RequestError::Unrecorded {
+            class: request.class.clone(),
+            holder: self.holder.clone(),
+            why: "the kubelet did not record all devices that CDI annotations name".into(),
         })
     }
 

@@ -85,7 +85,7 @@ impl Serialize for MountAttributes {
 }
 
 impl BindMount {
-    pub(super) fn device(source: PathBuf, path: PathBuf) -> Self {
+    pub(crate) fn device(source: PathBuf, path: PathBuf) -> Self {
         BindMount {
             source,
             path,
@@ -103,7 +103,7 @@ impl BindMount {
         }
     }
 
-    pub(super) fn library(source: PathBuf, path: PathBuf) -> Self {
+    pub(crate) fn library(source: PathBuf, path: PathBuf) -> Self {
         BindMount {
             source,
             path,
@@ -113,7 +113,7 @@ impl BindMount {
         }
     }
 
-    pub(super) fn directory(source: PathBuf, path: PathBuf, writable: bool) -> Self {
+    pub(crate) fn directory(source: PathBuf, path: PathBuf, writable: bool) -> Self {
         BindMount {
             kinds: &[SourceKind::Directory],
             recursive: true,

@@ -71,6 +71,11 @@ pub enum RequestSource {
         /// Its value.
         value: String,
     },
+    /// In the arguments of a hook that a CDI specification added.
+    Cdi {
+        /// The names of the devices, with commas between them.
+        devices: String,
+    },
 }
 
 impl fmt::Display for RequestSource {
@@ -80,6 +85,7 @@ impl fmt::Display for RequestSource {
             RequestSource::Annotation { key, value } => {
                 write!(f, "annotation {key}={}", excerpt(value))
             }
+            RequestSource::Cdi { devices } => write!(f, "CDI device {}", excerpt(devices)),
         }
     }
 }
@@ -96,26 +102,43 @@ impl Request {
         variables: &'a Environment,
         annotation: impl Fn(&str) -> Option<&'a str>,
     ) -> Result<Option<Self>, RefusedRequest> {
-        let spec = &class.spec.request;
-        let env = |name: &str| variables.get(name);
+        let env = &class.spec.request.env;
         let key = format!("{ANNOTATION_PREFIX}{}", class.name);
-        let source = match (annotation(&key), env(spec.env.as_str())) {
+        let source = match (annotation(&key), variables.get(env.as_str())) {
             (Some(value), _) => RequestSource::Annotation {
                 key,
                 value: value.to_owned(),
             },
             (None, Some(value)) => RequestSource::Env {
-                name: spec.env.to_string(),
+                name: env.to_string(),
                 value: value.to_owned(),
             },
             (None, None) => return Ok(None),
         };
-        let (RequestSource::Env { value, .. } | RequestSource::Annotation { value, .. }) = &source;
+        Request::parse(class, variables, source)
+    }
+
+    /// What a source asks of a class. The variables say what else is wanted of the
+    /// devices.
+    ///
+    /// # Errors
+    /// The text of the source or of a variable is malformed.
+    pub fn parse(
+        class: &DeviceClass,
+        variables: &Environment,
+        source: RequestSource,
+    ) -> Result<Option<Self>, RefusedRequest> {
+        let spec = &class.spec.request;
+        let env = |name: &str| variables.get(name);
+        let text = match &source {
+            RequestSource::Env { value, .. } | RequestSource::Annotation { value, .. } => value,
+            RequestSource::Cdi { devices } => devices,
+        };
         let refused = |error| RefusedRequest {
             asked_by: source.to_string(),
             error,
         };
-        let selection = Selection::parse(value, &class.spec).map_err(refused)?;
+        let selection = Selection::parse(text, &class.spec).map_err(refused)?;
         if selection == Selection::Nothing {
             return Ok(None);
         }

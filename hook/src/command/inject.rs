@@ -9,20 +9,19 @@ use crate::apply;
 use crate::exit::ExitCode;
 use crate::log;
 use crate::oci::{Bundle, State};
-use crate::planner;
+use crate::planner::{self, Caller};
 use crate::sys::deadline::{self, Deadline, Stage};
-use crate::trust::NamedContainer;
 
 /// Gives the container whose State is on stdin what it asks for.
 pub(super) fn run(
     config: &Config,
-    named: Option<&NamedContainer>,
+    caller: &Caller,
     deadline: &mut Deadline,
 ) -> Result<ExitCode, CommandError> {
     let state = State::read(io::stdin().lock())?;
     deadline::concerns(&state.id);
     let warnings =
-        give(&state, config, named, deadline).map_err(|error| CommandError::Container {
+        give(&state, config, caller, deadline).map_err(|error| CommandError::Container {
             id: state.id.clone(),
             error: Box::new(error),
         })?;
@@ -35,12 +34,18 @@ pub(super) fn run(
 fn give(
     state: &State,
     config: &Config,
-    named: Option<&NamedContainer>,
+    caller: &Caller,
     deadline: &mut Deadline,
 ) -> Result<Vec<String>, CommandError> {
     let bundle = Bundle::of(state)?;
+    if let Caller::Cdi(grant) = caller
+        && bundle.cdi.first() != Some(grant)
+    {
+        // The hook of the first device does the work for all.
+        return Ok(Vec::new());
+    }
     Stage::Planning.begin();
-    let mut plan = planner::plan_for(&bundle, named, config)?;
+    let mut plan = planner::plan_for(&bundle, caller, config)?;
     let mut warnings = std::mem::take(&mut plan.warnings);
     if !plan.steps.is_empty() {
         log::open();

@@ -1,5 +1,6 @@
 //! The commands.
 
+mod cdi;
 mod check;
 mod class;
 mod devices;
@@ -25,13 +26,12 @@ use serde_json::json;
 pub(crate) use doctor::Whose;
 
 use crate::apply::ApplyError;
-use crate::cli::{Cli, Command};
+use crate::cli::{CdiCommand, Cli, Command};
 use crate::exit::ExitCode;
 use crate::log::{self, Printable, Reader};
 use crate::oci::{Bundle, BundleError, StateError};
-use crate::planner::{self, PlannerError};
+use crate::planner::{self, Caller, PlannerError};
 use crate::sys::deadline::{self, Deadline};
-use crate::trust::NamedContainer;
 
 /// Why a command failed. The message says what, for which container and what
 /// to do; it is printed once, with its causes, in `main`.
@@ -64,6 +64,8 @@ pub(crate) enum CommandError {
     Deadline(#[source] nix::errno::Errno),
     #[error("cannot read the log")]
     Log(#[source] io::Error),
+    #[error(transparent)]
+    Cdi(#[from] cdi::CdiError),
     /// There is no class file for what was given.
     #[error(transparent)]
     Target(#[from] TargetError),
@@ -95,7 +97,8 @@ impl CommandError {
             CommandError::Target(_)
             | CommandError::UnknownClass { .. }
             | CommandError::Recorded { .. } => ExitCode::Usage,
-            CommandError::File { .. }
+            CommandError::Cdi(_)
+            | CommandError::File { .. }
             | CommandError::Confine(_)
             | CommandError::Deadline(_)
             | CommandError::Log(_)
@@ -144,12 +147,15 @@ fn print_json(value: &impl Serialize) -> Result<(), CommandError> {
 
 fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
     let done = match &cli.command {
-        Command::Prestart(pod) | Command::CreateRuntime(pod) => hook(cli, pod.container()),
+        Command::Prestart(arguments) | Command::CreateRuntime(arguments) => {
+            hook(cli, &arguments.caller())
+        }
         Command::Explain { bundle } => explain(bundle, cli.json, &config(cli)?),
         Command::List { classes } => list::run(classes, cli.json, &config(cli)?),
         Command::Doctor { whose, root } => {
             doctor::run(whose, root.clone(), cli.json, &config(cli)?)
         }
+        Command::Cdi { command } => generate(command, &config(cli)?),
         Command::Class { command } => class::run(command, cli.json, &config(cli)?),
         Command::Check { classes } => check::run(classes, cli.json, &config(cli)?),
         Command::Log => print_log(cli.json, &config(cli)?),
@@ -163,14 +169,14 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
     }
 }
 
-fn hook(cli: &Cli, named: Option<NamedContainer>) -> Result<ExitCode, CommandError> {
+fn hook(cli: &Cli, caller: &Caller) -> Result<ExitCode, CommandError> {
     let confined = crate::process::confine();
     let deadline = Deadline::start(cli.deadline.unwrap_or(deadline::SECONDS));
     let config = Config::load(cli.config.as_deref());
     log::start(Reader::Engine, config.as_ref().ok());
     confined?;
     let mut deadline = deadline.map_err(CommandError::Deadline)?;
-    inject::run(&config?, named.as_ref(), &mut deadline)
+    inject::run(&config?, caller, &mut deadline)
 }
 
 /// The configuration for a command that is for users and changes nothing.
@@ -182,7 +188,7 @@ fn config(cli: &Cli) -> Result<Config, CommandError> {
 /// Prints the plan for a bundle, and changes nothing.
 fn explain(bundle: &Path, json: bool, config: &Config) -> Result<ExitCode, CommandError> {
     let bundle = Bundle::read(bundle)?;
-    let plan = planner::plan_for(&bundle, None, config)?;
+    let plan = planner::plan_for(&bundle, &Caller::User, config)?;
     if json {
         print_json(&plan)?;
     } else {
@@ -190,6 +196,26 @@ fn explain(bundle: &Path, json: bool, config: &Config) -> Result<ExitCode, Comma
         write!(Printable(io::stdout().lock()), "{plan}")?;
     }
     Ok(ExitCode::Success)
+}
+
+/// `boathook cdi generate`.
+fn generate(command: &CdiCommand, config: &Config) -> Result<ExitCode, CommandError> {
+    let CdiCommand::Generate {
+        classes,
+        output,
+        form,
+        watch,
+    } = command;
+    let generate = cdi::Generate {
+        classes,
+        directory: output,
+        form: *form,
+        config,
+    };
+    match watch {
+        true => generate.watch(),
+        false => generate.once(),
+    }
 }
 
 /// `boathook log`.

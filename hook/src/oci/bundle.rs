@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
+use super::grants::{CdiGrant, Hooks};
 use super::{State, capped, devices};
 
 /// What a hook needs of a container's config.json.
@@ -31,6 +32,8 @@ pub struct Bundle {
     pub cgroups_path: Option<String>,
     /// The SELinux label of the container's files.
     pub mount_label: Option<String>,
+    /// What CDI specifications grant, in the order of the hooks.
+    pub cdi: Vec<CdiGrant>,
 }
 
 /// Why a bundle cannot be used.
@@ -70,6 +73,8 @@ struct Config {
     mounts: Vec<Mount>,
     #[serde(default)]
     annotations: Option<BTreeMap<String, String>>,
+    #[serde(default, deserialize_with = "that_fits")]
+    hooks: Hooks,
     #[serde(default)]
     linux: Option<Linux>,
 }
@@ -120,9 +125,19 @@ struct Resources {
     devices: Vec<oci_spec::runtime::LinuxDeviceCgroup>,
 }
 
+/// What can be parsed as the type, or its default.
+fn that_fits<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: DeserializeOwned + Default,
+{
+    let value = Value::deserialize(deserializer)?;
+    Ok(serde_json::from_value(value).unwrap_or_default())
+}
+
 /// The items of a list that can be parsed. If one is skipped, the hook at most
 /// repeats what the runtime did already.
-fn those_that_fit<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+pub(super) fn those_that_fit<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
     T: DeserializeOwned,
@@ -209,6 +224,7 @@ impl Bundle {
             },
             cgroups_path: linux.cgroups_path,
             mount_label: linux.mount_label.filter(|label| !label.is_empty()),
+            cdi: config.hooks.grants(),
         })
     }
 }

@@ -6,9 +6,11 @@ use std::io::{self, Read};
 
 mod bundle;
 pub(crate) mod devices;
+pub(crate) mod grants;
 mod state;
 
 pub use bundle::{Bundle, BundleError};
+pub use grants::CdiGrant;
 pub use state::{State, StateError};
 
 /// All of `from`; `None` if that is more than `limit` bytes.

@@ -6,9 +6,11 @@ mod checkpoint;
 mod origin;
 mod pod_uid;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 
+use device_class::cdi;
 use device_class::config::{PodPattern, Trust};
 use device_class::plan::{Authority, Recorded};
 
@@ -50,6 +52,35 @@ pub(crate) fn trusted(origin: &Origin, pods: &[PodPattern]) -> Option<Authority>
     let fits = pods.any(|pattern| pattern.fits(&pod.namespace, &pod.name));
     let why = || format!("trusted_pods in the configuration names this {pod}");
     fits.then(|| Authority::Asker { why: why() })
+}
+
+/// Who authorizes devices that CDI specifications grant. Only root writes
+/// specifications, but the names may come from annotations, and some engines (CRI-O)
+/// mix the pod's own into those of its containers. There the kubelet's record counts.
+///
+/// # Errors
+/// The record counts, but cannot be used.
+pub(crate) fn cdi_authority(
+    origin: &Origin,
+    annotations: &BTreeMap<String, String>,
+    devices: &str,
+    trust: &Trust,
+) -> Result<Authority, TrustError> {
+    let names = annotations
+        .iter()
+        .filter(|(key, _)| key.starts_with(cdi::ANNOTATION_PREFIX))
+        .flat_map(|(_, names)| names.split(','));
+    let annotated: BTreeSet<&str> = names
+        .filter_map(|name| name.trim().rsplit_once('='))
+        .map(|(_, device)| device)
+        .collect();
+    let is_annotated = devices.split(',').any(|device| annotated.contains(device));
+    match origin {
+        Origin::Pod(_) if is_annotated => authority(origin, trust),
+        _ => Ok(Authority::Asker {
+            why: "a CDI specification grants the devices, and only root can write one".into(),
+        }),
+    }
 }
 
 /// Who authorizes the requests of a container of this origin. The kubelet's

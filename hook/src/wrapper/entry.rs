@@ -11,10 +11,7 @@ use serde_json::json;
 
 use super::WrapperError;
 use crate::oci::devices;
-
-/// The hook's file name, which identifies our entry: an engine may have added
-/// one, of the same or another version.
-const FILE_NAME: &str = "boathook";
+use crate::oci::grants::{CDI_OPTION, FILE_NAME};
 
 const TIMEOUT: u32 = runtime_config::HOOK_TIMEOUT;
 const _: () = assert!(TIMEOUT as u64 > MAX_CONTAINER_START.as_secs());
@@ -102,7 +99,11 @@ pub(super) fn is_in(text: &str, path: Option<&Path>) -> bool {
         let entries = json_text::items(text, &["hooks", stage]);
         entries.into_iter().any(|entry| {
             let entry: Result<Entry, _> = serde_json::from_str(entry);
-            entry.is_ok_and(|entry| Some(&*entry.path) == path || entry.path.ends_with(FILE_NAME))
+            entry.is_ok_and(|entry| {
+                let is_ours = Some(&*entry.path) == path || entry.path.ends_with(FILE_NAME);
+                // A hook of a CDI specification reads no variable.
+                is_ours && !entry.args.iter().any(|arg| arg == CDI_OPTION)
+            })
         })
     })
 }
@@ -111,6 +112,8 @@ pub(super) fn is_in(text: &str, path: Option<&Path>) -> bool {
 #[derive(Deserialize)]
 struct Entry {
     path: PathBuf,
+    #[serde(default)]
+    args: Vec<String>,
 }
 
 fn beside_this_program() -> PathBuf {

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use device_class::config::{ClassConfig, Config, Trust};
 use device_class::name::ClassName;
-use hook::oci::Bundle;
-use hook::planner::{NamedContainer, plan_for};
+use hook::oci::{Bundle, CdiGrant};
+use hook::planner::{Caller, NamedContainer, plan_for};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -70,6 +70,31 @@ impl Host {
     /// The devices that a container gets, how many warnings there are, and
     /// the plan's text; or why it does not start.
     pub(crate) fn start(&self, config: &Value) -> Result<(Vec<String>, usize, String), String> {
+        self.start_by(&Caller::Engine(self.named.clone()), config)
+    }
+
+    /// The same for a container in which CDI specifications add our hook for these
+    /// devices.
+    pub(crate) fn start_with_cdi(
+        &self,
+        devices: &[&str],
+        config: &Value,
+    ) -> Result<(Vec<String>, usize, String), String> {
+        let mut config = config.clone();
+        let hooks = devices.iter().map(|device| {
+            let args = ["boathook", "create-runtime", "--cdi", device];
+            serde_json::json!({ "path": "/usr/bin/boathook", "args": args })
+        });
+        config["hooks"]["createRuntime"] = hooks.collect();
+        let first = CdiGrant::parse(devices[0])?;
+        self.start_by(&Caller::Cdi(first), &config)
+    }
+
+    fn start_by(
+        &self,
+        caller: &Caller,
+        config: &Value,
+    ) -> Result<(Vec<String>, usize, String), String> {
         let bundle = self.root.path().join("bundle");
         fs::create_dir_all(&bundle).unwrap();
         fs::write(bundle.join("config.json"), config.to_string()).unwrap();
@@ -81,7 +106,7 @@ impl Host {
             ..Config::default()
         };
         let bundle = Bundle::read(&bundle).unwrap();
-        let plan = plan_for(&bundle, self.named.as_ref(), &config);
+        let plan = plan_for(&bundle, caller, &config);
         let plan = plan.map_err(|error| error.to_string())?;
         let devices = plan
             .grants

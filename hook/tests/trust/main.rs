@@ -2,6 +2,7 @@
 //! kubelet ask for (recorded, see `testdata/`), and what they get.
 #![allow(clippy::unwrap_used)]
 
+mod cdi;
 mod host;
 mod named;
 mod outside;

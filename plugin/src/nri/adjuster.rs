@@ -91,7 +91,9 @@ impl Adjuster {
             .flat_map(|hooks| hooks.prestart.iter().chain(&hooks.create_runtime));
         hooks.any(|hook| {
             let path = Path::new(&hook.path);
-            path == self.hook || path.ends_with(FILE_NAME)
+            let is_ours = path == self.hook || path.ends_with(FILE_NAME);
+            // A hook of a CDI specification reads no variable and no annotation.
+            is_ours && !hook.args.iter().any(|arg| arg == "--cdi")
         })
     }
 

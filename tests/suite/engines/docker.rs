@@ -11,6 +11,7 @@ use harness::rootfs::Rootfs;
 use serde_json::{Value, json};
 
 use super::case::Case;
+use super::cdi;
 use super::engine::{Engine, IMAGES, MAPPED_ROOT, Running, Wanted, printed};
 use super::machine::{self, Machine};
 
@@ -19,9 +20,19 @@ pub(super) struct DockerLike {
     pub(super) machine: Machine,
     /// The words before the subcommand: program and options.
     client: fn(&Machine) -> Command,
+    requests: Requests,
     /// Options of `run`.
     options: Vec<String>,
     user_namespaces: UserNamespaces,
+}
+
+/// How a container asks for devices.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Requests {
+    /// By the class's variable.
+    Variable,
+    /// By the names of CDI devices.
+    Cdi,
 }
 
 /// Which containers are in user namespaces.
@@ -44,6 +55,17 @@ pub(super) fn engine(generation: Generation) -> Result<DockerLike> {
     with(generation, UserNamespaces::None, &json!({}))
 }
 
+/// A dockerd with nothing of ours configured: containers name devices of CDI
+/// specifications.
+pub(super) fn by_cdi(generation: Generation) -> Result<DockerLike> {
+    let machine = unconfigured(generation, UserNamespaces::None, &json!({}))?;
+    cdi::generate(&machine, &[])?;
+    start_daemon(&machine)?;
+    let options = ["--network", "none"];
+    let requests = Requests::Cdi;
+    DockerLike::new(machine, client, requests, &options, UserNamespaces::None)
+}
+
 /// The same with a user namespace for every container.
 pub(super) fn remapped(generation: Generation) -> Result<DockerLike> {
     with(generation, UserNamespaces::All, &json!({}))
@@ -61,6 +83,20 @@ pub(super) fn with(
     user_namespaces: UserNamespaces,
     more: &Value,
 ) -> Result<DockerLike> {
+    let machine = unconfigured(generation, user_namespaces, more)?;
+    machine.install(runtime_config::Engine::Docker, None)?;
+    start_daemon(&machine)?;
+    let options = ["--network", "none", "--runtime", "boathook"];
+    let requests = Requests::Variable;
+    DockerLike::new(machine, client, requests, &options, user_namespaces)
+}
+
+/// A machine with docker's own settings.
+fn unconfigured(
+    generation: Generation,
+    user_namespaces: UserNamespaces,
+    more: &Value,
+) -> Result<Machine> {
     let machine = Machine::new(generation, "runc")?;
     let mut settings = json!({
         "data-root": machine.path("data"),
@@ -83,10 +119,7 @@ pub(super) fn with(
         settings[key] = value.clone();
     }
     machine.write("/etc/docker/daemon.json", &format!("{settings:#}\n"))?;
-    machine.install(runtime_config::Engine::Docker, None)?;
-    start_daemon(&machine)?;
-    let options = ["--network", "none", "--runtime", "boathook"];
-    DockerLike::new(machine, client, &options, user_namespaces)
+    Ok(machine)
 }
 
 /// Starts dockerd, which is not running.
@@ -111,12 +144,14 @@ impl DockerLike {
     pub(super) fn new(
         machine: Machine,
         client: fn(&Machine) -> Command,
+        requests: Requests,
         options: &[&str],
         user_namespaces: UserNamespaces,
     ) -> Result<Self> {
         let engine = Self {
             machine,
             client,
+            requests,
             options: options.iter().map(ToString::to_string).collect(),
             user_namespaces,
         };
@@ -138,8 +173,21 @@ impl DockerLike {
 
 impl Engine for DockerLike {
     fn lacks(&self, case: Case) -> Option<&'static str> {
-        (case == Case::UserNamespace && self.user_namespaces == UserNamespaces::None)
-            .then_some("the daemon has no user namespaces; the one with userns-remap has")
+        match case {
+            Case::UserNamespace if self.user_namespaces == UserNamespaces::None => {
+                Some("the daemon has no user namespaces; the one with userns-remap has")
+            }
+            Case::UserNamespace if self.requests == Requests::Cdi => {
+                Some("runc binds the host's node of the same path, and the test's is elsewhere")
+            }
+            Case::NoneOfThem if self.requests == Requests::Cdi => {
+                Some("no CDI device stands for a class's files alone")
+            }
+            Case::UnknownDevice if self.requests == Requests::Cdi => {
+                Some("the engine itself refuses names that no specification has")
+            }
+            _ => None,
+        }
     }
 
     fn start(&self, wanted: &Wanted) -> Result<Box<dyn Running + '_>> {
@@ -154,7 +202,15 @@ impl Engine for DockerLike {
         command.args(["--detach", "--stop-timeout=0", "--name", &container.name]);
         command.args(&self.options);
         if let Some(devices) = &wanted.devices {
-            command.arg(format!("--env=DUMMY_VISIBLE_DEVICES={devices}"));
+            match self.requests {
+                Requests::Variable => {
+                    command.arg(format!("--env=DUMMY_VISIBLE_DEVICES={devices}"));
+                }
+                Requests::Cdi => {
+                    let devices = devices.split(',');
+                    command.args(devices.map(|name| format!("--device=dummy.com/npu={name}")));
+                }
+            }
         }
         if wanted.readonly {
             command.arg("--read-only");

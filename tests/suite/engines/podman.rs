@@ -5,7 +5,8 @@ use std::process::Command;
 use anyhow::Result;
 use harness::engine_root::Generation;
 
-use super::docker::{DockerLike, UserNamespaces};
+use super::cdi;
+use super::docker::{DockerLike, Requests, UserNamespaces};
 use super::machine::{self, Machine};
 
 pub(crate) fn missing(generation: Generation) -> Option<String> {
@@ -23,12 +24,26 @@ pub(super) fn by_runtime(generation: Generation) -> Result<DockerLike> {
     engine(generation, &["--runtime", "boathook"])
 }
 
+/// Nothing of ours is configured: containers name devices of CDI specifications.
+pub(super) fn by_cdi(generation: Generation) -> Result<DockerLike> {
+    let (machine, parent) = unconfigured(generation)?;
+    cdi::generate(&machine, &[])?;
+    DockerLike::new(
+        machine,
+        plain,
+        Requests::Cdi,
+        &["--network", "none", &parent],
+        UserNamespaces::ByOption,
+    )
+}
+
 fn engine(generation: Generation, global: &'static [&'static str]) -> Result<DockerLike> {
     let (machine, parent) = machine(generation)?;
     let client = if global.is_empty() { plain } else { wrapped };
     DockerLike::new(
         machine,
         client,
+        Requests::Variable,
         &["--network", "none", &parent],
         UserNamespaces::ByOption,
     )
@@ -36,6 +51,13 @@ fn engine(generation: Generation, global: &'static [&'static str]) -> Result<Doc
 
 /// A machine for podman, and the option that names its containers' cgroup.
 pub(crate) fn machine(generation: Generation) -> Result<(Machine, String)> {
+    let (machine, parent) = unconfigured(generation)?;
+    machine.install(runtime_config::Engine::Podman, None)?;
+    Ok((machine, parent))
+}
+
+/// The same, without the hook in hooks.d.
+pub(super) fn unconfigured(generation: Generation) -> Result<(Machine, String)> {
     let machine = Machine::new(generation, "runc")?;
     let storage = format!(
         "[storage]\ndriver = \"overlay\"\ngraphroot = {:?}\nrunroot = \"/run/containers/storage\"\n",
@@ -43,7 +65,6 @@ pub(crate) fn machine(generation: Generation) -> Result<(Machine, String)> {
     );
     machine.write("/etc/containers/storage.conf", &storage)?;
     machine.write("/etc/containers/containers.conf", CONTAINERS_CONF)?;
-    machine.install(runtime_config::Engine::Podman, None)?;
     let parent = format!("--cgroup-parent={}", machine.parent.path().display());
     Ok((machine, parent))
 }
@@ -59,7 +80,7 @@ cgroup_manager = "cgroupfs"
 events_logger = "none"
 "#;
 
-fn plain(machine: &Machine) -> Command {
+pub(super) fn plain(machine: &Machine) -> Command {
     machine.private.command("podman")
 }
 

@@ -48,7 +48,7 @@ fn a_bundle_that_cant_be_used() {
         ),
         (
             r#"{"root": {"path": "r"}, "process": {"env": ["DUMMY_VISIBLE_DEVICES=0"]}, "hooks": {}, "hooks": {}}"#,
-            "duplicate key `hooks`",
+            "duplicate field `hooks`",
         ),
     ];
     for (text, reason) in cases {

@@ -1,11 +1,15 @@
-//! The Container Device Interface's names: of devices that an engine injects by
-//! itself, and of the annotations that ask for them (CDI specification,
-//! "kind" and "annotations"; tags.cncf.io/container-device-interface,
+//! The Container Device Interface: specifications of the classes' devices, the names
+//! of devices that an engine injects, and of the annotations that ask for them (CDI
+//! specification, "kind" and "annotations"; tags.cncf.io/container-device-interface,
 //! `pkg/parser` and `producer/annotations`).
+
+mod spec;
 
 use std::fmt;
 
 use crate::name::{excerpt, fnv1a};
+
+pub use spec::{ContainerEdits, FILE_PREFIX, GrantingHook, Specification, SpecifiedDevice};
 
 /// How the keys of annotations begin that ask an engine for CDI devices.
 pub const ANNOTATION_PREFIX: &str = "cdi.k8s.io/";

@@ -1,0 +1,416 @@
+//! CDI specifications, made from plans (CDI specification 1.1, SPEC.md). Readers
+//! refuse unknown fields and versions lower than the content needs, so a file
+//! states the lowest version that fits.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::device::Access;
+use crate::plan::{Action, BindMount, InjectionPlan};
+
+/// One specification file: the devices of one kind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Specification {
+    cdi_version: &'static str,
+    /// `vendor.com/class`, which is the devices' resource.
+    pub kind: String,
+    /// The devices; never none.
+    pub devices: Vec<SpecifiedDevice>,
+}
+
+/// A device of a specification.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SpecifiedDevice {
+    /// Its name within the kind.
+    pub name: String,
+    /// What a container gets with it.
+    pub container_edits: ContainerEdits,
+}
+
+/// What a container gets.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ContainerEdits {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    env: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    device_nodes: Vec<CdiNode>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    mounts: Vec<CdiMount>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    hooks: Vec<CdiHook>,
+}
+
+/// A node. Without numbers: the engine reads them when it starts a container, so
+/// that a device that is renumbered stays right.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CdiNode {
+    path: PathBuf,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host_path: Option<PathBuf>,
+    permissions: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file_mode: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gid: Option<u32>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CdiMount {
+    host_path: PathBuf,
+    container_path: PathBuf,
+    options: Vec<&'static str>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CdiHook {
+    hook_name: &'static str,
+    path: PathBuf,
+    args: Vec<String>,
+    /// Seconds.
+    timeout: u32,
+}
+
+/// The hook of a thin specification.
+#[derive(Debug, Clone, Copy)]
+pub struct GrantingHook<'a> {
+    /// The program on the host, as an absolute path.
+    pub program: &'a Path,
+    /// The argument that names the device: `CLASS=DEVICE`.
+    pub grant: &'a str,
+    /// Seconds until the engine ends it.
+    pub timeout: u32,
+}
+
+impl ContainerEdits {
+    /// The nodes of a plan, and the hook, which does everything else when the
+    /// container starts. The engine finds the plan's paths of the host below
+    /// `host_root`.
+    pub fn thin(plan: &InjectionPlan, host_root: &Path, hook: GrantingHook<'_>) -> Self {
+        let name = hook.program.file_name().unwrap_or_default();
+        let args = [
+            &name.to_string_lossy(),
+            "create-runtime",
+            "--cdi",
+            hook.grant,
+        ];
+        ContainerEdits {
+            env: variables(plan),
+            device_nodes: nodes(plan, host_root),
+            hooks: vec![CdiHook {
+                hook_name: "createRuntime",
+                path: hook.program.to_owned(),
+                args: args.map(str::to_owned).to_vec(),
+                timeout: hook.timeout,
+            }],
+            ..ContainerEdits::default()
+        }
+    }
+
+    /// All of a plan that a specification without a hook can hold. The second
+    /// value describes the parts that it cannot, for people.
+    pub fn plain(plan: &InjectionPlan, host_root: &Path) -> (Self, BTreeSet<String>) {
+        let mut edits = ContainerEdits {
+            env: variables(plan),
+            device_nodes: nodes(plan, host_root),
+            ..ContainerEdits::default()
+        };
+        let mut lacking = BTreeSet::new();
+        let bound = |mount: &BindMount, path| CdiMount::of(mount, host_root, path);
+        for step in &plan.steps {
+            match &step.action {
+                Action::Allow { .. } | Action::Node { .. } => {}
+                Action::Prepare(preparation) => {
+                    lacking.insert(format!("the program {}", preparation.program.display()));
+                }
+                Action::Mask { path, .. } => {
+                    lacking.insert(format!("the mask of {}", path.display()));
+                }
+                Action::Directory(mount) | Action::File(mount) => {
+                    edits.mounts.push(bound(mount, mount.path.clone()));
+                }
+                Action::Library { mount, links } => {
+                    edits.mounts.push(bound(mount, mount.path.clone()));
+                    let home = mount.path.parent().unwrap_or(Path::new("/"));
+                    let links = links.iter().map(|link| home.join(link));
+                    let links = links.map(|link| bound(mount, link));
+                    edits.mounts.extend(links);
+                }
+                Action::Loader {
+                    directories,
+                    directory_32bit,
+                    ..
+                } => {
+                    let directories = directories.iter().chain(directory_32bit);
+                    let directories = directories.map(|path| path.display().to_string());
+                    let directories = directories.collect::<Vec<_>>().join(":");
+                    edits.env.push(format!("LD_LIBRARY_PATH={directories}"));
+                    lacking.insert("the loader's cache (LD_LIBRARY_PATH is set instead)".into());
+                }
+            }
+        }
+        (edits, lacking)
+    }
+
+    /// Whether a container gets nothing: no specification may hold such edits.
+    pub fn is_empty(&self) -> bool {
+        *self == ContainerEdits::default()
+    }
+}
+
+impl CdiMount {
+    fn of(mount: &BindMount, host_root: &Path, container_path: PathBuf) -> Self {
+        let bind = if mount.recursive { "rbind" } else { "bind" };
+        let options = mount.attributes.options();
+        CdiMount {
+            host_path: below(host_root, &mount.source),
+            container_path,
+            options: std::iter::once(bind).chain(options).collect(),
+        }
+    }
+}
+
+fn variables(plan: &InjectionPlan) -> Vec<String> {
+    let variables = plan.env.iter();
+    variables
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect()
+}
+
+/// The host's path as the engine finds it.
+fn below(host_root: &Path, path: &Path) -> PathBuf {
+    host_root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+fn nodes(plan: &InjectionPlan, host_root: &Path) -> Vec<CdiNode> {
+    let access = |number| {
+        let mut steps = plan.steps.iter();
+        steps.find_map(|step| match &step.action {
+            Action::Allow { rule, .. } if rule.number == number => Some(rule.access),
+            _ => None,
+        })
+    };
+    let nodes = plan.steps.iter().filter_map(|step| match &step.action {
+        Action::Node { mount, number, own } => {
+            let source = below(host_root, &mount.source);
+            Some(CdiNode {
+                host_path: (source != mount.path).then_some(source),
+                path: mount.path.clone(),
+                permissions: access(*number).unwrap_or(Access::ALL).to_string(),
+                file_mode: own.map(|own| own.mode),
+                gid: own.map(|own| own.gid),
+            })
+        }
+        _ => None,
+    });
+    nodes.collect()
+}
+
+impl Specification {
+    /// The specification of a kind, in the lowest version that has all its fields.
+    pub fn new(kind: String, devices: Vec<SpecifiedDevice>) -> Self {
+        let class_has_dots = kind
+            .split_once('/')
+            .is_some_and(|(_, name)| name.contains('.'));
+        let mut nodes = devices
+            .iter()
+            .flat_map(|device| &device.container_edits.device_nodes);
+        let has_host_path = nodes.any(|node| node.host_path.is_some());
+        let mut names = devices.iter().map(|device| &device.name);
+        let has_digit = names.any(|name| name.starts_with(|c: char| c.is_ascii_digit()));
+        let cdi_version = if class_has_dots {
+            "0.6.0"
+        } else if has_host_path || has_digit {
+            "0.5.0"
+        } else {
+            "0.3.0"
+        };
+        Specification {
+            cdi_version,
+            kind,
+            devices,
+        }
+    }
+
+    /// The name of its file.
+    pub fn file_name(&self) -> String {
+        format!("{FILE_PREFIX}{}.json", self.kind.replace('/', "-"))
+    }
+}
+
+/// How the names of generated files begin.
+pub const FILE_PREFIX: &str = "boathook-";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{DeviceKind, DeviceNumber, DeviceRule};
+    use crate::discover::OwnNode;
+    use crate::plan::InjectionStep;
+
+    fn plan() -> InjectionPlan {
+        let number = DeviceNumber {
+            kind: DeviceKind::Character,
+            major: 195,
+            minor: 0,
+        };
+        let access = Access::READ.union(Access::WRITE);
+        let rule = DeviceRule { number, access };
+        let own = OwnNode {
+            mode: 0o660,
+            gid: 44,
+        };
+        let lib = Path::new("/usr/lib/boathook/lib");
+        let actions = [
+            Action::Allow {
+                rule,
+                in_spec: false,
+            },
+            Action::Mask {
+                path: "/proc/driver/chip".into(),
+                files: [].into(),
+                shown: Vec::new(),
+            },
+            Action::Node {
+                mount: BindMount::device("/dev/chip0".into(), "/dev/chip".into()),
+                number,
+                own: Some(own),
+            },
+            Action::Directory(BindMount::directory(
+                "/opt/chip".into(),
+                "/opt/chip".into(),
+                false,
+            )),
+            Action::Library {
+                mount: BindMount::library(
+                    "/usr/lib/libchip.so.1.2".into(),
+                    lib.join("libchip.so.1.2"),
+                ),
+                links: ["libchip.so.1".to_owned()].into(),
+            },
+            Action::Loader {
+                directories: vec![lib.into()],
+                libraries: Vec::new(),
+                directory_32bit: None,
+                libraries_32bit: Vec::new(),
+            },
+        ];
+        let step = |action| InjectionStep {
+            action,
+            why: "chip".into(),
+        };
+        InjectionPlan {
+            steps: actions.map(step).to_vec(),
+            env: [("CHIP".to_owned(), "0".to_owned())].into(),
+            ..InjectionPlan::default()
+        }
+    }
+
+    fn json(edits: &ContainerEdits) -> serde_json::Value {
+        serde_json::to_value(edits).unwrap()
+    }
+
+    #[test]
+    fn the_thin_form_has_the_nodes_and_the_hook_that_names_the_device() {
+        let hook = GrantingHook {
+            program: Path::new("/opt/bin/boathook"),
+            grant: "chip=0",
+            timeout: 30,
+        };
+        let edits = ContainerEdits::thin(&plan(), Path::new("/"), hook);
+        let wanted = serde_json::json!({
+            "env": ["CHIP=0"],
+            "deviceNodes": [{
+                "path": "/dev/chip",
+                "hostPath": "/dev/chip0",
+                "permissions": "rw",
+                "fileMode": 0o660,
+                "gid": 44,
+            }],
+            "hooks": [{
+                "hookName": "createRuntime",
+                "path": "/opt/bin/boathook",
+                "args": ["boathook", "create-runtime", "--cdi", "chip=0"],
+                "timeout": 30,
+            }],
+        });
+        assert_eq!(json(&edits), wanted);
+    }
+
+    #[test]
+    fn the_plain_form_has_all_but_what_needs_a_hook_and_names_that() {
+        let (edits, lacking) = ContainerEdits::plain(&plan(), Path::new("/host"));
+        let file = ["bind", "ro", "nosuid", "nodev"];
+        let wanted = serde_json::json!({
+            "env": ["CHIP=0", "LD_LIBRARY_PATH=/usr/lib/boathook/lib"],
+            "deviceNodes": [{
+                "path": "/dev/chip",
+                "hostPath": "/host/dev/chip0",
+                "permissions": "rw",
+                "fileMode": 0o660,
+                "gid": 44,
+            }],
+            "mounts": [
+                {
+                    "hostPath": "/host/opt/chip",
+                    "containerPath": "/opt/chip",
+                    "options": ["rbind", "ro", "nosuid", "nodev"],
+                },
+                {
+                    "hostPath": "/host/usr/lib/libchip.so.1.2",
+                    "containerPath": "/usr/lib/boathook/lib/libchip.so.1.2",
+                    "options": file,
+                },
+                {
+                    "hostPath": "/host/usr/lib/libchip.so.1.2",
+                    "containerPath": "/usr/lib/boathook/lib/libchip.so.1",
+                    "options": file,
+                },
+            ],
+        });
+        assert_eq!(json(&edits), wanted);
+        let lacking: Vec<_> = lacking.iter().map(String::as_str).collect();
+        assert_eq!(
+            lacking,
+            [
+                "the loader's cache (LD_LIBRARY_PATH is set instead)",
+                "the mask of /proc/driver/chip",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_file_states_the_lowest_version_that_has_its_fields() {
+        let edits = |host: &str| ContainerEdits {
+            device_nodes: vec![CdiNode {
+                path: "/dev/chip".into(),
+                host_path: (!host.is_empty()).then(|| host.into()),
+                permissions: "rw".into(),
+                file_mode: None,
+                gid: None,
+            }],
+            ..ContainerEdits::default()
+        };
+        for (kind, name, host, version) in [
+            ("a.com/chip", "chip-0", "", "0.3.0"),
+            ("a.com/chip", "0", "", "0.5.0"),
+            ("a.com/chip", "chip-0", "/dev/chip0", "0.5.0"),
+            ("a.com/chip.x", "chip-0", "", "0.6.0"),
+            ("a.com/chip.x", "0", "/dev/chip0", "0.6.0"),
+        ] {
+            let device = SpecifiedDevice {
+                name: name.into(),
+                container_edits: edits(host),
+            };
+            let specification = Specification::new(kind.into(), vec![device]);
+            assert_eq!(specification.cdi_version, version, "{kind}={name} {host}");
+        }
+    }
+}

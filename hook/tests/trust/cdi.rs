@@ -1,0 +1,78 @@
+//! Containers whose devices CDI specifications grant.
+
+use crate::host::{CONTAINERD, CRIO, FIRST, Host, OTHER, annotate, recorded, set_env};
+
+/// As an annotation of the container asks an engine for it.
+const KEY: &str = "cdi.k8s.io/boathook";
+
+fn grant(device: &str) -> String {
+    format!("npu={device}")
+}
+
+#[test]
+fn the_arguments_of_all_our_hooks_count_and_no_variable() {
+    let host = Host::new(CONTAINERD);
+    let mut config = host.config();
+    // In no pod.
+    config["linux"]["cgroupsPath"] = "/c".into();
+    config["annotations"] = serde_json::json!({});
+    set_env(&mut config, "all");
+    for (grants, devices) in [
+        (vec![grant(FIRST)], vec![FIRST]),
+        (vec![grant(FIRST), grant(OTHER)], vec![OTHER, FIRST]),
+    ] {
+        let grants: Vec<&str> = grants.iter().map(String::as_str).collect();
+        let (mut given, ..) = host.start_with_cdi(&grants, &config).unwrap();
+        given.sort();
+        let mut devices = devices;
+        devices.sort_unstable();
+        assert_eq!(given, devices);
+    }
+}
+
+#[test]
+fn a_specification_of_a_device_or_class_that_is_gone_stops_the_container() {
+    let host = Host::new(CONTAINERD);
+    let mut config = host.config();
+    config["linux"]["cgroupsPath"] = "/c".into();
+    config["annotations"] = serde_json::json!({});
+    let gone = "0000000000000000000000000000000000000000";
+    for (grant, reason) in [
+        (grant(gone), gone),
+        ("gpu=0".to_owned(), "run `boathook cdi generate`"),
+    ] {
+        let error = host.start_with_cdi(&[&grant], &config).unwrap_err();
+        assert!(error.contains(reason), "{error}");
+    }
+}
+
+#[test]
+fn in_a_pod_annotated_devices_must_be_recorded() {
+    for recording in [CONTAINERD, CRIO] {
+        let host = Host::new(recording);
+        let mine = recorded(recording, "c");
+        let annotated = |device: &str| {
+            let mut config = host.config();
+            annotate(
+                recording,
+                &mut config,
+                KEY,
+                &format!("vendor.com/npu={device}"),
+            );
+            host.start_with_cdi(&[&grant(device)], &config)
+        };
+        let (devices, ..) = annotated(&mine[0]).unwrap();
+        assert_eq!(devices, mine, "{recording}");
+        let all = [FIRST, OTHER];
+        let foreign = all.iter().find(|id| !mine.contains(&(**id).to_owned()));
+        let error = annotated(foreign.unwrap()).unwrap_err();
+        assert!(error.contains("CDI annotations"), "{recording}: {error}");
+        assert!(annotated("all").is_err(), "{recording}");
+        // By the CRI's field, which only the kubelet fills in, as for DRA.
+        let config = host.config();
+        let (devices, ..) = host
+            .start_with_cdi(&[&grant(foreign.unwrap())], &config)
+            .unwrap();
+        assert_eq!(devices, [foreign.unwrap().to_string()], "{recording}");
+    }
+}

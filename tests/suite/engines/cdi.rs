@@ -1,0 +1,169 @@
+//! CDI specifications, as engines read them. Readers are strict: a file with a field
+//! or a version that does not fit has no devices for them.
+
+use std::fs;
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+use harness::binaries;
+use harness::demo_host::{DemoHost, VendorLibrary};
+use harness::engine_root::Generation;
+use harness::image::Image;
+use harness::loader;
+use harness::probe::{Access, Kind, Questions, Report};
+use harness::rootfs::Rootfs;
+
+use super::engine::printed;
+use super::machine::Machine;
+use super::podman;
+
+/// Where engines look for specifications that are generated (as /var/run/cdi).
+const DIRECTORY: &str = "/run/cdi";
+
+const IMAGE: &str = "boathook-test-cdi";
+
+/// Writes the specifications of the machine's devices.
+pub(super) fn generate(machine: &Machine, options: &[&str]) -> Result<()> {
+    let mut command = machine.private.command(binaries::program("boathook")?);
+    command.args(["cdi", "generate", "--output", DIRECTORY]);
+    printed(command.args(options)).map(drop)
+}
+
+/// podman with nothing of ours configured.
+struct Podman {
+    machine: Machine,
+    parent: String,
+}
+
+impl Podman {
+    fn new(options: &[&str]) -> Result<Self> {
+        let (machine, parent) = podman::unconfigured(Generation::OfThisMachine)?;
+        generate(&machine, options)?;
+        let mut import = podman::plain(&machine);
+        let image = Image::new(Rootfs::Glibc)?;
+        printed(import.arg("import").arg(image.layer()).arg(IMAGE))?;
+        Ok(Podman { machine, parent })
+    }
+
+    /// Runs a command in a new container.
+    fn run(&self, options: &[&str], command: &[String]) -> Result<String> {
+        let mut run: Command = podman::plain(&self.machine);
+        run.args(["run", "--rm", "--network", "none", &self.parent]);
+        printed(run.args(options).arg(IMAGE).args(command))
+    }
+
+    /// Which of the host's devices a new container has.
+    fn devices(&self, options: &[&str]) -> Result<Vec<usize>> {
+        let questions = (0..DemoHost::NODES).fold(Questions::new(), |questions, index| {
+            questions.path(format!("/dev/dummy-npu{index}"))
+        });
+        let report = Report::parse(&self.run(options, &questions.command()?)?)?;
+        let mut devices = Vec::new();
+        for index in 0..DemoHost::NODES {
+            let path = report.path(format!("/dev/dummy-npu{index}"))?;
+            if path.kind != Kind::Missing {
+                ensure!(
+                    path.read == Access::Granted,
+                    "device {index}: {:?}",
+                    path.read
+                );
+                devices.push(index);
+            }
+        }
+        Ok(devices)
+    }
+}
+
+fn podman_or_skip(options: &[&str]) -> Option<Podman> {
+    if let Some(reason) = podman::missing(Generation::OfThisMachine) {
+        skip::report("CDI devices of podman", &reason);
+        return None;
+    }
+    Some(Podman::new(options).unwrap())
+}
+
+#[test]
+fn names_mean_devices_and_nothing_else_counts() {
+    let Some(podman) = podman_or_skip(&[]) else {
+        return;
+    };
+    for (options, devices) in [
+        (&["--device=dummy.com/npu=npu-3"][..], &[3][..]),
+        (&["--device=dummy.com/npu=3"], &[3]),
+        (
+            &["--device=dummy.com/npu=1", "--device=dummy.com/npu=npu-7"],
+            &[1, 7],
+        ),
+        // Only root's specification grants devices, whatever an image sets.
+        (
+            &[
+                "--device=dummy.com/npu=3",
+                "--env=DUMMY_VISIBLE_DEVICES=all",
+                "--annotation=devices.boathook.dev/dummy-npu=npu-1",
+                "--annotation=cdi.k8s.io/boathook=dummy.com/npu=npu-2",
+            ],
+            &[3],
+        ),
+        // The hook is not configured, so nothing else asks it.
+        (&["--env=DUMMY_VISIBLE_DEVICES=all"], &[]),
+        (
+            &["--annotation=cdi.k8s.io/boathook=dummy.com/npu=npu-2"],
+            &[],
+        ),
+    ] {
+        assert_eq!(podman.devices(options).unwrap(), devices, "{options:?}");
+    }
+}
+
+#[test]
+fn a_device_that_is_gone_stops_the_container() {
+    let Some(podman) = podman_or_skip(&[]) else {
+        return;
+    };
+    let unknown = podman.devices(&["--device=dummy.com/npu=npu-64"]);
+    let message = format!("{:#}", unknown.unwrap_err());
+    assert!(message.contains("npu-64"), "{message}");
+
+    fs::remove_file(podman.machine.devices.node(3)).unwrap();
+    podman
+        .devices(&["--device=dummy.com/npu=npu-3"])
+        .unwrap_err();
+    // The others are not affected, and the next file does not have it.
+    let devices = podman.devices(&["--device=dummy.com/npu=npu-4"]).unwrap();
+    assert_eq!(devices, [4]);
+    // A class whose nodes are optional keeps the name.
+    generate(&podman.machine, &[]).unwrap();
+    let devices = podman.devices(&["--device=dummy.com/npu=npu-3"]).unwrap();
+    assert!(devices.is_empty(), "{devices:?}");
+}
+
+#[test]
+fn the_plain_form_needs_no_hook() {
+    let Some(podman) = podman_or_skip(&["--form", "plain"]) else {
+        return;
+    };
+    let device = "--device=dummy.com/npu=npu-3";
+    assert_eq!(podman.devices(&[device]).unwrap(), [3]);
+    let library = VendorLibrary::dummy_npu();
+    let printed = podman.run(&[device], &loader::command(&[library.wanted()]));
+    let loaded = loader::parse(&printed.unwrap()).unwrap();
+    let path = format!("/usr/lib/boathook/lib/{}", library.soname());
+    let expected = loader::Loaded::Found {
+        soname: library.soname(),
+        path: path.into(),
+        answer: library.version,
+    };
+    assert_eq!(loaded, [expected]);
+}
+
+#[test]
+fn a_foreign_file_of_the_same_kind_is_kept_and_named() {
+    let Some(podman) = podman_or_skip(&[]) else {
+        return;
+    };
+    let foreign = podman.machine.private.file("/run/cdi/vendor.yaml");
+    fs::write(&foreign, "cdiVersion: 0.5.0\nkind: dummy.com/npu\n").unwrap();
+    let message = format!("{:#}", generate(&podman.machine, &[]).unwrap_err());
+    assert!(message.contains("/run/cdi/vendor.yaml"), "{message}");
+    assert!(foreign.exists());
+}
