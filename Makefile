@@ -18,8 +18,10 @@ help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
 # Not the whole workspace: what other programs need of the dependencies would be in these.
+# The hook by itself: features of libraries that only the others need would get into it.
 build: ## Build the programs, optimised and static
-	cargo build --release $(addprefix --package ,boathook-hook boathook-plugin boathook-initcontainer boathook-cluster)
+	cargo build --release --package boathook-hook
+	cargo build --release $(addprefix --package ,boathook-plugin boathook-initcontainer boathook-cluster)
 
 install: ## Install what was built in DESTDIR/PREFIX (/usr/local); boathook-init install then configures the engines
 	scripts/release-tree $(TARGET) $(or $(CARGO_TARGET_DIR),target)/$(TARGET)/release $(RELEASE_TREE)
