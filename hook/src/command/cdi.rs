@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
-use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
@@ -76,7 +76,22 @@ pub(crate) enum CdiError {
 impl Generate<'_> {
     /// Writes the specifications once. An unchanged file is not written again.
     pub(super) fn once(&self) -> Result<ExitCode, CommandError> {
+        let (written, code) = self.update()?;
+        if written == 0 {
+            report("nothing has changed");
+        }
+        Ok(code)
+    }
+
+    /// Writes what has changed. The first value is the number of files.
+    fn update(&self) -> Result<(usize, ExitCode), CommandError> {
         let (specifications, mut code) = self.specifications()?;
+        // The devices of a class that cannot be used now are not known to be gone.
+        let is_complete = self.classes.is_empty() && code == ExitCode::Success;
+        if specifications.is_empty() {
+            log::warning("no class has a usable device on this host; see `boathook list`");
+        }
+        let mut changed = 0;
         let kinds = read_kinds(self.directory)?;
         let mut kept = Vec::new();
         for specification in &specifications {
@@ -100,15 +115,16 @@ impl Generate<'_> {
                 continue;
             }
             write(self.directory, &path, &text)?;
-            println!(
+            changed += 1;
+            report(&format!(
                 "wrote {}: {} devices of {}",
                 path.display(),
                 specification.devices.len(),
                 specification.kind
-            );
+            ));
             kept.push(path);
         }
-        if self.classes.is_empty() {
+        if is_complete {
             for path in kinds
                 .keys()
                 .filter(|path| is_ours(path) && !kept.contains(path))
@@ -117,16 +133,17 @@ impl Generate<'_> {
                     path: path.clone(),
                     error,
                 })?;
-                println!("removed {}: no such devices", path.display());
+                changed += 1;
+                report(&format!("removed {}: no such devices", path.display()));
             }
         }
-        Ok(code)
+        Ok((changed, code))
     }
 
     /// Writes the specifications, and again after each change, until the process ends.
     pub(super) fn watch(&self) -> Result<ExitCode, CommandError> {
         loop {
-            self.once()?;
+            self.update()?;
             sleep(SCAN_INTERVAL);
         }
     }
@@ -203,7 +220,9 @@ impl Generate<'_> {
             names.dedup();
             for name in names {
                 // An index may be another device's id.
-                if specified.iter().any(|(_, known)| known.name == name) {
+                let is_it =
+                    |(of, known): &(String, SpecifiedDevice)| *of == kind && known.name == name;
+                if specified.iter().any(is_it) {
                     continue;
                 }
                 specified.extend(self.device(class, &found, kind, name, device.id.as_str())?);
@@ -337,6 +356,26 @@ fn kind_in(text: &str) -> Option<String> {
     Some(value.to_owned())
 }
 
+/// Prints a line. A reader that has gone away does not end the work halfway.
+fn report(line: &str) {
+    let _ = writeln!(io::stdout(), "{line}");
+}
+
+/// Creates a file that every engine can read. What is left of an earlier run is
+/// removed; a link that somebody else made there is not followed.
+fn create(path: &Path, text: &str) -> io::Result<()> {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create_new(true).mode(0o644);
+    let file = match options.open(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            fs::remove_file(path)?;
+            options.open(path)
+        }
+        file => file,
+    };
+    file?.write_all(text.as_bytes())
+}
+
 /// Replaces a file as a whole. Engines read only `*.json` and `*.yaml`, so that they
 /// do not see the temporary one.
 fn write(directory: &Path, path: &Path, text: &str) -> Result<(), CdiError> {
@@ -349,7 +388,7 @@ fn write(directory: &Path, path: &Path, text: &str) -> Result<(), CdiError> {
             error,
         })?;
     let temporary = path.with_extension("tmp");
-    let written = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, path));
+    let written = create(&temporary, text).and_then(|()| fs::rename(&temporary, path));
     written.map_err(|error| {
         // A half-written file would stay behind.
         let _ = fs::remove_file(&temporary);
@@ -363,6 +402,19 @@ fn write(directory: &Path, path: &Path, text: &str) -> Result<(), CdiError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_link_at_the_temporary_file_is_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let victim = directory.path().join("victim");
+        fs::write(&victim, "kept").unwrap();
+        let path = directory.path().join("boathook-a.com-b.json");
+        std::os::unix::fs::symlink(&victim, path.with_extension("tmp")).unwrap();
+        write(directory.path(), &path, "text").unwrap();
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "kept");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "text");
+        assert!(path.symlink_metadata().unwrap().is_file());
+    }
 
     #[test]
     fn the_kind_of_a_specification_is_found() {
