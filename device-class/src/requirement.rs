@@ -167,6 +167,22 @@ mod tests {
         brand=geforcertx,driver>=550,driver<551";
 
     #[test]
+    fn an_older_driver_is_enough_for_the_brands_that_are_listed_with_it() {
+        for (brand, driver, is_met) in [
+            ("tesla", "550.54.15", true),
+            ("geforcertx", "550.54.15", true),
+            ("tesla", "535.261.03", false),
+            ("quadro", "550.54.15", false),
+            ("tesla", "560.35.03", false),
+        ] {
+            let host = [("cuda", "12.4"), ("driver", driver), ("brand", brand)];
+            let host = host.map(|(n, v)| (WordName::try_from(n.to_owned()).unwrap(), v.to_owned()));
+            let found = check(OF_CUDA_12_9, &host.into());
+            assert_eq!(found.is_ok(), is_met, "{brand} on {driver}: {found:?}");
+        }
+    }
+
+    #[test]
     fn a_requirement_is_met_or_says_what_the_host_has() {
         let host = [("cuda", "12.4"), ("driver", "550.54.15")];
         let host = host.map(|(n, v)| (WordName::try_from(n.to_owned()).unwrap(), v.to_owned()));

@@ -12,7 +12,7 @@ use device_class::name::ClassName;
 use serde_json::Value;
 
 /// The tables of the schema, in the order of the documentation.
-const TABLES: [&str; 19] = [
+const TABLES: [&str; 20] = [
     "",
     "request",
     "requirements",
@@ -25,6 +25,7 @@ const TABLES: [&str; 19] = [
     "node",
     "library",
     "library_names",
+    "image_libraries",
     "file",
     "directory",
     "mask",

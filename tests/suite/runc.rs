@@ -8,7 +8,7 @@ mod doctor;
 mod driver_root;
 mod foreign_mounts;
 mod hidden_calls;
-
+mod image_libraries;
 mod libraries;
 mod libraries_32bit;
 mod masks;

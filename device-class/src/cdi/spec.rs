@@ -145,9 +145,14 @@ impl ContainerEdits {
                 }
                 Action::Loader {
                     directories,
+                    image_libraries,
                     directory_32bit,
                     ..
                 } => {
+                    lacking.extend(image_libraries.iter().map(|image| {
+                        let directory = image.directory.display();
+                        format!("the image's own libraries in {directory}")
+                    }));
                     let directories = directories.iter().chain(directory_32bit);
                     let directories = directories.map(|path| path.display().to_string());
                     let directories = directories.collect::<Vec<_>>().join(":");
@@ -298,6 +303,7 @@ mod tests {
             Action::Loader {
                 directories: vec![lib.into()],
                 libraries: Vec::new(),
+                image_libraries: Vec::new(),
                 directory_32bit: None,
                 libraries_32bit: Vec::new(),
             },

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use super::image_libraries::ImageLibraries;
 use super::path_template::PathTemplate;
 #[cfg(test)]
 use super::short_form::TextOr;
@@ -50,6 +51,10 @@ pub struct Edits {
     /// are omitted.
     #[serde(default)]
     pub libraries_matching: Option<LibraryNames>,
+    /// Directories of the image whose libraries are used instead of the host's
+    /// if they are newer.
+    #[serde(default)]
+    pub image_libraries: Vec<ImageLibraries>,
     /// Executable files.
     #[serde(default, deserialize_with = "short_or_table")]
     #[cfg_attr(test, schemars(with = "Vec<TextOr<File>>"))]

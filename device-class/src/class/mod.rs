@@ -8,6 +8,7 @@ mod claims;
 mod condition;
 mod edits;
 mod health;
+mod image_libraries;
 mod mention;
 mod path_template;
 mod prepare;
@@ -31,6 +32,7 @@ pub use edits::{
     SoNameTemplate,
 };
 pub use health::{FileRule, HealthCheck, HealthTest};
+pub use image_libraries::ImageLibraries;
 pub(crate) use mention::mentions;
 pub use path_template::{PathTemplate, PathTemplateError};
 pub use prepare::{MAX_CONTAINER_START, MAX_PRE_START, Prepare, Timeout, When};

@@ -289,11 +289,7 @@ fn known_after(source: &Source, mut known: Known) -> Result<Known, ClassRuleErro
         _ => return Err(ClassRuleError::PathOrCount),
     }
     known.read(&source.attributes)?;
-    for condition in &source.require {
-        if let Condition::Value { value, .. } | Condition::Listed { value, .. } = condition {
-            known.serve(value)?;
-        }
-    }
+    known.check_conditions(&source.require)?;
     Ok(known)
 }
 
@@ -408,6 +404,11 @@ impl Known {
         self.check_files(&edits.binaries)?;
         self.check_files(&edits.files)?;
         self.check_directories(&edits.directories)?;
+        for image in &edits.image_libraries {
+            self.serve(image.directory.template())?;
+            self.serve(&image.newer_than)?;
+            self.check_conditions(&image.require)?;
+        }
         for mask in &edits.masks {
             self.serve(mask.path.template())?;
             for copy in &mask.copies {
@@ -415,6 +416,13 @@ impl Known {
             }
         }
         edits.library_version.iter().try_for_each(|v| self.serve(v))
+    }
+
+    fn check_conditions(&self, conditions: &[Condition]) -> Result<(), ClassRuleError> {
+        conditions.iter().try_for_each(|condition| match condition {
+            Condition::Value { value, .. } | Condition::Listed { value, .. } => self.serve(value),
+            Condition::Exists(_) | Condition::Absent(_) => Ok(()),
+        })
     }
 
     fn check_files(&self, files: &[File]) -> Result<(), ClassRuleError> {

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 
 use super::found::{FoundDirectory, FoundEdits, FoundFile, FoundNode, OwnNode, Presence};
 use super::libraries::LibrarySearch;
-use super::{DeviceError, MAX_DEVICES, mask, search};
+use super::{DeviceError, MAX_DEVICES, mask, search, source};
 use crate::class::{self, DeviceClass, Edits, PathTemplate};
 use crate::host::{Entry, HostView, MAX_ATTRIBUTE};
 use crate::name::CapabilityName;
 use crate::pattern::PathPattern;
+use crate::plan::ImageLibraries;
 use crate::template::Attributes;
 
 /// The root of a class's driver: most often the host's own.
@@ -78,6 +79,11 @@ pub(super) fn edits(
         for spec in &edits.masks {
             let mask = mask::mask(spec, attributes, host)?;
             found.masks.push(mask);
+        }
+        for spec in &edits.image_libraries {
+            found
+                .image_libraries
+                .extend(image_libraries(spec, attributes, host)?);
         }
     }
     Ok(found)
@@ -299,6 +305,26 @@ pub(super) fn directory(
         libraries,
         directory,
     })
+}
+
+/// What an image may have instead of the host's libraries; `None` if the host
+/// does not allow it.
+fn image_libraries(
+    spec: &class::ImageLibraries,
+    attributes: &Attributes,
+    host: &dyn HostView,
+) -> Result<Option<ImageLibraries>, DeviceError> {
+    let version = spec.newer_than.fill(attributes)?;
+    let major = version.split('.').next().unwrap_or_default().parse();
+    let is_allowed = |condition| source::holds(condition, attributes, host);
+    let (Ok(newer_than), true) = (major, spec.require.iter().all(is_allowed)) else {
+        return Ok(None);
+    };
+    Ok(Some(ImageLibraries {
+        directory: spec.directory.fill(attributes)?,
+        library: spec.library.as_str().to_owned(),
+        newer_than,
+    }))
 }
 
 fn both(

@@ -9,6 +9,7 @@ use crate::class;
 use crate::device::{Access, DeviceNumber};
 use crate::host::Programs;
 use crate::name::CapabilityName;
+use crate::plan::ImageLibraries;
 
 /// What there is where a class expects something.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -159,6 +160,8 @@ pub struct FoundEdits {
     pub directories: Vec<FoundDirectory>,
     /// Masked directories.
     pub masks: Vec<FoundMask>,
+    /// Directories of the image that come before the libraries.
+    pub image_libraries: Vec<ImageLibraries>,
 }
 
 impl FoundEdits {

@@ -125,7 +125,8 @@ fn complete(
     }
 }
 
-fn holds(condition: &Condition, attributes: &Attributes, host: &dyn HostView) -> bool {
+/// Whether a condition holds with what is known.
+pub(super) fn holds(condition: &Condition, attributes: &Attributes, host: &dyn HostView) -> bool {
     match condition {
         Condition::Value { value, expected } => value
             .fill(attributes)

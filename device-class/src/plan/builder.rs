@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::{
-    Asked, Grant, INJECTED, InjectionStep, LIBRARIES, LIBRARIES_32BIT, PlanError, prepare,
+    Asked, Grant, INJECTED, ImageLibraries, InjectionStep, LIBRARIES, LIBRARIES_32BIT, PlanError,
+    prepare,
 };
 use crate::device::{Access, DeviceNumber};
 use crate::discover::{
@@ -50,6 +51,8 @@ pub(super) struct PlanBuilder {
     /// Variables, each with its values in the order of the devices.
     pub(super) env: BTreeMap<String, Vec<String>>,
     pub(super) searched: Vec<(PathBuf, Vec<String>)>,
+    /// Directories of the image that come before them.
+    pub(super) image_libraries: Vec<ImageLibraries>,
     /// Optional parts that the host lacks, by device or class.
     pub(super) absent: BTreeMap<String, Vec<String>>,
 }
@@ -235,6 +238,11 @@ impl PlanBuilder {
                 return Err(conflict(path, first, &source));
             }
             links.extend(library.links.iter().cloned());
+        }
+        for libraries in &edits.image_libraries {
+            if !self.image_libraries.contains(libraries) {
+                self.image_libraries.push(libraries.clone());
+            }
         }
         self.files(&edits.files, class)?;
         for mask in &edits.masks {

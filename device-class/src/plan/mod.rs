@@ -142,6 +142,10 @@ pub enum Action {
         directories: Vec<PathBuf>,
         /// Names and where each leads.
         libraries: Vec<(String, PathBuf)>,
+        /// Directories of the image that are searched before these, if they
+        /// have newer libraries.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        image_libraries: Vec<ImageLibraries>,
         /// The directory of the libraries for 32-bit programs, if there are any.
         #[serde(skip_serializing_if = "Option::is_none")]
         directory_32bit: Option<PathBuf>,
@@ -149,6 +153,18 @@ pub enum Action {
         #[serde(skip_serializing_if = "Vec::is_empty")]
         libraries_32bit: Vec<(String, PathBuf)>,
     },
+}
+
+/// A directory of the image with libraries that are used instead of the host's
+/// if they are newer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ImageLibraries {
+    /// The directory in the container.
+    pub directory: PathBuf,
+    /// The library whose file name ends with the version.
+    pub library: String,
+    /// The host's major version, which the image's has to exceed.
+    pub newer_than: u64,
 }
 
 /// One request, with what the host has for it.

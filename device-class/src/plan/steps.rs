@@ -105,6 +105,7 @@ impl PlanBuilder {
                 action: Action::Loader {
                     directories,
                     libraries: loader,
+                    image_libraries: self.image_libraries,
                     directory_32bit: any_32bit.then(|| home_of(Programs::Bits32)),
                     libraries_32bit,
                 },

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::{Action, BindMount, InjectionPlan};
+use super::{Action, BindMount, ImageLibraries, InjectionPlan};
 
 impl fmt::Display for InjectionPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -77,16 +77,26 @@ fn row(action: &Action, why: &str) -> [String; 3] {
         Action::Loader {
             directories,
             libraries,
+            image_libraries,
             directory_32bit,
             libraries_32bit,
         } => {
             let directories = directories.iter().chain(directory_32bit);
             let directories: Vec<_> = directories.map(|d| d.display().to_string()).collect();
             let count = libraries.len() + libraries_32bit.len();
-            (
-                "loader",
-                format!("{count} names in {}", directories.join(", ")),
-            )
+            let mut text = format!("{count} names in {}", directories.join(", "));
+            for ImageLibraries {
+                directory,
+                library,
+                newer_than,
+            } in image_libraries
+            {
+                text.push_str(&format!(
+                    "; after the image's {} if its {library} is newer than {newer_than}",
+                    directory.display()
+                ));
+            }
+            ("loader", text)
         }
     };
     [kind.into(), why.into(), what]

@@ -4,9 +4,10 @@
 use std::path::{Path, PathBuf};
 
 use device_class::ld_cache::{Abi, LdCache, MAX_SIZE, NewEntry};
+use device_class::plan::ImageLibraries;
 use nix::sys::stat::Mode;
 
-use super::ApplyError;
+use super::{ApplyError, image_libraries};
 use crate::container::{self, ContainerRoot};
 use crate::loader::{LibraryDir, LibraryDirError, Loader, glibc, loaders, musl};
 
@@ -36,6 +37,7 @@ const FILE_MODE: Mode = Mode::from_bits_truncate(0o644);
 pub(super) struct Searched {
     pub(super) directories: Vec<PathBuf>,
     pub(super) libraries: Vec<(String, PathBuf)>,
+    pub(super) image_libraries: Vec<ImageLibraries>,
     pub(super) directory_32bit: Option<PathBuf>,
     pub(super) libraries_32bit: Vec<(String, PathBuf)>,
 }
@@ -53,9 +55,14 @@ struct Files<'r> {
 /// find the libraries by `LD_LIBRARY_PATH`.
 pub(super) fn configure(
     root: &ContainerRoot,
-    searched: &Searched,
+    mut searched: Searched,
     notes: &mut Vec<String>,
 ) -> Result<(), ApplyError> {
+    for image in image_libraries::newer(root, &searched.image_libraries, notes) {
+        searched.directories.insert(0, image.directory);
+        searched.libraries.splice(0..0, image.libraries);
+    }
+    let searched = &searched;
     let mut files = Files {
         root,
         unchanged: Vec::new(),

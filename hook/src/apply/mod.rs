@@ -7,6 +7,7 @@
 //! is no way back, and the sources are attached there.
 
 mod home;
+mod image_libraries;
 mod loader;
 mod mask;
 mod prepare;

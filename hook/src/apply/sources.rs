@@ -106,11 +106,13 @@ fn open_step(
         Action::Loader {
             directories,
             libraries,
+            image_libraries,
             directory_32bit,
             libraries_32bit,
         } => What::Loader(Searched {
             directories: directories.clone(),
             libraries: libraries.clone(),
+            image_libraries: image_libraries.clone(),
             directory_32bit: directory_32bit.clone(),
             libraries_32bit: libraries_32bit.clone(),
         }),

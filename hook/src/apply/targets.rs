@@ -57,7 +57,7 @@ pub(super) fn attach(
     }
     home.attach(root, &mut mounter, label)?;
     for searched in loaders {
-        loader::configure(root, &searched, notes)?;
+        loader::configure(root, searched, notes)?;
     }
     Ok(())
 }

@@ -1,11 +1,14 @@
 //! A directory inside a root, for reading.
 
+use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use nix::dir::Dir;
 use nix::errno::Errno;
-use nix::fcntl::openat;
+use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
 
 use super::handle::HANDLE_NOFOLLOW;
@@ -52,6 +55,34 @@ impl Directory {
             Err(Errno::ENOENT) => Ok(None),
             Err(errno) => Err(self.system("open", name, errno)),
         }
+    }
+
+    /// The names of all entries, in no order.
+    ///
+    /// # Errors
+    /// [`Error::TooManyEntries`] if there are more than `cap`; [`Error::System`].
+    pub fn names(&self, cap: usize) -> Result<Vec<OsString>> {
+        let failed = |errno| Error::System {
+            action: "list",
+            path: self.path.to_path_buf(),
+            errno,
+        };
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+        let mut entries = Dir::openat(&self.fd, ".", flags, Mode::empty()).map_err(failed)?;
+        let mut names = Vec::new();
+        for entry in entries.iter() {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name().to_bytes();
+            if name == b"." || name == b".." {
+                continue;
+            }
+            if names.len() == cap {
+                let path = self.path.to_path_buf();
+                return Err(Error::TooManyEntries { path, cap });
+            }
+            names.push(OsStr::from_bytes(name).to_owned());
+        }
+        Ok(names)
     }
 
     /// A handle on an entry that existed a moment ago.

@@ -110,6 +110,14 @@ pub enum Error {
         /// The path of the container's root.
         path: PathBuf,
     },
+    /// A directory exceeds its limit of entries.
+    #[error("{} has more than {cap} entries", path.display())]
+    TooManyEntries {
+        /// The path of the directory.
+        path: PathBuf,
+        /// The limit.
+        cap: usize,
+    },
     /// A file exceeds its size limit.
     #[error("{} is larger than {cap} bytes", path.display())]
     TooLarge {

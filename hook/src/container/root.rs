@@ -96,6 +96,17 @@ impl ContainerRoot {
         self.root.lookup(path)
     }
 
+    /// The directory `path`, for reading; `None` if it does not exist or is
+    /// something else.
+    ///
+    /// # Errors
+    /// Those of [`Self::resolve`].
+    pub fn existing_directory(&self, path: &Path) -> Result<Option<Directory>> {
+        let found = self.root.lookup(path)?;
+        let directory = found.filter(|found| found.kind() == FileKind::Directory);
+        Ok(directory.map(|found| Directory::new(found.into_fd(), path)))
+    }
+
     /// Resolves the parent directory of `path`, creating missing directories,
     /// and returns it with the last name.
     ///

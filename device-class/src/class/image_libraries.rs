@@ -1,0 +1,35 @@
+//! Libraries of the image that are used instead of the host's.
+
+use serde::Deserialize;
+
+use super::condition::Condition;
+use super::edits::SoName;
+use super::path_template::PathTemplate;
+use crate::template::Template;
+
+/// # `image_libraries`
+///
+/// A directory of the image whose libraries are used instead of the host's,
+/// such as a newer user-space driver that works with the host's kernel driver.
+/// It is used if the image has exactly one file `library.VERSION` in it whose
+/// major version (the first number) is greater than that of `newer_than`. The
+/// container's loader then searches this directory first; nothing in it is
+/// opened, mounted or run by the hook.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "image_libraries"))]
+pub struct ImageLibraries {
+    /// The directory in the container, by template. Links in its path are
+    /// followed within the container.
+    pub directory: PathTemplate,
+    /// The library whose file name ends with the version: `libx.so` for
+    /// `libx.so.550.54.15`.
+    pub library: SoName,
+    /// The host's version, by template over the host's attributes.
+    pub newer_than: Template,
+    /// Conditions on the host's attributes, such as the versions of its driver
+    /// with which newer libraries work.
+    #[serde(default)]
+    pub require: Vec<Condition>,
+}

@@ -1,0 +1,222 @@
+//! Libraries of the image that are newer than the host's.
+//!
+//! The image may be hostile: of its directory only names are read, by handles and
+//! up to a limit, and they are written only to files of its own loader.
+
+use std::path::{Path, PathBuf};
+
+use device_class::class::SoName;
+use device_class::plan::ImageLibraries;
+
+use crate::container::{self, ContainerRoot, FileKind, Name};
+
+/// The most entries that a directory may have. Vendors' packages have about ten.
+const MAX_ENTRIES: usize = 256;
+
+/// A directory of the image that the loader is to search first.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Newer {
+    pub(super) directory: PathBuf,
+    /// The names of its libraries and where each leads.
+    pub(super) libraries: Vec<(String, PathBuf)>,
+}
+
+/// The directories whose library is newer than the host's. One that cannot be
+/// read is not used, with a note: the host's libraries are complete without it.
+pub(super) fn newer(
+    root: &ContainerRoot,
+    wanted: &[ImageLibraries],
+    notes: &mut Vec<String>,
+) -> Vec<Newer> {
+    let mut found = Vec::new();
+    for image in wanted {
+        let directory = image.directory.display();
+        match names(root, &image.directory) {
+            Ok(names) => match major_version(&names, &image.library) {
+                Ok(Some(version)) if version > image.newer_than => {
+                    notes.push(format!(
+                        "the image's libraries in {directory} are used: version {version}, \
+                         the host has {}",
+                        image.newer_than
+                    ));
+                    found.push(Newer {
+                        libraries: names
+                            .into_iter()
+                            .map(|name| (name.clone(), image.directory.join(name)))
+                            .collect(),
+                        directory: image.directory.clone(),
+                    });
+                }
+                Ok(_) => {}
+                Err(Several) => notes.push(format!(
+                    "the image's libraries in {directory} are not used: it has several files \
+                     {}.VERSION",
+                    image.library
+                )),
+            },
+            Err(error) => notes.push(format!(
+                "the image's libraries in {directory} are not used: {error}"
+            )),
+        }
+    }
+    found
+}
+
+/// The names of the libraries in a directory of the container, sorted; none if it
+/// has no such directory. Links count if they lead to a regular file inside the
+/// container.
+fn names(root: &ContainerRoot, path: &Path) -> container::Result<Vec<String>> {
+    let Some(directory) = root.existing_directory(path)? else {
+        return Ok(Vec::new());
+    };
+    let mut names = Vec::new();
+    for name in directory.names(MAX_ENTRIES)? {
+        let Some(name) = name.into_string().ok() else {
+            continue;
+        };
+        if SoName::try_from(name.clone()).is_err() {
+            continue;
+        }
+        let kind = match directory.open(Name::new(&name)?)? {
+            Some(found) if found.kind() == FileKind::Symlink => {
+                root.resolve(&path.join(&name))?.map(|found| found.kind())
+            }
+            found => found.map(|found| found.kind()),
+        };
+        if kind == Some(FileKind::Regular) {
+            names.push(name);
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// More than one file has the version in its name.
+#[derive(Debug, PartialEq, Eq)]
+struct Several;
+
+/// The first number of the version in the name of the library's file. A version has
+/// two numbers or more: `libx.so.1` is a soname.
+fn major_version(names: &[String], library: &str) -> Result<Option<u64>, Several> {
+    let mut versions = names.iter().filter_map(|name| {
+        let version = name.strip_prefix(library)?.strip_prefix('.')?;
+        let (major, rest) = version.split_once('.')?;
+        let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+        if !is_number(major) || !rest.split('.').all(is_number) {
+            return None;
+        }
+        major.parse().ok()
+    });
+    match (versions.next(), versions.next()) {
+        (version, None) => Ok(version),
+        (_, Some(_)) => Err(Several),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::container::Resolver;
+
+    const DIRECTORY: &str = "/usr/local/chip/compat";
+
+    /// What is found in an image with these files and links, and the notes.
+    fn found(files: &[&str], links: &[(&str, &str)]) -> (Vec<Newer>, Vec<String>) {
+        let top = tempfile::tempdir().unwrap();
+        let below = |path: &str| top.path().join(path.trim_start_matches('/'));
+        for file in files {
+            fs::create_dir_all(below(file).parent().unwrap()).unwrap();
+            fs::write(below(file), "").unwrap();
+        }
+        for (link, target) in links {
+            fs::create_dir_all(below(link).parent().unwrap()).unwrap();
+            symlink(target, below(link)).unwrap();
+        }
+        let root = ContainerRoot::open(top.path(), Resolver::Walk).unwrap();
+        let wanted = ImageLibraries {
+            directory: DIRECTORY.into(),
+            library: "libchip.so".into(),
+            newer_than: 550,
+        };
+        let mut notes = Vec::new();
+        (newer(&root, &[wanted], &mut notes), notes)
+    }
+
+    fn names(found: &(Vec<Newer>, Vec<String>)) -> Vec<&str> {
+        let libraries = found.0.iter().flat_map(|newer| &newer.libraries);
+        libraries.map(|(name, _)| name.as_str()).collect()
+    }
+
+    #[test]
+    fn only_a_greater_major_version_is_used() {
+        for (file, is_used) in [
+            ("libchip.so.560.35.03", true),
+            ("libchip.so.1000.1", true),
+            ("libchip.so.550.90.07", false),
+            ("libchip.so.99.1", false),
+            ("libchip.so.560", false),
+            ("libchip.so.560.x", false),
+            ("libchip.so.560.1.", false),
+            ("libchip.so.99999999999999999999999.1", false),
+            ("libchip.so.+560.1", false),
+            ("libchips.so.560.35", false),
+        ] {
+            let found = found(&[&format!("{DIRECTORY}/{file}")], &[]);
+            assert_eq!(!found.0.is_empty(), is_used, "{file}");
+            assert_eq!(found.1.len(), usize::from(is_used), "{:?}", found.1);
+        }
+    }
+
+    #[test]
+    fn the_directorys_links_lead_to_files_inside_the_container() {
+        let real = "/opt/chip-13/compat";
+        let library = format!("{real}/libchip.so.560.1.2");
+        let links = [
+            ("/usr/local/chip", "/opt/chip-13"),
+            (&format!("{real}/libchip.so.1"), "libchip.so.560.1.2"),
+            (&format!("{real}/libout.so.1"), "/../../../../../etc/passwd"),
+            (&format!("{real}/libdangling.so.1"), "nothing.so"),
+            (&format!("{real}/libdirectory.so.1"), "/opt"),
+        ];
+        let seen = found(&[&library, &format!("{real}/README")], &links);
+        assert_eq!(names(&seen), ["libchip.so.1", "libchip.so.560.1.2"]);
+        let lead = &seen.0[0].libraries[0].1;
+        assert_eq!(lead, &Path::new(DIRECTORY).join("libchip.so.1"));
+    }
+
+    #[test]
+    fn an_image_without_the_directory_is_left_alone() {
+        assert_eq!(found(&["/bin/sh"], &[]), (Vec::new(), Vec::new()));
+        // Neither is a file in its place a directory.
+        assert_eq!(found(&[DIRECTORY], &[]), (Vec::new(), Vec::new()));
+    }
+
+    #[test]
+    fn what_cannot_be_told_is_not_used_and_noted() {
+        let file = |version: &str| format!("{DIRECTORY}/libchip.so.{version}");
+        let loop_of_links = [("/usr/local/chip", "chip")];
+        let many: Vec<String> = (0..=MAX_ENTRIES)
+            .map(|number| format!("{DIRECTORY}/lib{number}.so.1"))
+            .chain([file("560.1")])
+            .collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        for (seen, note) in [
+            (
+                found(&[&file("560.1"), &file("570.1")], &[]),
+                "several files libchip.so.VERSION",
+            ),
+            (found(&[], &loop_of_links), "symbolic links"),
+            (found(&many, &[]), "more than 256 entries"),
+        ] {
+            assert_eq!(names(&seen), [""; 0]);
+            assert!(
+                seen.1.len() == 1 && seen.1[0].contains(note),
+                "{:?}",
+                seen.1
+            );
+        }
+    }
+}
