@@ -78,6 +78,10 @@ pub struct Install {
     /// Install no class files
     #[arg(long, conflicts_with = "classes")]
     pub no_classes: bool,
+    /// The configuration for /etc/boathook/config.toml, such as a cluster's ConfigMap; a file there
+    /// that boathook-init did not write is kept
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
     /// Make the runtime the engine's default
     #[arg(long)]
     pub set_default: bool,

@@ -73,7 +73,10 @@ fn install(host: &HostRoot, args: &Install) -> Result<()> {
         None if args.no_classes => ClassFiles::None,
         None => ClassFiles::OfSource,
     };
-    let payload = Payload::read(env!("CARGO_PKG_VERSION"), &source, classes)?;
+    let mut payload = Payload::read(env!("CARGO_PKG_VERSION"), &source, classes)?;
+    if let Some(file) = &args.config {
+        payload = payload.with_config(file)?;
+    }
     let read = |path: &PathBuf| {
         fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
     };

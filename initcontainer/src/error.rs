@@ -45,7 +45,7 @@ pub enum Error {
         /// The class files that would go.
         names: Vec<String>,
     },
-    /// A class file breaks a rule of the schema; the hook would refuse to work.
+    /// A class file or the configuration is wrong; the hook would refuse to work.
     #[error(transparent)]
     Class(#[from] device_class::strict_toml::FileError),
     /// A program for another kind of machine.

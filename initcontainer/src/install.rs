@@ -10,19 +10,16 @@ use std::path::{Path, PathBuf};
 
 use runtime_config::{Change, Engine, HostRoot, Options, Plan, Record};
 
+use crate::configuration::Configuration;
 use crate::error::Error;
 use crate::in_use;
 use crate::layout::{
-    CONFIG, CURRENT, DEFAULT_CONFIG, LINKS, MANIFEST, OWN_CLASSES, PACKAGED, STATE, record,
-    staging_dir, version_dir,
+    CURRENT, LINKS, MANIFEST, OWN_CLASSES, PACKAGED, STATE, record, staging_dir, version_dir,
 };
 use crate::manifest::{MODE, Manifest};
 use crate::payload::{BIN, CLASSES, PROGRAMS, Payload};
 use crate::step::{Step, discard_leftovers};
 use crate::tree;
-
-/// The mode of the administrator's configuration.
-const CONFIG_MODE: u32 = 0o644;
 
 /// An installation, planned.
 #[derive(Debug)]
@@ -61,13 +58,13 @@ pub fn plan(
         plans.push(engine.plan_install(&now, known.as_ref(), options)?);
     }
     let links = links(host, &mut notes)?;
-    let mut steps = remember(host, payload, &links)?;
+    let config = Configuration::plan(host, payload)?;
+    notes.extend(config.kept.clone());
+    let mut steps = remember(host, payload, &links, &config)?;
     steps.extend(discard_leftovers(host)?);
     steps.extend(version(host, payload)?);
     steps.extend(own_dirs(host)?.into_iter().map(make_dir));
-    if !host.try_exists(Path::new(CONFIG))? {
-        steps.push(write(CONFIG, None, DEFAULT_CONFIG, CONFIG_MODE));
-    }
+    steps.extend(config.steps);
     steps.extend(switch(host, &payload.version)?);
     for plan in &plans {
         steps.extend(engine_steps(host, plan)?);
@@ -148,6 +145,7 @@ fn remember(
     host: &HostRoot,
     payload: &Payload,
     links: &[(PathBuf, PathBuf)],
+    config: &Configuration,
 ) -> Result<Vec<Step>, Error> {
     let old = Manifest::load(host)?;
     let mut manifest = old.clone().unwrap_or_default();
@@ -167,8 +165,9 @@ fn remember(
             manifest.links.push(link.clone());
         }
     }
-    if !host.try_exists(Path::new(CONFIG))? {
-        manifest.config = Some(DEFAULT_CONFIG.to_owned());
+    if let Some(text) = &config.written {
+        manifest.config = Some(text.clone());
+        manifest.config_before = config.replaced.clone();
     }
     if old.as_ref() == Some(&manifest) {
         return Ok(Vec::new());
@@ -296,7 +295,7 @@ fn make_dir(path: PathBuf) -> Step {
     Step::Change(Change::MakeDir { path })
 }
 
-fn write(path: &str, before: Option<&str>, after: &str, mode: u32) -> Step {
+pub(crate) fn write(path: &str, before: Option<&str>, after: &str, mode: u32) -> Step {
     Step::Change(Change::Write {
         path: path.into(),
         before: before.map(str::to_owned),

@@ -6,6 +6,7 @@
 //! /opt/boathook/current -> 0.1.0
 //! /opt/boathook/state/install.json         what was there before
 //! /opt/boathook/state/containerd.json      and what the engine's files held
+//! /opt/boathook/state/config.toml          the configuration of the cluster
 //! /etc/boathook/config.toml                the administrator's
 //! /etc/boathook/classes.d/                 the administrator's class files
 //! /usr/local/bin/boathook...               links to the programs
@@ -24,6 +25,9 @@ pub const CURRENT: &str = "/opt/boathook/current";
 pub const STATE: &str = "/opt/boathook/state";
 /// The manifest of the installation.
 pub const MANIFEST: &str = "/opt/boathook/state/install.json";
+/// The configuration that an installation was given, with which `boathook check`
+/// compares the one in use.
+pub const GIVEN_CONFIG: &str = device_class::config::GIVEN_PATH;
 /// The administrator's configuration.
 pub const CONFIG: &str = "/etc/boathook/config.toml";
 /// The administrator's class files.

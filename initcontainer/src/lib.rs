@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cli;
+mod configuration;
 pub mod elf;
 mod error;
 pub mod in_use;

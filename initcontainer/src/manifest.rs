@@ -26,9 +26,19 @@ pub struct Manifest {
     pub links: Vec<PathBuf>,
     /// The text of the configuration that was written; `None`: there was one.
     pub config: Option<String>,
+    /// The text that was there before, written by an earlier installation: it may
+    /// still be there if this one was killed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_before: Option<String>,
 }
 
 impl Manifest {
+    /// Whether an installation wrote this text as the configuration.
+    pub fn has_written(&self, config: &str) -> bool {
+        let written = [&self.config, &self.config_before];
+        written.into_iter().flatten().any(|text| text == config)
+    }
+
     /// The host's manifest; `None` when nothing is installed.
     ///
     /// # Errors

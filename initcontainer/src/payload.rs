@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
+use device_class::config::Config;
 use device_class::load::ClassSource;
 use runtime_config::Error as HostError;
 
@@ -35,6 +36,8 @@ pub enum ClassFiles<'a> {
 pub struct Payload {
     /// The version.
     pub version: String,
+    /// The text of the configuration, if one was given.
+    pub config: Option<String>,
     files: Vec<PayloadFile>,
 }
 
@@ -80,8 +83,20 @@ impl Payload {
         }
         Ok(Self {
             version: version.to_owned(),
+            config: None,
             files,
         })
+    }
+
+    /// The same with the configuration in a file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or the hook would refuse to work with it.
+    pub fn with_config(mut self, file: &Path) -> Result<Self, Error> {
+        let text = fs::read_to_string(file).map_err(HostError::io("read", file))?;
+        Config::parse(file, &text)?;
+        self.config = Some(text);
+        Ok(self)
     }
 
     pub(crate) fn files(&self) -> impl Iterator<Item = &PayloadFile> {

@@ -63,8 +63,8 @@ pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal, Er
     // An installation may have been killed while it wrote the configuration.
     steps.extend(remove(host, &scratch(config))?);
     gone.insert(scratch(config));
-    if let (Some(written), Some(text)) = (&manifest.config, host.read(config)?) {
-        if *written == text {
+    if let (Some(_), Some(text)) = (&manifest.config, host.read(config)?) {
+        if manifest.has_written(&text) {
             steps.extend(remove(host, config)?);
             gone.insert(config.to_path_buf());
         } else {

@@ -35,6 +35,9 @@ pub enum Command {
         /// Configuration file [default: /etc/boathook/config.toml, if it exists]
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
+        /// Where the host's / is mounted; paths of the configuration are the host's
+        #[arg(long, value_name = "DIR", value_parser = absolute)]
+        host_root: Option<PathBuf>,
         /// Print as JSON
         #[arg(long)]
         json: bool,
@@ -58,6 +61,11 @@ pub struct Run {
     /// Configuration file [default: /etc/boathook/config.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+
+    /// Where the host's / is mounted, such as /host in a container; paths of the configuration are
+    /// the host's
+    #[arg(long, value_name = "DIR", value_parser = absolute)]
+    host_root: Option<PathBuf>,
 
     /// The kubelet's root directory
     #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
@@ -156,6 +164,7 @@ impl From<Run> for Options {
                 Register::Watcher => RegisterBy::Watcher,
             },
             config: run.config,
+            host_root: run.host_root,
             rescan: run.rescan,
             forget: run.forget,
             register_timeout: run.register_timeout,

@@ -16,7 +16,11 @@ fn main() -> ExitCode {
     let result = match cli.command {
         None => run(cli.run),
         Some(Command::Run(options)) => run(options),
-        Some(Command::List { config, json }) => list(config.as_deref(), json),
+        Some(Command::List {
+            config,
+            host_root,
+            json,
+        }) => list(config.as_deref(), host_root.as_deref(), json),
         Some(Command::InRoot {
             root,
             program,
@@ -32,8 +36,11 @@ fn main() -> ExitCode {
     })
 }
 
-fn list(config: Option<&Path>, json: bool) -> anyhow::Result<ExitCode> {
-    let config = Config::load(config).context("configuration")?;
+fn list(config: Option<&Path>, host_root: Option<&Path>, json: bool) -> anyhow::Result<ExitCode> {
+    let mut config = Config::load(config).context("configuration")?;
+    if let Some(root) = host_root {
+        config = config.mounted_at(root);
+    }
     let listing = Listing::of(&config)
         .with_context(|| format!("cannot open host root {}", config.host_root.display()))?;
     match json {

@@ -32,6 +32,8 @@ pub struct Options {
     pub register_by: RegisterBy,
     /// The configuration; without it the default file, which may be absent.
     pub config: Option<PathBuf>,
+    /// Where the host's root is mounted; `None`: where the configuration has it.
+    pub host_root: Option<PathBuf>,
     /// The interval of device scans when no event arrives.
     pub rescan: Duration,
     /// How long a missing device is reported as unhealthy before it is removed.
@@ -94,7 +96,10 @@ const WATCH_AGAIN: Duration = Duration::from_secs(300);
 /// `once`, there is no resource, or no kubelet in time.
 pub async fn run(options: Options) -> Result<(), RunError> {
     let kubelet = KubeletDir::new(options.kubelet_dir)?;
-    let config = Config::load(options.config.as_deref())?;
+    let mut config = Config::load(options.config.as_deref())?;
+    if let Some(root) = &options.host_root {
+        config = config.mounted_at(root);
+    }
     let handler = |kind| signal(kind).map_err(RunError::Signals);
     let ends = [
         ("SIGTERM", handler(SignalKind::terminate())?),

@@ -39,12 +39,9 @@ rke2:
   engine-state: {path: /run/k3s, type: Directory}
 {{- end }}
 
-{{- /* The plugin's config.toml. */ -}}
+{{- /* The config.toml of the nodes. */ -}}
 {{- define "boathook.config" -}}
-# It finds the host's devices, which are mounted under /host, by the same class files as
-# the hook on the host.
-classes = ["/host/opt/boathook/current/classes.d", "/host/etc/boathook/classes.d"]
-host_root = "/host"
+# The configuration of the nodes, of the plugin and of the hook. Paths are the node's.
 {{- $tables := dict }}
 {{- range .Values.classes.disabled }}
 {{- $_ := set $tables . (list "enabled = false") }}

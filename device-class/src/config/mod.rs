@@ -20,6 +20,10 @@ pub use class::{ClassConfig, DeviceFilter};
 /// Where the configuration is unless an option says otherwise.
 pub const DEFAULT_PATH: &str = "/etc/boathook/config.toml";
 
+/// A copy of the configuration that an installation was given, by which a file at
+/// [`DEFAULT_PATH`] that says something else is noticed.
+pub const GIVEN_PATH: &str = "/opt/boathook/state/config.toml";
+
 /// The configuration of the hook and of the plugin. Every key has a default,
 /// and so has the whole file.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -144,6 +148,23 @@ impl Config {
     pub fn offers(&self, class: &DeviceClass) -> bool {
         let configured = self.class.get(&class.name).and_then(|class| class.enabled);
         configured.unwrap_or(class.spec.enabled)
+    }
+
+    /// The same configuration for a process that has the host's root mounted at
+    /// `root`, as a container has.
+    pub fn mounted_at(mut self, root: &Path) -> Self {
+        let below = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
+        self.host_root = below(&self.host_root);
+        self.classes = self.classes.iter().map(|path| below(path)).collect();
+        self
+    }
+
+    /// Checks a file's text.
+    ///
+    /// # Errors
+    /// It is not a configuration. `path` is for the message.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, FileError> {
+        strict_toml::parse(path, text)
     }
 
     /// Reads `path`, or the default file, which may be absent.

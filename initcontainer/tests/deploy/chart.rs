@@ -57,6 +57,7 @@ fn every_engine_has_what_it_needs() {
             return;
         };
         references::check(&objects, &config_maps(&objects));
+        references::check_configuration(&objects);
         references::check_engine(&objects);
     }
 }

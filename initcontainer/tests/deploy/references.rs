@@ -234,3 +234,24 @@ fn check_security(container: &Container) {
         "{name}"
     );
 }
+
+/// The plugin in its container and the hook on the host have one configuration.
+pub(crate) fn check_configuration(objects: &Objects) {
+    for pod in objects.daemon_sets.iter().map(pod) {
+        let config = "--config=/config/config.toml".to_owned();
+        for container in containers(pod).filter(|c| c.image.is_some()) {
+            let arguments = container.args.iter().flatten();
+            if arguments
+                .clone()
+                .any(|argument| argument == "uninstall" || argument == "wait")
+            {
+                continue;
+            }
+            let mut given = arguments.filter(|argument| argument.starts_with("--config"));
+            assert_eq!(given.next(), Some(&config), "{}", container.name);
+            let mut mounts = container.volume_mounts.iter().flatten();
+            let mount = mounts.find(|mount| mount.mount_path == "/config");
+            assert_eq!(mount.unwrap().name, "plugin-config", "{}", container.name);
+        }
+    }
+}

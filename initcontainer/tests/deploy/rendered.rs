@@ -42,6 +42,7 @@ fn config_maps(objects: &Objects) -> BTreeSet<String> {
 
 fn check(objects: &Objects) {
     references::check(objects, &config_maps(objects));
+    references::check_configuration(objects);
     for pod in objects.daemon_sets.iter().map(references::pod) {
         let tag = format!("boathook:{}", env!("CARGO_PKG_VERSION"));
         assert_eq!(pod.init_containers.as_ref().unwrap()[0].image, Some(tag));

@@ -3,9 +3,10 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
+use initcontainer::layout::DEFAULT_CONFIG;
 use runtime_config::Engine;
 
-use crate::site::{Site, fixtures};
+use crate::site::{Site, complaint, fixtures, said};
 use crate::tree;
 
 #[test]
@@ -85,4 +86,79 @@ fn a_configuration_that_was_edited_is_kept() {
     assert_eq!(fs::read_to_string(&config).unwrap(), "classes = []\n");
     site.uninstall();
     assert_eq!(fs::read_to_string(&config).unwrap(), "classes = []\n");
+}
+
+/// Installs with this configuration given, and returns what the program printed.
+fn install_with(site: &Site, config: &str) -> String {
+    let file = site.release().join("config.toml");
+    fs::write(&file, config).unwrap();
+    let file = file.to_str().unwrap();
+    let output = site.run(&["install", "--engine", "none", "--config", file]);
+    assert!(output.status.success(), "{output:?}");
+    said(&output)
+}
+
+#[test]
+fn a_given_configuration_is_kept_up_to_date() {
+    let site = Site::with_containerd();
+    let config = site.root().join("etc/boathook/config.toml");
+    let given = site.root().join("opt/boathook/state/config.toml");
+    let now = || fs::read_to_string(&config).unwrap();
+    // The default of an installation without one is replaced too.
+    site.install("0.1.0", &[]);
+    assert_eq!(now(), DEFAULT_CONFIG);
+    for text in ["[class.a]\nreplicas = 2\n", "[class.a]\nreplicas = 3\n"] {
+        install_with(&site, text);
+        assert_eq!(now(), text);
+        assert_eq!(fs::read_to_string(&given).unwrap(), text);
+        assert_eq!(install_with(&site, text).matches("config.toml").count(), 0);
+    }
+    site.uninstall();
+    assert!(!config.exists());
+}
+
+#[test]
+fn a_configuration_of_the_administrators_stays_beside_a_given_one() {
+    let site = Site::with_containerd();
+    let config = site.root().join("etc/boathook/config.toml");
+    fs::create_dir_all(config.parent().unwrap()).unwrap();
+    let own = "[class.a]\nreplicas = 9\n";
+    fs::write(&config, own).unwrap();
+    let said = install_with(&site, "[class.a]\nreplicas = 2\n");
+    assert!(said.contains("remove the file to use it"), "{said}");
+    assert_eq!(fs::read_to_string(&config).unwrap(), own);
+    site.uninstall();
+    assert_eq!(fs::read_to_string(&config).unwrap(), own);
+}
+
+/// An installation that is killed between its record and the file goes on.
+#[test]
+fn a_given_configuration_is_written_after_a_run_that_was_killed() {
+    let site = Site::with_containerd();
+    let config = site.root().join("etc/boathook/config.toml");
+    let (first, second) = ("[class.a]\nreplicas = 2\n", "[class.a]\nreplicas = 3\n");
+    install_with(&site, first);
+    install_with(&site, second);
+    fs::write(&config, first).unwrap();
+    install_with(&site, "[class.a]\nreplicas = 4\n");
+    assert_eq!(
+        fs::read_to_string(&config).unwrap(),
+        "[class.a]\nreplicas = 4\n"
+    );
+}
+
+#[test]
+fn a_given_configuration_that_the_hook_would_refuse_is_not_installed() {
+    let site = Site::with_containerd();
+    let file = site.release().join("config.toml");
+    fs::write(&file, "replicas = 2\n").unwrap();
+    let output = site.run(&[
+        "install",
+        "--engine",
+        "none",
+        "--config",
+        file.to_str().unwrap(),
+    ]);
+    assert!(complaint(&output).contains("config.toml:1"), "{output:?}");
+    assert!(!site.root().join("opt/boathook").exists());
 }

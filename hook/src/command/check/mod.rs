@@ -6,7 +6,7 @@ mod kernel;
 use std::io;
 use std::path::Path;
 
-use device_class::config::Config;
+use device_class::config::{Config, DEFAULT_PATH, GIVEN_PATH};
 use device_class::name::ClassName;
 use runtime_config::{Engine, RUNTIMES, program_directories};
 
@@ -22,6 +22,7 @@ pub(super) fn run(
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
     let mut findings = kernel::check();
+    findings.extend(given_config(config));
     findings.extend(engines(&config.host_root));
     findings.extend(classes::check(names, config)?);
     if json {
@@ -58,4 +59,62 @@ fn engines(host_root: &Path) -> Vec<Finding> {
         return vec![finding.fix("run this on the host, or set host_root in the configuration")];
     }
     found
+}
+
+/// Whether the hook uses the configuration that the installation was given, which the
+/// plugin of a cluster uses.
+fn given_config(config: &Config) -> Option<Finding> {
+    let path = config.host_root.join(GIVEN_PATH.trim_start_matches('/'));
+    if !path.exists() {
+        return None;
+    }
+    let finding = |verdict, text: String| Finding::new(verdict, "configuration", text);
+    Some(match Config::load(Some(&path)) {
+        Ok(given) if has_settings_of(&given, config) => {
+            finding(Verdict::Ok, "that of the cluster".into())
+        }
+        Ok(_) => finding(
+            Verdict::Warning,
+            format!(
+                "{DEFAULT_PATH} differs from the cluster's configuration, which the plugin uses"
+            ),
+        )
+        .fix(format!(
+            "make the change in the ConfigMap boathook-plugin, remove {DEFAULT_PATH}, and \
+             restart the plugin's pod on this node"
+        )),
+        Err(error) => finding(Verdict::Warning, crate::log::chain(&error)),
+    })
+}
+
+/// Whether both have the same settings. Where they are read from is the host's matter.
+fn has_settings_of(given: &Config, config: &Config) -> bool {
+    let given = Config {
+        host_root: config.host_root.clone(),
+        ..given.clone()
+    };
+    given == *config
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configuration_other_than_the_clusters_is_reported() {
+        let host = tempfile::tempdir().unwrap();
+        let of = |text: &str| Config {
+            host_root: host.path().into(),
+            ..Config::parse(Path::new("config.toml"), text).unwrap()
+        };
+        let replicas = |count: u16| format!("[class.a]\nreplicas = {count}\n");
+        assert!(given_config(&of(&replicas(2))).is_none());
+        let given = host.path().join(&GIVEN_PATH[1..]);
+        std::fs::create_dir_all(given.parent().unwrap()).unwrap();
+        std::fs::write(&given, replicas(2)).unwrap();
+        for (count, verdict) in [(2, Verdict::Ok), (3, Verdict::Warning)] {
+            let finding = given_config(&of(&replicas(count))).unwrap();
+            assert_eq!(finding.verdict, verdict, "{count}");
+        }
+    }
 }
