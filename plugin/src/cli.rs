@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{NriOptions, Options, RegisterBy, host_program};
+use crate::{CdiForm, CdiOptions, NriOptions, Options, RegisterBy, host_program};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Advertise this node's devices to the kubelet, as the device classes describe them.
@@ -101,15 +101,33 @@ pub struct Run {
     #[arg(long, value_name = "SOCKET")]
     nri: Option<PathBuf>,
 
-    /// The hook that is added, as a path on the host
+    /// Write CDI specifications of all devices into this directory and keep them up to date, such
+    /// as /var/run/cdi; disabled if unset
+    #[arg(long, value_name = "DIR")]
+    cdi: Option<PathBuf>,
+
+    /// Form of the specifications
+    #[arg(long, value_name = "FORM", default_value = "thin", requires = "cdi")]
+    cdi_form: Form,
+
+    /// The host's root as engines see it, for the paths in specifications
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "/",
+        requires = "cdi",
+        value_parser = absolute
+    )]
+    cdi_root: PathBuf,
+
+    /// The hook for --nri and --cdi, as a path on the host
     #[arg(
         long,
         value_name = "FILE",
-        default_value = "/opt/boathook/current/bin/boathook",
-        requires = "nri",
+        default_value = runtime_config::INSTALLED_HOOK,
         value_parser = absolute
     )]
-    nri_hook: PathBuf,
+    hook: PathBuf,
 
     /// Format of the log on stderr
     #[arg(long, value_name = "FORMAT", default_value = "text")]
@@ -122,6 +140,15 @@ enum Register {
     Kubelet,
     /// Put the sockets into plugins_registry, for the kubelet's plugin watcher
     Watcher,
+}
+
+/// The form of CDI specifications.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Form {
+    /// Device nodes and the hook, which does the rest when a container starts
+    Thin,
+    /// Device nodes, mounts and variables, without a hook
+    Plain,
 }
 
 /// The format of the log.
@@ -172,7 +199,16 @@ impl From<Run> for Options {
             http: run.http,
             nri: run.nri.map(|socket| NriOptions {
                 socket,
-                hook: run.nri_hook,
+                hook: run.hook.clone(),
+            }),
+            cdi: run.cdi.map(|directory| CdiOptions {
+                directory,
+                form: match run.cdi_form {
+                    Form::Thin => CdiForm::Thin,
+                    Form::Plain => CdiForm::Plain,
+                },
+                hook: run.hook,
+                host_root: run.cdi_root,
             }),
         }
     }

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod catalog;
+mod cdi;
 pub mod cli;
 mod dir_watch;
 pub mod host_program;
@@ -29,6 +30,7 @@ mod server;
 mod service;
 mod supervisor;
 
+pub use cdi::{CdiForm, CdiOptions};
 pub use kubelet_dir::KubeletDirError;
 pub use list::Listing;
 pub use nri::NriOptions;

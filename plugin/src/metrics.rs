@@ -39,6 +39,7 @@ pub(crate) struct Metrics {
     adjustments: Family<[Label; 1], Counter>,
     adjustment_duration: Histograms,
     without_hook: Gauge,
+    cdi_errors: Gauge,
 }
 
 impl Default for Metrics {
@@ -52,6 +53,7 @@ impl Default for Metrics {
             adjustments: Family::default(),
             adjustment_duration: Family::new_with_constructor(histogram),
             without_hook: Gauge::default(),
+            cdi_errors: Gauge::default(),
         }
     }
 }
@@ -124,6 +126,12 @@ impl Metrics {
             .set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
+    /// How many specifications of CDI, or classes, are left out for an error.
+    pub(crate) fn cdi_errors(&self, count: usize) {
+        self.cdi_errors
+            .set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
     /// How many class files, or directories of them, cannot be used.
     pub(crate) fn class_errors(&self, count: usize) {
         self.class_errors
@@ -168,6 +176,11 @@ impl Page {
             "class_errors",
             "Class files that cannot be used",
             metrics.class_errors.clone(),
+        );
+        registry.register(
+            "cdi_errors",
+            "CDI specifications that cannot be written or are left out",
+            metrics.cdi_errors.clone(),
         );
         if link.is_wanted() {
             registry.register(
@@ -245,8 +258,11 @@ fn number(count: usize) -> ConstGauge<i64> {
 mod tests {
     use std::sync::Arc;
 
+    use device_class::config::Config;
+
     use super::*;
     use crate::catalog::fixture::{device, resource, sick};
+    use crate::nri::{Nri, NriOptions};
 
     #[test]
     fn the_page_has_every_family_with_its_samples() {
@@ -288,7 +304,13 @@ mod tests {
         let metrics = Metrics::default();
         // A family without samples is not written.
         metrics.serving(&resource(vec![]).name);
-        let page = Page::new(&metrics, inventory, Streams::default(), Link::default()).text();
+        let nri = NriOptions {
+            socket: "/run/nri.sock".into(),
+            hook: "/boathook".into(),
+        };
+        let (config, shared) = (Config::default(), metrics.clone());
+        let (_nri, link) = Nri::new(nri, config, shared, inventory.clone());
+        let page = Page::new(&metrics, inventory, Streams::default(), link).text();
         let families: Vec<&str> = page
             .lines()
             .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())

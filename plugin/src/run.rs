@@ -13,6 +13,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::catalog::{Inventory, InventoryWatcher, Source};
+use crate::cdi::{CdiFiles, CdiOptions};
 use crate::dir_watch::{DirWatch, Interest, Notice};
 use crate::http::{self, Pages};
 use crate::kubelet_dir::{KubeletDir, KubeletDirError, SOCKET_PREFIX};
@@ -46,6 +47,8 @@ pub struct Options {
     pub http: Option<SocketAddr>,
     /// How to be a plugin of the container engine; `None`: not at all.
     pub nri: Option<NriOptions>,
+    /// How to write specifications of CDI; `None`: not at all.
+    pub cdi: Option<CdiOptions>,
 }
 
 /// Why the process cannot run.
@@ -113,20 +116,23 @@ pub async fn run(options: Options) -> Result<(), RunError> {
     }
     let preparer = Arc::new(Preparer::new(config.host_root.clone()));
     let metrics = Metrics::default();
-    let (nri, link) = match options.nri {
-        None => (None, Link::default()),
-        Some(options) => {
-            let (nri, link) = Nri::new(options, config.clone(), metrics.clone());
-            (Some(nri), link)
-        }
-    };
+    let cdi = options
+        .cdi
+        .map(|options| CdiFiles::new(options, config.clone(), metrics.clone()));
     let source = Source {
-        config,
+        config: config.clone(),
         forget: options.forget,
     };
     let streams = Streams::default();
     let watcher = InventoryWatcher::start(source, metrics.clone()).await;
     let inventory = watcher.subscribe();
+    let (nri, link) = match options.nri {
+        None => (None, Link::default()),
+        Some(options) => {
+            let (nri, link) = Nri::new(options, config, metrics.clone(), inventory.clone());
+            (Some(nri), link)
+        }
+    };
     let pages = Pages {
         metrics: Page::new(&metrics, inventory.clone(), streams.clone(), link.clone()),
         inventory: inventory.clone(),
@@ -165,6 +171,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
         () = watcher.run(options.rescan, reloads) => Err(RunError::Part("the inventory watcher")),
         () = watch_sockets(&kubelet, sockets_changed) => Err(RunError::Part("the socket watch")),
         () = serve_pages(http, pages) => Err(RunError::Part("the HTTP server")),
+        () = specifications(cdi, options.rescan, inventory.clone()) => Err(RunError::Part("the writer of CDI specifications")),
         () = engine(nri) => Err(RunError::Part("the connection to the engine")),
         () = hang_ups(hang_up, reload) => Err(RunError::Part("the SIGHUP handler")),
     };
@@ -184,6 +191,17 @@ async fn end_signal(signals: [(&'static str, Signal); 3]) -> &'static str {
 async fn engine(nri: Option<Nri>) {
     match nri {
         Some(nri) => nri.run().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn specifications(
+    cdi: Option<CdiFiles>,
+    period: Duration,
+    devices: watch::Receiver<Inventory>,
+) {
+    match cdi {
+        Some(cdi) => cdi.run(period, devices).await,
         None => std::future::pending().await,
     }
 }

@@ -1,14 +1,18 @@
-//! The Container Device Interface: specifications of the classes' devices, the names
+//! The Container Device Interface: specifications of the classes' devices, the
+//! directory that engines read them from, the names
 //! of devices that an engine injects, and of the annotations that ask for them (CDI
 //! specification, "kind" and "annotations"; tags.cncf.io/container-device-interface,
 //! `pkg/parser` and `producer/annotations`).
 
+pub mod directory;
+mod generator;
 mod spec;
 
 use std::fmt;
 
 use crate::name::{excerpt, fnv1a};
 
+pub use generator::{ClassError, Form, Generated, Generator, Omission};
 pub use spec::{ContainerEdits, FILE_PREFIX, GrantingHook, Specification, SpecifiedDevice};
 
 /// How the keys of annotations begin that ask an engine for CDI devices.

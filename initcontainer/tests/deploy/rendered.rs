@@ -129,6 +129,31 @@ fn the_plugin_can_be_let_run_programs_of_the_host() {
 }
 
 #[test]
+fn the_plugin_can_be_let_write_cdi_specifications() {
+    for overlay in overlays().into_iter().filter(|_| has_kubectl()) {
+        let objects = with_component(&overlay, "cdi");
+        let pod = references::pod(&objects.daemon_sets[0]);
+        references::check_volumes(pod, &config_maps(&objects));
+        let plugin = &pod.containers[0];
+        assert!(
+            plugin
+                .args
+                .iter()
+                .flatten()
+                .any(|arg| arg == "--cdi=/var/run/cdi")
+        );
+        let mounts: Vec<_> = plugin.volume_mounts.iter().flatten().collect();
+        let at = |path: &str| mounts.iter().find(|mount| mount.mount_path == path);
+        assert_eq!(at("/host").unwrap().read_only, Some(true));
+        assert_eq!(at("/var/run/cdi").unwrap().read_only, None);
+        let below = mounts
+            .iter()
+            .filter(|mount| mount.mount_path.starts_with("/host/"));
+        assert_eq!(below.count(), 0);
+    }
+}
+
+#[test]
 fn the_monitoring_component_fits_every_overlay() {
     for overlay in overlays().into_iter().filter(|_| has_kubectl()) {
         let objects = with_component(&overlay, "monitoring");

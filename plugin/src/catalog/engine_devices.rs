@@ -1,11 +1,13 @@
-//! What Allocate returns for a device besides its name, by the class's
-//! `[allocate]`.
+//! What an engine injects for a device: by the class's `[allocate]`, and the rules of
+//! its nodes.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use device_class::HostView;
 use device_class::cdi::CdiName;
 use device_class::class::DeviceClass;
+use device_class::device::DeviceRule;
 use device_class::discover::{self, Device, FoundNode, Presence};
 use device_class::name::CapabilityName;
 use device_class::template::Attributes;
@@ -19,6 +21,24 @@ pub(crate) struct EngineDevices {
     pub(crate) nodes: Vec<DeviceSpec>,
     /// Its names in the Container Device Interface.
     pub(crate) cdi: Vec<CdiName>,
+    /// The rules of its nodes, which engines with NRI 0.10 write into a spec.
+    pub(crate) rules: Vec<NodeRule>,
+}
+
+/// A device node of the host, and the rule that a container needs to use it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct NodeRule {
+    pub(crate) node: PathBuf,
+    pub(crate) rule: DeviceRule,
+}
+
+/// What comes with any device of a class.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct ControlNodes {
+    /// The nodes, where the engine injects them.
+    pub(crate) specs: Vec<DeviceSpec>,
+    /// Their rules.
+    pub(crate) rules: Vec<NodeRule>,
 }
 
 impl EngineDevices {
@@ -28,11 +48,12 @@ impl EngineDevices {
         EngineDevices {
             nodes: nodes.filter_map(|node| spec(node, &capabilities)).collect(),
             cdi: device.cdi.clone(),
+            rules: rules(&device.nodes, &capabilities),
         }
     }
 }
 
-/// The nodes that come with any device of the class, where the engine injects them.
+/// The nodes that come with any device of the class.
 ///
 /// # Errors
 /// One that is not optional is missing: no device of the class is usable.
@@ -40,19 +61,36 @@ pub(super) fn control_nodes(
     class: &DeviceClass,
     attributes: &Attributes,
     host: &dyn HostView,
-) -> Result<Vec<DeviceSpec>, String> {
+) -> Result<ControlNodes, String> {
     let capabilities = default_capabilities(class);
     let nodes = discover::control_nodes(class, &capabilities, attributes, host)
         .map_err(|error| error.to_string())?;
-    match nodes.iter().find_map(|node| node.number.unfit()) {
+    if let Some(reason) = nodes.iter().find_map(|node| node.number.unfit()) {
         // The hook would refuse the container.
-        Some(reason) => Err(reason.to_owned()),
-        None if !class.spec.allocate.devices => Ok(Vec::new()),
-        None => Ok(nodes
-            .iter()
-            .filter_map(|node| spec(node, &capabilities))
-            .collect()),
+        return Err(reason.to_owned());
     }
+    let by_engine = nodes.iter().filter(|_| class.spec.allocate.devices);
+    Ok(ControlNodes {
+        specs: by_engine
+            .filter_map(|node| spec(node, &capabilities))
+            .collect(),
+        rules: rules(&nodes, &capabilities),
+    })
+}
+
+fn rules(nodes: &[FoundNode], capabilities: &BTreeSet<CapabilityName>) -> Vec<NodeRule> {
+    let nodes = nodes.iter().filter(|node| node.is_for(capabilities));
+    let rules = nodes.filter_map(|node| match node.number {
+        Presence::Found(number) => Some(NodeRule {
+            node: node.host.clone(),
+            rule: DeviceRule {
+                number,
+                access: node.access,
+            },
+        }),
+        Presence::Optional | Presence::Unfit(_) => None,
+    });
+    rules.collect()
 }
 
 /// Which capabilities a container names is not known at Allocate.

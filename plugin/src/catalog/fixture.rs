@@ -5,6 +5,7 @@ use std::sync::Arc;
 use device_class::class::Preference;
 use device_class::discover::Health;
 
+use super::engine_devices::ControlNodes;
 use super::resource::{AdvertisedDevice, Resource, Terms};
 
 /// `dummy.com/npu` of the class `dummy-npu`, asked for by
@@ -20,7 +21,7 @@ pub(crate) fn resource(devices: Vec<AdvertisedDevice>) -> Resource {
         one_device: false,
         pre_start: false,
         placement: Preference::Packed,
-        control_nodes: Vec::new(),
+        control_nodes: ControlNodes::default(),
     };
     Resource::new(name, Arc::new(terms), devices)
 }

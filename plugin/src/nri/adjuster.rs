@@ -1,16 +1,22 @@
-//! Which containers get the hook.
+//! Which containers get the hook, and which device rules.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use device_class::config::Config;
+use device_class::host::{Entry, HostView, RealHost};
 use device_class::load;
 use device_class::request::{ANNOTATION_PREFIX, Environment, Request};
 use device_class::strict_toml::FileError;
-use nri_api::{Container, Hook, Hooks, OptionalInt, PodSandbox};
+use nri_api::{
+    Container, ContainerAdjustment, Hook, Hooks, LinuxContainerAdjustment, LinuxDeviceCgroup,
+    LinuxResources, OptionalInt, PodSandbox,
+};
 use runtime_config::{HOOK_ENV, HOOK_TIMEOUT};
+use tokio::sync::watch;
 
-use super::engine::Family;
+use super::engine::{Engine, Family};
+use crate::catalog::{Inventory, NodeRule};
 
 /// The hook's file name, by which an entry of ours is known: one of another
 /// instance, or of hooks.d.
@@ -37,18 +43,48 @@ pub(super) enum AdjustError {
     Unnamed(&'static str),
 }
 
-/// Decides by the class files and the configuration.
+/// Decides by the class files, the configuration and the last device scan.
 #[derive(Debug)]
 pub(super) struct Adjuster {
     config: Config,
     hook: PathBuf,
+    devices: watch::Receiver<Inventory>,
+}
+
+/// What a container gets.
+#[derive(Debug)]
+pub(super) struct Adjustment {
+    hook: Hook,
+    rules: Vec<LinuxDeviceCgroup>,
+}
+
+impl From<Adjustment> for ContainerAdjustment {
+    fn from(Adjustment { hook, rules }: Adjustment) -> Self {
+        let linux = LinuxContainerAdjustment {
+            resources: Some(LinuxResources {
+                devices: rules.clone(),
+            }),
+        };
+        ContainerAdjustment {
+            hooks: Some(Hooks {
+                prestart: vec![hook],
+                create_runtime: Vec::new(),
+            }),
+            linux: (!rules.is_empty()).then_some(linux),
+            ..ContainerAdjustment::default()
+        }
+    }
 }
 
 type Annotations = BTreeMap<String, String>;
 
 impl Adjuster {
-    pub(super) fn new(config: Config, hook: PathBuf) -> Self {
-        Adjuster { config, hook }
+    pub(super) fn new(config: Config, hook: PathBuf, devices: watch::Receiver<Inventory>) -> Self {
+        Adjuster {
+            config,
+            hook,
+            devices,
+        }
     }
 
     /// Whether the container was promised devices: by an allocation, or because its
@@ -64,24 +100,70 @@ impl Adjuster {
             || self.trusts(pod)
     }
 
-    /// The hook for a container that asks for devices and has none of ours yet.
+    /// The hook for a container that asks for devices and has none of ours yet, and the
+    /// rules of the devices that were allocated to it, if the engine keeps them: in the
+    /// spec they last as long as the container.
     ///
     /// # Errors
     /// It is not known what the container needs.
-    pub(super) fn hook_for(
+    pub(super) fn adjustment(
         &self,
-        family: Family,
+        engine: Engine,
         pod: &PodSandbox,
         container: &Container,
-    ) -> Result<Option<Hook>, AdjustError> {
+    ) -> Result<Option<Adjustment>, AdjustError> {
         if self.is_in(container.hooks.as_ref()) {
             return Ok(None);
         }
-        let allocated = allocated(family, container)?;
+        let allocated = allocated(engine.family, container)?;
         if allocated.is_empty() && !self.asks(container)? {
             return Ok(None);
         }
-        self.entry(pod, container, &allocated).map(Some)
+        let rules = match engine.has_0_10 {
+            true => self.rules(&allocated),
+            false => Vec::new(),
+        };
+        let hook = self.entry(pod, container, &allocated)?;
+        Ok(Some(Adjustment { hook, rules }))
+    }
+
+    /// The rules of allocated devices. The hook adds what is missing here, and refuses
+    /// the container if the kubelet has not recorded the allocation.
+    fn rules(&self, allocated: &Annotations) -> Vec<LinuxDeviceCgroup> {
+        let Ok(host) = RealHost::open(&self.config.host_root) else {
+            return Vec::new();
+        };
+        let devices = self.devices.borrow();
+        let mut rules = Vec::new();
+        for (key, ids) in allocated {
+            let class = key.strip_prefix(ANNOTATION_PREFIX).unwrap_or_default();
+            let of_class: Vec<_> = devices
+                .values()
+                .filter(|resource| resource.terms.class.as_str() == class)
+                .collect();
+            for id in ids.split(',') {
+                let mut found = of_class.iter().filter_map(|resource| {
+                    let device = &resource.devices()[resource.position(id)?];
+                    Some(
+                        device
+                            .engine
+                            .rules
+                            .iter()
+                            .chain(&resource.terms.control_nodes.rules),
+                    )
+                });
+                rules.extend(found.next().into_iter().flatten().cloned());
+            }
+        }
+        drop(devices);
+        let mut written: Vec<LinuxDeviceCgroup> = Vec::new();
+        for rule in rules.iter().filter(|rule| is_current(rule, &host)) {
+            let rule = device_cgroup(rule);
+            if !written.contains(&rule) {
+                written.push(rule);
+            }
+        }
+        written
     }
 
     /// Whether the hook is among these.
@@ -157,6 +239,27 @@ impl Adjuster {
                 value: HOOK_TIMEOUT.into(),
             }),
         })
+    }
+}
+
+/// Whether the node has not become another device's since the last scan.
+fn is_current(NodeRule { node, rule }: &NodeRule, host: &RealHost) -> bool {
+    let there = host.entry(node).ok().flatten();
+    there.is_some_and(|there| there == Entry::Device(rule.number))
+}
+
+fn device_cgroup(NodeRule { rule, .. }: &NodeRule) -> LinuxDeviceCgroup {
+    let number = |value: u32| {
+        Some(OptionalInt {
+            value: value.into(),
+        })
+    };
+    LinuxDeviceCgroup {
+        allow: true,
+        r#type: rule.number.kind.to_string(),
+        major: number(rule.number.major),
+        minor: number(rule.number.minor),
+        access: rule.access.to_string(),
     }
 }
 

@@ -13,8 +13,9 @@ pub(super) enum Family {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Engine {
     pub(super) family: Family,
-    /// Whether it asks for a judgement of the final adjustment (NRI 0.10).
-    pub(super) validates: bool,
+    /// Whether it has NRI 0.10: then it asks for a judgement of the final adjustment, and
+    /// keeps device rules without nodes. Before, it drops them silently.
+    pub(super) has_0_10: bool,
 }
 
 /// The engine cannot give containers a hook.
@@ -26,10 +27,10 @@ pub(super) struct UnknownEngine {
     name: String,
 }
 
-/// The first versions with NRI 0.10.
-const NRI_VALIDATES: Version = Version(0, 10);
-const CONTAINERD_VALIDATES: Version = Version(2, 2);
-const CRI_O_VALIDATES: Version = Version(1, 34);
+/// The versions that have NRI 0.10: of NRI itself, and the first ones of the engines.
+const NRI: Version = Version(0, 10);
+const CONTAINERD: Version = Version(2, 2);
+const CRI_O: Version = Version(1, 34);
 
 /// Major and minor version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,22 +61,22 @@ impl Engine {
     /// It is none that accepts hooks.
     pub(super) fn of(request: &ConfigureRequest) -> Result<Self, UnknownEngine> {
         let (family, first) = match request.runtime_name.as_str() {
-            "containerd" => (Family::Containerd, CONTAINERD_VALIDATES),
-            "cri-o" | "crio" => (Family::CriO, CRI_O_VALIDATES),
+            "containerd" => (Family::Containerd, CONTAINERD),
+            "cri-o" | "crio" => (Family::CriO, CRI_O),
             name => return Err(UnknownEngine { name: name.into() }),
         };
         let at_least = |text, first| Version::of(text).is_some_and(|version| version >= first);
-        let validates = match request.nri_version.as_str() {
+        let has_0_10 = match request.nri_version.as_str() {
             "" => at_least(&request.runtime_version, first),
-            nri => at_least(nri, NRI_VALIDATES),
+            nri => at_least(nri, NRI),
         };
-        Ok(Engine { family, validates })
+        Ok(Engine { family, has_0_10 })
     }
 
     /// The events to subscribe to. One that the engine does not know would end the
     /// connection.
     pub(super) fn events(self) -> i32 {
-        match self.validates {
+        match self.has_0_10 {
             true => CREATE_CONTAINER | VALIDATE_CONTAINER_ADJUSTMENT,
             false => CREATE_CONTAINER,
         }

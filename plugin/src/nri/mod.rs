@@ -24,6 +24,7 @@ use std::time::Duration;
 use device_class::config::Config;
 use tokio::sync::watch;
 
+use crate::catalog::Inventory;
 use crate::metrics::Metrics;
 use crate::server::Backoff;
 use adjuster::Adjuster;
@@ -53,13 +54,18 @@ pub(crate) struct Nri {
 
 impl Nri {
     /// A connection that is not made yet, and what others see of it.
-    pub(crate) fn new(options: NriOptions, config: Config, metrics: Metrics) -> (Self, Link) {
+    pub(crate) fn new(
+        options: NriOptions,
+        config: Config,
+        metrics: Metrics,
+        devices: watch::Receiver<Inventory>,
+    ) -> (Self, Link) {
         let reason = "not connected to the engine yet".to_owned();
         let (state, receiver) = watch::channel(State::Disconnected { reason });
         metrics.serving_engine();
         let nri = Nri {
             socket: options.socket,
-            adjuster: Arc::new(Adjuster::new(config, options.hook)),
+            adjuster: Arc::new(Adjuster::new(config, options.hook, devices)),
             state,
             metrics,
         };

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nri_api::{
-    Answer, Call, Code, ConfigureRequest, ConfigureResponse, Connection, Container,
-    ContainerAdjustment, ContainerState, CreateContainerRequest, CreateContainerResponse, Decoder,
-    Empty, FrameError, Hook, Hooks, Kind, Message, PLUGIN_SERVICE, PodSandbox, RUNTIME_SERVICE,
-    RegisterPluginRequest, Status, SynchronizeRequest, SynchronizeResponse,
-    ValidateContainerAdjustmentRequest, ValidateContainerAdjustmentResponse, encode,
+    Answer, Call, Code, ConfigureRequest, ConfigureResponse, Connection, Container, ContainerState,
+    CreateContainerRequest, CreateContainerResponse, Decoder, Empty, FrameError, Kind, Message,
+    PLUGIN_SERVICE, PodSandbox, RUNTIME_SERVICE, RegisterPluginRequest, Status, SynchronizeRequest,
+    SynchronizeResponse, ValidateContainerAdjustmentRequest, ValidateContainerAdjustmentResponse,
+    encode,
 };
 use prost::Message as _;
 use prost::bytes::Bytes;
@@ -21,7 +21,7 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use super::Nri;
-use super::adjuster::{Adjuster, allocated};
+use super::adjuster::{Adjuster, Adjustment, allocated};
 use super::engine::{Engine, UnknownEngine};
 use super::state::State;
 
@@ -307,20 +307,14 @@ impl Session<'_> {
 
     async fn create(&self, request: CreateContainerRequest) -> Outcome {
         let since = Instant::now();
-        let outcome = self.hook_for(request.pod, request.container).await;
+        let outcome = self.adjustment(request.pod, request.container).await;
         let result = match &outcome {
             Ok(None) => "unchanged",
             Ok(Some(_)) => "hook",
             Err(_) => "refused",
         };
         self.nri.metrics.adjusted(result, since.elapsed());
-        let adjust = outcome?.map(|hook| ContainerAdjustment {
-            hooks: Some(Hooks {
-                prestart: vec![hook],
-                create_runtime: Vec::new(),
-            }),
-            ..ContainerAdjustment::default()
-        });
+        let adjust = outcome?.map(Into::into);
         Ok(CreateContainerResponse { adjust }.encode_to_vec())
     }
 
@@ -328,7 +322,7 @@ impl Session<'_> {
         let adjusted = request.adjust.unwrap_or_default();
         let reject = !self.nri.adjuster.is_in(adjusted.hooks.as_ref())
             && self
-                .hook_for(request.pod, request.container)
+                .adjustment(request.pod, request.container)
                 .await?
                 .is_some();
         let reason = match reject {
@@ -338,13 +332,13 @@ impl Session<'_> {
         Ok(ValidateContainerAdjustmentResponse { reject, reason }.encode_to_vec())
     }
 
-    /// The hook that a container lacks. An error refuses the container, so one that
+    /// What a container lacks. An error refuses the container, so one that
     /// was promised nothing goes without the hook instead.
-    async fn hook_for(
+    async fn adjustment(
         &self,
         pod: Option<PodSandbox>,
         container: Option<Container>,
-    ) -> Result<Option<Hook>, (Code, String)> {
+    ) -> Result<Option<Adjustment>, (Code, String)> {
         let Some(engine) = self.engine else {
             let reason = "the plugin was not configured".to_owned();
             return Err((Code::FailedPrecondition, reason));
@@ -353,12 +347,12 @@ impl Session<'_> {
         let adjuster: Arc<Adjuster> = Arc::clone(&self.nri.adjuster);
         let is_promised = adjuster.is_promised(engine.family, &pod, &container);
         let name = format!("{} of {}/{}", container.name, pod.namespace, pod.name);
-        let decide = move || adjuster.hook_for(engine.family, &pod, &container);
+        let decide = move || adjuster.adjustment(engine, &pod, &container);
         let since = Instant::now();
         let decided = timeout(self.deadline, tokio::task::spawn_blocking(decide)).await;
         let problem = match decided {
             // On a busy machine a decision may come after the deadline.
-            Ok(Ok(Ok(hook))) if since.elapsed() <= self.deadline => return Ok(hook),
+            Ok(Ok(Ok(lacking))) if since.elapsed() <= self.deadline => return Ok(lacking),
             Ok(Ok(Err(error))) => error.to_string(),
             Ok(Err(error)) => error.to_string(),
             Ok(Ok(Ok(_))) | Err(_) => format!("no decision in {} ms", self.deadline.as_millis()),

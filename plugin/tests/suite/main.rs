@@ -5,6 +5,7 @@ mod allocation;
 mod bad_input;
 mod calls;
 mod capacity;
+mod cdi;
 mod client;
 mod clock;
 mod devices;

@@ -3,6 +3,7 @@
 mod bad_input;
 mod containers;
 mod life;
+mod rules;
 
 use std::collections::BTreeMap;
 

@@ -48,6 +48,8 @@ pub struct Plugin {
     stream_id: u32,
     limit: Duration,
     events: i32,
+    /// Whether the engine has NRI 0.10.
+    has_0_10: bool,
     is_closed: bool,
 }
 
@@ -62,6 +64,7 @@ impl Plugin {
             stream_id: 1,
             limit,
             events: 0,
+            has_0_10: false,
             is_closed: false,
         })
     }
@@ -101,9 +104,11 @@ impl Plugin {
 
     pub(super) fn configure(&mut self, identity: &ConfigureRequest) -> Result<()> {
         let answer: ConfigureResponse = self.answer("Configure", identity)?;
-        let known = match identity.runtime_version.starts_with("2.1") {
-            true => (1 << 11) - 1,
-            false => (1 << 14) - 1,
+        let version = identity.runtime_version.trim_start_matches('v');
+        self.has_0_10 = !version.starts_with("2.1.");
+        let known = match self.has_0_10 {
+            true => (1 << 14) - 1,
+            false => (1 << 11) - 1,
         };
         let unknown = answer.events & !known;
         ensure!(unknown == 0, "invalid plugin events: {unknown:#x}");
@@ -149,7 +154,10 @@ impl Plugin {
                 Ok(payload) => {
                     let answer = CreateContainerResponse::decode(payload.as_slice());
                     let added = answer.ok().and_then(|answer| answer.adjust);
-                    adjust.hooks = added.and_then(|added| added.hooks).or(adjust.hooks);
+                    let added = added.unwrap_or_default();
+                    adjust.hooks = added.hooks.or(adjust.hooks);
+                    // Rules without nodes are dropped silently before NRI 0.10.
+                    adjust.linux = added.linux.filter(|_| self.has_0_10).or(adjust.linux);
                 }
                 Err(CallError::Status(status)) => return Created::Refused(status.message),
                 // The container is created as if there were no such plugin.

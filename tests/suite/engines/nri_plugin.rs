@@ -34,7 +34,7 @@ impl<'a> NriPlugin<'a> {
             .private
             .command(binaries::program("boathook-plugin")?);
         command
-            .args(["run", "--nri", SOCKET, "--nri-hook"])
+            .args(["run", "--nri", SOCKET, "--hook"])
             .arg(binaries::program("boathook")?)
             .arg("--kubelet-dir")
             .arg(format!("/run/{name}"));

@@ -1,0 +1,164 @@
+//! Specifications of the Container Device Interface, kept as the devices are.
+
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use device_class::cdi::directory::{self, Change};
+use device_class::cdi::{Form, Generator};
+use device_class::config::Config;
+use device_class::host::RealHost;
+use tokio::sync::watch;
+
+use crate::catalog::{Classes, Inventory};
+use crate::metrics::Metrics;
+
+/// What a specification has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CdiForm {
+    /// Nodes, and the hook.
+    Thin,
+    /// Nodes, mounts and variables.
+    Plain,
+}
+
+/// How specifications are written.
+#[derive(Debug, Clone)]
+pub struct CdiOptions {
+    /// The directory, from which engines read them.
+    pub directory: PathBuf,
+    /// What they have.
+    pub form: CdiForm,
+    /// The hook, as a path on the host.
+    pub hook: PathBuf,
+    /// The host's root as engines see it.
+    pub host_root: PathBuf,
+}
+
+/// Writes the specifications of the classes that the plugin offers.
+#[derive(Debug)]
+pub(crate) struct CdiFiles {
+    options: Arc<CdiOptions>,
+    config: Arc<Config>,
+    metrics: Metrics,
+    /// Problems that were logged, so that each is logged once.
+    logged: BTreeSet<String>,
+}
+
+/// What a scan came to.
+#[derive(Debug, Default)]
+struct Written {
+    changes: Vec<String>,
+    /// Devices that are left out; whether that is an error.
+    problems: BTreeSet<(bool, String)>,
+}
+
+impl CdiFiles {
+    pub(crate) fn new(options: CdiOptions, config: Config, metrics: Metrics) -> Self {
+        CdiFiles {
+            options: Arc::new(options),
+            config: Arc::new(config),
+            metrics,
+            logged: BTreeSet::new(),
+        }
+    }
+
+    /// Writes what has changed whenever the devices change, and every `period`: a
+    /// driver may be another one, or a file gone.
+    pub(crate) async fn run(mut self, period: Duration, mut devices: watch::Receiver<Inventory>) {
+        loop {
+            self.update().await;
+            tokio::select! {
+                () = tokio::time::sleep(period) => {}
+                Ok(()) = devices.changed() => {}
+            }
+        }
+    }
+
+    /// A driver may block reads of its files.
+    async fn update(&mut self) {
+        let (options, config) = (Arc::clone(&self.options), Arc::clone(&self.config));
+        let written = tokio::task::spawn_blocking(move || write(&options, &config)).await;
+        let written = written.unwrap_or_else(|error| Written::failed(&error));
+        for change in written.changes {
+            tracing::info!("CDI: {change}");
+        }
+        for (is_error, problem) in &written.problems {
+            match (self.logged.contains(problem), is_error) {
+                (true, _) => {}
+                (false, true) => tracing::error!("CDI: {problem}"),
+                (false, false) => tracing::warn!("CDI: {problem}"),
+            }
+        }
+        let errors = written.problems.iter().filter(|(is_error, _)| *is_error);
+        self.metrics.cdi_errors(errors.count());
+        let problems = written.problems.into_iter();
+        self.logged = problems.map(|(_, problem)| problem).collect();
+    }
+}
+
+impl Written {
+    fn failed(error: &dyn Error) -> Self {
+        Written {
+            problems: [(true, with_causes(error))].into(),
+            ..Written::default()
+        }
+    }
+}
+
+/// Writes the specifications once.
+fn write(options: &CdiOptions, config: &Config) -> Written {
+    let generator = Generator {
+        config,
+        form: match options.form {
+            CdiForm::Plain => Form::Plain,
+            CdiForm::Thin => Form::Thin {
+                program: &options.hook,
+                timeout: runtime_config::HOOK_TIMEOUT,
+            },
+        },
+        host_root: &options.host_root,
+    };
+    let host = match RealHost::open(&config.host_root) {
+        Ok(host) => host,
+        Err(error) => return Written::failed(&error),
+    };
+    let Classes { usable, errors, .. } = match Classes::load(config) {
+        Ok(classes) => classes,
+        Err(error) => return Written::failed(&error),
+    };
+    let errors = errors.into_iter().map(Err);
+    let generated = generator.generate(usable.into_iter().map(Ok).chain(errors), &host);
+    let changes = match directory::update(&options.directory, &generated, true) {
+        Ok(changes) => changes,
+        Err(error) => return Written::failed(&error),
+    };
+    let omissions = generated.omissions.iter();
+    let mut written = Written {
+        changes: Vec::new(),
+        problems: omissions
+            .map(|omission| (omission.is_error(), with_causes(omission)))
+            .collect(),
+    };
+    for change in changes {
+        let text = change.to_string();
+        match change {
+            Change::Conflict { .. } => drop(written.problems.insert((true, text))),
+            Change::Wrote { .. } | Change::Removed(_) => written.changes.push(text),
+        }
+    }
+    written
+}
+
+fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
