@@ -104,7 +104,7 @@ pub(crate) fn apply(
     let ready = sources::open(plan, &host, calls)?;
     let namespace = ContainerNamespace::of(state.pid, &bundle.rootfs)?;
     Stage::Rules.begin();
-    let mut notes = rules::allow(plan, state.pid, &bundle.spec_devices)?;
+    let mut notes = rules::allow(plan, &namespace, &bundle.spec_devices)?;
     Stage::Container.begin();
     let root = namespace.enter(&bundle.tmpfs, calls.resolver())?;
     let label = bundle.mount_label.as_deref();

@@ -4,12 +4,13 @@ use device_class::plan::{Action, InjectionPlan, SpecDevices};
 
 use super::ApplyError;
 use crate::cgroup::{DeviceCgroup, DeviceRule, SpecRules};
+use crate::container::ContainerNamespace;
 
 /// Lets the container's cgroup use the plan's devices. Gives back what was
 /// done otherwise than one would expect.
 pub(super) fn allow(
     plan: &InjectionPlan,
-    pid: i32,
+    container: &ContainerNamespace,
     spec: &SpecDevices,
 ) -> Result<Vec<String>, ApplyError> {
     let rules = plan.steps.iter().filter_map(|step| match &step.action {
@@ -20,7 +21,7 @@ pub(super) fn allow(
     if rules.is_empty() {
         return Ok(Vec::new());
     }
-    let Some(cgroup) = DeviceCgroup::of(pid)? else {
+    let Some(cgroup) = DeviceCgroup::of_member(&container.cgroups()?)? else {
         return Ok(vec![
             "this host has no device cgroup, so no device rule was set".into(),
         ]);

@@ -40,12 +40,20 @@ pub(super) fn find(roots: &HostRoots, pid: i32) -> Result<Option<DeviceCgroup>, 
         &roots.proc.join(pid.to_string()).join("cgroup"),
         MEMBERSHIP_LIMIT,
     )?;
+    find_in(roots, &membership)
+}
+
+/// See [`DeviceCgroup::of_member`].
+pub(super) fn find_in(
+    roots: &HostRoots,
+    membership: &[u8],
+) -> Result<Option<DeviceCgroup>, CgroupError> {
     let mountinfo = read(&roots.proc.join("thread-self/mountinfo"), MOUNTINFO_LIMIT)?;
     if is_cgroup2(&roots.cgroup) {
-        let found = locate(&membership, &mountinfo, Hierarchy::Unified)?;
+        let found = locate(membership, &mountinfo, Hierarchy::Unified)?;
         Ok(found.map(DeviceCgroup::V2))
     } else {
-        let found = locate(&membership, &mountinfo, Hierarchy::V1Devices)?;
+        let found = locate(membership, &mountinfo, Hierarchy::V1Devices)?;
         Ok(found.map(DeviceCgroup::V1))
     }
 }

@@ -19,6 +19,9 @@ use super::{
 /// The size limit of an id map. The kernel allows 340 lines.
 const MAP_CAP: u64 = 32 << 10;
 
+/// The size limit of a process's `cgroup`: a line per hierarchy, each shorter than a path.
+const MEMBERSHIP_CAP: u64 = 256 << 10;
+
 /// The inode number of the initial user namespace (`USER_NS_INIT_INO` of
 /// include/uapi/linux/nsfs.h).
 const INITIAL_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
@@ -27,6 +30,8 @@ const INITIAL_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 #[derive(Debug)]
 pub struct ContainerNamespace {
     pid: i32,
+    /// The process's directory in `/proc`.
+    process: OwnedFd,
     mounts: OwnedFd,
     rootfs: PathBuf,
     /// The root directory on the host.
@@ -80,6 +85,7 @@ impl ContainerNamespace {
         };
         Ok(Self {
             pid,
+            process,
             mounts,
             rootfs: rootfs.to_owned(),
             root,
@@ -92,6 +98,25 @@ impl ContainerNamespace {
     #[must_use]
     pub fn owner(&self) -> Owner {
         self.facts.owner
+    }
+
+    /// In which cgroup of each hierarchy the process is: its `/proc/PID/cgroup`, of the
+    /// same process whose namespace this is.
+    ///
+    /// # Errors
+    /// [`Error::System`], also if the process has ended: its number may be another's.
+    pub fn cgroups(&self) -> Result<Vec<u8>> {
+        let path = || PathBuf::from(format!("/proc/{}/cgroup", self.pid));
+        let bytes = read_proc(&self.process, "cgroup", MEMBERSHIP_CAP + 1, path)?;
+        // A path that is cut short names another cgroup.
+        if bytes.len() as u64 > MEMBERSHIP_CAP {
+            return Err(Error::System {
+                action: "read",
+                path: path(),
+                errno: Errno::EFBIG,
+            });
+        }
+        Ok(bytes)
     }
 
     /// Moves this process into the namespace and opens the container's root

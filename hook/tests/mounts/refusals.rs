@@ -27,6 +27,10 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("own_namespace_is_refused", own_namespace_is_refused),
     ("another_root_is_refused", another_root_is_refused),
     (
+        "a_process_that_has_ended_is_in_no_cgroup",
+        a_process_that_has_ended_is_in_no_cgroup,
+    ),
+    (
         "a_root_mounted_over_is_refused",
         a_root_mounted_over_is_refused,
     ),
@@ -148,6 +152,19 @@ fn own_namespace_is_refused(scene: &Scene) -> Result<()> {
         ensure!(refused == own, "{pid}: {found:?}");
     }
     Ok(())
+}
+
+/// Nothing is read by the number, which another process may have by now.
+fn a_process_that_has_ended_is_in_no_cgroup(scene: &Scene) -> Result<()> {
+    let container = scene.container(Kind::Plain)?;
+    scene.host()?;
+    let namespace = scene.namespace(&container)?;
+    ensure!(!namespace.cgroups()?.is_empty());
+    drop(container);
+    match namespace.cgroups() {
+        Err(RootError::System { errno, .. }) if errno == Errno::ESRCH => Ok(()),
+        other => bail!("{other:?}"),
+    }
 }
 
 /// The name of the root is given to a link to the host while the hook works.
