@@ -13,9 +13,9 @@ pub use container::Container;
 
 use crate::bundle::Bundle;
 use crate::captured::Captured;
-use crate::cgroup_parent;
 use crate::cgroup_view::CgroupView;
 use crate::scratch;
+use crate::{binaries, cgroup_parent};
 
 /// The runtime (Debian's package runc, or an engine's own), if there is one.
 ///
@@ -33,6 +33,8 @@ pub fn program() -> Option<PathBuf> {
 pub struct Runc {
     state: TempDir,
     view: CgroupView,
+    /// The configuration of the wrapper, if it stands before runc.
+    wrapper: Option<PathBuf>,
 }
 
 impl Runc {
@@ -41,7 +43,15 @@ impl Runc {
         Ok(Self {
             state: scratch::directory("runc")?,
             view,
+            wrapper: None,
         })
+    }
+
+    /// The same behind `boathook-runtime`, with this configuration.
+    #[must_use]
+    pub fn behind_wrapper(mut self, config: &Path) -> Self {
+        self.wrapper = Some(config.to_path_buf());
+        self
     }
 
     /// The view of cgroups that it has.
@@ -75,9 +85,14 @@ impl Runc {
 
     /// `runc <subcommand>`, to be completed.
     pub fn command(&self, subcommand: &str) -> Result<Command> {
-        let mut command = self
-            .view
-            .command(&program().context("no runc on this machine (package runc)")?)?;
+        let program = match self.wrapper {
+            None => program().context("no runc on this machine (package runc)")?,
+            Some(_) => binaries::program("boathook-runtime")?,
+        };
+        let mut command = self.view.command(&program)?;
+        if let Some(config) = &self.wrapper {
+            command.env("BOATHOOK_CONFIG", config);
+        }
         command.arg("--root").arg(self.state.path()).arg(subcommand);
         Ok(command)
     }

@@ -15,16 +15,38 @@ pub(crate) enum Kind {
     ReferenceWork,
     /// No hook: config.json itself has the mounts and nodes of the workload.
     SpecCarried,
+    /// The wrapper before runc, which adds the hook, with all that the workload has.
+    Wrapper,
+    /// What the plugin adds by NRI: the hook, with arguments that name the container of
+    /// a pod, to which the devices were allocated.
+    Nri,
+    /// What an engine adds for our thin CDI specification: nodes and the hook.
+    ThinCdi,
+    /// What an engine adds for our plain CDI specification: nodes and mounts.
+    PlainCdi,
 }
 
 impl Kind {
     /// Every kind, in the order of their numbers.
-    pub(crate) const ALL: [Self; 5] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::NoHook,
         Self::EmptyHook,
         Self::NothingAsked,
         Self::ReferenceWork,
         Self::SpecCarried,
+        Self::Wrapper,
+        Self::Nri,
+        Self::ThinCdi,
+        Self::PlainCdi,
+    ];
+
+    /// The ways in which a container can get the workload from Boathook.
+    pub(crate) const WAYS: [Self; 5] = [
+        Self::ReferenceWork,
+        Self::Wrapper,
+        Self::Nri,
+        Self::ThinCdi,
+        Self::PlainCdi,
     ];
 }
 
@@ -36,6 +58,10 @@ impl fmt::Display for Kind {
             Self::NothingAsked => "boathook, nothing asked",
             Self::ReferenceWork => "boathook, reference work",
             Self::SpecCarried => "reference work in config.json",
+            Self::Wrapper => "boathook-runtime, reference work",
+            Self::Nri => "NRI, reference work",
+            Self::ThinCdi => "thin CDI, reference work",
+            Self::PlainCdi => "plain CDI, reference work",
         })
     }
 }

@@ -13,6 +13,7 @@ mod inside;
 mod kind;
 mod machine;
 mod rounds;
+mod specification;
 mod workload;
 mod wrapper;
 
@@ -106,6 +107,14 @@ fn measure(workload: &Workload, view: CgroupView, rounds: usize) -> Result<Vec<F
         Kind::NoHook,
         None,
     );
+    for (what, way) in [
+        ("added by boathook-runtime, reference work", Kind::Wrapper),
+        ("added by NRI's hook, reference work", Kind::Nri),
+        ("added by thin CDI, reference work", Kind::ThinCdi),
+        ("added by plain CDI, reference work", Kind::PlainCdi),
+    ] {
+        added(what, way, Kind::NoHook, None);
+    }
     added(
         "added by the same work in config.json",
         Kind::SpecCarried,

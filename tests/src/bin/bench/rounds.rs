@@ -34,6 +34,7 @@ impl Times {
 /// Lets every kind have its turn in every round.
 pub(crate) fn run(workload: &Workload, view: CgroupView, rounds: usize) -> Result<Times> {
     let runc = Runc::new(view)?;
+    let wrapped = workload.wrapped(view)?;
     let mut times: [Vec<f64>; Kind::ALL.len()] = Default::default();
     for round in 0..WARM_UP + rounds {
         for turn in 0..Kind::ALL.len() {
@@ -41,7 +42,12 @@ pub(crate) fn run(workload: &Workload, view: CgroupView, rounds: usize) -> Resul
             // same neighbour.
             let kind = Kind::ALL[(round + turn) % Kind::ALL.len()];
             let bundle = workload.bundle(kind)?;
-            let time = create(&runc, &bundle).with_context(|| format!("with {kind} on {view}"))?;
+            let runc = if kind == Kind::Wrapper {
+                &wrapped
+            } else {
+                &runc
+            };
+            let time = create(runc, &bundle).with_context(|| format!("with {kind} on {view}"))?;
             runc.delete(bundle.id());
             if round >= WARM_UP {
                 times[kind as usize].push(time);

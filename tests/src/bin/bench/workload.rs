@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use harness::binaries;
 use harness::bundle::{Bundle, BundleBuilder, HookCommand, Stage};
 use harness::cgroup_view::CgroupView;
@@ -13,30 +13,88 @@ use harness::loader::{self, Loaded, Wanted};
 use harness::probe::{Access, Questions, Report};
 use harness::reference_work::ReferenceWork;
 use harness::rootfs::Rootfs;
-use harness::runc::Runc;
+use harness::runc::{self, Runc};
 use oci_spec::runtime::{LinuxDeviceBuilder, LinuxDeviceCgroupBuilder, LinuxDeviceType};
 
+use serde_json::json;
+
 use crate::kind::Kind;
+use crate::specification::Specification;
 
 const VARIABLE: &str = ReferenceWork::VARIABLE;
+
+/// The pod to which the devices were allocated.
+const POD: &str = "00000000-0000-4000-8000-000000000001";
+
+/// The ids of all devices.
+fn devices() -> String {
+    let ids = (0..ReferenceWork::NODES).map(|index| format!("bench-{index}"));
+    ids.collect::<Vec<_>>().join(",")
+}
+
+/// The kubelet's record of the allocation.
+fn record() -> Result<String> {
+    let devices = devices();
+    let ids: Vec<&str> = devices.split(',').collect();
+    let entry = json!({
+        "PodUID": POD,
+        "ContainerName": "main",
+        "ResourceName": "bench.com/npu",
+        "DeviceIDs": {"-1": ids},
+        "AllocResp": "",
+    });
+    let data = json!({"PodDeviceEntries": [entry], "RegisteredDevices": {}});
+    Ok(serde_json::to_string(
+        &json!({"Data": data, "Checksum": 0}),
+    )?)
+}
 
 /// A host with a class for the work.
 pub(crate) struct Workload {
     host: ReferenceWork,
+    thin: Specification,
+    plain: Specification,
+    /// The configuration of a wrapper before runc.
+    wrapper_config: PathBuf,
 }
 
 impl Workload {
     /// The reference work.
     pub(crate) fn new() -> Result<Self> {
         let host = ReferenceWork::new()?;
-        host.write_config(&format!("[runtime]\npath = {:?}\n", fake_runtime()?))?;
-        Ok(Self { host })
+        let checkpoint = host.root().join("checkpoint");
+        std::fs::write(&checkpoint, record()?)?;
+        let config = |runtime: &Path| {
+            format!("[runtime]\npath = {runtime:?}\n[trust]\nkubelet_checkpoint = {checkpoint:?}\n")
+        };
+        let runtime = runc::program().context("no runc on this machine")?;
+        host.write_config(&config(&runtime))?;
+        let wrapper_config = host.root().join("wrapper.toml");
+        std::fs::copy(host.config_file(), &wrapper_config)?;
+        host.write_config(&config(&fake_runtime()?))?;
+        Self::on(host, wrapper_config)
     }
 
     /// So many nodes and libraries.
     pub(crate) fn of(nodes: usize, libraries: usize) -> Result<Self> {
         let host = ReferenceWork::of(nodes, libraries)?;
-        Ok(Self { host })
+        let config = host.config_file();
+        Self::on(host, config)
+    }
+
+    fn on(host: ReferenceWork, wrapper_config: PathBuf) -> Result<Self> {
+        let [thin, plain] = ["thin", "plain"].map(|form| Specification::generate(&host, form));
+        Ok(Self {
+            thin: thin?,
+            plain: plain?,
+            host,
+            wrapper_config,
+        })
+    }
+
+    /// A runc behind the wrapper.
+    pub(crate) fn wrapped(&self, view: CgroupView) -> Result<Runc> {
+        Ok(Runc::new(view)?.behind_wrapper(&self.wrapper_config))
     }
 
     /// The configuration of the hook and of the wrapper.
@@ -55,8 +113,26 @@ impl Workload {
             Kind::NothingAsked => builder.hook(stage, boathook()?),
             Kind::ReferenceWork => builder.hook(stage, boathook()?).env(VARIABLE, "all"),
             Kind::SpecCarried => self.carried(builder)?,
+            Kind::Wrapper => builder.env(VARIABLE, "all"),
+            Kind::Nri => builder
+                .hook(Stage::Prestart, self.named()?)
+                .env(VARIABLE, &devices()),
+            Kind::ThinCdi => self.thin.apply(builder, &self.host)?,
+            Kind::PlainCdi => self.plain.apply(builder, &self.host)?,
         }
         .build()
+    }
+
+    /// The hook as the plugin adds it by NRI.
+    fn named(&self) -> Result<HookCommand> {
+        let hook = HookCommand::boathook(Stage::Prestart, &self.host.config_file())?;
+        let allocated = format!("--annotation=devices.boathook.dev/bench={}", devices());
+        let hook = hook
+            .arg(&format!("--pod-uid={POD}"))
+            .arg("--pod-namespace=default")
+            .arg("--pod-name=bench")
+            .arg("--container=main");
+        Ok(hook.arg(&allocated))
     }
 
     /// A bundle whose hook is timed: how long it runs is added to `times`.
@@ -110,8 +186,19 @@ impl Workload {
 
     /// Makes sure that the work is done, before it is measured how fast.
     pub(crate) fn check(&self, view: CgroupView) -> Result<()> {
-        let runc = Runc::new(view)?;
-        let bundle = self.bundle(Kind::ReferenceWork)?;
+        for way in Kind::WAYS {
+            self.check_way(way, view)
+                .with_context(|| format!("with {way}"))?;
+        }
+        Ok(())
+    }
+
+    fn check_way(&self, way: Kind, view: CgroupView) -> Result<()> {
+        let runc = match way {
+            Kind::Wrapper => self.wrapped(view)?,
+            _ => Runc::new(view)?,
+        };
+        let bundle = self.bundle(way)?;
         let container = runc.create(&bundle)?;
         container.start()?;
 
