@@ -3,7 +3,7 @@
 //! ([`request::Request`]), and the plan to give it ([`plan::InjectionPlan`]).
 //!
 //! The data goes one way, and nothing on it changes the system; only
-//! [`prepare`] runs programs of the host:
+//! [`prepare`] runs programs of the host, and [`cdi::directory`] writes files:
 //!
 //! ```text
 //! classes/*.toml ─load─▶ DeviceClass ─discover(HostView)─▶ Inventory ─plan(Request)─▶ InjectionPlan
