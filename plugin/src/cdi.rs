@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,14 +33,14 @@ pub struct CdiOptions {
     pub form: CdiForm,
     /// The hook, as a path on the host.
     pub hook: PathBuf,
-    /// The host's root as engines see it.
-    pub host_root: PathBuf,
 }
 
 /// Writes the specifications of the classes that the plugin offers.
 #[derive(Debug)]
 pub(crate) struct CdiFiles {
     options: Arc<CdiOptions>,
+    /// The host's root as engines see it.
+    host_root: Arc<Path>,
     config: Arc<Config>,
     metrics: Metrics,
     /// Problems that were logged, so that each is logged once.
@@ -56,9 +56,15 @@ struct Written {
 }
 
 impl CdiFiles {
-    pub(crate) fn new(options: CdiOptions, config: Config, metrics: Metrics) -> Self {
+    pub(crate) fn new(
+        options: CdiOptions,
+        host_root: &Path,
+        config: Config,
+        metrics: Metrics,
+    ) -> Self {
         CdiFiles {
             options: Arc::new(options),
+            host_root: host_root.into(),
             config: Arc::new(config),
             metrics,
             logged: BTreeSet::new(),
@@ -80,7 +86,9 @@ impl CdiFiles {
     /// A driver may block reads of its files.
     async fn update(&mut self) {
         let (options, config) = (Arc::clone(&self.options), Arc::clone(&self.config));
-        let written = tokio::task::spawn_blocking(move || write(&options, &config)).await;
+        let host_root = Arc::clone(&self.host_root);
+        let written = tokio::task::spawn_blocking(move || write(&options, &host_root, &config));
+        let written = written.await;
         let written = written.unwrap_or_else(|error| Written::failed(&error));
         for change in written.changes {
             tracing::info!("CDI: {change}");
@@ -109,7 +117,7 @@ impl Written {
 }
 
 /// Writes the specifications once.
-fn write(options: &CdiOptions, config: &Config) -> Written {
+fn write(options: &CdiOptions, host_root: &Path, config: &Config) -> Written {
     let generator = Generator {
         config,
         form: match options.form {
@@ -119,7 +127,7 @@ fn write(options: &CdiOptions, config: &Config) -> Written {
                 timeout: runtime_config::HOOK_TIMEOUT,
             },
         },
-        host_root: &options.host_root,
+        host_root,
     };
     let host = match RealHost::open(&config.host_root) {
         Ok(host) => host,

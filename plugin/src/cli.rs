@@ -110,16 +110,6 @@ pub struct Run {
     #[arg(long, value_name = "FORM", default_value = "thin", requires = "cdi")]
     cdi_form: Form,
 
-    /// The host's root as engines see it, for the paths in specifications
-    #[arg(
-        long,
-        value_name = "DIR",
-        default_value = "/",
-        requires = "cdi",
-        value_parser = absolute
-    )]
-    cdi_root: PathBuf,
-
     /// The hook for --nri and --cdi, as a path on the host
     #[arg(
         long,
@@ -208,7 +198,6 @@ impl From<Run> for Options {
                     Form::Plain => CdiForm::Plain,
                 },
                 hook: run.hook,
-                host_root: run.cdi_root,
             }),
         }
     }

@@ -100,6 +100,7 @@ const WATCH_AGAIN: Duration = Duration::from_secs(300);
 pub async fn run(options: Options) -> Result<(), RunError> {
     let kubelet = KubeletDir::new(options.kubelet_dir)?;
     let mut config = Config::load(options.config.as_deref())?;
+    let host_root = config.host_root.clone();
     if let Some(root) = &options.host_root {
         config = config.mounted_at(root);
     }
@@ -118,7 +119,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
     let metrics = Metrics::default();
     let cdi = options
         .cdi
-        .map(|options| CdiFiles::new(options, config.clone(), metrics.clone()));
+        .map(|options| CdiFiles::new(options, &host_root, config.clone(), metrics.clone()));
     let source = Source {
         config: config.clone(),
         forget: options.forget,

@@ -49,9 +49,33 @@ fn files_follow_the_devices_and_come_back_when_they_are_removed() {
     wait_until("the end of the file", || !file.exists());
 }
 
+/// In a container the host is mounted somewhere; engines read its own paths.
+#[test]
+fn paths_are_those_that_engines_see() {
+    let class = format!("{CARDS}\n[[edits]]\nfiles = [\"/etc/card.conf\"]\n");
+    let mut node = Node::new(&[("cards", &class)]);
+    let [directory, root] = ["cdi", ""].map(|name| node.path(name).display().to_string());
+    node = node.with_arguments(&["--cdi", &directory, "--host-root", &root]);
+    node = node.with_arguments(&["--cdi-form", "plain"]);
+    node.write(
+        "config.toml",
+        "classes = [\"/classes\"]\nhost_root = \"/host\"\n",
+    );
+    node.write("host/etc/card.conf", "");
+    node.add_card(0, "big", 0);
+    node.start_plugin();
+    let file = node.path(FILE);
+    wait_until("the file", || file.exists());
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(
+        text.contains("\"hostPath\": \"/host/etc/card.conf\""),
+        "{text}"
+    );
+}
+
 #[test]
 fn nodes_alone_are_enough_for_the_plain_form() {
-    let mut node = node().with_arguments(&["--cdi-form", "plain", "--cdi-root", "/host"]);
+    let mut node = node().with_arguments(&["--cdi-form", "plain"]);
     let file = node.path(FILE);
     node.add_card(0, "big", 0);
     node.start_plugin();
