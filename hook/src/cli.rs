@@ -4,10 +4,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use device_class::config::LogLevel;
 use device_class::name::ClassName;
 
 use crate::command::Whose;
-use crate::oci::CdiGrant;
+use crate::oci::{Bundle, CdiGrant};
 use crate::planner::{Caller, NamedContainer};
 
 /// Puts devices into containers.
@@ -31,6 +32,14 @@ pub(crate) struct Cli {
     #[arg(long, hide = true, value_name = "SECONDS")]
     pub deadline: Option<u32>,
 
+    /// Which messages are reported, also to the log [default: that of the configuration]
+    #[arg(long, global = true, value_name = "LEVEL", value_parser = level)]
+    log_level: Option<LogLevel>,
+
+    /// Report also what was done and where it was read from: --log-level info
+    #[arg(short, long, global = true, conflicts_with = "log_level")]
+    verbose: bool,
+
     /// Print the result as JSON, and a failure as {"error": ...}
     #[arg(long, global = true)]
     pub json: bool,
@@ -46,6 +55,14 @@ impl Cli {
     pub(crate) fn of_process() -> Self {
         let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
         Self::of_a_runtime(&arguments).unwrap_or_else(Self::parse)
+    }
+
+    /// Which messages the command line asks for, if it does.
+    pub(crate) fn log_level(&self) -> Option<LogLevel> {
+        match self.verbose {
+            true => Some(LogLevel::Info),
+            false => self.log_level,
+        }
     }
 
     /// The command line of a hook: `[--config FILE] STAGE`.
@@ -71,6 +88,8 @@ impl Cli {
         Some(Self {
             config: config.map(PathBuf::from),
             deadline: None,
+            log_level: None,
+            verbose: false,
             json: false,
             command,
         })
@@ -259,20 +278,45 @@ impl HookArguments {
         if let Some(grant) = &self.cdi {
             return Caller::Cdi(grant.clone());
         }
+        Caller::Engine(self.named())
+    }
+
+    fn named(&self) -> Option<NamedContainer> {
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
-        Caller::Engine(self.pod_uid.clone().map(|uid| NamedContainer {
+        self.pod_uid.clone().map(|uid| NamedContainer {
             uid,
             namespace: text(&self.pod_namespace),
             pod: text(&self.pod_name),
             container: text(&self.container),
             annotations: self.annotation.iter().cloned().collect(),
-        }))
+        })
     }
+}
+
+/// A user who asks about a container: our hook in its config.json may name it.
+pub(crate) fn user_of(bundle: &Bundle) -> Caller {
+    let named = bundle.hooks.ours().find_map(|(_, entry)| {
+        let command = Cli::try_parse_from(&entry.args).ok()?.command;
+        match command {
+            Command::Prestart(arguments) | Command::CreateRuntime(arguments) => arguments.named(),
+            _ => None,
+        }
+    });
+    Caller::User(named)
 }
 
 fn key_and_value(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("not KEY=VALUE")?;
     Ok((key.to_owned(), value.to_owned()))
+}
+
+fn level(text: &str) -> Result<LogLevel, &'static str> {
+    match text {
+        "error" => Ok(LogLevel::Error),
+        "warning" => Ok(LogLevel::Warning),
+        "info" => Ok(LogLevel::Info),
+        _ => Err("write error, warning or info"),
+    }
 }
 
 fn class_name(text: &str) -> Result<ClassName, String> {

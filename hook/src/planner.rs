@@ -87,8 +87,29 @@ pub enum Caller {
     Engine(Option<NamedContainer>),
     /// A hook of a CDI specification: only what specifications grant counts.
     Cdi(CdiGrant),
-    /// A user who wants to see all of it.
-    User,
+    /// A user who wants to see all of it, for the container that our hook in
+    /// config.json names, if it does.
+    User(Option<NamedContainer>),
+}
+
+impl Caller {
+    /// Where the container comes from.
+    ///
+    /// # Errors
+    /// That is not certain.
+    pub(crate) fn origin(&self, bundle: &Bundle) -> Result<Origin, OriginError> {
+        match self.named() {
+            Some(named) => Origin::named(named, bundle),
+            None => Origin::of(bundle),
+        }
+    }
+
+    fn named(&self) -> Option<&NamedContainer> {
+        match self {
+            Caller::Engine(named) | Caller::User(named) => named.as_ref(),
+            Caller::Cdi(_) => None,
+        }
+    }
 }
 
 /// A request, with the class that it is for.
@@ -117,15 +138,8 @@ pub fn plan_for(
     caller: &Caller,
     config: &Config,
 ) -> Result<InjectionPlan, PlannerError> {
-    let named = match caller {
-        Caller::Engine(named) => named.as_ref(),
-        Caller::Cdi(_) | Caller::User => None,
-    };
-    let origin = match named {
-        Some(named) => Origin::named(named, bundle),
-        None => Origin::of(bundle),
-    };
-    let is_annotated = match named {
+    let origin = caller.origin(bundle);
+    let is_annotated = match caller.named() {
         Some(named) => !named.annotations.is_empty(),
         None => trust::may_be_annotated(bundle),
     };

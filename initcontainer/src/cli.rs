@@ -14,6 +14,10 @@ pub struct Cli {
     #[arg(long, global = true, value_name = "DIR", default_value = "/")]
     pub host_root: PathBuf,
 
+    /// Print also each file that is copied, and our own files as diffs
+    #[arg(short, long, global = true)]
+    pub verbose: bool,
+
     /// What to do.
     #[command(subcommand)]
     pub command: Command,

@@ -20,8 +20,11 @@ use crate::restart;
 /// Runs a command; returns whether all is well.
 pub(crate) fn run(cli: Cli) -> Result<bool> {
     let host = HostRoot::open(cli.host_root)?;
+    let show = Show {
+        verbose: cli.verbose,
+    };
     match cli.command {
-        Command::Install(args) => install(&host, &args).map(|()| true),
+        Command::Install(args) => install(&host, &args, show).map(|()| true),
         Command::Status { json } => status(&host, json),
         Command::Uninstall {
             engine,
@@ -30,7 +33,7 @@ pub(crate) fn run(cli: Cli) -> Result<bool> {
             ..
         } => {
             let plan = uninstall::plan(&host, &engine, force)?;
-            print_steps(&plan.steps);
+            show.steps(&plan.steps);
             Ok(true)
         }
         Command::Uninstall {
@@ -38,7 +41,7 @@ pub(crate) fn run(cli: Cli) -> Result<bool> {
             restart,
             force,
             ..
-        } => uninstall(&host, &engine, restart, force).map(|()| true),
+        } => uninstall(&host, &engine, restart, force, show).map(|()| true),
         Command::Wait => wait().map(|()| true),
     }
 }
@@ -58,14 +61,29 @@ fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
-fn print_steps(steps: &[Step]) {
-    steps.iter().for_each(|step| print(&step.to_string()));
-    if steps.is_empty() {
-        print("nothing to do\n");
+/// How steps are printed.
+#[derive(Clone, Copy)]
+struct Show {
+    verbose: bool,
+}
+
+impl Show {
+    fn step(self, step: &Step) {
+        print(&match self.verbose {
+            true => format!("{step:#}"),
+            false => step.to_string(),
+        });
+    }
+
+    fn steps(self, steps: &[Step]) {
+        steps.iter().for_each(|step| self.step(step));
+        if steps.is_empty() {
+            print("nothing to do\n");
+        }
     }
 }
 
-fn install(host: &HostRoot, args: &Install) -> Result<()> {
+fn install(host: &HostRoot, args: &Install, show: Show) -> Result<()> {
     check_user(host)?;
     let source = args.source.clone().map_or_else(own_source, Ok)?;
     let classes = match &args.classes {
@@ -93,7 +111,7 @@ fn install(host: &HostRoot, args: &Install) -> Result<()> {
         print(&format!("{note}\n"));
     }
     if args.dry_run {
-        print_steps(&plan.steps);
+        show.steps(&plan.steps);
         return Ok(());
     }
     step::run(host, &plan.steps, |step| {
@@ -102,7 +120,7 @@ fn install(host: &HostRoot, args: &Install) -> Result<()> {
         if let Some(lock) = lock.as_mut().filter(|_| made_root) {
             lock.extend(host)?;
         }
-        print(&step.to_string());
+        show.step(step);
         Ok(())
     })?;
     drop(lock);
@@ -112,7 +130,13 @@ fn install(host: &HostRoot, args: &Install) -> Result<()> {
     Ok(())
 }
 
-fn uninstall(host: &HostRoot, also: &[Engine], restart: bool, force: bool) -> Result<()> {
+fn uninstall(
+    host: &HostRoot,
+    also: &[Engine],
+    restart: bool,
+    force: bool,
+    show: Show,
+) -> Result<()> {
     check_user(host)?;
     let lock = Lock::take(host)?;
     // Refuses before anything is changed.
@@ -128,7 +152,7 @@ fn uninstall(host: &HostRoot, also: &[Engine], restart: bool, force: bool) -> Re
     }
     let plan = uninstall::plan(host, also, force)?;
     step::run(host, &plan.steps, |step| {
-        print(&step.to_string());
+        show.step(step);
         Ok(())
     })?;
     drop(lock);

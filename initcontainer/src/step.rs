@@ -138,7 +138,8 @@ impl Step {
     }
 }
 
-/// What the step does, as a diff where it changes an engine's file.
+/// What the step does, as a diff where it changes an engine's file; the alternate form
+/// has each file, and our own files as diffs too.
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -151,7 +152,9 @@ impl fmt::Display for Step {
                     "copy {} files to {}",
                     payload.files().count(),
                     to.display()
-                )
+                )?;
+                let mut files = payload.files().filter(|_| f.alternate());
+                files.try_for_each(|file| writeln!(f, "  {}/{}", file.dir, file.name))
             }
             Self::Publish { from, to, .. } => {
                 writeln!(f, "rename {} to {}", from.display(), to.display())
@@ -167,10 +170,10 @@ impl fmt::Display for Step {
                 link, after: None, ..
             } => writeln!(f, "unlink {}", link.display()),
             // Whole texts of ours tell an operator nothing.
-            Self::Change(Change::Write { path, .. }) if is_own(path) => {
+            Self::Change(Change::Write { path, .. }) if is_own(path) && !f.alternate() => {
                 writeln!(f, "write {}", path.display())
             }
-            Self::Change(Change::Remove { path, .. }) if is_own(path) => {
+            Self::Change(Change::Remove { path, .. }) if is_own(path) && !f.alternate() => {
                 writeln!(f, "remove {}", path.display())
             }
             Self::Change(change) => change.fmt(f),

@@ -119,6 +119,14 @@ pub struct Run {
     )]
     hook: PathBuf,
 
+    /// Which messages are logged
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub log_level: LogLevel,
+
+    /// Log more: --log-level debug
+    #[arg(short, long, conflicts_with = "log_level")]
+    pub verbose: bool,
+
     /// Format of the log on stderr
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub log_format: LogFormat,
@@ -148,6 +156,19 @@ pub enum LogFormat {
     Text,
     /// JSON lines
     Json,
+}
+
+/// Which messages are logged: those of a level and of the levels before it.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum LogLevel {
+    /// What stops a resource from being served
+    Error,
+    /// What an administrator should know
+    Warn,
+    /// What happens to resources and connections
+    Info,
+    /// Also each allocation
+    Debug,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

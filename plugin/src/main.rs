@@ -8,8 +8,9 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Parser;
 use device_class::config::Config;
-use plugin::cli::{Cli, Command, LogFormat, Run};
+use plugin::cli::{Cli, Command, LogFormat, LogLevel, Run};
 use plugin::{Listing, host_program, panic_hook};
+use tracing_subscriber::filter::LevelFilter;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -53,10 +54,21 @@ fn list(config: Option<&Path>, host_root: Option<&Path>, json: bool) -> anyhow::
     Ok(ExitCode::from(u8::from(!listing.problems.is_empty())))
 }
 
+fn level(options: &Run) -> LevelFilter {
+    match options.log_level {
+        _ if options.verbose => LevelFilter::DEBUG,
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+    }
+}
+
 fn run(options: Run) -> anyhow::Result<ExitCode> {
     let log = tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_target(false)
+        .with_max_level(level(&options))
         .with_ansi(false);
     match options.log_format {
         LogFormat::Text => log.init(),

@@ -36,12 +36,28 @@ pub struct Config {
     /// A file to which the hook also writes its messages: some runtimes throw
     /// a hook's stderr away.
     pub log_file: Option<PathBuf>,
+    /// Which messages the hook and the wrapper report.
+    pub log_level: LogLevel,
     /// What differs on this host from what a class file says, by class.
     pub class: BTreeMap<ClassName, ClassConfig>,
     /// Whose word counts.
     pub trust: Trust,
     /// What `boathook-runtime` stands before.
     pub runtime: RuntimeConfig,
+}
+
+/// What a message is, and which messages are reported: those of a level and of the
+/// levels before it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogLevel {
+    /// Why a container does not start, or a command fails.
+    Error,
+    /// What an administrator should know.
+    #[default]
+    Warning,
+    /// What each container was given.
+    Info,
 }
 
 /// `[runtime]`: what `boathook-runtime` stands before.
@@ -136,6 +152,7 @@ impl Default for Config {
             ],
             host_root: "/".into(),
             log_file: None,
+            log_level: LogLevel::default(),
             class: BTreeMap::new(),
             runtime: RuntimeConfig::default(),
             trust: Trust::default(),

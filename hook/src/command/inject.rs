@@ -50,6 +50,17 @@ fn give(
     if !plan.steps.is_empty() {
         log::open();
         warnings.extend(apply::apply(&plan, state, &bundle, config, deadline)?);
+        for grant in &plan.grants {
+            log::info(|| {
+                let (devices, class) = (grant.devices.join(","), &grant.class);
+                let devices = match devices.as_str() {
+                    "" => "no device",
+                    devices => devices,
+                };
+                let by = &grant.authorized_by;
+                format!("container {}: {devices} of {class}, by {by}", state.id)
+            });
+        }
     }
     Ok(warnings)
 }

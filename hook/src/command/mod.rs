@@ -14,7 +14,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process;
 
-use device_class::config::Config;
+use device_class::config::{Config, DEFAULT_PATH};
 use device_class::load::ClassSource;
 use device_class::name::ClassName;
 use device_class::similar;
@@ -26,7 +26,7 @@ use serde_json::json;
 pub(crate) use doctor::Whose;
 
 use crate::apply::ApplyError;
-use crate::cli::{CdiCommand, Cli, Command};
+use crate::cli::{self, CdiCommand, Cli, Command};
 use crate::exit::ExitCode;
 use crate::log::{self, Printable, Reader};
 use crate::oci::{Bundle, BundleError, StateError};
@@ -173,7 +173,7 @@ fn hook(cli: &Cli, caller: &Caller) -> Result<ExitCode, CommandError> {
     let confined = crate::process::confine();
     let deadline = Deadline::start(cli.deadline.unwrap_or(deadline::SECONDS));
     let config = Config::load(cli.config.as_deref());
-    log::start(Reader::Engine, config.as_ref().ok());
+    log::start(Reader::Engine, config.as_ref().ok(), cli.log_level());
     confined?;
     let mut deadline = deadline.map_err(CommandError::Deadline)?;
     inject::run(&config?, caller, &mut deadline)
@@ -181,14 +181,29 @@ fn hook(cli: &Cli, caller: &Caller) -> Result<ExitCode, CommandError> {
 
 /// The configuration for a command that is for users and changes nothing.
 fn config(cli: &Cli) -> Result<Config, CommandError> {
-    log::start(Reader::User, None);
-    Ok(Config::load(cli.config.as_deref())?)
+    log::start(Reader::User, None, cli.log_level());
+    let config = Config::load(cli.config.as_deref())?;
+    log::info(|| {
+        let directories = config.classes.iter().map(|path| path.display().to_string());
+        let directories: Vec<_> = directories.collect();
+        let file = cli.config.as_deref().unwrap_or(Path::new(DEFAULT_PATH));
+        format!(
+            "configuration {}; classes in {}; host root {}",
+            match file.exists() {
+                true => file.display().to_string(),
+                false => "built in".to_owned(),
+            },
+            directories.join(", "),
+            config.host_root.display()
+        )
+    });
+    Ok(config)
 }
 
 /// Prints the plan for a bundle, and changes nothing.
 fn explain(bundle: &Path, json: bool, config: &Config) -> Result<ExitCode, CommandError> {
     let bundle = Bundle::read(bundle)?;
-    let plan = planner::plan_for(&bundle, &Caller::User, config)?;
+    let plan = planner::plan_for(&bundle, &cli::user_of(&bundle), config)?;
     if json {
         print_json(&plan)?;
     } else {

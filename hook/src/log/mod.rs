@@ -16,7 +16,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use device_class::config::Config;
+use device_class::config::{Config, LogLevel};
 use node::NodeLog;
 
 pub(crate) use node::print as print_node_log;
@@ -32,25 +32,18 @@ pub(crate) enum Reader {
     Engine,
 }
 
-/// What a message is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Level {
-    Error,
-    Warning,
-}
-
-impl Level {
-    fn prefix(self) -> &'static str {
-        match self {
-            Level::Error => "boathook: ",
-            Level::Warning => "boathook: warning: ",
-        }
+fn prefix(level: LogLevel) -> &'static str {
+    match level {
+        LogLevel::Error => "boathook: ",
+        LogLevel::Warning => "boathook: warning: ",
+        LogLevel::Info => "boathook: info: ",
     }
 }
 
 /// The places beyond stderr.
 struct Log {
     reader: Reader,
+    level: LogLevel,
     file: Option<File>,
     /// The host's root, below which the node's log is.
     host_root: PathBuf,
@@ -59,15 +52,17 @@ struct Log {
 
 static LOG: OnceLock<Log> = OnceLock::new();
 
-/// Sets the places that messages go to, once for the process. A file that cannot
-/// be opened is left out: a full disk must not stop a container.
-pub(crate) fn start(reader: Reader, config: Option<&Config>) {
+/// Sets the places that messages go to, once for the process, and which messages. A
+/// file that cannot be opened is left out: a full disk must not stop a container.
+pub(crate) fn start(reader: Reader, config: Option<&Config>, level: Option<LogLevel>) {
+    let level = level.or(config.map(|config| config.log_level));
     let file = config
         .filter(|_| reader == Reader::Engine)
         .and_then(|config| config.log_file.as_deref());
     let host_root = config.map_or(Path::new("/"), |config| &config.host_root);
     LOG.get_or_init(|| Log {
         reader,
+        level: level.unwrap_or_default(),
         file: file.and_then(|path| {
             let no_follow = nix::fcntl::OFlag::O_NOFOLLOW | nix::fcntl::OFlag::O_NONBLOCK;
             File::options()
@@ -95,16 +90,26 @@ pub(crate) fn open() {
 
 /// Reports a failure.
 pub(crate) fn error(message: &str) {
-    write(Level::Error, message);
+    write(LogLevel::Error, message);
 }
 
 /// Reports what an administrator should know.
 pub(crate) fn warning(message: &str) {
-    write(Level::Warning, message);
+    write(LogLevel::Warning, message);
 }
 
-fn write(level: Level, message: &str) {
-    let line = format!("{}{}", level.prefix(), printable(message));
+/// Reports what was done, if that is wanted: the message is made only then.
+pub(crate) fn info(message: impl FnOnce() -> String) {
+    if LOG.get().is_some_and(|log| log.level == LogLevel::Info) {
+        write(LogLevel::Info, &message());
+    }
+}
+
+fn write(level: LogLevel, message: &str) {
+    if LOG.get().is_some_and(|log| level > log.level) {
+        return;
+    }
+    let line = format!("{}{}", prefix(level), printable(message));
     // A closed stderr leaves the other places.
     let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
     let Some(log) = LOG.get() else {

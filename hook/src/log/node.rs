@@ -9,10 +9,11 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
+use device_class::config::LogLevel;
 use nix::fcntl::OFlag;
 use nix::unistd::geteuid;
 
-use super::{Level, printable};
+use super::printable;
 
 /// Below the host's root. Read by root only: messages name containers and their
 /// devices.
@@ -55,15 +56,16 @@ impl NodeLog {
     }
 
     /// Writes a message: as it is to syslog, which adds the time itself.
-    pub(super) fn write(&self, level: Level, line: &str, stamped: &str) {
+    pub(super) fn write(&self, level: LogLevel, line: &str, stamped: &str) {
         if let Some(mut file) = self.file.as_ref() {
             // One write, so that lines of several hooks do not mix.
             let _ = file.write_all(stamped.as_bytes());
         }
         if let Some(syslog) = &self.syslog {
             let severity = match level {
-                Level::Error => 3,
-                Level::Warning => 4,
+                LogLevel::Error => 3,
+                LogLevel::Warning => 4,
+                LogLevel::Info => 6,
             };
             let _ = syslog.send(format!("<{}>{line}", FACILITY | severity).as_bytes());
         }

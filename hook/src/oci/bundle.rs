@@ -34,6 +34,8 @@ pub struct Bundle {
     pub mount_label: Option<String>,
     /// What CDI specifications grant, in the order of the hooks.
     pub cdi: Vec<CdiGrant>,
+    /// The hooks.
+    pub hooks: Hooks,
 }
 
 /// Why a bundle cannot be used.
@@ -225,6 +227,7 @@ impl Bundle {
             cgroups_path: linux.cgroups_path,
             mount_label: linux.mount_label.filter(|label| !label.is_empty()),
             cdi: config.hooks.grants(),
+            hooks: config.hooks,
         })
     }
 }

@@ -1,6 +1,6 @@
-//! The devices that CDI specifications grant to a container: each device of a thin
-//! specification adds a hook of ours to config.json, whose arguments name it. Only
-//! root's software writes specifications and hooks.
+//! The hooks of config.json. The arguments of ours name what the container is granted:
+//! each device of a thin CDI specification adds a hook of its own, and NRI one that names
+//! the container. Only root's software writes specifications and hooks.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -40,28 +40,35 @@ impl CdiGrant {
 }
 
 /// `hooks` of config.json (OCI runtime spec, "POSIX-platform Hooks").
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Hooks {
+pub struct Hooks {
     #[serde(default, deserialize_with = "super::bundle::those_that_fit")]
     prestart: Vec<Entry>,
     #[serde(default, deserialize_with = "super::bundle::those_that_fit")]
     create_runtime: Vec<Entry>,
 }
 
-#[derive(Debug, Deserialize)]
-struct Entry {
-    path: String,
+/// A hook, with its name as the first argument.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Entry {
+    pub(crate) path: String,
     #[serde(default)]
-    args: Vec<String>,
+    pub(crate) args: Vec<String>,
 }
 
 impl Hooks {
+    /// Our hooks, each with its stage, in the order in which the runtime calls them.
+    pub(crate) fn ours(&self) -> impl Iterator<Item = (&'static str, &Entry)> {
+        let prestart = self.prestart.iter().map(|entry| ("prestart", entry));
+        let created = self.create_runtime.iter();
+        let entries = prestart.chain(created.map(|entry| ("createRuntime", entry)));
+        entries.filter(|(_, entry)| Path::new(&entry.path).ends_with(FILE_NAME))
+    }
+
     /// What our hooks grant, in the order in which the runtime calls them.
     pub(super) fn grants(&self) -> Vec<CdiGrant> {
-        let ours = |entry: &&Entry| Path::new(&entry.path).ends_with(FILE_NAME);
-        let entries = self.prestart.iter().chain(&self.create_runtime);
-        let options = entries.filter(ours).filter_map(|entry| {
+        let options = self.ours().filter_map(|(_, entry)| {
             let at = entry.args.iter().position(|arg| arg == CDI_OPTION)?;
             CdiGrant::parse(entry.args.get(at + 1)?).ok()
         });

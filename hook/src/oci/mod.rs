@@ -10,7 +10,7 @@ pub(crate) mod grants;
 mod state;
 
 pub use bundle::{Bundle, BundleError};
-pub use grants::CdiGrant;
+pub use grants::{CdiGrant, Hooks};
 pub use state::{State, StateError};
 
 /// All of `from`; `None` if that is more than `limit` bytes.

@@ -73,14 +73,14 @@ fn become_runtime(
     let runtime = match &line.action {
         Action::Create(container) => {
             let config = Config::load(config_path);
-            log::start(Reader::Engine, config.as_ref().ok());
+            log::start(Reader::Engine, config.as_ref().ok(), None);
             let config = config?;
             let runtime = real_runtime::find(&config.runtime)?;
             equip(container, &config, config_path).map_err(|error| error.of(&container.id))?;
             runtime
         }
         Action::Update(_) | Action::Other => {
-            log::start(Reader::Engine, None);
+            log::start(Reader::Engine, None, None);
             real_runtime::find(&RuntimeConfig::load(config_path)?)?
         }
     };

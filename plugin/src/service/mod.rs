@@ -131,6 +131,9 @@ impl DevicePlugin for Service {
         let container_responses = answers.inspect_err(
             |error| tracing::warn!(resource = %resource.name, "allocation refused: {error}"),
         )?;
+        for asked in &containers {
+            tracing::debug!(resource = %resource.name, devices = ?asked.devices_ids, "allocated");
+        }
         Ok(Response::new(AllocateResponse {
             container_responses,
         }))
@@ -148,9 +151,11 @@ impl DevicePlugin for Service {
                 "the container would start without its devices: {problem}"
             )));
         }
+        let devices = &request.get_ref().devices_ids;
+        tracing::debug!(resource = %resource.name, ?devices, "a container is about to start");
         let preparing = self
             .preparer
-            .prepare(&resource, &request.get_ref().devices_ids)
+            .prepare(&resource, devices)
             .await;
         preparing.inspect_err(
             |error| tracing::warn!(resource = %resource.name, "container not started: {error}"),

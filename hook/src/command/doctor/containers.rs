@@ -18,6 +18,7 @@ use runtime_config::Engine;
 use serde::Serialize;
 
 use super::Whose;
+use crate::cli;
 use crate::oci::Bundle;
 use crate::trust::Origin;
 
@@ -165,7 +166,8 @@ fn of_pod(pod: &str, known: BTreeMap<String, Container>) -> Result<Vec<Container
         let Some(Ok(bundle)) = bundle else {
             return false;
         };
-        matches!(Origin::of(&bundle), Ok(Origin::Pod(of)) if of.is_named(pod))
+        let origin = cli::user_of(&bundle).origin(&bundle);
+        matches!(origin, Ok(Origin::Pod(of)) if of.is_named(pod))
     };
     let containers: Vec<Container> = known.into_values().filter(is_of).map(located).collect();
     match containers.is_empty() {

@@ -7,7 +7,6 @@ use super::spec::ContainerSpec;
 use crate::command::finding::{Finding, Verdict};
 use crate::exit::ExitCode;
 use crate::planner::PlannerError;
-use crate::trust::Origin;
 
 /// What is wrong when there is no plan.
 pub(super) fn fault_of(error: &PlannerError) -> ExitCode {
@@ -24,7 +23,7 @@ pub(super) fn findings(
 ) -> Vec<Finding> {
     const SUBJECT: &str = "granted";
     let mut findings = Vec::new();
-    let is_pod = matches!(Origin::of(&spec.bundle), Ok(Origin::Pod(_)));
+    let is_pod = spec.is_in_a_pod();
     for grant in &plan.grants {
         let by = &grant.authorized_by;
         let count = grant.devices.len();

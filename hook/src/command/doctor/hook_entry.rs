@@ -1,35 +1,34 @@
 //! Whether anything calls the hook for the container: without `--runtime` or
 //! `runtimeClassName` nothing does, and nothing else says so.
 
+use std::path::Path;
+
 use runtime_config::HANDLER;
 
 use super::containers::Container;
-use super::spec::{ContainerSpec, HookCall};
+use super::spec::ContainerSpec;
 use crate::command::finding::{Finding, Verdict};
 use crate::exit::ExitCode;
-
-/// The hook's file name, as the wrapper and engines have it in config.json.
-const HOOK: &str = "boathook";
+use crate::planner::Caller;
 
 pub(super) fn finding(container: &Container, spec: &ContainerSpec, all_there: bool) -> Finding {
     const SUBJECT: &str = "hook";
-    let Some(hooks) = &spec.hooks else {
+    if !spec.has_config {
         let text = "no config.json was found for the process, so whether the hook is called \
                     is not known";
         return Finding::new(Verdict::Warning, SUBJECT, text)
             .fix("name the container's bundle with --bundle DIR");
-    };
-    let is_ours = |call: &&HookCall| call.path.file_name().is_some_and(|name| name == HOOK);
-    let Some(call) = hooks.iter().find(is_ours) else {
-        let text = "config.json has no boathook hook: neither the runtime boathook nor a hooks.d \
-                    entry was used for this container";
+    }
+    let Some((stage, entry)) = spec.bundle.hooks.ours().next() else {
+        let text = "config.json has no boathook hook: neither the runtime boathook, a hooks.d \
+                    entry, NRI nor a CDI specification was used for this container";
         if all_there {
             let text = format!("{text}; the devices are there all the same");
             return Finding::new(Verdict::Note, SUBJECT, text);
         }
         return Finding::fault(ExitCode::NoHook, SUBJECT, text).fix(fix(container, spec));
     };
-    let HookCall { stage, path } = call;
+    let path = Path::new(&entry.path);
     if !path.is_file() {
         let text = format!(
             "config.json has the hook {} at {stage}, which is not on this host",
@@ -38,7 +37,12 @@ pub(super) fn finding(container: &Container, spec: &ContainerSpec, all_there: bo
         return Finding::fault(ExitCode::HookMissing, SUBJECT, text)
             .fix("install it with `boathook-init install`, then create the container again");
     }
-    let text = format!("{} is called at {stage}", path.display());
+    let by = match (&spec.caller, spec.bundle.cdi.is_empty()) {
+        (Caller::User(Some(_)), _) => ", by NRI: its arguments name the container",
+        (_, false) => ", by CDI specifications: its arguments name the devices",
+        _ => "",
+    };
+    let text = format!("{} is called at {stage}{by}", path.display());
     Finding::new(Verdict::Ok, SUBJECT, text)
 }
 
@@ -49,7 +53,11 @@ fn fix(container: &Container, spec: &ContainerSpec) -> String {
         keys.any(|key| key.starts_with(prefix))
     };
     if annotated("io.kubernetes.cri") {
-        return format!("set `runtimeClassName: {HANDLER}` in the pod and create it again");
+        return format!(
+            "set `runtimeClassName: {HANDLER}` in the pod and create it again; where \
+             boathook-plugin adds the hook (--nri), its log has the reason, and the pod has to \
+             be created again"
+        );
     }
     match container.engine() {
         Some("docker") => format!(

@@ -168,7 +168,7 @@ fn examine_spec(container: &Container, spec: &ContainerSpec, config: &Config) ->
     if classes.is_empty() {
         return findings;
     }
-    let plan = match planner::plan_for(&spec.bundle, &planner::Caller::User, config) {
+    let plan = match planner::plan_for(&spec.bundle, &spec.caller, config) {
         Ok(plan) => plan,
         Err(error) => {
             let fault = granted::fault_of(&error);

@@ -8,14 +8,15 @@ use device_class::config::Config;
 use device_class::discover::{self, Found, Health};
 use device_class::load;
 use device_class::name::excerpt;
-use device_class::request::Request;
+use device_class::request::{Request, RequestSource};
 use device_class::similar;
 
 use super::spec::ContainerSpec;
 use crate::command::finding::{Finding, Verdict};
 use crate::exit::ExitCode;
 use crate::log::chain;
-use crate::planner;
+use crate::oci::grants::by_class;
+use crate::planner::{self, PlannerError};
 use crate::trust::Origin;
 
 const SUBJECT: &str = "request";
@@ -40,12 +41,19 @@ pub(super) fn requests(spec: &ContainerSpec, config: &Config) -> Requests {
         return nothing(Finding::fault(ExitCode::Config, "classes", text).fix(fix));
     }
     let (mut classes, mut findings, mut known) = (Vec::new(), Vec::new(), Vec::new());
-    let origin = Origin::of(&spec.bundle).ok();
+    let origin = spec.origin().ok();
     let annotations = origin.as_ref().and_then(Origin::annotations);
     let annotation = |key: &str| annotations?.get(key).map(String::as_str);
+    let mut granted = by_class(&spec.bundle.cdi);
     for source in sources {
         let set = |name: &str| spec.bundle.env.get(name).is_some();
-        let mentioned = source.as_ref().is_ok_and(|source| source.mentions(set));
+        // Variables do not count for a class whose devices CDI specifications name.
+        let cdi = source
+            .as_ref()
+            .ok()
+            .and_then(|source| granted.remove(&source.name));
+        let mentioned =
+            cdi.is_some() || source.as_ref().is_ok_and(|source| source.mentions(set));
         let class = match source.and_then(|source| config.class(&source)) {
             Ok(class) => class,
             Err(error) if mentioned => {
@@ -57,7 +65,13 @@ pub(super) fn requests(spec: &ContainerSpec, config: &Config) -> Requests {
                 continue;
             }
         };
-        match Request::of(&class, &spec.bundle.env, annotation) {
+        let request = match cdi {
+            Some(devices) => {
+                Request::parse(&class, &spec.bundle.env, RequestSource::Cdi { devices })
+            }
+            None => Request::of(&class, &spec.bundle.env, annotation),
+        };
+        match request {
             Ok(None) => {}
             Ok(Some(request)) => {
                 let text = format!("{} of class {}", request.source, class.name);
@@ -71,6 +85,10 @@ pub(super) fn requests(spec: &ContainerSpec, config: &Config) -> Requests {
             }
         }
         known.push(class);
+    }
+    for name in granted.into_keys() {
+        let text = PlannerError::UnknownCdiClass(name).to_string();
+        findings.push(Finding::fault(ExitCode::Request, SUBJECT, text));
     }
     let is_refused = findings.iter().any(|finding| finding.fault.is_some());
     if classes.is_empty() && !is_refused {
@@ -100,8 +118,7 @@ fn without(spec: &ContainerSpec, known: &[DeviceClass]) -> Vec<Finding> {
         return findings;
     }
     let text = "the container sets no variable of any class, so nothing is done for it";
-    let is_pod = matches!(Origin::of(&spec.bundle), Ok(Origin::Pod(_)));
-    let fix = match is_pod {
+    let fix = match spec.is_in_a_pod() {
         true => {
             "set a limit of the class's resource in the pod's container, such as `resources: \
              limits: dummy.com/npu: 1`; `boathook list` shows the resources"

@@ -1,47 +1,24 @@
-//! What `doctor` reads of config.json: what the hook reads, and besides it the
-//! hooks and the user.
+//! What `doctor` reads of a container: its config.json, else the environment of its
+//! first process, else variables of the command line.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
 use serde_json::json;
 
 use super::containers::Container;
+use crate::cli;
 use crate::oci::{Bundle, BundleError, capped};
+use crate::planner::Caller;
+use crate::trust::{Origin, OriginError};
 
 /// A container as its config.json has it.
 pub(super) struct ContainerSpec {
     pub(super) bundle: Bundle,
-    /// `None` without a config.json: what calls the hook cannot be known then.
-    pub(super) hooks: Option<Vec<HookCall>>,
-}
-
-/// A hook at a stage at which devices can be given.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct HookCall {
-    pub(super) stage: &'static str,
-    pub(super) path: PathBuf,
-}
-
-#[derive(Deserialize)]
-struct Config {
-    #[serde(default)]
-    hooks: Option<Hooks>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Hooks {
-    #[serde(default)]
-    prestart: Option<Vec<Entry>>,
-    #[serde(default)]
-    create_runtime: Option<Vec<Entry>>,
-}
-
-#[derive(Deserialize)]
-struct Entry {
-    path: PathBuf,
+    /// A user who asks about the container that our hook names, if it does.
+    pub(super) caller: Caller,
+    /// Whether there is a config.json: what calls the hook is not known without.
+    pub(super) has_config: bool,
 }
 
 impl ContainerSpec {
@@ -63,10 +40,8 @@ impl ContainerSpec {
         };
         let config = json!({"root": {"path": root}, "process": {"env": env}});
         let text = config.to_string();
-        Ok(ContainerSpec {
-            bundle: Bundle::parse(&root, &root, text.as_bytes())?,
-            hooks: None,
-        })
+        let bundle = Bundle::parse(&root, &root, text.as_bytes())?;
+        Ok(Self::new(bundle, false))
     }
 
     fn read(directory: &Path) -> Result<Self, BundleError> {
@@ -78,23 +53,23 @@ impl ContainerSpec {
         let file = super::containers::open(&path).map_err(unreadable)?;
         let bytes = capped(file, Bundle::MAX).map_err(unreadable)?;
         let bytes = bytes.ok_or_else(|| BundleError::TooLarge(path.clone()))?;
-        let bundle = Bundle::parse(directory, &path, &bytes)?;
-        let config: Config = serde_json::from_slice(&bytes).map_err(|error| {
-            let path = path.clone();
-            BundleError::Json { path, error }
-        })?;
-        let hooks = config.hooks.unwrap_or_default();
-        let stages = [
-            ("prestart", hooks.prestart),
-            ("createRuntime", hooks.create_runtime),
-        ];
-        let calls = stages.into_iter().flat_map(|(stage, entries)| {
-            let entries = entries.unwrap_or_default().into_iter();
-            entries.map(move |Entry { path }| HookCall { stage, path })
-        });
-        Ok(ContainerSpec {
+        Ok(Self::new(Bundle::parse(directory, &path, &bytes)?, true))
+    }
+
+    fn new(bundle: Bundle, has_config: bool) -> Self {
+        ContainerSpec {
+            caller: cli::user_of(&bundle),
             bundle,
-            hooks: Some(calls.collect()),
-        })
+            has_config,
+        }
+    }
+
+    /// Where the container comes from.
+    pub(super) fn origin(&self) -> Result<Origin, OriginError> {
+        self.caller.origin(&self.bundle)
+    }
+
+    pub(super) fn is_in_a_pod(&self) -> bool {
+        matches!(self.origin(), Ok(Origin::Pod(_)))
     }
 }
