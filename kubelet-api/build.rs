@@ -5,6 +5,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let protos = [
         "proto/deviceplugin/v1beta1/api.proto",
         "proto/pluginregistration/v1/api.proto",
+        "proto/podresources/v1/api.proto",
     ];
     let descriptors = protox::compile(protos, ["proto"])?;
     tonic_prost_build::configure().compile_fds(descriptors)?;

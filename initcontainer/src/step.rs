@@ -153,7 +153,8 @@ impl fmt::Display for Step {
                     payload.files().count(),
                     to.display()
                 )?;
-                let mut files = payload.files().filter(|_| f.alternate());
+                let shown = if f.alternate() { usize::MAX } else { 0 };
+                let mut files = payload.files().take(shown);
                 files.try_for_each(|file| writeln!(f, "  {}/{}", file.dir, file.name))
             }
             Self::Publish { from, to, .. } => {

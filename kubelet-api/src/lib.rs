@@ -14,6 +14,12 @@ pub mod pluginregistration {
     tonic::include_proto!("pluginregistration");
 }
 
+/// The pod resources API, version v1: what the kubelet can allocate.
+#[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all)]
+pub mod podresources {
+    tonic::include_proto!("v1");
+}
+
 /// The version of the device plugin API, in Register and GetInfo.
 pub const VERSION: &str = "v1beta1";
 
@@ -28,6 +34,9 @@ pub const PLUGIN_TYPE: &str = "DevicePlugin";
 
 /// The kubelet's socket, in its directory for device plugins.
 pub const KUBELET_SOCKET: &str = "kubelet.sock";
+
+/// The kubelet's socket for [`podresources`], in its root directory.
+pub const POD_RESOURCES_SOCKET: &str = "pod-resources/kubelet.sock";
 
 /// The largest message that the kubelet accepts, in bytes: its gRPC client
 /// keeps the default limit.

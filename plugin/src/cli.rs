@@ -75,6 +75,11 @@ pub struct Run {
     #[arg(long, value_name = "METHOD", default_value = "kubelet")]
     register: Register,
 
+    /// Register resources that another plugin serves, too: the kubelet uses the last one that
+    /// registers
+    #[arg(long)]
+    take_over: bool,
+
     /// Rescan interval (fallback when no event arrives)
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     rescan: Duration,
@@ -201,6 +206,7 @@ impl From<Run> for Options {
                 Register::Kubelet => RegisterBy::Kubelet,
                 Register::Watcher => RegisterBy::Watcher,
             },
+            take_over: run.take_over,
             config: run.config,
             host_root: run.host_root,
             rescan: run.rescan,

@@ -24,6 +24,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use crate::catalog::Inventory;
 use crate::metrics;
 use crate::nri::Link;
+use crate::server::LeftToOthers;
 use crate::service::Streams;
 
 /// How many connections are open at once.
@@ -46,6 +47,7 @@ pub(crate) struct Pages {
     pub(crate) metrics: metrics::Page,
     pub(crate) inventory: watch::Receiver<Inventory>,
     pub(crate) streams: Streams,
+    pub(crate) left: LeftToOthers,
     pub(crate) link: Link,
 }
 
@@ -136,15 +138,21 @@ impl Pages {
         }
     }
 
-    /// Ready: a kubelet listens to every resource, and the engine asks about new
+    /// Ready: a kubelet listens to every resource that is not left to another plugin, and
+    /// the engine asks about new
     /// containers if it is to.
     fn readiness(&self) -> Response<Full<Bytes>> {
         if let Some(problem) = self.link.problem() {
             return plain(StatusCode::SERVICE_UNAVAILABLE, format!("{problem}\n"));
         }
-        let missing = self.streams.missing(&self.inventory.borrow());
+        let mut missing = self.streams.missing(&self.inventory.borrow());
+        missing.retain(|name| !self.left.contains(name));
         if missing.is_empty() {
-            return plain(StatusCode::OK, "ok\n".to_owned());
+            let text = match self.left.names().join(", ") {
+                names if names.is_empty() => "ok\n".to_owned(),
+                names => format!("ok; left to another plugin: {names}\n"),
+            };
+            return plain(StatusCode::OK, text);
         }
         let names: Vec<&str> = missing.iter().map(|name| name.as_str()).collect();
         let names = names.join(", ");
@@ -180,11 +188,12 @@ mod tests {
             metrics: Page::new(
                 &Metrics::default(),
                 inventory.clone(),
-                streams.clone(),
+                (streams.clone(), LeftToOthers::default()),
                 Link::default(),
             ),
             inventory,
             streams,
+            left: LeftToOthers::default(),
             link: Link::default(),
         };
         for (method, path, status) in [

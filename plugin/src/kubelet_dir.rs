@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use device_class::name::ResourceName;
 
-use kubelet_api::KUBELET_SOCKET;
+use kubelet_api::{KUBELET_SOCKET, POD_RESOURCES_SOCKET};
 
 /// The longest path of a Unix socket, in bytes: `sun_path` has 108, the last
 /// of which is zero (unix(7)).
@@ -76,6 +76,11 @@ impl KubeletDir {
     /// The directory of the kubelet's plugin watcher.
     pub(crate) fn plugins_registry(&self) -> PathBuf {
         self.0.join("plugins_registry")
+    }
+
+    /// The socket at which the kubelet lists what it can allocate.
+    pub(crate) fn pod_resources_socket(&self) -> PathBuf {
+        self.0.join(POD_RESOURCES_SOCKET)
     }
 
     /// The socket at which the kubelet accepts registrations.

@@ -17,6 +17,7 @@ use tokio::sync::watch;
 
 use crate::catalog::Inventory;
 use crate::nri::Link;
+use crate::server::LeftToOthers;
 use crate::service::Streams;
 
 /// The `Content-Type` of [`Page::text`].
@@ -147,13 +148,14 @@ impl Page {
     pub(crate) fn new(
         metrics: &Metrics,
         inventory: watch::Receiver<Inventory>,
-        streams: Streams,
+        (streams, left): (Streams, LeftToOthers),
         link: Link,
     ) -> Self {
         let mut registry = Registry::with_prefix("boathook");
         registry.register_collector(Box::new(Present {
             inventory,
             streams,
+            left,
             link: link.clone(),
         }));
         registry.register("allocations", "Allocate calls", metrics.allocations.clone());
@@ -216,6 +218,7 @@ impl Page {
 struct Present {
     inventory: watch::Receiver<Inventory>,
     streams: Streams,
+    left: LeftToOthers,
     link: Link,
 }
 
@@ -238,6 +241,13 @@ impl Collector for Present {
         for name in inventory.keys() {
             let labels = [("resource", name.as_str())];
             number(self.streams.open(name)).encode(streams.encode_family(&labels)?)?;
+        }
+        let help = "Whether the resource is left to another plugin, which serves it.";
+        let mut left = encoder.encode_descriptor("left_to_other_plugin", help, None, gauge)?;
+        for name in inventory.keys() {
+            let labels = [("resource", name.as_str())];
+            let is_left = usize::from(self.left.contains(name));
+            number(is_left).encode(left.encode_family(&labels)?)?;
         }
         if self.link.is_wanted() {
             let help = "Whether the engine asks about new containers.";
@@ -270,7 +280,12 @@ mod tests {
         let name = npus.name.clone();
         let (_sender, inventory) = watch::channel(Inventory::from([(name.clone(), npus)]));
         let (metrics, streams) = (Metrics::default(), Streams::default());
-        let page = Page::new(&metrics, inventory, streams.clone(), Link::default());
+        let page = Page::new(
+            &metrics,
+            inventory,
+            (streams.clone(), LeftToOthers::default()),
+            Link::default(),
+        );
         metrics.serving(&name);
         metrics.allocated(&name, true, Duration::from_micros(300));
         metrics.allocated(&name, false, Duration::from_secs(100));
@@ -283,6 +298,7 @@ mod tests {
             r#"boathook_allocations_total{resource="dummy.com/npu",result="refused"} 1"#,
             r#"boathook_registrations_total{resource="dummy.com/npu",result="failed"} 0"#,
             r#"boathook_streams{resource="dummy.com/npu"} 1"#,
+            r#"boathook_left_to_other_plugin{resource="dummy.com/npu"} 0"#,
             r#"boathook_allocation_duration_seconds_bucket{le="0.00025",resource="dummy.com/npu"} 0"#,
             r#"boathook_allocation_duration_seconds_bucket{le="0.0005",resource="dummy.com/npu"} 1"#,
             r#"boathook_allocation_duration_seconds_bucket{le="+Inf",resource="dummy.com/npu"} 2"#,
@@ -310,7 +326,7 @@ mod tests {
         };
         let (config, shared) = (Config::default(), metrics.clone());
         let (_nri, link) = Nri::new(nri, config, shared, inventory.clone());
-        let page = Page::new(&metrics, inventory, Streams::default(), link).text();
+        let page = Page::new(&metrics, inventory, Default::default(), link).text();
         let families: Vec<&str> = page
             .lines()
             .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())

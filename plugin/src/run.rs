@@ -20,7 +20,7 @@ use crate::kubelet_dir::{KubeletDir, KubeletDirError, SOCKET_PREFIX};
 use crate::metrics::{Metrics, Page};
 use crate::notify::Notifier;
 use crate::nri::{Link, Nri, NriOptions};
-use crate::server::{Context, RegisterBy, Timing, remove_stale};
+use crate::server::{Context, LeftToOthers, RegisterBy, Timing, remove_stale};
 use crate::service::{Preparer, Streams};
 use crate::supervisor::Supervisor;
 
@@ -31,6 +31,8 @@ pub struct Options {
     pub kubelet_dir: PathBuf,
     /// How resources are registered.
     pub register_by: RegisterBy,
+    /// Whether to register resources that another plugin serves.
+    pub take_over: bool,
     /// The configuration; without it the default file, which may be absent.
     pub config: Option<PathBuf>,
     /// Where the host's root is mounted; `None`: where the configuration has it.
@@ -124,7 +126,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
         config: config.clone(),
         forget: options.forget,
     };
-    let streams = Streams::default();
+    let (streams, left) = (Streams::default(), LeftToOthers::default());
     let watcher = InventoryWatcher::start(source, metrics.clone()).await;
     let inventory = watcher.subscribe();
     let (nri, link) = match options.nri {
@@ -135,9 +137,15 @@ pub async fn run(options: Options) -> Result<(), RunError> {
         }
     };
     let pages = Pages {
-        metrics: Page::new(&metrics, inventory.clone(), streams.clone(), link.clone()),
+        metrics: Page::new(
+            &metrics,
+            inventory.clone(),
+            (streams.clone(), left.clone()),
+            link.clone(),
+        ),
         inventory: inventory.clone(),
         streams: streams.clone(),
+        left: left.clone(),
         link: link.clone(),
     };
     let http = match options.http {
@@ -149,6 +157,8 @@ pub async fn run(options: Options) -> Result<(), RunError> {
     let context = Context {
         kubelet: kubelet.clone(),
         register_by: options.register_by,
+        take_over: options.take_over,
+        left,
         timing: Timing {
             register: options.register_timeout,
             ..Timing::default()

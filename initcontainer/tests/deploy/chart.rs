@@ -85,7 +85,11 @@ fn the_engine_nri_is_that_of_the_overlay() {
     assert!(objects.runtime_classes.is_empty());
     let overlay = fs::read_to_string(repository("deploy/overlays/nri/kustomization.yaml"));
     let overlay = overlay.unwrap();
-    for part in [wanted[0], "--engine=nri", "/host/var/run/nri, readOnly: true"] {
+    for part in [
+        wanted[0],
+        "--engine=nri",
+        "/host/var/run/nri, readOnly: true",
+    ] {
         assert!(overlay.contains(part), "{part}");
     }
 }
@@ -179,12 +183,17 @@ fn every_value_has_its_effect() {
     }
     let secrets = with(json!({"image": {"pullSecrets": ["one"]}}));
     assert!(secrets.service_accounts[0].image_pull_secrets.is_some());
-    let options = with(json!({"logFormat": "json", "register": "watcher", "kubeletDir": "/k"}));
+    let options = with(json!({
+        "logFormat": "json", "logLevel": "debug", "takeOver": true, "register": "watcher",
+        "kubeletDir": "/k",
+    }));
     assert_eq!(
         arguments(&options)[2..],
         [
             "--kubelet-dir=/k",
             "--register=watcher",
+            "--take-over",
+            "--log-level=debug",
             "--log-format=json"
         ]
     );

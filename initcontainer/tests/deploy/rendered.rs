@@ -116,6 +116,7 @@ fn the_plugin_can_be_let_run_programs_of_the_host() {
         let objects = with_component(&overlay, "host-programs");
         let pod = references::pod(&objects.daemon_sets[0]);
         references::check_volumes(pod, &config_maps(&objects));
+        references::check_engine(&objects);
         let plugin = &pod.containers[0];
         let context = plugin.security_context.as_ref().unwrap();
         assert_eq!(context.privileged, Some(true));

@@ -19,7 +19,8 @@ use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::socket::{Presence, Socket, SocketId};
+use super::other_plugin::{Left, has_devices};
+use super::socket::{Presence, Socket, SocketId, is_served};
 use super::{Backoff, Context, RegisterBy, Timing, register};
 use crate::kubelet_dir::socket_name;
 use crate::notify::Notified;
@@ -28,6 +29,10 @@ use kubelet_api::deviceplugin::DevicePluginOptions;
 /// The first delay after a failure: the process may not listen on a new socket
 /// yet.
 const FIRST_RETRY: Duration = Duration::from_millis(10);
+
+/// The delay before it is believed that another plugin serves the resource: a stream of
+/// ours may have ended just now.
+const CONFIRM: Duration = Duration::from_millis(300);
 
 /// The same failure is logged again after this time.
 const LOG_AGAIN: Duration = Duration::from_secs(300);
@@ -46,6 +51,17 @@ pub(super) struct Lifecycle {
     socket_changes: Notified,
     backoff: Backoff,
     logged: Option<(String, Instant)>,
+    /// Whether another process of ours served the resource when our socket was made.
+    succeeds: bool,
+    other: Option<Other>,
+}
+
+/// Another plugin that serves the resource.
+enum Other {
+    /// Observed once.
+    Suspected,
+    /// The resource is left to it.
+    Found(#[allow(dead_code, reason = "a guard")] Left),
 }
 
 /// The next step.
@@ -110,13 +126,24 @@ impl Lifecycle {
             backoff: Backoff::new(FIRST_RETRY, context.timing.retry),
             context,
             logged: None,
+            succeeds: false,
+            other: None,
         }
     }
 
     /// Runs until it is dropped.
     pub(super) async fn run(mut self) {
         loop {
-            match next_step(self.situation(), &self.context.timing) {
+            let step = next_step(self.situation(), &self.context.timing);
+            let registers = match (step, self.context.register_by) {
+                (Step::Register(_), _) | (Step::Bind, RegisterBy::Watcher) => true,
+                (Step::Bind, RegisterBy::Kubelet) | (Step::Wait(_), _) => false,
+            };
+            if registers && self.another_serves().await {
+                self.leave_to_it().await;
+                continue;
+            }
+            match step {
                 Step::Bind => self.bind().await,
                 Step::Register(kubelet) => self.register(kubelet).await,
                 Step::Wait(longest) => self.wait(longest).await,
@@ -149,9 +176,47 @@ impl Lifecycle {
         self.directory().join(&self.socket_name)
     }
 
+    /// Whether the kubelet has devices of the resource that are not ours.
+    async fn another_serves(&mut self) -> bool {
+        let is_listed = *self.listening.borrow() > 0;
+        let succeeds = self.succeeds || self.socket.is_none() && is_served(&self.path());
+        if self.context.take_over || is_listed || succeeds {
+            self.other = None;
+            return false;
+        }
+        let socket = self.context.kubelet.pod_resources_socket();
+        if has_devices(&socket, &self.resource).await == Some(true) {
+            return true;
+        }
+        if let Some(Other::Found(_)) = self.other.take() {
+            tracing::info!(resource = %self.resource, "the other plugin is gone, registering");
+        }
+        false
+    }
+
+    /// Leaves the resource to the plugin that serves it, for now.
+    async fn leave_to_it(&mut self) {
+        if self.other.is_none() {
+            self.other = Some(Other::Suspected);
+            tokio::time::sleep(CONFIRM).await;
+            return;
+        }
+        if let Some(Other::Suspected) = self.other {
+            let left = self.context.left.leave(self.resource.clone());
+            self.other = Some(Other::Found(left));
+        }
+        self.warn_once(
+            "another plugin serves this resource, so it is not registered until that one ends; \
+             disable the class, or take the resource over with --take-over"
+                .to_owned(),
+        );
+        self.wait(self.context.timing.poll).await;
+    }
+
     /// A new socket is a new address: it has to be registered.
     async fn bind(&mut self) {
         self.registered = None;
+        self.succeeds = is_served(&self.path());
         match Socket::bind(self.path()) {
             Ok(socket) => {
                 self.listener.send_replace(Some(socket.listener()));
@@ -207,6 +272,7 @@ impl Lifecycle {
                 tracing::info!(resource = %self.resource, "registered at {}", at.display());
                 self.registered = Some((kubelet, Instant::now()));
                 self.logged = None;
+                self.succeeds = false;
                 if !again {
                     self.backoff.reset();
                 }

@@ -3,6 +3,7 @@
 
 mod backoff;
 mod lifecycle;
+mod other_plugin;
 mod register;
 mod socket;
 
@@ -17,6 +18,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 
 pub(crate) use backoff::Backoff;
+pub(crate) use other_plugin::LeftToOthers;
 use register::register;
 pub(crate) use socket::remove_stale;
 
@@ -71,6 +73,10 @@ pub(crate) struct Context {
     pub(crate) kubelet: KubeletDir,
     /// How resources are registered.
     pub(crate) register_by: RegisterBy,
+    /// Whether to register resources that another plugin serves.
+    pub(crate) take_over: bool,
+    /// The resources that are left to other plugins.
+    pub(crate) left: LeftToOthers,
     /// The timeouts.
     pub(crate) timing: Timing,
     /// Prepares devices before containers start.

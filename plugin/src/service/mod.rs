@@ -153,10 +153,7 @@ impl DevicePlugin for Service {
         }
         let devices = &request.get_ref().devices_ids;
         tracing::debug!(resource = %resource.name, ?devices, "a container is about to start");
-        let preparing = self
-            .preparer
-            .prepare(&resource, devices)
-            .await;
+        let preparing = self.preparer.prepare(&resource, devices).await;
         preparing.inspect_err(
             |error| tracing::warn!(resource = %resource.name, "container not started: {error}"),
         )?;

@@ -8,6 +8,7 @@ mod capacity;
 mod cdi;
 mod client;
 mod clock;
+mod coexistence;
 mod devices;
 mod faults;
 mod footprint;

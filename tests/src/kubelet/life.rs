@@ -8,8 +8,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use kubelet_api::KUBELET_SOCKET;
 use kubelet_api::deviceplugin::registration_server::RegistrationServer;
+use kubelet_api::podresources::pod_resources_lister_server::PodResourcesListerServer;
+use kubelet_api::{KUBELET_SOCKET, POD_RESOURCES_SOCKET};
 use tokio::net::UnixListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -17,6 +18,7 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 
 use super::manager::{Allocated, Allocation, Manager};
+use super::pod_resources::PodResources;
 use super::registration::{RegisterFault, Registration};
 use super::{Config, Event, EventLog, watcher};
 
@@ -51,9 +53,16 @@ impl Life {
         log.push(Event::Started {
             socket: socket.display().to_string(),
         });
+        let resources = config.dir.join(POD_RESOURCES_SOCKET);
+        fs::create_dir_all(resources.parent().unwrap_or(&config.dir))?;
+        let _ = fs::remove_file(&resources);
+        let resources = {
+            let _context = runtime.enter();
+            UnixListener::bind(&resources)?
+        };
         let (commands, orders) = mpsc::unbounded_channel();
         let thread = std::thread::spawn(move || {
-            live(&runtime, listener, orders, config, log.clone());
+            live(&runtime, (listener, resources), orders, config, log.clone());
             drop(runtime);
             log.push(Event::Stopped {});
         });
@@ -90,7 +99,7 @@ impl Life {
 
 fn live(
     runtime: &Runtime,
-    listener: UnixListener,
+    (listener, resources): (UnixListener, UnixListener),
     mut orders: mpsc::UnboundedReceiver<Command>,
     config: Config,
     log: EventLog,
@@ -103,6 +112,10 @@ fn live(
         let serving = Server::builder().serve_with_incoming(
             RegistrationServer::new(registration),
             UnixListenerStream::new(listener),
+        );
+        let listing = Server::builder().serve_with_incoming(
+            PodResourcesListerServer::new(PodResources(Arc::clone(&manager))),
+            UnixListenerStream::new(resources),
         );
         let obeying = async {
             while let Some(order) = orders.recv().await {
@@ -128,6 +141,7 @@ fn live(
         tokio::select! {
             () = watching => {}
             _ = serving => {}
+            _ = listing => {}
             () = obeying => {}
             () = death.notified() => {}
         }

@@ -147,6 +147,17 @@ impl Manager {
         Ok(())
     }
 
+    /// The healthy devices, each with its resource.
+    pub(super) fn healthy(&self) -> Vec<(String, String)> {
+        let state = self.state();
+        let of = |(resource, endpoint): (&String, &Endpoint)| {
+            let ids = endpoint.healthy().map(|device| device.id.clone());
+            let devices = ids.map(|id| (resource.clone(), id));
+            devices.collect::<Vec<_>>()
+        };
+        state.endpoints.iter().flat_map(of).collect()
+    }
+
     /// A device plugin's socket by the name that Register gives.
     pub(super) fn socket(&self, endpoint: &str) -> PathBuf {
         self.directory.join(endpoint)

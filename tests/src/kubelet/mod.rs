@@ -8,6 +8,8 @@
 //!   clear (pkg/kubelet/pluginmanager);
 //! - it keeps each plugin's ListAndWatch stream, and takes all its devices for
 //!   unhealthy when the stream breaks;
+//! - it lists the healthy devices that it has (pkg/kubelet/apis/podresources), and takes
+//!   the plugin that registers last, without a word to the one before;
 //! - it passes a plugin's environment and annotations on as the kubelet and
 //!   containerd do, and records what it gave in its checkpoint.
 //!
@@ -20,6 +22,7 @@ mod endpoint;
 mod event;
 mod life;
 mod manager;
+mod pod_resources;
 mod registration;
 mod watcher;
 

@@ -159,3 +159,64 @@ fn the_report_is_json_on_request() {
     let fix = "set DUMMY_VISIBLE_DEVICES in place of DUMMY_VISIBLE_DEVICE";
     assert_eq!(container["findings"][1]["fix"], fix);
 }
+
+/// What adds the hook names the container or the devices in its arguments, and doctor and
+/// explain read them as the hook does.
+#[test]
+fn hooks_of_nri_and_of_cdi_specifications_are_understood() {
+    let host = HostDirectory::new().unwrap();
+    let program = binaries::program("boathook").unwrap();
+    let uid = "7c7dd54d-787e-4d2a-16bb-d8e6ec744689";
+    let record = host.root().join("record");
+    let held = json!({"Data": {"PodDeviceEntries": [{
+        "PodUID": uid, "ContainerName": "c", "ResourceName": "dummy.com/npu",
+        "DeviceIDs": {"-1": ["npu-5"]}, "AllocResp": "",
+    }], "RegisteredDevices": {}}, "Checksum": 0});
+    fs::write(&record, held.to_string()).unwrap();
+    host.write_config(&format!("[trust]\nkubelet_checkpoint = {record:?}\n"))
+        .unwrap();
+    let with_arguments = |stage: &str, arguments: &[&str]| {
+        let mut config = asking("PATH=/bin");
+        let arguments = [&["boathook"][..], arguments].concat();
+        config["hooks"] = json!({ stage: [{ "path": program, "args": arguments }] });
+        config
+    };
+    let pod_uid = format!("--pod-uid={uid}");
+    // A cgroup without the pod's uid: only the arguments name it.
+    let by_nri = with_arguments(
+        "prestart",
+        &[
+            "prestart",
+            &pod_uid,
+            "--pod-namespace=training",
+            "--pod-name=job",
+            "--container=c",
+            "--annotation=devices.boathook.dev/dummy-npu=npu-5",
+        ],
+    );
+    let mut by_cdi = with_arguments("createRuntime", &["create-runtime", "--cdi", "dummy-npu=7"]);
+    // It does not count beside the names of a specification.
+    by_cdi["process"]["env"] = json!(["DUMMY_VISIBLE_DEVICES=all"]);
+    let gone = with_arguments("createRuntime", &["create-runtime", "--cdi", "gone=0"]);
+    for (config, code, words) in [
+        (&by_nri, 0, ["npu-5 of dummy-npu", "by NRI"]),
+        (&by_cdi, 0, ["npu-7 of dummy-npu", "by CDI specifications"]),
+        (&gone, 5, ["class gone", "boathook cdi generate"]),
+    ] {
+        let bundle = bundle_of(config);
+        let (found, text) = doctor(&host, bundle.path());
+        assert_eq!(found, Some(code), "{text}");
+        for word in words {
+            assert!(text.contains(word), "no `{word}` in {text}");
+        }
+        let directory = bundle.path().to_str().unwrap();
+        let explained = boathook(&host, &["explain", "--json", "--bundle", directory], b"");
+        assert_eq!(explained.status.code(), Some(code), "{explained:?}");
+        let plan: Value = serde_json::from_str(&explained.stdout).unwrap();
+        let devices = &plan["grants"][0]["devices"];
+        match code {
+            0 => assert_eq!(devices.as_array().unwrap().len(), 1, "{plan}"),
+            _ => assert!(plan["error"].is_object(), "{plan}"),
+        }
+    }
+}

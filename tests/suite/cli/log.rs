@@ -44,3 +44,55 @@ fn messages_of_the_hook_are_kept_on_the_node() {
         "{message} in {log}"
     );
 }
+
+/// By the option, else by config.toml. Nothing is given to a process of this machine: the
+/// request is for no device.
+#[test]
+fn the_level_selects_what_is_reported() {
+    let host = HostDirectory::new().unwrap();
+    let bundle = bundle(&[("DUMY_VISIBLE_DEVICES", "1")]);
+    let directory = bundle.path().to_str().unwrap();
+    let list = |arguments: &[&str]| {
+        let all = [arguments, &["explain", "--bundle", directory]].concat();
+        boathook(&host, &all, b"").success().unwrap().stderr
+    };
+    let read = "boathook: info: configuration ";
+    assert_eq!(list(&[]), "");
+    for verbose in [["-v"].as_slice(), &["--verbose"], &["--log-level", "info"]] {
+        assert!(list(verbose).starts_with(read), "{verbose:?}");
+    }
+    assert_eq!(list(&["--log-level=warning"]), "");
+    for (arguments, word) in [
+        (
+            ["--log-level=loud", "list"].as_slice(),
+            "write error, warning or info",
+        ),
+        (&["-v", "--log-level=info", "list"], "cannot be used with"),
+    ] {
+        let ran = boathook(&host, arguments, b"");
+        assert_eq!(ran.status.code(), Some(code::USAGE), "{arguments:?}");
+        assert!(ran.stderr.contains(word), "{}", ran.stderr);
+    }
+    host.write_config("log_level = 'loud'\n").unwrap();
+    let ran = boathook(&host, &["list"], b"");
+    assert_eq!(ran.status.code(), Some(code::CONFIG), "{}", ran.stderr);
+    assert!(ran.stderr.contains("warning"), "{}", ran.stderr);
+}
+
+/// A class file that cannot be read is a warning of the hook.
+#[test]
+fn a_level_of_the_configuration_holds_for_the_hook() {
+    let host = HostDirectory::new().unwrap();
+    host.add_class("broken", "version = 1\n").unwrap();
+    let bundle = bundle(&[(DemoHost::VARIABLE, "void")]);
+    let state = state(bundle.path()).to_string();
+    let reported = |arguments: &[&str]| {
+        let ran = boathook(&host, arguments, state.as_bytes());
+        ran.success().unwrap().stderr
+    };
+    assert!(reported(&["prestart"]).contains("boathook: warning: "));
+    assert_eq!(reported(&["--log-level=error", "prestart"]), "");
+    host.write_config("log_level = 'error'\n").unwrap();
+    assert_eq!(reported(&["prestart"]), "");
+    assert!(reported(&["--log-level=warning", "prestart"]).contains("warning"));
+}

@@ -219,3 +219,31 @@ fn files(edits: &FoundEdits) -> Vec<String> {
         .map(|(kind, names)| format!("{kind}: {}", names.join(", ")))
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// The directories of the host that a manifest mounts into the plugin.
+    fn mounted(manifest: &str) -> BTreeSet<&str> {
+        let (_, plugin) = manifest.split_once("- name: plugin\n").unwrap();
+        let (mounts, _) = plugin.split_once("\n      volumes:").unwrap();
+        let paths = mounts.split("mountPath: /host").skip(1);
+        let paths = paths.map(|rest| rest.split([',', '}']).next().unwrap());
+        // /host alone: with programs of the host.
+        paths.filter(|path| !path.is_empty()).collect()
+    }
+
+    #[test]
+    fn the_daemon_sets_mount_what_the_plugin_is_said_to_see() {
+        let wanted = BTreeSet::from(MOUNTED_FOR_PLUGIN);
+        for manifest in [
+            include_str!("../../../../deploy/base/daemon-set.yaml"),
+            include_str!("../../../../deploy/helm/templates/daemon-set.yaml"),
+        ] {
+            assert_eq!(mounted(manifest), wanted);
+        }
+    }
+}

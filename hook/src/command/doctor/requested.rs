@@ -52,8 +52,7 @@ pub(super) fn requests(spec: &ContainerSpec, config: &Config) -> Requests {
             .as_ref()
             .ok()
             .and_then(|source| granted.remove(&source.name));
-        let mentioned =
-            cdi.is_some() || source.as_ref().is_ok_and(|source| source.mentions(set));
+        let mentioned = cdi.is_some() || source.as_ref().is_ok_and(|source| source.mentions(set));
         let class = match source.and_then(|source| config.class(&source)) {
             Ok(class) => class,
             Err(error) if mentioned => {

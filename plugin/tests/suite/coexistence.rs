@@ -1,0 +1,215 @@
+//! Another vendor's plugin serves a resource that a class would advertise.
+
+use std::fs;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::time::Duration;
+
+use harness::kubelet::Event;
+use kubelet_api::deviceplugin::device_plugin_server::{DevicePlugin, DevicePluginServer};
+use kubelet_api::deviceplugin::registration_client::RegistrationClient;
+use kubelet_api::deviceplugin::{
+    AllocateRequest, AllocateResponse, Device, DevicePluginOptions, Empty, ListAndWatchResponse,
+    PreStartContainerRequest, PreStartContainerResponse, PreferredAllocationRequest,
+    PreferredAllocationResponse, RegisterRequest,
+};
+use kubelet_api::{HEALTHY, KUBELET_SOCKET, VERSION};
+use nix::sys::signal::Signal;
+use tokio::net::UnixListener;
+use tokio::runtime::Runtime;
+use tokio_stream::wrappers::UnixListenerStream;
+use tokio_stream::{Stream, StreamExt};
+use tonic::transport::{Endpoint, Server};
+use tonic::{Request, Response, Status};
+
+use crate::node::{NPU, NPUS, Node, PATIENCE};
+use crate::pages::{SERVE, address, get, metric};
+
+/// The plugin asks the kubelet again every 10 s.
+const RELEASE: Duration = Duration::from_secs(20);
+
+/// A plugin with one device, `vendor-0`.
+struct Vendor;
+
+#[tonic::async_trait]
+impl DevicePlugin for Vendor {
+    type ListAndWatchStream =
+        Pin<Box<dyn Stream<Item = Result<ListAndWatchResponse, Status>> + Send>>;
+
+    async fn get_device_plugin_options(
+        &self,
+        _: Request<Empty>,
+    ) -> Result<Response<DevicePluginOptions>, Status> {
+        Ok(Response::new(DevicePluginOptions::default()))
+    }
+
+    async fn list_and_watch(
+        &self,
+        _: Request<Empty>,
+    ) -> Result<Response<Self::ListAndWatchStream>, Status> {
+        let device = Device {
+            id: "vendor-0".to_owned(),
+            health: HEALTHY.to_owned(),
+            topology: None,
+        };
+        let list = ListAndWatchResponse {
+            devices: vec![device],
+        };
+        let list = tokio_stream::once(Ok(list)).chain(tokio_stream::pending());
+        Ok(Response::new(Box::pin(list)))
+    }
+
+    async fn get_preferred_allocation(
+        &self,
+        _: Request<PreferredAllocationRequest>,
+    ) -> Result<Response<PreferredAllocationResponse>, Status> {
+        Err(Status::unimplemented("not asked for"))
+    }
+
+    async fn allocate(
+        &self,
+        _: Request<AllocateRequest>,
+    ) -> Result<Response<AllocateResponse>, Status> {
+        Err(Status::unimplemented("not asked for"))
+    }
+
+    async fn pre_start_container(
+        &self,
+        _: Request<PreStartContainerRequest>,
+    ) -> Result<Response<PreStartContainerResponse>, Status> {
+        Err(Status::unimplemented("not asked for"))
+    }
+}
+
+/// The vendor's plugin, registered; dropping it ends it as a killed process ends.
+struct Running {
+    runtime: Option<Runtime>,
+    socket: PathBuf,
+}
+
+impl Running {
+    fn register(node: &Node) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let directory = node.path("kubelet/device-plugins");
+        let socket = directory.join("vendor.sock");
+        let listener = {
+            let _context = runtime.enter();
+            UnixListener::bind(&socket).unwrap()
+        };
+        let server = Server::builder().add_service(DevicePluginServer::new(Vendor));
+        runtime.spawn(server.serve_with_incoming(UnixListenerStream::new(listener)));
+        let kubelet = directory.join(KUBELET_SOCKET);
+        let endpoint = Endpoint::from_shared(format!("unix://{}", kubelet.display())).unwrap();
+        let request = RegisterRequest {
+            version: VERSION.to_owned(),
+            endpoint: "vendor.sock".to_owned(),
+            resource_name: NPU.to_owned(),
+            options: None,
+        };
+        let registered = runtime.block_on(async {
+            let channel = endpoint.connect().await.unwrap();
+            RegistrationClient::new(channel).register(request).await
+        });
+        registered.unwrap();
+        Running {
+            runtime: Some(runtime),
+            socket,
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.runtime.take().unwrap().shutdown_background();
+        let _ = fs::remove_file(&self.socket);
+    }
+}
+
+fn registered_as(event: &Event, name: &str) -> bool {
+    matches!(event, Event::Registered { resource, endpoint } if resource == NPU && endpoint == name)
+}
+
+fn is_ours(event: &Event) -> bool {
+    registered_as(event, "boathook-dummy.com_npu.sock")
+}
+
+const LEFT: &str = "another plugin serves this resource";
+
+#[test]
+fn a_resource_that_another_plugin_serves_is_left_to_it_until_it_ends() {
+    let mut node = Node::new(&[("dummy-npu", NPUS)]).with_arguments(&SERVE);
+    let kubelet = node.kubelet();
+    let vendor = Running::register(&node);
+    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    node.start_plugin();
+    node.wait_log(LEFT);
+    let ours = kubelet.wait(Duration::from_millis(500), is_ours);
+    assert!(ours.is_err(), "{ours:?}");
+    let address = address(&node);
+    let gauge = format!("boathook_left_to_other_plugin{{resource=\"{NPU}\"}}");
+    assert_eq!(metric(&address, &gauge), 1);
+    let ready = get(&address, "/readyz");
+    assert!(ready.contains("200 OK"), "{ready}");
+    assert!(
+        ready.contains(&format!("left to another plugin: {NPU}")),
+        "{ready}"
+    );
+
+    drop(vendor);
+    kubelet.wait(RELEASE, is_ours).unwrap();
+    assert_eq!(kubelet.wait_devices(PATIENCE, NPU).unwrap().len(), 64);
+    assert!(
+        node.log().contains("the other plugin is gone"),
+        "{}",
+        node.log()
+    );
+    assert_eq!(metric(&address, &gauge), 0);
+    assert_eq!(node.log().matches(LEFT).count(), 1, "{}", node.log());
+}
+
+#[test]
+fn a_resource_is_taken_over_on_request() {
+    let mut node = Node::new(&[("dummy-npu", NPUS)]).with_arguments(&["--take-over"]);
+    let kubelet = node.kubelet();
+    let _vendor = Running::register(&node);
+    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    node.start_plugin();
+    kubelet.wait(PATIENCE, is_ours).unwrap();
+    assert!(!node.log().contains(LEFT), "{}", node.log());
+}
+
+/// The kubelet's checkpoint still lists the devices of a plugin that was killed.
+#[test]
+fn a_predecessor_of_ours_is_not_another_plugin() {
+    let mut node = Node::new(&[("dummy-npu", NPUS)]);
+    let kubelet = node.serve(NPU);
+    for signal in [Signal::SIGKILL, Signal::SIGTERM] {
+        node.end_plugin(signal);
+        node.start_plugin();
+        kubelet.wait(PATIENCE, is_ours).unwrap();
+    }
+    assert!(!node.log().contains(LEFT), "{}", node.log());
+}
+
+/// The sockets are in the plugin watcher's directory: the kubelet finds them there, so
+/// none is made.
+#[test]
+fn the_plugin_watcher_finds_no_socket_of_a_resource_that_is_left() {
+    let mut node = Node::new(&[("dummy-npu", NPUS)]).with_arguments(&["--register=watcher"]);
+    let kubelet = node.kubelet();
+    let vendor = Running::register(&node);
+    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    node.start_plugin();
+    node.wait_log(LEFT);
+    let socket = node.path("kubelet/plugins_registry/boathook-dummy.com_npu.sock");
+    assert!(!socket.exists());
+    drop(vendor);
+    let with_all =
+        |event: &Event| matches!(event, Event::Devices { devices, .. } if devices.len() == 64);
+    kubelet.wait(RELEASE, with_all).unwrap();
+    assert!(socket.exists());
+}
