@@ -25,6 +25,7 @@ pub mod pattern;
 pub mod placement;
 pub mod plan;
 pub mod prepare;
+pub mod record;
 pub mod request;
 pub mod requirement;
 pub mod similar;

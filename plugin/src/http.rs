@@ -190,6 +190,7 @@ mod tests {
                 inventory.clone(),
                 (streams.clone(), LeftToOthers::default()),
                 Link::default(),
+                "/nowhere".into(),
             ),
             inventory,
             streams,

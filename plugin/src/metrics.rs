@@ -1,9 +1,12 @@
 //! The metrics of the process, in the OpenMetrics text format.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use device_class::name::ResourceName;
+use device_class::name::{ResourceName, excerpt};
+use device_class::record::Record;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -150,6 +153,7 @@ impl Page {
         inventory: watch::Receiver<Inventory>,
         (streams, left): (Streams, LeftToOthers),
         link: Link,
+        record: PathBuf,
     ) -> Self {
         let mut registry = Registry::with_prefix("boathook");
         registry.register_collector(Box::new(Present {
@@ -157,6 +161,7 @@ impl Page {
             streams,
             left,
             link: link.clone(),
+            record,
         }));
         registry.register("allocations", "Allocate calls", metrics.allocations.clone());
         registry.register(
@@ -220,6 +225,8 @@ struct Present {
     streams: Streams,
     left: LeftToOthers,
     link: Link,
+    /// The kubelet's record of allocated devices.
+    record: PathBuf,
 }
 
 impl Collector for Present {
@@ -249,6 +256,16 @@ impl Collector for Present {
             let is_left = usize::from(self.left.contains(name));
             number(is_left).encode(left.encode_family(&labels)?)?;
         }
+        let help = "Devices, or shares, that the kubelet has allocated.";
+        let mut allocated = encoder.encode_descriptor("allocated_devices", help, None, gauge)?;
+        for ((resource, pod, container), count) in allocated_devices(&self.record, &inventory) {
+            let labels = [
+                ("resource", resource),
+                ("pod_uid", pod),
+                ("container", container),
+            ];
+            number(count).encode(allocated.encode_family(&labels)?)?;
+        }
         if self.link.is_wanted() {
             let help = "Whether the engine asks about new containers.";
             let connected = encoder.encode_descriptor("nri_connected", help, None, gauge)?;
@@ -258,6 +275,40 @@ impl Collector for Present {
         let family = encoder.encode_descriptor("tasks", "Asynchronous tasks.", None, gauge)?;
         number(tasks).encode(family)
     }
+}
+
+/// The number of allocated devices by resource, pod and container; of our resources
+/// alone. There are none if there is no record: the kubelet writes its first with its
+/// first allocation.
+fn allocated_devices(
+    record: &Path,
+    inventory: &Inventory,
+) -> BTreeMap<(String, String, String), usize> {
+    let mut counts = BTreeMap::new();
+    let record = match Record::read(record) {
+        Ok(Ok(record)) => record,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return counts,
+        Ok(Err(error)) => {
+            tracing::debug!("cannot use {}: {error}", record.display());
+            return counts;
+        }
+        Err(error) => {
+            tracing::debug!("cannot read {}: {error}", record.display());
+            return counts;
+        }
+    };
+    for allocation in record.allocations() {
+        let is_ours = |name: &&ResourceName| name.as_str() == allocation.resource;
+        if inventory.keys().any(|name| is_ours(&name)) {
+            let labels = (
+                allocation.resource.to_owned(),
+                excerpt(allocation.pod_uid),
+                excerpt(allocation.container),
+            );
+            *counts.entry(labels).or_default() += allocation.devices.len();
+        }
+    }
+    counts
 }
 
 fn number(count: usize) -> ConstGauge<i64> {
@@ -280,11 +331,22 @@ mod tests {
         let name = npus.name.clone();
         let (_sender, inventory) = watch::channel(Inventory::from([(name.clone(), npus)]));
         let (metrics, streams) = (Metrics::default(), Streams::default());
+        let directory = tempfile::tempdir().unwrap();
+        let record = directory.path().join(device_class::record::FILE_NAME);
+        std::fs::write(
+            &record,
+            r#"{"Data":{"PodDeviceEntries":[
+                {"PodUID":"u1","ContainerName":"main","ResourceName":"dummy.com/npu","DeviceIDs":{"-1":["a","b"]}},
+                {"PodUID":"u1","ContainerName":"side","ResourceName":"dummy.com/npu","DeviceIDs":["c"]},
+                {"PodUID":"u2","ContainerName":"main","ResourceName":"other.com/npu","DeviceIDs":["x"]}]}}"#,
+        )
+        .unwrap();
         let page = Page::new(
             &metrics,
             inventory,
             (streams.clone(), LeftToOthers::default()),
             Link::default(),
+            record,
         );
         metrics.serving(&name);
         metrics.allocated(&name, true, Duration::from_micros(300));
@@ -299,6 +361,8 @@ mod tests {
             r#"boathook_registrations_total{resource="dummy.com/npu",result="failed"} 0"#,
             r#"boathook_streams{resource="dummy.com/npu"} 1"#,
             r#"boathook_left_to_other_plugin{resource="dummy.com/npu"} 0"#,
+            r#"boathook_allocated_devices{resource="dummy.com/npu",pod_uid="u1",container="main"} 2"#,
+            r#"boathook_allocated_devices{resource="dummy.com/npu",pod_uid="u1",container="side"} 1"#,
             r#"boathook_allocation_duration_seconds_bucket{le="0.00025",resource="dummy.com/npu"} 0"#,
             r#"boathook_allocation_duration_seconds_bucket{le="0.0005",resource="dummy.com/npu"} 1"#,
             r#"boathook_allocation_duration_seconds_bucket{le="+Inf",resource="dummy.com/npu"} 2"#,
@@ -312,6 +376,7 @@ mod tests {
                 "{line}\n{page}"
             );
         }
+        assert!(!page.contains("other.com"), "{page}");
     }
 
     #[test]
@@ -326,7 +391,14 @@ mod tests {
         };
         let (config, shared) = (Config::default(), metrics.clone());
         let (_nri, link) = Nri::new(nri, config, shared, inventory.clone());
-        let page = Page::new(&metrics, inventory, Default::default(), link).text();
+        let page = Page::new(
+            &metrics,
+            inventory,
+            Default::default(),
+            link,
+            "/nowhere".into(),
+        )
+        .text();
         let families: Vec<&str> = page
             .lines()
             .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device_class::config::Config;
+use device_class::record;
 use device_class::strict_toml::FileError;
 use kubelet_api::KUBELET_SOCKET;
 use tokio::net::TcpListener;
@@ -142,6 +143,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
             inventory.clone(),
             (streams.clone(), left.clone()),
             link.clone(),
+            kubelet.device_plugins().join(record::FILE_NAME),
         ),
         inventory: inventory.clone(),
         streams: streams.clone(),

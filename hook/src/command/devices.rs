@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use device_class::discover::{Device, Health, Presence};
 use serde::Serialize;
 
+use super::holders::Holder;
 use super::output::Style;
 
 /// A device as `boathook list --json` shows it.
@@ -21,6 +22,9 @@ pub(super) struct Listed {
     nodes: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     replicas: Option<u16>,
+    /// Who holds it; `None` on a host without the kubelet's record.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) holders: Option<Vec<Holder>>,
 }
 
 impl Listed {
@@ -42,6 +46,16 @@ impl Listed {
             numa: device.numa,
             nodes: there.map(|node| node.host.display().to_string()).collect(),
             replicas: device.replicas,
+            holders: None,
+        }
+    }
+
+    /// Who holds it, in a table.
+    fn holder(&self) -> String {
+        let holders: Vec<_> = self.holders.iter().flatten().map(Holder::text).collect();
+        match holders.is_empty() {
+            true => "-".to_owned(),
+            false => holders.join(" "),
         }
     }
 
@@ -74,6 +88,17 @@ pub(super) fn print_table(
     let rows: Vec<_> = [head.map(str::to_owned)]
         .into_iter()
         .chain(devices.iter().map(Listed::row))
+        .collect();
+    if devices.iter().all(|device| device.holders.is_none()) {
+        return style.table(out, &rows);
+    }
+    let holders = ["HOLDER".to_owned()]
+        .into_iter()
+        .chain(devices.iter().map(Listed::holder));
+    let rows: Vec<_> = rows
+        .into_iter()
+        .zip(holders)
+        .map(|([a, b, c, d, e, f, g], holder)| [a, b, c, d, e, f, g, holder])
         .collect();
     style.table(out, &rows)
 }

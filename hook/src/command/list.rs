@@ -8,6 +8,7 @@ use device_class::load::{self, ClassSource};
 use device_class::name::ClassName;
 
 use super::devices::{self, Listed};
+use super::holders::Holders;
 use super::output::Style;
 use super::{CommandError, known_classes, print_json};
 use crate::exit::ExitCode;
@@ -21,6 +22,7 @@ pub(super) fn run(
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
     let host = planner::open_host(config)?;
+    let holders = Holders::of(config);
     let mut listed = Vec::new();
     let mut classes = Vec::new();
     let mut empty = Vec::new();
@@ -56,12 +58,11 @@ pub(super) fn run(
             empty.push(class.name.to_string());
         }
         classes.push(class.name.to_string());
-        listed.extend(
-            inventory
-                .devices
-                .iter()
-                .map(|d| Listed::of(class.name.as_str(), d)),
-        );
+        listed.extend(inventory.devices.iter().map(|device| {
+            let mut listed = Listed::of(class.name.as_str(), device);
+            listed.holders = holders.as_ref().map(|holders| holders.holders_of(device));
+            listed
+        }));
     }
     if json {
         let list = serde_json::json!({

@@ -6,6 +6,7 @@ mod class;
 mod devices;
 mod doctor;
 mod finding;
+mod holders;
 mod inject;
 mod list;
 mod output;

@@ -13,14 +13,14 @@ use std::path::PathBuf;
 use device_class::cdi;
 use device_class::config::{PodPattern, Trust};
 use device_class::plan::{Authority, Recorded};
+use device_class::record::{Record, RecordError};
 
-pub(crate) use checkpoint::CheckpointError;
 #[cfg(feature = "fuzzing")]
 pub use checkpoint::fuzzing::checkpoint;
 pub use origin::NamedContainer;
 pub(crate) use origin::{Origin, OriginError, may_be_annotated};
 
-use checkpoint::Checkpoint;
+use checkpoint::devices_of;
 use pod_uid::PodUid;
 
 /// Why the kubelet's record cannot be used.
@@ -37,10 +37,7 @@ pub enum TrustError {
          cannot be used: {error}",
         path.display()
     )]
-    Unusable {
-        path: PathBuf,
-        error: CheckpointError,
-    },
+    Unusable { path: PathBuf, error: RecordError },
 }
 
 /// The container's own authority, if it is in one of these pods.
@@ -111,9 +108,9 @@ pub(crate) fn authority(origin: &Origin, trust: &Trust) -> Result<Authority, Tru
         holder: pod.to_string(),
         ..Recorded::default()
     };
-    match Checkpoint::read(path) {
-        Ok(Ok(checkpoint)) => {
-            recorded.devices = checkpoint.devices_of(&pod.uid, &pod.container);
+    match Record::read(path) {
+        Ok(Ok(record)) => {
+            recorded.devices = devices_of(&record, &pod.uid, &pod.container);
         }
         // The kubelet writes its first record with its first allocation.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -1,5 +1,7 @@
 //! `boathook list` and `boathook check`.
 
+use std::fs;
+
 use harness::demo_host::HostDirectory;
 use serde_json::{Value, json};
 
@@ -81,4 +83,59 @@ fn a_check_tells_of_this_host() {
             .any(|word| line.contains(word));
         assert!(verdict, "no verdict in {line}");
     }
+}
+
+#[test]
+fn the_holder_of_a_device_is_listed_where_a_kubelet_records_it() {
+    let host = HostDirectory::new().unwrap();
+    let directory = host.path().join("kubelet/device-plugins");
+    fs::create_dir_all(&directory).unwrap();
+    let record = json!({ "Data": { "PodDeviceEntries": [
+        { "PodUID": "6b9a0f9e-6f0c-4d0e-9a55-0d4e5f2a7b11", "ContainerName": "train",
+          "ResourceName": "dummy.com/npu", "DeviceIDs": { "-1": ["npu-3", "npu-4"] } },
+        { "PodUID": "0c0d", "ContainerName": "no-logs",
+          "ResourceName": "dummy.com/npu", "DeviceIDs": ["npu-5"] },
+        { "PodUID": "0c0e", "ContainerName": "another",
+          "ResourceName": "example.com/npu", "DeviceIDs": ["npu-6"] },
+    ] } });
+    let file = directory.join("kubelet_internal_checkpoint");
+    fs::write(&file, record.to_string()).unwrap();
+    let logs = "var/log/pods/team-a_train-0_6b9a0f9e-6f0c-4d0e-9a55-0d4e5f2a7b11";
+    fs::create_dir_all(host.root().join(logs)).unwrap();
+    host.trust_kubelet(directory.parent().unwrap()).unwrap();
+
+    let ran = boathook(&host, &["list"], b"");
+    let line_of = |id: &str| {
+        let mut lines = ran.stdout.lines();
+        let line = lines.find(|line| line.split_whitespace().nth(1) == Some(id));
+        line.unwrap().trim_end().to_string()
+    };
+    assert!(ran.stdout.lines().next().unwrap().ends_with("HOLDER"));
+    for (id, holder) in [
+        ("npu-3", "team-a/train-0/train"),
+        ("npu-4", "team-a/train-0/train"),
+        ("npu-5", "0c0d/no-logs"),
+        ("npu-6", " -"),
+    ] {
+        let line = line_of(id);
+        assert!(line.ends_with(holder), "{line}");
+    }
+    let ran = boathook(&host, &["list", "--json"], b"");
+    let listed: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let holder = &listed["devices"][3]["holders"][0];
+    assert_eq!(holder["pod"], "team-a/train-0");
+    assert_eq!(holder["container"], "train");
+
+    // On a host without Kubernetes there is no such column.
+    fs::remove_file(&file).unwrap();
+    let ran = boathook(&host, &["list"], b"");
+    assert!(!ran.stdout.contains("HOLDER"), "{}", ran.stdout);
+    // A record that cannot be used is reported.
+    fs::write(&file, "[]").unwrap();
+    let ran = boathook(&host, &["list"], b"");
+    assert!(
+        ran.stderr.contains("holders are not shown"),
+        "{}",
+        ran.stderr
+    );
 }

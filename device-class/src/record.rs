@@ -1,0 +1,143 @@
+//! The kubelet's record of which container holds which devices
+//! (`kubelet_internal_checkpoint`; Kubernetes,
+//! pkg/kubelet/cm/devicemanager/checkpoint). Only what is needed is read; the
+//! checksum, which differs between versions of the kubelet, is not verified.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use serde::Deserialize;
+
+/// The file's name, in the kubelet's directory for device plugins.
+pub const FILE_NAME: &str = "kubelet_internal_checkpoint";
+
+/// The record of one node.
+#[derive(Debug, Deserialize)]
+pub struct Record {
+    #[serde(rename = "Data")]
+    data: Data,
+}
+
+#[derive(Debug, Deserialize)]
+struct Data {
+    #[serde(rename = "PodDeviceEntries")]
+    entries: Option<Vec<Entry>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Entry {
+    #[serde(rename = "PodUID")]
+    pod_uid: String,
+    #[serde(rename = "ContainerName")]
+    container: String,
+    #[serde(rename = "ResourceName")]
+    resource: String,
+    #[serde(rename = "DeviceIDs")]
+    devices: Devices,
+}
+
+/// By NUMA node since Kubernetes 1.20, a plain list before.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Devices {
+    ByNode(BTreeMap<String, Vec<String>>),
+    Plain(Vec<String>),
+}
+
+/// Why a record cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// It is too large.
+    #[error("it is larger than {} bytes", Record::MAX)]
+    TooLarge,
+    /// It cannot be read as one.
+    #[error("it has an unknown format: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+/// The devices of one resource that a container was allocated. All texts are as the
+/// kubelet wrote them; entries of other plugins may have any form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Allocation<'a> {
+    /// The pod.
+    pub pod_uid: &'a str,
+    /// The container's name in it.
+    pub container: &'a str,
+    /// The resource.
+    pub resource: &'a str,
+    /// The ids.
+    pub devices: Vec<&'a str>,
+}
+
+impl Record {
+    /// The largest record that is read, in bytes. 110 pods with 16 devices
+    /// each take about half a megabyte.
+    pub const MAX: usize = 16 << 20;
+
+    /// Reads the record, once and whole.
+    ///
+    /// # Errors
+    /// The outer error is the file's, the inner one the content's.
+    pub fn read(path: &Path) -> io::Result<Result<Self, RecordError>> {
+        let mut bytes = Vec::new();
+        File::open(path)?
+            .take(Self::MAX as u64 + 1)
+            .read_to_end(&mut bytes)?;
+        if bytes.len() > Self::MAX {
+            return Ok(Err(RecordError::TooLarge));
+        }
+        Ok(Self::parse(&bytes))
+    }
+
+    /// A record from the file's content.
+    ///
+    /// # Errors
+    /// It has another format.
+    pub fn parse(bytes: &[u8]) -> Result<Self, RecordError> {
+        Ok(serde_json::from_slice(bytes)?)
+    }
+
+    /// All allocations, in the order of the file. [`Record::MAX`] bounds their number.
+    pub fn allocations(&self) -> impl Iterator<Item = Allocation<'_>> {
+        let entries = self.data.entries.iter().flatten();
+        entries.map(|entry| Allocation {
+            pod_uid: &entry.pod_uid,
+            container: &entry.container,
+            resource: &entry.resource,
+            devices: match &entry.devices {
+                Devices::ByNode(by_node) => by_node.values().flatten().map(|id| &**id).collect(),
+                Devices::Plain(ids) => ids.iter().map(|id| &**id).collect(),
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_forms_of_device_lists_are_read() {
+        let text = r#"{"Data":{"PodDeviceEntries":[
+            {"PodUID":"u1","ContainerName":"c","ResourceName":"a.b/c","DeviceIDs":{"-1":["x"],"0":["y"]}},
+            {"PodUID":"u2","ContainerName":"d","ResourceName":"a.b/c","DeviceIDs":["z"],"AllocResp":"…"}
+        ],"RegisteredDevices":{}},"Checksum":1}"#;
+        let record = Record::parse(text.as_bytes()).unwrap();
+        let allocations: Vec<_> = record.allocations().collect();
+        let of = |pod_uid, container, devices: &[&'static str]| Allocation {
+            pod_uid,
+            container,
+            resource: "a.b/c",
+            devices: devices.to_vec(),
+        };
+        assert_eq!(
+            allocations,
+            [of("u1", "c", &["x", "y"]), of("u2", "d", &["z"])]
+        );
+        let empty = Record::parse(br#"{"Data":{"PodDeviceEntries":null}}"#).unwrap();
+        assert_eq!(empty.allocations().count(), 0);
+        assert!(Record::parse(b"[]").is_err());
+    }
+}

@@ -1,0 +1,103 @@
+//! Who holds a device, by the kubelet's record.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use device_class::config::Config;
+use device_class::discover::Device;
+use device_class::name::{DeviceId, excerpt};
+use device_class::record::Record;
+use serde::Serialize;
+
+/// The kubelet's directory of logs: a directory NAMESPACE_NAME_UID for each pod
+/// (Kubernetes, pkg/kubelet/kuberuntime, `BuildPodLogsDirectory`).
+const POD_LOGS: &str = "var/log/pods";
+
+/// The most pods whose names are read.
+const MAX_PODS: usize = 4096;
+
+/// A container that was allocated a device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Holder {
+    /// The id under which it was allocated: that of a share, if the device is shared.
+    device: String,
+    pod_uid: String,
+    container: String,
+    /// The pod's `namespace/name`, if the node has its logs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pod: Option<String>,
+}
+
+impl Holder {
+    /// The holder in a table.
+    pub(super) fn text(&self) -> String {
+        let pod = self.pod.as_ref().unwrap_or(&self.pod_uid);
+        format!("{pod}/{}", self.container)
+    }
+}
+
+/// Who holds the devices of a node.
+#[derive(Debug, Default)]
+pub(super) struct Holders(BTreeMap<(String, String), Vec<Holder>>);
+
+impl Holders {
+    /// Reads the kubelet's record. `None`: there is none, as on a host without
+    /// Kubernetes. One that cannot be used is reported.
+    pub(super) fn of(config: &Config) -> Option<Self> {
+        let path = &config.trust.kubelet_checkpoint;
+        let problem = match Record::read(path) {
+            Ok(Ok(record)) => return Some(Self::from_record(&record, &config.host_root)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(error) => error.to_string(),
+            Ok(Err(error)) => error.to_string(),
+        };
+        crate::log::warning(&format!(
+            "holders are not shown: the kubelet's record of allocated devices, {}, cannot be \
+             used: {problem}",
+            path.display()
+        ));
+        None
+    }
+
+    fn from_record(record: &Record, host_root: &Path) -> Self {
+        let pods = pod_names(&host_root.join(POD_LOGS));
+        let mut holders: BTreeMap<_, Vec<Holder>> = BTreeMap::new();
+        for allocation in record.allocations() {
+            for device in allocation.devices {
+                let key = (allocation.resource.to_owned(), device.to_owned());
+                holders.entry(key).or_default().push(Holder {
+                    device: excerpt(device),
+                    pod_uid: excerpt(allocation.pod_uid),
+                    container: excerpt(allocation.container),
+                    pod: pods.get(allocation.pod_uid).cloned(),
+                });
+            }
+        }
+        Holders(holders)
+    }
+
+    /// The holders of a device and of its shares.
+    pub(super) fn holders_of(&self, device: &Device) -> Vec<Holder> {
+        let ids: Vec<DeviceId> = device.offered_ids();
+        let of = |id: &DeviceId| {
+            let key = (device.resource.to_string(), id.to_string());
+            self.0.get(&key).into_iter().flatten()
+        };
+        ids.iter().flat_map(of).cloned().collect()
+    }
+}
+
+/// The pods that the node has logs of, by uid.
+fn pod_names(directory: &Path) -> BTreeMap<String, String> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let names = entries.take(MAX_PODS).filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        let mut parts = name.split('_');
+        let (namespace, pod, uid) = (parts.next()?, parts.next()?, parts.next()?);
+        let pod = excerpt(&format!("{namespace}/{pod}"));
+        parts.next().is_none().then(|| (uid.to_owned(), pod))
+    });
+    names.collect()
+}
