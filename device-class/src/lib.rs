@@ -17,6 +17,7 @@ pub mod device;
 pub mod discover;
 mod formula;
 pub mod host;
+pub mod kernel_log;
 pub mod ld_cache;
 pub mod load;
 pub mod name;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use device_class::DeviceClass;
 use device_class::discover::{self, HealthMemory};
 use device_class::host::RecordedHost;
+use device_class::kernel_log::Line;
 use device_class::name::ClassName;
 
 /// One look: seconds since the first, a file and what it says from then on, and
@@ -187,5 +188,40 @@ fn devices_that_fall_off_the_bus_are_unhealthy() {
             let advised = health.to_string().contains("on the PCI bus");
             assert_eq!(advised, !healthy, "{health}");
         }
+    }
+}
+
+/// Xid errors of a GPU, as the kernel logs them: fatal ones count until the GPU is
+/// repaired, those of programs never.
+#[test]
+fn faults_in_the_kernels_log_are_those_of_the_device_that_they_name() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for (class, host) in [
+        ("nvidia-gpu", "nvidia-gpu/h200"),
+        ("gpu-share", "gpu-share"),
+    ] {
+        let file = root.join(format!("classes/{class}.toml"));
+        let text = std::fs::read_to_string(&file).unwrap();
+        let name = ClassName::try_from(class.to_owned()).unwrap();
+        let class = DeviceClass::parse(name, &file, &text).unwrap();
+        let recording = root.join("testdata").join(host).join("host.txt");
+        let host = RecordedHost::parse(&std::fs::read_to_string(recording).unwrap()).unwrap();
+        let mut memory = HealthMemory::default();
+        let mut ill = |record: &str| -> Vec<String> {
+            let lines = [Line::parse(record.as_bytes()).unwrap()];
+            let mut found = discover::look(&class, &host).devices;
+            memory.judge_with(&mut found, Instant::now(), &lines);
+            let ill = found.iter().filter(|found| !found.health.is_healthy());
+            ill.map(|found| found.attributes[&"bdf".to_owned().try_into().unwrap()].clone())
+                .collect()
+        };
+        let xid = |pci: &str, number: u32| {
+            format!("4,1,2,-;NVRM: Xid (PCI:{pci}): {number}, pid=1234, name=train, a reason")
+        };
+        assert_eq!(ill(&xid("0000:17:00", 31)), [""; 0]);
+        assert_eq!(ill(&xid("0000:99:00", 79)), [""; 0]);
+        assert_eq!(ill(&xid("0000:17:00", 79)), ["0000:17:00.0"]);
+        let repaired = "12,3,4,-;boathook: repaired GPU-3c1de7a2-9f5b-4a53-8d25-0f6a1b6f4e10";
+        assert_eq!(ill(repaired), [""; 0]);
     }
 }

@@ -12,7 +12,7 @@ use device_class::name::ClassName;
 use serde_json::Value;
 
 /// The tables of the schema, in the order of the documentation.
-const TABLES: [&str; 20] = [
+const TABLES: [&str; 21] = [
     "",
     "request",
     "requirements",
@@ -22,6 +22,7 @@ const TABLES: [&str; 20] = [
     "condition",
     "health",
     "device",
+    "links",
     "node",
     "library",
     "library_names",

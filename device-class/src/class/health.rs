@@ -34,6 +34,14 @@ pub enum HealthTest {
         /// What has to hold for its content.
         rule: FileRule,
     },
+    /// The kernel has not logged a fault of the device. One look cannot tell:
+    /// [`crate::discover::HealthMemory`] can, for those who read the kernel's log.
+    Unlogged {
+        /// What stands before the number in a line.
+        line: Template,
+        /// The numbers that mean a fault.
+        codes: Vec<u32>,
+    },
 }
 
 /// What has to hold for a file's trimmed content.
@@ -64,13 +72,20 @@ pub enum FileRule {
 ///
 /// A check that must pass for a device to be healthy. One of: `exists`; `file`
 /// with `equals`, `one_of`, `not_equals`, `not_leading_bytes`, `above`, `below`
-/// (and `recovers_below`) or `changes_within`. A device whose nodes are missing is
-/// always unhealthy.
+/// (and `recovers_below`) or `changes_within`; `kernel_log` with `codes`. A device
+/// whose nodes are missing is always unhealthy.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "health"))]
 pub(super) struct RawHealthCheck {
+    /// The kernel's log has no line with this text (by template, such as
+    /// `xdrv {bdf}: error `) and one of `codes` after it. Read by the plugin alone.
+    /// The device is healthy again when it was absent in between, and after the line
+    /// `boathook: repaired ID`, which root can write to /dev/kmsg.
+    kernel_log: Option<Template>,
+    /// With `kernel_log`: the numbers that mean a fault.
+    codes: Option<Vec<u32>>,
     /// A path matches this pattern.
     exists: Option<PathPattern>,
     /// The file to read: absolute, or relative to the path that the source
@@ -109,6 +124,8 @@ impl TryFrom<RawHealthCheck> for HealthCheck {
 
     fn try_from(raw: RawHealthCheck) -> Result<Self, &'static str> {
         let RawHealthCheck {
+            kernel_log,
+            codes,
             exists,
             file,
             equals,
@@ -155,16 +172,27 @@ impl TryFrom<RawHealthCheck> for HealthCheck {
             return Err("`steady_for` goes with neither `recovers_below` nor `changes_within`");
         }
         let mut rules = rules.into_iter().flatten();
-        let test = match (exists, file, rules.next(), rules.next()) {
-            (Some(pattern), None, None, None) if again_fits => HealthTest::Exists(pattern),
-            (None, Some(file), Some(rule), None) if again_fits => HealthTest::File { file, rule },
-            _ => {
-                return Err(
-                    "a health check is `exists`, or `file` with one of `equals`, `one_of`, \
-                     `not_equals`, `not_leading_bytes`, `above`, `below` (and a lower `recovers_below`), `changes_within`",
-                );
+        let logged = match (kernel_log, codes) {
+            (Some(line), Some(codes)) if !codes.is_empty() && steady_for.is_none() => {
+                Some(HealthTest::Unlogged { line, codes })
             }
+            (None, None) => None,
+            _ => return Err("`kernel_log` goes with `codes`, and not with `steady_for`"),
         };
+        let test = match (exists, file, rules.next(), rules.next()) {
+            (None, None, None, None) if logged.is_some() => logged,
+            _ if logged.is_some() => None,
+            (Some(pattern), None, None, None) if again_fits => Some(HealthTest::Exists(pattern)),
+            (None, Some(file), Some(rule), None) if again_fits => {
+                Some(HealthTest::File { file, rule })
+            }
+            _ => None,
+        };
+        let test = test.ok_or(
+            "a health check is `exists`, or `file` with one of `equals`, `one_of`, \
+             `not_equals`, `not_leading_bytes`, `above`, `below` (and a lower `recovers_below`), \
+             `changes_within`, or `kernel_log` with `codes`",
+        )?;
         let steady_for = steady_for.map(|seconds| Duration::from_secs(seconds.into()));
         Ok(HealthCheck {
             test,

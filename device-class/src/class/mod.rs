@@ -9,6 +9,7 @@ mod condition;
 mod edits;
 mod health;
 mod image_libraries;
+mod links;
 mod mention;
 mod path_template;
 mod prepare;
@@ -33,6 +34,7 @@ pub use edits::{
 };
 pub use health::{FileRule, HealthCheck, HealthTest};
 pub use image_libraries::ImageLibraries;
+pub use links::Links;
 pub(crate) use mention::mentions;
 pub use path_template::{PathTemplate, PathTemplateError};
 pub use prepare::{MAX_CONTAINER_START, MAX_PRE_START, Prepare, Timeout, When};
@@ -226,6 +228,9 @@ pub struct DeviceSpec {
     /// Devices with the same value form a group, for example on one board.
     #[serde(default)]
     pub group: Option<Template>,
+    /// Direct connections between devices.
+    #[serde(default)]
+    pub links: Option<Links>,
     /// Checks that must pass for a device to be healthy.
     #[serde(default)]
     pub health: Vec<HealthCheck>,

@@ -8,6 +8,13 @@ use super::health::HealthTest;
 use super::{AttributeSource, ClassSpec, HealthCheck, Node};
 
 impl ClassSpec {
+    /// Whether the health of its devices depends on the kernel's log.
+    pub fn reads_kernel_log(&self) -> bool {
+        let sources = self.discover.iter().flat_map(|source| &source.health);
+        let mut checks = self.device.health.iter().chain(sources);
+        checks.any(|check| matches!(check.test, HealthTest::Unlogged { .. }))
+    }
+
     /// The paths that are read to find the devices and to judge their health, each
     /// up to its first part that is not fixed. Relative ones lie below a path that
     /// is among these.
@@ -31,6 +38,7 @@ impl ClassSpec {
             paths.health(&source.health);
         }
         paths.all(&self.device.numa);
+        paths.all(self.device.links.iter().map(|links| &links.for_each));
         paths.nodes(&self.device.nodes);
         paths.health(&self.device.health);
         for edits in &self.edits {
@@ -90,6 +98,8 @@ impl Paths {
             match &check.test {
                 HealthTest::Exists(pattern) => self.add(&pattern.to_string()),
                 HealthTest::File { file, .. } => self.add(&file.to_string()),
+                // Only a privileged container can read it; the plugin reports that.
+                HealthTest::Unlogged { .. } => {}
             }
         }
     }

@@ -223,6 +223,13 @@ pub(super) fn file_says(
     }
 }
 
+/// The value of the first line of a file with this key.
+pub(super) fn line_of(path: &Path, key: &str, host: &dyn HostView) -> Option<String> {
+    let text = host.read(path, MAX_ATTRIBUTE).ok()?;
+    let text = String::from_utf8_lossy(&text);
+    keyed_values(&text, key).next().map(str::to_owned)
+}
+
 /// A path that may be relative to what the source matched.
 pub(super) fn located(
     template: &Template,

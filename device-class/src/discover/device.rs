@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::edits::DriverRoot;
 use super::source::Candidate;
-use super::{Device, FoundNode, StateFile, attributes, edits, health, mask, sharing};
+use super::{Device, FoundNode, StateFile, attributes, edits, health, links, mask, sharing};
 use crate::class::{CdiTemplateError, DeviceClass, PathTemplateError, SHARED_SUFFIX, Source};
 use crate::host::{HostView, MAX_ATTRIBUTE};
 use crate::name::{DeviceId, NameError, ResourceName};
@@ -89,6 +89,8 @@ pub(super) fn from_candidate(
         Some(_) => DeviceId::shared_from_hardware(text),
     };
     let whole = optional(source.part_of.as_ref())?;
+    let bus = optional(spec.numa.as_ref())?;
+    let bus = bus.and_then(|start| host.canonical(Path::new(&start)).ok());
     Ok(Device {
         id: to_id(&id)?,
         part_of: whole.map(|whole| to_id(&whole)).transpose()?,
@@ -101,11 +103,9 @@ pub(super) fn from_candidate(
             .collect(),
         health,
         readings,
-        numa: match optional(spec.numa.as_ref())? {
-            Some(start) => numa_node(Path::new(&start), host),
-            None => None,
-        },
+        numa: bus.as_deref().and_then(|bus| numa_node(bus, host)),
         group: optional(spec.group.as_ref())?,
+        connections: links::of(spec, bus, attributes, host)?,
         nodes,
         files,
         directories,
@@ -132,7 +132,6 @@ fn state(
 /// that knows one. The kernel writes -1 where the firmware names none.
 fn numa_node(start: &Path, host: &dyn HostView) -> Option<u32> {
     const LONGEST: usize = 16;
-    let start = host.canonical(start).ok()?;
     let node = start
         .ancestors()
         .find_map(|directory| host.read(&directory.join("numa_node"), LONGEST).ok())?;

@@ -183,6 +183,19 @@ pub(super) fn each(
     Ok(found.into_iter().map(|found| found.attributes).collect())
 }
 
+/// The paths that match a pattern, in their order.
+pub(super) fn paths(
+    pattern: &PathPattern,
+    attributes: &Attributes,
+    view: &dyn HostView,
+) -> Result<Vec<PathBuf>, DeviceError> {
+    let found = search::matches(pattern, attributes, view, MAX_DEVICES).map_err(|error| {
+        let path = pattern.to_string().into();
+        DeviceError::Io { path, error }
+    })?;
+    Ok(found.into_iter().map(|found| found.path).collect())
+}
+
 fn node(
     spec: &class::Node,
     attributes: &Attributes,

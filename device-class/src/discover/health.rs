@@ -68,6 +68,15 @@ pub enum OverTime {
         /// The longest time without a change.
         within: Duration,
     },
+    /// The kernel has logged none of these faults.
+    Unlogged {
+        /// What stands before the number in a line.
+        line: String,
+        /// The numbers that mean a fault.
+        codes: Vec<u32>,
+        /// What an administrator does about one.
+        advice: Option<String>,
+    },
     /// A new outcome counts when it has lasted so long.
     Steady {
         /// The outcome at this look.
@@ -126,6 +135,17 @@ fn look(
                 Err(error) => (file.to_string(), (None, Some(error.to_string()))),
             }
         }
+        HealthTest::Unlogged { line, codes } => match line.fill(&candidate.attributes) {
+            Ok(line) => {
+                let rule = OverTime::Unlogged {
+                    line: line.clone(),
+                    codes: codes.clone(),
+                    advice: check.advice.clone(),
+                };
+                (line, (Some(rule), None))
+            }
+            Err(error) => (line.to_string(), (None, Some(error.to_string()))),
+        },
     };
     let fault = match &check.advice {
         Some(advice) => fault.map(|fault| format!("{fault}; {advice}")),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::{Device, Health, OverTime, Reading};
+use crate::kernel_log::Line;
 
 /// Which check of which device; where a device is made of several, what the
 /// check read tells them apart.
@@ -17,6 +18,8 @@ pub struct HealthMemory(BTreeMap<Key, Remembered>);
 enum Remembered {
     /// It was too high and has not fallen low enough since.
     TooHigh(bool),
+    /// A fault that the kernel has logged, and nobody has repaired since.
+    Logged(Option<String>),
     /// A number, and when it last changed.
     Beat(i64, Instant),
     /// What counts, and since when each look has said something else.
@@ -31,12 +34,38 @@ impl HealthMemory {
     /// device that is gone is forgotten; what is new is judged by this look
     /// alone.
     pub fn judge(&mut self, devices: &mut [Device], now: Instant) {
+        self.judge_with(devices, now, &[]);
+    }
+
+    /// The same, with what the kernel has logged since the look before; at the
+    /// first look, with all that it remembers.
+    pub fn judge_with(&mut self, devices: &mut [Device], now: Instant, log: &[Line]) {
         let mut seen = BTreeMap::new();
         for device in devices {
             for reading in &device.readings {
                 let key = (device.id.to_string(), reading.check, reading.of.clone());
                 let before = self.0.remove(&key);
-                let (after, fault) = compare(before, reading, now);
+                let (after, fault) = match &reading.rule {
+                    OverTime::Unlogged {
+                        line,
+                        codes,
+                        advice,
+                    } => {
+                        let mut fault = match before {
+                            Some(Remembered::Logged(fault)) => fault,
+                            _ => None,
+                        };
+                        for logged in log {
+                            if logged.has_fault(line, codes) {
+                                fault = Some(logged.reason(advice.as_deref()));
+                            } else if logged.is_repair_of(device.id.as_str()) {
+                                fault = None;
+                            }
+                        }
+                        (Remembered::Logged(fault.clone()), fault)
+                    }
+                    rule => compare(before, reading, rule, now),
+                };
                 seen.insert(key, after);
                 if let (Some(reason), Health::Healthy) = (fault, &device.health) {
                     device.health = Health::Unhealthy { reason };
@@ -51,10 +80,13 @@ impl HealthMemory {
 fn compare(
     before: Option<Remembered>,
     reading: &Reading,
+    rule: &OverTime,
     now: Instant,
 ) -> (Remembered, Option<String>) {
     let of = &reading.of;
-    match &reading.rule {
+    match rule {
+        // Judged by the kernel's log.
+        OverTime::Unlogged { .. } => (Remembered::Logged(None), None),
         OverTime::Recovers {
             number,
             limit,
@@ -183,6 +215,56 @@ mod tests {
             (74, "90", "6", true),
         ];
         assert_judged(checks, ["heat", "beat"], looks);
+    }
+
+    #[test]
+    fn a_fault_in_the_kernels_log_lasts_until_the_device_is_repaired_or_replaced() {
+        let text = "version = 1\nresource = 'example.com/chip'\nrequest = { env = 'CHIPS' }\n\
+             discover = [{ path = '/sys/chip{index:number}' }]\n\
+             [device]\nid = 'chip-{index}'\n\
+             health = [{ kernel_log = 'chip {index}: Err ', codes = [48, 79], advice = 'reset it' }]\n";
+        let name = ClassName::try_from("chip".to_owned()).unwrap();
+        let class = DeviceClass::parse(name, Path::new("chip.toml"), text).unwrap();
+        let mut memory = HealthMemory::default();
+        let mut healthy = |chips: &[&str], lines: &[&str]| -> Vec<bool> {
+            let mut host = RecordedHost::default();
+            for chip in chips {
+                host.add_file(format!("/sys/{chip}/x"), "");
+            }
+            let lines: Vec<Line> = lines
+                .iter()
+                .map(|line| Line::parse(line.as_bytes()).unwrap())
+                .collect();
+            let mut found = look(&class, &host).devices;
+            memory.judge_with(&mut found, Instant::now(), &lines);
+            found.iter().map(|chip| chip.health.is_healthy()).collect()
+        };
+        let both: &[&str] = &["chip0", "chip1"];
+        // Before the plugin started.
+        assert_eq!(
+            healthy(both, &["4,1,5,-;drv: chip 1: Err 79, off the bus"]),
+            [true, false]
+        );
+        assert_eq!(healthy(both, &[]), [true, false]);
+        // Other numbers, numbers that only begin so, and lines that are not the kernel's.
+        let harmless = [
+            "4,2,6,-;drv: chip 0: Err 13, of a program",
+            "4,3,7,-;drv: chip 0: Err 480",
+            "12,4,8,-;drv: chip 0: Err 48",
+            "4,5,9,-;drv: chip 00: Err 48",
+        ];
+        assert_eq!(healthy(both, &harmless), [true, false]);
+        assert_eq!(
+            healthy(both, &["12,6,10,-;boathook: repaired chip-1"]),
+            [true, true]
+        );
+        assert_eq!(
+            healthy(both, &["4,7,11,-;drv: chip 0: Err 48"]),
+            [false, true]
+        );
+        // Replaced.
+        assert_eq!(healthy(&["chip1"], &[]), [true]);
+        assert_eq!(healthy(both, &[]), [true, true]);
     }
 
     #[test]

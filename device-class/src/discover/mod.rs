@@ -6,6 +6,7 @@ mod edits;
 mod found;
 mod health;
 mod libraries;
+mod links;
 mod look_up;
 mod mask;
 mod memory;
@@ -24,6 +25,7 @@ pub use found::{
     FoundShown, OwnNode, Presence,
 };
 pub use health::{Health, OverTime, Reading};
+pub use links::Connections;
 pub use look_up::{Found, LookUpError, look_up};
 pub use memory::HealthMemory;
 
@@ -79,6 +81,8 @@ pub struct Device {
     pub numa: Option<u32>,
     /// Devices with the same group belong together.
     pub group: Option<String>,
+    /// How it is connected with others.
+    pub connections: Connections,
     /// Its nodes, with what the host has there now.
     pub nodes: Vec<FoundNode>,
     /// Its files and sockets.

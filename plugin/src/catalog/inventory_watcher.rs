@@ -64,7 +64,7 @@ impl InventoryWatcher {
     pub(crate) async fn start(source: Source, metrics: Metrics) -> Self {
         let mut watcher = InventoryWatcher {
             grace: GracePeriod::new(source.forget),
-            memory: Memory::new(),
+            memory: Memory::of_host(&source.config.host_root),
             source,
             metrics,
             classes: Arc::default(),
@@ -197,7 +197,7 @@ impl InventoryWatcher {
             Arc::clone(&self.classes),
             self.source.config.host_root.clone(),
         );
-        let mut memory = std::mem::take(&mut self.memory);
+        let mut memory = std::mem::replace(&mut self.memory, Memory::of_host(&root));
         let scanning = tokio::task::spawn_blocking(move || {
             let scan = match RealHost::open(&root) {
                 Ok(host) => Ok(scan(&classes, &host, &mut memory, Instant::now())),

@@ -8,6 +8,7 @@ mod engine_devices;
 pub(crate) mod fixture;
 mod grace_period;
 mod inventory_watcher;
+mod kernel_log;
 mod message_budget;
 mod mounted;
 mod resource;

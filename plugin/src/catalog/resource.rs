@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use device_class::DeviceClass;
 use device_class::class::{Preference, ReplicaCount, When};
-use device_class::discover::Health;
+use device_class::discover::{Connections, Health};
 use device_class::name::{ClassName, DeviceId, EnvName, ResourceName};
 use device_class::prepare::Preparation;
 
@@ -76,6 +76,8 @@ pub(crate) struct AdvertisedDevice {
     pub(crate) numa: Option<u32>,
     /// Devices with the same group belong together.
     pub(crate) group: Option<String>,
+    /// How it is connected with others.
+    pub(crate) connections: Connections,
     /// The device that it is a share of; `None` if it is not a share.
     pub(crate) share_of: Option<DeviceId>,
     /// The variables that a container gets with it.

@@ -1,17 +1,21 @@
 //! The device scan: from classes and a host to resources.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 use device_class::HostView;
 use device_class::class::{Claims, DeviceClass};
 use device_class::discover::{self, Device, Health, HealthMemory};
+use device_class::kernel_log::Line;
 use device_class::name::{ClassName, ResourceName};
 use device_class::prepare::Preparation;
 
 use super::Inventory;
 use super::engine_devices::{EngineDevices, control_nodes};
+use super::kernel_log::KernelLog;
 use super::message_budget::MessageBudget;
 use super::resource::{AdvertisedDevice, Resource, Terms};
 use kubelet_api::MAX_MESSAGE;
@@ -26,7 +30,43 @@ pub(crate) struct Scan {
 }
 
 /// What earlier scans read of each class's devices.
-pub(crate) type Memory = BTreeMap<ClassName, HealthMemory>;
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    classes: BTreeMap<ClassName, ClassMemory>,
+    /// Below it is the kernel's log; `None`: it is not read.
+    host_root: Option<PathBuf>,
+}
+
+#[derive(Debug, Default)]
+struct ClassMemory {
+    health: HealthMemory,
+    log: Option<KernelLog>,
+}
+
+impl Memory {
+    /// For a single scan, and one of a recorded host.
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// With the kernel's log of a host.
+    pub(crate) fn of_host(root: &Path) -> Self {
+        Memory {
+            classes: BTreeMap::new(),
+            host_root: Some(root.to_owned()),
+        }
+    }
+}
+
+impl ClassMemory {
+    fn new_lines(&mut self, host_root: &Path) -> io::Result<Vec<Line>> {
+        let log = match self.log.take() {
+            Some(log) => log,
+            None => KernelLog::open(host_root)?,
+        };
+        self.log.insert(log).new_lines()
+    }
+}
 
 /// Scans for the devices of every class. A resource belongs to the first class
 /// that has a device of it, since its name decides which variable is set. Of two
@@ -41,7 +81,9 @@ pub(crate) fn scan(
     memory: &mut Memory,
     now: Instant,
 ) -> Scan {
-    memory.retain(|name, _| classes.iter().any(|class| class.name == *name));
+    memory
+        .classes
+        .retain(|name, _| classes.iter().any(|class| class.name == *name));
     let mut found: BTreeMap<ResourceName, Found> = BTreeMap::new();
     let mut warnings = Vec::new();
     let mut claims = Claims::default();
@@ -51,8 +93,24 @@ pub(crate) fn scan(
             continue;
         }
         let mut inventory = discover::look(class, host);
-        let remembered = memory.entry(class.name.clone()).or_default();
-        remembered.judge(&mut inventory.devices, now);
+        let remembered = memory.classes.entry(class.name.clone()).or_default();
+        let mut log = Vec::new();
+        if let Some(root) = &memory.host_root
+            && class.spec.reads_kernel_log()
+            && !inventory.devices.is_empty()
+        {
+            log = remembered.new_lines(root).unwrap_or_else(|error| {
+                warnings.push(format!(
+                    "{}: faults that the kernel logs are not seen, {}/dev/kmsg cannot be read: \
+                     {error}; a container has to be privileged (deploy/components/host-programs)",
+                    class.name,
+                    root.display()
+                ));
+                Vec::new()
+            });
+        }
+        let devices = &mut inventory.devices;
+        remembered.health.judge_with(devices, now, &log);
         warnings.extend(
             inventory
                 .warnings
@@ -160,6 +218,7 @@ fn advertised(
         health: device.health.clone(),
         numa: device.numa,
         group: device.group.clone(),
+        connections: device.connections.clone(),
         share_of: shared.then(|| device.id.clone()),
         env: device.env.clone(),
         engine: Arc::clone(&engine),

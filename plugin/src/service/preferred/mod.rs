@@ -1,6 +1,7 @@
 //! GetPreferredAllocation: which of the free devices are best for one
 //! container.
 
+mod near;
 mod spread;
 #[cfg(test)]
 mod tests;
@@ -13,6 +14,7 @@ use device_class::placement::{Slot, best_fit, pack};
 use tonic::{Code, Status};
 
 use crate::catalog::Resource;
+use near::bring_together;
 use spread::Candidate;
 
 /// Why devices cannot be chosen.
@@ -115,6 +117,7 @@ fn packed(
     let mut slot_of: BTreeMap<&DeviceId, usize> = BTreeMap::new();
     let mut slots: Vec<Slot<'_>> = Vec::new();
     let mut shares: Vec<Vec<usize>> = Vec::new();
+    let mut connections = Vec::new();
     for position in free {
         let device = &resource.devices()[*position];
         let at = *slot_of.entry(device.hardware()).or_insert(slots.len());
@@ -126,6 +129,7 @@ fn packed(
                 held: false,
             });
             shares.push(Vec::new());
+            connections.push(&device.connections);
         }
         if included.contains(position) {
             slots[at].held = true;
@@ -136,7 +140,11 @@ fn packed(
     }
     let wanted = size - included.len();
     let taken = match resource.terms.one_device && size > 0 {
-        false => pack(&slots, wanted),
+        false => {
+            let mut taken = pack(&slots, wanted);
+            bring_together(&slots, &connections, &mut taken);
+            taken
+        }
         true => {
             let at = best_fit(&slots, wanted).ok_or_else(|| PreferredError::NoDevice {
                 resource: resource.name.clone(),

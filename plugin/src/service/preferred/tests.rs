@@ -1,11 +1,16 @@
 //! Which devices are chosen, and how long it takes.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use device_class::DeviceClass;
+use device_class::discover::Connections;
+use device_class::host::RecordedHost;
+
 use super::*;
 use crate::catalog::fixture::{device, resource};
-use crate::catalog::{AdvertisedDevice, Terms};
+use crate::catalog::{AdvertisedDevice, Memory, Terms, scan};
 
 /// A resource of a class that prefers devices that are apart.
 fn spread(devices: Vec<AdvertisedDevice>) -> Resource {
@@ -21,14 +26,19 @@ fn spread(devices: Vec<AdvertisedDevice>) -> Resource {
 fn parsed(line: &str) -> AdvertisedDevice {
     let mut words = line.split(' ');
     let mut parsed = device(words.next().unwrap());
+    let (mut bus, mut name, mut peers) = (None, None, BTreeSet::new());
     for word in words {
         match word.split_once('=').unwrap() {
             ("numa", node) => parsed.numa = Some(node.parse().unwrap()),
             ("group", group) => parsed.group = Some(group.to_owned()),
+            ("bus", path) => bus = Some(PathBuf::from(path)),
+            ("name", text) => name = Some(text.to_owned()),
+            ("peers", list) => peers = list.split(',').map(str::to_owned).collect(),
             ("share-of", id) => parsed.share_of = Some(id.to_owned().try_into().unwrap()),
             other => panic!("{other:?}"),
         }
     }
+    parsed.connections = Connections::new(bus, name, peers);
     parsed
 }
 
@@ -236,5 +246,66 @@ fn many_nodes_and_groups_are_chosen_from_in_time() {
         // nodes, it would be a hundred times as long.
         assert!(took < Duration::from_secs(5), "{took:?}");
         println!("half of {count}: {took:?}");
+    }
+}
+
+/// Four GPUs of one node, each with an XGMI link to one below the other switch.
+#[test]
+fn linked_devices_are_chosen_before_those_below_one_switch() {
+    let class = include_str!("../../../../device-class/classes/amd-gpu.toml");
+    let name = "amd-gpu".to_owned().try_into().unwrap();
+    let class = DeviceClass::parse(name, "amd-gpu.toml".as_ref(), class).unwrap();
+    let host = include_str!("../../../../device-class/testdata/amd-gpu/xgmi/host.txt");
+    let host = RecordedHost::parse(host).unwrap();
+    let chosen = |class: &DeviceClass, free: &str, must: &str, size: usize| {
+        let classes = std::slice::from_ref(class);
+        let found = scan(classes, &host, &mut Memory::new(), Instant::now()).inventory;
+        let resource = found.values().next().unwrap();
+        preferred(resource, &ids(free), &ids(must), size)
+            .unwrap()
+            .join(" ")
+    };
+    let all = "0000:11:00.0 0000:12:00.0 0000:21:00.0 0000:22:00.0";
+    assert_eq!(chosen(&class, all, "", 2), "0000:11:00.0 0000:21:00.0");
+    let must = "0000:22:00.0";
+    assert_eq!(chosen(&class, all, must, 2), "0000:12:00.0 0000:22:00.0");
+    // The linked one is not free: the same switch.
+    let three = "0000:12:00.0 0000:21:00.0 0000:22:00.0";
+    assert_eq!(
+        chosen(&class, three, "0000:21:00.0", 2),
+        "0000:21:00.0 0000:22:00.0"
+    );
+    // Without links the switch decides.
+    let mut without = class.clone();
+    without.spec.device.links = None;
+    assert_eq!(chosen(&without, all, "", 2), "0000:11:00.0 0000:12:00.0");
+    assert_eq!(chosen(&without, all, must, 2), "0000:21:00.0 0000:22:00.0");
+}
+
+#[test]
+fn the_bus_decides_only_among_choices_that_are_equal_otherwise() {
+    let bus = |id: &str, rest: &str, path: &str| {
+        format!("{id} {rest} bus=/sys/devices/pci0000:00/{path}")
+    };
+    let devices = [
+        bus("a", "numa=0", "00/10/a"),
+        bus("b", "numa=0", "00/20/b"),
+        bus("c", "numa=0", "00/10/c"),
+        bus("d", "numa=1", "00/20/d"),
+        bus("e", "numa=0", "00/20/e"),
+    ];
+    let packed = resource(devices.iter().map(|line| parsed(line)).collect());
+    for (free, must, size, wanted) in [
+        ("a b c d e", "", 2, "a c"),
+        ("a b c d e", "b", 2, "b e"),
+        ("a b c d e", "e", 3, "a b e"),
+        ("a b c d e", "", 4, "a b c e"),
+        // Another node is needed in any case.
+        ("a b c d e", "d", 2, "b d"),
+        // Not `b d`: they are below one switch, but of different nodes.
+        ("a b d", "", 2, "a b"),
+    ] {
+        let found = preferred(&packed, &ids(free), &ids(must), size).unwrap();
+        assert_eq!(found.join(" "), wanted, "{must} {size} of {free}");
     }
 }

@@ -1,0 +1,156 @@
+//! What can be wrong with several values of a class file together.
+
+use std::time::Duration;
+
+use crate::class::MAX_PRE_START;
+use crate::name::AttributeName;
+use crate::strict_toml::BrokenRule;
+
+/// A rule that a class file breaks although each of its values is right.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ClassRuleError {
+    /// A class without a source finds nothing.
+    #[error("there is no [[discover]] table, so no device can ever be found")]
+    NoSource,
+    /// A source is a path or a count.
+    #[error("a [[discover]] table has either `path` or `count`")]
+    PathOrCount,
+    /// The resource is none that the kubelet takes.
+    #[error("{reason}")]
+    Resource {
+        /// The resource.
+        resource: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A variable that containers have for something else.
+    #[error(
+        "`{0}` is a variable that containers have for another purpose; choose a name such as \
+         MYCHIP_VISIBLE_DEVICES"
+    )]
+    ReservedVariable(String),
+    /// Where the walk to the NUMA node begins is no path.
+    #[error("numa `{0}` is not the path of a device's directory in /sys")]
+    Numa(String),
+    /// What is wrong in one of several tables.
+    #[error("{error}")]
+    In {
+        /// The table's header.
+        header: &'static str,
+        /// Which of them it is, from 0.
+        number: usize,
+        /// What is wrong.
+        error: Box<ClassRuleError>,
+    },
+    /// A template of `[[edits]]` uses an attribute of a device.
+    #[error(
+        "`{template}` uses the attribute `{name}`; [[edits]] are given once per container and use \
+         the host's attributes only ({known}), so put what belongs to one device into [device]"
+    )]
+    DeviceAttribute {
+        /// The template.
+        template: String,
+        /// The attribute.
+        name: AttributeName,
+        /// The attributes of the host.
+        known: String,
+    },
+    /// A template names an attribute that no source sets.
+    #[error("`{template}` uses the attribute `{name}`; known there are {known}")]
+    UnknownAttribute {
+        /// The template.
+        template: String,
+        /// The attribute.
+        name: AttributeName,
+        /// The attributes that could have been used.
+        known: String,
+    },
+    /// A capability is used but no variable chooses among them.
+    #[error("`{0}` is a capability, but [request] has no capabilities_env to choose it")]
+    CapabilityWithoutEnv(String),
+    /// A default capability that no edits have.
+    #[error("the default capability `{0}` has no [[edits]] of its own")]
+    UnknownCapability(String),
+    /// A capability in `implies` that brings nothing.
+    #[error("[request] implies has `{0}`, which is not a `capability` of the class")]
+    UnknownImplied(String),
+    /// An index is either said or counted.
+    #[error("[device] has either `index` or `order`, not both")]
+    IndexAndOrder(String),
+    /// The number of replicas is said twice.
+    #[error("[sharing] has either `replicas` or `replicas_from`, not both")]
+    ReplicasTwice(String),
+    /// A rule for replicas where there are none.
+    #[error("[sharing] has `{0}`, but neither `replicas` nor `replicas_from`")]
+    NoReplicas(&'static str),
+    /// The kubelet gives up before.
+    #[error(
+        "[prepare] has a timeout of {} seconds; before a container's start the kubelet waits {}",
+        .0.as_secs(), MAX_PRE_START.as_secs()
+    )]
+    PreStartTooLong(Duration),
+    /// Whoever has the device already would lose it.
+    #[error("[prepare] at `pre-start` would change a device that [sharing] gives to several")]
+    PreStartShared,
+    /// What is shown or copied is not in a directory that is masked.
+    #[error("`{0}` is not in a directory of `masks`")]
+    Unmasked(String),
+}
+
+impl BrokenRule for ClassRuleError {
+    fn culprit(&self) -> Option<&str> {
+        match self {
+            ClassRuleError::NoSource => None,
+            ClassRuleError::PathOrCount => Some("[[discover]]"),
+            ClassRuleError::NoReplicas(key) => Some(key),
+            ClassRuleError::PreStartTooLong(_) => Some("timeout"),
+            ClassRuleError::PreStartShared => Some("pre-start"),
+            ClassRuleError::In { error, .. } => error.culprit(),
+            ClassRuleError::Resource { resource: text, .. }
+            | ClassRuleError::ReservedVariable(text)
+            | ClassRuleError::Numa(text)
+            | ClassRuleError::DeviceAttribute { template: text, .. }
+            | ClassRuleError::UnknownAttribute { template: text, .. }
+            | ClassRuleError::CapabilityWithoutEnv(text)
+            | ClassRuleError::UnknownCapability(text)
+            | ClassRuleError::UnknownImplied(text)
+            | ClassRuleError::IndexAndOrder(text)
+            | ClassRuleError::ReplicasTwice(text)
+            | ClassRuleError::Unmasked(text) => Some(text),
+        }
+    }
+
+    fn table(&self) -> Option<(&str, usize)> {
+        match self {
+            ClassRuleError::In { header, number, .. } => Some((header, *number)),
+            _ => None,
+        }
+    }
+}
+
+impl ClassRuleError {
+    /// The same error of one of several tables.
+    pub(super) fn in_table(self, header: &'static str, number: usize) -> Self {
+        ClassRuleError::In {
+            header,
+            number,
+            error: Box::new(self),
+        }
+    }
+
+    /// The same error of `[[edits]]`, where the attributes of devices are not known.
+    pub(super) fn of_edits(self) -> Self {
+        match self {
+            ClassRuleError::UnknownAttribute {
+                template,
+                name,
+                known,
+            } => ClassRuleError::DeviceAttribute {
+                template,
+                name,
+                known,
+            },
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Which attributes a point of a class file may use.
+
+use std::collections::BTreeSet;
+
+use super::ClassRuleError;
+use super::sharing::check_pre_start;
+use crate::class::attribute::AttributeSource;
+use crate::class::condition::Condition;
+use crate::class::{ClassSpec, Directory, Edits, File, Mask, Node, PathTemplate, When};
+use crate::name::AttributeName;
+use crate::pattern::PathPattern;
+use crate::template::Template;
+
+/// The attributes that are set by a point of the file.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Known(pub(super) BTreeSet<AttributeName>);
+
+impl Known {
+    pub(super) fn read(&mut self, sources: &[AttributeSource]) -> Result<(), ClassRuleError> {
+        for source in sources {
+            for template in source.templates() {
+                self.serve(template)?;
+            }
+            self.0.extend(source.names().cloned());
+        }
+        Ok(())
+    }
+
+    /// What is prepared may also use the attribute that a pair gives.
+    pub(super) fn check_preparation(&self, spec: &ClassSpec) -> Result<(), ClassRuleError> {
+        let mut known = self.clone();
+        if let Some(pairs) = &spec.request.pairs {
+            known.serve(&pairs.select)?;
+            known.0.insert(pairs.attribute.clone());
+        }
+        let Some(prepare) = &spec.prepare else {
+            return Ok(());
+        };
+        if prepare.when == When::PreStart {
+            check_pre_start(spec, prepare)?;
+            known = self.clone();
+        }
+        // The file is read before it is known what is wanted.
+        self.serve(&prepare.file)?;
+        let mut templates = prepare.arguments.iter().chain([&prepare.equals]);
+        templates.try_for_each(|template| known.serve(template))?;
+        Known::default().serve(prepare.program.template())
+    }
+
+    pub(super) fn check_edits(&self, edits: &Edits) -> Result<(), ClassRuleError> {
+        self.check_nodes(&edits.nodes)?;
+        for library in &edits.libraries {
+            self.serve(library.soname.template())?;
+        }
+        self.check_files(&edits.binaries)?;
+        self.check_files(&edits.files)?;
+        self.check_directories(&edits.directories)?;
+        for image in &edits.image_libraries {
+            self.serve(image.directory.template())?;
+            self.serve(&image.newer_than)?;
+            self.check_conditions(&image.require)?;
+        }
+        for mask in &edits.masks {
+            self.serve(mask.path.template())?;
+            for copy in &mask.copies {
+                self.check_masked(copy, &[mask])?;
+            }
+        }
+        edits.library_version.iter().try_for_each(|v| self.serve(v))
+    }
+
+    pub(super) fn check_conditions(&self, conditions: &[Condition]) -> Result<(), ClassRuleError> {
+        conditions.iter().try_for_each(|condition| match condition {
+            Condition::Value { value, .. } | Condition::Listed { value, .. } => self.serve(value),
+            Condition::Exists(_) | Condition::Absent(_) => Ok(()),
+        })
+    }
+
+    pub(super) fn check_files(&self, files: &[File]) -> Result<(), ClassRuleError> {
+        files.iter().try_for_each(|file| {
+            let paths = [Some(&file.path), file.container_path.as_ref()];
+            let paths = paths.into_iter().chain(file.fallbacks.iter().map(Some));
+            self.check_paths(paths, &file.for_each)
+        })
+    }
+
+    pub(super) fn check_directories(
+        &self,
+        directories: &[Directory],
+    ) -> Result<(), ClassRuleError> {
+        directories.iter().try_for_each(|directory| {
+            let paths = [Some(&directory.path), directory.container_path.as_ref()];
+            self.check_paths(paths, &None)
+        })
+    }
+
+    pub(super) fn check_masked(
+        &self,
+        path: &PathTemplate,
+        masks: &[&Mask],
+    ) -> Result<(), ClassRuleError> {
+        if !masks.iter().any(|mask| path.is_under(&mask.path)) {
+            return Err(ClassRuleError::Unmasked(path.template().to_string()));
+        }
+        self.serve(path.template())
+    }
+
+    pub(super) fn check_nodes(&self, nodes: &[Node]) -> Result<(), ClassRuleError> {
+        nodes.iter().try_for_each(|node| {
+            let paths = [Some(&node.path), node.container_path.as_ref()];
+            let paths = paths.into_iter().chain(node.prefer.iter().map(Some));
+            self.check_paths(paths, &node.for_each)
+        })
+    }
+
+    pub(super) fn check_paths<'a>(
+        &self,
+        paths: impl IntoIterator<Item = Option<&'a PathTemplate>>,
+        for_each: &Option<PathPattern>,
+    ) -> Result<(), ClassRuleError> {
+        let mut known = self.clone();
+        known
+            .0
+            .extend(for_each.iter().flat_map(PathPattern::captures).cloned());
+        let mut paths = paths.into_iter().flatten();
+        paths.try_for_each(|path| known.serve(path.template()))
+    }
+
+    pub(super) fn serve(&self, template: &Template) -> Result<(), ClassRuleError> {
+        match template.attributes().find(|name| !self.0.contains(*name)) {
+            None => Ok(()),
+            Some(name) => Err(self.lacks(name, &template.to_string())),
+        }
+    }
+
+    /// The error that something uses an attribute which is not among these.
+    pub(super) fn lacks(&self, name: &AttributeName, template: &str) -> ClassRuleError {
+        let known: Vec<&str> = self.0.iter().map(AttributeName::as_str).collect();
+        ClassRuleError::UnknownAttribute {
+            template: template.to_owned(),
+            name: name.clone(),
+            known: match known.is_empty() {
+                true => "none".into(),
+                false => known.join(", "),
+            },
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The rules that no single value can show.
+
+mod error;
+mod known;
+mod sharing;
+
+pub use error::ClassRuleError;
+
+use known::Known;
+use sharing::check_sharing;
+
+use super::health::HealthTest;
+use super::{CdiTemplate, ClassSpec, Mask, Source};
+use crate::config::DeviceFilter;
+use crate::name::{AttributeName, CapabilityName, EnvName, ResourceName, excerpt};
+use crate::template::Template;
+
+/// Checks what the values of a class file say together.
+pub(super) fn check(spec: &ClassSpec) -> Result<(), ClassRuleError> {
+    check_request(spec)?;
+    check_resource(&spec.resource)?;
+    if spec.discover.is_empty() {
+        return Err(ClassRuleError::NoSource);
+    }
+    let mut host = Known::default();
+    host.read(&spec.attributes)?;
+    if let Some(requirements) = &spec.request.requirements {
+        let mut values = requirements.values.values();
+        values.try_for_each(|value| host.serve(value))?;
+    }
+    for (number, source) in spec.discover.iter().enumerate() {
+        let known = known_after(source, host.clone());
+        let known = known.map_err(|error| error.in_table("[[discover]]", number))?;
+        check_device(spec, source, &known).map_err(|error| error.in_table("[device]", 0))?;
+    }
+    let directories = spec.library_directories.iter();
+    host.check_paths(directories.map(Some), &None)?;
+    for (number, edits) in spec.edits.iter().enumerate() {
+        let checked = host.check_edits(edits);
+        checked.map_err(|error| error.of_edits().in_table("[[edits]]", number))?;
+    }
+    check_filters(spec)
+}
+
+/// Attributes in `only` and `except` that no device of the class has are mistakes.
+fn check_filters(spec: &ClassSpec) -> Result<(), ClassRuleError> {
+    let mut known = Known::default();
+    known.read(&spec.attributes)?;
+    let host = known.clone();
+    for source in &spec.discover {
+        known.0.append(&mut known_after(source, host.clone())?.0);
+    }
+    let filters = spec.only.iter().flatten().chain(&spec.except);
+    for filter in filters {
+        if let DeviceFilter::Attributes(wanted) = filter
+            && let Some(name) = wanted.keys().find(|name| !known.0.contains(*name))
+        {
+            return Err(known.lacks(name, "only or except"));
+        }
+    }
+    Ok(())
+}
+
+/// Checks the resource as the kubelet does. An attribute in it is taken to be right.
+fn check_resource(resource: &Template) -> Result<(), ClassRuleError> {
+    let harmless = |name: &AttributeName| (name.clone(), "aa".to_owned());
+    let harmless = resource.attributes().map(harmless).collect();
+    let Ok(example) = resource.fill(&harmless) else {
+        return Ok(());
+    };
+    let wrong = |reason: String| {
+        let resource = resource.to_string();
+        Err(ClassRuleError::Resource { resource, reason })
+    };
+    let text = excerpt(&resource.to_string());
+    let name = match ResourceName::try_from(example) {
+        Ok(name) => name,
+        Err(error) => return wrong(format!("{error}; write it as vendor.example/chip")),
+    };
+    let domain = name.as_str().split('/').next().unwrap_or_default();
+    if domain == "kubernetes.io" || domain.ends_with(".kubernetes.io") {
+        return wrong(format!(
+            "resource `{text}` has a domain that is for the resources of Kubernetes itself"
+        ));
+    }
+    let ends_well = |part: &str| {
+        let fits = |c: char| c.is_ascii_alphanumeric();
+        part.starts_with(fits) && part.ends_with(fits)
+    };
+    let mut parts = domain.split('.').chain(name.as_str().split('/').skip(1));
+    match parts.all(ends_well) {
+        true => Ok(()),
+        false => wrong(format!(
+            "each part of resource `{text}` has to begin and end with a letter or a digit"
+        )),
+    }
+}
+
+/// Variables that images, engines and loaders use. As a request they would stop
+/// every container.
+fn is_reserved(variable: &EnvName) -> bool {
+    const RESERVED: [&str; 9] = [
+        "HOME", "HOSTNAME", "LANG", "PATH", "PWD", "SHELL", "SHLVL", "TERM", "USER",
+    ];
+    let name = variable.as_str();
+    let reserved = |prefix: &&str| name.starts_with(prefix);
+    RESERVED.contains(&name) || ["LD_", "LC_", "KUBERNETES_"].iter().any(reserved)
+}
+
+fn check_request(spec: &ClassSpec) -> Result<(), ClassRuleError> {
+    let request = &spec.request;
+    let variables = [Some(&request.env), request.capabilities_env.as_ref()];
+    let mut variables = variables.into_iter().flatten();
+    if let Some(reserved) = variables.find(|name| is_reserved(name)) {
+        return Err(ClassRuleError::ReservedVariable(reserved.to_string()));
+    }
+    let chosen = spec.capabilities();
+    let used = chosen.union(&spec.exceptions()).next().cloned();
+    if let (None, Some(name)) = (&request.capabilities_env, used) {
+        return Err(ClassRuleError::CapabilityWithoutEnv(name.to_string()));
+    }
+    let unknown = |name: &&CapabilityName| !chosen.contains(*name);
+    if let Some(name) = request.default_capabilities.iter().find(unknown) {
+        return Err(ClassRuleError::UnknownCapability(name.to_string()));
+    }
+    let implied = request.implies.values().flatten();
+    match request.implies.keys().chain(implied).find(unknown) {
+        Some(name) => Err(ClassRuleError::UnknownImplied(name.to_string())),
+        None => Ok(()),
+    }
+}
+
+fn known_after(source: &Source, mut known: Known) -> Result<Known, ClassRuleError> {
+    match (&source.path, source.count) {
+        (Some(path), None) => known.0.extend(path.captures().cloned()),
+        (None, Some(_)) => known
+            .0
+            .extend(AttributeName::try_from("index".to_owned()).ok()),
+        _ => return Err(ClassRuleError::PathOrCount),
+    }
+    known.read(&source.attributes)?;
+    known.check_conditions(&source.require)?;
+    Ok(known)
+}
+
+fn check_device(spec: &ClassSpec, source: &Source, known: &Known) -> Result<(), ClassRuleError> {
+    let device = &spec.device;
+    if let Some(numa) = &device.numa {
+        let text = numa.to_string();
+        if !text.starts_with(['/', '{']) {
+            return Err(ClassRuleError::Numa(text));
+        }
+    }
+    if let (Some(index), Some(_)) = (&device.index, &device.order) {
+        return Err(ClassRuleError::IndexAndOrder(index.to_string()));
+    }
+    let sharing = spec.sharing.as_ref();
+    sharing.map_or(Ok(()), check_sharing)?;
+    let templates = [
+        Some(&spec.resource),
+        Some(&device.id),
+        device.index.as_ref(),
+        device.order.as_ref(),
+        device.numa.as_ref(),
+        device.group.as_ref(),
+        sharing.and_then(|sharing| sharing.replicas_from.as_ref()),
+        spec.allocate.cdi.as_ref().map(CdiTemplate::template),
+        source.part_of.as_ref(),
+    ];
+    let templates = templates.into_iter().flatten();
+    for template in templates.chain(&device.aliases).chain(device.env.values()) {
+        known.serve(template)?;
+    }
+    if let Some(links) = &device.links {
+        known.serve(&links.name)?;
+    }
+    known.check_nodes(&device.nodes)?;
+    known.check_nodes(&source.nodes)?;
+    known.check_files(&device.files)?;
+    known.check_directories(&device.directories)?;
+    let masks: Vec<&Mask> = spec.edits.iter().flat_map(|edits| &edits.masks).collect();
+    for shown in device.unmask.iter().chain(&source.unmask) {
+        known.check_masked(shown, &masks)?;
+    }
+    known.check_preparation(spec)?;
+    for check in device.health.iter().chain(&source.health) {
+        match &check.test {
+            HealthTest::File { file: text, .. } | HealthTest::Unlogged { line: text, .. } => {
+                known.serve(text)?;
+            }
+            HealthTest::Exists(_) => {}
+        }
+    }
+    Ok(())
+}

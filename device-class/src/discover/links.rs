@@ -1,0 +1,106 @@
+//! How a device is connected with others.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use super::{DeviceError, attributes, edits};
+use crate::class::DeviceSpec;
+use crate::host::HostView;
+use crate::template::Attributes;
+
+/// How a device is connected with others of its class.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Connections {
+    /// Its directory on the bus, without links: devices below the same switch have a
+    /// long part of it in common.
+    bus: Option<PathBuf>,
+    /// What the files of the other ends call it.
+    name: Option<String>,
+    /// The other ends of its direct connections.
+    peers: BTreeSet<String>,
+}
+
+/// A distance on the bus that no two devices have.
+const UNKNOWN: usize = 64;
+
+impl Connections {
+    /// Those of a device at this place of the bus, which other ends call `name`.
+    pub fn new(bus: Option<PathBuf>, name: Option<String>, peers: BTreeSet<String>) -> Self {
+        Connections { bus, name, peers }
+    }
+
+    /// How far apart two devices are: 0 with a direct connection, else by the number
+    /// of bridges between them on the bus.
+    pub fn distance(&self, other: &Self) -> usize {
+        let names = |this: &Self, other: &Self| {
+            let name = this.name.as_ref();
+            name.is_some_and(|name| other.peers.contains(name))
+        };
+        if names(self, other) || names(other, self) {
+            return 0;
+        }
+        let (Some(one), Some(other)) = (&self.bus, &other.bus) else {
+            return UNKNOWN;
+        };
+        let common = one.iter().zip(other.iter()).take_while(|(a, b)| a == b);
+        let common = common.count();
+        let apart = one.iter().count() + other.iter().count() - 2 * common;
+        (1 + apart).min(UNKNOWN)
+    }
+}
+
+/// Reads the connections of a device.
+pub(super) fn of(
+    spec: &DeviceSpec,
+    bus: Option<PathBuf>,
+    known: &Attributes,
+    host: &dyn HostView,
+) -> Result<Connections, DeviceError> {
+    let Some(links) = &spec.links else {
+        return Ok(Connections::new(bus, None, BTreeSet::new()));
+    };
+    let mut peers = BTreeSet::new();
+    for path in edits::paths(&links.for_each, known, host)? {
+        let of = |key: &str| attributes::line_of(&path, key, host);
+        let kind = links.kind.as_deref().and_then(of);
+        if links.kind.is_some() && !kind.is_some_and(|kind| links.kinds.contains(&kind)) {
+            continue;
+        }
+        peers.extend(of(&links.peer));
+    }
+    let name = links.name.fill(known)?;
+    Ok(Connections::new(bus, Some(name), peers))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(bus: &str) -> Connections {
+        Connections {
+            bus: Some(bus.into()),
+            ..Connections::default()
+        }
+    }
+
+    #[test]
+    fn devices_below_one_switch_are_nearer_and_linked_ones_nearest() {
+        let root = "/sys/devices/pci0000:15";
+        let one = at(&format!("{root}/0000:15:01.0/0000:16:00.0/0000:17:00.0"));
+        let same_switch = at(&format!("{root}/0000:15:01.0/0000:16:00.0/0000:18:00.0"));
+        let same_root = at(&format!("{root}/0000:15:02.0/0000:26:00.0/0000:27:00.0"));
+        let elsewhere = at("/sys/devices/pci0000:c7/0000:c7:01.0/0000:ca:00.0");
+        let distances = [&same_switch, &same_root, &elsewhere].map(|other| one.distance(other));
+        assert!(distances.is_sorted_by(|a, b| a < b), "{distances:?}");
+        assert!(distances[2] < one.distance(&Connections::default()));
+        let linked = Connections {
+            name: Some("7".into()),
+            ..elsewhere
+        };
+        let one = Connections {
+            peers: ["7".to_owned()].into(),
+            ..one
+        };
+        assert_eq!((one.distance(&linked), linked.distance(&one)), (0, 0));
+    }
+}

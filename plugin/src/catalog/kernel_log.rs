@@ -1,0 +1,90 @@
+//! Reads the kernel's log, without waiting for more of it.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use device_class::kernel_log::Line;
+use nix::fcntl::OFlag;
+
+/// The most records that one scan reads: a driver in a loop must not keep it busy.
+const MAX_RECORDS: usize = 16_384;
+
+/// The largest record (CONSOLE_EXT_LOG_MAX of the kernel).
+const MAX_RECORD: usize = 8192;
+
+/// The log, from the oldest record that the kernel has.
+#[derive(Debug)]
+pub(super) struct KernelLog(File);
+
+impl KernelLog {
+    /// Opens `dev/kmsg` below the host's root.
+    ///
+    /// # Errors
+    /// It does not exist, or may not be read: that takes a privileged container.
+    pub(super) fn open(host_root: &Path) -> io::Result<Self> {
+        let mut options = File::options();
+        options.read(true).custom_flags(OFlag::O_NONBLOCK.bits());
+        options.open(host_root.join("dev/kmsg")).map(KernelLog)
+    }
+
+    /// The records since the call before.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub(super) fn new_lines(&mut self) -> io::Result<Vec<Line>> {
+        let mut lines = Vec::new();
+        let mut record = [0; MAX_RECORD];
+        for _ in 0..MAX_RECORDS {
+            match self.0.read(&mut record) {
+                Ok(0) => break,
+                Ok(length) => lines.extend(Line::parse(&record[..length])),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                // The kernel has overwritten records that were not read yet.
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(lines)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file in its place has all records in one read; the real log gives one each.
+    #[test]
+    fn what_is_read_once_is_not_read_again() {
+        let host = tempfile::tempdir().unwrap();
+        assert!(KernelLog::open(host.path()).is_err());
+        std::fs::create_dir(host.path().join("dev")).unwrap();
+        let file = host.path().join("dev/kmsg");
+        std::fs::write(&file, "6,1,5,-;first\n").unwrap();
+        let mut log = KernelLog::open(host.path()).unwrap();
+        assert_eq!(
+            log.new_lines().unwrap(),
+            [Line::parse(b"6,1,5,-;first").unwrap()]
+        );
+        assert_eq!(log.new_lines().unwrap(), []);
+    }
+
+    /// The kernel's own, where this process may read it.
+    #[test]
+    fn the_kernels_log_is_read_without_waiting() {
+        let mut log = match KernelLog::open(Path::new("/")) {
+            Ok(log) => log,
+            Err(error) => return skip::report(module_path!(), &format!("/dev/kmsg: {error}")),
+        };
+        let mut records = 0;
+        loop {
+            let lines = log.new_lines().unwrap();
+            records += lines.len();
+            if lines.len() < MAX_RECORDS / 2 {
+                break;
+            }
+        }
+        assert!(records > 0);
+    }
+}
