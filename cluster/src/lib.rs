@@ -3,6 +3,7 @@
 //! (`boathook-webhook`). The hook and the plugin work without either.
 
 pub mod http;
+pub mod json;
 pub mod log;
 pub mod quantity;
 pub mod retry;

@@ -26,6 +26,9 @@ const MAX_LENGTH: usize = 64;
 /// # Errors
 /// It is no whole number from 0 to 2⁶³ − 1.
 pub fn units(text: &str) -> Result<u64, QuantityError> {
+    if text.len() > MAX_LENGTH {
+        return Err(QuantityError::Malformed);
+    }
     let (negative, unsigned) = match text.as_bytes().first() {
         Some(b'-') => (true, &text[1..]),
         Some(b'+') => (false, &text[1..]),
@@ -35,7 +38,7 @@ pub fn units(text: &str) -> Result<u64, QuantityError> {
     let (number, suffix) = unsigned.split_at(end.unwrap_or(unsigned.len()));
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let digits = format!("{whole}{fraction}");
-    if digits.is_empty() || fraction.contains('.') || text.len() > MAX_LENGTH {
+    if digits.is_empty() || fraction.contains('.') {
         return Err(QuantityError::Malformed);
     }
     let (twos, tens) = multiplier(suffix).ok_or(QuantityError::Malformed)?;

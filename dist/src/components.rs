@@ -11,7 +11,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// The packages with the programs of a release.
-const PROGRAMS: [&str; 3] = ["boathook-hook", "boathook-plugin", "boathook-initcontainer"];
+const PROGRAMS: [&str; 4] = [
+    "boathook-hook",
+    "boathook-plugin",
+    "boathook-initcontainer",
+    "boathook-cluster",
+];
 
 /// The part of `cargo metadata` that is used.
 #[derive(Deserialize)]

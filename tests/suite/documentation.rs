@@ -212,8 +212,8 @@ fn names_release(arguments: &[&str]) -> Result<(), String> {
         let archives = ["amd64", "arm64"].map(|a| format!("boathook-{VERSION}-linux-{a}.tar.gz"));
         let debs = ["amd64", "arm64"].map(|a| format!("boathook_{VERSION}_{a}.deb"));
         let rpms = ["x86_64", "aarch64"].map(|a| format!("boathook-{VERSION}-1.{a}.rpm"));
-        let image = [format!("boathook-{VERSION}-image.tar")];
-        let all = [&archives[..], &debs, &rpms, &image].concat();
+        let images = ["", "-cluster"].map(|image| format!("boathook{image}-{VERSION}-image.tar"));
+        let all = [&archives[..], &debs, &rpms, &images].concat();
         all.iter().any(|one| one == name)
     };
     let is_file =

@@ -30,6 +30,9 @@ const PROGRAMS: [&str; 4] = [
     "boathook-runtime",
 ];
 
+/// Those of the image beside the nodes.
+const CLUSTER_PROGRAMS: [&str; 2] = ["boathook-scheduler", "boathook-webhook"];
+
 /// A release of this tree with programs that do nothing.
 struct Release {
     files: TempDir,
@@ -42,7 +45,7 @@ impl Release {
         let programs = release.path("programs");
         fs::create_dir(&programs).unwrap();
         let header = fs::read(binaries::program("boathook").unwrap()).unwrap();
-        for name in PROGRAMS {
+        for name in PROGRAMS.iter().chain(&CLUSTER_PROGRAMS) {
             let file = programs.join(name);
             fs::write(&file, &header[..64]).unwrap();
             fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
@@ -259,15 +262,33 @@ fn the_same_sources_give_the_same_bytes() {
 }
 
 #[test]
-fn an_image_archive_is_whole() {
+fn the_image_archives_are_whole() {
     let release = Release::new();
-    let dir = release.path("image");
+    check_image(
+        &release,
+        "boathook",
+        "/boathook/bin/boathook-init",
+        &[
+            "boathook/bin/boathook-plugin",
+            "boathook/classes.d/dummy-npu.toml",
+        ],
+    );
+    check_image(
+        &release,
+        "boathook-cluster",
+        "/boathook-scheduler",
+        &["./boathook-scheduler", "./boathook-webhook"],
+    );
+}
+
+fn check_image(release: &Release, name: &str, entrypoint: &str, files: &[&str]) {
+    let dir = release.path(&format!("image-{name}"));
     fs::create_dir(&dir).unwrap();
     printed(
         Command::new("tar")
             .arg("--extract")
             .arg("--file")
-            .arg(release.file(&format!("boathook-{VERSION}-image.tar")))
+            .arg(release.file(&format!("{name}-{VERSION}-image.tar")))
             .arg("--directory")
             .arg(&dir),
     );
@@ -289,23 +310,17 @@ fn an_image_archive_is_whole() {
     assert_eq!(manifest["platform"]["architecture"], "amd64");
     let manifest = read(&blob(manifest));
     let config = read(&blob(&manifest["config"]));
-    assert_eq!(
-        config["config"]["Entrypoint"][0],
-        "/boathook/bin/boathook-init"
-    );
+    assert_eq!(config["config"]["Entrypoint"][0], entrypoint);
     let listing = printed(
         Command::new("tar")
             .arg("tzf")
             .arg(blob(&manifest["layers"][0])),
     );
-    for file in [
-        "boathook/bin/boathook-plugin",
-        "boathook/classes.d/dummy-npu.toml",
-    ] {
-        assert!(listing.lines().any(|line| line == file), "{listing}");
+    for file in files {
+        assert!(listing.lines().any(|line| line == *file), "{listing}");
     }
     let docker = read(&dir.join("manifest.json"));
-    assert_eq!(docker[0]["RepoTags"][0], format!("boathook:{VERSION}"));
+    assert_eq!(docker[0]["RepoTags"][0], format!("{name}:{VERSION}"));
     for path in [&docker[0]["Config"], &docker[0]["Layers"][0]] {
         assert!(dir.join(path.as_str().unwrap()).is_file(), "{path}");
     }

@@ -133,23 +133,20 @@ impl Extender {
             pod,
             mut nodes,
         } = Arguments::read(body)?;
-        let (mut full, mut too_small) = (Refused::new(), Refused::new());
+        let mut refused = Refused::new();
         let view = self.view();
         // A pod that cannot be counted is the kubelet's to refuse.
         if let (Ok(asks), true) = (Asks::of(&pod, &self.config), view.is_complete()) {
             for name in nodes.names() {
-                match view.judge(&asks, name) {
-                    Verdict::Fits => {}
-                    Verdict::Full(reason) => drop(full.insert(name.to_owned(), reason)),
-                    Verdict::TooSmall(reason) => drop(too_small.insert(name.to_owned(), reason)),
+                if let Verdict::Refused(reason) = view.judge(&asks, name) {
+                    refused.insert(name.to_owned(), reason);
                 }
             }
         }
         drop(view);
-        let refused = full.len() + too_small.len();
-        self.metrics.refused_nodes.inc_by(refused as u64);
-        nodes.retain(|name| !full.contains_key(name) && !too_small.contains_key(name));
-        filter_answer(spelling, &nodes, full, too_small)
+        self.metrics.refused_nodes.inc_by(refused.len() as u64);
+        nodes.retain(|name| !refused.contains_key(name));
+        filter_answer(spelling, &nodes, refused)
     }
 
     /// How good each node is for a pod. The best one is assumed to become its node.

@@ -37,10 +37,8 @@ struct Ask {
 pub enum Verdict {
     /// As far as is known.
     Fits,
-    /// Not until other pods of the node end.
-    Full(String),
-    /// Never.
-    TooSmall(String),
+    /// No device has room, for this reason.
+    Refused(String),
 }
 
 /// What is known of the cluster.
@@ -133,7 +131,7 @@ impl View {
                 .iter()
                 .find(|claim| one_device && **claim > units)
             {
-                return Verdict::TooSmall(format!(
+                return Verdict::Refused(format!(
                     "no device has {claim} units of {resource}, each has {units}"
                 ));
             }
@@ -148,7 +146,9 @@ impl View {
             if full {
                 let wanted: Vec<String> = ask.claims.iter().map(u64::to_string).collect();
                 let wanted = wanted.join(" + ");
-                return Verdict::Full(format!("no device has {wanted} free units of {resource}"));
+                return Verdict::Refused(format!(
+                    "no device has {wanted} free units of {resource}"
+                ));
             }
         }
         Verdict::Fits

@@ -2,13 +2,20 @@
 //! types have no JSON tags, so that names are those of Go's fields; before 1.18 they
 //! had tags in lower case.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use serde::de::Error;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::objects::{Pod, or_default};
+use crate::json::{List, Text};
+
+/// The most nodes that a request may name, several times what a cluster can have.
+const MAX_NODES: usize = 100_000;
+
+/// The longest pod, in bytes: more than the API server takes.
+const MAX_POD: usize = 4 << 20;
 
 /// How names are spelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +41,7 @@ pub struct Arguments<'a> {
 #[derive(Debug)]
 pub enum Candidates<'a> {
     /// Their names, with `nodeCacheCapable: true`.
-    Names(Vec<Cow<'a, str>>),
+    Names(Vec<Text<'a>>),
     /// The whole objects, which are given back as they came.
     Objects(Vec<(String, &'a RawValue)>),
     /// Neither.
@@ -43,24 +50,24 @@ pub enum Candidates<'a> {
 
 #[derive(Deserialize)]
 struct Request<'a> {
-    #[serde(rename = "Pod", default)]
-    pod: Option<Pod>,
+    #[serde(rename = "Pod", borrow, default)]
+    pod: Option<&'a RawValue>,
     #[serde(rename = "Nodes", borrow, default)]
     nodes: Option<NodeList<'a>>,
     #[serde(rename = "NodeNames", borrow, default)]
-    names: Option<Vec<Cow<'a, str>>>,
-    #[serde(rename = "pod", default)]
-    tagged_pod: Option<Pod>,
+    names: Option<List<Text<'a>, MAX_NODES>>,
+    #[serde(rename = "pod", borrow, default)]
+    tagged_pod: Option<&'a RawValue>,
     #[serde(rename = "nodes", borrow, default)]
     tagged_nodes: Option<NodeList<'a>>,
     #[serde(rename = "nodenames", borrow, default)]
-    tagged_names: Option<Vec<Cow<'a, str>>>,
+    tagged_names: Option<List<Text<'a>, MAX_NODES>>,
 }
 
 #[derive(Deserialize)]
 struct NodeList<'a> {
     #[serde(borrow, default)]
-    items: Option<Vec<&'a RawValue>>,
+    items: Option<List<&'a RawValue, MAX_NODES>>,
 }
 
 /// The part of a node that tells which one it is.
@@ -80,7 +87,7 @@ impl<'a> Arguments<'a> {
     /// Reads a request's body.
     ///
     /// # Errors
-    /// It is not JSON, or a field is of another type.
+    /// It is not JSON, a field is of another type, or there is too much of it.
     pub fn read(body: &'a [u8]) -> serde_json::Result<Self> {
         let request: Request<'a> = serde_json::from_slice(body)?;
         let spelling = match &request.pod {
@@ -90,9 +97,9 @@ impl<'a> Arguments<'a> {
         let names = request.names.or(request.tagged_names);
         let nodes = request.nodes.or(request.tagged_nodes);
         let nodes = match (names, nodes) {
-            (Some(names), _) => Candidates::Names(names),
+            (Some(names), _) => Candidates::Names(names.0),
             (None, Some(list)) => {
-                let items = list.items.unwrap_or_default().into_iter();
+                let items = list.items.unwrap_or_default().0.into_iter();
                 let named = items.map(|item| {
                     let named: Named = serde_json::from_str(item.get())?;
                     Ok((named.metadata.name, item))
@@ -101,9 +108,16 @@ impl<'a> Arguments<'a> {
             }
             (None, None) => Candidates::None,
         };
+        let pod = request.pod.or(request.tagged_pod);
+        let pod = pod.map_or("null", RawValue::get);
+        if pod.len() > MAX_POD {
+            let reason = format!("the pod is longer than {MAX_POD} bytes");
+            return Err(serde_json::Error::custom(reason));
+        }
+        let pod: Option<Pod> = serde_json::from_str(pod)?;
         Ok(Self {
             spelling,
-            pod: request.pod.or(request.tagged_pod).unwrap_or_default(),
+            pod: pod.unwrap_or_default(),
             nodes,
         })
     }
@@ -113,7 +127,7 @@ impl Candidates<'_> {
     /// The names of the nodes.
     pub fn names(&self) -> Vec<&str> {
         match self {
-            Candidates::Names(names) => names.iter().map(|name| &**name).collect(),
+            Candidates::Names(names) => names.iter().map(|name| &*name.0).collect(),
             Candidates::Objects(objects) => objects.iter().map(|(name, _)| &**name).collect(),
             Candidates::None => Vec::new(),
         }
@@ -122,7 +136,7 @@ impl Candidates<'_> {
     /// Keeps those of which this is true.
     pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
         match self {
-            Candidates::Names(names) => names.retain(|name| keep(name)),
+            Candidates::Names(names) => names.retain(|name| keep(&name.0)),
             Candidates::Objects(objects) => objects.retain(|(name, _)| keep(name)),
             Candidates::None => {}
         }
@@ -132,12 +146,13 @@ impl Candidates<'_> {
 /// Nodes that were refused, and why.
 pub type Refused = BTreeMap<String, String>;
 
-/// The answer to filter.
+/// The answer to filter. kube-scheduler asks only about nodes that passed its own filters,
+/// and does not ask again when it looks for pods to preempt: none that it could find would
+/// help, which the second of its maps tells it.
 pub fn filter_answer(
     spelling: Spelling,
     passed: &Candidates<'_>,
-    full: Refused,
-    too_small: Refused,
+    refused: Refused,
 ) -> serde_json::Result<Vec<u8>> {
     let names = match passed {
         Candidates::Names(names) => Some(&names[..]),
@@ -152,14 +167,14 @@ pub fn filter_answer(
         Spelling::Go => serde_json::to_vec(&GoAnswer {
             nodes,
             names,
-            full,
-            too_small,
+            preemptable: (),
+            refused,
             error: "",
         }),
         Spelling::Tagged => serde_json::to_vec(&TaggedAnswer {
             nodes,
             names,
-            full: full.into_iter().chain(too_small).collect(),
+            refused,
         }),
     }
 }
@@ -174,11 +189,11 @@ struct GoAnswer<'a> {
     #[serde(rename = "Nodes")]
     nodes: Option<Items<'a>>,
     #[serde(rename = "NodeNames")]
-    names: Option<&'a [Cow<'a, str>]>,
+    names: Option<&'a [Text<'a>]>,
     #[serde(rename = "FailedNodes")]
-    full: Refused,
+    preemptable: (),
     #[serde(rename = "FailedAndUnresolvableNodes")]
-    too_small: Refused,
+    refused: Refused,
     #[serde(rename = "Error")]
     error: &'a str,
 }
@@ -188,9 +203,9 @@ struct TaggedAnswer<'a> {
     #[serde(rename = "nodes", skip_serializing_if = "Option::is_none")]
     nodes: Option<Items<'a>>,
     #[serde(rename = "nodenames", skip_serializing_if = "Option::is_none")]
-    names: Option<&'a [Cow<'a, str>]>,
+    names: Option<&'a [Text<'a>]>,
     #[serde(rename = "failedNodes", skip_serializing_if = "BTreeMap::is_empty")]
-    full: Refused,
+    refused: Refused,
 }
 
 /// The answer to prioritize.

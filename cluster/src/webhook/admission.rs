@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use json_patch::Patch;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 /// The version of reviews.
 pub const API_VERSION: &str = "admission.k8s.io/v1";
@@ -17,17 +17,18 @@ const MAX_WARNING: usize = 120;
 /// What the API server asks.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Asked {
+pub struct Asked<'a> {
     /// [`API_VERSION`].
     pub api_version: String,
     /// The request.
-    pub request: Request,
+    #[serde(borrow)]
+    pub request: Request<'a>,
 }
 
 /// A request to admit an object.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Request {
+pub struct Request<'a> {
     /// Its id.
     pub uid: String,
     /// What the object is.
@@ -41,8 +42,8 @@ pub struct Request {
     /// What is to be done with it.
     pub operation: String,
     /// The object.
-    #[serde(default)]
-    pub object: Value,
+    #[serde(borrow, default)]
+    pub object: Option<&'a RawValue>,
 }
 
 /// A kind of object.

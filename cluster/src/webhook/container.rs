@@ -4,12 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, PatchOperation, RemoveOperation};
-use serde_json::{Map, Value, json};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use device_class::name::excerpt;
 
 use super::api::{FUNCTION_VARIABLE, PREFIX, REGION_VARIABLE};
 use super::mappings::{Mapping, Namespace};
 use super::mutate::DenialReason;
 use super::names::{self, Mode};
+use super::pod::{Amounts, Container};
+use crate::json::Text;
 use crate::quantity;
 
 /// How many units of mapped resources a container can ask for: each may need two
@@ -17,8 +22,8 @@ use crate::quantity;
 pub(super) const MAX_UNITS: u64 = 64;
 
 /// A container of a pod, and the path to it.
-pub(super) struct Container<'a> {
-    pub(super) value: &'a Value,
+pub(super) struct Mutated<'a> {
+    pub(super) container: &'a Container<'a>,
     pub(super) path: PointerBuf,
 }
 
@@ -29,7 +34,7 @@ struct Asked {
     modes: BTreeSet<Mode>,
 }
 
-impl Container<'_> {
+impl Mutated<'_> {
     /// The operations that map its names, of which there may be none.
     pub(super) fn operations(
         &self,
@@ -57,39 +62,40 @@ impl Container<'_> {
     }
 
     fn asked(&self, namespace: &Namespace) -> Result<Asked, DenialReason> {
-        let (limits, requests) = (self.amounts("limits"), self.amounts("requests"));
-        let keys = [limits, requests].into_iter().flatten().flat_map(Map::keys);
-        let keys: BTreeSet<&String> = keys.filter(|key| key.starts_with(PREFIX)).collect();
+        let sections = ["limits", "requests"].map(|one| self.container.amounts(one));
+        let [limits, requests] = sections;
+        let keys = sections.into_iter().flatten();
+        let keys: BTreeSet<_> = keys.flat_map(|amounts| amounts.0.keys()).collect();
         let mut asked = Asked {
             friendly: BTreeMap::new(),
             modes: BTreeSet::new(),
         };
         for key in keys {
-            let name = &key[PREFIX.len()..];
+            let name = &key.0[PREFIX.len()..];
             if let Some(mode) = names::mode_of(name) {
                 asked.modes.insert(mode);
                 continue;
             }
             let mapping = namespace.look_up(name)?;
-            let amount = |amounts: Option<&Map<String, Value>>| {
-                let value = amounts.and_then(|amounts| amounts.get(key));
-                value.map(|value| units(key, value)).transpose()
+            let amount = |amounts: Option<&Amounts<'_>>| {
+                let value = amounts.and_then(|amounts| amounts.0.get(key));
+                value.map(|value| units(name, value)).transpose()
             };
             let (limit, request) = (amount(limits)?, amount(requests)?);
             // Requests that are missing get the limits' values.
             let Some(units) = limit.filter(|limit| request.is_none_or(|other| other == *limit))
             else {
-                return Err(DenialReason::Overcommitted(key.clone()));
+                return Err(DenialReason::Overcommitted(excerpt(name)));
             };
             asked.modes.insert(mapping.mode);
-            asked.friendly.insert(key.clone(), (mapping, units));
+            asked.friendly.insert(key.0.to_string(), (mapping, units));
         }
         Ok(asked)
     }
 
     /// Replaces the names in limits or requests.
     fn resources(&self, section: &str, asked: &Asked) -> Result<Vec<PatchOperation>, DenialReason> {
-        let Some(amounts) = self.amounts(section) else {
+        let Some(amounts) = self.container.amounts(section) else {
             return Ok(Vec::new());
         };
         let path = |key: &str| {
@@ -102,15 +108,16 @@ impl Container<'_> {
         let mut operations = Vec::new();
         let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
         for (key, (mapping, units)) in &asked.friendly {
-            if amounts.contains_key(key) {
+            if amounts.0.contains_key(&text(key)) {
                 operations.push(PatchOperation::Remove(RemoveOperation { path: path(key) }));
                 let sum = sums.entry(&mapping.resource).or_default();
                 *sum = sum.saturating_add(*units);
             }
         }
         for (resource, sum) in sums {
-            let present = amounts.get(resource);
-            let present = present.map_or(Ok(0), |value| units(resource, value))?;
+            let present = amounts.0.get(&text(resource));
+            let name = resource.trim_start_matches(PREFIX);
+            let present = present.map_or(Ok(0), |value| units(name, value))?;
             operations.push(PatchOperation::Add(AddOperation {
                 path: path(resource),
                 value: present.saturating_add(sum).to_string().into(),
@@ -130,18 +137,9 @@ impl Container<'_> {
         if programs.is_empty() {
             return Ok(Vec::new());
         }
-        let present = self.value["env"].as_array();
-        let names = present
-            .into_iter()
-            .flatten()
-            .filter_map(|one| one["name"].as_str());
-        let ours = |name: &str| {
-            [REGION_VARIABLE, FUNCTION_VARIABLE]
-                .iter()
-                .any(|start| name.starts_with(start))
-        };
-        if let Some(name) = names.into_iter().find(|name| ours(name)) {
-            return Err(DenialReason::OwnVariable(name.to_owned()));
+        let present = self.container.env.as_ref();
+        if let Some(name) = present.and_then(|present| present.reserved.as_ref()) {
+            return Err(DenialReason::OwnVariable(excerpt(&name.0)));
         }
         let add = |last: &[&str], value: Value| {
             let mut path = self.path.clone();
@@ -165,18 +163,15 @@ impl Container<'_> {
         }
         Ok(operations)
     }
+}
 
-    fn amounts(&self, section: &str) -> Option<&Map<String, Value>> {
-        self.value["resources"][section].as_object()
-    }
+fn text(name: &str) -> Text<'_> {
+    Text(name.into())
 }
 
 /// A quantity, which may be written as a number.
-fn units(key: &str, value: &Value) -> Result<u64, DenialReason> {
-    let units = match value {
-        Value::String(text) => quantity::units(text).ok(),
-        Value::Number(number) => quantity::units(&number.to_string()).ok(),
-        _ => None,
-    };
-    units.ok_or_else(|| DenialReason::NotWhole(key.to_owned()))
+fn units(name: &str, value: &RawValue) -> Result<u64, DenialReason> {
+    let written = serde_json::from_str::<Text<'_>>(value.get());
+    let written = written.map_or_else(|_| value.get().to_owned(), |text| text.0.into_owned());
+    quantity::units(&written).map_err(|_| DenialReason::NotWhole(excerpt(name)))
 }

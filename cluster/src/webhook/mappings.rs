@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use device_class::name::excerpt;
+
 use super::api::{AcceleratorFunctionSpec, FpgaRegionSpec};
 use super::names::{self, Mode, is_id};
 
@@ -89,7 +91,7 @@ impl Namespace {
     pub fn look_up(&self, name: &str) -> Result<Mapping, MappingError> {
         let entry = self.0.get(name).cloned().unwrap_or_default();
         match (entry.function, entry.region) {
-            (None, None) => Err(MappingError::Unknown(name.to_owned())),
+            (None, None) => Err(MappingError::Unknown(excerpt(name))),
             (Some(_), Some(_)) => Err(MappingError::Ambiguous(name.to_owned())),
             (Some(function), None) => of_function(name, function),
             (None, Some(FpgaRegionSpec { interface_id })) => match is_id(&interface_id, 32) {
@@ -125,7 +127,7 @@ fn of_function(name: &str, spec: AcceleratorFunctionSpec) -> Result<Mapping, Map
         }),
         _ => Err(MappingError::UnknownMode {
             name: name.to_owned(),
-            mode: spec.mode,
+            mode: excerpt(&spec.mode),
         }),
     }
 }

@@ -9,6 +9,7 @@ pub mod mappings;
 pub mod metrics;
 pub mod mutate;
 pub mod names;
+pub mod pod;
 pub mod program;
 pub mod review;
 

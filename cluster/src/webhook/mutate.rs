@@ -2,11 +2,16 @@
 
 use json_patch::Patch;
 use json_patch::jsonptr::PointerBuf;
-use serde_json::Value;
+
+use device_class::name::excerpt;
 
 use super::api::{FUNCTION_VARIABLE, PREFIX, REGION_VARIABLE};
-use super::container::{Container, MAX_UNITS};
+use super::container::{MAX_UNITS, Mutated};
 use super::mappings::{MappingError, Namespace};
+use super::pod::Pod;
+
+/// How many changes a pod can get: more than containers need that a node can run.
+const MAX_OPERATIONS: usize = 4096;
 
 /// What is done to a pod that is admitted.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -35,12 +40,12 @@ pub enum DenialReason {
     Mapping(#[from] MappingError),
     /// Limits and requests differ.
     #[error(
-        "'limits' and 'requests' for \"{0}\" must be equal as extended resources cannot be \
+        "'limits' and 'requests' for \"{PREFIX}{0}\" must be equal as extended resources cannot be \
          overcommitted"
     )]
     Overcommitted(String),
     /// A quantity is no whole number.
-    #[error("resource quantity isn't of integral type for \"{0}\"")]
+    #[error("resource quantity isn't of integral type for \"{PREFIX}{0}\"")]
     NotWhole(String),
     /// Ports of different modes are asked for.
     #[error("container cannot be scheduled as it requires resources operated in different modes")]
@@ -48,6 +53,9 @@ pub enum DenialReason {
     /// Too many units.
     #[error("{0} units of FPGA resources are asked for, and at most {MAX_UNITS} can be mapped")]
     TooMany(u64),
+    /// Too many changes, with those of the containers before it.
+    #[error("too many FPGA resources: at most {MAX_OPERATIONS} changes of a pod can be made")]
+    TooManyChanges,
     /// A variable is set that is ours to set.
     #[error(
         "variable {0} is set, but {REGION_VARIABLE}* and {FUNCTION_VARIABLE}* are set by the \
@@ -56,54 +64,43 @@ pub enum DenialReason {
     OwnVariable(String),
 }
 
-/// Maps the names in a pod's containers, init containers and sidecars. Ephemeral
-/// containers have no resources.
+/// Maps the names in a pod's containers, init containers and sidecars.
 ///
 /// # Errors
 /// The pod cannot be admitted.
-pub fn mutate(pod: &Value, namespace: &Namespace) -> Result<Mutation, Denial> {
+pub fn mutate(pod: &Pod<'_>, namespace: &Namespace) -> Result<Mutation, Denial> {
     let mut mutation = Mutation::default();
-    for list in ["initContainers", "containers"] {
-        let containers = pod["spec"][list].as_array().into_iter().flatten();
-        for (at, value) in containers.enumerate() {
-            let mut path = PointerBuf::new();
-            path.push_back("spec");
-            path.push_back(list);
-            path.push_back(at);
-            let container = Container { value, path };
-            let name = || value["name"].as_str().unwrap_or("?").to_owned();
-            let operations = container.operations(namespace).map_err(|reason| Denial {
-                container: name(),
-                reason,
-            })?;
-            let sets_variables = operations
-                .iter()
-                .any(|operation| operation.path().to_string().contains("/env"));
-            let from_elsewhere = value["envFrom"]
-                .as_array()
-                .is_some_and(|from| !from.is_empty());
-            if sets_variables && from_elsewhere {
-                mutation.warnings.push(format!(
-                    "container {}: {FUNCTION_VARIABLE}* in what envFrom names is not checked",
-                    name()
-                ));
-            }
-            mutation.patch.0.extend(operations);
+    for (list, at, container) in pod.containers() {
+        let mut path = PointerBuf::new();
+        path.push_back("spec");
+        path.push_back(list);
+        path.push_back(at);
+        let name = || {
+            container
+                .name
+                .as_ref()
+                .map_or("?".to_owned(), |name| excerpt(&name.0))
+        };
+        let denied = |reason| Denial {
+            container: name(),
+            reason,
+        };
+        let operations = Mutated { container, path }.operations(namespace);
+        let operations = operations.map_err(denied)?;
+        let sets_variables = operations
+            .iter()
+            .any(|operation| operation.path().to_string().contains("/env"));
+        let from_elsewhere = container.env_from.as_ref();
+        if sets_variables && from_elsewhere.is_some_and(|from| !from.is_empty()) {
+            mutation.warnings.push(format!(
+                "container {}: {FUNCTION_VARIABLE}* in what envFrom names is not checked",
+                name()
+            ));
+        }
+        mutation.patch.0.extend(operations);
+        if mutation.patch.0.len() > MAX_OPERATIONS {
+            return Err(denied(DenialReason::TooManyChanges));
         }
     }
     Ok(mutation)
-}
-
-/// Whether a pod asks for a resource with the prefix.
-pub fn concerns(pod: &Value) -> bool {
-    let lists = ["initContainers", "containers"].map(|list| pod["spec"][list].as_array());
-    let mut containers = lists.into_iter().flatten().flatten();
-    containers.any(|container| {
-        let sections = ["limits", "requests"].map(|one| container["resources"][one].as_object());
-        let mut keys = sections
-            .into_iter()
-            .flatten()
-            .flat_map(|amounts| amounts.keys());
-        keys.any(|key| key.starts_with(PREFIX))
-    })
 }

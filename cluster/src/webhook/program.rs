@@ -105,10 +105,7 @@ async fn serve(run: Run) -> anyhow::Result<()> {
     let reviewer = Arc::new(Reviewer::default());
     let watched = Arc::clone(&reviewer);
     let probes = Probes {
-        waiting_for: Box::new(move || {
-            let ready = watched.is_ready();
-            (!ready).then(|| "the mappings have not been listed yet".to_owned())
-        }),
+        waiting_for: Box::new(move || watched.waits_for().map(str::to_owned)),
         registry: reviewer.metrics().registry(),
     };
     let retry = Retry::default();
@@ -144,6 +141,7 @@ async fn answer(
 ) -> anyhow::Result<()> {
     if let Some(dir) = run.tls_dir {
         let identity = Identity::from_dir(&dir)?;
+        reviewer.certified();
         tokio::select! {
             () = http::serve(listener, reviewer.router(), Some(Arc::clone(&identity))) => {}
             () = http::reload(identity, dir) => {}
@@ -194,10 +192,12 @@ pub async fn serve_shared(
                         if let Some(listener) = listener.take() {
                             let router = reviewer.router();
                             serving.spawn(http::serve(listener, router, Some(Arc::clone(&new))));
+                            reviewer.certified();
                         }
                         identity = Some(new);
                     }
                 }
+                delays = Retry::default().delays();
                 let end = material.current.ends.unix_timestamp();
                 reviewer.metrics().certificate_end.set(end);
                 interval

@@ -1,5 +1,6 @@
 //! Answers reviews.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -9,12 +10,14 @@ use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
+use device_class::name::excerpt;
 use tokio::sync::watch;
 
 use super::admission::{API_VERSION, Answer, Asked, Request};
 use super::mappings::Mappings;
 use super::metrics::{Metrics, ResultLabels};
-use super::mutate::{concerns, mutate};
+use super::mutate::mutate;
+use super::pod::Pod;
 use crate::http::{Intake, text};
 
 /// The longest body, in bytes. The API server takes no request of more than 3 MiB.
@@ -31,6 +34,7 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Reviewer {
     mappings: RwLock<Mappings>,
     complete: watch::Sender<bool>,
+    has_certificate: AtomicBool,
     metrics: Metrics,
     intake: Intake,
 }
@@ -40,6 +44,7 @@ impl Default for Reviewer {
         Self {
             mappings: RwLock::default(),
             complete: watch::Sender::new(false),
+            has_certificate: AtomicBool::new(false),
             metrics: Metrics::default(),
             intake: Intake::new(MAX_BODY, BODY_BUDGET),
         }
@@ -52,9 +57,17 @@ impl Reviewer {
         &self.metrics
     }
 
-    /// Whether the mappings have been listed.
-    pub fn is_ready(&self) -> bool {
-        *self.complete.borrow()
+    /// Why it cannot answer reviews; `None` if it can.
+    pub fn waits_for(&self) -> Option<&'static str> {
+        if !self.has_certificate.load(Ordering::Relaxed) {
+            return Some("there is no certificate yet");
+        }
+        (!*self.complete.borrow()).then_some("the mappings have not been listed yet")
+    }
+
+    /// It has a certificate to show.
+    pub fn certified(&self) {
+        self.has_certificate.store(true, Ordering::Relaxed);
     }
 
     /// Changes what it knows.
@@ -108,16 +121,24 @@ impl Reviewer {
     /// # Errors
     /// It is no review of this version.
     pub async fn review(&self, body: &[u8]) -> Result<Answer, String> {
-        let asked: Asked = serde_json::from_slice(body)
+        let asked: Asked<'_> = serde_json::from_slice(body)
             .map_err(|error| format!("not an admission review: {error}"))?;
         if asked.api_version != API_VERSION {
-            return Err(format!("{}: not {API_VERSION}", asked.api_version));
+            return Err(format!(
+                "{}: not {API_VERSION}",
+                excerpt(&asked.api_version)
+            ));
         }
         let request = asked.request;
-        if !is_new_pod(&request) || !concerns(&request.object) {
+        let pod: Option<Pod<'_>> = match request.object.filter(|_| is_new_pod(&request)) {
+            Some(object) => serde_json::from_str(object.get())
+                .map_err(|error| format!("the pod cannot be reviewed: {error}"))?,
+            None => None,
+        };
+        let Some(pod) = pod.filter(Pod::asks) else {
             self.count("unchanged");
             return admit(request.uid, &json_patch::Patch::default(), Vec::new());
-        }
+        };
         let mut complete = self.complete.subscribe();
         let listed = tokio::time::timeout(LIST_TIMEOUT, complete.wait_for(|complete| *complete));
         if listed.await.is_err() {
@@ -128,10 +149,10 @@ impl Reviewer {
         }
         let namespace = self.mappings.read().unwrap_or_else(PoisonError::into_inner);
         let namespace = namespace.namespace(&request.namespace);
-        match mutate(&request.object, &namespace) {
+        match mutate(&pod, &namespace) {
             Err(denial) => {
                 self.count("denied");
-                let message = format!("{denial} (namespace {})", request.namespace);
+                let message = format!("{denial} (namespace {})", excerpt(&request.namespace));
                 tracing::info!("denied: {message}");
                 Ok(Answer::deny(request.uid, 403, message))
             }
@@ -153,7 +174,7 @@ fn admit(uid: String, patch: &json_patch::Patch, warnings: Vec<String>) -> Resul
     Answer::admit(uid, patch, warnings).map_err(|error| error.to_string())
 }
 
-fn is_new_pod(request: &Request) -> bool {
+fn is_new_pod(request: &Request<'_>) -> bool {
     request.resource.group.is_empty()
         && request.resource.resource == "pods"
         && request.sub_resource.as_deref().is_none_or(str::is_empty)

@@ -101,13 +101,13 @@ fn both_spellings_and_both_forms_are_answered_in_kind() {
     for (request, filtered, scored) in [
         (
             json!({"Pod": pod, "Nodes": null, "NodeNames": ["n"]}),
-            json!({"Nodes": null, "NodeNames": ["n"], "FailedNodes": {},
+            json!({"Nodes": null, "NodeNames": ["n"], "FailedNodes": null,
                 "FailedAndUnresolvableNodes": {}, "Error": ""}),
             json!([{"Host": "n", "Score": 5}]),
         ),
         (
             json!({"Pod": pod, "Nodes": {"metadata": {}, "items": [object]}, "NodeNames": null}),
-            json!({"Nodes": {"items": [object]}, "NodeNames": null, "FailedNodes": {},
+            json!({"Nodes": {"items": [object]}, "NodeNames": null, "FailedNodes": null,
                 "FailedAndUnresolvableNodes": {}, "Error": ""}),
             json!([{"Host": "n", "Score": 5}]),
         ),
@@ -124,13 +124,13 @@ fn both_spellings_and_both_forms_are_answered_in_kind() {
         // Null lists, and fields of a later version.
         (
             json!({"Pod": pod, "Nodes": null, "NodeNames": null, "Later": {}}),
-            json!({"Nodes": null, "NodeNames": null, "FailedNodes": {},
+            json!({"Nodes": null, "NodeNames": null, "FailedNodes": null,
                 "FailedAndUnresolvableNodes": {}, "Error": ""}),
             json!([]),
         ),
         (
             json!({"Pod": pod, "Nodes": {"items": null}}),
-            json!({"Nodes": {"items": []}, "NodeNames": null, "FailedNodes": {},
+            json!({"Nodes": {"items": []}, "NodeNames": null, "FailedNodes": null,
                 "FailedAndUnresolvableNodes": {}, "Error": ""}),
             json!([]),
         ),
@@ -155,8 +155,13 @@ fn nodes_are_refused_where_no_device_has_room() {
     let answer = filter(&extender, &pod("e", None, MEMORY, "8"), &names);
     assert_eq!(answer["NodeNames"], json!(["eight"]));
     let reason = "no device has 8 free units of vendor.com/gpu-mem";
-    assert_eq!(answer["FailedNodes"], json!({"four-four": reason}));
-    // What no device of the node will ever have is not worth a preemption.
+    // The sum fits: kube-scheduler would find no pod to preempt, and report an error.
+    assert_eq!(
+        answer["FailedAndUnresolvableNodes"],
+        json!({"four-four": reason})
+    );
+    assert_eq!(answer["FailedNodes"], Value::Null);
+    // Nor will any device of the node ever have so many.
     let answer = filter(&extender, &pod("e", None, MEMORY, "9"), &names);
     assert_eq!(answer["NodeNames"], json!([]));
     let failed = answer["FailedAndUnresolvableNodes"].as_object().unwrap();

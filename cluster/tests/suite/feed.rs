@@ -6,6 +6,7 @@ use std::time::Duration;
 use cluster::retry::Retry;
 use cluster::scheduler::extender::Extender;
 use cluster::scheduler::feed;
+use cluster::scheduler::metrics::KindLabels;
 use serde_json::{Value, json};
 
 use crate::api_server::ApiServer;
@@ -134,6 +135,48 @@ async fn an_api_server_that_comes_later_is_found() {
     server.resume().await;
     wait_until("the lists", || extender.view().is_complete()).await;
     assert_eq!(score(&extender, "n"), 5);
+}
+
+/// With the program's own delays, whose clock is moved forward here.
+#[tokio::test]
+async fn an_api_server_that_is_away_for_a_minute_changes_no_answer() {
+    let mut server = ApiServer::start().await;
+    put_node(&server, "n", GPU, "4");
+    put_pod(&server, "old", "n", GPU, "1");
+    let extender = Extender::new(config(CONFIG));
+    let retry = Retry::default();
+    tokio::spawn(feed::nodes(server.client(), Arc::clone(&extender), retry));
+    tokio::spawn(feed::pods(server.client(), Arc::clone(&extender), retry));
+    wait_until("the lists", || extender.view().is_complete()).await;
+    server.stop().await;
+    put_pod(&server, "new", "n", GPU, "2");
+
+    tokio::time::pause();
+    for _ in 0..60 {
+        a_second_passes().await;
+        assert_eq!(score(&extender, "n"), 5);
+    }
+    let failures = &extender.metrics().watch_errors;
+    let failures = failures.get_or_create(&KindLabels { kind: "pods" }).get();
+    // Tried again, and each time later.
+    assert!((3..=12).contains(&failures), "{failures}");
+    server.resume().await;
+    let mut seconds = 0;
+    while score(&extender, "n") != 10 {
+        assert!(seconds < 60, "what changed is not seen");
+        a_second_passes().await;
+        seconds += 1;
+    }
+    assert!(extender.view().is_complete());
+}
+
+/// A second of the paused clock. What is sent meanwhile takes real time.
+async fn a_second_passes() {
+    tokio::time::advance(Duration::from_secs(1)).await;
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// What is on which device is known for pods that were seen to come, and after a

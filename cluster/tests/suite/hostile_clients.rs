@@ -42,6 +42,23 @@ async fn bad_requests_are_answered_with_their_reason() {
             400,
             "expected a",
         ),
+        // Short values that would become much memory.
+        (
+            post(
+                "/filter",
+                &format!("{{\"NodeNames\":[{}\"\"]}}", "\"\",".repeat(100_000)),
+            ),
+            400,
+            "a list of at most 100000 items",
+        ),
+        (
+            post(
+                "/filter",
+                &format!("{{\"Pod\":[{}0]}}", "0,".repeat(2 << 20)),
+            ),
+            400,
+            "the pod is longer than 4194304 bytes",
+        ),
         (post("/bind", "{}"), 404, ""),
         (
             b"GET /filter HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".to_vec(),

@@ -1,16 +1,13 @@
 //! The simulator.
 
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::LazyLock;
 
 use cluster::scheduler::simulate::{Outcome, Scenario, chart, simulate};
 
 /// Shares of devices: somewhat more pods than there is room for.
-const SHARES: &str = "seed = 7\npods = 800\ninterval = 1.0\nrestart_interval = 300\n\
-    [[nodes]]\ncount = 12\ndevices = 8\nlayout = { units_per_device = 8, one_device = true }\n\
-    [[kind]]\nweight = 5\nunits = 2\nlifetime = 200\n\
-    [[kind]]\nweight = 3\nunits = 5\nlifetime = 200\n\
-    [[kind]]\nweight = 2\nunits = 8\nlifetime = 200\n";
+const SHARES: &str = include_str!("../../examples/small.toml");
 
 /// What it leads to, simulated once for all tests.
 static OUTCOMES: LazyLock<Vec<Outcome>> =
@@ -50,8 +47,9 @@ fn the_extender_strands_less_and_fewer_pods_are_refused() {
 
 #[test]
 fn without_delays_and_restarts_nothing_is_guessed_wrongly() {
-    let exact = format!("view_delay = 0.0\nend_delay = 0.0\n{SHARES}")
-        .replace("restart_interval = 300", "restart_interval = 0");
+    let exact = SHARES
+        .replacen("seed = 7", "view_delay = 0.0\nend_delay = 0.0\nseed = 7", 1)
+        .replace("restart_interval = 600", "restart_interval = 0");
     let outcomes = simulate(&Scenario::parse(&exact).unwrap());
     for outcome in outcomes.iter().filter(|outcome| outcome.wrong.is_some()) {
         assert_eq!(
@@ -83,9 +81,24 @@ fn the_chart_has_a_bar_for_each_number() {
 }
 
 #[test]
+fn the_documented_table_is_what_the_program_prints() {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let mut program = Command::new(env!("CARGO_BIN_EXE_boathook-scheduler"));
+    let output = program
+        .arg("simulate")
+        .arg(root.join("examples/small.toml"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let page = std::fs::read_to_string(root.parent().unwrap().join("docs/scheduling.md")).unwrap();
+    assert!(page.contains(printed.trim_end()), "{printed}");
+}
+
+#[test]
 fn the_example_scenarios_can_be_read() {
     let examples = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples");
-    for name in ["shares.toml", "whole-devices.toml"] {
+    for name in ["small.toml", "shares.toml", "whole-devices.toml"] {
         Scenario::read(&examples.join(name)).unwrap();
     }
 }

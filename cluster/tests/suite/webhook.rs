@@ -9,6 +9,7 @@ mod rules;
 
 use cluster::webhook::api::{AcceleratorFunctionSpec, FpgaRegionSpec};
 use cluster::webhook::mappings::{Kind, Mappings, Namespace, Object};
+use cluster::webhook::mutate::{self, Denial, Mutation};
 use serde_json::{Map, Value, json};
 
 pub(crate) const DCP10: &str = "ce48969398f05f33946d560708be108a";
@@ -83,6 +84,12 @@ fn listed(_: &Mappings, functions: bool) -> std::collections::BTreeSet<(String, 
 
 pub(crate) fn namespace() -> Namespace {
     mappings().namespace("fpga")
+}
+
+/// The mutation of a pod that is written as JSON.
+pub(crate) fn mutate(pod: &Value, namespace: &Namespace) -> Result<Mutation, Denial> {
+    let text = pod.to_string();
+    mutate::mutate(&serde_json::from_str(&text).unwrap(), namespace)
 }
 
 /// Amounts of resources without their prefix.

@@ -21,7 +21,7 @@ pub use strategy::Strategy;
 /// Options of `simulate`.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// The scenario, such as examples/simulation.toml
+    /// The scenario, such as cluster/examples/small.toml
     file: PathBuf,
 
     /// Write a chart

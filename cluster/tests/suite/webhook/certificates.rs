@@ -93,6 +93,8 @@ async fn the_api_server_gets_an_answer_under_the_services_name() {
     let server = server().await;
     let reviewer = Arc::new(Reviewer::default());
     reviewer.change(|known| *known = mappings());
+    // A Service sends no review to a pod that cannot show a certificate.
+    assert_eq!(reviewer.waits_for(), Some("there is no certificate yet"));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let client = server.client();
@@ -114,6 +116,7 @@ async fn the_api_server_gets_an_answer_under_the_services_name() {
         configuration["webhooks"][0]["clientConfig"]["caBundle"].is_string()
     };
     crate::client::wait_until("the CA in the configuration", announced).await;
+    crate::client::wait_until("readiness", || reviewer.waits_for().is_none()).await;
     // An idle client does not keep others from their handshakes.
     let _idle = TcpStream::connect(address).await.unwrap();
     for name in [

@@ -122,7 +122,9 @@ async fn what_is_no_review_is_refused() {
     let address = server(true).await;
     let mut old = review(&pod(container(&[])));
     old["apiVersion"] = "admission.k8s.io/v1beta1".into();
+    let odd = json!({"spec": {"containers": 3}});
     for (body, reason) in [
+        (review(&odd).to_string(), "the pod cannot be reviewed"),
         (String::new(), "not an admission review"),
         ("{}".to_owned(), "missing field"),
         (

@@ -1,11 +1,10 @@
 //! Which pods are refused, and with what words.
 
 use cluster::webhook::mappings::Namespace;
-use cluster::webhook::mutate::mutate;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{amounts, container, namespace, pod};
+use super::{amounts, container, mutate, namespace, pod};
 
 const REGION: &str = "region-69528db6eb31577a8c3668f9faa081f6";
 
@@ -104,6 +103,32 @@ fn variables_that_are_ours_to_set_are_refused() {
         own["env"] = json!([{"name": name, "value": "c"}]);
         assert!(mutate(&pod(own), &namespace()).is_ok());
     }
+}
+
+/// Pods are reviewed before they are validated.
+#[test]
+fn names_that_no_pod_can_have_make_no_long_messages() {
+    let long = "x\n".repeat(1000);
+    for asked in [
+        container(&[(&long, "1")]),
+        json!({"name": long, "resources": {"limits": amounts(&[("unknown", "1")])}}),
+        json!({"name": "c", "resources": {"limits": amounts(&[("nlb0-pre", &long)])}}),
+        json!({"name": "c", "env": [{"name": format!("FPGA_AFU_{long}")}],
+            "resources": {"limits": amounts(&[("nlb0-orch", "1")])}}),
+    ] {
+        let said = denial(asked);
+        assert!(said.len() < 400 && !said.contains('\n'), "{said}");
+    }
+}
+
+#[test]
+fn the_changes_of_a_pod_are_bounded() {
+    let whole = container(&[("nlb0-orch", "64")]);
+    let containers = |count| json!({"spec": {"containers": vec![whole.clone(); count]}});
+    let changes = mutate(&containers(2), &namespace()).unwrap().patch.0.len();
+    assert!(mutate(&containers(8192 / changes), &namespace()).is_ok());
+    let said = mutate(&containers(8192 / changes + 1), &namespace()).unwrap_err();
+    assert!(said.to_string().contains("at most 4096 changes"), "{said}");
 }
 
 #[test]

@@ -1,0 +1,226 @@
+//! The parts of a pod that its mutation depends on, borrowed from a review's body. Pods
+//! have not been validated when they are reviewed.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use super::api::{FUNCTION_VARIABLE, PREFIX, REGION_VARIABLE};
+use crate::json::{List, Text};
+
+/// The most containers of a pod, and as many init containers.
+const MAX_CONTAINERS: usize = 1024;
+
+/// The most resources with the prefix that a container may ask for.
+const MAX_RESOURCES: usize = 64;
+
+/// A pod.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Pod<'a> {
+    #[serde(borrow)]
+    spec: Option<Spec<'a>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Spec<'a> {
+    #[serde(borrow)]
+    init_containers: Option<List<Container<'a>, MAX_CONTAINERS>>,
+    #[serde(borrow)]
+    containers: Option<List<Container<'a>, MAX_CONTAINERS>>,
+}
+
+/// A container, init container or sidecar. Ephemeral containers have no resources.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Container<'a> {
+    #[serde(borrow)]
+    pub(super) name: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub(super) resources: Option<Resources<'a>>,
+    #[serde(borrow)]
+    pub(super) env: Option<Variables<'a>>,
+    /// Without their content, which takes no memory.
+    pub(super) env_from: Option<Vec<IgnoredAny>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Resources<'a> {
+    #[serde(borrow)]
+    pub(super) limits: Option<Amounts<'a>>,
+    #[serde(borrow)]
+    pub(super) requests: Option<Amounts<'a>>,
+}
+
+/// The resources with the prefix, by their whole names.
+#[derive(Debug, Default)]
+pub(super) struct Amounts<'a>(pub(super) BTreeMap<Text<'a>, &'a RawValue>);
+
+/// The variables of a container.
+#[derive(Debug, Default)]
+pub(super) struct Variables<'a> {
+    /// The first one with a name that is the webhook's to set.
+    pub(super) reserved: Option<Text<'a>>,
+}
+
+impl<'a> Pod<'a> {
+    /// The containers, each with the name of its list and its place there.
+    pub(super) fn containers(&self) -> impl Iterator<Item = (&'static str, usize, &Container<'a>)> {
+        let spec = self.spec.as_ref();
+        let init = spec.and_then(|spec| spec.init_containers.as_ref());
+        let main = spec.and_then(|spec| spec.containers.as_ref());
+        let lists = [("initContainers", init), ("containers", main)];
+        lists.into_iter().flat_map(|(name, list)| {
+            let containers = list.into_iter().flat_map(|list| list.0.iter().enumerate());
+            containers.map(move |(at, container)| (name, at, container))
+        })
+    }
+
+    /// Whether it asks for a resource with the prefix.
+    pub fn asks(&self) -> bool {
+        self.containers().any(|(_, _, container)| {
+            let sections = ["limits", "requests"].map(|one| container.amounts(one));
+            let mut sections = sections.into_iter().flatten();
+            sections.any(|amounts| !amounts.0.is_empty())
+        })
+    }
+}
+
+impl<'a> Container<'a> {
+    /// The resources in limits or requests.
+    pub(super) fn amounts(&self, section: &str) -> Option<&Amounts<'a>> {
+        let resources = self.resources.as_ref()?;
+        match section {
+            "limits" => resources.limits.as_ref(),
+            _ => resources.requests.as_ref(),
+        }
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Amounts<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Entries;
+
+        impl<'de> Visitor<'de> for Entries {
+            type Value = Amounts<'de>;
+
+            fn expecting(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(text, "at most {MAX_RESOURCES} resources {PREFIX}…")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut amounts = Amounts::default();
+                while let Some(name) = map.next_key::<Text<'de>>()? {
+                    if name.0.starts_with(PREFIX) {
+                        amounts.0.insert(name, map.next_value()?);
+                    } else {
+                        map.next_value::<IgnoredAny>()?;
+                    }
+                    if amounts.0.len() > MAX_RESOURCES {
+                        return Err(A::Error::invalid_length(amounts.0.len(), &self));
+                    }
+                }
+                Ok(amounts)
+            }
+        }
+
+        from.deserialize_map(Entries)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Variables<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Variable<'a> {
+            #[serde(borrow, default)]
+            name: Option<Text<'a>>,
+        }
+
+        struct Items;
+
+        impl<'de> Visitor<'de> for Items {
+            type Value = Variables<'de>;
+
+            fn expecting(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+                text.write_str("a list of variables")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+                let mut variables = Variables::default();
+                while let Some(Variable { name }) = items.next_element()? {
+                    let reserved = name.filter(|name| {
+                        let starts = [REGION_VARIABLE, FUNCTION_VARIABLE];
+                        starts.iter().any(|start| name.0.starts_with(start))
+                    });
+                    variables.reserved = variables.reserved.or(reserved);
+                }
+                Ok(variables)
+            }
+        }
+
+        from.deserialize_seq(Items)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(text: &str) -> Option<String> {
+        let pod = serde_json::from_str::<Pod<'_>>(text);
+        pod.err().map(|error| error.to_string())
+    }
+
+    /// A short body must not become much memory, nor many operations.
+    #[test]
+    fn there_is_an_end_to_what_a_pod_can_ask_for() {
+        let containers = |count| {
+            format!(
+                "{{\"spec\":{{\"containers\":[{}{{}}]}}}}",
+                "{},".repeat(count)
+            )
+        };
+        assert_eq!(problem(&containers(MAX_CONTAINERS - 1)), None);
+        let reason = problem(&containers(MAX_CONTAINERS)).unwrap();
+        assert!(reason.contains("a list of at most 1024 items"), "{reason}");
+        let resources = |count: usize| {
+            let names: Vec<String> = (0..count)
+                .map(|at| format!("\"{PREFIX}{at}\":\"1\""))
+                .collect();
+            let limits = names.join(",");
+            format!(
+                "{{\"spec\":{{\"initContainers\":[{{\"resources\":{{\"limits\":{{{limits}}}}}}}]}}}}"
+            )
+        };
+        assert_eq!(problem(&resources(MAX_RESOURCES)), None);
+        let reason = problem(&resources(MAX_RESOURCES + 1)).unwrap();
+        assert!(
+            reason.contains("at most 64 resources fpga.intel.com/…"),
+            "{reason}"
+        );
+        // Of variables only those are kept that matter.
+        let many = "{\"name\":\"A\"},".repeat(100_000);
+        let text = format!("{{\"spec\":{{\"containers\":[{{\"env\":[{many}{{}}]}}]}}}}");
+        assert_eq!(problem(&text), None);
+    }
+
+    #[test]
+    fn what_is_missing_or_null_asks_for_nothing() {
+        for text in [
+            "{}",
+            "{\"spec\":null}",
+            "{\"spec\":{\"containers\":null,\"initContainers\":null}}",
+            "{\"spec\":{\"containers\":[{\"name\":null,\"resources\":null,\"env\":null,\"envFrom\":null}]}}",
+            "{\"spec\":{\"containers\":[{\"resources\":{\"limits\":null,\"requests\":{}},\"env\":[{}]}]}}",
+        ] {
+            let pod: Pod<'_> = serde_json::from_str(text).unwrap();
+            assert!(!pod.asks(), "{text}");
+        }
+        assert!(problem("{\"spec\":{\"containers\":3}}").is_some());
+    }
+}

@@ -1,0 +1,219 @@
+//! The chart's objects, as Helm renders them: those of the kustomizations.
+
+use std::collections::BTreeMap;
+use std::process::{Command, Output};
+
+use clap::Parser;
+use cluster::scheduler::program::Cli;
+use cluster::webhook::api::definitions;
+use k8s_openapi::api::apps::v1::Deployment;
+use serde_json::{Value, json};
+
+use super::{check, command, deploy, only, rendered};
+
+/// How scripts/helm-template ends where there is no Helm.
+const NO_HELM: i32 = 77;
+
+fn run(values: &Value) -> Output {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), values.to_string()).unwrap();
+    let script = deploy("../scripts/helm-template");
+    Command::new(script).arg(file.path()).output().unwrap()
+}
+
+/// The chart's objects for one of the programs: all that have its name, and the resource
+/// definitions. `None`, and the test is skipped, without Helm.
+fn chart(values: &Value, program: &str) -> Option<Vec<Value>> {
+    let output = run(values);
+    if output.status.code() == Some(NO_HELM) {
+        skip::report("the Helm chart", "needs helm, or scripts/install-helm");
+        return None;
+    }
+    let problem = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{values}: {problem}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mut objects: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+    objects.retain(|object| {
+        object["metadata"]["labels"]["app.kubernetes.io/name"] == program
+            || object["kind"] == "CustomResourceDefinition"
+    });
+    Some(objects)
+}
+
+/// An object without what differs knowingly: its labels, the pull policy, and the content
+/// of the configuration, of which kustomize's name is made.
+fn comparable(object: &Value) -> Value {
+    const DIFFERENT: [&str; 5] = [
+        "labels",
+        "app.kubernetes.io/instance",
+        "checksum/config",
+        "imagePullPolicy",
+        "helm.sh/resource-policy",
+    ];
+    match object {
+        Value::Object(fields) => fields
+            .iter()
+            .filter(|(key, _)| !DIFFERENT.contains(&key.as_str()))
+            .map(|(key, value)| match key.as_str() {
+                "configMap" => (key.clone(), "CONFIGURATION".into()),
+                _ => (key.clone(), comparable(value)),
+            })
+            .filter(|(_, value)| *value != json!({}))
+            .collect(),
+        Value::Array(items) => items.iter().map(comparable).collect(),
+        other => other.clone(),
+    }
+}
+
+/// By kind and name, without what a chart has not: the namespace. The kustomizations' has
+/// the program's name; names and namespaces are written alike, to be compared.
+fn by_name(objects: &[Value], program: &str) -> BTreeMap<String, Value> {
+    let text = Value::from(objects).to_string();
+    let text = text.replace(program, "X").replace("boathook-system", "X");
+    let objects: Vec<Value> = serde_json::from_str(&text).unwrap();
+    let compared = objects.iter().filter(|object| {
+        let kind = object["kind"].as_str().unwrap();
+        kind != "Namespace" && kind != "ConfigMap"
+    });
+    let named = compared.map(|object| {
+        let name = format!("{} {}", object["kind"], object["metadata"]["name"]);
+        (name, comparable(object))
+    });
+    named.collect()
+}
+
+#[test]
+fn the_chart_has_the_objects_of_the_kustomizations() {
+    for (program, path, values) in [
+        (
+            "boathook-scheduler",
+            "scheduler/extender",
+            json!({"scheduler": {"enabled": true}}),
+        ),
+        (
+            "boathook-webhook",
+            "webhook/default",
+            json!({"webhook": {"enabled": true}}),
+        ),
+        (
+            "boathook-webhook",
+            "webhook/cert-manager",
+            json!({"webhook": {"enabled": true, "certManager": true}}),
+        ),
+    ] {
+        let (Some(objects), Some(plain)) = (chart(&values, program), rendered(path)) else {
+            return;
+        };
+        check(&objects);
+        let (ours, theirs) = (by_name(&objects, program), by_name(&plain, program));
+        assert!(ours.keys().eq(theirs.keys()), "{:?}", ours.keys());
+        for (name, ours) in &ours {
+            assert_eq!(ours, &theirs[name], "{path}: {name}");
+        }
+    }
+}
+
+#[test]
+fn the_chart_has_neither_program_unless_it_is_switched_on() {
+    for program in ["boathook-scheduler", "boathook-webhook"] {
+        let Some(objects) = chart(&json!({}), program) else {
+            return;
+        };
+        assert_eq!(objects, Vec::<Value>::new());
+    }
+}
+
+#[test]
+fn the_definitions_outlive_the_release() {
+    let Some(objects) = chart(&json!({"webhook": {"enabled": true}}), "boathook-webhook") else {
+        return;
+    };
+    for definition in definitions() {
+        let name = definition.metadata.name.as_deref().unwrap();
+        let mut objects = objects.iter();
+        let object = objects.find(|object| object["metadata"]["name"] == name);
+        let object = object.unwrap();
+        assert_eq!(
+            object["metadata"]["annotations"]["helm.sh/resource-policy"],
+            "keep"
+        );
+        assert_eq!(
+            object["spec"],
+            serde_json::to_value(&definition.spec).unwrap()
+        );
+    }
+}
+
+#[test]
+fn the_values_of_the_programs_have_their_effect() {
+    let config = "[[resource]]\nname = \"amd.com/gpu\"\nweight = 3\n";
+    let digest = format!("sha256:{}", "0".repeat(64));
+    let values = json!({
+        "scheduler": {"enabled": true, "config": config, "clusterIP": "10.96.0.88", "replicas": 3,
+            "allowFrom": ["10.0.0.0/24"], "resources": {"limits": {"memory": "1Gi"}}},
+        "clusterImage": {"repository": "r.example/c", "digest": digest},
+        "image": {"pullSecrets": ["one"], "pullPolicy": "Always"},
+    });
+    let Some(objects) = chart(&values, "boathook-scheduler") else {
+        return;
+    };
+    let of_kind = |kind: &str| {
+        let mut objects = objects.iter();
+        objects.find(|object| object["kind"] == kind).unwrap()
+    };
+    assert_eq!(of_kind("ConfigMap")["data"]["scheduler.toml"], config);
+    crate::extender::config(config);
+    assert_eq!(of_kind("Service")["spec"]["clusterIP"], "10.96.0.88");
+    let policy = &of_kind("NetworkPolicy")["spec"]["ingress"][0];
+    assert_eq!(
+        policy["from"],
+        json!([{"ipBlock": {"cidr": "10.0.0.0/24"}}])
+    );
+    let deployment = of_kind("Deployment");
+    assert_eq!(deployment["spec"]["replicas"], 3);
+    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(container["image"], format!("r.example/c@{digest}"));
+    assert_eq!(container["imagePullPolicy"], "Always");
+    assert_eq!(container["resources"]["limits"]["memory"], "1Gi");
+    let account = of_kind("ServiceAccount");
+    assert_eq!(account["imagePullSecrets"], json!([{"name": "one"}]));
+    // A change of the configuration restarts the pods: it is read when they start.
+    let checksum = |objects: &[Value]| {
+        let deployment: Deployment = only(objects, "Deployment");
+        let metadata = deployment.spec.template.metadata.unwrap();
+        metadata.annotations.unwrap()["checksum/config"].clone()
+    };
+    let plain = chart(
+        &json!({"scheduler": {"enabled": true}}),
+        "boathook-scheduler",
+    )
+    .unwrap();
+    assert_ne!(checksum(&objects), checksum(&plain));
+    let deployment: Deployment = only(&plain, "Deployment");
+    Cli::try_parse_from(command(&deployment, "scheduler")).unwrap();
+    let configuration = plain.iter().find(|object| object["kind"] == "ConfigMap");
+    crate::extender::config(
+        configuration.unwrap()["data"]["scheduler.toml"]
+            .as_str()
+            .unwrap(),
+    );
+}
+
+#[test]
+fn wrong_values_of_the_programs_are_refused() {
+    for values in [
+        json!({"scheduler": {"enable": true}}),
+        json!({"scheduler": {"replicas": 1}}),
+        json!({"scheduler": {"config": ""}}),
+        json!({"scheduler": {"allowFrom": []}}),
+        json!({"webhook": {"allowFrom": ["everybody"]}}),
+        json!({"webhook": {"certManager": "yes"}}),
+        json!({"clusterImage": {"digest": "sha256:1"}}),
+    ] {
+        let output = run(&values);
+        if output.status.code() == Some(NO_HELM) {
+            return skip::report("the Helm chart", "needs helm, or scripts/install-helm");
+        }
+        assert!(!output.status.success(), "{values}");
+    }
+}

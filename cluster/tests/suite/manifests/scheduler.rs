@@ -1,0 +1,118 @@
+//! The extender, and the second scheduler.
+
+use std::fs;
+
+use clap::Parser;
+use cluster::scheduler::config::Config;
+use cluster::scheduler::program::Cli;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::rbac::v1::{ClusterRole, Role};
+use serde_json::{Value, json};
+
+use super::{check, command, deploy, only, rendered, rules};
+
+/// The file that a rendered ConfigMap has.
+fn file(objects: &[Value], name: &str) -> String {
+    let map: ConfigMap = only(objects, "ConfigMap");
+    map.data.unwrap()[name].clone()
+}
+
+#[test]
+fn the_extender_can_read_nodes_and_pods_and_nothing_else() {
+    for path in ["scheduler/extender", "scheduler/second-scheduler"] {
+        let Some(objects) = rendered(path) else {
+            return;
+        };
+        check(&objects);
+        let deployment: Deployment = only(&objects, "Deployment");
+        Cli::try_parse_from(command(&deployment, "scheduler")).unwrap();
+        let role: ClusterRole = only(&objects, "ClusterRole");
+        let wanted = json!([{"apiGroups": [""], "resources": ["nodes", "pods"],
+            "verbs": ["get", "list", "watch"]}]);
+        assert_eq!(rules(role.rules), wanted);
+        let config = crate::extender::config(&file(&objects, "scheduler.toml"));
+        assert_eq!(managed(&scheduler_configuration(path)), names(&config));
+    }
+}
+
+fn names(config: &Config) -> Vec<String> {
+    config
+        .resources
+        .iter()
+        .map(|resource| resource.name.clone())
+        .collect()
+}
+
+/// A KubeSchedulerConfiguration, in which every key of an extender is known.
+fn scheduler_configuration(path: &str) -> Value {
+    let text = fs::read_to_string(deploy(path).join("kube-scheduler.yaml")).unwrap();
+    let mut documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+    let configuration = documents.remove(0);
+    assert_eq!(
+        configuration["apiVersion"],
+        "kubescheduler.config.k8s.io/v1"
+    );
+    assert_eq!(configuration["kind"], "KubeSchedulerConfiguration");
+    let known = [
+        "urlPrefix",
+        "filterVerb",
+        "prioritizeVerb",
+        "weight",
+        "nodeCacheCapable",
+        "ignorable",
+        "httpTimeout",
+        "managedResources",
+        "enableHTTPS",
+        "tlsConfig",
+    ];
+    let [extender] = configuration["extenders"].as_array().unwrap().as_slice() else {
+        panic!("not one extender");
+    };
+    for key in extender.as_object().unwrap().keys() {
+        assert!(known.contains(&key.as_str()), "{key}");
+    }
+    // Without the extender pods are scheduled; nothing is bound or preempted by it.
+    assert_eq!(extender["ignorable"], true);
+    assert_eq!(extender["nodeCacheCapable"], true);
+    assert_eq!(
+        (&extender["filterVerb"], &extender["prioritizeVerb"]),
+        (&json!("filter"), &json!("prioritize"))
+    );
+    assert!(extender["weight"].as_u64().unwrap() > 0);
+    configuration
+}
+
+/// The resources for which the extender is asked; kube-scheduler counts them too.
+fn managed(configuration: &Value) -> Vec<String> {
+    let managed = configuration["extenders"][0]["managedResources"]
+        .as_array()
+        .unwrap();
+    let name = |resource: &Value| {
+        assert_eq!(resource["ignoredByScheduler"], false);
+        resource["name"].as_str().unwrap().to_owned()
+    };
+    managed.iter().map(name).collect()
+}
+
+#[test]
+fn the_second_scheduler_asks_the_extender_beside_it() {
+    let Some(objects) = rendered("scheduler/second-scheduler") else {
+        return;
+    };
+    let configuration = scheduler_configuration("scheduler/second-scheduler");
+    assert_eq!(file(&objects, "kube-scheduler.yaml"), {
+        fs::read_to_string(deploy("scheduler/second-scheduler/kube-scheduler.yaml")).unwrap()
+    });
+    assert_eq!(configuration["profiles"][0]["schedulerName"], "boathook");
+    let deployment: Deployment = only(&objects, "Deployment");
+    let listen = command(&deployment, "scheduler")
+        .into_iter()
+        .find_map(|argument| argument.strip_prefix("--listen=").map(str::to_owned));
+    let url = format!("http://{}", listen.unwrap());
+    assert_eq!(configuration["extenders"][0]["urlPrefix"], url);
+    // Its lock is the one that it may update.
+    let role: Role = only(&objects, "Role");
+    let lock = &configuration["leaderElection"]["resourceName"];
+    assert_eq!(rules(role.rules)[1]["resourceNames"][0], *lock);
+}

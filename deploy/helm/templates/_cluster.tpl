@@ -1,0 +1,169 @@
+{{- /* What the programs beside the nodes have in common. Each definition takes a
+dictionary with "root", the chart's top, and "name", scheduler or webhook. */ -}}
+
+{{- define "boathook.cluster.selector" -}}
+app.kubernetes.io/name: boathook-{{ .name }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+{{- end }}
+
+{{- define "boathook.cluster.labels" -}}
+{{ include "boathook.cluster.selector" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: boathook
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+{{- end }}
+
+{{- define "boathook.cluster.global" -}}
+metadata:
+  name: boathook-{{ .name }}
+  labels:
+    {{- include "boathook.cluster.labels" . | nindent 4 }}
+{{- end }}
+
+{{- define "boathook.cluster.metadata" -}}
+{{ include "boathook.cluster.global" . }}
+  namespace: {{ .root.Release.Namespace }}
+{{- end }}
+
+{{- define "boathook.cluster.image" -}}
+{{- with .root.Values.clusterImage -}}
+{{- if .digest -}}
+{{ .repository }}@{{ .digest }}
+{{- else -}}
+{{ .repository }}:{{ .tag | default $.root.Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- /* Binds a role to the program's ServiceAccount: with "kind", Role or ClusterRole. */ -}}
+{{- define "boathook.cluster.binding" -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ .kind }}Binding
+{{ include (eq .kind "Role" | ternary "boathook.cluster.metadata" "boathook.cluster.global") . }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ .kind }}
+  name: boathook-{{ .name }}
+subjects:
+  - kind: ServiceAccount
+    name: boathook-{{ .name }}
+    namespace: {{ .root.Release.Namespace }}
+{{- end }}
+
+{{- /* ServiceAccount, Deployment, Service, PodDisruptionBudget and NetworkPolicy: with
+"args", "port" (its name, its number in the pod and in the Service), and perhaps "volume",
+which is mounted under its name. */ -}}
+{{- define "boathook.cluster.program" -}}
+{{- $values := index .root.Values .name }}
+apiVersion: v1
+kind: ServiceAccount
+{{ include "boathook.cluster.metadata" . }}
+{{- with .root.Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+---
+apiVersion: apps/v1
+kind: Deployment
+{{ include "boathook.cluster.metadata" . }}
+spec:
+  replicas: {{ $values.replicas }}
+  selector:
+    matchLabels:
+      {{- include "boathook.cluster.selector" . | nindent 6 }}
+  template:
+    metadata:
+      labels:
+        {{- include "boathook.cluster.labels" . | nindent 8 }}
+      {{- with .annotations }}
+      annotations:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+    spec:
+      serviceAccountName: boathook-{{ .name }}
+      priorityClassName: system-cluster-critical
+      securityContext:
+        runAsNonRoot: true
+        runAsUser: 65532
+        seccompProfile:
+          type: RuntimeDefault
+      topologySpreadConstraints:
+        - maxSkew: 1
+          topologyKey: kubernetes.io/hostname
+          whenUnsatisfiable: ScheduleAnyway
+          labelSelector:
+            matchLabels:
+              {{- include "boathook.cluster.selector" . | nindent 14 }}
+      containers:
+        - name: {{ .name }}
+          image: {{ include "boathook.cluster.image" . }}
+          imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+          command: [/boathook-{{ .name }}]
+          args:
+            {{- toYaml .args | nindent 12 }}
+          ports:
+            - {name: {{ .port.name }}, containerPort: {{ .port.pod }}}
+            - {name: http, containerPort: 8081}
+          livenessProbe:
+            httpGet: {path: /healthz, port: http}
+          readinessProbe:
+            httpGet: {path: /readyz, port: http}
+            periodSeconds: 5
+          securityContext:
+            allowPrivilegeEscalation: false
+            readOnlyRootFilesystem: true
+            capabilities:
+              drop: [ALL]
+          resources:
+            {{- toYaml $values.resources | nindent 12 }}
+          {{- with .volume }}
+          volumeMounts:
+            - {name: {{ .name }}, mountPath: /{{ .name }}, readOnly: true}
+          {{- end }}
+      {{- with .volume }}
+      volumes:
+        {{- toYaml (list .) | nindent 8 }}
+      {{- end }}
+---
+apiVersion: v1
+kind: Service
+{{ include "boathook.cluster.metadata" . }}
+spec:
+  {{- with $values.clusterIP }}
+  clusterIP: {{ . | quote }}
+  {{- end }}
+  selector:
+    {{- include "boathook.cluster.selector" . | nindent 4 }}
+  ports:
+    - {name: {{ .port.name }}, port: {{ .port.service }}, targetPort: {{ .port.name }}}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+{{ include "boathook.cluster.metadata" . }}
+spec:
+  minAvailable: 1
+  selector:
+    matchLabels:
+      {{- include "boathook.cluster.selector" . | nindent 6 }}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+{{ include "boathook.cluster.metadata" . }}
+spec:
+  podSelector:
+    matchLabels:
+      {{- include "boathook.cluster.selector" . | nindent 6 }}
+  policyTypes: [Ingress]
+  ingress:
+    - from:
+        {{- range $values.allowFrom }}
+        - ipBlock: {cidr: {{ . | quote }}}
+        {{- end }}
+      ports:
+        - {port: {{ .port.name }}}
+    # Prometheus; kubelets' probes are always let in.
+    - ports:
+        - {port: http}
+{{- end }}
