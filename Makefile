@@ -97,7 +97,7 @@ bench: ## Measure what the hook adds to starting a container, and the plugin (as
 bench-cluster: ## Measure the scheduler extender at 5,000 nodes and 100,000 pods, and simulate two clusters
 	cargo build --release --package boathook-cluster --bins
 	cargo test --release --package boathook-cluster --test suite figures -- --ignored --nocapture
-	for scenario in whole-devices shares; do \
+	for scenario in whole-devices small; do \
 		cargo run --release --quiet --package boathook-cluster --bin boathook-scheduler -- simulate \
 			--svg docs/simulation-$$scenario.svg cluster/examples/$$scenario.toml || exit 1; \
 	done

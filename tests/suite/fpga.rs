@@ -50,6 +50,11 @@ fn two_jobs_of_which_one_asks_for_a_function_that_is_not_there(lab: &Lab) {
     assert_eq!(report.path(PORT).unwrap().read, Access::Granted);
     assert_eq!(node.function(), NLB3);
     assert_eq!(node.calls(), 1);
+    // A second pod finds the function there.
+    let again = node.container(&given, asking(&questions));
+    let report = lab.probe(&again.bundle);
+    assert_eq!(report.path(PORT).unwrap().read, Access::Granted);
+    assert_eq!(node.calls(), 1);
 
     let wrong = admitted(&reviewer, "nlb0-orchestrated");
     let given = node.allocate(&wrong);
@@ -57,7 +62,7 @@ fn two_jobs_of_which_one_asks_for_a_function_that_is_not_there(lab: &Lab) {
     let container = node.container(&given, command);
     let ran = lab.runc.run(&container.bundle).unwrap();
     assert!(!ran.status.success());
-    let reason = format!("no bitstream {NLB0}.gbs");
+    let reason = format!("fpgaconf failed (exit status: 1): no bitstream {NLB0}.gbs");
     assert!(ran.stderr.contains(&reason), "{}", ran.stderr);
     assert!(!container.bundle.in_rootfs("/ran").exists());
     // The other job's function stays.

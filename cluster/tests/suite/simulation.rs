@@ -98,7 +98,7 @@ fn the_documented_table_is_what_the_program_prints() {
 #[test]
 fn the_example_scenarios_can_be_read() {
     let examples = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples");
-    for name in ["small.toml", "shares.toml", "whole-devices.toml"] {
+    for name in ["small.toml", "whole-devices.toml"] {
         Scenario::read(&examples.join(name)).unwrap();
     }
 }
