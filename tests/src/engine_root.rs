@@ -20,7 +20,8 @@ pub enum Generation {
 }
 
 /// The engines and runtimes, and what they call.
-const PACKAGES: &str = "containerd,docker.io,docker-cli,podman,conmon,runc,crun,iptables";
+const PACKAGES: &str =
+    "containerd,docker.io,docker-cli,docker-compose,podman,conmon,runc,crun,iptables,uidmap";
 
 /// Where packages have programs.
 const DIRECTORIES: [&str; 4] = ["/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"];
@@ -48,7 +49,7 @@ impl Generation {
             Self::Forky => {
                 let _building = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
                 let release = [PathBuf::from("/etc/os-release")];
-                cached("engines-forky", &release, |tree| build(tree.top())).map(Some)
+                cached("engines-of-forky", &release, |tree| build(tree.top())).map(Some)
             }
         }
     }

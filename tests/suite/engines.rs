@@ -9,7 +9,9 @@ pub(crate) mod bundles;
 pub(crate) mod case;
 mod cdi;
 mod check;
+mod compose;
 pub(crate) mod cri;
+mod cri_cdi;
 pub(crate) mod ctr;
 mod docker;
 pub(crate) mod engine;
@@ -19,6 +21,7 @@ mod matrix;
 mod nri;
 mod nri_plugin;
 pub(crate) mod podman;
+mod rootless;
 
 use anyhow::Result;
 use engine::Engine;
@@ -72,6 +75,8 @@ mod forky {
         podman_by_hooks_d, "podman, hooks.d", podman::missing, podman::by_hooks_d;
         containerd_by_cri_and_runtime, "containerd, CRI, BinaryName", ctr::missing,
             |generation| cri::Cri::new(generation, cri::How::BinaryName);
+        containerd_by_cri_and_cdi, "containerd, CRI, CDI", ctr::missing,
+            |generation| cri::Cri::new(generation, cri::How::Cdi);
         containerd_by_cri_and_nri, "containerd, CRI, NRI", ctr::missing,
             nri::with_plugin;
         runc, "runc", |generation| bundles::missing(generation, "runc"),

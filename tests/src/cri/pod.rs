@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 
 use super::api::{
-    ContainerConfig, ContainerMetadata, ImageSpec, Int64Value, KeyValue, LinuxContainerConfig,
-    LinuxContainerSecurityContext, LinuxPodSandboxConfig, LinuxSandboxSecurityContext,
-    NamespaceMode, NamespaceOption, PodSandboxConfig, PodSandboxMetadata,
+    CdiDevice, ContainerConfig, ContainerMetadata, ImageSpec, Int64Value, KeyValue,
+    LinuxContainerConfig, LinuxContainerSecurityContext, LinuxPodSandboxConfig,
+    LinuxSandboxSecurityContext, NamespaceMode, NamespaceOption, PodSandboxConfig,
+    PodSandboxMetadata,
 };
 use crate::demo_host::DemoHost;
 use crate::image;
@@ -21,6 +22,7 @@ pub struct Pod {
     devices: Option<String>,
     readonly: bool,
     user: Option<u32>,
+    by_cdi: bool,
 }
 
 impl Pod {
@@ -35,6 +37,7 @@ impl Pod {
             devices: None,
             readonly: false,
             user: None,
+            by_cdi: false,
         }
     }
 
@@ -53,6 +56,12 @@ impl Pod {
     /// The user that the container runs as, if not root.
     pub fn user(mut self, user: Option<u32>) -> Self {
         self.user = user;
+        self
+    }
+
+    /// Whether its devices are named for CDI, and not in a variable.
+    pub fn by_cdi(mut self, by_cdi: bool) -> Self {
+        self.by_cdi = by_cdi;
         self
     }
 
@@ -95,16 +104,21 @@ impl Pod {
         let ids = self.allocated().join(",");
         let mut envs = Vec::new();
         let mut annotations = HashMap::new();
-        if let Some(devices) = &self.devices {
+        if let Some(devices) = self.devices.as_ref().filter(|_| !self.by_cdi) {
             let value = if ids.is_empty() { devices } else { &ids };
             envs.push(KeyValue {
                 key: DemoHost::VARIABLE.to_string(),
                 value: value.clone(),
             });
         }
-        if !ids.is_empty() {
+        if !ids.is_empty() && !self.by_cdi {
             annotations.insert("devices.boathook.dev/dummy-npu".to_string(), ids);
         }
+        let named = self.devices.iter().filter(|_| self.by_cdi);
+        let named = named.flat_map(|devices| devices.split(','));
+        let cdi_devices = named.map(|name| CdiDevice {
+            name: format!("{}={name}", DemoHost::RESOURCE),
+        });
         let user = self.user.map(|value| Int64Value {
             value: value.into(),
         });
@@ -119,6 +133,7 @@ impl Pod {
             command: vec![probe::PATH.to_string(), probe::PAUSE.to_string()],
             envs,
             annotations,
+            cdi_devices: cdi_devices.collect(),
             linux: Some(LinuxContainerConfig {
                 security_context: Some(LinuxContainerSecurityContext {
                     namespace_options: Some(namespaces()),

@@ -20,6 +20,12 @@ use super::podman;
 /// Where engines look for specifications that are generated (as /var/run/cdi).
 const DIRECTORY: &str = "/run/cdi";
 
+/// Why a container cannot ask for the files of a class by CDI.
+pub(super) const NO_FILES_ALONE: &str = "no CDI device stands for a class's files alone";
+
+/// Why the hook does not refuse a device.
+pub(super) const ENGINE_REFUSES: &str = "the engine itself refuses names that no specification has";
+
 const IMAGE: &str = "boathook-test-cdi";
 
 /// Writes the specifications of the machine's devices.

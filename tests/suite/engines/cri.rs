@@ -13,6 +13,7 @@ use harness::image::name_of;
 use harness::rootfs::Rootfs;
 
 use super::case::Case;
+use super::cdi;
 use super::ctr::{Containerd, NO_DIFF};
 use super::engine::{Engine, IMAGES, Running, Wanted, printed};
 use super::machine::Machine;
@@ -26,6 +27,8 @@ pub(crate) enum How {
     BaseRuntimeSpec,
     /// A plugin adds it through the engine's NRI socket. There is no handler.
     Nri,
+    /// It is in CDI specifications, whose devices the kubelet names. There is no handler.
+    Cdi,
 }
 
 /// The engine for CRI.
@@ -53,13 +56,17 @@ impl Cri {
             );
         machine.write("/etc/containerd/config.toml", &settings)?;
         let base_spec = match how {
-            How::BinaryName | How::Nri => None,
+            How::BinaryName | How::Nri | How::Cdi => None,
             How::BaseRuntimeSpec => Some(printed(
                 machine.private.command("ctr").args(["oci", "spec"]),
             )?),
         };
-        if how != How::Nri {
-            machine.install(runtime_config::Engine::Containerd, base_spec)?;
+        match how {
+            How::Nri => {}
+            How::Cdi => cdi::generate(&machine, &[])?,
+            How::BinaryName | How::BaseRuntimeSpec => {
+                machine.install(runtime_config::Engine::Containerd, base_spec)?;
+            }
         }
 
         let containerd = Containerd::start(machine)?;
@@ -89,7 +96,7 @@ impl Cri {
         let config = pod.sandbox(&parent.display().to_string());
         let handler = match self.how {
             How::BinaryName | How::BaseRuntimeSpec => "boathook",
-            How::Nri => "",
+            How::Nri | How::Cdi => "",
         };
         let sandbox = self.client.run_sandbox(&config, handler)?;
         Ok((config, sandbox))
@@ -106,6 +113,8 @@ impl Engine for Cri {
                 }
             }),
             Case::WritableLayer => Some(NO_DIFF),
+            Case::NoneOfThem if self.how == How::Cdi => Some(cdi::NO_FILES_ALONE),
+            Case::UnknownDevice if self.how == How::Cdi => Some(cdi::ENGINE_REFUSES),
             _ => None,
         }
     }
@@ -115,7 +124,8 @@ impl Engine for Cri {
         let pod = Pod::new(COUNTER.fetch_add(1, Ordering::Relaxed), wanted.image)
             .devices(wanted.devices.as_deref())
             .readonly(wanted.readonly)
-            .user(wanted.user);
+            .user(wanted.user)
+            .by_cdi(self.how == How::Cdi);
         let (sandbox_config, sandbox) = self.run_pod(&pod)?;
         let container = Container {
             engine: self,

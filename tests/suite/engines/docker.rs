@@ -1,5 +1,7 @@
 //! docker, and podman, which has the same commands.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -63,6 +65,28 @@ pub(super) fn by_cdi(generation: Generation) -> Result<DockerLike> {
     start_daemon(&machine)?;
     let options = ["--network", "none"];
     let requests = Requests::Cdi;
+    DockerLike::new(machine, client, requests, &options, UserNamespaces::None)
+}
+
+/// A dockerd that knows GPUs: it finds the hook of NVIDIA's container toolkit, which does
+/// nothing here. A class has the variable that `--gpus` sets.
+pub(super) fn with_gpus(generation: Generation) -> Result<DockerLike> {
+    let machine = unconfigured(generation, UserNamespaces::None, &json!({}))?;
+    machine.install(runtime_config::Engine::Docker, None)?;
+    let hook = "/usr/local/bin/nvidia-container-runtime-hook";
+    machine.write(hook, "#!/bin/sh\n")?;
+    fs::set_permissions(machine.private.file(hook), Permissions::from_mode(0o755))?;
+    machine.devices.add_class(
+        "gpu",
+        "version = 1\nresource = \"test.com/gpu\"\n\
+         request = { env = \"NVIDIA_VISIBLE_DEVICES\" }\n\
+         discover = [{ path = \"/dev/dummy-npu{index:number}\" }]\n\
+         [device]\nid = \"gpu-{index}\"\nindex = \"{index}\"\n\
+         nodes = [\"/dev/dummy-npu{index}\"]\n",
+    )?;
+    start_daemon(&machine)?;
+    let options = ["--network", "none", "--runtime", "boathook"];
+    let requests = Requests::Variable;
     DockerLike::new(machine, client, requests, &options, UserNamespaces::None)
 }
 
@@ -180,12 +204,8 @@ impl Engine for DockerLike {
             Case::UserNamespace if self.requests == Requests::Cdi => {
                 Some("runc binds the host's node of the same path, and the test's is elsewhere")
             }
-            Case::NoneOfThem if self.requests == Requests::Cdi => {
-                Some("no CDI device stands for a class's files alone")
-            }
-            Case::UnknownDevice if self.requests == Requests::Cdi => {
-                Some("the engine itself refuses names that no specification has")
-            }
+            Case::NoneOfThem if self.requests == Requests::Cdi => Some(cdi::NO_FILES_ALONE),
+            Case::UnknownDevice if self.requests == Requests::Cdi => Some(cdi::ENGINE_REFUSES),
             _ => None,
         }
     }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use harness::cri::Pod;
+use harness::cri::api::ContainerConfig;
 use harness::demo_host::DemoHost;
 use harness::engine_root::Generation;
 use harness::nri::OtherPlugin;
@@ -40,7 +41,7 @@ fn stock_containerd(test: &str) -> Option<Cri> {
 }
 
 /// A container that runs, of a pod of its own.
-struct Running<'a> {
+pub(super) struct Running<'a> {
     engine: &'a Cri,
     sandbox: String,
     id: String,
@@ -49,8 +50,19 @@ struct Running<'a> {
 impl<'a> Running<'a> {
     fn start(engine: &'a Cri, number: u32, devices: Option<&str>) -> Result<Self> {
         let pod = Pod::new(number, Rootfs::Busybox).devices(devices);
-        let (config, sandbox) = engine.run_pod(&pod)?;
-        let id = engine.client.create(&sandbox, &config, pod.container(0));
+        Self::of(engine, &pod, |_| {})
+    }
+
+    /// That of a pod, which the caller may change before.
+    pub(super) fn of(
+        engine: &'a Cri,
+        pod: &Pod,
+        change: impl FnOnce(&mut ContainerConfig),
+    ) -> Result<Self> {
+        let (config, sandbox) = engine.run_pod(pod)?;
+        let mut asked = pod.container(0);
+        change(&mut asked);
+        let id = engine.client.create(&sandbox, &config, asked);
         let container = Self {
             engine,
             sandbox,
@@ -61,7 +73,7 @@ impl<'a> Running<'a> {
     }
 
     /// The devices that it has.
-    fn devices(&self) -> Vec<usize> {
+    pub(super) fn devices(&self) -> Vec<usize> {
         let node = |index: usize| format!("/dev/dummy-npu{index}");
         let questions = (0..DemoHost::NODES)
             .map(node)

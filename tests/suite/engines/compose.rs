@@ -1,0 +1,202 @@
+//! docker compose, `docker run --gpus`, podman's pods with an infra container, and
+//! quadlet, on engines of today.
+
+use std::fs;
+
+use harness::demo_host::DemoHost;
+use harness::engine_root::Generation;
+use harness::probe::{self, Access, Kind, Questions, Report};
+use harness::rootfs::Rootfs;
+use serde_json::json;
+
+use super::docker::{self, DockerLike, UserNamespaces, name_of};
+use super::engine::printed;
+use super::{cdi, podman};
+
+/// The devices that a container has.
+fn devices(engine: &DockerLike, name: &str) -> Vec<usize> {
+    let node = |index: usize| format!("/dev/dummy-npu{index}");
+    let questions = (0..DemoHost::NODES)
+        .map(node)
+        .fold(Questions::new(), Questions::path);
+    let mut command = engine.command("exec");
+    command.arg(name).args(questions.command().unwrap());
+    let report = Report::parse(&printed(&mut command).unwrap()).unwrap();
+    let there = (0..DemoHost::NODES).filter(|index| {
+        let seen = report.path(node(*index)).unwrap();
+        let is_there = seen.kind != Kind::Missing;
+        assert!(
+            !is_there || seen.read == Access::Granted,
+            "{index}: {}",
+            seen.read
+        );
+        is_there
+    });
+    there.collect()
+}
+
+fn remove(engine: &DockerLike, name: &str) {
+    printed(engine.command("rm").args(["--force", name])).unwrap();
+}
+
+#[test]
+fn compose_starts_services_with_devices() {
+    if let Some(reason) = docker::missing(Generation::Forky) {
+        return skip::report("docker compose", &reason);
+    }
+    let engine = docker::with(Generation::Forky, UserNamespaces::None, &json!({})).unwrap();
+    cdi::generate(&engine.machine, &[]).unwrap();
+    let service = |name: &str, more: (&str, serde_json::Value)| {
+        let mut service = json!({
+            "image": name_of(Rootfs::Busybox),
+            "pull_policy": "never",
+            "container_name": name,
+            "network_mode": "none",
+            "command": [probe::PATH, probe::PAUSE],
+            "stop_grace_period": "0s",
+        });
+        service[more.0] = more.1;
+        service
+    };
+    let variable = json!({"DUMMY_VISIBLE_DEVICES": "npu-3"});
+    let mut by_runtime = service("by-runtime", ("environment", variable));
+    by_runtime["runtime"] = json!("boathook");
+    let by_cdi = service("by-cdi", ("devices", json!(["dummy.com/npu=npu-5"])));
+    // YAML has JSON in it.
+    let file = json!({"services": {"by-runtime": by_runtime, "by-cdi": by_cdi}});
+    let path = engine.machine.path("compose.yaml");
+    fs::write(&path, file.to_string()).unwrap();
+    let compose = |arguments: &[&str]| {
+        let mut command = engine.command("compose");
+        command
+            .args(["--project-name", "test", "--file"])
+            .arg(&path);
+        printed(command.args(arguments))
+    };
+    compose(&["up", "--detach"]).unwrap();
+    assert_eq!(devices(&engine, "by-runtime"), [3]);
+    assert_eq!(devices(&engine, "by-cdi"), [5]);
+    compose(&["restart"]).unwrap();
+    assert_eq!(devices(&engine, "by-runtime"), [3]);
+    compose(&["down"]).unwrap();
+
+    let refused = file.to_string().replace("npu-3", "npu-64");
+    fs::write(&path, refused).unwrap();
+    let message = format!(
+        "{:#}",
+        compose(&["up", "--detach", "by-runtime"]).unwrap_err()
+    );
+    assert!(
+        message.contains("boathook: ") && message.contains("npu-64"),
+        "{message}"
+    );
+    compose(&["down"]).unwrap();
+}
+
+/// docker itself refuses `--gpus` without the program of NVIDIA's toolkit; with it, the
+/// option is a variable.
+#[test]
+fn gpus_of_docker_are_a_variable_for_the_runtime() {
+    if let Some(reason) = docker::missing(Generation::Forky) {
+        return skip::report("docker run --gpus", &reason);
+    }
+    let engine = docker::with_gpus(Generation::Forky).unwrap();
+    for (gpus, wanted) in [
+        ("2", &[0, 1][..]),
+        ("\"device=0,3\"", &[0, 3]),
+        ("all", &[0, 1, 2, 3, 4, 5, 6, 7]),
+    ] {
+        let mut run = engine.command("run");
+        run.args([
+            "--detach",
+            "--network=none",
+            "--name=gpus",
+            "--runtime=boathook",
+        ])
+        .args(["--gpus", gpus])
+        .arg(name_of(Rootfs::Busybox))
+        .args([probe::PATH, probe::PAUSE]);
+        printed(&mut run).unwrap();
+        assert_eq!(devices(&engine, "gpus"), wanted, "{gpus}");
+        remove(&engine, "gpus");
+    }
+}
+
+#[test]
+fn pods_of_podman_with_an_infra_container_have_devices() {
+    if let Some(reason) = podman::missing(Generation::Forky) {
+        return skip::report("podman's pods with an infra container", &reason);
+    }
+    let engine = podman::by_hooks_d(Generation::Forky).unwrap();
+    let image = name_of(Rootfs::Busybox);
+    let mut pod = engine.command("pod");
+    pod.args([
+        "create",
+        "--name=p",
+        "--network=none",
+        "--infra-image",
+        &image,
+    ])
+    .arg(format!("--infra-command={} {}", probe::PATH, probe::PAUSE))
+    .arg(format!(
+        "--cgroup-parent={}",
+        engine.machine.parent.path().display()
+    ));
+    printed(&mut pod).unwrap();
+    let mut run = engine.command("run");
+    run.args(["--detach", "--stop-timeout=0", "--pod=p", "--name=npu-user"])
+        .args(["--env=DUMMY_VISIBLE_DEVICES=npu-3", &image])
+        .args([probe::PATH, probe::PAUSE]);
+    printed(&mut run).unwrap();
+    assert_eq!(devices(&engine, "npu-user"), [3]);
+    printed(engine.command("pod").args(["restart", "p"])).unwrap();
+    assert_eq!(devices(&engine, "npu-user"), [3]);
+    printed(
+        engine
+            .command("pod")
+            .args(["rm", "--force", "--time=0", "p"]),
+    )
+    .unwrap();
+}
+
+/// The command of the unit that podman's generator makes for systemd, which is not here.
+#[test]
+fn a_container_of_quadlet_has_devices() {
+    const QUADLET: &str = "/usr/libexec/podman/quadlet";
+    if let Some(reason) = podman::missing(Generation::Forky) {
+        return skip::report("quadlet", &reason);
+    }
+    let engine = podman::by_hooks_d(Generation::Forky).unwrap();
+    cdi::generate(&engine.machine, &[]).unwrap();
+    let parent = engine.machine.parent.path().display().to_string();
+    for (line, wanted) in [
+        ("Environment=DUMMY_VISIBLE_DEVICES=npu-3", 3),
+        ("AddDevice=dummy.com/npu=npu-5", 5),
+    ] {
+        let text = format!(
+            "[Container]\nImage={}\nContainerName=npu-user\nNetwork=none\n{line}\n\
+             PodmanArgs=--cgroup-parent={parent}\nExec={} {}\n",
+            name_of(Rootfs::Busybox),
+            probe::PATH,
+            probe::PAUSE
+        );
+        engine
+            .machine
+            .write("/etc/containers/systemd/npu.container", &text)
+            .unwrap();
+        let unit = printed(engine.machine.private.command(QUADLET).arg("-dryrun")).unwrap();
+        let start = unit
+            .lines()
+            .find_map(|line| line.strip_prefix("ExecStart="));
+        // These need systemd.
+        let of_systemd = ["--sdnotify", "--cgroups=", "--cidfile="];
+        let words = start.unwrap().split(' ');
+        let words: Vec<&str> = words
+            .filter(|word| !of_systemd.iter().any(|begin| word.starts_with(begin)))
+            .collect();
+        let mut command = engine.machine.private.command(words[0]);
+        printed(command.args(&words[1..])).unwrap();
+        assert_eq!(devices(&engine, "npu-user"), [wanted], "{unit}");
+        remove(&engine, "npu-user");
+    }
+}
