@@ -1,0 +1,147 @@
+//! Where hosts keep a driver: each distribution in a tree of its own, written after the
+//! document that its first lines name.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::path::{Path, PathBuf};
+
+use device_class::DeviceClass;
+use device_class::config::Config;
+use device_class::discover::{self, Found, Presence};
+use device_class::host::RecordedHost;
+use device_class::name::CapabilityName;
+
+/// What the kernel's part of the driver has on each of them.
+const DRIVER: &str = "\
+file /proc/driver/nvidia/version
+| NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.03  Wed May  6 2026
+file /proc/driver/nvidia/gpus/0000:17:00.0/information
+| Model: \t NVIDIA H200
+| GPU UUID: \t GPU-3c1de7a2-9f5b-4a53-8d25-0f6a1b6f4e10
+| Device Minor: \t 0
+file /sys/bus/pci/devices/0000:17:00.0/config
+| (the configuration space)
+";
+
+const NODES: &str = "\
+char /dev/nvidia0 195:0
+char /dev/nvidiactl 195:255
+char /dev/nvidia-uvm 511:0
+char /dev/nvidia-uvm-tools 511:1
+";
+
+const IN_CONTAINER: &str =
+    "[class.nvidia-gpu]\ndriver_root = '/run/nvidia/driver'\ndev_root = '/run/nvidia/driver'\n";
+
+fn found(layout: &str, nodes: &str, config: &str) -> Found {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let file = root.join("classes/nvidia-gpu.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let name = "nvidia-gpu".to_owned().try_into().unwrap();
+    let class = DeviceClass::parse(name, &file, &text).unwrap();
+    let config: Config = toml::from_str(config).unwrap();
+    let class = config.adapted(&class, &file).unwrap();
+    let tree = root.join(format!("testdata/nvidia-gpu/layouts/{layout}.txt"));
+    let tree = std::fs::read_to_string(tree).unwrap();
+    let host = RecordedHost::parse(&format!("{tree}{DRIVER}{nodes}")).unwrap();
+    let capabilities = ["utility", "compute", "compat32"];
+    let capabilities = capabilities.map(|name| CapabilityName::try_from(name.to_owned()).unwrap());
+    discover::look_up(&class, &config, &capabilities.into(), &host).unwrap()
+}
+
+/// Where the files of these names are found.
+fn sources(found: &Found, named: &str) -> Vec<PathBuf> {
+    let libraries = found.edits.libraries.iter().map(|library| &library.file);
+    let files = found.edits.files.iter().map(|file| &file.file);
+    let sources = libraries.chain(files).filter_map(|file| match file {
+        Presence::Found(path) => Some(path.clone()),
+        _ => None,
+    });
+    let is_named = |path: &PathBuf| {
+        path.file_name()
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .starts_with(named)
+    };
+    sources.filter(is_named).collect()
+}
+
+#[test]
+fn each_hosts_driver_is_found() {
+    for (layout, config, libraries, programs) in [
+        (
+            "nixos",
+            "",
+            "/nix/store/a-nvidia-x11-580.159.03/lib",
+            "/nix/store/a-nvidia-x11-580.159.03-bin/bin",
+        ),
+        ("talos", "", "/usr/local/glibc/usr/lib", "/usr/local/bin"),
+        (
+            "cos",
+            "",
+            "/home/kubernetes/bin/nvidia/lib64",
+            "/home/kubernetes/bin/nvidia/bin",
+        ),
+        (
+            "flatcar",
+            "",
+            "/opt/nvidia/580.159.03/4230.2.1/lib64",
+            "/opt/nvidia/580.159.03/4230.2.1/bin",
+        ),
+        ("fedora", "", "/usr/lib64", "/usr/bin"),
+        (
+            "driver-container",
+            IN_CONTAINER,
+            "/run/nvidia/driver/usr/lib/x86_64-linux-gnu",
+            "/run/nvidia/driver/usr/bin",
+        ),
+    ] {
+        let nodes = if config.is_empty() { NODES } else { "" };
+        let found = found(layout, nodes, config);
+        let cuda = format!("{libraries}/libcuda.so.580.159.03");
+        let cuda_32bit = (layout == "fedora").then(|| "/usr/lib/libcuda.so.580.159.03".into());
+        let expected: Vec<PathBuf> = [PathBuf::from(cuda)]
+            .into_iter()
+            .chain(cuda_32bit)
+            .collect();
+        assert_eq!(sources(&found, "libcuda.so"), expected, "{layout}");
+        let management = format!("{libraries}/libnvidia-ml.so.580.159.03");
+        assert_eq!(
+            sources(&found, "libnvidia-ml.so"),
+            [PathBuf::from(management)],
+            "{layout}"
+        );
+        let program = format!("{programs}/nvidia-smi");
+        assert_eq!(
+            sources(&found, "nvidia-smi"),
+            [PathBuf::from(program)],
+            "{layout}"
+        );
+        let smi = found.edits.files.iter().find(|file| file.binary).unwrap();
+        assert_eq!(smi.container, Path::new("/usr/bin/nvidia-smi"), "{layout}");
+
+        let device = &found.inventory.devices[0];
+        assert!(device.health.is_healthy(), "{layout}: {}", device.health);
+        let dev = if config.is_empty() {
+            "/dev"
+        } else {
+            "/run/nvidia/driver/dev"
+        };
+        for node in device.nodes.iter().chain(&found.edits.nodes) {
+            assert!(
+                node.host.starts_with(dev),
+                "{layout}: {}",
+                node.host.display()
+            );
+            assert!(node.container.starts_with("/dev"), "{layout}");
+            assert!(matches!(node.number, Presence::Found(_)), "{layout}");
+        }
+    }
+}
+
+/// Without its settings a driver in a container is not mistaken for the host's.
+#[test]
+fn an_older_driver_of_the_host_is_not_taken() {
+    let found = found("driver-container", NODES, "");
+    assert_eq!(sources(&found, "libcuda.so"), [PathBuf::new(); 0]);
+}
