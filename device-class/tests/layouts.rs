@@ -143,5 +143,5 @@ fn each_hosts_driver_is_found() {
 #[test]
 fn an_older_driver_of_the_host_is_not_taken() {
     let found = found("driver-container", NODES, "");
-    assert_eq!(sources(&found, "libcuda.so"), [PathBuf::new(); 0]);
+    assert_eq!(sources(&found, "libcuda.so"), Vec::<PathBuf>::new());
 }
