@@ -45,19 +45,26 @@ pub(crate) enum CdiError {
 struct Reported(BTreeSet<String>);
 
 impl Reported {
-    /// Reports those that are new. One that comes back after it was gone is new.
-    fn update(&mut self, problems: &[Problem]) {
-        for Problem { text, is_error } in problems {
-            match (self.0.contains(text), is_error) {
-                (true, _) => {}
-                (false, true) => log::error(text),
-                (false, false) => log::warning(text),
+    fn report(&mut self, problems: &[Problem]) {
+        for Problem { text, is_error } in self.update(problems) {
+            match is_error {
+                true => log::error(text),
+                false => log::warning(text),
             }
         }
+    }
+
+    /// Those that are new. One that comes back after it was gone is new.
+    fn update<'a>(&mut self, problems: &'a [Problem]) -> Vec<&'a Problem> {
+        let new = problems
+            .iter()
+            .filter(|problem| !self.0.contains(&problem.text));
+        let new = new.collect();
         self.0 = problems
             .iter()
             .map(|problem| problem.text.clone())
             .collect();
+        new
     }
 }
 
@@ -71,7 +78,7 @@ impl Generate<'_> {
     /// Writes the specifications once. An unchanged file is not written again.
     pub(super) fn once(&self) -> Result<ExitCode, CommandError> {
         let (written, problems) = self.update()?;
-        Reported::default().update(&problems);
+        Reported::default().report(&problems);
         if written == 0 {
             report("nothing has changed");
         }
@@ -87,7 +94,7 @@ impl Generate<'_> {
         // What is wrong with the command line is wrong for ever.
         let (_, mut problems) = self.update()?;
         loop {
-            reported.update(&problems);
+            reported.report(&problems);
             sleep(SCAN_INTERVAL);
             problems = self.update().map_or_else(
                 |error| {
@@ -162,4 +169,33 @@ fn this_program() -> Result<PathBuf, CdiError> {
 /// Prints a line. A reader that has gone away does not end the work halfway.
 fn report(line: &str) {
     let _ = writeln!(io::stdout(), "{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_is_reported_once_until_it_was_gone() {
+        let problems = |texts: &[&str]| -> Vec<Problem> {
+            let problem = |text: &&str| Problem {
+                text: (*text).to_owned(),
+                is_error: false,
+            };
+            texts.iter().map(problem).collect()
+        };
+        let mut reported = Reported::default();
+        for (present, new) in [
+            (&["a"][..], &["a"][..]),
+            (&["a", "b"], &["b"]),
+            (&["a", "b"], &[]),
+            (&["b"], &[]),
+            (&["b", "a"], &["a"]),
+        ] {
+            let problems = problems(present);
+            let found = reported.update(&problems);
+            let found: Vec<_> = found.iter().map(|problem| &*problem.text).collect();
+            assert_eq!(found, new, "{present:?}");
+        }
+    }
 }
