@@ -47,7 +47,7 @@ test: ## Install what the tests need, build, and run every test
 		scripts/print-skips $(SKIPPED); exit $$status
 
 test-dist: ## Install the release in target/dist in clean roots and on engines (as root; long; after make dist)
-	scripts/install-test-packages debootstrap ubuntu-keyring rpm qemu-user-static containerd docker.io busybox-static
+	scripts/install-test-packages debootstrap rpm qemu-user-static containerd docker.io busybox-static
 	cargo build --workspace --bins
 	BOATHOOK_RELEASE=$(abspath target/dist) cargo test --package boathook-tests --test suite release::roots -- --ignored --nocapture --test-threads 1
 

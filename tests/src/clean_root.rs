@@ -17,7 +17,8 @@ pub enum Distribution {
     Ubuntu,
 }
 
-const PACKAGES: &str = "docker.io,podman,conmon,runc,iptables";
+/// debootstrap does not resolve virtual packages, such as podman's network stack.
+const PACKAGES: &str = "docker.io,podman,conmon,runc,iptables,containernetworking-plugins";
 
 impl Distribution {
     /// Its root file system, to which nothing may be written; `Err` has the reason why

@@ -84,14 +84,16 @@ impl Mirror {
         }
     }
 
-    /// Ubuntu's repository of 22.04, signed with the key that Debian's package
-    /// ubuntu-keyring has.
+    /// Ubuntu's repository of 22.04, with its key among the tests' files: it is in the
+    /// package ubuntu-keyring of Ubuntu 20.04, whose repository both keys have signed.
     pub(crate) fn of_ubuntu_22_04() -> Self {
         Self {
             release: "jammy".to_string(),
             address: None,
             components: "main,universe",
-            keyring: Some("/usr/share/keyrings/ubuntu-archive-keyring.gpg".into()),
+            // "Ubuntu Archive Automatic Signing Key (2018)", with the
+            // fingerprint F6ECB3762474EDA9D21B7022871920D1991BC93C.
+            keyring: Some(binaries::source_tree().join("tests/keys/ubuntu-archive-2018.gpg")),
             script: None,
         }
     }

@@ -61,3 +61,53 @@ fn what_is_run_is_there() {
         assert!(targets > 0, "{name}");
     }
 }
+
+/// The archives and the image of both architectures have an attestation of where they
+/// were built, and only the step that pushes the image has a secret.
+#[test]
+fn a_release_is_attested_and_one_step_has_a_secret() {
+    let text = fs::read_to_string(repository(".github/workflows/release.yml")).unwrap();
+    let workflow = documents(&text).remove(0);
+    let jobs = workflow["jobs"].as_object().unwrap();
+    let attested = |job: &str| {
+        assert_eq!(jobs[job]["permissions"]["attestations"], "write", "{job}");
+        assert_eq!(jobs[job]["permissions"]["id-token"], "write", "{job}");
+        let steps = jobs[job]["steps"].as_array().unwrap().iter();
+        let uses = |step: &&Value| {
+            let action = step["uses"].as_str().unwrap_or_default();
+            action.starts_with("actions/attest-build-provenance@")
+        };
+        steps
+            .filter(uses)
+            .map(|step| step["with"].clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        attested("publish")[0]["subject-checksums"],
+        "release/SHA256SUMS"
+    );
+    let images = attested("image");
+    let digests = images
+        .iter()
+        .map(|image| image["subject-digest"].as_str().unwrap());
+    let wanted = [
+        "${{ steps.push.outputs.digest }}",
+        "${{ steps.push.outputs.digest-cluster }}",
+    ];
+    assert_eq!(digests.collect::<Vec<_>>(), wanted);
+    let with_secret: Vec<&Value> = steps(&workflow)
+        .filter(|step| step.to_string().contains("secrets."))
+        .collect();
+    let [push] = with_secret.as_slice() else {
+        panic!("{with_secret:?}");
+    };
+    assert_eq!(push["id"], "push");
+    let run = push["run"].as_str().unwrap();
+    assert!(
+        run.contains("skopeo copy --all --digestfile digest"),
+        "{run}"
+    );
+    // What is pushed is what `make dist` makes, by default for both.
+    let dist = fs::read_to_string(repository("scripts/dist")).unwrap();
+    assert!(dist.contains("${ARCHES:-amd64 arm64}"));
+}

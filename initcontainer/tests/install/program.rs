@@ -26,6 +26,12 @@ fn a_dry_run_prints_a_diff_and_changes_nothing() {
         text.contains("link /opt/boathook/current -> 0.1.0\n"),
         "{text}"
     );
+    let own = "+++ /opt/boathook/state/";
+    assert!(!text.contains(own), "{text}");
+    let verbose = said(&site.run(&["install", "--dry-run", "-v"]));
+    for part in [own, "  bin/boathook\n", "  classes.d/dummy-npu.toml\n"] {
+        assert!(verbose.contains(part), "no {part} in {verbose}");
+    }
     assert_eq!(tree::snapshot(site.root()), before);
     site.run(&["install"]);
     let installed = tree::snapshot(site.root());

@@ -83,7 +83,7 @@ fn the_level_selects_what_is_reported() {
 #[test]
 fn a_level_of_the_configuration_holds_for_the_hook() {
     let host = HostDirectory::new().unwrap();
-    host.add_class("broken", "version = 1\n").unwrap();
+    fs::create_dir(host.classes().join("broken.toml")).unwrap();
     let bundle = bundle(&[(DemoHost::VARIABLE, "void")]);
     let state = state(bundle.path()).to_string();
     let reported = |arguments: &[&str]| {
