@@ -131,6 +131,8 @@ async fn answer(
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use axum::routing::get;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpStream;
@@ -139,8 +141,8 @@ mod tests {
 
     const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
 
-    #[tokio::test]
-    async fn clients_that_hold_all_connections_keep_nobody_out() {
+    /// A server of `most` connections, with a route that takes its time.
+    async fn server(most: usize) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let slow = get(async || {
@@ -150,10 +152,31 @@ mod tests {
         let router = Router::new()
             .route("/", get(async || "quick"))
             .route("/slow", slow);
-        tokio::spawn(serve_at_most(4, listener, router, None));
-        let mut asked = TcpStream::connect(address).await.unwrap();
-        let request = b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n";
-        asked.write_all(request).await.unwrap();
+        tokio::spawn(serve_at_most(most, listener, router, None));
+        address
+    }
+
+    /// A client that has asked the slow route.
+    async fn asking(address: SocketAddr) -> TcpStream {
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let request = b"GET /slow HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        client.write_all(request).await.unwrap();
+        client
+    }
+
+    #[tokio::test]
+    async fn a_client_that_has_closed_its_side_gets_its_answer() {
+        let mut client = asking(server(4).await).await;
+        client.shutdown().await.unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.ends_with("slow"), "{answer:?}");
+    }
+
+    #[tokio::test]
+    async fn clients_that_hold_all_connections_keep_nobody_out() {
+        let address = server(4).await;
+        let mut asked = asking(address).await;
         let mut held = Vec::new();
         for _ in 0..3 {
             let mut client = TcpStream::connect(address).await.unwrap();
