@@ -2,6 +2,7 @@
 //! of them must be parsed for a request.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
@@ -36,19 +37,26 @@ impl ClassSource {
     /// The file cannot be read, is too large or not UTF-8, or its name is not
     /// `CLASS.toml`.
     pub fn read(path: &Path) -> Result<Self, FileError> {
-        Self::read_from(path, &mut String::new(), || File::open(path))
+        Self::read_from(path.into(), &mut Vec::new(), || File::open(path))
     }
 
     /// Reads one class file from `directory`. One that others than root can
     /// change is read as well, but [`ClassSource::parse`] refuses it.
-    fn read_in(directory: &Directory, path: &Path, buffer: &mut String) -> Result<Self, FileError> {
-        let name = path.file_name().unwrap_or_default();
+    fn read_in(
+        directory: &Directory,
+        name: &OsStr,
+        buffer: &mut Vec<u8>,
+    ) -> Result<Self, FileError> {
+        let path = directory.path.join(name);
         let mut fault = directory.fault.clone();
         // Without waiting, in case it was replaced by a pipe.
         let nonblocking = OFlag::O_NONBLOCK.bits();
         let unchecked = || {
             let mut options = File::options();
-            options.read(true).custom_flags(nonblocking).open(path)
+            options
+                .read(true)
+                .custom_flags(nonblocking)
+                .open(directory.path.join(name))
         };
         let mut source = Self::read_from(path, buffer, || match &directory.checked {
             None => unchecked(),
@@ -57,33 +65,36 @@ impl ClassSource {
                 unchecked()
             }),
         })?;
-        source.fault = fault.map(|fault| FileError::whole(path, fault));
+        source.fault = fault.map(|fault| FileError::whole(&source.path, fault));
         Ok(source)
     }
 
     /// `buffer` is for the content. With room for it a file takes two calls to
     /// read, and its text then takes no more memory than it needs.
     fn read_from(
-        path: &Path,
-        buffer: &mut String,
+        path: PathBuf,
+        buffer: &mut Vec<u8>,
         open: impl FnOnce() -> io::Result<File>,
     ) -> Result<Self, FileError> {
-        let whole = |message: String| FileError::whole(path, message);
+        let whole = |message: String| FileError::whole(&path, message);
         let stem = path.file_name().and_then(|name| name.to_str());
         let stem = stem.and_then(|name| name.strip_suffix(".toml"));
         let stem = stem.ok_or_else(|| whole("a class file is named CLASS.toml".into()))?;
         let name = ClassName::try_from(stem.to_owned()).map_err(|e| whole(e.to_string()))?;
+        let unreadable = |error: io::Error| whole(format!("cannot be read: {error}"));
         buffer.clear();
         open()
-            .and_then(|file| file.take(MAX_FILE + 1).read_to_string(buffer))
-            .map_err(|error| whole(format!("cannot be read: {error}")))?;
+            .and_then(|file| file.take(MAX_FILE + 1).read_to_end(buffer))
+            .map_err(unreadable)?;
         if buffer.len() as u64 > MAX_FILE {
             return Err(whole(format!("is larger than {MAX_FILE} bytes")));
         }
+        let text = str::from_utf8(buffer).map_err(|error| unreadable(io::Error::other(error)))?;
+        let text = text.to_owned();
         Ok(ClassSource {
             name,
-            path: path.into(),
-            text: buffer.clone(),
+            path,
+            text,
             fault: None,
         })
     }
@@ -121,8 +132,8 @@ pub fn sources(directories: &[PathBuf]) -> Result<Vec<ClassSource>, FileError> {
 /// Like [`sources`], with an error for each file that cannot be read. Such a
 /// file still replaces another one.
 ///
-/// # Errors A directory cannot be read, so that the files that it replaces are
-/// not known.
+/// # Errors
+/// A directory cannot be read, so that the files that it replaces are not known.
 pub fn each_source(
     directories: &[PathBuf],
 ) -> Result<Vec<Result<ClassSource, FileError>>, FileError> {
@@ -133,19 +144,17 @@ pub fn each_source(
         let unreadable =
             |error| FileError::whole(directory.path, format!("cannot be read: {error}"));
         for entry in fs::read_dir(directory.path).map_err(unreadable)? {
-            let path = entry.map_err(unreadable)?.path();
-            let name = path.file_name().map(ToOwned::to_owned).unwrap_or_default();
-            if path.extension().is_some_and(|end| end == "toml")
-                && !name.as_encoded_bytes().starts_with(b".")
-            {
-                files.insert(name, (directory, path));
+            let name = entry.map_err(unreadable)?.file_name();
+            let bytes = name.as_encoded_bytes();
+            if bytes.ends_with(b".toml") && !bytes.starts_with(b".") {
+                files.insert(name, directory);
             }
         }
     }
-    let mut buffer = String::with_capacity(16 << 10);
+    let mut buffer = Vec::with_capacity(16 << 10);
     let sources = files
-        .into_values()
-        .map(|(directory, path)| ClassSource::read_in(directory, &path, &mut buffer));
+        .iter()
+        .map(|(name, directory)| ClassSource::read_in(directory, name, &mut buffer));
     let only_masks = |source: &ClassSource| source.fault.is_none() && source.text.trim().is_empty();
     Ok(sources
         .filter(|source| !source.as_ref().is_ok_and(only_masks))
@@ -269,7 +278,7 @@ mod tests {
                 "/local/b.toml: cannot be read: Is a directory (os error 21)",
                 "c",
                 "/local/d d.toml: class name `d d` may not have the character ' '; allowed are a-z A-Z 0-9 - _ .",
-                "/local/e.toml: cannot be read: stream did not contain valid UTF-8",
+                "/local/e.toml: cannot be read: invalid utf-8 sequence of 1 bytes from index 0",
             ]
         );
         assert!(sources(&directories).is_err());

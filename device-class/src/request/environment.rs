@@ -1,13 +1,20 @@
 //! A container's environment, as in its OCI configuration.
 
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, SeqAccess, Visitor};
+use serde::{Deserialize, de};
+
 /// The variables of a container, each as `NAME=value`. Of a variable that is
 /// set twice, the last value applies, as in the engines.
 ///
 /// A hook that finds no request only looks up a few names in hundreds of
-/// variables, so the texts are not indexed.
+/// variables, so the texts are not indexed, and are all in one string.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Environment {
-    entries: Vec<String>,
+    text: String,
+    /// Where each entry ends in `text`.
+    ends: Vec<usize>,
     names: NameFilter,
 }
 
@@ -36,40 +43,48 @@ impl NameFilter {
 }
 
 impl Environment {
+    fn add(&mut self, entry: &str) {
+        if let Some(end) = entry.bytes().position(|byte| byte == b'=') {
+            self.names.add(&entry.as_bytes()[..end]);
+        }
+        self.text.push_str(entry);
+        self.ends.push(self.text.len());
+    }
+
+    /// The entries, the last one first.
+    fn last_first(&self) -> impl Iterator<Item = &str> {
+        let starts = [0].iter().chain(&self.ends).rev().skip(1);
+        let ends = self.ends.iter().rev();
+        starts
+            .zip(ends)
+            .map(|(&start, &end)| &self.text[start..end])
+    }
+
     /// The value of the variable `name`, if it is set.
     pub fn get(&self, name: &str) -> Option<&str> {
         if !self.names.may_have(name.as_bytes()) {
             return None;
         }
-        let value_of = |entry: &String| {
+        let value_of = |entry: &str| {
             // Most entries differ here already.
             (entry.as_bytes().get(name.len()) == Some(&b'=') && entry.starts_with(name))
                 .then_some(name.len() + 1)
         };
         let entry = self
-            .entries
-            .iter()
-            .rev()
+            .last_first()
             .find_map(|entry| Some(&entry[value_of(entry)?..]));
         entry.filter(|_| !name.contains('='))
     }
 
     /// The names of the variables, as often as each is set.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        let set = self
-            .entries
-            .iter()
-            .filter_map(|entry| entry.split_once('='));
+        let set = self.last_first().filter_map(|entry| entry.split_once('='));
         set.map(|(name, _)| name)
     }
 
     /// The variables whose name `is_wanted`, sorted by name.
     pub(super) fn select(&self, is_wanted: impl Fn(&str) -> bool) -> Vec<(String, String)> {
-        let set = self
-            .entries
-            .iter()
-            .rev()
-            .filter_map(|entry| entry.split_once('='));
+        let set = self.last_first().filter_map(|entry| entry.split_once('='));
         let mut set: Vec<_> = set
             .filter(|(name, _)| is_wanted(name))
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
@@ -81,15 +96,59 @@ impl Environment {
     }
 }
 
-impl From<Vec<String>> for Environment {
-    fn from(entries: Vec<String>) -> Self {
-        let mut names = NameFilter::default();
+impl<S: AsRef<str>> From<Vec<S>> for Environment {
+    fn from(entries: Vec<S>) -> Self {
+        let mut environment = Self::default();
         for entry in &entries {
-            if let Some(end) = memchr::memchr(b'=', entry.as_bytes()) {
-                names.add(&entry.as_bytes()[..end]);
-            }
+            environment.add(entry.as_ref());
         }
-        Self { entries, names }
+        environment
+    }
+}
+
+/// From a list of strings, without a copy of each.
+impl<'de> Deserialize<'de> for Environment {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(Entries)
+    }
+}
+
+struct Entries;
+
+impl<'de> Visitor<'de> for Entries {
+    type Value = Environment;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a list of strings")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Environment, A::Error> {
+        let mut environment = Environment::default();
+        while list.next_element_seed(Entry(&mut environment))?.is_some() {}
+        Ok(environment)
+    }
+}
+
+struct Entry<'e>(&'e mut Environment);
+
+impl<'de> DeserializeSeed<'de> for Entry<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for Entry<'_> {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a string")
+    }
+
+    fn visit_str<E: de::Error>(self, entry: &str) -> Result<(), E> {
+        self.0.add(entry);
+        Ok(())
     }
 }
 
@@ -98,8 +157,10 @@ mod tests {
     use super::*;
 
     fn environment(entries: &[&str]) -> Environment {
-        let entries: Vec<String> = entries.iter().map(ToString::to_string).collect();
-        entries.into()
+        let json = serde_json::to_string(entries).unwrap();
+        let read: Environment = serde_json::from_str(&json).unwrap();
+        assert_eq!(read, Environment::from(entries.to_vec()));
+        read
     }
 
     #[test]
@@ -117,6 +178,15 @@ mod tests {
         ] {
             assert_eq!(env.get(name), value, "{name:?}");
         }
+    }
+
+    #[test]
+    fn only_a_list_of_strings_is_an_environment() {
+        for json in ["[\"A=1\", 2]", "[null]", "{}", "\"A=1\""] {
+            assert!(serde_json::from_str::<Environment>(json).is_err(), "{json}");
+        }
+        let escaped: Environment = serde_json::from_str(r#"["A=\u0041\n"]"#).unwrap();
+        assert_eq!(escaped.get("A"), Some("A\n"));
     }
 
     #[test]

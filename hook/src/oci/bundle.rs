@@ -100,7 +100,7 @@ impl Mount {
 #[derive(Deserialize)]
 struct Process {
     #[serde(default)]
-    env: Option<Vec<String>>,
+    env: Option<Environment>,
 }
 
 #[derive(Deserialize)]
@@ -198,7 +198,12 @@ impl Bundle {
     /// # Errors
     /// It is not an OCI configuration, or names no root.
     pub fn parse(directory: &Path, path: &Path, bytes: &[u8]) -> Result<Self, BundleError> {
-        let config: Config = serde_json::from_slice(bytes).map_err(|error| BundleError::Json {
+        // One check of all the text costs less than one of each string.
+        let config = match str::from_utf8(bytes) {
+            Ok(text) => serde_json::from_str(text),
+            Err(_) => serde_json::from_slice(bytes),
+        };
+        let config: Config = config.map_err(|error| BundleError::Json {
             path: path.into(),
             error,
         })?;
@@ -211,7 +216,7 @@ impl Bundle {
             .unwrap_or_default();
         let linux = config.linux.unwrap_or_default();
         Ok(Bundle {
-            env: env.into(),
+            env,
             annotations: config.annotations.unwrap_or_default(),
             rootfs: directory.join(root.path),
             tmpfs: config
