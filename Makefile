@@ -1,6 +1,6 @@
 # `make` alone shows what there is.
 .DEFAULT_GOAL := help
-.PHONY: help build install uninstall dist dist-check test test-drivers test-dist test-arm64 attacks failures load fuzz demo bench bench-cluster lint deny msrv
+.PHONY: help build programs install uninstall dist dist-check test test-drivers test-dist test-arm64 attacks failures load fuzz demo bench bench-cluster lint deny msrv
 
 # The harness is the program that runs, so that it finds the others beside it.
 HARNESS := --quiet --package boathook-tests --bin
@@ -8,10 +8,13 @@ HARNESS := --quiet --package boathook-tests --bin
 SKIPPED := $(abspath $(or $(CARGO_TARGET_DIR),target)/skipped-tests)
 # What it needs to run containers.
 IN_CONTAINERS := probe cgroup2-view
+# The machine's own target, and the one of the hook and the wrapper: they are started
+# for each container, and without glibc they start faster (docs/performance.md).
+TARGET := $(shell rustc -vV | sed -n 's/^host: //p')
+HOOK_TARGET := $(TARGET:gnu=musl)
+HOOK := --package boathook-hook --bins --target $(HOOK_TARGET)
 
 PREFIX ?= /usr/local
-# The machine's own.
-TARGET = $(shell rustc -vV | sed -n 's/^host: //p')
 RELEASE_TREE = $(or $(CARGO_TARGET_DIR),target)/release-tree
 
 help: ## Show this list
@@ -20,11 +23,13 @@ help: ## Show this list
 # Not the whole workspace: what other programs need of the dependencies would be in these.
 # The hook by itself: features of libraries that only the others need would get into it.
 build: ## Build the programs, optimised and static
-	cargo build --release --package boathook-hook
+	scripts/add-target $(HOOK_TARGET)
+	cargo build --release $(HOOK)
 	cargo build --release $(addprefix --package ,boathook-plugin boathook-initcontainer boathook-cluster)
 
 install: ## Install what was built in DESTDIR/PREFIX (/usr/local); boathook-init install then configures the engines
-	scripts/release-tree $(TARGET) $(or $(CARGO_TARGET_DIR),target)/$(TARGET)/release $(RELEASE_TREE)
+	scripts/collect-programs $(TARGET) $(RELEASE_TREE)-programs
+	scripts/release-tree $(TARGET) $(RELEASE_TREE)-programs $(RELEASE_TREE)
 	scripts/install-tree $(RELEASE_TREE) $(DESTDIR)$(PREFIX)
 
 uninstall: ## Remove what make install installed
@@ -38,17 +43,22 @@ dist-check: ## Make the release of HEAD twice in different directories, and comp
 	scripts/install-test-packages rpm gcc-aarch64-linux-gnu
 	scripts/dist-check
 
+programs: ## Build the programs that the tests drive
+	scripts/add-target $(HOOK_TARGET)
+	cargo build --workspace --bins
+	cargo build $(HOOK)
+
 test: ## Install what the tests need, build, and run every test
 	scripts/install-test-packages runc busybox-static musl-tools debootstrap crun containerd docker.io podman strace valgrind rpm
 	scripts/install-helm
-	cargo build --workspace --bins
+	$(MAKE) --no-print-directory programs
 	rm -f $(SKIPPED)
 	status=0; BOATHOOK_TESTS_SKIPPED=$(SKIPPED) cargo test --workspace --no-fail-fast || status=$$?; \
 		scripts/print-skips $(SKIPPED); exit $$status
 
 test-dist: ## Install the release in target/dist in clean roots and on engines (as root; long; after make dist)
 	scripts/install-test-packages debootstrap rpm qemu-user-static containerd docker.io busybox-static
-	cargo build --workspace --bins
+	$(MAKE) --no-print-directory programs
 	BOATHOOK_RELEASE=$(abspath target/dist) cargo test --package boathook-tests --test suite release::roots -- --ignored --nocapture --test-threads 1
 
 # qemu-user 7.2 has no bpf(2), openat2(2) and open_tree(2), and bounds on time do not hold
@@ -66,22 +76,22 @@ test-arm64: ## Run the unit tests for arm64 under qemu (long)
 
 attacks: ## Attack the host by every variation, and races for a thousand rounds (as root; long)
 	scripts/install-test-packages runc busybox-static musl-tools podman
-	cargo build --workspace --bins
+	$(MAKE) --no-print-directory programs
 	BOATHOOK_ATTACKS=long cargo test --package boathook-tests --test suite attacks -- --nocapture
 
 failures: ## Have every system call of the programs fail once, in every way (as root; long)
 	scripts/install-test-packages runc busybox-static strace
-	cargo build --workspace --bins
+	$(MAKE) --no-print-directory programs
 	BOATHOOK_FAILURES=long cargo test --package boathook-tests --test suite failures -- --nocapture
 
 test-drivers: ## Inject the vendors' real drivers, from Debian's packages (as root; downloads 1 GB once)
 	scripts/install-test-packages runc busybox-static debootstrap
-	cargo build --workspace --bins
+	$(MAKE) --no-print-directory programs
 	cargo test --package boathook-tests --test suite drivers:: -- --ignored --nocapture --test-threads 1
 
 load: ## Start 500 containers, 20 at a time, beside other work: runc on both cgroup versions, and CRI (as root; long)
 	scripts/install-test-packages runc busybox-static containerd
-	cargo build --workspace --bins
+	$(MAKE) --no-print-directory programs
 	BOATHOOK_LOAD=long cargo test --package boathook-tests --test suite load:: -- --include-ignored --nocapture --test-threads 1
 
 fuzz: ## Fuzz every parser and editor with libFuzzer, each for TIME seconds (60 unless set; needs nightly)
@@ -89,12 +99,16 @@ fuzz: ## Fuzz every parser and editor with libFuzzer, each for TIME seconds (60 
 
 demo: ## Show the main job: two devices into a real container (as root); CLASS=FILE [HOST=host.txt] for any class
 	scripts/install-test-packages runc busybox-static
-	cargo build --bin boathook --bin boathook-plugin $(addprefix --bin ,demo $(IN_CONTAINERS) fake-kubelet)
+	scripts/add-target $(HOOK_TARGET)
+	cargo build $(HOOK)
+	cargo build --bin boathook-plugin $(addprefix --bin ,demo $(IN_CONTAINERS) fake-kubelet)
 	cargo run $(HARNESS) demo -- $(CLASS) $(HOST)
 
 bench: ## Measure what the hook adds to starting a container, and the plugin (as root, on a quiet machine)
 	scripts/install-test-packages runc busybox-static debootstrap
-	cargo build --release --bin boathook --bin boathook-plugin $(addprefix --bin ,bench bench-plugin timed $(IN_CONTAINERS))
+	scripts/add-target $(HOOK_TARGET)
+	cargo build --release $(HOOK)
+	cargo build --release --bin boathook-plugin $(addprefix --bin ,bench bench-plugin timed $(IN_CONTAINERS))
 	cargo run --release $(HARNESS) bench
 	cargo test --release --package boathook-tests --test suite durability::cost -- --ignored --nocapture
 	cargo test --release --package boathook-device-class --test large_hosts a_thousand

@@ -23,6 +23,11 @@ mod sys;
 mod trust;
 mod wrapper;
 
+/// The memory of the programs that start with each container. musl's own allocator has
+/// the kernel map and unmap memory for nearly each size (`docs/performance.md`).
+#[global_allocator]
+static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
+
 pub use command::main;
 pub use wrapper::main as runtime_main;
 

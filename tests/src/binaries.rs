@@ -4,20 +4,38 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+/// The programs that are built for musl.
+const FOR_MUSL: [&str; 2] = ["boathook", "boathook-runtime"];
+
 /// The file of the program `name` (for example `boathook`), as built in the
 /// same profile as the running program.
 ///
 /// Fails when it was not built: `cargo test` alone does not build the programs
 /// of other packages.
 pub fn program(name: &str) -> Result<PathBuf> {
-    let path = directory()?.join(name);
+    let mut directory = directory()?;
+    if FOR_MUSL.contains(&name) {
+        directory = for_musl(&directory)?;
+    }
+    let path = directory.join(name);
     if !path.is_file() {
         bail!(
-            "no program {}: build it first with `cargo build --workspace` (with --release for the demo and the bench)",
+            "no program {}: build it first with `make programs` (`make bench` builds those of the bench)",
             path.display()
         );
     }
     Ok(path)
+}
+
+/// The directory of the same profile for musl.
+fn for_musl(directory: &Path) -> Result<PathBuf> {
+    let profile = directory.file_name();
+    let targets = directory.ancestors().nth(2);
+    let (profile, targets) = profile
+        .zip(targets)
+        .with_context(|| format!("{} is not cargo's", directory.display()))?;
+    let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
+    Ok(targets.join(target).join(profile))
 }
 
 /// Cargo's output directory (`target`), whatever it is called.
