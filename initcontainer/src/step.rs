@@ -212,19 +212,33 @@ fn discard(host: &HostRoot, path: &Path) -> Result<(), Error> {
 
 fn point(host: &HostRoot, link: &Path, to: Option<&Path>) -> Result<(), Error> {
     let at = host.entry(link)?;
+    let before = host.read_link(link)?;
     let Some(to) = to else {
         at.remove_file()?;
-        return Ok(at.sync()?);
+        return Ok(at.sync().inspect_err(|_| {
+            let _ = before.map(|before| at.make_link(&before));
+        })?);
     };
     let new = at.sibling(unfinished(at.name()));
     new.remove_all()?;
     new.make_link(to)?;
-    or_remove(&new, rename(&new, &at, RenameFlags::empty()))
+    let flags = match before {
+        Some(_) => RenameFlags::RENAME_EXCHANGE,
+        None => RenameFlags::RENAME_NOREPLACE,
+    };
+    let made = rename(&new, &at, flags);
+    // It is the new link if that is not in place, and else the old one, if any.
+    new.remove_all()?;
+    made
 }
 
+/// Renames, and takes it back if that cannot be flushed to disk.
 fn rename(from: &Place, to: &Place, flags: RenameFlags) -> Result<(), Error> {
     from.rename(to, flags)?;
-    Ok(to.sync()?)
+    Ok(to.sync().inspect_err(|_| {
+        // The failure at hand matters more than a second one here.
+        let _ = to.rename(from, flags);
+    })?)
 }
 
 /// Leaves nothing half made behind: a full disk is to be as it was.

@@ -25,19 +25,32 @@ impl Change {
             return Ok(());
         }
         let place = host.place(self.path())?;
+        if !self.make(&place)? {
+            return Ok(());
+        }
+        place.sync().inspect_err(|_| {
+            // What may not be on disk is not done. The failure at hand matters more than
+            // a second one here.
+            let _ = self.inverse().make(&place);
+        })
+    }
+
+    /// Makes the change without flushing the directory. Returns whether there was
+    /// anything to do.
+    fn make(&self, place: &Place) -> Result<bool, Error> {
         match self {
-            Self::MakeDir { .. } => make_dir(&place),
-            Self::RemoveDir { .. } => remove_dir(&place),
+            Self::MakeDir { .. } => make_dir(place),
+            Self::RemoveDir { .. } => remove_dir(place),
             Self::Write {
                 before,
                 after,
                 mode,
                 ..
-            } => write(&place, before.as_deref(), after, *mode),
+            } => write(place, before.as_deref(), after, *mode),
             Self::Remove { before, .. } => {
-                expect(&place, Some(before))?;
+                expect(place, Some(before))?;
                 place.remove_file()?;
-                place.sync()
+                Ok(true)
             }
         }
     }
@@ -74,19 +87,18 @@ fn expect(place: &Place, text: Option<&str>) -> Result<(), Error> {
     }
 }
 
-fn write(place: &Place, before: Option<&str>, after: &str, mode: u32) -> Result<(), Error> {
+fn write(place: &Place, before: Option<&str>, after: &str, mode: u32) -> Result<bool, Error> {
     expect(place, before)?;
     let new = scratch_of(place);
     new.remove_all()?;
     let result = fill(place, &new, after, mode)
         .and_then(|()| expect(place, before))
-        .and_then(|()| new.rename(place, RenameFlags::empty()))
-        .and_then(|()| place.sync());
+        .and_then(|()| new.rename(place, RenameFlags::empty()));
     if result.is_err() {
         // The failure at hand matters more than a second one here.
         let _ = new.remove_file();
     }
-    result
+    result.map(|()| true)
 }
 
 /// Where a file's new text is written before it is renamed into place.
@@ -138,23 +150,23 @@ fn fill(place: &Place, new: &Place, text: &str, mode: u32) -> Result<(), Error> 
     })
 }
 
-fn make_dir(place: &Place) -> Result<(), Error> {
+fn make_dir(place: &Place) -> Result<bool, Error> {
     if place.open_dir().is_ok() {
-        return Ok(());
+        return Ok(false);
     }
     place.make_dir()?;
-    place.sync()
+    Ok(true)
 }
 
-fn remove_dir(place: &Place) -> Result<(), Error> {
+fn remove_dir(place: &Place) -> Result<bool, Error> {
     use io::ErrorKind::{DirectoryNotEmpty, NotFound, ResourceBusy};
     match place.remove_dir() {
-        Ok(()) => place.sync(),
+        Ok(()) => Ok(true),
         // Someone uses it, or it is a mount point of the container we run in.
         Err(Error::Io { cause, .. })
             if matches!(cause.kind(), DirectoryNotEmpty | NotFound | ResourceBusy) =>
         {
-            Ok(())
+            Ok(false)
         }
         Err(e) => Err(e),
     }

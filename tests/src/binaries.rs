@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-/// The programs that are built for musl.
-const FOR_MUSL: [&str; 2] = ["boathook", "boathook-runtime"];
+/// The programs that are built for musl, in a directory of their own.
+pub const FOR_MUSL: [&str; 2] = ["boathook", "boathook-runtime"];
 
 /// The file of the program `name` (for example `boathook`), as built in the
 /// same profile as the running program.

@@ -33,8 +33,10 @@ use crate::cgroup_view::CgroupView;
 use crate::runc::Runc;
 use crate::{binaries, cgroup_parent, privilege, scratch};
 
-/// Where the programs under test are in the host.
+/// Where the programs are in the host.
 const PROGRAMS: &str = "/opt";
+/// Where those of [`binaries::FOR_MUSL`] are.
+const FOR_MUSL: &str = "/srv";
 /// How long it may take to boot, or to come back after `daemon-reexec`.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -61,17 +63,10 @@ impl SystemdHost {
             directory: scratch::directory("systemd")?,
             id: format!("boathook-host-{}-{number}", std::process::id()),
         };
-        let programs = binaries::program("boathook")?;
-        let programs = programs.parent().context("a program without a directory")?;
         for directory in config::CONFIGURED {
             fs::create_dir_all(host.configuration().join(directory))?;
         }
-        let spec = config::spec(
-            view,
-            &distribution.directory()?,
-            programs,
-            host.configuration(),
-        )?;
+        let spec = config::spec(view, &distribution.directory()?, host.configuration())?;
         let file = host.directory.path().join("config.json");
         fs::write(&file, serde_json::to_vec_pretty(&spec)?)
             .with_context(|| format!("cannot write {}", file.display()))?;
@@ -151,7 +146,8 @@ impl SystemdHost {
 
     /// Where one of the built programs is in the host.
     pub fn program(name: &str) -> PathBuf {
-        Path::new(PROGRAMS).join(name)
+        let is_for_musl = binaries::FOR_MUSL.contains(&name);
+        Path::new(if is_for_musl { FOR_MUSL } else { PROGRAMS }).join(name)
     }
 
     /// Waits until systemd answers that it runs.

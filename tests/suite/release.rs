@@ -334,9 +334,13 @@ fn make_install_is_undone_by_make_uninstall() {
         .lines()
         .find_map(|line| line.strip_prefix("host: "))
         .unwrap();
-    let build = release.path("target").join(host).join("release");
-    fs::create_dir_all(build.parent().unwrap()).unwrap();
-    fs::rename(release.path("programs"), &build).unwrap();
+    for target in [host, &host.replace("gnu", "musl")] {
+        let build = release.path("target").join(target).join("release");
+        fs::create_dir_all(&build).unwrap();
+        for name in names_in(&release.path("programs")) {
+            fs::copy(release.path("programs").join(&name), build.join(name)).unwrap();
+        }
+    }
     let root = release.path("root");
     let make = |target: &str| {
         let mut make = Command::new("make");

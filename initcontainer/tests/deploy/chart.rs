@@ -70,7 +70,7 @@ fn the_engine_nri_is_that_of_the_overlay() {
         return;
     };
     let wanted = ["--nri=/var/run/nri/nri.sock", "--http=[::]:9911"];
-    assert_eq!(arguments(&objects)[2..], wanted);
+    assert_eq!(arguments(&objects)[3..], wanted);
     let pod = pod(&objects);
     let mounts = |container: &Container| {
         let mounts = container.volume_mounts.iter().flatten();
@@ -162,7 +162,10 @@ fn every_value_has_its_effect() {
     let Some(plain) = render(&json!({})) else {
         return;
     };
-    assert_eq!(arguments(&plain), ["run", "--config=/config/config.toml"]);
+    assert_eq!(
+        arguments(&plain),
+        ["run", "--config=/config/config.toml", "--host-root=/host"]
+    );
     let with = |values: Value| {
         let objects = render(&values).unwrap();
         references::check_volumes(pod(&objects), &config_maps(&objects));
@@ -188,7 +191,7 @@ fn every_value_has_its_effect() {
         "kubeletDir": "/k",
     }));
     assert_eq!(
-        arguments(&options)[2..],
+        arguments(&options)[3..],
         [
             "--kubelet-dir=/k",
             "--register=watcher",
@@ -234,7 +237,7 @@ fn monitoring_has_probes_a_port_and_a_pod_monitor() {
     let Some(objects) = render(&values) else {
         return;
     };
-    assert_eq!(arguments(&objects)[2], "--http=[::]:9000");
+    assert_eq!(arguments(&objects)[3], "--http=[::]:9000");
     references::check_monitoring(&objects);
 }
 

@@ -2,16 +2,17 @@
 //! namespaces of its own.
 
 use std::collections::HashSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use oci_spec::runtime::{
     Capability, LinuxBuilder, LinuxCapabilitiesBuilder, LinuxDeviceCgroupBuilder,
     LinuxNamespaceBuilder, LinuxNamespaceType, LinuxResourcesBuilder, Mount, Process,
     ProcessBuilder, RootBuilder, Spec, SpecBuilder, UserBuilder,
 };
 
-use super::PROGRAMS;
+use super::{FOR_MUSL, PROGRAMS};
+use crate::binaries;
 use crate::cgroup_view::CgroupView;
 
 /// What systemd and the runtimes in it need. Not CAP_SYS_RESOURCE, which a
@@ -47,21 +48,16 @@ const CAPABILITIES: [Capability; 24] = [
 pub(super) const CONFIGURED: [&str; 2] = ["etc/boathook", "etc/containerd"];
 
 /// The container that boots `root`, which stays as it is, on this view of
-/// cgroups, with `programs` at [`PROGRAMS`] and its [`CONFIGURED`] directories
-/// in `configuration`.
-pub(super) fn spec(
-    view: CgroupView,
-    root: &Path,
-    programs: &Path,
-    configuration: &Path,
-) -> Result<Spec> {
+/// cgroups, with the programs at [`PROGRAMS`] and [`FOR_MUSL`], and its
+/// [`CONFIGURED`] directories in `configuration`.
+pub(super) fn spec(view: CgroupView, root: &Path, configuration: &Path) -> Result<Spec> {
     let root = RootBuilder::default().path(root).readonly(true).build()?;
     let spec = SpecBuilder::default()
         .version("1.0.2")
         .root(root)
         .hostname("boathook-host")
         .process(process(view)?)
-        .mounts(mounts(programs, configuration));
+        .mounts(mounts(configuration)?);
     let everything = LinuxDeviceCgroupBuilder::default()
         .allow(true)
         .access("rwm")
@@ -121,12 +117,13 @@ fn process(view: CgroupView) -> Result<Process> {
 
 /// Bundles and demo hosts are in /var/tmp, so it is the machine's own: paths
 /// mean the same inside.
-fn mounts(programs: &Path, configuration: &Path) -> Vec<Mount> {
+fn mounts(configuration: &Path) -> Result<Vec<Mount>> {
+    let (programs, for_musl) = (directory_of("probe")?, directory_of("boathook")?);
     let configured = CONFIGURED.map(|directory| {
         let target = Path::new("/").join(directory);
         mount("none", &configuration.join(directory), &target, &["bind"])
     });
-    [
+    let mounts = [
         ("proc", Path::new("proc"), "/proc", &[][..]),
         ("tmpfs", Path::new("dev"), "/dev", &["nosuid", "mode=755"]),
         (
@@ -141,12 +138,18 @@ fn mounts(programs: &Path, configuration: &Path) -> Vec<Mount> {
         ("sysfs", Path::new("sysfs"), "/sys", &["nosuid", "nodev"]),
         ("cgroup", Path::new("cgroup"), "/sys/fs/cgroup", &["rw"]),
         ("none", Path::new("/var/tmp"), "/var/tmp", &["bind"]),
-        ("none", programs, PROGRAMS, &["bind", "ro"]),
+        ("none", &programs, PROGRAMS, &["bind", "ro"]),
+        ("none", &for_musl, FOR_MUSL, &["bind", "ro"]),
     ]
     .into_iter()
-    .map(|(kind, source, target, options)| mount(kind, source, Path::new(target), options))
-    .chain(configured)
-    .collect()
+    .map(|(kind, source, target, options)| mount(kind, source, Path::new(target), options));
+    Ok(mounts.chain(configured).collect())
+}
+
+fn directory_of(program: &str) -> Result<PathBuf> {
+    let program = binaries::program(program)?;
+    let directory = program.parent().context("a program without a directory")?;
+    Ok(directory.to_path_buf())
 }
 
 fn mount(kind: &str, source: &Path, target: &Path, options: &[&str]) -> Mount {

@@ -28,7 +28,8 @@ fn every_call_fails_once() {
         .unwrap();
     let complete = listing(whole.path());
 
-    for fault in trace::faults(&recorded, 30) {
+    let disk = trace::disk_faults(&recorded, "fsync");
+    for fault in trace::faults(&recorded, 30).into_iter().chain(disk) {
         let host = host();
         let ran = install(&fault.arguments(), &host, release.path());
         assert!(!ran.stderr.contains("panicked"), "{fault}: {}", ran.stderr);

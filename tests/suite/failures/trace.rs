@@ -20,7 +20,7 @@ const KILLED: &str = "signal=KILL";
 
 /// Calls that cannot fail, or by which the program starts before any code of its
 /// own.
-const EXEMPT: [&str; 16] = [
+const EXEMPT: [&str; 17] = [
     "arch_prctl",
     "brk",
     "execve",
@@ -37,6 +37,7 @@ const EXEMPT: [&str; 16] = [
     "set_robust_list",
     "set_tid_address",
     "sigaltstack",
+    "umask",
 ];
 
 /// The program; without it these tests are skipped.
@@ -145,6 +146,14 @@ pub(super) fn faults_between(recorded: &Path, from: &str, to: &str, count: usize
         begun && !ended
     };
     some(all_faults(recorded, is_between), count)
+}
+
+/// A disk that refuses, at each call of this name.
+pub(super) fn disk_faults(recorded: &Path, call: &str) -> Vec<Fault> {
+    let mut all = all_faults(recorded, |line| line.starts_with(call));
+    all.retain(|fault| fault.failure == "error=EIO");
+    assert!(!all.is_empty(), "no {call} was recorded");
+    all
 }
 
 /// The faults of those recorded calls that are wanted.
