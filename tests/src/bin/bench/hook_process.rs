@@ -9,24 +9,28 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use harness::binaries;
+use harness::compile::Libc;
 use harness::nothing_asked::NothingAsked;
 
 use crate::figure::{Figure, Goal, Unit};
 use crate::rounds::{WARM_UP, median};
-use crate::workload::empty_hook;
+use crate::workload::{empty_hook, empty_hook_of};
 
 /// As many runs in a round as take together about as long as a container does.
 const RUNS: usize = 10;
 
-/// The medians of the hook and of a program that does nothing, in turn.
-pub(crate) fn measure(rounds: usize) -> Result<[Figure; 3]> {
+/// The medians of the hook and of programs that do nothing, in turn: of glibc, as most
+/// programs on a host are, and of musl, as the hook is.
+pub(crate) fn measure(rounds: usize) -> Result<[Figure; 4]> {
     let files = NothingAsked::new()?;
     let state = files.state();
     let mut hook = files.hook(&[binaries::program("boathook")?.display().to_string()])?;
     let mut empty = Command::new(empty_hook()?);
-    let mut times: [Vec<f64>; 2] = Default::default();
+    let mut of_musl = Command::new(empty_hook_of(Libc::Musl)?);
+    let mut times: [Vec<f64>; 3] = Default::default();
     for round in 0..RUNS * (WARM_UP + rounds) {
-        for (command, times) in [&mut hook, &mut empty].into_iter().zip(&mut times) {
+        let commands = [&mut hook, &mut empty, &mut of_musl];
+        for (command, times) in commands.into_iter().zip(&mut times) {
             let time = run(command, &state)?;
             if round >= RUNS * WARM_UP {
                 times.push(time);
@@ -35,7 +39,7 @@ pub(crate) fn measure(rounds: usize) -> Result<[Figure; 3]> {
     }
     let added = times[0].iter().zip(&times[1]);
     let added = median(added.map(|(with, without)| with - without).collect());
-    let [with, without] = times.map(median);
+    let [with, without, of_musl] = times.map(median);
     let figure =
         |name: &str, time, goal| Figure::new(name.to_string(), time, Unit::Milliseconds, goal);
     let variables = NothingAsked::VARIABLES;
@@ -46,6 +50,7 @@ pub(crate) fn measure(rounds: usize) -> Result<[Figure; 3]> {
             None,
         ),
         figure("an empty static program by itself", without, None),
+        figure("an empty static program of musl by itself", of_musl, None),
         figure(
             "boathook's own time, nothing asked",
             added,

@@ -234,7 +234,12 @@ impl Workload {
 }
 
 pub(crate) fn empty_hook() -> Result<PathBuf> {
-    compile::program("empty-hook.c", Libc::Glibc, &["-static"])
+    empty_hook_of(Libc::Glibc)
+}
+
+/// The same with one of the C libraries.
+pub(crate) fn empty_hook_of(libc: Libc) -> Result<PathBuf> {
+    compile::program("empty-hook.c", libc, &["-static"])
 }
 
 /// A runtime that ends at once.
