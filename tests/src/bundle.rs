@@ -59,7 +59,8 @@ impl Bundle {
     fn new(directory: TempDir) -> Self {
         static COUNTER: AtomicU32 = AtomicU32::new(0);
         let number = COUNTER.fetch_add(1, Ordering::Relaxed);
-        let id = format!("boathook-test-{}-{number}", std::process::id());
+        // No id is the beginning of another one: leftovers are found by the id.
+        let id = format!("boathook-test-{}-{number:06}", std::process::id());
         Self { directory, id }
     }
 

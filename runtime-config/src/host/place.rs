@@ -158,14 +158,20 @@ impl Place {
     /// Makes a directory of mode 0755, whatever the umask of the caller is.
     ///
     /// # Errors
-    /// Something is here already, or the system refuses.
+    /// Something is here already, or the system refuses; no directory is left then.
     pub fn make_dir(&self) -> Result<(), Error> {
         // The mode has no bit more than the final one at any time.
         mkdirat(self.dir(), &*self.name, Mode::from_bits_truncate(DIR_MODE))
             .map_err(self.failed("make"))?;
-        self.open_dir()?
-            .set_permissions(Permissions::from_mode(DIR_MODE))
-            .map_err(Error::io("make", &self.shown()))
+        let mode = Permissions::from_mode(DIR_MODE);
+        let made = self.open_dir().and_then(|dir| {
+            dir.set_permissions(mode)
+                .map_err(Error::io("make", &self.shown()))
+        });
+        made.inspect_err(|_| {
+            // The failure at hand matters more than a second one here.
+            let _ = self.remove_dir();
+        })
     }
 
     /// Makes a file, has it filled and flushes it to disk. Nobody else can open

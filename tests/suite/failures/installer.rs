@@ -28,8 +28,10 @@ fn every_call_fails_once() {
         .unwrap();
     let complete = listing(whole.path());
 
-    let disk = trace::disk_faults(&recorded, "fsync");
-    for fault in trace::faults(&recorded, 30).into_iter().chain(disk) {
+    let half_made = ["mkdirat", "fsync", "fchmod"]
+        .into_iter()
+        .flat_map(|call| trace::disk_faults(&recorded, call));
+    for fault in trace::faults(&recorded, 30).into_iter().chain(half_made) {
         let host = host();
         let ran = install(&fault.arguments(), &host, release.path());
         assert!(!ran.stderr.contains("panicked"), "{fault}: {}", ran.stderr);
