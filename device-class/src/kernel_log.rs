@@ -26,9 +26,10 @@ impl Line {
         })
     }
 
-    /// Whether the kernel says `line` with one of these numbers after it.
+    /// Whether the kernel's record begins with `line` and one of these numbers. Further
+    /// on in a record the kernel repeats names that a local user can choose.
     pub(crate) fn has_fault(&self, line: &str, codes: &[u32]) -> bool {
-        let Some((_, after)) = self.text.split_once(line).filter(|_| self.is_kernels) else {
+        let Some(after) = self.text.strip_prefix(line).filter(|_| self.is_kernels) else {
             return false;
         };
         let digits = after.find(|c: char| !c.is_ascii_digit());

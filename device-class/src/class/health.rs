@@ -79,7 +79,7 @@ pub enum FileRule {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "health"))]
 pub(super) struct RawHealthCheck {
-    /// The kernel's log has no line with this text (by template, such as
+    /// The kernel's log has no line that begins with this text (by template, such as
     /// `xdrv {bdf}: error `) and one of `codes` after it. Read by the plugin alone.
     /// The device is healthy again when it was absent in between, and after the line
     /// `boathook: repaired ID`, which root can write to /dev/kmsg.

@@ -222,7 +222,7 @@ mod tests {
         let text = "version = 1\nresource = 'example.com/chip'\nrequest = { env = 'CHIPS' }\n\
              discover = [{ path = '/sys/chip{index:number}' }]\n\
              [device]\nid = 'chip-{index}'\n\
-             health = [{ kernel_log = 'chip {index}: Err ', codes = [48, 79], advice = 'reset it' }]\n";
+             health = [{ kernel_log = 'drv: chip {index}: Err ', codes = [48, 79], advice = 'reset it' }]\n";
         let name = ClassName::try_from("chip".to_owned()).unwrap();
         let class = DeviceClass::parse(name, Path::new("chip.toml"), text).unwrap();
         let mut memory = HealthMemory::default();
@@ -246,12 +246,14 @@ mod tests {
             [true, false]
         );
         assert_eq!(healthy(both, &[]), [true, false]);
-        // Other numbers, numbers that only begin so, and lines that are not the kernel's.
+        // Other numbers, numbers that only begin so, lines that are not the kernel's, and
+        // names in its lines, which a local user can choose.
         let harmless = [
             "4,2,6,-;drv: chip 0: Err 13, of a program",
             "4,3,7,-;drv: chip 0: Err 480",
             "12,4,8,-;drv: chip 0: Err 48",
             "4,5,9,-;drv: chip 00: Err 48",
+            "4,5,9,-;fs: cannot mount drv: chip 0: Err 48",
         ];
         assert_eq!(healthy(both, &harmless), [true, false]);
         assert_eq!(
