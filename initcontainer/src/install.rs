@@ -60,14 +60,21 @@ pub fn plan(
     let links = links(host, &mut notes)?;
     let config = Configuration::plan(host, payload)?;
     notes.extend(config.kept.clone());
-    let mut steps = remember(host, payload, &links, &config)?;
+    let own_dirs = host.missing_dirs(&Path::new(OWN_CLASSES).join("any"))?;
+    let mut steps = remember(host, payload, &links, &config, &own_dirs)?;
     steps.extend(discard_leftovers(host)?);
     steps.extend(version(host, payload)?);
-    steps.extend(own_dirs(host)?.into_iter().map(make_dir));
+    steps.extend(own_dirs.into_iter().map(make_dir));
     steps.extend(config.steps);
     steps.extend(switch(host, &payload.version)?);
     for plan in &plans {
-        steps.extend(engine_steps(host, plan)?);
+        let engine = engine_steps(host, plan)?;
+        // Two engines' files may lie in one directory that is still to be made.
+        for step in engine {
+            if !makes_again(&step, &steps) {
+                steps.push(step);
+            }
+        }
     }
     for (link, program) in links {
         steps.push(Step::Point {
@@ -108,11 +115,6 @@ fn removed_classes(
     Ok(Some(format!("removed classes: {}", names.join(", "))))
 }
 
-/// The directories of the administrator's files that do not exist yet.
-fn own_dirs(host: &HostRoot) -> Result<Vec<PathBuf>, Error> {
-    Ok(host.missing_dirs(&Path::new(OWN_CLASSES).join("any"))?)
-}
-
 /// The links to be made in a shell's PATH. A name that is taken is left alone, and a
 /// program that a package has put there is not linked: the link would hide it, and
 /// the next installation would be of the old release.
@@ -140,17 +142,19 @@ pub(crate) fn linked_program(name: &str) -> PathBuf {
     [CURRENT, BIN, name].iter().collect()
 }
 
-/// Writes the manifest, and makes the directories that it lies in.
+/// Writes the manifest, and makes the directories that it lies in. `own_dirs` are the
+/// directories of the administrator's files that do not exist yet.
 fn remember(
     host: &HostRoot,
     payload: &Payload,
     links: &[(PathBuf, PathBuf)],
     config: &Configuration,
+    own_dirs: &[PathBuf],
 ) -> Result<Vec<Step>, Error> {
     let old = Manifest::load(host)?;
     let mut manifest = old.clone().unwrap_or_default();
     let missing = host.missing_dirs(Path::new(MANIFEST))?;
-    for dir in missing.iter().chain(&own_dirs(host)?) {
+    for dir in missing.iter().chain(own_dirs) {
         // The state's directory goes with the manifest.
         if !manifest.made_dirs.contains(dir) && dir != Path::new(STATE) {
             manifest.made_dirs.push(dir.clone());
@@ -293,6 +297,15 @@ fn present(host: &HostRoot, versions: Vec<String>) -> Result<Vec<String>, Error>
 
 fn make_dir(path: PathBuf) -> Step {
     Step::Change(Change::MakeDir { path })
+}
+
+/// Whether the step makes a directory that one of these makes already.
+fn makes_again(step: &Step, steps: &[Step]) -> bool {
+    let made = |step: &Step| match step {
+        Step::Change(Change::MakeDir { path }) => Some(path.clone()),
+        _ => None,
+    };
+    made(step).is_some_and(|path| steps.iter().filter_map(made).any(|other| other == path))
 }
 
 pub(crate) fn write(path: &str, before: Option<&str>, after: &str, mode: u32) -> Step {

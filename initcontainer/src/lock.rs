@@ -3,11 +3,9 @@
 //! The lock is flock(2) on a directory, so it leaves no file behind and ends
 //! with the process that holds it, however that ends.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::path::Path;
 
-use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
 use runtime_config::{Error as HostError, HostRoot};
 
 use crate::error::Error;
@@ -16,7 +14,7 @@ use crate::layout::ROOT;
 /// The right to change a host, until it is dropped.
 #[derive(Debug)]
 pub struct Lock {
-    held: Vec<Flock<File>>,
+    held: Vec<File>,
 }
 
 impl Lock {
@@ -47,13 +45,14 @@ impl Lock {
     }
 }
 
-fn lock(host: &HostRoot, dir: &Path) -> Result<Flock<File>, Error> {
+fn lock(host: &HostRoot, dir: &Path) -> Result<File, Error> {
     let place = host.place(dir)?;
     let file = place.open_dir()?;
-    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
-        Errno::EWOULDBLOCK => Error::Busy {
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(Error::Busy {
             path: place.shown(),
-        },
-        other => HostError::io("lock", &place.shown())(other.into()).into(),
-    })
+        }),
+        Err(TryLockError::Error(cause)) => Err(HostError::io("lock", &place.shown())(cause).into()),
+    }
 }

@@ -39,7 +39,9 @@ impl Change {
     /// anything to do.
     fn make(&self, place: &Place) -> Result<bool, Error> {
         match self {
-            Self::MakeDir { .. } => make_dir(place),
+            // A directory that is there since the plan was made is somebody else's: it must
+            // not be recorded as made, nor be removed.
+            Self::MakeDir { .. } => place.make_dir().map(|()| true),
             Self::RemoveDir { .. } => remove_dir(place),
             Self::Write {
                 before,
@@ -148,14 +150,6 @@ fn fill(place: &Place, new: &Place, text: &str, mode: u32) -> Result<(), Error> 
         }
         fchown(&*file, Some(old.st_uid), Some(old.st_gid))
     })
-}
-
-fn make_dir(place: &Place) -> Result<bool, Error> {
-    if place.open_dir().is_ok() {
-        return Ok(false);
-    }
-    place.make_dir()?;
-    Ok(true)
 }
 
 fn remove_dir(place: &Place) -> Result<bool, Error> {

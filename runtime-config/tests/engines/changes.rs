@@ -252,3 +252,21 @@ fn a_record_that_is_not_ours_is_refused() {
     };
     assert!(change.apply(&host).is_err());
 }
+
+#[test]
+fn a_directory_that_came_meanwhile_is_not_taken_for_ours() {
+    let (dir, host) = host_with("etc/docker/daemon.json", "{}");
+    let theirs = Change::MakeDir {
+        path: "/etc/docker".into(),
+    };
+    let file = Change::Write {
+        path: "/etc/other".into(),
+        before: None,
+        after: "ours".into(),
+        mode: 0o644,
+    };
+    let error = apply(&host, &[file, theirs]).unwrap_err().to_string();
+    assert!(error.contains("/etc/docker"), "{error}");
+    assert!(!dir.path().join("etc/other").exists());
+    assert!(dir.path().join("etc/docker").is_dir());
+}

@@ -28,7 +28,7 @@ fn every_call_fails_once() {
         .unwrap();
     let complete = listing(whole.path());
 
-    let half_made = ["mkdirat", "fsync", "fchmod"]
+    let half_made = ["flock", "mkdirat", "fsync", "fchmod"]
         .into_iter()
         .flat_map(|call| trace::disk_faults(&recorded, call));
     for fault in trace::faults(&recorded, 30).into_iter().chain(half_made) {
