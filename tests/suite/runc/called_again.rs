@@ -8,9 +8,7 @@ use harness::loader::{self, Loaded};
 use harness::probe::{Access, Questions, Report};
 use harness::rootfs::Rootfs;
 
-use oci_spec::runtime::{LinuxDeviceBuilder, LinuxDeviceCgroupBuilder, LinuxDeviceType};
-
-use super::{container, node};
+use super::{container, node, with_node_of_engine};
 use crate::lab::{Lab, asking, on_each_cgroup_version};
 
 on_each_cgroup_version!(
@@ -54,28 +52,9 @@ fn both_stages_do_no_harm(lab: &Lab) {
 /// the hook is called as well.
 fn what_the_engine_gives_is_not_given_twice(lab: &Lab) {
     let host = DemoHost::new().unwrap();
-    let device = host.device(3);
-    let number = |part: u64| i64::try_from(part).unwrap();
-    let (major, minor) = (number(device.major), number(device.minor));
-    let node_of_engine = LinuxDeviceBuilder::default()
-        .path(node(3))
-        .typ(LinuxDeviceType::C)
-        .major(major)
-        .minor(minor)
-        .build()
-        .unwrap();
-    let rule = LinuxDeviceCgroupBuilder::default()
-        .allow(true)
-        .typ(LinuxDeviceType::C)
-        .major(major)
-        .minor(minor)
-        .access("rwm")
-        .build()
-        .unwrap();
     let asked = Questions::new().path(node(3)).path(node(DemoHost::UNLIKE));
-    let bundle = container(&host, Rootfs::Busybox, "npu-3,npu-7")
-        .device(node_of_engine)
-        .device_rule(rule)
+    let container = container(&host, Rootfs::Busybox, "npu-3,npu-7");
+    let bundle = with_node_of_engine(container, &host, 3)
         .args(asking(&asked))
         .build()
         .unwrap();

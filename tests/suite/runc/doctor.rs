@@ -12,10 +12,13 @@ use harness::demo_host::DemoHost;
 use harness::probe::{PATH, PAUSE};
 use harness::rootfs::Rootfs;
 
-use super::{container, node};
+use super::{container, node, with_node_of_engine};
 use crate::lab::{Lab, on_each_cgroup_version};
 
-on_each_cgroup_version!(a_container_that_runs_is_compared_with_its_plan);
+on_each_cgroup_version!(
+    a_container_that_runs_is_compared_with_its_plan,
+    devices_of_an_engine_are_recognised
+);
 
 fn a_container_that_runs_is_compared_with_its_plan(lab: &Lab) {
     let host = DemoHost::new().unwrap();
@@ -76,6 +79,64 @@ fn a_container_that_runs_is_compared_with_its_plan(lab: &Lab) {
         }
         assert!(by_id.stdout.contains(&format!("pid {pid}")), "{case}");
         assert!(by_id.stdout.contains(directory), "{case}");
+    }
+}
+
+/// A CDI specification without a hook, or `--device`: no variable, no hook of ours.
+fn devices_of_an_engine_are_recognised(lab: &Lab) {
+    const CHIP: &str = "version = 1\nresource = 'example.com/chip'\nrequest = { env = 'CHIPS' }\n\
+        discover = [{ path = '/dev/dummy-npu{index:number}' }]\n\
+        device = { id = 'chip-{index}', nodes = ['/dev/dummy-npu{index}'] }\n\
+        edits = [{ nodes = ['/dev/dummy-npu5'] }]\n";
+    let host = DemoHost::new().unwrap();
+    let plain = || Bundle::builder(Rootfs::Busybox);
+    let given = || with_node_of_engine(plain(), &host, 3);
+    let words = [
+        "npu-3 of dummy-npu, by nodes in config.json",
+        "every node is in the container",
+        "every device is allowed",
+    ];
+    let cases: [(&str, BundleBuilder, i32, &[&str]); 4] = [
+        ("a device", given(), 0, &words),
+        ("none", plain(), 11, &["no variable of any class"]),
+        (
+            "another user's",
+            given().user(1000, 1000),
+            19,
+            &["uid 1000 may not open /dev/dummy-npu3"],
+        ),
+        (
+            "a misspelled variable",
+            given().env("DUMMY_VISIBLE_DEVICE", "4"),
+            0,
+            &["nearly DUMMY_VISIBLE_DEVICES", words[0]],
+        ),
+    ];
+    for (case, bundle, code, words) in cases {
+        examine(lab, &host, case, bundle, code, words);
+    }
+    host.add_class("chip", CHIP).unwrap();
+    let lacks = "config.json lacks /dev/dummy-npu5, which chip needs";
+    let both = "npu-3 of dummy-npu";
+    let words = ["chip-3 of chip", both, lacks];
+    examine(lab, &host, "a control node", given(), 0, &words);
+}
+
+fn examine(
+    lab: &Lab,
+    host: &DemoHost,
+    case: &str,
+    bundle: BundleBuilder,
+    code: i32,
+    words: &[&str],
+) {
+    let bundle = bundle.args([PATH, PAUSE]).build().unwrap();
+    let running = lab.runc.create(&bundle).unwrap();
+    running.start().unwrap();
+    let ran = doctor(lab, host, &["--container", bundle.id()]);
+    assert_eq!(ran.status.code(), Some(code), "{case}: {ran:?}");
+    for word in words {
+        assert!(ran.stdout.contains(word), "{case}: {}", ran.stdout);
     }
 }
 

@@ -2,6 +2,7 @@
 //! it can open now. Nothing is changed, and no engine is asked.
 
 mod containers;
+mod given;
 mod granted;
 mod hook_entry;
 mod injected;
@@ -25,6 +26,7 @@ use crate::exit::ExitCode;
 use crate::planner;
 
 use containers::{Container, Unknown};
+use given::Given;
 use injected::Root;
 use requested::Requests;
 use spec::ContainerSpec;
@@ -163,9 +165,12 @@ fn examine(container: Container, whose: &Whose, config: &Config) -> Examination 
 fn examine_spec(container: &Container, spec: &ContainerSpec, config: &Config) -> Vec<Finding> {
     let Requests {
         classes,
+        given,
         mut findings,
     } = requested::requests(spec, config);
+    let root = container.pid.map(Root::of);
     if classes.is_empty() {
+        findings.extend(examine_given(container, spec, given, root.as_ref()));
         return findings;
     }
     let plan = match planner::plan_for(&spec.bundle, &spec.caller, config) {
@@ -178,7 +183,6 @@ fn examine_spec(container: &Container, spec: &ContainerSpec, config: &Config) ->
         }
     };
     findings.extend(granted::findings(&plan, spec, &classes));
-    let root = container.pid.map(Root::of);
     let missing = root.as_ref().map(|root| root.missing(&plan));
     let all_there = matches!(&missing, Some(Ok(missing)) if missing.is_empty());
     let is_given = |grant: &Grant| !grant.devices.is_empty();
@@ -191,6 +195,26 @@ fn examine_spec(container: &Container, spec: &ContainerSpec, config: &Config) ->
         findings.extend(rules::finding(container, &plan));
         findings.extend(user::finding(root, &plan));
     }
+    findings
+}
+
+/// A container that requests nothing, and may have nodes of a class nevertheless.
+fn examine_given(
+    container: &Container,
+    spec: &ContainerSpec,
+    given: Given,
+    root: Option<&Root>,
+) -> Vec<Finding> {
+    if given.is_empty() {
+        return Vec::new();
+    }
+    let now = root.map(|root| {
+        let rules = rules::finding(container, &given.plan);
+        rules.into_iter().chain(user::finding(root, &given.plan))
+    });
+    let now: Vec<Finding> = now.into_iter().flatten().collect();
+    let mut findings = given.findings(spec, root);
+    findings.extend(now);
     findings
 }
 

@@ -11,6 +11,7 @@ use device_class::name::excerpt;
 use device_class::request::{Request, RequestSource};
 use device_class::similar;
 
+use super::given::Given;
 use super::spec::ContainerSpec;
 use crate::command::finding::{Finding, Verdict};
 use crate::exit::ExitCode;
@@ -24,6 +25,8 @@ const SUBJECT: &str = "request";
 /// The classes of which devices are requested, and what was found about it.
 pub(super) struct Requests {
     pub(super) classes: Vec<DeviceClass>,
+    /// If nothing is requested: what config.json has nevertheless.
+    pub(super) given: Given,
     pub(super) findings: Vec<Finding>,
 }
 
@@ -90,18 +93,28 @@ pub(super) fn requests(spec: &ContainerSpec, config: &Config) -> Requests {
         findings.push(Finding::fault(ExitCode::Request, SUBJECT, text));
     }
     let is_refused = findings.iter().any(|finding| finding.fault.is_some());
-    if classes.is_empty() && !is_refused {
+    let without_request = classes.is_empty() && !is_refused;
+    let given = match without_request {
+        true => Given::of(spec, &known, config),
+        false => Given::default(),
+    };
+    if without_request && given.is_empty() {
         findings.extend(without(spec, &known));
     } else {
         let similar = similar_variables(spec, &known);
         findings.extend(similar.map(|(text, _)| Finding::new(Verdict::Warning, SUBJECT, text)));
     }
-    Requests { classes, findings }
+    Requests {
+        classes,
+        given,
+        findings,
+    }
 }
 
 fn nothing(finding: Finding) -> Requests {
     Requests {
         classes: Vec::new(),
+        given: Given::default(),
         findings: vec![finding],
     }
 }

@@ -1,0 +1,186 @@
+//! Devices that a container has without a request: their nodes are in config.json,
+//! since an engine's `--device` or a CDI specification without our hook put them there.
+
+use std::collections::BTreeSet;
+
+use device_class::DeviceClass;
+use device_class::config::Config;
+use device_class::device::{DeviceNumber, DeviceRule};
+use device_class::discover::{self, Found, FoundNode, Health, Presence};
+use device_class::plan::{
+    Action, BindMount, InjectionPlan, InjectionStep, MountAttributes, SourceKind, SpecNode,
+};
+
+use super::injected::Root;
+use super::spec::ContainerSpec;
+use crate::command::finding::{Finding, Verdict};
+use crate::exit::ExitCode;
+use crate::planner;
+
+/// What config.json has of classes.
+#[derive(Default)]
+pub(super) struct Given {
+    /// `DEVICE of CLASS`.
+    devices: Vec<String>,
+    findings: Vec<Finding>,
+    /// The nodes and their rules, as the other questions expect them.
+    pub(super) plan: InjectionPlan,
+}
+
+impl Given {
+    /// The devices of which config.json has a node.
+    pub(super) fn of(spec: &ContainerSpec, known: &[DeviceClass], config: &Config) -> Self {
+        let mut given = Given::default();
+        let nodes = &spec.bundle.spec_devices.nodes;
+        let host = match nodes.is_empty() {
+            true => None,
+            false => planner::open_host(config).ok(),
+        };
+        let Some(host) = host else {
+            return given;
+        };
+        for class in known {
+            let found = discover::look_up(class, config, &BTreeSet::new(), &host);
+            if let Ok(found) = found {
+                given.add(class, &found, nodes);
+            }
+        }
+        given
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.devices.is_empty()
+    }
+
+    fn add(&mut self, class: &DeviceClass, found: &Found, nodes: &[SpecNode]) {
+        let mut of_class = Vec::new();
+        for device in &found.inventory.devices {
+            let parts = parts(&device.nodes);
+            if !parts.iter().any(|part| part.is_among(nodes)) {
+                continue;
+            }
+            let name = format!("{} of {}", device.id, class.name);
+            if let Health::Unhealthy { reason } = &device.health {
+                self.warn(&format!("{name} is unhealthy: {reason}"));
+            }
+            self.devices.push(name);
+            of_class.push((device.id.to_string(), parts));
+        }
+        if !of_class.is_empty() {
+            of_class.push((class.name.to_string(), parts(&found.edits.nodes)));
+        }
+        for (whose, parts) in of_class {
+            for part in parts {
+                match part.is_among(nodes) {
+                    true => part.add_to(&mut self.plan, &whose),
+                    false => {
+                        let path = part.node.container.display();
+                        self.warn(&format!("config.json lacks {path}, which {whose} needs"));
+                    }
+                }
+            }
+        }
+    }
+
+    fn warn(&mut self, text: &str) {
+        let finding = Finding::new(Verdict::Warning, "granted", text);
+        self.findings.push(finding);
+    }
+
+    /// What there is to report of them.
+    pub(super) fn findings(self, spec: &ContainerSpec, root: Option<&Root>) -> Vec<Finding> {
+        const SHOWN: usize = 8;
+        let text = "the container sets no variable of any class";
+        let mut findings = vec![Finding::new(Verdict::Ok, "request", text)];
+        let shown = &self.devices[..self.devices.len().min(SHOWN)];
+        let more = match self.devices.len() - shown.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let text = format!(
+            "{}{more}, by nodes in config.json: a CDI specification, `--device` or `--privileged` \
+             added them",
+            shown.join(", ")
+        );
+        findings.push(Finding::new(Verdict::Ok, "granted", text));
+        findings.extend(self.findings);
+        if spec.bundle.hooks.ours().next().is_none() {
+            let text = "config.json has no boathook hook: libraries and files of the class are in \
+                        the container only if its image or the specification has them";
+            findings.push(Finding::new(Verdict::Note, "hook", text));
+        }
+        findings.extend(root.map(|root| mounts(root, &self.plan)));
+        findings
+    }
+}
+
+/// Whether the container has the nodes.
+fn mounts(root: &Root, plan: &InjectionPlan) -> Finding {
+    const SUBJECT: &str = "mounts";
+    match root.missing(plan) {
+        Err(text) => Finding::new(Verdict::Warning, SUBJECT, text)
+            .fix("run this as root, in the host's mount namespace"),
+        Ok(missing) if missing.is_empty() => {
+            Finding::new(Verdict::Ok, SUBJECT, "every node is in the container")
+        }
+        Ok(missing) => {
+            let text = format!("not in the container: {}", missing.join(", "));
+            Finding::fault(ExitCode::NotInjected, SUBJECT, text)
+                .fix("create the container again: its nodes were removed or replaced")
+        }
+    }
+}
+
+/// A node of a class that the host has.
+struct Part<'a> {
+    node: &'a FoundNode,
+    number: DeviceNumber,
+}
+
+impl Part<'_> {
+    fn is_among(&self, nodes: &[SpecNode]) -> bool {
+        let same = |node: &SpecNode| node.path == self.node.container && node.number == self.number;
+        nodes.iter().any(same)
+    }
+
+    fn add_to(&self, plan: &mut InjectionPlan, why: &str) {
+        let rule = DeviceRule {
+            number: self.number,
+            access: self.node.access,
+        };
+        let mount = BindMount {
+            source: self.node.host.clone(),
+            path: self.node.container.clone(),
+            kinds: &[SourceKind::Device],
+            recursive: false,
+            attributes: MountAttributes::default(),
+        };
+        let number = self.number;
+        let node = Action::Node {
+            mount,
+            number,
+            own: None,
+        };
+        for action in [
+            Action::Allow {
+                rule,
+                in_spec: true,
+            },
+            node,
+        ] {
+            let why = why.to_owned();
+            plan.steps.push(InjectionStep { action, why });
+        }
+    }
+}
+
+/// The nodes that a container without any capability of the class needs.
+fn parts(nodes: &[FoundNode]) -> Vec<Part<'_>> {
+    let needed = nodes.iter().filter(|node| node.capability.is_none());
+    needed
+        .filter_map(|node| match node.number {
+            Presence::Found(number) => Some(Part { node, number }),
+            Presence::Optional | Presence::Unfit(_) => None,
+        })
+        .collect()
+}
