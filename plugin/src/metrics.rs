@@ -1,27 +1,23 @@
 //! The metrics of the process, in the OpenMetrics text format.
 
-use std::collections::BTreeMap;
-use std::fmt;
-use std::path::{Path, PathBuf};
+mod present;
+
+use std::path::PathBuf;
 use std::time::Duration;
 
-use device_class::name::{ResourceName, excerpt};
-use device_class::record::Record;
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::MetricType;
+use device_class::name::ResourceName;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use crate::catalog::Inventory;
 use crate::nri::Link;
 use crate::server::LeftToOthers;
 use crate::service::Streams;
+use present::Present;
 
 /// The `Content-Type` of [`Page::text`].
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -216,103 +212,6 @@ impl Page {
         let _ = prometheus_client::encoding::text::encode(&mut text, &self.0);
         text
     }
-}
-
-/// Values that are read at the time of the scrape.
-#[derive(Debug)]
-struct Present {
-    inventory: watch::Receiver<Inventory>,
-    streams: Streams,
-    left: LeftToOthers,
-    link: Link,
-    /// The kubelet's record of allocated devices.
-    record: PathBuf,
-}
-
-impl Collector for Present {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let inventory = self.inventory.borrow().clone();
-        let gauge = MetricType::Gauge;
-        let mut devices =
-            encoder.encode_descriptor("devices", "Advertised devices.", None, gauge)?;
-        for (name, resource) in &inventory {
-            let all = resource.devices();
-            let healthy = all.iter().filter(|device| device.is_healthy()).count();
-            for (health, count) in [("healthy", healthy), ("unhealthy", all.len() - healthy)] {
-                let labels = [("resource", name.as_str()), ("health", health)];
-                number(count).encode(devices.encode_family(&labels)?)?;
-            }
-        }
-        let mut streams =
-            encoder.encode_descriptor("streams", "Open ListAndWatch streams.", None, gauge)?;
-        for name in inventory.keys() {
-            let labels = [("resource", name.as_str())];
-            number(self.streams.open(name)).encode(streams.encode_family(&labels)?)?;
-        }
-        let help = "Whether the resource is left to another plugin, which serves it.";
-        let mut left = encoder.encode_descriptor("left_to_other_plugin", help, None, gauge)?;
-        for name in inventory.keys() {
-            let labels = [("resource", name.as_str())];
-            let is_left = usize::from(self.left.contains(name));
-            number(is_left).encode(left.encode_family(&labels)?)?;
-        }
-        let help = "Devices, or shares, that the kubelet has allocated.";
-        let mut allocated = encoder.encode_descriptor("allocated_devices", help, None, gauge)?;
-        for ((resource, pod, container), count) in allocated_devices(&self.record, &inventory) {
-            let labels = [
-                ("resource", resource),
-                ("pod_uid", pod),
-                ("container", container),
-            ];
-            number(count).encode(allocated.encode_family(&labels)?)?;
-        }
-        if self.link.is_wanted() {
-            let help = "Whether the engine asks about new containers.";
-            let connected = encoder.encode_descriptor("nri_connected", help, None, gauge)?;
-            number(usize::from(self.link.problem().is_none())).encode(connected)?;
-        }
-        let tasks = Handle::try_current().map_or(0, |runtime| runtime.metrics().num_alive_tasks());
-        let family = encoder.encode_descriptor("tasks", "Asynchronous tasks.", None, gauge)?;
-        number(tasks).encode(family)
-    }
-}
-
-/// The number of allocated devices by resource, pod and container; of our resources
-/// alone. There are none if there is no record: the kubelet writes its first with its
-/// first allocation.
-fn allocated_devices(
-    record: &Path,
-    inventory: &Inventory,
-) -> BTreeMap<(String, String, String), usize> {
-    let mut counts = BTreeMap::new();
-    let record = match Record::read(record) {
-        Ok(Ok(record)) => record,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return counts,
-        Ok(Err(error)) => {
-            tracing::debug!("cannot use {}: {error}", record.display());
-            return counts;
-        }
-        Err(error) => {
-            tracing::debug!("cannot read {}: {error}", record.display());
-            return counts;
-        }
-    };
-    for allocation in record.allocations() {
-        let is_ours = |name: &&ResourceName| name.as_str() == allocation.resource;
-        if inventory.keys().any(|name| is_ours(&name)) {
-            let labels = (
-                allocation.resource.to_owned(),
-                excerpt(allocation.pod_uid),
-                excerpt(allocation.container),
-            );
-            *counts.entry(labels).or_default() += allocation.devices.len();
-        }
-    }
-    counts
-}
-
-fn number(count: usize) -> ConstGauge<i64> {
-    ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX))
 }
 
 #[cfg(test)]

@@ -75,11 +75,12 @@ impl Paths {
     fn attributes(&mut self, sources: &[AttributeSource]) {
         for source in sources {
             match &source.origin {
-                Origin::Text {
-                    text: Text::File { file, .. } | Text::RealPath(file),
-                    ..
-                } => self.add(&file.to_string()),
-                Origin::Text { .. } => {}
+                Origin::Text { text, .. } => match text {
+                    Text::File { file: path, .. } | Text::RealPath(path) => {
+                        self.add(&path.to_string());
+                    }
+                    Text::Value(_) | Text::Formula(_) => {}
+                },
                 Origin::Link { link, .. } => self.add(&link.to_string()),
                 Origin::Path { path, .. } => self.add(&path.to_string()),
             }
