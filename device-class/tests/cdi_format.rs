@@ -168,6 +168,7 @@ fn specifications(host: &RecordedHost, form: Form<'_>) -> Vec<Specification> {
     let sources = load::sources(&[classes]).unwrap();
     let generator = Generator {
         config: &config,
+        only: &[],
         form,
         host_root: Path::new("/"),
     };

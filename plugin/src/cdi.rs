@@ -1,6 +1,6 @@
 //! Specifications of the Container Device Interface, kept as the devices are.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub(crate) struct CdiFiles {
     host_root: Arc<Path>,
     config: Arc<Config>,
     metrics: Metrics,
-    /// Problems that were logged, so that each is logged once.
+    /// The keys of problems that were logged, so that each is logged once.
     logged: BTreeSet<String>,
 }
 
@@ -51,8 +51,14 @@ pub(crate) struct CdiFiles {
 #[derive(Debug, Default)]
 struct Written {
     changes: Vec<String>,
-    /// Devices that are left out; whether that is an error.
-    problems: BTreeSet<(bool, String)>,
+    /// Devices that are left out, by what stays the same from scan to scan.
+    problems: BTreeMap<String, Problem>,
+}
+
+#[derive(Debug)]
+struct Problem {
+    text: String,
+    is_error: bool,
 }
 
 impl CdiFiles {
@@ -93,26 +99,31 @@ impl CdiFiles {
         for change in written.changes {
             tracing::info!("CDI: {change}");
         }
-        for (is_error, problem) in &written.problems {
-            match (self.logged.contains(problem), is_error) {
+        for (key, Problem { text, is_error }) in &written.problems {
+            match (self.logged.contains(key), is_error) {
                 (true, _) => {}
-                (false, true) => tracing::error!("CDI: {problem}"),
-                (false, false) => tracing::warn!("CDI: {problem}"),
+                (false, true) => tracing::error!("CDI: {text}"),
+                (false, false) => tracing::warn!("CDI: {text}"),
             }
         }
-        let errors = written.problems.iter().filter(|(is_error, _)| *is_error);
-        self.metrics.cdi_errors(errors.count());
-        let problems = written.problems.into_iter();
-        self.logged = problems.map(|(_, problem)| problem).collect();
+        let problems = written.problems.values();
+        self.metrics
+            .cdi_errors(problems.filter(|problem| problem.is_error).count());
+        self.logged = written.problems.into_keys().collect();
     }
 }
 
 impl Written {
     fn failed(error: &dyn Error) -> Self {
-        Written {
-            problems: [(true, with_causes(error))].into(),
-            ..Written::default()
-        }
+        let mut written = Written::default();
+        written.add(None, with_causes(error), true);
+        written
+    }
+
+    /// Adds a problem, whose key is its text unless it has another.
+    fn add(&mut self, key: Option<String>, text: String, is_error: bool) {
+        let key = key.unwrap_or_else(|| text.clone());
+        self.problems.insert(key, Problem { text, is_error });
     }
 }
 
@@ -120,6 +131,7 @@ impl Written {
 fn write(options: &CdiOptions, host_root: &Path, config: &Config) -> Written {
     let generator = Generator {
         config,
+        only: &[],
         form: match options.form {
             CdiForm::Plain => Form::Plain,
             CdiForm::Thin => Form::Thin {
@@ -143,17 +155,14 @@ fn write(options: &CdiOptions, host_root: &Path, config: &Config) -> Written {
         Ok(changes) => changes,
         Err(error) => return Written::failed(&error),
     };
-    let omissions = generated.omissions.iter();
-    let mut written = Written {
-        changes: Vec::new(),
-        problems: omissions
-            .map(|omission| (omission.is_error(), with_causes(omission)))
-            .collect(),
-    };
+    let mut written = Written::default();
+    for omission in &generated.omissions {
+        written.add(omission.key(), with_causes(omission), omission.is_error());
+    }
     for change in changes {
         let text = change.to_string();
         match change {
-            Change::Conflict { .. } => drop(written.problems.insert((true, text))),
+            Change::Conflict { .. } => written.add(None, text, true),
             Change::Wrote { .. } | Change::Removed(_) => written.changes.push(text),
         }
     }

@@ -35,6 +35,8 @@ pub enum Form<'a> {
 pub struct Generator<'a> {
     /// What configures the classes.
     pub config: &'a Config,
+    /// The classes whose devices are wanted; none stands for all.
+    pub only: &'a [ClassName],
     /// What the specifications have.
     pub form: Form<'a>,
     /// The host's root as engines see it.
@@ -108,6 +110,14 @@ impl Omission {
     pub fn is_error(&self) -> bool {
         matches!(self, Omission::Class(_) | Omission::Claimed { .. })
     }
+
+    /// What stays the same from scan to scan where the text has a measured value in it.
+    pub fn key(&self) -> Option<String> {
+        match self {
+            Omission::Unhealthy { device, .. } => Some(format!("{device} is unhealthy")),
+            _ => None,
+        }
+    }
 }
 
 /// Why the devices of a class are not known.
@@ -128,7 +138,8 @@ pub enum ClassError {
 }
 
 impl Generator<'_> {
-    /// The specifications of the classes' devices.
+    /// The specifications of the devices of the wanted classes. Every class of the host
+    /// must be given: of two with one resource the first one has it, wanted or not.
     pub fn generate(
         &self,
         classes: impl IntoIterator<Item = Result<DeviceClass, FileError>>,
@@ -138,6 +149,12 @@ impl Generator<'_> {
         let mut claims = Claims::default();
         let mut kinds: BTreeMap<String, Vec<SpecifiedDevice>> = BTreeMap::new();
         for class in classes {
+            if let Ok(class) = &class
+                && !self.is_wanted(&class.name)
+            {
+                claim_all(class, host, &mut claims);
+                continue;
+            }
             let devices = class
                 .map_err(ClassError::from)
                 .and_then(|class| self.devices_of(&class, host, &mut claims, &mut omissions));
@@ -162,6 +179,10 @@ impl Generator<'_> {
         }
     }
 
+    fn is_wanted(&self, class: &ClassName) -> bool {
+        self.only.is_empty() || self.only.contains(class)
+    }
+
     /// The devices of one class, each with its kind: under its id, under its index,
     /// and all of a kind together.
     fn devices_of(
@@ -173,6 +194,7 @@ impl Generator<'_> {
     ) -> Result<Vec<(String, SpecifiedDevice)>, ClassError> {
         if class.spec.allocate.cdi.is_some() {
             omissions.push(Omission::Foreign(class.name.clone()));
+            claim_all(class, host, claims);
             return Ok(Vec::new());
         }
         let defaults = &class.spec.request.default_capabilities;
@@ -261,19 +283,27 @@ impl Generator<'_> {
     }
 }
 
+/// Claims the resources of a class whose devices are not written.
+fn claim_all(class: &DeviceClass, host: &dyn HostView, claims: &mut Claims) {
+    for device in discover::devices(class, host).devices {
+        // Of two such classes either one keeps others from the resource.
+        let _ = omitted(&device, class, claims);
+    }
+}
+
 /// Why no specification has a device, if none has.
 fn omitted(device: &Device, class: &DeviceClass, claims: &mut Claims) -> Option<Omission> {
-    if !device.health.is_healthy() {
-        return Some(Omission::Unhealthy {
-            device: device.id.clone(),
-            reason: device.health.to_string(),
+    let id = || device.id.clone();
+    // An engine would take two classes' devices for each other.
+    if let Err(error) = claims.claim(device.resource.as_str(), &class.name) {
+        return Some(Omission::Claimed {
+            device: id(),
+            error,
         });
     }
-    // An engine would take two classes' devices for each other.
-    let claimed = claims.claim(device.resource.as_str(), &class.name);
-    claimed.err().map(|error| Omission::Claimed {
-        device: device.id.clone(),
-        error,
+    (!device.health.is_healthy()).then(|| Omission::Unhealthy {
+        device: id(),
+        reason: device.health.to_string(),
     })
 }
 
@@ -304,11 +334,18 @@ mod tests {
     use super::*;
     use crate::host::RecordedHost;
 
+    /// A check whose text has a number that changes.
+    const HEALTH: &str = "health = [{ file = '/sys/temp', below = 80 }]\n";
+
     fn class(name: &str, resource: &str) -> Result<DeviceClass, FileError> {
+        class_with(name, resource, "")
+    }
+
+    fn class_with(name: &str, resource: &str, device: &str) -> Result<DeviceClass, FileError> {
         let text = format!(
             "version = 1\nresource = '{resource}'\nrequest = {{ env = 'X_{}' }}\n\
              [[discover]]\npath = '/dev/{name}{{index:number}}'\n\
-             [device]\nid = '{name}-{{index}}'\nnodes = ['/dev/{name}{{index}}']\n",
+             [device]\nid = '{name}-{{index}}'\nnodes = ['/dev/{name}{{index}}']\n{device}",
             name.to_uppercase()
         );
         let path = format!("{name}.toml");
@@ -316,9 +353,18 @@ mod tests {
     }
 
     fn generated(classes: Vec<Result<DeviceClass, FileError>>, host: &str) -> Generated {
+        generated_only(&[], classes, host)
+    }
+
+    fn generated_only(
+        only: &[ClassName],
+        classes: Vec<Result<DeviceClass, FileError>>,
+        host: &str,
+    ) -> Generated {
         let config = Config::default();
         let generator = Generator {
             config: &config,
+            only,
             form: Form::Plain,
             host_root: Path::new("/"),
         };
@@ -350,6 +396,52 @@ mod tests {
         assert_eq!(omission.to_string(), "b-0 is left out");
         let apart = vec![class("a", "x.com/npu"), class("b", "x.com/b")];
         assert_eq!(names(&generated(apart, host)).len(), 6);
+    }
+
+    /// Otherwise a file would have the names of whichever class was named last.
+    #[test]
+    fn of_two_classes_with_one_resource_the_second_is_refused_if_named_alone() {
+        let host = "char /dev/a0 10:1\nchar /dev/b0 10:2\n";
+        let only = |class: &str| [ClassName::try_from(class.to_owned()).unwrap()];
+        let both = || vec![class("a", "x.com/npu"), class("b", "x.com/npu")];
+        let first = generated_only(&only("a"), both(), host);
+        assert_eq!(
+            names(&first),
+            ["x.com/npu=a-0", "x.com/npu=0", "x.com/npu=all"]
+        );
+        let second = generated_only(&only("b"), both(), host);
+        assert_eq!(names(&second), [] as [&str; 0]);
+        assert!(second.omissions.iter().any(Omission::is_error));
+        // The devices of another vendor's specification have that resource, too.
+        let foreign = |class: DeviceClass| {
+            let mut spec = class.spec.clone();
+            spec.allocate.cdi = Some("y.com/npu={index}".to_owned().try_into().unwrap());
+            Ok(DeviceClass { spec, ..class })
+        };
+        let mut classes = both();
+        let first = classes.remove(0).and_then(foreign);
+        classes.insert(0, first);
+        let omissions = generated(classes, host).omissions;
+        assert!(omissions.iter().any(Omission::is_error), "{omissions:?}");
+        // Without devices of the first class there is nothing to mix up.
+        let alone = generated_only(&only("b"), both(), "char /dev/b0 10:2\n");
+        assert_eq!(names(&alone).len(), 3);
+    }
+
+    /// So that `--watch` and the plugin report it once.
+    #[test]
+    fn an_unhealthy_device_has_one_key_whatever_was_measured() {
+        let omission = |temperature: u32| {
+            let class = class_with("hot", "x.com/npu", HEALTH);
+            let host = format!("char /dev/hot0 10:1\nfile /sys/temp\n| {temperature}\n");
+            let mut omissions = generated(vec![class], &host).omissions;
+            omissions.remove(0)
+        };
+        let [first, second] = [81, 82].map(omission);
+        assert!(first.to_string().contains("81"), "{first}");
+        assert_ne!(first.to_string(), second.to_string());
+        assert!(first.key().is_some());
+        assert_eq!(first.key(), second.key());
     }
 
     #[test]

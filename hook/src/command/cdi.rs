@@ -8,7 +8,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use device_class::cdi::directory::{self, Change, DirectoryError};
-use device_class::cdi::{Form, Generated, Generator};
+use device_class::cdi::{Form, Generated, Generator, Omission};
 use device_class::config::Config;
 use device_class::load::{self, ClassSource};
 use device_class::name::ClassName;
@@ -40,13 +40,13 @@ pub(crate) enum CdiError {
     Program(#[source] io::Error),
 }
 
-/// The problems that were reported, each once.
+/// The keys of the problems that were reported, each once.
 #[derive(Default)]
 struct Reported(BTreeSet<String>);
 
 impl Reported {
     fn report(&mut self, problems: &[Problem]) {
-        for Problem { text, is_error } in self.update(problems) {
+        for Problem { text, is_error, .. } in self.update(problems) {
             match is_error {
                 true => log::error(text),
                 false => log::warning(text),
@@ -58,20 +58,39 @@ impl Reported {
     fn update<'a>(&mut self, problems: &'a [Problem]) -> Vec<&'a Problem> {
         let new = problems
             .iter()
-            .filter(|problem| !self.0.contains(&problem.text));
+            .filter(|problem| !self.0.contains(&problem.key));
         let new = new.collect();
-        self.0 = problems
-            .iter()
-            .map(|problem| problem.text.clone())
-            .collect();
+        self.0 = problems.iter().map(|problem| problem.key.clone()).collect();
         new
     }
 }
 
 /// What a scan could not do.
 struct Problem {
+    /// What stays the same from scan to scan.
+    key: String,
     text: String,
     is_error: bool,
+}
+
+impl Problem {
+    /// An error whose text stays the same.
+    fn error(text: String) -> Self {
+        Problem {
+            key: text.clone(),
+            text,
+            is_error: true,
+        }
+    }
+
+    fn of(omission: &Omission) -> Self {
+        let text = log::chain(omission);
+        Problem {
+            key: omission.key().unwrap_or_else(|| text.clone()),
+            text,
+            is_error: omission.is_error(),
+        }
+    }
 }
 
 impl Generate<'_> {
@@ -97,11 +116,7 @@ impl Generate<'_> {
             reported.report(&problems);
             sleep(SCAN_INTERVAL);
             problems = self.update().map_or_else(
-                |error| {
-                    let text = log::chain(&error);
-                    let is_error = true;
-                    vec![Problem { text, is_error }]
-                },
+                |error| vec![Problem::error(log::chain(&error))],
                 |(_, problems)| problems,
             );
         }
@@ -112,17 +127,12 @@ impl Generate<'_> {
         let generated = self.generated()?;
         let all = self.classes.is_empty();
         let changes = directory::update(self.directory, &generated, all).map_err(CdiError::from)?;
-        let mut problems: Vec<Problem> = Vec::new();
-        problems.extend(generated.omissions.iter().map(|omission| Problem {
-            text: log::chain(omission),
-            is_error: omission.is_error(),
-        }));
+        let mut problems: Vec<_> = generated.omissions.iter().map(Problem::of).collect();
         let mut written = 0;
         for change in changes {
             let text = change.to_string();
             if let Change::Conflict { .. } = change {
-                let is_error = true;
-                problems.push(Problem { text, is_error });
+                problems.push(Problem::error(text));
                 continue;
             }
             report(&text);
@@ -137,6 +147,7 @@ impl Generate<'_> {
         let program = this_program()?;
         let generator = Generator {
             config,
+            only: self.classes,
             form: match self.form {
                 CdiForm::Plain => Form::Plain,
                 CdiForm::Thin => Form::Thin {
@@ -148,12 +159,15 @@ impl Generate<'_> {
         };
         let sources = load::each_source(&config.classes)?;
         super::known_classes(self.classes, sources.iter().flatten())?;
-        let is_asked =
+        let is_wanted =
             |source: &ClassSource| self.classes.is_empty() || self.classes.contains(&source.name);
-        let asked = sources
-            .into_iter()
-            .filter(|source| source.as_ref().map_or(true, is_asked));
-        let classes = asked.map(|source| config.class(&source?));
+        let classes = sources.into_iter().filter_map(|source| match source {
+            // What is wrong with a class concerns only its own devices.
+            Ok(source) => {
+                Some(config.class(&source)).filter(|class| class.is_ok() || is_wanted(&source))
+            }
+            Err(error) => Some(Err(error)),
+        });
         Ok(generator.generate(classes, &host))
     }
 }
@@ -178,8 +192,10 @@ mod tests {
     #[test]
     fn a_problem_is_reported_once_until_it_was_gone() {
         let problems = |texts: &[&str]| -> Vec<Problem> {
-            let problem = |text: &&str| Problem {
-                text: (*text).to_owned(),
+            let problem = |key: &&str| Problem {
+                key: (*key).to_owned(),
+                // As a measured value in it would be.
+                text: format!("{key} {}", texts.len()),
                 is_error: false,
             };
             texts.iter().map(problem).collect()
@@ -194,7 +210,7 @@ mod tests {
         ] {
             let problems = problems(present);
             let found = reported.update(&problems);
-            let found: Vec<_> = found.iter().map(|problem| &*problem.text).collect();
+            let found: Vec<_> = found.iter().map(|problem| &*problem.key).collect();
             assert_eq!(found, new, "{present:?}");
         }
     }

@@ -231,6 +231,50 @@ fn every_value_has_its_effect() {
     assert_eq!(resources.limits.as_ref().unwrap()["memory"].0, "128Mi");
 }
 
+/// What the specifications name is looked up on the whole host, which is not written to;
+/// programs of the host may write there.
+#[test]
+fn cdi_specifications_are_written_on_request() {
+    let Some(plain) = render(&json!({})) else {
+        return;
+    };
+    let mentions_cdi = |objects: &Objects| format!("{:?}", pod(objects)).contains("cdi");
+    assert!(!mentions_cdi(&plain));
+    for engine in ["containerd", "nri"] {
+        for programs in [false, true] {
+            let objects = render(&json!({
+                "engine": engine, "hostPrograms": programs,
+                "cdi": {"enabled": true, "form": "plain"},
+            }));
+            let objects = objects.unwrap();
+            references::check_volumes(pod(&objects), &config_maps(&objects));
+            let arguments = arguments(&objects);
+            let form = ["--cdi=/var/run/cdi", "--cdi-form=plain"];
+            assert!(
+                arguments.windows(2).any(|pair| pair == form),
+                "{arguments:?}"
+            );
+            let mounts = pod(&objects).containers[0].volume_mounts.as_ref().unwrap();
+            let below = |path: &str| -> Vec<(&str, bool)> {
+                let below = mounts
+                    .iter()
+                    .filter(|mount| mount.mount_path.starts_with(path));
+                below
+                    .map(|mount| (&*mount.mount_path, mount.read_only == Some(true)))
+                    .collect()
+            };
+            assert_eq!(below("/host"), [("/host", !programs)]);
+            assert_eq!(below("/var/run/cdi"), [("/var/run/cdi", false)]);
+            assert_eq!(below("/var/run/nri").len(), usize::from(engine == "nri"));
+        }
+    }
+    let thin = render(&json!({"cdi": {"enabled": true}})).unwrap();
+    assert_eq!(arguments(&thin)[3..], ["--cdi=/var/run/cdi"]);
+    let removed = render(&json!({"cdi": {"enabled": true}, "uninstall": true})).unwrap();
+    references::check_volumes(pod(&removed), &config_maps(&removed));
+    assert!(!mentions_cdi(&removed));
+}
+
 #[test]
 fn monitoring_has_probes_a_port_and_a_pod_monitor() {
     let values = json!({"monitoring": {"enabled": true, "port": 9000, "podMonitor": true}});
@@ -263,6 +307,8 @@ fn wrong_values_are_refused() {
         json!({"classes": {"disabled": "nvidia-gpu"}}),
         json!({"replicas": {"nvidia-gpu": 0}}),
         json!({"monitoring": {"podMonitor": true}}),
+        json!({"cdi": true}),
+        json!({"cdi": {"enabled": true, "form": "thick"}}),
         json!({"engine": "nri", "restartEngine": true}),
     ] {
         let output = run(&values);

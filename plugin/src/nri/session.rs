@@ -73,6 +73,10 @@ pub(super) enum SessionError {
 struct Session<'a> {
     nri: &'a Nri,
     engine: Option<Engine>,
+    /// Whether the engine has accepted the registration.
+    is_registered: bool,
+    /// Whether it has told of all containers. Some do before they accept.
+    is_synchronized: bool,
     /// The time for an answer.
     deadline: Duration,
     /// What Synchronize has told so far.
@@ -92,6 +96,8 @@ pub(super) async fn run(nri: &Nri) -> Result<Infallible, SessionError> {
     let mut session = Session {
         nri,
         engine: None,
+        is_registered: false,
+        is_synchronized: false,
         deadline: REQUEST * 3 / 4,
         running: Vec::new(),
         without_hook: Vec::new(),
@@ -100,9 +106,8 @@ pub(super) async fn run(nri: &Nri) -> Result<Infallible, SessionError> {
     let mut decoder = Decoder::default();
     let mut buffer = vec![0; 65_536];
     let since = Instant::now();
-    let mut is_registered = false;
     loop {
-        let length = match is_registered {
+        let length = match session.is_registered {
             true => stream.read(&mut buffer).await?,
             false => {
                 let left = REGISTRATION.saturating_sub(since.elapsed());
@@ -117,7 +122,8 @@ pub(super) async fn run(nri: &Nri) -> Result<Infallible, SessionError> {
             match (message.connection, message.kind) {
                 (Connection::Runtime, kind) if kind == Kind::Response as u8 => {
                     accepted(&message)?;
-                    is_registered = true;
+                    session.is_registered = true;
+                    session.report_if_connected();
                 }
                 (Connection::Plugin, kind) if kind == Kind::Request as u8 => {
                     let stream_id = message.stream;
@@ -125,7 +131,10 @@ pub(super) async fn run(nri: &Nri) -> Result<Infallible, SessionError> {
                     stream.write_all(&response(stream_id, outcome)).await?;
                     match then {
                         Then::GoOn => {}
-                        Then::Connected => session.connected(),
+                        Then::Synchronized => {
+                            session.is_synchronized = true;
+                            session.report_if_connected();
+                        }
                         Then::End(error) => return Err(error.into()),
                     }
                 }
@@ -139,8 +148,8 @@ pub(super) async fn run(nri: &Nri) -> Result<Infallible, SessionError> {
 /// What follows an answer.
 enum Then {
     GoOn,
-    /// The engine asks about containers from now on.
-    Connected,
+    /// The engine has told of all containers.
+    Synchronized,
     End(UnknownEngine),
 }
 
@@ -216,7 +225,7 @@ impl Session<'_> {
             }),
             "Synchronize" => decoded(&call.payload).map(|request: SynchronizeRequest| {
                 if !request.more {
-                    then = Then::Connected;
+                    then = Then::Synchronized;
                 }
                 self.synchronize(request)
             }),
@@ -277,7 +286,12 @@ impl Session<'_> {
         SynchronizeResponse { more: request.more }.encode_to_vec()
     }
 
-    fn connected(&mut self) {
+    /// The engine asks about containers once it has accepted the plugin and told it of
+    /// those that run.
+    fn report_if_connected(&mut self) {
+        if !(self.is_registered && self.is_synchronized) {
+            return;
+        }
         let pods = std::mem::take(&mut self.running);
         let mut named: Vec<String> = std::mem::take(&mut self.without_hook)
             .into_iter()

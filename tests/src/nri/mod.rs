@@ -68,6 +68,19 @@ impl FakeEngine {
         }
     }
 
+    /// Waits for a plugin and refuses its registration; if hasty, as late as possible.
+    /// The plugin closes the connection.
+    pub fn refused(&self, reason: &str) -> Result<()> {
+        let mut plugin = self.connection()?;
+        let registration = plugin.registration()?;
+        if self.is_hasty {
+            plugin.configure(&self.identity)?;
+            plugin.synchronize(&SynchronizeRequest::default())?;
+        }
+        plugin.refuse(registration, reason)?;
+        plugin.closed(PATIENCE)
+    }
+
     /// Waits for a plugin, registers and configures it.
     pub fn configured(&self) -> Result<Plugin> {
         let mut plugin = self.connection()?;

@@ -18,6 +18,9 @@ use prost::Message as _;
 /// The largest frame that an engine can read wherever it stands in a message.
 const MAX_PAYLOAD: u32 = 4096;
 
+/// What an engine's client reports of a connection that the plugin has closed.
+const CLOSED: &str = "ttrpc: closed";
+
 /// What the engine makes of a container.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Created {
@@ -97,7 +100,32 @@ impl Plugin {
     }
 
     pub(super) fn accept(&mut self, stream: u32) -> Result<()> {
-        let answer = Answer::default().encode_to_vec();
+        self.answer_registration(stream, None)
+    }
+
+    pub(super) fn refuse(&mut self, stream: u32, reason: &str) -> Result<()> {
+        let status = Status {
+            code: 7,
+            message: reason.into(),
+        };
+        self.answer_registration(stream, Some(status))
+    }
+
+    /// Waits until the plugin has closed the connection.
+    pub(super) fn closed(&mut self, patience: Duration) -> Result<()> {
+        match self.next(Instant::now() + patience) {
+            Ok(_) => bail!("a message instead of the end"),
+            Err(error) if error.to_string() == CLOSED => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn answer_registration(&mut self, stream: u32, status: Option<Status>) -> Result<()> {
+        let answer = Answer {
+            status,
+            ..Answer::default()
+        };
+        let answer = answer.encode_to_vec();
         let frames = encode(Connection::Runtime, Kind::Response, stream, &answer);
         Ok(self.send(&frames)?)
     }
@@ -201,7 +229,7 @@ impl Plugin {
     /// Calls any method with any payload.
     pub fn call(&mut self, method: &str, payload: &[u8]) -> Result<Vec<u8>, CallError> {
         if self.is_closed {
-            return Err(CallError::Dropped(anyhow::anyhow!("ttrpc: closed")));
+            return Err(CallError::Dropped(anyhow::anyhow!(CLOSED)));
         }
         let stream = self.stream_id;
         self.stream_id += 2;
@@ -255,7 +283,7 @@ impl Plugin {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
                 Err(error) => bail!(error),
             };
-            ensure!(length > 0, "ttrpc: closed");
+            ensure!(length > 0, CLOSED);
             self.frames.extend(&buffer[..length]);
             self.check_frames()?;
             self.messages.extend(self.decoder.feed(&buffer[..length])?);

@@ -1,5 +1,7 @@
 //! The connection to the engine, from its beginning to its end and again.
 
+use std::time::Instant;
+
 use harness::nri::{Created, FakeEngine};
 use nix::sys::signal::Signal;
 use nri_api::{Container, ContainerAdjustment, ContainerState, PodSandbox};
@@ -84,6 +86,49 @@ fn an_engine_that_accepts_no_hooks_is_left() {
         "{error:#}"
     );
     node.wait_log("NRI: the engine `docker` is not known to accept hooks");
+}
+
+/// Once it has configured the plugin, and told it of all containers, too.
+#[test]
+fn an_engine_that_refuses_the_registration_is_named_and_tried_again() {
+    for is_hasty in [false, true] {
+        let mut node = node();
+        let _kubelet = node.kubelet();
+        let mut engine = engine(&node);
+        engine.is_hasty = is_hasty;
+        node.start_plugin();
+        let client = Client::of(&node, NPU);
+        let mut waits = Vec::new();
+        let mut before = None::<Instant>;
+        for _ in 0..4 {
+            engine.refused("plugins are not welcome").unwrap();
+            waits.extend(
+                before
+                    .replace(Instant::now())
+                    .map(|before| before.elapsed()),
+            );
+        }
+        // Each wait is twice the one before, less a quarter at most.
+        for (wait, least) in waits.iter().zip([75, 150, 300]) {
+            assert!(wait.as_millis() >= least, "{is_hasty}: {waits:?}");
+        }
+        let reason = "the engine refused the plugin: plugins are not welcome";
+        node.wait_log(reason);
+        assert_connected(&node, &client, false);
+        let ready = get(&address(&node), "/readyz");
+        assert!(ready.contains(&format!("NRI: {reason}")), "{ready}");
+        let log = node.log();
+        assert_eq!(
+            log.matches("WARN NRI: the engine refused").count(),
+            1,
+            "{log}"
+        );
+        assert!(!log.contains("NRI: connected"), "{log}");
+
+        let _plugin = engine.plugin().unwrap();
+        assert_connected(&node, &client, true);
+        assert!(get(&address(&node), "/readyz").contains("200"));
+    }
 }
 
 /// What ran before the plugin was connected, told in parts.
