@@ -1,6 +1,8 @@
 //! The commands in README.md and docs: our own are understood by our programs, and
-//! what the others name is there. The commands of README.md that install are run as
-//! they are written by `release::roots`.
+//! what the others name is there. `run` runs our own; those of README.md that install a
+//! release are run by `release::roots`, all as they are written.
+
+mod run;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,6 +12,14 @@ use harness::binaries;
 use harness::captured::Captured;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Our programs that people call.
+const OURS: [&str; 4] = [
+    "boathook",
+    "boathook-init",
+    "boathook-plugin",
+    "boathook-scheduler",
+];
 
 /// The pages for users.
 fn pages() -> Vec<PathBuf> {
@@ -73,9 +83,8 @@ fn mentioned(text: &str) -> Vec<String> {
     let spans = text.split('`').skip(1).step_by(2);
     let ours = |span: &&str| {
         let program = span.split(' ').next().unwrap();
-        let programs = ["boathook", "boathook-init", "boathook-plugin"];
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=, ".contains(c);
-        programs.contains(&program) && span.contains(' ') && span.chars().all(plain)
+        OURS.contains(&program) && span.contains(' ') && span.chars().all(plain)
     };
     spans.filter(ours).map(str::to_owned).collect()
 }
@@ -125,7 +134,7 @@ fn check(command: &str) -> Result<(), String> {
         return Ok(());
     };
     match program.rsplit('/').next().unwrap() {
-        name @ ("boathook" | "boathook-init" | "boathook-plugin") => ours(name, arguments),
+        name if OURS.contains(&name) => ours(name, arguments),
         "make" => has_target(arguments),
         "kubectl" => names_manifests(arguments),
         "docker" | "podman" => asks_for_devices(program, arguments),

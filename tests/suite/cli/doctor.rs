@@ -128,6 +128,20 @@ fn variables_are_tried_without_a_container() {
     }
 }
 
+/// Of several that a misspelled variable may mean, the nearest is named.
+#[test]
+fn the_nearest_variable_is_named() {
+    let host = HostDirectory::new().unwrap();
+    host.add_shipped_class("amd-gpu").unwrap();
+    let variable = "DUMY_VISIBLE_DEVICES=0";
+    let ran = boathook(&host, &["doctor", "--env", variable], b"");
+    assert!(
+        ran.stdout.contains("nearly DUMMY_VISIBLE_DEVICES"),
+        "{ran:?}"
+    );
+    assert!(!ran.stdout.contains("AMD_VISIBLE_DEVICES"), "{ran:?}");
+}
+
 /// A container that was refused is gone; what the hook reported stays.
 #[test]
 fn the_log_is_read_for_a_container_that_is_gone() {

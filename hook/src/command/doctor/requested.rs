@@ -152,18 +152,18 @@ fn similar_variables(
     let names: BTreeSet<&str> = spec.bundle.env.names().collect();
     let mut found = Vec::new();
     for name in names.difference(&variables) {
-        for class in known {
-            let mut own = variables_of(&class.spec);
-            if let Some(near) = own.find(|near| similar::is_typo(name, near)) {
-                let name = excerpt(name);
-                found.push((
-                    format!(
-                        "{name} is set, and is nearly {near} of class {}",
-                        class.name
-                    ),
-                    format!("set {near} in place of {name}"),
-                ));
-            }
+        let may_mean = variables.iter().copied();
+        let may_mean = may_mean.filter(|known| similar::is_typo(name, known));
+        let Some(near) = similar::nearest(name, may_mean) else {
+            continue;
+        };
+        let has_it = |class: &&DeviceClass| variables_of(&class.spec).any(|own| own == near);
+        for class in known.iter().filter(has_it) {
+            let (name, class) = (excerpt(name), &class.name);
+            found.push((
+                format!("{name} is set, and is nearly {near} of class {class}"),
+                format!("set {near} in place of {name}"),
+            ));
         }
     }
     found.into_iter()

@@ -1,0 +1,287 @@
+//! Our own commands are run as they are written, on a host that the test makes of this
+//! machine's files: nothing is written to the machine, and no daemon of it is reached.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+
+use harness::captured::Captured;
+use harness::private_host::PrivateHost;
+use harness::{binaries, privilege};
+use serde_json::json;
+
+use super::{OURS, commands, mentioned, pages};
+
+/// Programs of which no command is run here, and why.
+const NOT_RUN: [(&[&str], &str); 5] = [
+    (
+        &["kubectl", "helm"],
+        "needs a cluster; the manifests and the chart are rendered by the tests of \
+         boathook-initcontainer and boathook-cluster",
+    ),
+    (
+        &["docker", "podman", "ctr"],
+        "needs an engine and an image; `release::roots` runs those of README.md, and \
+         `engines` starts containers in each of these ways",
+    ),
+    (
+        &[
+            "tar",
+            "dpkg",
+            "rpm",
+            "boathook-0.1.0-linux-amd64/bin/boathook-init",
+        ],
+        "needs the files of a release; `release::roots` runs it",
+    ),
+    (&["make"], "builds this tree, or runs this test"),
+    (&["cargo"], "runs a test of this suite"),
+];
+
+/// Commands that run until they are stopped: for a second here.
+const SERVING: [&str; 2] = ["boathook-plugin run", "boathook cdi generate --watch"];
+
+/// What stands in the documentation for a name of the reader's host.
+const PLACEHOLDERS: [(&str, &str, &str); 5] = [
+    ("boathook", "CLASS", "dummy-npu"),
+    ("boathook", "FILE", "/etc/boathook/classes.d/mychip.toml"),
+    ("boathook", "DIR", "/run/bundle"),
+    ("boathook", "DIRECTORY", "/tmp/another"),
+    ("boathook-scheduler", "FILE", "/root/scenario.toml"),
+];
+
+/// The process of docs/troubleshooting.md.
+const PID: &str = "4242";
+
+/// Where an engine keeps the bundle of the container of docs/troubleshooting.md.
+const BUNDLES: [&str; 2] = [
+    "/run/bundle",
+    "/run/containerd/io.containerd.runtime.v2.task/k8s.io/4f1c2a9e0b7d",
+];
+
+/// The pod's uid.
+const UID: &str = "7c7dd54d-787e-4d2a-16bb-d8e6ec744689";
+
+/// What is done with a command.
+#[derive(Debug, PartialEq, Eq)]
+enum Way {
+    /// It has to succeed.
+    Run,
+    /// It has to run for a second.
+    Serve,
+    /// It is in [`NOT_RUN`].
+    NotRun,
+}
+
+/// `None` for a command that nothing here knows.
+fn way(command: &str) -> Option<Way> {
+    let program = command.split(' ').next().unwrap();
+    if NOT_RUN.iter().any(|(names, _)| names.contains(&program)) {
+        return Some(Way::NotRun);
+    }
+    let serves = SERVING.iter().any(|begin| command.starts_with(begin));
+    match OURS.contains(&program) {
+        false => None,
+        true if serves && !command.ends_with("--help") => Some(Way::Serve),
+        true => Some(Way::Run),
+    }
+}
+
+#[test]
+fn a_command_in_no_list_is_found() {
+    for (command, expected) in [
+        ("boathook list", Some(Way::Run)),
+        ("boathook-plugin run --once", Some(Way::Serve)),
+        ("boathook-plugin run --help", Some(Way::Run)),
+        ("kubectl get pods", Some(Way::NotRun)),
+        ("systemctl restart docker", None),
+        ("boathook-tool list", None),
+    ] {
+        assert_eq!(way(command), expected, "{command}");
+    }
+}
+
+#[test]
+fn our_commands_succeed_as_they_are_written() {
+    let mut unknown = Vec::new();
+    let mut ours = Vec::new();
+    for page in pages() {
+        let text = fs::read_to_string(&page).unwrap();
+        let of_blocks = commands(&text).into_iter().map(|command| (command, false));
+        let of_text = mentioned(&text).into_iter().map(|command| (command, true));
+        for (command, in_text) in of_blocks.chain(of_text) {
+            let command = command.trim_start_matches("sudo ").to_owned();
+            match way(&command) {
+                None => unknown.push(command),
+                Some(Way::NotRun) => {}
+                Some(way) => ours.push((command, way, in_text)),
+            }
+        }
+    }
+    assert!(unknown.is_empty(), "in no list: {unknown:#?}");
+    assert!(ours.len() > 50, "{}", ours.len());
+
+    let test = "documentation: commands are run";
+    if let Some(reason) = privilege::missing_for_engines() {
+        return skip::report(test, &reason);
+    }
+    let host = Host::new();
+    let failed: Vec<String> = ours
+        .into_iter()
+        .filter_map(|(command, way, in_text)| host.problem(&command, way, in_text))
+        .collect();
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+/// The machine of somebody who has installed the package and reads the documentation.
+struct Host {
+    private: PrivateHost,
+    /// A process with a request.
+    pid: String,
+}
+
+impl Host {
+    fn new() -> Self {
+        let mut host = Host {
+            private: PrivateHost::with_root(Some(Path::new("/"))).unwrap(),
+            pid: String::new(),
+        };
+        host.succeeds(
+            "mount -t tmpfs -o mode=755 dev /dev
+            mknod -m 666 /dev/null c 1 3; mknod -m 600 /dev/mychip0 c 10 183
+            mkdir -p /var/lib/kubelet/device-plugins",
+        );
+        host.package();
+        host.write("/etc/boathook/classes.d/mychip.toml", &class_of_readme());
+        let trusted = "[trust]\ntrusted_pods = ['default/training']\n";
+        host.write("/etc/boathook/config.toml", trusted);
+        for bundle in BUNDLES {
+            let config = format!("{bundle}/config.json");
+            host.write(&config, &of_a_pod().to_string());
+        }
+        let scenario = binaries::source_tree().join("cluster/examples/small.toml");
+        let scenario = fs::read_to_string(scenario).unwrap();
+        host.write("/root/scenario.toml", &scenario);
+        host.succeeds("boathook-init install");
+        host.succeeds("boathook class record --class mychip /tmp/recorded");
+        let started = host
+            .succeeds("DUMMY_VISIBLE_DEVICES=0 sleep 1000 </dev/null >/dev/null 2>&1 & echo $!");
+        host.pid = started.trim().to_owned();
+        host
+    }
+
+    /// What the package has: the programs, and links in /usr/bin.
+    fn package(&self) {
+        let home = "/usr/lib/boathook";
+        let bin = self.private.file(home).join("bin");
+        fs::create_dir_all(&bin).unwrap();
+        for name in [
+            "boathook",
+            "boathook-runtime",
+            "boathook-init",
+            "boathook-plugin",
+        ] {
+            fs::copy(binaries::program(name).unwrap(), bin.join(name)).unwrap();
+            let link = self.private.file("/usr/bin").join(name);
+            symlink(format!("{home}/bin/{name}"), link).unwrap();
+        }
+        // Not in the package: it runs beside the nodes.
+        let scheduler = binaries::program("boathook-scheduler").unwrap();
+        symlink(scheduler, self.private.file("/usr/bin/boathook-scheduler")).unwrap();
+        let classes = self.private.file(home).join("classes.d");
+        fs::create_dir(&classes).unwrap();
+        let shipped = binaries::source_tree().join("device-class/classes");
+        for entry in fs::read_dir(shipped).unwrap() {
+            let entry = entry.unwrap();
+            let copy = classes.join(entry.file_name());
+            fs::copy(entry.path(), &copy).unwrap();
+            fs::set_permissions(copy, fs::Permissions::from_mode(0o644)).unwrap();
+        }
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let file = self.private.file(path);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
+    }
+
+    fn run(&self, line: &str) -> Captured {
+        let mut shell = self.private.command("/bin/sh");
+        let line = format!("cd /root\n{line}");
+        shell.args(["-c", line.as_str()]).env("HOME", "/root");
+        shell.env(
+            "PATH",
+            "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        );
+        Captured::run(&mut shell).unwrap()
+    }
+
+    fn succeeds(&self, line: &str) -> String {
+        self.run(line).success().unwrap().stdout
+    }
+
+    /// What is wrong with a command.
+    fn problem(&self, command: &str, way: Way, in_text: bool) -> Option<String> {
+        let line = self.filled_in(command);
+        let (line, expected) = match way {
+            Way::Serve => (format!("timeout 1 {line}"), 124),
+            _ => (line, 0),
+        };
+        let ran = self.run(&line);
+        if command.starts_with("boathook-init uninstall") {
+            self.succeeds("boathook-init install");
+        }
+        let code = ran.status.code();
+        // `boathook explain` in a sentence is a command's name.
+        let is_name = in_text
+            && code == Some(2)
+            && ran.stderr.contains("required arguments were not provided");
+        (code != Some(expected) && !is_name).then(|| {
+            format!(
+                "`{command}` ended with {code:?}: {}{}",
+                ran.stderr, ran.stdout
+            )
+        })
+    }
+
+    /// The command with names of this host.
+    fn filled_in(&self, command: &str) -> String {
+        let program = command.split(' ').next().unwrap();
+        let fill = |word: &str| {
+            let mut known = PLACEHOLDERS.iter();
+            let found = known.find(|(of, name, _)| *of == program && *name == word);
+            match found {
+                Some((_, _, actual)) => (*actual).to_owned(),
+                None if word == PID => self.pid.clone(),
+                None => word.to_owned(),
+            }
+        };
+        let words: Vec<String> = command.split(' ').map(fill).collect();
+        words.join(" ")
+    }
+}
+
+/// The class file of README.md.
+fn class_of_readme() -> String {
+    let text = fs::read_to_string(binaries::source_tree().join("README.md")).unwrap();
+    let (_, section) = text.split_once("## Write a class").unwrap();
+    let (_, block) = section.split_once("```toml\n").unwrap();
+    block.split("```").next().unwrap().to_owned()
+}
+
+/// The config.json of a pod's container with a request and our hook.
+fn of_a_pod() -> serde_json::Value {
+    json!({
+        "ociVersion": "1.0.2",
+        "root": {"path": "rootfs"},
+        "process": {"env": ["DUMMY_VISIBLE_DEVICES=0"]},
+        "annotations": {
+            "io.kubernetes.cri.container-name": "c",
+            "io.kubernetes.cri.container-type": "container",
+            "io.kubernetes.cri.sandbox-uid": UID,
+            "io.kubernetes.cri.sandbox-namespace": "default",
+            "io.kubernetes.cri.sandbox-name": "training",
+        },
+        "hooks": {"createRuntime": [{"path": "/opt/boathook/current/bin/boathook"}]},
+        "linux": {"cgroupsPath": format!("/kubepods/pod{UID}/c")},
+    })
+}
