@@ -102,7 +102,7 @@ pub(crate) fn apply(
     Stage::Sources.begin();
     deadline.kill_later().map_err(ApplyError::Deadline)?;
     let ready = sources::open(plan, &host, calls)?;
-    let namespace = ContainerNamespace::of(state.pid, &bundle.rootfs)?;
+    let namespace = ContainerNamespace::of(state.pid, &bundle.rootfs, calls.resolver())?;
     Stage::Rules.begin();
     let mut notes = rules::allow(plan, &namespace, &bundle.spec_devices)?;
     Stage::Container.begin();

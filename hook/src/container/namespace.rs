@@ -9,6 +9,7 @@ use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::{Mode, fstat, fstatat, stat, umask};
 
+use super::handle::HANDLE;
 use super::procfs::read_proc;
 use super::root::RootFacts;
 use super::{
@@ -50,9 +51,10 @@ impl ContainerNamespace {
     ///
     /// # Errors
     /// [`Error::SameNamespace`] if the process has no namespace of its own;
-    /// [`Error::IdMap`] if its user namespace has no root; otherwise
+    /// [`Error::IdMap`] if its user namespace has no root; [`Error::RootChanged`]
+    /// if `rootfs` is another directory there than on the host; otherwise
     /// [`Error::System`].
-    pub fn of(pid: i32, rootfs: &Path) -> Result<Self> {
+    pub fn of(pid: i32, rootfs: &Path, resolver: Resolver) -> Result<Self> {
         let proc = Procfs::open()?;
         let process = proc.process(pid)?;
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
@@ -76,6 +78,7 @@ impl ContainerNamespace {
             reason,
         })?;
         let root = RootDir::open(rootfs, Resolver::Walk)?.into_handle(rootfs)?;
+        check_root(&process, rootfs, resolver, root.identity())?;
         let host_root = stat("/").map_err(|errno| system("/".into(), errno))?;
         let facts = RootFacts {
             owner,
@@ -124,8 +127,9 @@ impl ContainerNamespace {
     /// runtime mounts a new tmpfs, by config.json.
     ///
     /// A handle from the host leads to the host's mounts, so the path is
-    /// resolved a second time. The result is accepted only if it is the same
-    /// directory as on the host, on which a handle is kept.
+    /// resolved again. The result is accepted only if it is the same directory as
+    /// on the host, on which a handle is kept. [`Self::of`] has checked that too,
+    /// before anything was changed; what happened since is found here.
     ///
     /// The namespace cannot be left again. The umask is cleared, so that modes
     /// apply exactly, and until the root is dropped, files are created as the
@@ -150,6 +154,25 @@ impl ContainerNamespace {
             ..self.facts
         };
         ContainerRoot::new(root, facts, self.proc)
+    }
+}
+
+/// Checks that `rootfs` is the directory `expected` in the mount namespace of
+/// `process`, without entering it.
+fn check_root(
+    process: &OwnedFd,
+    rootfs: &Path,
+    resolver: Resolver,
+    expected: Identity,
+) -> Result<()> {
+    let top = openat(process, "root", HANDLE, Mode::empty())
+        .map_err(|errno| system(rootfs.to_owned(), errno))?;
+    let there = RootDir::new(top, resolver).lookup(rootfs)?;
+    match there {
+        Some(there) if there.identity() == expected => Ok(()),
+        _ => Err(Error::RootChanged {
+            path: rootfs.to_owned(),
+        }),
     }
 }
 

@@ -35,6 +35,11 @@ pub(crate) struct RootDir {
 }
 
 impl RootDir {
+    /// The directory `fd` as a root.
+    pub(super) fn new(fd: OwnedFd, resolver: Resolver) -> Self {
+        Self { fd, resolver }
+    }
+
     /// Opens the root. Its path is trusted and resolved as usual.
     pub(crate) fn open(path: &Path, resolver: Resolver) -> Result<Self> {
         match open(path, HANDLE.union(OFlag::O_DIRECTORY), Mode::empty()) {

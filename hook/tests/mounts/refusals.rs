@@ -140,12 +140,12 @@ fn source_removed_on_the_way(scene: &Scene) -> Result<()> {
 }
 
 fn own_namespace_is_refused(scene: &Scene) -> Result<()> {
-    scene.host()?;
+    let host = scene.host()?;
     for pid in [
         std::process::id().cast_signed(),
         std::os::unix::process::parent_id().cast_signed(),
     ] {
-        let found = ContainerNamespace::of(pid, &scene.rootfs(""));
+        let found = ContainerNamespace::of(pid, &scene.rootfs(""), host.calls.resolver());
         // The parent is in the host's namespace, which this process has left.
         let own = pid == std::process::id().cast_signed();
         let refused = matches!(found, Err(RootError::SameNamespace { .. }));
@@ -186,14 +186,16 @@ fn another_root_is_refused(scene: &Scene) -> Result<()> {
     scene.host_is_untouched()
 }
 
+/// Before anything is changed: the device rules are set between the namespace's
+/// being opened and its being entered.
 fn a_root_mounted_over_is_refused(scene: &Scene) -> Result<()> {
     let container = scene.container(Kind::MountedOver)?;
     let host = scene.host()?;
-    let namespace = scene.namespace(&container)?;
-    let entered = namespace.enter(&[], host.calls.resolver());
+    let resolver = host.calls.resolver();
+    let found = ContainerNamespace::of(container.pid(), &scene.rootfs(""), resolver);
     ensure!(
-        matches!(entered, Err(RootError::RootChanged { .. })),
-        "{entered:?}"
+        matches!(found, Err(RootError::RootChanged { .. })),
+        "{found:?}"
     );
     Ok(())
 }

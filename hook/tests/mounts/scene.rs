@@ -111,7 +111,8 @@ impl Scene {
 
     pub(crate) fn namespace(&self, container: &Container) -> Result<ContainerNamespace> {
         let rootfs = self.base.join("rootfs");
-        Ok(ContainerNamespace::of(container.pid(), &rootfs)?)
+        let resolver = KernelCalls::probe().resolver();
+        Ok(ContainerNamespace::of(container.pid(), &rootfs, resolver)?)
     }
 
     /// Enters the container.

@@ -288,8 +288,10 @@ fn the_hosts_own_root(scene: &Scene) -> Result<()> {
     let container = scene.container(Kind::Plain)?;
     let host = scene.host()?;
     let name = format!("boathook-test-{}", std::process::id());
-    let namespace = hook::container::ContainerNamespace::of(container.pid(), Path::new("/"))?;
-    let root = namespace.enter(&[], host.calls.resolver())?;
+    let resolver = host.calls.resolver();
+    let namespace =
+        hook::container::ContainerNamespace::of(container.pid(), Path::new("/"), resolver)?;
+    let root = namespace.enter(&[], resolver)?;
     refuses_everything(&root, &name)?;
     refuses_everything(&root, &format!("{name}/below"))?;
     ensure!(!Path::new("/").join(name).exists());
