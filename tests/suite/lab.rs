@@ -60,6 +60,17 @@ impl Lab {
         ran.stdout
     }
 
+    /// Starts a bundle's container, runs ldconfig in it as a package manager does, and
+    /// then this command; gives what the command printed.
+    pub(crate) fn exec_after_ldconfig(&self, bundle: &Bundle, command: &[String]) -> String {
+        let running = self.runc.create(bundle).unwrap();
+        running.start().unwrap();
+        let ldconfig = running.exec(&["/sbin/ldconfig"]).unwrap();
+        ldconfig.success().unwrap();
+        let printed = running.exec(command).unwrap().success().unwrap();
+        printed.stdout
+    }
+
     /// Runs a bundle whose command is the probe.
     pub(crate) fn probe(&self, bundle: &Bundle) -> Report {
         Report::parse(&self.run(bundle)).unwrap()

@@ -24,7 +24,6 @@ mod writable_layer;
 use harness::bundle::{Bundle, BundleBuilder, HookCommand, Stage};
 use harness::demo_host::DemoHost;
 use harness::rootfs::Rootfs;
-use oci_spec::runtime::{LinuxDeviceBuilder, LinuxDeviceCgroupBuilder, LinuxDeviceType};
 
 /// A container with the hook, asking for devices of the class `dummy-npu`.
 fn container(host: &DemoHost, rootfs: Rootfs, devices: &str) -> BundleBuilder {
@@ -44,23 +43,7 @@ fn node(index: usize) -> String {
 /// for its `--device` and for CDI specifications.
 fn with_node_of_engine(container: BundleBuilder, host: &DemoHost, index: usize) -> BundleBuilder {
     let device = host.device(index);
-    let number = |part: u64| i64::try_from(part).unwrap();
-    let (major, minor) = (number(device.major), number(device.minor));
-    let node = LinuxDeviceBuilder::default()
-        .path(node(index))
-        .typ(LinuxDeviceType::C)
-        .major(major)
-        .minor(minor)
-        .file_mode(0o600u32)
-        .build()
-        .unwrap();
-    let rule = LinuxDeviceCgroupBuilder::default()
-        .allow(true)
-        .typ(LinuxDeviceType::C)
-        .major(major)
-        .minor(minor)
-        .access("rwm")
-        .build()
-        .unwrap();
-    container.device(node).device_rule(rule)
+    container
+        .char_device(node(index), (device.major, device.minor), "rwm")
+        .unwrap()
 }

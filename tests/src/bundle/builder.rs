@@ -7,9 +7,10 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 use oci_spec::runtime::{
-    Hooks, HooksBuilder, Linux, LinuxBuilder, LinuxDevice, LinuxDeviceCgroup,
-    LinuxResourcesBuilder, Mount, Process, ProcessBuilder, RootBuilder, Spec, SpecBuilder,
-    UserBuilder, get_default_maskedpaths, get_default_readonly_paths,
+    Hooks, HooksBuilder, Linux, LinuxBuilder, LinuxDevice, LinuxDeviceBuilder, LinuxDeviceCgroup,
+    LinuxDeviceCgroupBuilder, LinuxDeviceType, LinuxResourcesBuilder, Mount, Process,
+    ProcessBuilder, RootBuilder, Spec, SpecBuilder, UserBuilder, get_default_maskedpaths,
+    get_default_readonly_paths,
 };
 
 use super::hook::{HookCommand, Stage};
@@ -109,16 +110,36 @@ impl BundleBuilder {
         self
     }
 
-    /// Adds a node that the runtime makes, as engines do for a device of theirs.
-    pub fn device(mut self, device: LinuxDevice) -> Self {
-        self.devices.push(device);
-        self
+    /// Adds a character device as engines do for one of theirs: a node that the runtime
+    /// makes, and its rule.
+    pub fn char_device(
+        mut self,
+        path: impl Into<PathBuf>,
+        number: (u64, u64),
+        access: &str,
+    ) -> Result<Self> {
+        let node = LinuxDeviceBuilder::default()
+            .path(path)
+            .typ(LinuxDeviceType::C)
+            .major(i64::try_from(number.0)?)
+            .minor(i64::try_from(number.1)?)
+            .file_mode(0o666_u32)
+            .build()?;
+        self.devices.push(node);
+        self.device_rule(number, access)
     }
 
-    /// Adds a device rule after the one that denies everything.
-    pub fn device_rule(mut self, rule: LinuxDeviceCgroup) -> Self {
+    /// Adds a rule for a character device after the one that denies everything.
+    pub fn device_rule(mut self, (major, minor): (u64, u64), access: &str) -> Result<Self> {
+        let rule = LinuxDeviceCgroupBuilder::default()
+            .allow(true)
+            .typ(LinuxDeviceType::C)
+            .major(i64::try_from(major)?)
+            .minor(i64::try_from(minor)?)
+            .access(access)
+            .build()?;
         self.device_rules.push(rule);
-        self
+        Ok(self)
     }
 
     /// Makes the root file system read-only.

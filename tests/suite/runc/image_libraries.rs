@@ -129,18 +129,6 @@ fn newer_libraries_of_the_image_come_first(lab: &Lab) {
 fn they_come_first_after_ldconfig(lab: &Lab) {
     let host = host("550.90.07", MODEL);
     let bundle = image(&host, &["580.65.06"], |builder| builder);
-    let running = lab.runc.create(&bundle).unwrap();
-    running.start().unwrap();
-    running
-        .exec(&["/sbin/ldconfig"])
-        .unwrap()
-        .success()
-        .unwrap();
-    let printed = running
-        .exec(&load_command())
-        .unwrap()
-        .success()
-        .unwrap()
-        .stdout;
+    let printed = lab.exec_after_ldconfig(&bundle, &load_command());
     assert_eq!(path_loaded(&printed), IMAGES);
 }

@@ -66,23 +66,10 @@ fn they_are_the_hosts_own_and_read_only(lab: &Lab) {
     assert!(report.mount_at("/usr/lib/boathook").unwrap().has("ro"));
 }
 
-/// As `apt-get install` does in a running container.
 fn they_stay_when_the_container_runs_ldconfig(lab: &Lab) {
     let host = DemoHost::new().unwrap();
     let bundle = container(&host, Rootfs::Glibc, "npu-3").build().unwrap();
-    let running = lab.runc.create(&bundle).unwrap();
-    running.start().unwrap();
-    running
-        .exec(&["/sbin/ldconfig"])
-        .unwrap()
-        .success()
-        .unwrap();
-    let printed = running
-        .exec(&load_command())
-        .unwrap()
-        .success()
-        .unwrap()
-        .stdout;
+    let printed = lab.exec_after_ldconfig(&bundle, &load_command());
     assert_eq!(loader::parse(&printed).unwrap(), [the_vendors()]);
 }
 

@@ -5,7 +5,6 @@ use harness::bundle::Bundle;
 use harness::demo_host::DemoHost;
 use harness::probe::{Access, Questions};
 use harness::rootfs::Rootfs;
-use oci_spec::runtime::{LinuxDeviceCgroupBuilder, LinuxDeviceType};
 
 use crate::lab::{Lab, asking, on_each_cgroup_version};
 
@@ -39,16 +38,11 @@ fn a_node_without_a_rule_is_refused(lab: &Lab) {
 fn a_node_with_a_rule_is_granted(lab: &Lab) {
     let host = DemoHost::new().unwrap();
     let device = host.device(0);
-    let rule = LinuxDeviceCgroupBuilder::default()
-        .allow(true)
-        .typ(LinuxDeviceType::C)
-        .major(device.major as i64)
-        .minor(device.minor as i64)
-        .access("r");
     let bundle = Bundle::builder(Rootfs::Busybox)
         .args(asking(&Questions::new().path(NODE)))
         .bind(&host.node(0), NODE)
-        .device_rule(rule.build().unwrap())
+        .device_rule((device.major, device.minor), "r")
+        .unwrap()
         .build()
         .unwrap();
     let report = lab.probe(&bundle);

@@ -10,7 +10,6 @@ use harness::bundle::{BundleBuilder, HookCommand, Stage};
 use harness::captured::Captured;
 use harness::reference_work::ReferenceWork;
 use nix::sys::stat::{major, minor, stat};
-use oci_spec::runtime::{LinuxDeviceBuilder, LinuxDeviceCgroupBuilder, LinuxDeviceType};
 use serde::Deserialize;
 
 /// What a container gets with the device `all` of a specification.
@@ -110,21 +109,10 @@ impl Node {
     fn apply(&self, builder: BundleBuilder) -> Result<BundleBuilder> {
         let source: &Path = self.host_path.as_deref().unwrap_or(&self.path);
         let number = stat(source)?.st_rdev;
-        let (major, minor): (i64, i64) = (major(number).try_into()?, minor(number).try_into()?);
-        let node = LinuxDeviceBuilder::default()
-            .path(&self.path)
-            .typ(LinuxDeviceType::C)
-            .major(major)
-            .minor(minor)
-            .file_mode(0o666_u32)
-            .build()?;
-        let rule = LinuxDeviceCgroupBuilder::default()
-            .allow(true)
-            .typ(LinuxDeviceType::C)
-            .major(major)
-            .minor(minor)
-            .access(&self.permissions)
-            .build()?;
-        Ok(builder.device(node).device_rule(rule))
+        builder.char_device(
+            &self.path,
+            (major(number), minor(number)),
+            &self.permissions,
+        )
     }
 }

@@ -14,8 +14,6 @@ use harness::probe::{Access, Questions, Report};
 use harness::reference_work::ReferenceWork;
 use harness::rootfs::Rootfs;
 use harness::runc::{self, Runc};
-use oci_spec::runtime::{LinuxDeviceBuilder, LinuxDeviceCgroupBuilder, LinuxDeviceType};
-
 use serde_json::json;
 
 use crate::kind::Kind;
@@ -159,22 +157,8 @@ impl Workload {
         let mut builder = builder;
         for index in 0..ReferenceWork::NODES {
             let number = self.host.device(index);
-            let (major, minor): (i64, i64) = (number.major.try_into()?, number.minor.try_into()?);
-            let node = LinuxDeviceBuilder::default()
-                .path(format!("/dev/dummy-npu{index}"))
-                .typ(LinuxDeviceType::C)
-                .major(major)
-                .minor(minor)
-                .file_mode(0o666_u32)
-                .build()?;
-            let rule = LinuxDeviceCgroupBuilder::default()
-                .allow(true)
-                .typ(LinuxDeviceType::C)
-                .major(major)
-                .minor(minor)
-                .access("rw")
-                .build()?;
-            builder = builder.device(node).device_rule(rule);
+            let path = format!("/dev/dummy-npu{index}");
+            builder = builder.char_device(path, (number.major, number.minor), "rw")?;
         }
         for library in self.host.libraries() {
             let source = self.host.host().libraries().join(library.file_name());
