@@ -48,6 +48,9 @@ struct Edits {
 struct Node {
     path: PathBuf,
     host_path: Option<PathBuf>,
+    r#type: Option<String>,
+    major: Option<u32>,
+    minor: Option<u32>,
     permissions: String,
     file_mode: Option<u32>,
     #[serde(rename = "gid")]
@@ -111,6 +114,7 @@ fn fault_of_edits(edits: &Edits) -> Option<String> {
         let host = node.host_path.as_deref().unwrap_or(&node.path);
         let fits = node.path.is_absolute()
             && host.is_absolute()
+            && has_whole_number(node)
             && !node.permissions.is_empty()
             && node.permissions.chars().all(|c| "rwm".contains(c))
             && node.file_mode.is_none_or(|mode| mode <= 0o7777);
@@ -132,6 +136,15 @@ fn fault_of_edits(edits: &Edits) -> Option<String> {
     };
     let wrong = hooks.iter().find(|hook| !is_hook(hook))?;
     Some(format!("the hook {}", wrong.path.display()))
+}
+
+/// An engine looks a number up on the host unless type and major number are there.
+fn has_whole_number(node: &Node) -> bool {
+    match (node.r#type.as_deref(), node.major, node.minor) {
+        (None, None, None) => true,
+        (Some("c" | "b"), Some(major), Some(_)) => major > 0 && node.host_path.is_none(),
+        _ => false,
+    }
 }
 
 /// By the table of versions in SPEC.md.

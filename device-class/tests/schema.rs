@@ -12,7 +12,7 @@ use device_class::name::ClassName;
 use serde_json::Value;
 
 /// The tables of the schema, in the order of the documentation.
-const TABLES: [&str; 21] = [
+const TABLES: [&str; 22] = [
     "",
     "request",
     "requirements",
@@ -24,6 +24,7 @@ const TABLES: [&str; 21] = [
     "device",
     "links",
     "node",
+    "make",
     "library",
     "library_names",
     "image_libraries",

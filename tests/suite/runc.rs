@@ -11,6 +11,7 @@ mod hidden_calls;
 mod image_libraries;
 mod libraries;
 mod libraries_32bit;
+mod made_nodes;
 mod masks;
 mod nested;
 mod nothing_asked;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::device::Access;
+use crate::device::{Access, DeviceNumber};
 use crate::plan::{Action, BindMount, InjectionPlan};
 
 /// One specification file: the devices of one kind.
@@ -45,14 +45,16 @@ pub struct ContainerEdits {
     hooks: Vec<CdiHook>,
 }
 
-/// A node. Without numbers: the engine reads them when it starts a container, so
-/// that a device that is renumbered stays right.
+/// A node. Without numbers if the host has it: the engine reads them when it starts a
+/// container, so that a device that is renumbered stays right.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct CdiNode {
     path: PathBuf,
     #[serde(skip_serializing_if = "Option::is_none")]
     host_path: Option<PathBuf>,
+    #[serde(flatten)]
+    number: Option<DeviceNumber>,
     permissions: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     file_mode: Option<u32>,
@@ -103,7 +105,7 @@ impl ContainerEdits {
         ];
         ContainerEdits {
             env: variables(plan),
-            device_nodes: nodes(plan, host_root),
+            device_nodes: nodes(plan, host_root, Which::OfHost),
             hooks: vec![CdiHook {
                 hook_name: "createRuntime",
                 path: hook.program.to_owned(),
@@ -119,14 +121,14 @@ impl ContainerEdits {
     pub fn plain(plan: &InjectionPlan, host_root: &Path) -> (Self, BTreeSet<String>) {
         let mut edits = ContainerEdits {
             env: variables(plan),
-            device_nodes: nodes(plan, host_root),
+            device_nodes: nodes(plan, host_root, Which::All),
             ..ContainerEdits::default()
         };
         let mut lacking = BTreeSet::new();
         let bound = |mount: &BindMount, path| CdiMount::of(mount, host_root, path);
         for step in &plan.steps {
             match &step.action {
-                Action::Allow { .. } | Action::Node { .. } => {}
+                Action::Allow { .. } | Action::Node { .. } | Action::MakeNode { .. } => {}
                 Action::Prepare(preparation) => {
                     lacking.insert(format!("the program {}", preparation.program.display()));
                 }
@@ -194,13 +196,23 @@ fn below(host_root: &Path, path: &Path) -> PathBuf {
     host_root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-fn nodes(plan: &InjectionPlan, host_root: &Path) -> Vec<CdiNode> {
+/// Which nodes of a plan a specification has. Those that the host lacks would have
+/// their numbers of the time when the file is written: a hook makes them with those of
+/// the container's start.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Which {
+    OfHost,
+    All,
+}
+
+fn nodes(plan: &InjectionPlan, host_root: &Path, which: Which) -> Vec<CdiNode> {
     let access = |number| {
         let mut steps = plan.steps.iter();
-        steps.find_map(|step| match &step.action {
+        let access = steps.find_map(|step| match &step.action {
             Action::Allow { rule, .. } if rule.number == number => Some(rule.access),
             _ => None,
-        })
+        });
+        access.unwrap_or(Access::ALL).to_string()
     };
     let nodes = plan.steps.iter().filter_map(|step| match &step.action {
         Action::Node { mount, number, own } => {
@@ -208,11 +220,20 @@ fn nodes(plan: &InjectionPlan, host_root: &Path) -> Vec<CdiNode> {
             Some(CdiNode {
                 host_path: (source != mount.path).then_some(source),
                 path: mount.path.clone(),
-                permissions: access(*number).unwrap_or(Access::ALL).to_string(),
+                number: None,
+                permissions: access(*number),
                 file_mode: own.map(|own| own.mode),
                 gid: own.map(|own| own.gid),
             })
         }
+        Action::MakeNode { path, number, made } if which == Which::All => Some(CdiNode {
+            host_path: None,
+            path: path.clone(),
+            number: Some(*number),
+            permissions: access(*number),
+            file_mode: Some(made.own.mode),
+            gid: Some(made.own.gid),
+        }),
         _ => None,
     });
     nodes.collect()

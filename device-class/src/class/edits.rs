@@ -72,6 +72,9 @@ pub struct Edits {
     pub masks: Vec<Mask>,
 }
 
+/// Where the kernel lists the drivers of devices with their major numbers.
+pub const DRIVERS: &str = "/proc/devices";
+
 /// # `nodes`
 ///
 /// A device node. Short form: its path. It keeps the host's owner and mode
@@ -111,14 +114,41 @@ pub struct Node {
     /// It may be missing on the host.
     #[serde(default)]
     pub optional: bool,
-    /// The driver's name in /proc/devices. While the driver is loaded, the node
-    /// is required even if it is optional.
+    /// The driver's name in /proc/devices, by template. While the driver is
+    /// loaded, the node is required even if it is optional.
     #[serde(default)]
-    pub driver: Option<String>,
+    pub driver: Option<Template>,
+    /// The driver is in the list of block devices, not of character devices.
+    #[serde(default)]
+    pub block: bool,
+    /// What the hook creates in the container if the host has no such node and
+    /// the driver is loaded. Not with `[allocate] devices`.
+    #[serde(default)]
+    pub make: Option<Make>,
     /// What the administrator should do if the node is missing; appended to the
     /// message.
     #[serde(default)]
     pub advice: Option<String>,
+}
+
+/// # `make`
+///
+/// A node that the hook creates in the container's own `/dev` while the host has
+/// none: with the major number that `driver` has in /proc/devices. Not possible in
+/// a container with a user namespace, which is refused.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "make"))]
+pub struct Make {
+    /// The minor number, by template.
+    pub minor: Template,
+    /// The mode, in octal. Default `0660`, or the node's `mode`.
+    #[serde(default)]
+    pub mode: Option<NodeMode>,
+    /// The group in the container. Default 0, or the node's `gid`.
+    #[serde(default)]
+    pub gid: Option<u32>,
 }
 
 /// # `libraries`

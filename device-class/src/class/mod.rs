@@ -29,8 +29,8 @@ pub use attribute::{AttributeSource, Origin, Says, Text};
 pub use claims::{Claimed, Claims};
 pub use condition::{Condition, Expectation};
 pub use edits::{
-    Directory, Edits, File, Library, LibraryNames, Mask, NamePattern, Node, NodeMode, SoName,
-    SoNameTemplate,
+    DRIVERS, Directory, Edits, File, Library, LibraryNames, Make, Mask, NamePattern, Node,
+    NodeMode, SoName, SoNameTemplate,
 };
 pub use health::{FileRule, HealthCheck, HealthTest};
 pub use image_libraries::ImageLibraries;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::attribute::{Origin, Text};
 use super::condition::Condition;
 use super::health::HealthTest;
-use super::{AttributeSource, ClassSpec, HealthCheck, Node};
+use super::{AttributeSource, ClassSpec, DRIVERS, HealthCheck, Node};
 
 impl ClassSpec {
     /// Whether the health of its devices depends on the kernel's log.
@@ -90,6 +90,9 @@ impl Paths {
     fn nodes(&mut self, nodes: &[Node]) {
         for node in nodes {
             self.add(&node.path.template().to_string());
+            if node.driver.is_some() {
+                self.add(DRIVERS);
+            }
             self.all(&node.for_each);
         }
     }

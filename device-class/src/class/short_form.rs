@@ -32,6 +32,8 @@ impl Short for Node {
             gid: None,
             optional: false,
             driver: None,
+            block: false,
+            make: None,
             advice: None,
         }
     }

@@ -24,6 +24,8 @@ pub(super) enum DeviceError {
     SoName(String),
     #[error(transparent)]
     Cdi(#[from] CdiTemplateError),
+    #[error("`{0}` is not the minor number of a device")]
+    Minor(String),
     #[error("`{0}` is not a number of replicas")]
     Replicas(String),
     #[error("{}: {error}", path.display())]

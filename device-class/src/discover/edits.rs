@@ -4,11 +4,14 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::found::{FoundDirectory, FoundEdits, FoundFile, FoundNode, OwnNode, Presence};
+use super::found::{
+    FoundDirectory, FoundEdits, FoundFile, FoundNode, MadeNode, NodeForm, OwnNode, Presence,
+};
 use super::libraries::LibrarySearch;
+use super::loaded_driver::LoadedDriver;
 use super::{DeviceError, MAX_DEVICES, mask, search, source};
 use crate::class::{self, DeviceClass, Edits, PathTemplate};
-use crate::host::{Entry, HostView, MAX_ATTRIBUTE};
+use crate::host::{Entry, HostView};
 use crate::name::CapabilityName;
 use crate::pattern::PathPattern;
 use crate::plan::ImageLibraries;
@@ -210,24 +213,42 @@ fn node(
             break;
         }
     }
-    let driver = spec.driver.as_deref();
-    let loaded = driver.filter(|driver| is_loaded(driver, host));
-    let mut number = present(
-        &path,
-        (optional || spec.optional) && loaded.is_none(),
-        "a device node",
-        host,
-        |entry| match entry {
-            Entry::Device(number) => Some(number),
-            _ => None,
-        },
-    );
-    if let Presence::Unfit(reason) = &mut number {
-        if let Some(driver) = loaded {
-            reason.push_str(&format!(", although its driver {driver} is loaded"));
+    let found = |optional| {
+        present(
+            &path,
+            optional,
+            "a device node",
+            host,
+            |entry| match entry {
+                Entry::Device(number) => Some(number),
+                _ => None,
+            },
+        )
+    };
+    let mut number = found(optional || spec.optional);
+    let mut form = OwnNode::of(spec).map_or(NodeForm::Bound, NodeForm::Own);
+    if !matches!(number, Presence::Found(_)) {
+        let driver = LoadedDriver::of(spec, attributes, host)?;
+        if driver.is_some() {
+            number = found(false);
         }
-        if let Some(advice) = &spec.advice {
-            reason.push_str(&format!("; {advice}"));
+        // What is there instead of a node is a fault of the host.
+        let is_absent = matches!(host.entry(&path), Ok(None));
+        if let (Some(driver), Some(make), true) = (&driver, &spec.make, is_absent) {
+            number = Presence::Found(driver.number(&make.minor.fill(attributes)?)?);
+            form = NodeForm::Made(MadeNode {
+                driver: driver.name.clone(),
+                own: OwnNode::made(spec, make),
+                advice: spec.advice.clone(),
+            });
+        }
+        if let Presence::Unfit(reason) = &mut number {
+            if let Some(LoadedDriver { name, .. }) = driver {
+                reason.push_str(&format!(", although its driver {name} is loaded"));
+            }
+            if let Some(advice) = &spec.advice {
+                reason.push_str(&format!("; {advice}"));
+            }
         }
     }
     Ok(FoundNode {
@@ -235,19 +256,9 @@ fn node(
         container,
         capability: spec.capability.clone(),
         access: spec.access,
-        own: OwnNode::of(spec),
+        form,
         number,
     })
-}
-
-/// Whether /proc/devices has a driver of character devices of this name.
-fn is_loaded(driver: &str, host: &dyn HostView) -> bool {
-    let bytes = host.read(Path::new("/proc/devices"), MAX_ATTRIBUTE);
-    let text = String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned();
-    let lines = text.lines().map(str::trim);
-    let characters = lines.take_while(|line| *line != "Block devices:");
-    let mut names = characters.filter_map(|line| line.split_once(' '));
-    names.any(|(_, name)| name.trim() == driver)
 }
 
 pub(super) fn file(

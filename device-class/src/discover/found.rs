@@ -43,9 +43,8 @@ pub struct FoundNode {
     pub capability: Option<CapabilityName>,
     /// What the device rule allows.
     pub access: Access,
-    /// The permission bits and the group of a node of the container's own;
-    /// nothing for the host's node.
-    pub own: Option<OwnNode>,
+    /// How the container gets it.
+    pub form: NodeForm,
     /// What the node stands for.
     pub number: Presence<DeviceNumber>,
 }
@@ -56,6 +55,30 @@ impl FoundNode {
         let capability = self.capability.as_ref();
         capability.is_none_or(|capability| capabilities.contains(capability))
     }
+}
+
+/// How a container gets a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NodeForm {
+    /// The host's node, bound.
+    Bound,
+    /// A node of its own, for a device whose node the host has.
+    Own(OwnNode),
+    /// A node that the host lacks.
+    Made(MadeNode),
+}
+
+/// A node that a driver has not created on the host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MadeNode {
+    /// The driver, which is loaded.
+    pub driver: String,
+    /// Permission bits and group.
+    #[serde(flatten)]
+    pub own: OwnNode,
+    /// How an administrator creates the node on the host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advice: Option<String>,
 }
 
 /// Whose a node of the container's own is.
@@ -72,10 +95,19 @@ impl OwnNode {
     /// group, and its group may read and write.
     pub(super) fn of(spec: &class::Node) -> Option<Self> {
         let set = spec.mode.is_some() || spec.gid.is_some();
-        set.then(|| OwnNode {
-            mode: spec.mode.map_or(0o660, class::NodeMode::bits),
-            gid: spec.gid.unwrap_or(0),
-        })
+        set.then(|| Self::from(spec.mode, spec.gid))
+    }
+
+    /// The same of a node that the host lacks.
+    pub(super) fn made(spec: &class::Node, make: &class::Make) -> Self {
+        Self::from(make.mode.or(spec.mode), make.gid.or(spec.gid))
+    }
+
+    fn from(mode: Option<class::NodeMode>, gid: Option<u32>) -> Self {
+        OwnNode {
+            mode: mode.map_or(0o660, class::NodeMode::bits),
+            gid: gid.unwrap_or(0),
+        }
     }
 }
 

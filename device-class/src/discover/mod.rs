@@ -7,6 +7,7 @@ mod found;
 mod health;
 mod libraries;
 mod links;
+mod loaded_driver;
 mod look_up;
 mod mask;
 mod memory;
@@ -22,7 +23,7 @@ use std::time::Instant;
 pub use edits::{EditsError, control_nodes};
 pub use found::{
     FoundCopy, FoundDirectory, FoundEdits, FoundFile, FoundLibrary, FoundMask, FoundNode,
-    FoundShown, OwnNode, Presence,
+    FoundShown, MadeNode, NodeForm, OwnNode, Presence,
 };
 pub use health::{Health, OverTime, Reading};
 pub use links::Connections;

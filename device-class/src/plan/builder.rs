@@ -9,8 +9,8 @@ use super::{
 };
 use crate::device::{Access, DeviceNumber};
 use crate::discover::{
-    Device, Found, FoundDirectory, FoundEdits, FoundFile, FoundMask, FoundNode, Inventory, OwnNode,
-    Presence,
+    Device, Found, FoundDirectory, FoundEdits, FoundFile, FoundMask, FoundNode, Inventory,
+    NodeForm, Presence,
 };
 use crate::host::Programs;
 use crate::name::{DeviceId, excerpt};
@@ -22,7 +22,7 @@ use crate::requirement;
 pub(super) struct PlannedNode {
     pub(super) source: PathBuf,
     pub(super) number: DeviceNumber,
-    pub(super) own: Option<OwnNode>,
+    pub(super) form: NodeForm,
 }
 
 /// A masked directory, with what is visible in it.
@@ -200,7 +200,7 @@ impl PlanBuilder {
         let planned = PlannedNode {
             source: node.host.clone(),
             number,
-            own: node.own,
+            form: node.form.clone(),
         };
         let (before, users) = self
             .nodes

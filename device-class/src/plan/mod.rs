@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::DeviceClass;
 use crate::device::{DeviceNumber, DeviceRule};
-use crate::discover::{Found, OwnNode};
+use crate::discover::{Found, MadeNode, OwnNode};
 use crate::prepare::Preparation;
 use crate::request::Request;
 
@@ -112,6 +112,17 @@ pub enum Action {
         /// not be opened; there the host's node is mounted.
         #[serde(skip_serializing_if = "Option::is_none")]
         own: Option<OwnNode>,
+    },
+    /// A device node that the host lacks is created in the container.
+    MakeNode {
+        /// Its path in the container.
+        path: PathBuf,
+        /// Its device number.
+        #[serde(flatten)]
+        number: DeviceNumber,
+        /// Its driver, mode and group.
+        #[serde(flatten)]
+        made: MadeNode,
     },
     /// A directory of the container is masked: a read-only tmpfs covers it. If
     /// the container has no such directory, nothing is done.

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::builder::{PlanBuilder, home_of};
 use super::{Action, BindMount, InjectionPlan, InjectionStep, SpecDevices};
 use crate::device::DeviceRule;
+use crate::discover::NodeForm;
 use crate::host::Programs;
 
 impl PlanBuilder {
@@ -42,10 +43,16 @@ impl PlanBuilder {
                 notes.push(format!("{} is made by the runtime already", path.display()));
                 continue;
             }
-            let action = Action::Node {
-                mount: BindMount::device(node.source, path),
-                number: node.number,
-                own: node.own,
+            let number = node.number;
+            let bound = |own| Action::Node {
+                mount: BindMount::device(node.source, path.clone()),
+                number,
+                own,
+            };
+            let action = match node.form {
+                NodeForm::Bound => bound(None),
+                NodeForm::Own(own) => bound(Some(own)),
+                NodeForm::Made(made) => Action::MakeNode { path, number, made },
             };
             steps.push(InjectionStep {
                 action,

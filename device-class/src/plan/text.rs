@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::{Action, BindMount, ImageLibraries, InjectionPlan};
+use crate::discover::MadeNode;
 
 impl fmt::Display for InjectionPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -57,6 +58,15 @@ fn row(action: &Action, why: &str) -> [String; 3] {
                 None => options(mount),
             };
             ("node", format!("{} ({number}; {how})", placed(mount)))
+        }
+        Action::MakeNode { path, number, made } => {
+            let MadeNode { driver, own, .. } = made;
+            let how = format!("made with mode {:04o} and group {}", own.mode, own.gid);
+            let why = format!("the host has no node of the driver {driver}");
+            (
+                "node",
+                format!("{} ({number}; {how}: {why})", path.display()),
+            )
         }
         Action::Mask { path, files, shown } => ("mask", masked(path, files, shown)),
         Action::Directory(mount) => ("directory", bound(mount)),

@@ -63,6 +63,20 @@ pub(crate) enum ApplyError {
     /// The deadline could not be set.
     #[error("cannot set a deadline")]
     Deadline(#[source] nix::errno::Errno),
+    /// A container with a user namespace can only have nodes of the host.
+    #[error(
+        "{} has to be created on the host: its driver {driver} is loaded, but the host has no \
+         such node, and one that is created in a container with a user namespace cannot be \
+         opened{}", path.display(), advice.as_ref().map(|a| format!("; {a}")).unwrap_or_default()
+    )]
+    NodeNotOnHost {
+        /// The node's path in the container.
+        path: PathBuf,
+        /// The driver.
+        driver: String,
+        /// What to do, by the class.
+        advice: Option<String>,
+    },
     /// A path of the plan cannot be used for what it is for.
     #[error("{} is not a usable path for {what}", path.display())]
     Path {

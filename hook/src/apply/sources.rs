@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use device_class::device::DeviceNumber;
+use device_class::discover::{MadeNode, OwnNode};
 use device_class::plan::{Action, BindMount, InjectionPlan, SourceKind};
 use nix::sys::stat::Mode;
 use nix::unistd::{Gid, Uid};
@@ -33,6 +34,12 @@ pub(super) enum What {
         path: PathBuf,
         number: DeviceNumber,
         own: Option<DeviceAccess>,
+    },
+    /// A node that the host lacks.
+    MakeNode {
+        path: PathBuf,
+        number: DeviceNumber,
+        made: MadeNode,
     },
     /// A file, over the one at its path or as a link.
     File { source: Source, path: PathBuf },
@@ -76,11 +83,12 @@ fn open_step(
             source: self::source(host, mount, Some(*number), calls)?,
             path: mount.path.clone(),
             number: *number,
-            own: own.map(|own| DeviceAccess {
-                mode: Mode::from_bits_truncate(own.mode),
-                uid: Uid::from_raw(0),
-                gid: Gid::from_raw(own.gid),
-            }),
+            own: own.map(device_access),
+        },
+        Action::MakeNode { path, number, made } => What::MakeNode {
+            path: path.clone(),
+            number: *number,
+            made: made.clone(),
         },
         Action::Mask { path, files, shown } => What::Mask(Mask {
             path: path.clone(),
@@ -117,6 +125,15 @@ fn open_step(
             libraries_32bit: libraries_32bit.clone(),
         }),
     }))
+}
+
+/// Mode and owner of a node that is made in the container.
+pub(super) fn device_access(own: OwnNode) -> DeviceAccess {
+    DeviceAccess {
+        mode: Mode::from_bits_truncate(own.mode),
+        uid: Uid::from_raw(0),
+        gid: Gid::from_raw(own.gid),
+    }
 }
 
 /// Opens what is to be mounted, if it still is what was planned.

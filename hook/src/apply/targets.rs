@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use device_class::discover::MadeNode;
+
 use super::ApplyError;
 use super::home::Home;
 use super::loader;
-use super::sources::{Ready, What};
+use super::sources::{Ready, What, device_access};
 use crate::container::{ContainerRoot, DeviceAccess, FileKind, Name, Parent};
 use crate::mount::{KernelCalls, Mounter, Source};
 
@@ -37,11 +39,18 @@ pub(super) fn attach(
                 number,
                 own,
             } => last.of(&path, root).and_then(|(parent, name)| {
-                match device_access(own, &path, root, notes) {
+                match own_node(own, &path, root, notes) {
                     Some(own) => Ok(parent.make_device(name, number, own)?),
                     None => place(source, parent, name, &mut mounter),
                 }
             }),
+            What::MakeNode { path, number, made } => {
+                last.of(&path, root)
+                    .and_then(|(parent, name)| match root.can_make_devices() {
+                        true => Ok(parent.make_device(name, number, device_access(made.own))?),
+                        false => Err(not_on_host(&path, made)),
+                    })
+            }
             What::File { source, path } => file(source, &path, root, &mut mounter, &mut home),
             What::Library {
                 source,
@@ -86,7 +95,7 @@ impl LastParent {
 
 /// The mode and owner of a node that is made in the container. None if the
 /// host's node is bound.
-fn device_access(
+fn own_node(
     own: Option<DeviceAccess>,
     path: &Path,
     root: &ContainerRoot,
@@ -103,6 +112,16 @@ fn device_access(
         own.gid
     ));
     None
+}
+
+fn not_on_host(path: &Path, made: MadeNode) -> ApplyError {
+    let MadeNode { driver, advice, .. } = made;
+    let path = path.to_owned();
+    ApplyError::NodeNotOnHost {
+        path,
+        driver,
+        advice,
+    }
 }
 
 fn place_at(

@@ -1,6 +1,6 @@
 use super::*;
 use crate::device::{DeviceKind, DeviceNumber, DeviceRule};
-use crate::discover::OwnNode;
+use crate::discover::{MadeNode, OwnNode};
 use crate::plan::InjectionStep;
 
 fn plan() -> InjectionPlan {
@@ -133,11 +133,49 @@ fn the_plain_form_has_all_but_what_needs_a_hook_and_names_that() {
 }
 
 #[test]
+fn a_node_that_the_host_lacks_has_its_number_in_the_plain_form_alone() {
+    let kind = DeviceKind::Character;
+    let (major, minor) = (511, 0);
+    let action = Action::MakeNode {
+        path: "/dev/late".into(),
+        number: DeviceNumber { kind, major, minor },
+        made: MadeNode {
+            driver: "late".into(),
+            own: OwnNode {
+                mode: 0o666,
+                gid: 0,
+            },
+            advice: None,
+        },
+    };
+    let why = "chip".into();
+    let plan = InjectionPlan {
+        steps: vec![InjectionStep { action, why }],
+        ..InjectionPlan::default()
+    };
+    let (plain, lacking) = ContainerEdits::plain(&plan, Path::new("/"));
+    let node = serde_json::json!({
+        "path": "/dev/late", "type": "c", "major": 511, "minor": 0,
+        "permissions": "rwm", "fileMode": 0o666, "gid": 0,
+    });
+    assert_eq!(json(&plain)["deviceNodes"], serde_json::json!([node]));
+    assert!(lacking.is_empty());
+    let hook = GrantingHook {
+        program: Path::new("/opt/bin/boathook"),
+        grant: "chip=0",
+        timeout: 30,
+    };
+    let thin = json(&ContainerEdits::thin(&plan, Path::new("/"), hook));
+    assert_eq!(thin.get("deviceNodes"), None);
+}
+
+#[test]
 fn a_file_states_the_lowest_version_that_has_its_fields() {
     let edits = |host: &str| ContainerEdits {
         device_nodes: vec![CdiNode {
             path: "/dev/chip".into(),
             host_path: (!host.is_empty()).then(|| host.into()),
+            number: None,
             permissions: "rw".into(),
             file_mode: None,
             gid: None,

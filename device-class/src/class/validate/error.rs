@@ -92,6 +92,16 @@ pub enum ClassRuleError {
     /// Whoever has the device already would lose it.
     #[error("[prepare] at `pre-start` would change a device that [sharing] gives to several")]
     PreStartShared,
+    /// The major number of a node that is to be made is that of its driver.
+    #[error(
+        "a node with `make = {{ minor = \"{0}\" }}` needs `driver`, its driver's name in /proc/devices"
+    )]
+    MakeWithoutDriver(String),
+    /// An engine cannot make nodes that the host lacks.
+    #[error(
+        "[allocate] devices has the engine add the nodes, but the node {0} has `make`, which only the hook does"
+    )]
+    MadeByEngine(String),
     /// What is shown or copied is not in a directory that is masked.
     #[error("`{0}` is not in a directory of `masks`")]
     Unmasked(String),
@@ -116,6 +126,8 @@ impl BrokenRule for ClassRuleError {
             | ClassRuleError::UnknownImplied(text)
             | ClassRuleError::IndexAndOrder(text)
             | ClassRuleError::ReplicasTwice(text)
+            | ClassRuleError::MakeWithoutDriver(text)
+            | ClassRuleError::MadeByEngine(text)
             | ClassRuleError::Unmasked(text) => Some(text),
         }
     }

@@ -109,8 +109,21 @@ impl Known {
         nodes.iter().try_for_each(|node| {
             let paths = [Some(&node.path), node.container_path.as_ref()];
             let paths = paths.into_iter().chain(node.prefer.iter().map(Some));
-            self.check_paths(paths, &node.for_each)
+            self.check_paths(paths, &node.for_each)?;
+            let known = self.with(&node.for_each);
+            let minor = node.make.as_ref().map(|make| &make.minor);
+            if let (Some(minor), None) = (minor, &node.driver) {
+                return Err(ClassRuleError::MakeWithoutDriver(minor.to_string()));
+            }
+            let mut templates = node.driver.iter().chain(minor);
+            templates.try_for_each(|template| known.serve(template))
         })
+    }
+
+    /// These, and what a pattern captures.
+    fn with(&self, for_each: &Option<PathPattern>) -> Self {
+        let captures = for_each.iter().flat_map(PathPattern::captures);
+        Known(self.0.iter().chain(captures).cloned().collect())
     }
 
     pub(super) fn check_paths<'a>(
@@ -118,10 +131,7 @@ impl Known {
         paths: impl IntoIterator<Item = Option<&'a PathTemplate>>,
         for_each: &Option<PathPattern>,
     ) -> Result<(), ClassRuleError> {
-        let mut known = self.clone();
-        known
-            .0
-            .extend(for_each.iter().flat_map(PathPattern::captures).cloned());
+        let known = self.with(for_each);
         let mut paths = paths.into_iter().flatten();
         paths.try_for_each(|path| known.serve(path.template()))
     }

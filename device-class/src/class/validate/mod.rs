@@ -39,7 +39,21 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), ClassRuleError> {
         let checked = host.check_edits(edits);
         checked.map_err(|error| error.of_edits().in_table("[[edits]]", number))?;
     }
+    check_made(spec)?;
     check_filters(spec)
+}
+
+/// An engine adds only nodes that the host has.
+fn check_made(spec: &ClassSpec) -> Result<(), ClassRuleError> {
+    let of_sources = spec.discover.iter().flat_map(|source| &source.nodes);
+    let of_edits = spec.edits.iter().flat_map(|edits| &edits.nodes);
+    let mut nodes = spec.device.nodes.iter().chain(of_sources).chain(of_edits);
+    match nodes.find(|node| spec.allocate.devices && node.make.is_some()) {
+        Some(node) => Err(ClassRuleError::MadeByEngine(
+            node.path.template().to_string(),
+        )),
+        None => Ok(()),
+    }
 }
 
 /// Attributes in `only` and `except` that no device of the class has are mistakes.

@@ -41,6 +41,7 @@ impl Root {
         for step in &plan.steps {
             let lacks = match &step.action {
                 Action::Node { mount, number, .. } => self.lacks_node(&mount.path, *number)?,
+                Action::MakeNode { path, number, .. } => self.lacks_node(path, *number)?,
                 Action::File(mount) | Action::Directory(mount) => self.lacks(&mount.path)?,
                 Action::Library { mount, .. } => self.lacks(&mount.path)?,
                 Action::Prepare(_)

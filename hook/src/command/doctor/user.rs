@@ -68,10 +68,12 @@ pub(super) fn finding(root: &Root, plan: &InjectionPlan) -> Option<Finding> {
     let user = Credentials::parse(&status, apart)?;
     let mut nodes = 0;
     for step in &plan.steps {
-        let Action::Node { mount, number, .. } = &step.action else {
-            continue;
+        let (path, number) = match &step.action {
+            Action::Node { mount, number, .. } => (&mount.path, number),
+            Action::MakeNode { path, number, .. } => (path, number),
+            _ => continue,
         };
-        let Ok(Some(handle)) = root.look(&mount.path) else {
+        let Ok(Some(handle)) = root.look(path) else {
             continue;
         };
         nodes += 1;
@@ -85,7 +87,7 @@ pub(super) fn finding(root: &Root, plan: &InjectionPlan) -> Option<Finding> {
             let text = format!(
                 "uid {} may not open {}, which has mode {mode:04o}, owner {} and group {}",
                 user.uid,
-                mount.path.display(),
+                path.display(),
                 stat.st_uid,
                 stat.st_gid
             );

@@ -1,0 +1,69 @@
+//! A node's driver, by the kernel's list of drivers in /proc/devices.
+
+use std::path::Path;
+
+use super::DeviceError;
+use crate::class::{self, DRIVERS};
+use crate::device::{DeviceKind, DeviceNumber};
+use crate::host::{HostView, MAX_ATTRIBUTE};
+use crate::name::excerpt;
+use crate::template::Attributes;
+
+/// The kernel's major numbers have 12 bits, its minor numbers 20.
+const MAJORS: u32 = 1 << 12;
+const MINORS: u32 = 1 << 20;
+
+/// A driver that is loaded.
+pub(super) struct LoadedDriver {
+    pub(super) name: String,
+    kind: DeviceKind,
+    major: u32,
+}
+
+impl LoadedDriver {
+    /// The driver of a node, if the class names one and the kernel lists it.
+    pub(super) fn of(
+        spec: &class::Node,
+        attributes: &Attributes,
+        host: &dyn HostView,
+    ) -> Result<Option<Self>, DeviceError> {
+        let Some(driver) = &spec.driver else {
+            return Ok(None);
+        };
+        let name = driver.fill(attributes)?;
+        let kind = match spec.block {
+            false => DeviceKind::Character,
+            true => DeviceKind::Block,
+        };
+        let bytes = host.read(Path::new(DRIVERS), MAX_ATTRIBUTE);
+        let text = String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned();
+        let major = major_of(&name, kind, &text);
+        Ok(major.map(|major| LoadedDriver { name, kind, major }))
+    }
+
+    /// The number of one of its devices.
+    pub(super) fn number(&self, minor: &str) -> Result<DeviceNumber, DeviceError> {
+        let number = minor.parse().ok().filter(|minor| *minor < MINORS);
+        let number = number.map(|minor| DeviceNumber {
+            kind: self.kind,
+            major: self.major,
+            minor,
+        });
+        number.ok_or_else(|| DeviceError::Minor(excerpt(minor)))
+    }
+}
+
+/// The lists are of character devices, then of block devices; a line is a major number
+/// and a name.
+fn major_of(driver: &str, kind: DeviceKind, text: &str) -> Option<u32> {
+    let (characters, blocks) = text.split_once("Block devices:").unwrap_or((text, ""));
+    let list = match kind {
+        DeviceKind::Character => characters,
+        DeviceKind::Block => blocks,
+    };
+    let mut majors = list.lines().filter_map(|line| {
+        let (major, name) = line.trim().split_once(' ')?;
+        (name.trim() == driver).then(|| major.parse().ok())?
+    });
+    majors.find(|major| *major < MAJORS)
+}
