@@ -68,7 +68,7 @@ struct Components {
 
 impl Components {
     /// What cargo links into the programs for `target`. Procedural macros and what
-    /// they need are on the list too: cargo does not tell them apart.
+    /// they need are on the list too: cargo does not distinguish them.
     fn of(target: &str) -> Result<Self> {
         let output = Command::new("cargo")
             .args(["metadata", "--format-version=1", "--locked"])

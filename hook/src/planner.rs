@@ -53,7 +53,7 @@ pub enum PlannerError {
     /// A class's files cannot be looked up.
     #[error(transparent)]
     LookUp(#[from] LookUpError),
-    /// Where the container comes from cannot be told.
+    /// Where the container comes from cannot be determined.
     #[error(transparent)]
     Origin(#[from] OriginError),
     /// Nobody's word can be taken for its devices.
@@ -65,7 +65,7 @@ pub enum PlannerError {
 }
 
 impl PlannerError {
-    /// The exit code that tells a host that is set up wrongly from a request
+    /// The exit code that distinguishes a host that is set up wrongly from a request
     /// that cannot be met.
     pub fn exit_code(&self) -> ExitCode {
         match self {

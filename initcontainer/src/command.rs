@@ -202,7 +202,7 @@ fn check_user(host: &HostRoot) -> Result<()> {
 
 /// The release, or the directory of a build, that this program is part of.
 fn own_source() -> Result<PathBuf> {
-    let program = std::env::current_exe().context("cannot tell where this program is")?;
+    let program = std::env::current_exe().context("cannot find this program's own path")?;
     let dir = program
         .parent()
         .context("this program is in no directory: use --source")?;

@@ -1,4 +1,4 @@
-//! Just enough of ELF to tell which machine a program is for (System V gABI,
+//! The part of ELF that names the machine a program is for (System V gABI,
 //! "ELF Header").
 
 use std::fs::File;

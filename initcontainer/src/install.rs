@@ -137,7 +137,7 @@ fn links(host: &HostRoot, notes: &mut Vec<String>) -> Result<Vec<(PathBuf, PathB
     Ok(links)
 }
 
-/// What the link to a program says.
+/// The target of the link to a program.
 pub(crate) fn linked_program(name: &str) -> PathBuf {
     [CURRENT, BIN, name].iter().collect()
 }
@@ -226,7 +226,7 @@ fn switch(host: &HostRoot, version: &str) -> Result<Option<Step>, Error> {
     }))
 }
 
-/// What the link to the version in use says; `None`: there is no link.
+/// The target of the link to the version in use; `None`: there is no link.
 ///
 /// # Errors
 /// The link's directory cannot be searched.

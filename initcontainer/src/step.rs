@@ -170,7 +170,7 @@ impl fmt::Display for Step {
             Self::Point {
                 link, after: None, ..
             } => writeln!(f, "unlink {}", link.display()),
-            // Whole texts of ours tell an operator nothing.
+            // Whole texts of ours do not help an operator.
             Self::Change(Change::Write { path, .. }) if is_own(path) && !f.alternate() => {
                 writeln!(f, "write {}", path.display())
             }

@@ -183,7 +183,7 @@ fn remove(host: &HostRoot, path: &Path) -> Result<Option<Step>, Error> {
 fn scratches(host: &HostRoot, record: Option<&Record>) -> Result<Vec<Step>, Error> {
     let mut steps = Vec::new();
     for path in record.iter().flat_map(|r| r.paths()) {
-        // Beside the file that a link leads to, but told as the host tells it.
+        // Beside the file that a link leads to, but named as on the host.
         let Ok(place) = host.place(path) else {
             // Its directory does not exist.
             continue;

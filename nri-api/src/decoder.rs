@@ -126,7 +126,7 @@ impl Assembly {
     }
 }
 
-/// Moves bytes until `buffer` has `length`; says whether it has.
+/// Moves bytes until `buffer` has `length`; returns whether it has.
 fn fill(buffer: &mut Vec<u8>, bytes: &mut &[u8], length: usize) -> bool {
     let missing = length.saturating_sub(buffer.len());
     let (part, rest) = bytes.split_at(bytes.len().min(missing));

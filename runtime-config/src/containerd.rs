@@ -52,7 +52,7 @@ pub(crate) enum Layout {
     DropIns {
         /// The directory.
         dir: &'static str,
-        /// The files that tell the version and the default handler, if they exist.
+        /// The files that contain the version and the default handler, if they exist.
         generated: [&'static str; 2],
     },
 }

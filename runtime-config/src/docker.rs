@@ -20,7 +20,7 @@ const BYTE_ORDER_MARK: char = '\u{feff}';
 /// The runtime that dockerd has without any configuration, as JSON.
 const BUILT_IN: &str = "\"runc\"";
 
-/// The file name that tells our runtime from another of the same name.
+/// The file name that distinguishes our runtime from another of the same name.
 const RUNTIME_NAME: &str = "/boathook-runtime\"";
 
 pub(crate) fn read(host: &HostRoot, snapshot: &mut Snapshot) -> Result<(), Error> {
@@ -63,7 +63,7 @@ fn split_mark(text: &str) -> (&str, &str) {
     })
 }
 
-/// Whether two texts say the same, however they are formatted.
+/// Whether two texts have the same content, however they are formatted.
 pub(crate) fn is_same(one: &str, other: &str) -> bool {
     let value = |text| serde_json::from_str::<serde_json::Value>(split_mark(text).1).ok();
     value(one).is_some_and(|one| Some(one) == value(other))
@@ -103,7 +103,7 @@ pub(crate) fn released(base: &Snapshot) -> Result<(PathBuf, String), Error> {
     Ok((path.into(), mark.to_owned() + &text))
 }
 
-/// Whether a daemon has our runtime as the record's file says.
+/// Whether a daemon has our runtime as the record's file defines it.
 pub(crate) fn is_loaded(runtimes: &Runtimes, record: &Record) -> bool {
     let newest = record.file(Path::new(DAEMON_JSON));
     let text = newest.and_then(|file| file.written.first());

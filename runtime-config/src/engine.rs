@@ -41,7 +41,7 @@ impl Engine {
         let facts = self.facts();
         let dirs = PROGRAM_DIRECTORIES.iter().chain(facts.own_directories);
         let programs = dirs.flat_map(|dir| facts.programs.iter().map(|p| Path::new(dir).join(p)));
-        // A socket that two engines have tells neither.
+        // A socket that two engines have identifies neither.
         let others = Self::ALL.into_iter().filter(|other| *other != self);
         let is_shared = others
             .map(Self::facts)
@@ -54,7 +54,7 @@ impl Engine {
         programs.chain(socket).find(|path| host.exists(path))
     }
 
-    /// Reads every file that a plan for this engine looks at.
+    /// Reads every file that a plan for this engine depends on.
     ///
     /// # Errors
     /// A file cannot be read. One that does not parse is the plan's concern.

@@ -74,7 +74,7 @@ pub struct Facts {
     pub liveness: Liveness,
 }
 
-/// The name of the runtime handler; a RuntimeClass's `handler` must say the same.
+/// The name of the runtime handler; a RuntimeClass's `handler` must be the same.
 pub const HANDLER: &str = "boathook";
 
 /// The container annotations that containerd lets through to the OCI spec.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::error::Error;
 use crate::host::HostRoot;
 
-/// The text of every file that an engine's plan looks at.
+/// The text of every file that an engine's plan depends on.
 ///
 /// A path that was looked at and is absent is remembered as absent, together
 /// with the directories that would have to be made for it.
@@ -18,7 +18,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Looks at one more file.
+    /// Reads one more file.
     ///
     /// # Errors
     /// As [`HostRoot::read`].

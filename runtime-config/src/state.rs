@@ -140,7 +140,7 @@ pub fn reload(engine: Engine) -> Result<String, Error> {
 }
 
 fn systemctl(verb: &str, units: &[&str]) -> Result<String, Error> {
-    let said = format!("systemctl {verb} {}", units.join(" "));
+    let command = format!("systemctl {verb} {}", units.join(" "));
     let failed = Error::io("run", Path::new("systemctl"));
     let output = Command::new("systemctl")
         .arg(verb)
@@ -148,10 +148,12 @@ fn systemctl(verb: &str, units: &[&str]) -> Result<String, Error> {
         .env("SYSTEMD_IGNORE_CHROOT", "1")
         .output();
     match output {
-        Ok(output) if output.status.success() => Ok(said),
+        Ok(output) if output.status.success() => Ok(command),
         Ok(output) => {
             let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            Err(failed(std::io::Error::other(format!("{said}: {message}"))))
+            Err(failed(std::io::Error::other(format!(
+                "{command}: {message}"
+            ))))
         }
         Err(e) => Err(failed(e)),
     }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 /// The largest number of resources: each request and each node is compared with all.
 const MAX_RESOURCES: usize = 64;
 
-/// The devices of one node that are told apart, at most.
+/// The maximum number of devices of one node that are distinguished.
 pub const MAX_DEVICES: u64 = 1024;
 
 /// The file `scheduler.toml`.
@@ -37,7 +37,7 @@ pub struct Resource {
     pub layouts: Vec<Layout>,
 }
 
-/// What the score tells.
+/// What the score is computed from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ScoreBy {
@@ -86,7 +86,7 @@ pub enum ConfigError {
         #[source]
         error: std::io::Error,
     },
-    /// It is not as the types say.
+    /// It does not match the types.
     #[error("{}", path.display())]
     Syntax {
         /// The file.

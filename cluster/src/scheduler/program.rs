@@ -62,7 +62,7 @@ struct Run {
 }
 
 impl Cli {
-    /// Does what the command line says.
+    /// Runs the command of the command line.
     ///
     /// # Errors
     /// It cannot be done.

@@ -70,7 +70,7 @@ struct NodeList<'a> {
     items: Option<List<&'a RawValue, MAX_NODES>>,
 }
 
-/// The part of a node that tells which one it is.
+/// The part of a node that identifies it.
 #[derive(Deserialize)]
 struct Named {
     #[serde(default, deserialize_with = "or_default")]

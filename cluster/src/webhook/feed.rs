@@ -26,7 +26,7 @@ pub trait Mapped:
     const KIND: Kind;
     /// Its plural, for messages.
     const PLURAL: &'static str;
-    /// What it says.
+    /// Its content.
     fn object(&self) -> Object;
 }
 
@@ -108,8 +108,8 @@ fn key<K: Mapped>(object: &K) -> (String, String) {
 fn set<K: Mapped>(reviewer: &Reviewer, objects: Vec<K>) -> Vec<(K, String)> {
     let set = |object: K| {
         let (namespace, name) = key(&object);
-        let said = object.object();
-        let problem = reviewer.change(|mappings| mappings.set(&namespace, &name, said));
+        let content = object.object();
+        let problem = reviewer.change(|mappings| mappings.set(&namespace, &name, content));
         problem.map(|problem| (object, problem))
     };
     objects.into_iter().filter_map(set).collect()

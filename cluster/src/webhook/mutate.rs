@@ -18,7 +18,7 @@ const MAX_OPERATIONS: usize = 4096;
 pub struct Mutation {
     /// The changes; there may be none.
     pub patch: Patch,
-    /// What the user is told.
+    /// The warnings for the user.
     pub warnings: Vec<String>,
 }
 

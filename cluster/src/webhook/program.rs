@@ -77,7 +77,7 @@ struct Run {
 }
 
 impl Cli {
-    /// Does what the command line says.
+    /// Runs the command of the command line.
     ///
     /// # Errors
     /// It cannot be done.

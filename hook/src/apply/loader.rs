@@ -71,7 +71,7 @@ pub(super) fn configure(
     for loader in loaders(interpreters(root, searched)?) {
         match loader {
             Loader::Glibc => {
-                // ldconfig tells 32-bit and 64-bit libraries apart by itself.
+                // ldconfig distinguishes 32-bit and 64-bit libraries by itself.
                 let all = [native.as_slice(), &directories(&searched.directory_32bit)?];
                 configure_glibc(&mut files, &all.concat())?;
                 extend_cache(&mut files, searched, notes)?;

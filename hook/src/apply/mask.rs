@@ -13,7 +13,7 @@ use crate::mount::{Mounter, Source, TmpfsOptions};
 pub(super) struct Mask {
     /// The directory.
     pub(super) path: PathBuf,
-    /// The files that lie in it, and what they say.
+    /// The files in it, with their contents.
     pub(super) files: BTreeMap<PathBuf, String>,
     /// What of the host is seen in it, and where.
     pub(super) shown: Vec<(Source, PathBuf)>,

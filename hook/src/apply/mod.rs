@@ -33,7 +33,7 @@ use crate::sys::deadline::{Deadline, Stage};
 /// Why a plan could not be carried out.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApplyError {
-    /// Something of the host is not what the plan says, or cannot be mounted.
+    /// Something of the host differs from the plan, or cannot be mounted.
     #[error(transparent)]
     Mount(#[from] mount::Error),
     /// For which device or class that was.

@@ -45,7 +45,7 @@ impl Finding {
         }
     }
 
-    /// An error by which the exit code tells what is wrong.
+    /// An error that determines the exit code.
     pub(super) fn fault(
         fault: ExitCode,
         subject: impl Into<String>,

@@ -34,7 +34,7 @@ use crate::oci::{Bundle, BundleError, StateError};
 use crate::planner::{self, Caller, PlannerError};
 use crate::sys::deadline::{self, Deadline};
 
-/// Why a command failed. The message says what, for which container and what
+/// Why a command failed. The message names what, for which container and what
 /// to do; it is printed once, with its causes, in `main`.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
@@ -87,7 +87,7 @@ pub(crate) enum CommandError {
 }
 
 impl CommandError {
-    /// The exit code that tells this failure from others.
+    /// The exit code of this failure.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             CommandError::Config(_) => ExitCode::Config,

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 
 use crate::log::printable;
 
-/// Columns of a terminal that does not say how many it has.
+/// Columns of a terminal that does not report its width.
 const COLUMNS: usize = 80;
 /// The last column is not made narrower than this.
 const MIN_LAST: usize = 24;

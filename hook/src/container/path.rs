@@ -47,7 +47,7 @@ pub(super) enum Component<'a> {
     Current,
     /// `..`: the parent directory.
     Parent,
-    /// A name to look up.
+    /// A name to resolve.
     Name(Name<'a>),
 }
 

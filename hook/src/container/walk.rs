@@ -36,7 +36,7 @@ enum Pending {
     Name(Lookup),
 }
 
-/// A name to look up.
+/// A name to resolve.
 #[derive(Debug)]
 struct Lookup {
     name: OsString,

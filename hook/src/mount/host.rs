@@ -70,7 +70,7 @@ impl HostFile {
         self.kind() == FileKind::Directory
     }
 
-    /// What tells it from every other file.
+    /// What identifies it among all files.
     #[must_use]
     pub fn identity(&self) -> Identity {
         self.handle.identity()

@@ -66,7 +66,7 @@ impl Propagation {
     }
 
     /// Reads the list of mounts, if it was not read yet, so that mounts made
-    /// from now on can be told from older ones.
+    /// from now on can be distinguished from older ones.
     pub(super) fn remember(&mut self) -> Result<()> {
         self.table().map(drop)
     }

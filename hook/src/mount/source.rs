@@ -74,7 +74,7 @@ impl Source {
         self.kind
     }
 
-    /// What tells it from every other file.
+    /// What identifies it among all files.
     #[must_use]
     pub fn identity(&self) -> Identity {
         self.identity

@@ -94,7 +94,7 @@ pub(crate) fn query(cgroup: BorrowedFd<'_>, scope: Scope) -> Result<Attachments,
                 let flags = attr.attach_flags;
                 return Ok(Attachments { flags, ids });
             }
-            // The kernel has more to tell; a path of 64 full levels is absurd.
+            // The kernel has more programs; a path of 64 full levels is absurd.
             Err(Errno::ENOSPC) if ids.len() < MAX_PROGRAMS * 64 => ids.resize(ids.len() * 2, 0),
             Err(errno) => return Err(errno),
         }
@@ -219,7 +219,7 @@ pub(crate) fn load(insns: &[Insn], name: &str, log: &mut [u8]) -> Result<OwnedFd
             attr.log_size = log.len() as u32;
             attr.log_buf = log.as_mut_ptr() as u64;
         }
-        // SAFETY: `insns` and `log_buf` point to as much as their lengths say,
+        // SAFETY: `insns` and `log_buf` are as long as the lengths given,
         // `license` to a C string, and all of them outlive the call.
         match unsafe { bpf(PROG_LOAD, &mut attr) } {
             Ok(fd) => return Ok(own(fd)),

@@ -1,4 +1,4 @@
-//! What the kernel tells of a mount: `statx` gives its id, `statmount`
+//! What the kernel reports of a mount: `statx` gives its id, `statmount`
 //! (Linux 6.8) the rest, without a list of all mounts being read.
 
 use std::mem::{MaybeUninit, offset_of};

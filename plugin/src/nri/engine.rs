@@ -1,4 +1,4 @@
-//! What an engine can do, by what it says of itself.
+//! What an engine can do, by the name and version that it reports.
 
 use nri_api::{CREATE_CONTAINER, ConfigureRequest, VALIDATE_CONTAINER_ADJUSTMENT};
 

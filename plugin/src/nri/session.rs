@@ -34,7 +34,7 @@ const INDEX: &str = "90";
 /// registration, and accepts one plugin after the other.
 const REGISTRATION: Duration = Duration::from_secs(15);
 
-/// The engine's timeout of a request, unless it says another.
+/// The engine's timeout of a request, unless it configures another.
 const REQUEST: Duration = Duration::from_secs(2);
 
 /// How many containers a message names.
@@ -75,11 +75,11 @@ struct Session<'a> {
     engine: Option<Engine>,
     /// Whether the engine has accepted the registration.
     is_registered: bool,
-    /// Whether it has told of all containers. Some do before they accept.
+    /// Whether it has listed all containers. Some do before they accept.
     is_synchronized: bool,
     /// The time for an answer.
     deadline: Duration,
-    /// What Synchronize has told so far.
+    /// What Synchronize has listed so far.
     running: Vec<PodSandbox>,
     without_hook: Vec<(String, String)>,
 }
@@ -148,7 +148,7 @@ pub(super) async fn run(nri: &Nri) -> Result<Infallible, SessionError> {
 /// What follows an answer.
 enum Then {
     GoOn,
-    /// The engine has told of all containers.
+    /// The engine has listed all containers.
     Synchronized,
     End(UnknownEngine),
 }

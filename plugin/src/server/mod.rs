@@ -161,12 +161,12 @@ async fn withdrawn(mut resource: watch::Receiver<Arc<Resource>>) {
     while resource.changed().await.is_ok() {}
 }
 
-/// Accepts connections from whichever listener is the present one.
+/// Accepts connections from the current listener.
 async fn accept(
     mut listeners: watch::Receiver<Option<Arc<tokio::net::UnixListener>>>,
     connections: mpsc::Sender<UnixStream>,
 ) {
-    let mut said = false;
+    let mut logged = false;
     loop {
         let listener = listeners.borrow_and_update().clone();
         let accepted = async {
@@ -179,16 +179,16 @@ async fn accept(
             changed = listeners.changed() => if changed.is_err() { return },
             accepted = accepted => match accepted {
                 Ok((connection, _)) => {
-                    said = false;
+                    logged = false;
                     if connections.send(connection).await.is_err() { return }
                 }
                 Err(error) => {
                     // Probably out of descriptors, some of which may become
                     // free.
-                    if !said {
+                    if !logged {
                         tracing::warn!("cannot accept a connection: {error}");
                     }
-                    said = true;
+                    logged = true;
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             },

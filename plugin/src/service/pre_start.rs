@@ -1,4 +1,4 @@
-//! PreStartContainer: devices are prepared, as their class says, before each start
+//! PreStartContainer: devices are prepared, as their class defines, before each start
 //! of a container that has them.
 
 use std::collections::BTreeMap;
@@ -116,7 +116,7 @@ impl Preparer {
         }
         let mut faults = BTreeMap::new();
         while let Some(ended) = under_way.join_next().await {
-            // A task of its own tells nothing but what `one` gives.
+            // A task of its own returns nothing but the result of `one`.
             if let Ok((id, Err(fault))) = ended {
                 faults.insert(id, fault);
             }

@@ -12,7 +12,7 @@ use crate::toml_text::{append_block, insert_line, parse, set_key};
 
 /// The file to change and its new text.
 ///
-/// `schema` is `None` for a file that says nothing yet: it becomes version 2,
+/// `schema` is `None` for a file without any setting: it becomes version 2,
 /// which every containerd from 1.3 on reads.
 pub(super) fn desired(
     main: &Path,

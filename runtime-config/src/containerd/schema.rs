@@ -46,7 +46,7 @@ impl Schema {
 }
 
 /// The schema that a file is written in; `None` when the file is absent, or
-/// says too little to be of any version.
+/// has too little to be of any version.
 ///
 /// # Errors
 /// It does not parse, is of version 1 or unknown, or disables CRI.

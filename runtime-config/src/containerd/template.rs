@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::facts::HANDLER;
 use crate::toml_text::{append_block, line_of, whole_file};
 
-/// The file that is made at each start. It tells which version is in use.
+/// The file that is made at each start. It shows which version is in use.
 pub(super) fn generated(dir: &str) -> PathBuf {
     Path::new(dir).join("config.toml")
 }
@@ -42,7 +42,7 @@ pub(super) fn files(dir: &str) -> [PathBuf; 3] {
 pub(super) fn desired(dir: &str, request: &Request<'_>) -> Result<(PathBuf, String), Error> {
     let base = request.base;
     let main = generated(dir);
-    // Before the first start nothing but a template tells the version.
+    // Before the first start only a template shows the version.
     let old = base.text(&template(dir, &V2)).is_some() && base.text(&template(dir, &V3)).is_none();
     let schema = schema::of(base, &main)?.unwrap_or(if old { &V2 } else { &V3 });
     let imported = match base.text(&main) {

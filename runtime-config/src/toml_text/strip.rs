@@ -17,7 +17,7 @@ pub(crate) fn strip(text: &str) -> Option<String> {
     Some(strip_list(&lines).unwrap_or(lines))
 }
 
-/// Takes out blocks and marked lines; says whether the file began as ours.
+/// Removes blocks and marked lines; returns whether the file began as ours.
 fn strip_lines(text: &str) -> (String, bool) {
     let mut out = String::with_capacity(text.len());
     let mut whole_file = false;
@@ -67,7 +67,7 @@ fn after_end(text: &str) -> Option<&str> {
     None
 }
 
-/// Whether a marked line still says what such lines are written to say.
+/// Whether a marked line is still as it was written.
 fn is_as_written(line: &str) -> bool {
     let line = line.trim_start();
     line == "version = 2"

@@ -80,7 +80,7 @@ fn one(
     judge(&subject, &class, &request, &found)
 }
 
-/// The resources of two classes, too, tell which variable a container gets.
+/// The resources of two classes, too, determine which variable a container gets.
 fn claim_resources(class: &DeviceClass, found: &Found, claims: &mut Claims) -> Result<(), String> {
     let fixed = &class.spec.resource;
     let fixed = fixed
@@ -97,7 +97,7 @@ fn claim_resources(class: &DeviceClass, found: &Found, claims: &mut Claims) -> R
     Ok(())
 }
 
-/// What a container asks that wants all devices, and says no more.
+/// The request of a container for all devices, with nothing else.
 fn request_for_all(class: &DeviceClass) -> Result<Request, String> {
     let env = Environment::from(vec![format!("{}=all", class.spec.request.env)]);
     match Request::of(class, &env, |_| None) {

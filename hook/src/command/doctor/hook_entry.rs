@@ -1,5 +1,5 @@
 //! Whether anything calls the hook for the container: without `--runtime` or
-//! `runtimeClassName` nothing does, and nothing else says so.
+//! `runtimeClassName` nothing does, and nothing else reports it.
 
 use std::path::Path;
 
@@ -46,7 +46,7 @@ pub(super) fn finding(container: &Container, spec: &ContainerSpec, all_there: bo
     Finding::new(Verdict::Ok, SUBJECT, text)
 }
 
-/// How the container's engine is told to call the hook.
+/// How the container's engine is configured to call the hook.
 fn fix(container: &Container, spec: &ContainerSpec) -> String {
     let annotated = |prefix: &str| {
         let mut keys = spec.bundle.annotations.keys();

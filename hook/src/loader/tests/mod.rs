@@ -22,7 +22,7 @@ fn text(output: Output) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// A library of [`SONAME`] in a directory, that says `name` of itself.
+/// A library of [`SONAME`] in a directory, which returns `name`.
 fn compile_library(compiler: &str, directory: &Path, name: &str) {
     fs::create_dir_all(directory).unwrap();
     let source = directory.join("library.c");

@@ -4,7 +4,7 @@ use std::env::consts::ARCH;
 
 use super::*;
 
-/// Prints what the library of that soname says it is, or why there is none.
+/// Prints the name that the library of that soname returns, or why there is none.
 const PROGRAM: &str = r#"
 #include <dlfcn.h>
 #include <stdio.h>

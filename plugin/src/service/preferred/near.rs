@@ -9,7 +9,7 @@ use device_class::placement::Slot;
 /// With more bins of one sort than this, the choice stays as it is.
 const MAX_BINS: usize = 128;
 
-/// What tells bins apart: NUMA node and group, or one slot without a group.
+/// What distinguishes bins: NUMA node and group, or one slot without a group.
 type Key<'a> = (Option<u32>, Option<&'a str>, Option<usize>);
 
 /// Slots of one group, or one slot without a group.

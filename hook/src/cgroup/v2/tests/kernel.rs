@@ -317,7 +317,7 @@ fn hidden_programs_are_regenerated() {
     attach(&leaf.dir, &usual("runc"), ALLOW_MULTI);
     attach(&leaf.dir, &usual("systemd"), ALLOW_MULTI);
     let cgroup = cgroup2.device_cgroup(&prober);
-    // Whoever may see kernel addresses sees blinded instructions instead of none.
+    // A process that may see kernel addresses gets blinded instructions instead of none.
     for syslog in [true, false] {
         if !syslog {
             caps::drop(None, caps::CapSet::Effective, caps::Capability::CAP_SYSLOG).unwrap();

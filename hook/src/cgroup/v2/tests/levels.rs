@@ -1,4 +1,4 @@
-//! Which programs are replaced, how, and what is said about it.
+//! Which programs are replaced, how, and what is logged about it.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::{Container, entries, open};
 use crate::oci::capped;
 
-/// Where runtimes keep it unless an engine says otherwise, below /run: a directory
+/// Where runtimes keep it unless an engine configures another place, below /run: a directory
 /// for each container, `*` being any one name above it.
 const PLACES: [&str; 5] = [
     "runc",
