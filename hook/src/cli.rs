@@ -7,7 +7,8 @@ use clap::{Args, Parser, Subcommand};
 use device_class::config::LogLevel;
 use device_class::name::ClassName;
 
-use crate::command::Whose;
+use crate::command::{Whose, print_json_error};
+use crate::exit::ExitCode;
 use crate::oci::{Bundle, CdiGrant};
 use crate::planner::{Caller, NamedContainer};
 
@@ -54,7 +55,20 @@ impl Cli {
     /// asks for help.
     pub(crate) fn of_process() -> Self {
         let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-        Self::of_a_runtime(&arguments).unwrap_or_else(Self::parse)
+        Self::of_a_runtime(&arguments).unwrap_or_else(|| {
+            Self::try_parse().unwrap_or_else(|error| {
+                // What was understood before the error is not known.
+                if error.use_stderr() && arguments.iter().any(|argument| argument == "--json") {
+                    let text = error.to_string();
+                    // Without the hints that follow.
+                    let message = text.split("\n\n").next().unwrap_or_default();
+                    let words = message.trim_start_matches("error: ").split_whitespace();
+                    let message: Vec<&str> = words.collect();
+                    print_json_error(&message.join(" "), ExitCode::Usage);
+                }
+                error.exit()
+            })
+        })
     }
 
     /// Which messages the command line asks for, if it does.

@@ -1,7 +1,7 @@
 //! Whether a running engine has read its configuration, and making it do so.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -14,6 +14,7 @@ use crate::docker_api::Runtimes;
 use crate::error::Error;
 use crate::facts::{Engine, Liveness, Reload};
 use crate::host::HostRoot;
+use crate::processes::processes;
 use crate::record::Record;
 
 /// How long an engine may take to read its configuration anew.
@@ -46,7 +47,8 @@ pub fn loaded(host: &HostRoot, engine: Engine, record: &Record) -> Loaded {
             Some(_) => Loaded::No,
         },
         Liveness::Socket(socket) => {
-            let Some(started) = changed(host, Path::new(socket)) else {
+            let socket = socket_of_daemon(host, engine, socket);
+            let Some(started) = socket.and_then(|socket| changed(host, &socket)) else {
                 return Loaded::NotRunning;
             };
             let written = record.paths().filter_map(|p| changed(host, p)).max();
@@ -64,8 +66,31 @@ pub fn is_running(host: &HostRoot, engine: Engine) -> bool {
     match engine.facts().liveness {
         Liveness::NoDaemon => false,
         Liveness::DockerApi => Runtimes::of_daemon(host).is_some(),
-        Liveness::Socket(socket) => host.exists(Path::new(socket)),
+        Liveness::Socket(socket) => socket_of_daemon(host, engine, socket).is_some(),
     }
+}
+
+/// The socket of the engine's daemon: where it is by default, else where a daemon of
+/// root's that reads the engine's usual configuration was told to have it.
+fn socket_of_daemon(host: &HostRoot, engine: Engine, default: &str) -> Option<PathBuf> {
+    let default = PathBuf::from(default);
+    if host.exists(&default) {
+        return Some(default);
+    }
+    let usual = Path::new("/etc").join(engine.name());
+    let running = processes(host);
+    let mut daemons = running
+        .iter()
+        .filter(|process| process.name == engine.name() && process.uid == 0)
+        .filter(|process| {
+            let config = process.option(&["-c", "--config"]);
+            config.is_none_or(|config| Path::new(config).starts_with(&usual))
+        });
+    daemons.find_map(|daemon| {
+        let socket = daemon.option(&["-a", "--address", "--listen"])?;
+        let socket = PathBuf::from(socket.strip_prefix("unix://").unwrap_or(socket));
+        host.exists(&socket).then_some(socket)
+    })
 }
 
 /// When a file was last changed: seconds and nanoseconds.

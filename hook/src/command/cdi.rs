@@ -12,6 +12,7 @@ use device_class::cdi::{Form, Generated, Generator, Omission};
 use device_class::config::Config;
 use device_class::load::{self, ClassSource};
 use device_class::name::ClassName;
+use serde_json::{Value, json};
 
 use super::CommandError;
 use crate::cli::CdiForm;
@@ -29,6 +30,9 @@ pub(super) struct Generate<'a> {
     pub directory: &'a Path,
     pub form: CdiForm,
     pub config: &'a Config,
+    /// Whether what is done is printed as JSON: an object, with `--watch` a line for each
+    /// change.
+    pub json: bool,
 }
 
 /// Why a specification could not be made or written.
@@ -96,9 +100,13 @@ impl Problem {
 impl Generate<'_> {
     /// Writes the specifications once. An unchanged file is not written again.
     pub(super) fn once(&self) -> Result<ExitCode, CommandError> {
-        let (written, problems) = self.update()?;
+        let (changes, problems) = self.update()?;
         Reported::default().report(&problems);
-        if written == 0 {
+        if self.json {
+            let changes: Vec<Value> = changes.iter().map(in_json).collect();
+            let texts: Vec<&str> = problems.iter().map(|problem| &*problem.text).collect();
+            super::print_json(&json!({ "changes": changes, "problems": texts }))?;
+        } else if changes.is_empty() {
             report("nothing has changed");
         }
         Ok(match problems.iter().any(|problem| problem.is_error) {
@@ -111,34 +119,39 @@ impl Generate<'_> {
     pub(super) fn watch(&self) -> Result<ExitCode, CommandError> {
         let mut reported = Reported::default();
         // What is wrong with the command line is wrong for ever.
-        let (_, mut problems) = self.update()?;
+        let (mut changes, mut problems) = self.update()?;
         loop {
+            if self.json {
+                let lines = changes.iter().map(|change| in_json(change).to_string());
+                lines.for_each(|line| report(&line));
+            }
             reported.report(&problems);
             sleep(SCAN_INTERVAL);
-            problems = self.update().map_or_else(
-                |error| vec![Problem::error(log::chain(&error))],
-                |(_, problems)| problems,
-            );
+            (changes, problems) = self.update().unwrap_or_else(|error| {
+                let problem = Problem::error(log::chain(&error));
+                (Vec::new(), vec![problem])
+            });
         }
     }
 
-    /// Writes what has changed. The first value is the number of files.
-    fn update(&self) -> Result<(usize, Vec<Problem>), CommandError> {
+    /// Writes what has changed, and prints it unless JSON is wanted. The first value is
+    /// what was written or removed.
+    fn update(&self) -> Result<(Vec<Change>, Vec<Problem>), CommandError> {
         let generated = self.generated()?;
         let all = self.classes.is_empty();
         let changes = directory::update(self.directory, &generated, all).map_err(CdiError::from)?;
         let mut problems: Vec<_> = generated.omissions.iter().map(Problem::of).collect();
-        let mut written = 0;
-        for change in changes {
-            let text = change.to_string();
-            if let Change::Conflict { .. } = change {
-                problems.push(Problem::error(text));
-                continue;
-            }
-            report(&text);
-            written += 1;
+        let (conflicts, changes): (Vec<Change>, Vec<Change>) = changes
+            .into_iter()
+            .partition(|change| matches!(change, Change::Conflict { .. }));
+        let conflicts = conflicts.iter().map(ToString::to_string);
+        problems.extend(conflicts.map(Problem::error));
+        if !self.json {
+            changes
+                .iter()
+                .for_each(|change| report(&change.to_string()));
         }
-        Ok((written, problems))
+        Ok((changes, problems))
     }
 
     fn generated(&self) -> Result<Generated, CommandError> {
@@ -169,6 +182,18 @@ impl Generate<'_> {
             Err(error) => Some(Err(error)),
         });
         Ok(generator.generate(classes, &host))
+    }
+}
+
+fn in_json(change: &Change) -> Value {
+    match change {
+        Change::Wrote {
+            path,
+            kind,
+            devices,
+        } => json!({ "wrote": path, "kind": kind, "devices": devices }),
+        Change::Removed(path) => json!({ "removed": path }),
+        Change::Conflict { kind, other } => json!({ "conflict": other, "kind": kind }),
     }
 }
 

@@ -130,14 +130,18 @@ pub fn main() -> process::ExitCode {
             let (message, code) = (log::chain(&error), error.exit_code());
             log::error(&message);
             if cli.json {
-                let name = code.name();
-                let error = json!({ "message": message, "kind": name, "exit_code": code as u8 });
-                // The message is on stderr already.
-                let _ = print_json(&json!({ "error": error }));
+                print_json_error(&message, code);
             }
             code.into()
         }
     }
+}
+
+/// Prints a failure whose message is on stderr already.
+pub(crate) fn print_json_error(message: &str, code: ExitCode) {
+    let name = code.name();
+    let error = json!({ "message": message, "kind": name, "exit_code": code as u8 });
+    let _ = print_json(&json!({ "error": error }));
 }
 
 fn print_json(value: &impl Serialize) -> Result<(), CommandError> {
@@ -156,7 +160,7 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
         Command::Doctor { whose, root } => {
             doctor::run(whose, root.clone(), cli.json, &config(cli)?)
         }
-        Command::Cdi { command } => generate(command, &config(cli)?),
+        Command::Cdi { command } => generate(command, cli.json, &config(cli)?),
         Command::Class { command } => class::run(command, cli.json, &config(cli)?),
         Command::Check { classes } => check::run(classes, cli.json, &config(cli)?),
         Command::Log => print_log(cli.json, &config(cli)?),
@@ -215,7 +219,7 @@ fn explain(bundle: &Path, json: bool, config: &Config) -> Result<ExitCode, Comma
 }
 
 /// `boathook cdi generate`.
-fn generate(command: &CdiCommand, config: &Config) -> Result<ExitCode, CommandError> {
+fn generate(command: &CdiCommand, json: bool, config: &Config) -> Result<ExitCode, CommandError> {
     let CdiCommand::Generate {
         classes,
         output,
@@ -227,6 +231,7 @@ fn generate(command: &CdiCommand, config: &Config) -> Result<ExitCode, CommandEr
         directory: output,
         form: *form,
         config,
+        json,
     };
     match watch {
         true => generate.watch(),

@@ -68,6 +68,50 @@ fn status_tells_what_is_there_and_what_is_missing() {
     assert_eq!(status["missing"][0], missing);
 }
 
+/// By its process; one with another configuration is none of ours.
+#[test]
+fn status_finds_a_daemon_with_another_socket() {
+    let loaded = |options: &str| {
+        let site = Site::with_containerd();
+        site.run(&["install"]);
+        // Made after the configuration: the daemon was started after it, too.
+        fs::create_dir_all(site.root().join("srv")).unwrap();
+        let _socket = UnixListener::bind(site.root().join("srv/c.sock")).unwrap();
+        let process = site.root().join("proc/77");
+        fs::create_dir_all(&process).unwrap();
+        fs::write(process.join("comm"), "containerd\n").unwrap();
+        let line = format!("/usr/bin/containerd {options}").replace(' ', "\0");
+        fs::write(process.join("cmdline"), line).unwrap();
+        let output = site.run(&["status", "--json"]);
+        let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        status["engines"][0]["loaded"].as_str().unwrap().to_owned()
+    };
+    for (options, expected) in [
+        ("--address /srv/c.sock", "yes"),
+        ("--config /etc/containerd/config.toml -a /srv/c.sock", "yes"),
+        (
+            "--config /srv/other.toml --address /srv/c.sock",
+            "not running",
+        ),
+        ("--address /srv/gone.sock", "not running"),
+        ("", "not running"),
+    ] {
+        assert_eq!(loaded(options), expected, "{options}");
+    }
+}
+
+#[test]
+fn status_prints_json_also_for_an_error() {
+    let output = Command::new(env!("CARGO_BIN_EXE_boathook-init"))
+        .args(["--host-root", "/nowhere", "status", "--json"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert!(message.contains("/nowhere"), "{message}");
+}
+
 /// Where the plugin adds the hook, the engine's own files are none of ours.
 #[test]
 fn with_nri_only_the_programs_are_installed() {

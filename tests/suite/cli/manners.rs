@@ -24,6 +24,7 @@ fn every_command_prints_json_also_for_an_error() {
     let class = host.classes().join("thing.toml");
     let class = class.to_str().unwrap();
     let recorded = host.path().join("recorded");
+    let cdi = host.path().join("cdi");
     for (arguments, key) in [
         (vec!["list"], "/devices/0/id"),
         (vec!["check", "thing"], "/0/verdict"),
@@ -37,7 +38,13 @@ fn every_command_prints_json_also_for_an_error() {
             "/classes",
         ),
         (vec!["log"], ""),
+        (
+            vec!["cdi", "generate", "--output", cdi.to_str().unwrap()],
+            "/changes/0/wrote",
+        ),
         // Errors.
+        (vec!["lst"], "/error/message"),
+        (vec!["doctor"], "/error/message"),
         (vec!["list", "other"], "/error/message"),
         (vec!["explain", "--bundle", "/nowhere"], "/error/exit_code"),
         (vec!["class", "check", "/nowhere.toml"], "/error/kind"),
