@@ -125,7 +125,7 @@ impl Access {
     }
 }
 
-/// To read and to write: what a class means that says nothing else.
+/// To read and to write: the default of a class.
 impl Default for Access {
     fn default() -> Self {
         Self::READ.union(Self::WRITE)

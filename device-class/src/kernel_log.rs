@@ -37,7 +37,7 @@ impl Line {
         number.parse().is_ok_and(|number| codes.contains(&number))
     }
 
-    /// Whether root says that this device is repaired.
+    /// Whether root reports that this device is repaired.
     pub(crate) fn is_repair_of(&self, device: &str) -> bool {
         let repaired = self.text.trim_end().strip_prefix(REPAIRED);
         !self.is_kernels && repaired == Some(device)

@@ -1,4 +1,4 @@
-//! Device classes: what a vendor's TOML file says ([`DeviceClass`]), what a
+//! Device classes: a vendor's TOML file ([`DeviceClass`]), what a
 //! host has of it ([`discover::Inventory`]), what a container asks for
 //! ([`request::Request`]), and the plan to give it ([`plan::InjectionPlan`]).
 //!

@@ -27,7 +27,7 @@ pub struct AttributeSource {
 /// The ways to read an attribute.
 #[derive(Debug, Clone)]
 pub enum Origin {
-    /// A text: what a file says, or other attributes together.
+    /// A text: the content of a file, or other attributes together.
     Text {
         /// The attribute that is set.
         name: AttributeName,
@@ -48,8 +48,8 @@ pub enum Origin {
     Path {
         /// Its captures are the attributes that are set.
         path: PathPattern,
-        /// What the file at the path has to say.
-        says: Option<Says>,
+        /// The content that the file at the path must have.
+        expected: Option<Expected>,
     },
 }
 
@@ -71,9 +71,9 @@ pub enum Text {
     RealPath(Template),
 }
 
-/// What a file has to say for its path to be the one.
+/// The content by which a path is chosen.
 #[derive(Debug, Clone)]
-pub struct Says {
+pub struct Expected {
     /// Some line `key: value` or `key value`; without it the file as a whole.
     pub key: Option<Template>,
     /// The wanted values, by template: one of them.
@@ -107,8 +107,8 @@ impl AttributeSource {
                 }
             },
             Origin::Link { link, .. } => (std::slice::from_ref(link), None),
-            Origin::Path { says, .. } => match says {
-                Some(says) => (&says.values, says.key.as_ref()),
+            Origin::Path { expected, .. } => match expected {
+                Some(expected) => (&expected.values, expected.key.as_ref()),
                 None => (&[], None),
             },
         };
@@ -213,11 +213,11 @@ impl TryFrom<RawAttributeSource> for AttributeSource {
 impl RawAttributeSource {
     fn path(&mut self, path: PathPattern) -> Origin {
         let one = self.equals.take().map(|one| vec![one]);
-        let says = one.or_else(|| self.one_of.take()).map(|values| Says {
+        let expected = one.or_else(|| self.one_of.take()).map(|values| Expected {
             key: self.key.take(),
             values,
         });
-        Origin::Path { path, says }
+        Origin::Path { path, expected }
     }
 
     fn named(&mut self) -> Result<Origin, String> {

@@ -27,14 +27,14 @@ pub struct HealthCheck {
 pub enum HealthTest {
     /// Some path matches.
     Exists(PathPattern),
-    /// A file says the right thing.
+    /// A file has the right content.
     File {
         /// Absolute, or relative to what the source's path matched.
         file: Template,
         /// What has to hold for its content.
         rule: FileRule,
     },
-    /// The kernel has not logged a fault of the device. One look cannot tell:
+    /// The kernel has not logged a fault of the device. One scan cannot show it:
     /// [`crate::discover::HealthMemory`] can, for those who read the kernel's log.
     Unlogged {
         /// What stands before the number in a line.
@@ -61,7 +61,7 @@ pub enum FileRule {
     /// It is a number above this one.
     Above(i64),
     /// It is a number that changes at least so often, as a heartbeat does. One
-    /// look cannot tell: [`crate::discover::HealthMemory`] can.
+    /// scan cannot show it: [`crate::discover::HealthMemory`] can.
     Advances {
         /// The longest time without a change.
         within: Duration,

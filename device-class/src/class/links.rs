@@ -21,7 +21,7 @@ pub struct Links {
     pub peer: String,
     /// What the other end's files call this device, by template.
     pub name: Template,
-    /// The key of the line that tells the kind of a connection.
+    /// The key of the line with the kind of a connection.
     #[serde(default)]
     pub kind: Option<String>,
     /// The kinds that count.

@@ -25,7 +25,7 @@ use std::collections::BTreeSet;
 use serde::Deserialize;
 
 pub use allocate::{Allocate, CdiTemplate, CdiTemplateError, Preference};
-pub use attribute::{AttributeSource, Origin, Says, Text};
+pub use attribute::{AttributeSource, Expected, Origin, Text};
 pub use claims::{Claimed, Claims};
 pub use condition::{Condition, Expectation};
 pub use edits::{
@@ -54,7 +54,7 @@ use crate::template::Template;
 pub struct DeviceClass {
     /// The file's name without `.toml`.
     pub name: ClassName,
-    /// What the file says.
+    /// The content of the file.
     pub spec: ClassSpec,
 }
 

@@ -44,12 +44,12 @@ pub struct Prepare {
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum When {
-    /// By the hook, while the container is made, for what the container says
+    /// By the hook, while the container is made, for what the container requests
     /// in a pair of `[request.pairs]`.
     #[default]
     ContainerStart,
     /// By the plugin, before each start of a container, when the kubelet calls
-    /// PreStartContainer. It tells ids and nothing else, so that what is wanted
+    /// PreStartContainer. It passes ids and nothing else, so that what is wanted
     /// can only be made of the device's own attributes.
     PreStart,
 }

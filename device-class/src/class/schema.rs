@@ -172,7 +172,7 @@ mod tests {
         plain_object
     }
 
-    /// Adds a type; what the key says about itself stays.
+    /// Adds a type; the key's own description stays.
     fn merge(object: &mut Map<String, Value>, of_type: Value) {
         let Value::Object(of_type) = of_type else {
             return;

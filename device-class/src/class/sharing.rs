@@ -5,7 +5,7 @@ use serde::Deserialize;
 use crate::name::EnvName;
 use crate::template::Template;
 
-/// The most replicas that a device may have: the kubelet is told of each.
+/// The most replicas that a device may have: the kubelet gets a list of all.
 pub const MAX_REPLICAS: u16 = 4096;
 
 /// The suffix of the resource of shared devices, in classes with

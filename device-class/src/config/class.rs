@@ -1,4 +1,4 @@
-//! `[class.NAME]`: what differs on this host from what a class file says.
+//! `[class.NAME]`: what differs on this host from a class file.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use crate::request::canonical;
 use crate::strict_toml::FileError;
 use crate::template::Template;
 
-/// `[class.NAME]`: what differs on this host from what the class file says.
+/// `[class.NAME]`: what differs on this host from the class file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ClassConfig {
@@ -39,7 +39,7 @@ pub struct ClassConfig {
     /// such as the one in which a daemon of the driver has its sockets.
     #[serde(deserialize_with = "short_or_table")]
     pub directories: Vec<Directory>,
-    /// So many containers may have a device at once, whatever the class says.
+    /// So many containers may have a device at once, whatever the class file sets.
     pub replicas: Option<ReplicaCount>,
     /// The resource, in place of the class's.
     pub resource: Option<Template>,

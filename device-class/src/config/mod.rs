@@ -17,11 +17,11 @@ use crate::strict_toml::{self, FileError};
 
 pub use class::{ClassConfig, DeviceFilter};
 
-/// Where the configuration is unless an option says otherwise.
+/// Where the configuration is unless an option names another file.
 pub const DEFAULT_PATH: &str = "/etc/boathook/config.toml";
 
 /// A copy of the configuration that an installation was given, by which a file at
-/// [`DEFAULT_PATH`] that says something else is noticed.
+/// [`DEFAULT_PATH`] that differs is noticed.
 pub const GIVEN_PATH: &str = "/opt/boathook/state/config.toml";
 
 /// The configuration of the hook and of the plugin. Every key has a default,
@@ -38,7 +38,7 @@ pub struct Config {
     pub log_file: Option<PathBuf>,
     /// Which messages the hook and the wrapper report.
     pub log_level: LogLevel,
-    /// What differs on this host from what a class file says, by class.
+    /// What differs on this host from the class files, by class.
     pub class: BTreeMap<ClassName, ClassConfig>,
     /// Whose word counts.
     pub trust: Trust,

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{MAX_DEVICES, search};
-use crate::class::{AttributeSource, Origin, Says, Text};
+use crate::class::{AttributeSource, Expected, Origin, Text};
 use crate::formula::{self, FormulaError};
 use crate::host::{HostView, MAX_ATTRIBUTE};
 use crate::name::excerpt;
@@ -41,7 +41,7 @@ pub(super) enum Unread {
     Template(#[from] crate::template::TemplateError),
 }
 
-/// Adds what the sources say to what is known, one after the other.
+/// Adds the values of the sources to what is known, one after the other.
 ///
 /// # Errors
 /// A value is missing and has no default.
@@ -83,7 +83,9 @@ fn read_one(
     host: &dyn HostView,
 ) -> Result<Attributes, Unread> {
     let (name, value) = match &source.origin {
-        Origin::Path { path, says } => return first_path(path, says.as_ref(), known, host),
+        Origin::Path { path, expected } => {
+            return first_path(path, expected.as_ref(), known, host);
+        }
         Origin::Link { name, link } => {
             let path = located(link, base, known)?;
             let target = host
@@ -182,33 +184,33 @@ fn read_text(
     }
 }
 
-/// The captures of the first path that matches and whose file says the right
+/// The captures of the first path that matches and whose file has the right
 /// thing.
 fn first_path(
     path: &PathPattern,
-    says: Option<&Says>,
+    expected: Option<&Expected>,
     known: &Attributes,
     host: &dyn HostView,
 ) -> Result<Attributes, Unread> {
-    let limit = if says.is_some() { MAX_DEVICES } else { 1 };
+    let limit = if expected.is_some() { MAX_DEVICES } else { 1 };
     let found = search::matches(path, known, host, limit).unwrap_or_default();
-    let key = says.and_then(|says| says.key.as_ref());
+    let key = expected.and_then(|expected| expected.key.as_ref());
     let key = key.map(|key| key.fill(known)).transpose()?;
     let mut wanted = Vec::new();
-    for value in says.iter().flat_map(|says| &says.values) {
+    for value in expected.iter().flat_map(|expected| &expected.values) {
         wanted.push(value.fill(known)?);
     }
     let mut found = found
         .into_iter()
-        .filter(|found| says.is_none() || file_says(&found.path, key.as_deref(), &wanted, host));
+        .filter(|found| expected.is_none() || file_has(&found.path, key.as_deref(), &wanted, host));
     found
         .next()
         .map(|found| found.attributes)
         .ok_or_else(|| Unread::NoMatch(path.to_string()))
 }
 
-/// Whether a file, or one of its lines with this key, says one of `wanted`.
-pub(super) fn file_says(
+/// Whether a file, or one of its lines with this key, is one of `wanted`.
+pub(super) fn file_has(
     path: &Path,
     key: Option<&str>,
     wanted: &[String],

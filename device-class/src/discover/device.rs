@@ -126,8 +126,8 @@ fn state(
 ) -> Result<StateFile, DeviceError> {
     let path = attributes::located(file, candidate.path.as_deref(), &candidate.attributes)?;
     let bytes = host.read(&path, MAX_ATTRIBUTE).ok();
-    let says = bytes.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned());
-    Ok(StateFile { path, says })
+    let content = bytes.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned());
+    Ok(StateFile { path, content })
 }
 
 /// The NUMA node of the device at `start` or of the nearest directory above it

@@ -38,7 +38,7 @@ impl std::fmt::Display for Health {
     }
 }
 
-/// What has to be compared with earlier looks: see [`super::HealthMemory`].
+/// What has to be compared with earlier scans: see [`super::HealthMemory`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
     /// Which of the class's checks it is of.
@@ -86,7 +86,7 @@ pub enum OverTime {
     },
 }
 
-/// The health at one look, as far as that can tell, and what is to be judged
+/// The health at one scan, as far as that shows it, and what is to be judged
 /// by a memory. The first fault decides: a node that cannot be given, then the
 /// checks.
 pub(super) fn of<'a>(
@@ -116,7 +116,7 @@ pub(super) fn of<'a>(
     (health, readings)
 }
 
-/// What one check looks at, what of it is to be judged over time, and what is
+/// What one check reads, what of it is to be judged over time, and what is
 /// wrong whatever was before.
 fn look(
     check: &HealthCheck,
@@ -164,7 +164,7 @@ fn exists(pattern: &PathPattern, candidate: &Candidate, host: &dyn HostView) -> 
     }
 }
 
-/// What a file says: what of it is to be judged over time, and what is wrong.
+/// The content of a file: what of it is to be judged over time, and what is wrong.
 fn read(path: &Path, rule: &FileRule, host: &dyn HostView) -> (Option<OverTime>, Option<String>) {
     let text = match host.read(path, MAX_ATTRIBUTE) {
         Ok(bytes) if matches!(rule, FileRule::NotBytes(refused) if bytes.starts_with(refused)) => {

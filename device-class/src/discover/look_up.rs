@@ -54,7 +54,7 @@ pub enum LookUpError {
 
 /// Finds the devices of a class, and what a container with these capabilities
 /// gets besides. Nodes are the host's; libraries and files are the driver's,
-/// which has a root of its own if the configuration or the class says so.
+/// which has a root of its own if the configuration or the class names one.
 ///
 /// # Errors
 /// The driver's root or what is looked up in it cannot be used.

@@ -67,8 +67,8 @@ fn with_lines(text: String, spec: &Mask) -> String {
     }
     let mut changed = String::with_capacity(text.len());
     for line in text.lines() {
-        let says = |key: &str| attributes::keyed_values(line, key).next().is_some();
-        match spec.set.iter().find(|(key, _)| says(key)) {
+        let has = |key: &str| attributes::keyed_values(line, key).next().is_some();
+        match spec.set.iter().find(|(key, _)| has(key)) {
             Some((key, value)) => changed.extend([key, ": ", value]),
             None => changed.push_str(line),
         }

@@ -1,4 +1,4 @@
-//! Health that one look cannot tell: it takes the looks before.
+//! Health that one scan cannot show: it requires earlier scans.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -7,10 +7,10 @@ use super::{Device, Health, OverTime, Reading};
 use crate::kernel_log::Line;
 
 /// Which check of which device; where a device is made of several, what the
-/// check read tells them apart.
+/// check read distinguishes them.
 type Key = (String, usize, String);
 
-/// What earlier looks saw of a class's devices.
+/// What earlier scans found of a class's devices.
 #[derive(Debug, Clone, Default)]
 pub struct HealthMemory(BTreeMap<Key, Remembered>);
 
@@ -22,7 +22,7 @@ enum Remembered {
     Logged(Option<String>),
     /// A number, and when it last changed.
     Beat(i64, Instant),
-    /// What counts, and since when each look has said something else.
+    /// What counts, and since when each scan has shown something else.
     Steady {
         counts: Option<String>,
         otherwise: Option<Instant>,
@@ -125,7 +125,7 @@ fn compare(
     }
 }
 
-/// What counts after a look: what did before, until each look has said
+/// What counts after a scan: what did before, until each scan has shown
 /// otherwise for long enough.
 fn steady(
     before: Option<Remembered>,
@@ -169,11 +169,11 @@ mod tests {
     use crate::host::RecordedHost;
     use crate::name::ClassName;
 
-    /// One look: seconds since the first, what two files say, and whether the
+    /// One scan: seconds since the first, the contents of two files, and whether the
     /// device is healthy.
     type Look = (u64, &'static str, &'static str, bool);
 
-    /// Looks at a chip with these checks again and again.
+    /// Scans a chip with these checks again and again.
     fn assert_judged(checks: &str, files: [&str; 2], looks: &[Look]) {
         let text = format!(
             "version = 1\nresource = 'example.com/chip'\nrequest = {{ env = 'CHIPS' }}\n\

@@ -39,7 +39,7 @@ use crate::name::{DeviceId, EnvName, ResourceName};
 use crate::template::Attributes;
 
 /// As many devices as one class may have on a host: a glob that matches more
-/// is taken for a mistake. (What the class names beyond is left out, and said.)
+/// is taken for a mistake. (What the class names beyond is left out, and reported.)
 pub const MAX_DEVICES: usize = 4096;
 
 /// The devices of one class on one host.
@@ -76,9 +76,9 @@ pub struct Device {
     pub replicas: Option<u16>,
     /// Whether it can be given to a container.
     pub health: Health,
-    /// What a [`HealthMemory`] compares with earlier looks.
+    /// What a [`HealthMemory`] compares with earlier scans.
     pub readings: Vec<Reading>,
-    /// The NUMA node that it is on; `None` where the hardware says none.
+    /// The NUMA node that it is on; `None` where the hardware reports none.
     pub numa: Option<u32>,
     /// Devices with the same group belong together.
     pub group: Option<String>,
@@ -103,17 +103,17 @@ pub struct Device {
     pub attributes: Attributes,
 }
 
-/// A file that tells what a device is.
+/// A file with the state of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateFile {
     /// Where it is.
     pub path: PathBuf,
-    /// What it says; nothing when it cannot be read.
-    pub says: Option<String>,
+    /// Its content; nothing when it cannot be read.
+    pub content: Option<String>,
 }
 
 /// Finds the devices of a class. What cannot be read is left out with a
-/// warning: hardware comes and goes while one looks.
+/// warning: hardware comes and goes during a scan.
 pub fn devices(class: &DeviceClass, host: &dyn HostView) -> Inventory {
     let mut inventory = look(class, host);
     HealthMemory::default().judge(&mut inventory.devices, Instant::now());

@@ -67,7 +67,7 @@ pub(super) fn leave_out_divided(devices: &mut Vec<Device>) {
     devices.retain(|device| device.part_of.is_some() || !divided.contains(&device.id));
 }
 
-/// Two devices with one id cannot be told apart: only the first can be given.
+/// Two devices with one id cannot be distinguished: only the first can be given.
 pub(super) fn leave_out_duplicates(inventory: &mut Inventory) {
     let mut seen = BTreeSet::new();
     let warnings = &mut inventory.warnings;

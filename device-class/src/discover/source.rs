@@ -141,7 +141,7 @@ pub(super) fn holds(condition: &Condition, attributes: &Attributes, host: &dyn H
             let wanted = [wanted];
             found
                 .iter()
-                .any(|file| attributes::file_says(&file.path, Some(key), &wanted, host))
+                .any(|file| attributes::file_has(&file.path, Some(key), &wanted, host))
         }
     }
 }

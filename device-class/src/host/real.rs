@@ -251,7 +251,7 @@ impl HostView for RealHost {
     }
 }
 
-/// Whether an error only says that there is nothing at the path.
+/// Whether an error only means that there is nothing at the path.
 fn absent(error: &io::Error) -> bool {
     matches!(
         error.kind(),

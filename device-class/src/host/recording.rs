@@ -1,4 +1,4 @@
-//! Writing down what discovery looks at, as a [`super::RecordedHost`] has it.
+//! Recording what discovery reads, as a [`super::RecordedHost`] has it.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,7 +49,7 @@ struct Seen {
 enum Kind {
     Link(PathBuf),
     Is(Entry),
-    Says(Vec<u8>),
+    Content(Vec<u8>),
 }
 
 impl<'a> Recording<'a> {
@@ -127,7 +127,7 @@ impl HostView for Recording<'_> {
         let bytes = self.view.read(path, limit)?;
         if let Ok(place) = self.view.canonical(path) {
             let tree = &mut self.seen.borrow_mut().tree;
-            tree.insert(self.recorded(&place), Kind::Says(bytes.clone()));
+            tree.insert(self.recorded(&place), Kind::Content(bytes.clone()));
         }
         Ok(bytes)
     }
@@ -195,7 +195,7 @@ impl fmt::Display for Recording<'_> {
                     };
                     writeln!(f, "{kind} {at} {}:{}", number.major, number.minor)?;
                 }
-                Kind::Says(bytes) => {
+                Kind::Content(bytes) => {
                     writeln!(f, "file {at}")?;
                     for line in String::from_utf8_lossy(bytes).lines() {
                         writeln!(f, "| {line}")?;

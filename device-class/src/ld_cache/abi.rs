@@ -6,7 +6,7 @@
 pub struct Flags(pub i32);
 
 /// A known ABI: ELF for glibc 2 (`libc6`, 3) with the architecture's flag
-/// (`sysdeps/generic/ldconfig.h` in glibc). [`Abi::takes`] tells which entries its loader
+/// (`sysdeps/generic/ldconfig.h` in glibc). [`Abi::takes`] returns which entries its loader
 /// accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Abi {

@@ -16,7 +16,7 @@ pub enum LdCacheError {
     /// Only the format of libc5 and glibc 2.0 is present.
     #[error("loader cache has only the format of glibc before 2.2; rebuild it with ldconfig")]
     OldFormat,
-    /// The header says big-endian.
+    /// The header is big-endian.
     #[error("loader cache was made for a big-endian machine; rebuild it with ldconfig on this one")]
     ForeignByteOrder,
     /// The header marks the file as not to be used.

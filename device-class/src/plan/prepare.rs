@@ -75,7 +75,10 @@ fn is_ready(
     let known = with_value(device, pair, spec);
     let wanted = prepare.equals.fill(&known);
     let wanted = wanted.map_err(|error| of(device, error.into()))?;
-    let is = device.state.as_ref().and_then(|state| state.says.as_ref());
+    let is = device
+        .state
+        .as_ref()
+        .and_then(|state| state.content.as_ref());
     Ok(is_meant(device, pair, spec)? && is.is_some_and(|is| is.eq_ignore_ascii_case(&wanted)))
 }
 

@@ -25,7 +25,7 @@ use crate::ownership::OwnershipError;
 const INTERVAL: Duration = Duration::from_millis(5);
 
 /// The limit of a program's output.
-const MAX_SAID: u64 = 4096;
+const MAX_STDERR: u64 = 4096;
 
 /// Why a device could not be prepared.
 #[derive(Debug, thiserror::Error)]
@@ -55,14 +55,14 @@ pub enum PrepareError {
         timeout: Duration,
     },
     /// The program failed.
-    #[error("{} failed ({status}): {said}", program.display())]
+    #[error("{} failed ({status}): {stderr}", program.display())]
     Failed {
         /// The program.
         program: PathBuf,
         /// How it ended.
         status: ExitStatus,
         /// The beginning of its output.
-        said: String,
+        stderr: String,
     },
     /// The program succeeded, but the device is not in the requested state.
     #[error("{} exited 0, but {} is `{found}`, not `{wanted}`", program.display(), file.display())]
@@ -82,7 +82,7 @@ impl Preparation {
     /// Whether the file, on the host whose root is at `root`, has the requested
     /// content.
     pub fn is_done(&self, root: &Path) -> bool {
-        self.state(root).is_ok_and(|says| self.is_wanted(&says))
+        self.state(root).is_ok_and(|state| self.is_wanted(&state))
     }
 
     /// Runs `command`, which starts the program, for at most `limit`, and
@@ -116,8 +116,8 @@ impl Preparation {
         Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
     }
 
-    fn is_wanted(&self, says: &str) -> bool {
-        says.eq_ignore_ascii_case(&self.wanted)
+    fn is_wanted(&self, state: &str) -> bool {
+        state.eq_ignore_ascii_case(&self.wanted)
     }
 
     fn run_program(
@@ -130,13 +130,13 @@ impl Preparation {
             program: self.program.clone(),
             error,
         };
-        let mut said = words().map_err(failed)?;
+        let mut stderr = words().map_err(failed)?;
         let child = command
             .env_clear()
             .current_dir("/")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(said.try_clone().map_err(failed)?)
+            .stderr(stderr.try_clone().map_err(failed)?)
             // A group of its own, so that it can be killed with all its
             // children.
             .process_group(group.as_raw())
@@ -153,21 +153,21 @@ impl Preparation {
         }
         let mut text = Vec::new();
         // Without the output, the status still shows the failure.
-        let _ = said
+        let _ = stderr
             .rewind()
-            .and_then(|()| said.take(MAX_SAID).read_to_end(&mut text));
+            .and_then(|()| stderr.take(MAX_STDERR).read_to_end(&mut text));
         let text = String::from_utf8_lossy(&text);
         Err(PrepareError::Failed {
             program: self.program.clone(),
             status,
-            said: excerpt(text.trim()),
+            stderr: excerpt(text.trim()),
         })
     }
 }
 
 /// An unnamed file for a program's output.
 fn words() -> io::Result<File> {
-    Ok(memfd_create("said", MFdFlags::MFD_CLOEXEC)?.into())
+    Ok(memfd_create("stderr", MFdFlags::MFD_CLOEXEC)?.into())
 }
 
 /// How the program ended; `None` if it had to be killed.

@@ -8,7 +8,7 @@ use serde::{Deserialize, de};
 /// The variables of a container, each as `NAME=value`. Of a variable that is
 /// set twice, the last value applies, as in the engines.
 ///
-/// A hook that finds no request only looks up a few names in hundreds of
+/// A hook that finds no request only searches for a few names in hundreds of
 /// variables, so the texts are not indexed, and are all in one string.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Environment {
@@ -18,7 +18,7 @@ pub struct Environment {
     names: NameFilter,
 }
 
-/// Tells most names that are not set from those that are, without comparing any:
+/// Excludes most names that are not set, without comparing any:
 /// a bit for each length, first and last byte of the names that are set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct NameFilter([u64; 16]);

@@ -118,7 +118,7 @@ impl Request {
         Request::parse(class, variables, source)
     }
 
-    /// What a source asks of a class. The variables say what else is wanted of the
+    /// What a source requests of a class. The variables define what else is wanted of the
     /// devices.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! What serde says of a value of the wrong type, in the words of TOML.
+//! serde's errors about a value of the wrong type, in the words of TOML.
 
 /// The message for a value at `at` in `text`, which is that of `key`.
 pub(super) fn in_words(message: &str, text: &str, at: Option<usize>, key: Option<&str>) -> String {

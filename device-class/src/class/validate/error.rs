@@ -74,10 +74,10 @@ pub enum ClassRuleError {
     /// A capability in `implies` that brings nothing.
     #[error("[request] implies has `{0}`, which is not a `capability` of the class")]
     UnknownImplied(String),
-    /// An index is either said or counted.
+    /// An index is either given or counted.
     #[error("[device] has either `index` or `order`, not both")]
     IndexAndOrder(String),
-    /// The number of replicas is said twice.
+    /// The number of replicas is given twice.
     #[error("[sharing] has either `replicas` or `replicas_from`, not both")]
     ReplicasTwice(String),
     /// A rule for replicas where there are none.
@@ -89,7 +89,7 @@ pub enum ClassRuleError {
         .0.as_secs(), MAX_PRE_START.as_secs()
     )]
     PreStartTooLong(Duration),
-    /// Whoever has the device already would lose it.
+    /// A container that has the device already would lose it.
     #[error("[prepare] at `pre-start` would change a device that [sharing] gives to several")]
     PreStartShared,
     /// The major number of a node that is to be made is that of its driver.

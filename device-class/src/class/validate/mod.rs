@@ -15,7 +15,7 @@ use crate::config::DeviceFilter;
 use crate::name::{AttributeName, CapabilityName, EnvName, ResourceName, excerpt};
 use crate::template::Template;
 
-/// Checks what the values of a class file say together.
+/// Checks the values of a class file together.
 pub(super) fn check(spec: &ClassSpec) -> Result<(), ClassRuleError> {
     check_request(spec)?;
     check_resource(&spec.resource)?;

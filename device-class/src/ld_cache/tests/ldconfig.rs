@@ -1,4 +1,4 @@
-//! What the system's ldconfig says of our files, and we of its.
+//! Our files read by the system's ldconfig, and its files by us.
 
 use std::fs;
 use std::path::Path;

@@ -9,7 +9,7 @@ use super::*;
 
 const SONAME: &str = "libboathook-cache-test.so.1";
 
-/// Prints what the library of that soname says it is, or why there is none.
+/// Prints the name that the library of that soname returns, or why there is none.
 const PROGRAM: &str = r#"
 #include <dlfcn.h>
 #include <stdio.h>
