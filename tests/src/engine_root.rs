@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::Result;
 
+use crate::fingerprint;
 use crate::mirror::{self, Mirror};
 use crate::rootfs::cached;
 
@@ -17,11 +18,17 @@ pub enum Generation {
     OfThisMachine,
     /// Those of Debian's next release (forky).
     Forky,
+    /// Those of Ubuntu 26.04 (resolute): the only release that has a containerd with
+    /// NRI 0.10 or later.
+    Resolute,
 }
 
-/// The engines and runtimes, and what they call.
-const PACKAGES: &str =
-    "containerd,docker.io,docker-cli,docker-compose,podman,conmon,runc,crun,iptables,uidmap";
+/// The engines and runtimes of Debian, and what they call.
+const OF_DEBIAN: &str = "containerd,docker.io,docker-cli,docker-compose,podman,podman-compose,\
+                         conmon,runc,crun,iptables,iproute2,uidmap,rootlesskit,slirp4netns";
+
+/// Those of Ubuntu that Debian does not have.
+const OF_UBUNTU: &str = "containerd,docker.io,runc,iptables";
 
 /// Where packages have programs.
 const DIRECTORIES: [&str; 4] = ["/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"];
@@ -32,7 +39,7 @@ impl Generation {
     pub fn missing(self) -> Option<String> {
         match self {
             Self::OfThisMachine => None,
-            Self::Forky => mirror::missing().or_else(|| {
+            Self::Forky | Self::Resolute => mirror::missing().or_else(|| {
                 let failed = self.root().err();
                 failed.map(|error| format!("{error:#}"))
             }),
@@ -43,13 +50,16 @@ impl Generation {
     /// machine's own. Made if it has not been made before.
     pub fn root(self) -> Result<Option<PathBuf>> {
         // It takes long: a second caller waits for the first.
-        static BUILDING: Mutex<()> = Mutex::new(());
+        static BUILDING: [Mutex<()>; 2] = [Mutex::new(()), Mutex::new(())];
         match self {
             Self::OfThisMachine => Ok(None),
             Self::Forky => {
-                let _building = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
-                let release = [PathBuf::from("/etc/os-release")];
-                cached("engines-of-forky", &release, |tree| build(tree.top())).map(Some)
+                let mirror = Mirror::of_debian_forky()?;
+                made("forky", &BUILDING[0], &mirror, OF_DEBIAN).map(Some)
+            }
+            Self::Resolute => {
+                let mirror = Mirror::of_ubuntu_26_04();
+                made("resolute", &BUILDING[1], &mirror, OF_UBUNTU).map(Some)
             }
         }
     }
@@ -58,12 +68,12 @@ impl Generation {
     pub fn program(self, name: &str) -> Option<PathBuf> {
         let root = match self {
             Self::OfThisMachine => PathBuf::from("/"),
-            Self::Forky => self.root().ok()??,
+            Self::Forky | Self::Resolute => self.root().ok()??,
         };
         let path = std::env::var_os("PATH").unwrap_or_default();
         let own = match self {
             Self::OfThisMachine => std::env::split_paths(&path).collect(),
-            Self::Forky => Vec::new(),
+            Self::Forky | Self::Resolute => Vec::new(),
         };
         own.into_iter()
             .chain(DIRECTORIES.map(PathBuf::from))
@@ -72,8 +82,18 @@ impl Generation {
     }
 }
 
-fn build(directory: &Path) -> Result<()> {
-    Mirror::of_debian_forky()?.fetch(PACKAGES, directory)?;
+/// The root file system of a release with these packages.
+fn made(release: &str, building: &Mutex<()>, mirror: &Mirror, packages: &str) -> Result<PathBuf> {
+    let _building = building.lock().unwrap_or_else(PoisonError::into_inner);
+    let machine = [PathBuf::from("/etc/os-release")];
+    // Other packages make another root.
+    let of_packages = fingerprint::of_parts([packages.as_bytes()]);
+    let name = format!("engines-of-{release}-{of_packages}");
+    cached(&name, &machine, |tree| build(mirror, packages, tree.top()))
+}
+
+fn build(mirror: &Mirror, packages: &str, directory: &Path) -> Result<()> {
+    mirror.fetch(packages, directory)?;
     // Half of it is what no engine reads.
     for unused in [
         "var/cache/apt/archives",

@@ -2,12 +2,12 @@
 //!
 //! An engine is configured as `boathook-init` does it (by `runtime-config`),
 //! started in namespaces of its own, and stopped again: those that this machine has,
-//! and those of a later generation. The last engine of a generation to be done prints
+//! and those of later generations. The last engine of a generation to be done prints
 //! the table of all.
 
 pub(crate) mod bundles;
 pub(crate) mod case;
-mod cdi;
+pub(crate) mod cdi;
 mod check;
 mod compose;
 pub(crate) mod cri;
@@ -86,6 +86,16 @@ mod forky {
     }
 }
 
+mod resolute {
+    engines_of! { Resolute:
+        docker, "docker", docker::missing, docker::engine;
+        containerd_by_cri_and_nri, "containerd, CRI, NRI", ctr::missing,
+            nri::with_plugin;
+        runc, "runc", |generation| bundles::missing(generation, "runc"),
+            |generation| bundles::Bundles::new(generation, "runc");
+    }
+}
+
 fn try_every_case<E: Engine>(
     generation: Generation,
     columns: usize,
@@ -98,6 +108,7 @@ fn try_every_case<E: Engine>(
             let test = match generation {
                 Generation::OfThisMachine => name.to_string(),
                 Generation::Forky => format!("{name} of forky"),
+                Generation::Resolute => format!("{name} of resolute"),
             };
             skip::report(&test, &reason);
             matrix::Column::missing(name, &reason)

@@ -12,7 +12,7 @@ use harness::probe;
 use harness::rootfs::Rootfs;
 
 use crate::engines::machine::Machine;
-use crate::engines::podman;
+use crate::engines::{cdi, podman};
 use harness::engine_root::Generation;
 
 /// The pod whose devices the attacker wants: `npu-2`.
@@ -124,6 +124,32 @@ fn an_images_annotation_does_not_override_the_user() {
         );
     }
     assert_eq!(devices(&machine, &ALONE, &image).as_deref(), Some(""));
+}
+
+/// The host has specifications of all devices. An image's author can write neither
+/// those nor a hook, and none of these annotations names a device of them.
+#[test]
+fn an_image_cannot_name_cdi_devices() {
+    let Some(machine) = machine("") else { return };
+    cdi::generate(&machine, &[]).unwrap();
+    let device = "dummy.com/npu=npu-3";
+    let image = load(
+        &machine,
+        "names",
+        &[
+            ("cdi.k8s.io/boathook", device),
+            ("cdi.k8s.io/boathook_npu-3", device),
+            ("io.podman.annotations.cdi", device),
+            ("devices.boathook.dev/dummy-npu", "npu-3"),
+        ],
+    );
+    assert_eq!(devices(&machine, &ALONE, &image).as_deref(), Some(""));
+    // Whoever starts the container can.
+    let options = [&ALONE[..], &["--device=dummy.com/npu=npu-5"]].concat();
+    assert_eq!(
+        devices(&machine, &options, &image).as_deref(),
+        Some("dummy-npu5")
+    );
 }
 
 /// A pod of podman's is no pod of Kubernetes', whatever its cgroup is called.

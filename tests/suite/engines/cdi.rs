@@ -29,7 +29,7 @@ pub(super) const ENGINE_REFUSES: &str = "the engine itself refuses names that no
 const IMAGE: &str = "boathook-test-cdi";
 
 /// Writes the specifications of the machine's devices.
-pub(super) fn generate(machine: &Machine, options: &[&str]) -> Result<()> {
+pub(crate) fn generate(machine: &Machine, options: &[&str]) -> Result<()> {
     let mut command = machine.private.command(binaries::program("boathook")?);
     command.args(["cdi", "generate", "--output", DIRECTORY]);
     printed(command.args(options)).map(drop)

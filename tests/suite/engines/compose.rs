@@ -1,4 +1,4 @@
-//! docker compose, `docker run --gpus`, podman's pods with an infra container, and
+//! docker compose, podman-compose, `docker run --gpus`, podman's pods with an infra container, and
 //! quadlet, on engines of today.
 
 use std::fs;
@@ -7,11 +7,11 @@ use harness::demo_host::DemoHost;
 use harness::engine_root::Generation;
 use harness::probe::{self, Access, Kind, Questions, Report};
 use harness::rootfs::Rootfs;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::docker::{self, DockerLike, UserNamespaces, name_of};
 use super::engine::printed;
-use super::{cdi, podman};
+use super::{cdi, machine, podman};
 
 /// The devices that a container has.
 fn devices(engine: &DockerLike, name: &str) -> Vec<usize> {
@@ -46,7 +46,7 @@ fn compose_starts_services_with_devices() {
     }
     let engine = docker::with(Generation::Forky, UserNamespaces::None, &json!({})).unwrap();
     cdi::generate(&engine.machine, &[]).unwrap();
-    let service = |name: &str, more: (&str, serde_json::Value)| {
+    let service = |name: &str, more: (&str, Value)| {
         let mut service = json!({
             "image": name_of(Rootfs::Busybox),
             "pull_policy": "never",
@@ -86,6 +86,60 @@ fn compose_starts_services_with_devices() {
         "{:#}",
         compose(&["up", "--detach", "by-runtime"]).unwrap_err()
     );
+    assert!(
+        message.contains("boathook: ") && message.contains("npu-64"),
+        "{message}"
+    );
+    compose(&["down"]).unwrap();
+}
+
+/// Its containers are in a pod without an infra container, unless told otherwise.
+#[test]
+fn podman_compose_starts_services_with_devices() {
+    if let Some(reason) = machine::missing(Generation::Forky, &["podman-compose", "podman"]) {
+        return skip::report("podman-compose", &reason);
+    }
+    let engine = podman::by_hooks_d(Generation::Forky).unwrap();
+    cdi::generate(&engine.machine, &[]).unwrap();
+    let service = |name: &str, more: (&str, Value)| {
+        let mut service = json!({
+            "image": name_of(Rootfs::Busybox),
+            "container_name": name,
+            "network_mode": "none",
+            "command": [probe::PATH, probe::PAUSE],
+            "stop_grace_period": "0s",
+        });
+        service[more.0] = more.1;
+        service
+    };
+    let variable = json!({"DUMMY_VISIBLE_DEVICES": "npu-3"});
+    let by_hook = service("by-hook", ("environment", variable));
+    let by_cdi = service("by-cdi", ("devices", json!(["dummy.com/npu=npu-5"])));
+    let file = json!({"services": {"by-hook": by_hook, "by-cdi": by_cdi}});
+    engine
+        .machine
+        .write("/compose.yaml", &file.to_string())
+        .unwrap();
+    let parent = format!("--cgroup-parent={}", engine.machine.parent.path().display());
+    let compose = |arguments: &[&str]| {
+        let mut command = engine.machine.private.command("podman-compose");
+        command
+            .args(["--project-name=test", "--file=/compose.yaml"])
+            .arg(format!("--pod-args=--infra=false --share= {parent}"))
+            .arg(format!("--podman-run-args={parent}"));
+        printed(command.args(arguments))
+    };
+    compose(&["up", "--detach"]).unwrap();
+    assert_eq!(devices(&engine, "by-hook"), [3]);
+    assert_eq!(devices(&engine, "by-cdi"), [5]);
+    compose(&["restart"]).unwrap();
+    assert_eq!(devices(&engine, "by-hook"), [3]);
+    compose(&["down"]).unwrap();
+
+    let refused = file.to_string().replace("npu-3", "npu-64");
+    engine.machine.write("/compose.yaml", &refused).unwrap();
+    // It prints podman's message, and passes its status on.
+    let message = format!("{:#}", compose(&["up", "--detach", "by-hook"]).unwrap_err());
     assert!(
         message.contains("boathook: ") && message.contains("npu-64"),
         "{message}"

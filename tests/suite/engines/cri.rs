@@ -108,7 +108,7 @@ impl Engine for Cri {
         match case {
             Case::UserNamespace => Some(match self.containerd.machine.generation {
                 Generation::OfThisMachine => "containerd 1.6 has no user namespaces for pods",
-                Generation::Forky => {
+                Generation::Forky | Generation::Resolute => {
                     "a pod with a user namespace needs a network of its own, which takes a CNI plugin"
                 }
             }),

@@ -1,5 +1,6 @@
 //! What people do with docker and podman besides `run`, on engines of today.
 
+use harness::captured::Captured;
 use harness::demo_host::DemoHost;
 use harness::engine_root::Generation;
 use harness::probe::{self, Access, Kind, Questions, Report};
@@ -97,15 +98,24 @@ fn podman_gives_devices_to_containers_of_pods_and_to_builds() {
         "FROM {image}\nENV DUMMY_VISIBLE_DEVICES=npu-3\nRUN test -c /dev/dummy-npu3 && echo yes > /seen\n"
     );
     std::fs::write(directory.join("Containerfile"), steps).unwrap();
-    let mut build = engine.command("build");
-    build.args([
-        "--network=none",
-        "--isolation=oci",
-        "--tag=built",
-        "--ulimit=nofile=1024:1024",
-        "--ulimit=nproc=1024:1024",
-    ]);
-    printed(build.arg(&parent).arg(&directory)).unwrap();
+    let build = |more: &[&str]| {
+        let mut build = engine.command("build");
+        build.args([
+            "--network=none",
+            "--isolation=oci",
+            "--no-cache",
+            "--tag=built",
+            "--ulimit=nofile=1024:1024",
+            "--ulimit=nproc=1024:1024",
+        ]);
+        build.arg(&parent).args(more).arg(&directory);
+        Captured::run(&mut build).unwrap().success().unwrap().stderr
+    };
+    // A warning for each RUN, unless the directory is named.
+    let warning = "Implicit hook directories are deprecated";
+    assert_eq!(build(&[]).matches(warning).count(), 1);
+    let explicit = build(&["--hooks-dir=/etc/containers/oci/hooks.d"]);
+    assert!(!explicit.contains(warning), "{explicit}");
     let changes = printed(engine.command("diff").args(["built", &image])).unwrap();
     let changed: Vec<&str> = changes
         .lines()

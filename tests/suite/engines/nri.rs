@@ -2,6 +2,7 @@
 //! first start to restarts, and beside other plugins.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -14,8 +15,9 @@ use harness::nri::OtherPlugin;
 use harness::probe::{Kind, Questions, Report};
 use harness::rootfs::Rootfs;
 use nix::sys::signal::Signal;
+use nix::sys::stat::{major, minor};
 use nri_api::{ContainerAdjustment, Hook, Hooks, KeyValue};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::cri::{Cri, How};
 use super::ctr;
@@ -31,12 +33,16 @@ pub(super) fn with_plugin(generation: Generation) -> Result<Cri> {
 
 /// The engine, without a plugin. `None`: it cannot be run here.
 fn stock_containerd(test: &str) -> Option<Cri> {
-    match ctr::missing(Generation::Forky) {
+    stock_containerd_of(Generation::Forky, test)
+}
+
+fn stock_containerd_of(generation: Generation, test: &str) -> Option<Cri> {
+    match ctr::missing(generation) {
         Some(reason) => {
             skip::report(test, &reason);
             None
         }
-        None => Some(Cri::new(Generation::Forky, How::Nri).unwrap()),
+        None => Some(Cri::new(generation, How::Nri).unwrap()),
     }
 }
 
@@ -179,6 +185,36 @@ fn restarts_of_either_side_are_survived() {
     assert_eq!(third.devices(), [3]);
 }
 
+/// `disable_connections`: the engine does not listen any more, and its old socket is
+/// there. The plugin reports it, and is back as soon as the engine is.
+#[test]
+fn an_engine_that_disables_connections_is_named_and_waited_for() {
+    let Some(engine) = stock_containerd("NRI, disable_connections") else {
+        return;
+    };
+    let machine = engine.machine();
+    let plugin = NriPlugin::start(machine, "plugin").unwrap();
+    let file = "/etc/containerd/config.toml";
+    let enabled = fs::read_to_string(machine.private.file(file)).unwrap();
+    let table = "[plugins.\"io.containerd.nri.v1.nri\"]\ndisable_connections = true\n";
+    machine.write(file, &format!("{enabled}{table}")).unwrap();
+    engine.containerd.restart().unwrap();
+    let without = retry(|| Running::start(&engine, 0, Some("npu-3")));
+    assert_eq!(without.hooks(), [] as [&str; 0]);
+    let log = plugin.log().unwrap();
+    let reason = "NRI: cannot connect to /var/run/nri/nri.sock: ";
+    assert_eq!(log.matches(reason).count(), 1, "{log}");
+    assert!(
+        log.contains("unless NRI or its connections are disabled"),
+        "{log}"
+    );
+    assert_eq!(plugin.connections().unwrap(), 1);
+
+    machine.write(file, &enabled).unwrap();
+    engine.containerd.restart().unwrap();
+    plugin.wait_connections(2).unwrap();
+}
+
 /// The engine waits 2 s for a plugin that hangs, drops it, and creates the container
 /// without it (NRI before 0.10). The plugin connects again and reports it.
 #[test]
@@ -210,6 +246,45 @@ fn a_plugin_that_hangs_in_a_request_or_is_killed_there_comes_back() {
     assert_eq!(second.hooks(), [] as [&str; 0]);
     NriPlugin::start(machine, "again").unwrap();
     let third = Running::start(&engine, 2, Some("npu-3")).unwrap();
+    assert_eq!(third.devices(), [3]);
+}
+
+/// With NRI 0.10 or later (containerd 2.2) device rules are kept in the spec, and a
+/// request in which the plugin hangs or ends is refused: its judgement is missing.
+#[test]
+fn an_engine_with_nri_0_10_keeps_rules_and_misses_a_lost_plugin() {
+    let Some(engine) = stock_containerd_of(Generation::Resolute, "NRI 0.10") else {
+        return;
+    };
+    let machine = engine.machine();
+    let plugin = NriPlugin::start(machine, "plugin").unwrap();
+    let first = Running::start(&engine, 0, Some("npu-3")).unwrap();
+    assert_eq!(first.devices(), [3]);
+    let number = fs::metadata(machine.devices.node(3)).unwrap().rdev();
+    let rule = json!({
+        "allow": true, "type": "c", "access": "rw",
+        "major": major(number), "minor": minor(number),
+    });
+    let rules = &first.spec()["linux"]["resources"]["devices"];
+    assert!(rules.as_array().unwrap().contains(&rule), "{rules}");
+
+    plugin.signal(Signal::SIGSTOP).unwrap();
+    let refused = Running::start(&engine, 1, Some("npu-3")).err().unwrap();
+    assert!(format!("{refused:#}").contains("boathook"), "{refused:#}");
+    plugin.signal(Signal::SIGCONT).unwrap();
+    plugin.wait_connections(2).unwrap();
+    let second = Running::start(&engine, 2, Some("npu-2")).unwrap();
+    assert_eq!(second.devices(), [2]);
+
+    plugin.signal(Signal::SIGSTOP).unwrap();
+    std::thread::scope(|scope| {
+        let creating = scope.spawn(|| Running::start(&engine, 3, Some("npu-3")).map(drop));
+        sleep(Duration::from_millis(500));
+        plugin.signal(Signal::SIGKILL).unwrap();
+        creating.join().unwrap().unwrap_err();
+    });
+    NriPlugin::start(machine, "again").unwrap();
+    let third = Running::start(&engine, 4, Some("npu-3")).unwrap();
     assert_eq!(third.devices(), [3]);
 }
 
