@@ -225,3 +225,50 @@ fn faults_in_the_kernels_log_are_those_of_the_device_that_they_name() {
         assert_eq!(ill(repaired), [""; 0]);
     }
 }
+
+#[test]
+fn a_program_goes_with_what_it_prints_and_begins_with_a_path() {
+    let parsed = |keys: &str| {
+        let text = format!(
+            "version = 1\nresource = 'x.com/x'\nrequest = {{ env = 'X' }}\n\
+             discover = [{{ count = 1 }}]\n\
+             [device]\nid = 'x-{{index}}'\nhealth = [{{ {keys} }}]\n"
+        );
+        let name = "x".to_owned().try_into().unwrap();
+        let parsed = DeviceClass::parse(name, Path::new("x.toml"), &text);
+        parsed.map(|_| ()).map_err(|error| error.to_string())
+    };
+    for (keys, wanted) in [
+        ("program = ['/bin/x', '{index}']", None),
+        (
+            "program = ['/bin/x'], key = 'State', equals = 'OK', timeout = 5, every = 9",
+            None,
+        ),
+        ("program = ['/bin/x'], key = 'State'", Some("goes with")),
+        ("program = ['/bin/x'], above = 3", Some("goes with")),
+        (
+            "program = ['/bin/x'], equals = 'a', not_equals = 'b'",
+            Some("goes with"),
+        ),
+        ("program = ['/bin/x'], file = 'state'", Some("goes with")),
+        ("program = ['/bin/x'], steady_for = 3", Some("goes with")),
+        ("program = []", Some("begins with the absolute path")),
+        ("program = ['x']", Some("begins with the absolute path")),
+        (
+            "program = ['/bin/{index}']",
+            Some("begins with the absolute path"),
+        ),
+        ("program = ['/bin/x', '{serial}']", Some("`{serial}`")),
+        ("program = ['/bin/x'], timeout = 0", Some("0 seconds")),
+        (
+            "file = 'state', equals = 'OK', key = 'State'",
+            Some("go with `program`"),
+        ),
+    ] {
+        match (parsed(keys), wanted) {
+            (Ok(()), None) => {}
+            (Err(error), Some(wanted)) => assert!(error.contains(wanted), "{keys}: {error}"),
+            (other, _) => panic!("{keys}: {other:?}"),
+        }
+    }
+}

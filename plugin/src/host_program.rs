@@ -10,6 +10,9 @@ use std::process::Command;
 /// The command of `boathook-plugin` that calls [`enter`].
 pub const IN_ROOT: &str = "in-root";
 
+/// The exit status if the program cannot be executed, as shells have it.
+pub const NOT_RUN: u8 = 126;
+
 /// The command that runs a program of the host whose root is at `root`. Only a
 /// process itself can change its root; in a container, this program is
 /// therefore started again and then executes the program.

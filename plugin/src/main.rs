@@ -28,7 +28,8 @@ fn main() -> ExitCode {
             arguments,
         }) => {
             let error = host_program::enter(&root, &program, &arguments);
-            Err(error).with_context(|| format!("cannot run {}", program.display()))
+            eprintln!("boathook-plugin: cannot run {}: {error}", program.display());
+            Ok(ExitCode::from(host_program::NOT_RUN))
         }
     };
     result.unwrap_or_else(|error| {

@@ -33,7 +33,7 @@ pub enum Condition {
 }
 
 /// What is expected of a value.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expectation {
     /// It is one of these.
     OneOf(Vec<String>),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::condition::Expectation;
+use super::prepare::Timeout;
 use crate::pattern::PathPattern;
 use crate::template::Template;
 
@@ -34,6 +35,9 @@ pub enum HealthTest {
         /// What has to hold for its content.
         rule: FileRule,
     },
+    /// A program of the host reports it healthy. Only the plugin runs it, and only if config.toml
+    /// has `health_programs` for the class.
+    Program(HealthProgram),
     /// The kernel has not logged a fault of the device. One scan cannot show it:
     /// [`crate::discover::HealthMemory`] can, for those who read the kernel's log.
     Unlogged {
@@ -42,6 +46,28 @@ pub enum HealthTest {
         /// The numbers that mean a fault.
         codes: Vec<u32>,
     },
+}
+
+/// A program of the host that tells whether a device is healthy.
+#[derive(Debug, Clone)]
+pub struct HealthProgram {
+    /// Its absolute path and its arguments, by template.
+    pub command: Vec<Template>,
+    /// The time after which it is killed.
+    pub timeout: Duration,
+    /// The time from its end to its next start.
+    pub every: Duration,
+    /// What it has to print, besides exiting with status 0.
+    pub prints: Option<Printed>,
+}
+
+/// What a program has to print.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Printed {
+    /// The key of a line `key: value`; nothing for the whole text.
+    pub key: Option<String>,
+    /// What is expected of the value.
+    pub expected: Expectation,
 }
 
 /// What has to hold for a file's trimmed content.
@@ -72,8 +98,8 @@ pub enum FileRule {
 ///
 /// A check that must pass for a device to be healthy. One of: `exists`; `file`
 /// with `equals`, `one_of`, `not_equals`, `not_leading_bytes`, `above`, `below`
-/// (and `recovers_below`) or `changes_within`; `kernel_log` with `codes`. A device
-/// whose nodes are missing is always unhealthy.
+/// (and `recovers_below`) or `changes_within`; `kernel_log` with `codes`;
+/// `program`. A device whose nodes are missing is always unhealthy.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -86,6 +112,20 @@ pub(super) struct RawHealthCheck {
     kernel_log: Option<Template>,
     /// With `kernel_log`: the numbers that mean a fault.
     codes: Option<Vec<u32>>,
+    /// A program of the host: its absolute path and its arguments, by template. The
+    /// device is healthy if it exits with status 0 and prints what `equals`, `one_of`
+    /// or `not_equals` requires. The plugin runs it, without a shell, with an empty
+    /// environment, one program of a class at a time, if `health_programs` in
+    /// `[class.NAME]` of config.toml is `true`.
+    program: Option<Vec<Template>>,
+    /// With `program`: the time after which it is killed with all processes of its
+    /// group, in seconds; the device is unhealthy then. Default 10.
+    timeout: Option<Timeout>,
+    /// With `program`: the seconds from its end to its next start. Default 60.
+    every: Option<u32>,
+    /// With `program`: the value is that of the line `key: value` of its output, instead
+    /// of the whole output.
+    key: Option<String>,
     /// A path matches this pattern.
     exists: Option<PathPattern>,
     /// The file to read: absolute, or relative to the path that the source
@@ -119,6 +159,9 @@ pub(super) struct RawHealthCheck {
     advice: Option<String>,
 }
 
+const PROGRAM: &str = "`program` goes with `timeout`, `every` and `advice`, and with `equals`, \
+                       `one_of` or `not_equals` for its output or the line `key` of it";
+
 impl TryFrom<RawHealthCheck> for HealthCheck {
     type Error = &'static str;
 
@@ -126,6 +169,10 @@ impl TryFrom<RawHealthCheck> for HealthCheck {
         let RawHealthCheck {
             kernel_log,
             codes,
+            program,
+            timeout,
+            every,
+            key,
             exists,
             file,
             equals,
@@ -171,7 +218,40 @@ impl TryFrom<RawHealthCheck> for HealthCheck {
         if steady_for.is_some() && (recovers_below.is_some() || changes_within.is_some()) {
             return Err("`steady_for` goes with neither `recovers_below` nor `changes_within`");
         }
-        let mut rules = rules.into_iter().flatten();
+        let rules: Vec<FileRule> = rules.into_iter().flatten().collect();
+        let mut rules = rules.into_iter();
+        if let Some(command) = program {
+            let alone = kernel_log.is_none() && codes.is_none() && exists.is_none();
+            if !alone || file.is_some() || steady_for.is_some() || rules.len() > 1 {
+                return Err(PROGRAM);
+            }
+            let prints = match (rules.next(), key) {
+                (Some(FileRule::Expected(expected)), key) => Some(Printed { key, expected }),
+                (None, None) => None,
+                _ => return Err(PROGRAM),
+            };
+            let path = command.first();
+            let is_path = |path: &Template| {
+                path.to_string().starts_with('/') && path.attributes().next().is_none()
+            };
+            if !path.is_some_and(is_path) {
+                return Err("`program` begins with the absolute path of a program");
+            }
+            let seconds = |seconds: u32| Duration::from_secs(seconds.into());
+            return Ok(HealthCheck {
+                test: HealthTest::Program(HealthProgram {
+                    command,
+                    timeout: timeout.map_or(seconds(10), Timeout::get),
+                    every: seconds(every.unwrap_or(60)),
+                    prints,
+                }),
+                steady_for: None,
+                advice,
+            });
+        }
+        if timeout.is_some() || every.is_some() || key.is_some() {
+            return Err("`timeout`, `every` and `key` go with `program`");
+        }
         let logged = match (kernel_log, codes) {
             (Some(line), Some(codes)) if !codes.is_empty() && steady_for.is_none() => {
                 Some(HealthTest::Unlogged { line, codes })
@@ -191,7 +271,7 @@ impl TryFrom<RawHealthCheck> for HealthCheck {
         let test = test.ok_or(
             "a health check is `exists`, or `file` with one of `equals`, `one_of`, \
              `not_equals`, `not_leading_bytes`, `above`, `below` (and a lower `recovers_below`), \
-             `changes_within`, or `kernel_log` with `codes`",
+             `changes_within`, or `kernel_log` with `codes`, or `program`",
         )?;
         let steady_for = steady_for.map(|seconds| Duration::from_secs(seconds.into()));
         Ok(HealthCheck {

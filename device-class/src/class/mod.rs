@@ -32,7 +32,7 @@ pub use edits::{
     DRIVERS, Directory, Edits, File, Library, LibraryNames, Make, Mask, NamePattern, Node,
     NodeMode, SoName, SoNameTemplate,
 };
-pub use health::{FileRule, HealthCheck, HealthTest};
+pub use health::{FileRule, HealthCheck, HealthProgram, HealthTest, Printed};
 pub use image_libraries::ImageLibraries;
 pub use links::Links;
 pub(crate) use mention::mentions;
@@ -111,6 +111,9 @@ pub struct ClassSpec {
     /// What a container gets once, whatever the number of its devices.
     #[serde(default)]
     pub edits: Vec<Edits>,
+    /// From config.toml: the plugin runs the programs of health checks.
+    #[serde(skip)]
+    pub health_programs: bool,
     /// From config.toml: only these devices exist.
     #[serde(skip)]
     pub only: Option<Vec<DeviceFilter>>,

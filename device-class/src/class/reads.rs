@@ -104,6 +104,7 @@ impl Paths {
                 HealthTest::File { file, .. } => self.add(&file.to_string()),
                 // Only a privileged container can read it; the plugin reports that.
                 HealthTest::Unlogged { .. } => {}
+                HealthTest::Program(_) => {}
             }
         }
     }

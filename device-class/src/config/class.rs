@@ -33,6 +33,8 @@ pub struct ClassConfig {
     pub library_directories: Vec<PathTemplate>,
     /// Whether the plugin offers the class on this host.
     pub enabled: Option<bool>,
+    /// Whether the plugin runs the programs of the class's health checks.
+    pub health_programs: bool,
     /// By attribute: further values for its `map`, which go before the class's.
     pub map: BTreeMap<AttributeName, BTreeMap<String, String>>,
     /// Further directories of the host that every container with the class gets,
@@ -115,6 +117,7 @@ impl ClassConfig {
         if let Some(resource) = &self.resource {
             spec.resource = resource.clone();
         }
+        spec.health_programs = self.health_programs;
         spec.only.clone_from(&self.only);
         spec.except.clone_from(&self.except);
         match &self.dev_root {

@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use super::edits::DriverRoot;
 use super::source::Candidate;
 use super::{Device, FoundNode, StateFile, attributes, edits, health, links, mask, sharing};
-use crate::class::{CdiTemplateError, DeviceClass, PathTemplateError, SHARED_SUFFIX, Source};
+use crate::class::{
+    CdiTemplateError, DeviceClass, HealthCheck, HealthTest, PathTemplateError, SHARED_SUFFIX,
+    Source,
+};
 use crate::host::{HostView, MAX_ATTRIBUTE};
 use crate::name::{DeviceId, NameError, ResourceName};
 use crate::template::{Template, TemplateError};
@@ -66,6 +69,10 @@ pub(super) fn from_candidate(
         .collect();
     let (health, readings) = {
         let checks = spec.health.iter().chain(&source.health);
+        let is_on = |check: &&HealthCheck| {
+            class.spec.health_programs || !matches!(check.test, HealthTest::Program(_))
+        };
+        let checks = checks.filter(is_on);
         health::of(checks, &nodes, candidate, host)
     };
     let state = match &class.spec.prepare {

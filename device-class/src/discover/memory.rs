@@ -85,8 +85,8 @@ fn compare(
 ) -> (Remembered, Option<String>) {
     let of = &reading.of;
     match rule {
-        // Judged by the kernel's log.
-        OverTime::Unlogged { .. } => (Remembered::Logged(None), None),
+        // Judged by the kernel's log, and by those who run programs.
+        OverTime::Unlogged { .. } | OverTime::Program(_) => (Remembered::Logged(None), None),
         OverTime::Recovers {
             number,
             limit,

@@ -25,7 +25,7 @@ pub use found::{
     FoundCopy, FoundDirectory, FoundEdits, FoundFile, FoundLibrary, FoundMask, FoundNode,
     FoundShown, MadeNode, NodeForm, OwnNode, Presence,
 };
-pub use health::{Health, OverTime, Reading};
+pub use health::{Health, HealthCommand, OverTime, Reading};
 pub use links::Connections;
 pub use look_up::{Found, LookUpError, look_up};
 pub use memory::HealthMemory;

@@ -7,6 +7,8 @@ mod engine_devices;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod grace_period;
+mod health_program;
+mod health_programs;
 mod inventory_watcher;
 mod kernel_log;
 mod message_budget;

@@ -15,6 +15,7 @@ use device_class::prepare::Preparation;
 
 use super::Inventory;
 use super::engine_devices::{EngineDevices, control_nodes};
+use super::health_programs::HealthPrograms;
 use super::kernel_log::KernelLog;
 use super::message_budget::MessageBudget;
 use super::resource::{AdvertisedDevice, Resource, Terms};
@@ -41,6 +42,7 @@ pub(crate) struct Memory {
 struct ClassMemory {
     health: HealthMemory,
     log: Option<KernelLog>,
+    programs: HealthPrograms,
 }
 
 impl Memory {
@@ -111,6 +113,14 @@ pub(crate) fn scan(
         }
         let devices = &mut inventory.devices;
         remembered.health.judge_with(devices, now, &log);
+        if let Some(root) = &memory.host_root {
+            let unrun = remembered.programs.judge(devices, root, now);
+            warnings.extend(
+                unrun
+                    .into_iter()
+                    .map(|line| format!("{}: {line}", class.name)),
+            );
+        }
         warnings.extend(
             inventory
                 .warnings

@@ -202,6 +202,10 @@ fn check_device(spec: &ClassSpec, source: &Source, known: &Known) -> Result<(), 
             HealthTest::File { file: text, .. } | HealthTest::Unlogged { line: text, .. } => {
                 known.serve(text)?;
             }
+            HealthTest::Program(program) => {
+                let mut command = program.command.iter();
+                command.try_for_each(|text| known.serve(text))?;
+            }
             HealthTest::Exists(_) => {}
         }
     }

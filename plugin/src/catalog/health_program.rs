@@ -1,0 +1,136 @@
+//! One run of a program of the host that tells whether a device is healthy.
+
+use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use device_class::discover::HealthCommand;
+use device_class::ownership;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::Pid;
+
+use crate::host_program;
+
+/// The interval at which a running program is polled.
+const INTERVAL: Duration = Duration::from_millis(20);
+
+/// So much of a program's output is kept; the rest is read and dropped.
+const MAX_OUTPUT: usize = 64 * 1024;
+
+/// A program that is killed may still be in the kernel: no longer is waited for it.
+const KILLED_WITHIN: Duration = Duration::from_secs(2);
+
+/// What a run tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Healthy,
+    Unhealthy(String),
+    /// It could not be run, which says nothing about the device.
+    NotRun(String),
+}
+
+/// Runs a program of the host whose root is at `root`.
+pub(super) fn run(command: &HealthCommand, root: &Path) -> Verdict {
+    let HealthCommand {
+        program,
+        arguments,
+        timeout,
+        ..
+    } = command;
+    let not_run = |reason: &dyn std::fmt::Display| {
+        Verdict::NotRun(format!("{} cannot be run: {reason}", program.display()))
+    };
+    if let Err(error) = ownership::program(root, program) {
+        return not_run(&error);
+    }
+    match ended(host_program::command(root, program, arguments), *timeout) {
+        Err(error) => not_run(&error),
+        Ok(None) => Verdict::Unhealthy(command.timed_out()),
+        Ok(Some((status, _))) if status.code() == Some(host_program::NOT_RUN.into()) => {
+            not_run(&"see deploy/components/host-programs")
+        }
+        Ok(Some((status, text))) => match command.fault(status, &text) {
+            None => Verdict::Healthy,
+            Some(fault) => Verdict::Unhealthy(fault),
+        },
+    }
+}
+
+/// How a program ended, and the beginning of its output; `None` if it was killed. The
+/// processes that it leaves in its group are killed, too.
+fn ended(mut command: Command, timeout: Duration) -> io::Result<Option<(ExitStatus, String)>> {
+    let deadline = Instant::now() + timeout;
+    let mut child = command
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()?;
+    let mut output = Output::of(&mut child)?;
+    let group = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    let mut in_time = true;
+    // Its id, which is the group's, stays its own until it is waited for.
+    while in_time && waitid(Id::Pid(group), flags)? == WaitStatus::StillAlive {
+        output.read();
+        in_time = Instant::now() < deadline;
+        thread::sleep(INTERVAL);
+    }
+    killpg(group, Signal::SIGKILL)?;
+    output.read();
+    let give_up = Instant::now() + KILLED_WITHIN;
+    loop {
+        match child.try_wait()? {
+            Some(status) if in_time => {
+                let text = String::from_utf8_lossy(&output.text).into_owned();
+                return Ok(Some((status, text)));
+            }
+            None if Instant::now() < give_up => thread::sleep(INTERVAL),
+            _ => return Ok(None),
+        }
+    }
+}
+
+/// A program's output, read without waiting for it.
+struct Output {
+    pipe: Option<ChildStdout>,
+    text: Vec<u8>,
+}
+
+impl Output {
+    fn of(child: &mut Child) -> io::Result<Self> {
+        let pipe = child.stdout.take();
+        if let Some(pipe) = &pipe {
+            fcntl(pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        }
+        let text = Vec::new();
+        Ok(Output { pipe, text })
+    }
+
+    /// Reads what is there, up to a bound: a program may write without end.
+    fn read(&mut self) {
+        const PIECES: usize = 64;
+        let Some(pipe) = &mut self.pipe else {
+            return;
+        };
+        let mut piece = [0; 16 * 1024];
+        for _ in 0..PIECES {
+            let length = match pipe.read(&mut piece) {
+                Ok(length @ 1..) => length,
+                _ => return,
+            };
+            let room = MAX_OUTPUT - self.text.len();
+            self.text.extend(&piece[..length.min(room)]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

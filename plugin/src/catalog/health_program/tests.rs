@@ -1,0 +1,195 @@
+use device_class::DeviceClass;
+use device_class::config::Config;
+use device_class::discover::{Device, OverTime};
+use device_class::host::RecordedHost;
+
+use super::*;
+use crate::catalog::health_programs::HealthPrograms;
+
+/// A device whose class has a check with these keys, switched on or off.
+fn devices(keys: &str, on: bool) -> Vec<Device> {
+    let text = format!(
+        "version = 1\nresource = 'x.com/x'\nrequest = {{ env = 'X' }}\n\
+         discover = [{{ count = 1 }}]\n\
+         [device]\nid = 'x-{{index}}'\nhealth = [{{ {keys} }}]\n"
+    );
+    let name = "x".to_owned().try_into().unwrap();
+    let class = DeviceClass::parse(name, "x.toml".as_ref(), &text).unwrap();
+    let config = format!("[class.x]\nhealth_programs = {on}\n");
+    let config = Config::parse("config.toml".as_ref(), &config).unwrap();
+    let class = config.adapted(&class, "x.toml".as_ref()).unwrap();
+    device_class::discover::devices(&class, &RecordedHost::default()).devices
+}
+
+fn shell(script: &str, keys: &str) -> HealthCommand {
+    let keys = format!("program = ['/bin/sh', '-c', '{script}'], {keys}");
+    let devices = devices(&keys, true);
+    match &devices[0].readings[0].rule {
+        OverTime::Program(command) => command.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn judged(script: &str, keys: &str) -> (Verdict, Duration) {
+    let start = Instant::now();
+    (run(&shell(script, keys), Path::new("/")), start.elapsed())
+}
+
+#[test]
+fn the_status_and_the_output_of_a_program_tell_the_health() {
+    let sick = |reason: &str| Verdict::Unhealthy(format!("/bin/sh {reason}"));
+    let state = "key = 'State', equals = 'OK', advice = 'reset it'";
+    for (script, keys, wanted) in [
+        ("exit 0", "", Verdict::Healthy),
+        ("exit 15", "", sick("failed (exit status: 15)")),
+        (
+            "exit 15",
+            "advice = 'reset it'",
+            sick("failed (exit status: 15); reset it"),
+        ),
+        ("kill -SEGV $$", "", sick("failed (signal: 11 (SIGSEGV))")),
+        ("echo Id: 7; echo State : OK", state, Verdict::Healthy),
+        (
+            "echo State: Alarm",
+            state,
+            sick("printed `State: Alarm`; reset it"),
+        ),
+        (
+            "echo State: OK; exit 1",
+            state,
+            sick("failed (exit status: 1); reset it"),
+        ),
+        (
+            "echo nothing",
+            state,
+            sick("printed no line `State`; reset it"),
+        ),
+        ("echo ok", "equals = 'ok'", Verdict::Healthy),
+        ("echo bad", "one_of = ['ok', 'fine']", sick("printed `bad`")),
+        ("echo bad", "not_equals = 'bad'", sick("printed `bad`")),
+        // The environment is empty but for what the shell itself adds.
+        ("test -z \"$HOME$USER\"", "", Verdict::Healthy),
+    ] {
+        assert_eq!(judged(script, keys).0, wanted, "{script}");
+    }
+}
+
+#[test]
+fn a_program_that_takes_too_long_is_killed_with_its_group() {
+    let mark = tempfile::tempdir().unwrap();
+    let left = mark.path().join("left");
+    let script = format!("(sleep 3; touch {}) & sleep 60", left.display());
+    let (verdict, elapsed) = judged(&script, "timeout = 1");
+    let late = "/bin/sh took longer than 1 seconds and was killed";
+    assert_eq!(verdict, Verdict::Unhealthy(late.to_owned()));
+    // A program that ends and leaves another one behind, which holds the output.
+    let script = format!("(sleep 3; touch {}) & echo fine", left.display());
+    let (verdict, quick) = judged(&script, "equals = 'fine', timeout = 20");
+    assert_eq!(verdict, Verdict::Healthy);
+    assert!(elapsed < Duration::from_secs(15) && quick < Duration::from_secs(15));
+    thread::sleep(Duration::from_secs(4));
+    assert!(!left.exists());
+}
+
+#[test]
+fn output_without_end_is_dropped() {
+    let (verdict, _) = judged("echo ok; exec cat /dev/zero", "timeout = 1");
+    assert!(matches!(verdict, Verdict::Unhealthy(reason) if reason.contains("longer than 1")));
+    // More than a pipe holds, and an end.
+    let (verdict, _) = judged(
+        "echo State: OK; head -c 9000000 /dev/zero",
+        "key = 'State', equals = 'OK'",
+    );
+    assert_eq!(verdict, Verdict::Healthy);
+}
+
+#[test]
+fn a_program_that_cannot_be_run_says_nothing_about_the_device() {
+    let not_run = |program: &Path| {
+        let keys = format!("program = ['{}']", program.display());
+        let devices = devices(&keys, true);
+        let OverTime::Program(command) = &devices[0].readings[0].rule else {
+            panic!("no program");
+        };
+        match run(command, Path::new("/")) {
+            Verdict::NotRun(reason) => reason,
+            other => panic!("{other:?}"),
+        }
+    };
+    let missing = not_run(Path::new("/nowhere/npu-smi"));
+    assert!(
+        missing.starts_with("/nowhere/npu-smi cannot be run: "),
+        "{missing}"
+    );
+    // Others can change it.
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("npu-smi");
+    std::fs::write(&program, "#!/bin/sh\n").unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(&program, mode).unwrap();
+    assert!(not_run(&program).contains("cannot be run"));
+}
+
+/// Judges once the program that is under way has ended.
+fn settle(programs: &mut HealthPrograms, script: &str, now: Instant) -> (bool, Vec<String>) {
+    let keys = format!("program = ['/bin/sh', '-c', '{script}'], every = 30");
+    let mut found = devices(&keys, true);
+    programs.judge(&mut found, Path::new("/"), now);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while programs.is_running() && Instant::now() < deadline {
+        thread::sleep(INTERVAL);
+    }
+    let mut found = devices(&keys, true);
+    let warnings = programs.judge(&mut found, Path::new("/"), now);
+    (found[0].health.is_healthy(), warnings.into_iter().collect())
+}
+
+#[test]
+fn a_device_recovers_and_a_program_rests_between_its_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let (state, count) = (
+        directory.path().join("sick"),
+        directory.path().join("count"),
+    );
+    let script = format!(
+        "echo x >> {}; test ! -e {}",
+        count.display(),
+        state.display()
+    );
+    let runs = || std::fs::read_to_string(&count).unwrap().lines().count();
+    let mut programs = HealthPrograms::default();
+    let start = Instant::now();
+    let at = |seconds| start + Duration::from_secs(seconds);
+    assert_eq!(settle(&mut programs, &script, at(0)), (true, Vec::new()));
+    std::fs::write(&state, "").unwrap();
+    // Not asked again yet.
+    assert!(settle(&mut programs, &script, at(29)).0);
+    assert_eq!(runs(), 1);
+    assert!(!settle(&mut programs, &script, at(31)).0);
+    std::fs::remove_file(&state).unwrap();
+    assert!(!settle(&mut programs, &script, at(60)).0);
+    assert!(settle(&mut programs, &script, at(62)).0);
+    assert_eq!(runs(), 3);
+}
+
+#[test]
+fn a_program_that_is_missing_is_a_warning_and_switched_off_it_is_not_run() {
+    let mut programs = HealthPrograms::default();
+    let now = Instant::now();
+    let keys = "program = ['/nowhere/npu-smi']";
+    let mut found = devices(keys, true);
+    programs.judge(&mut found, Path::new("/"), now);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while programs.is_running() && Instant::now() < deadline {
+        thread::sleep(INTERVAL);
+    }
+    let warnings = programs.judge(&mut found, Path::new("/"), now);
+    assert!(found[0].health.is_healthy());
+    assert!(
+        warnings
+            .first()
+            .is_some_and(|line| line.contains("/nowhere/npu-smi")),
+        "{warnings:?}"
+    );
+    assert!(devices(keys, false)[0].readings.is_empty());
+}
