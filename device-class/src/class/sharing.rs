@@ -32,6 +32,11 @@ pub struct Sharing {
     /// them.
     #[serde(default)]
     pub combine: bool,
+    /// Devices of a resource for which this template has the same value are
+    /// combined into one with that value as its id, such as the chips of a card by
+    /// its serial number. It is unhealthy if one of them is.
+    #[serde(default)]
+    pub combine_by: Option<Template>,
     /// The variable that the plugin sets to the number of allocated replicas.
     #[serde(default)]
     pub count_env: Option<EnvName>,

@@ -170,8 +170,8 @@ pub fn look(class: &DeviceClass, host: &dyn HostView) -> Inventory {
         .devices
         .extract_if(.., |device| spec.hides(device));
     inventory.hidden = hidden.map(|device| device.id).collect();
-    if class.spec.sharing.as_ref().is_some_and(|s| s.combine) {
-        sharing::merge(&mut inventory);
+    if let Some(sharing) = &class.spec.sharing {
+        sharing::combine(sharing, &mut inventory);
     }
     inventory
 }

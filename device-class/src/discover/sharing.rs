@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{Device, DeviceError, Health, Inventory};
 use crate::class::{MAX_REPLICAS, Sharing};
 use crate::name::{DeviceId, ResourceName};
-use crate::template::Attributes;
+use crate::template::{Attributes, Template};
 
 /// How many containers may have a device with these attributes at once.
 ///
@@ -28,30 +28,96 @@ pub(super) fn replicas(
     }
 }
 
+/// Combines devices as the class says: all of a resource, or those of one value.
+pub(super) fn combine(sharing: &Sharing, inventory: &mut Inventory) {
+    match &sharing.combine_by {
+        Some(by) => combine_by(by, inventory),
+        None if sharing.combine => merge(inventory),
+        None => {}
+    }
+}
+
 /// Makes the devices of each resource one, with the nodes of all that are
 /// healthy. Its id is the resource's name without the domain.
-pub(super) fn merge(inventory: &mut Inventory) {
+fn merge(inventory: &mut Inventory) {
     let mut merged: BTreeMap<ResourceName, Device> = BTreeMap::new();
     for device in inventory.devices.drain(..) {
+        if let Health::Unhealthy { reason } = &device.health {
+            let name = local_name(&device);
+            let left_out = format!("{} is left out of {name}: {reason}", device.id);
+            inventory.warnings.push(left_out);
+        }
         match merged.get_mut(&device.resource) {
-            Some(whole) => add(whole, device, &mut inventory.warnings),
+            Some(whole) => add(whole, device),
             None => {
-                let whole = first(device, &mut inventory.warnings);
+                // A resource's name is as long as an id may be, so this can only be
+                // shortened, never refused.
+                let id = DeviceId::shared_from_hardware(local_name(&device));
+                let mut whole = empty(id.unwrap_or_else(|_| device.id.clone()), &device);
+                add(&mut whole, device);
                 merged.insert(whole.resource.clone(), whole);
             }
         }
     }
     inventory.devices.extend(merged.into_values());
+    for device in &mut inventory.devices {
+        device.index = Some("0".into());
+    }
 }
 
-fn first(device: Device, warnings: &mut Vec<String>) -> Device {
+/// Makes the devices with the same value one, in their order, and numbers them.
+fn combine_by(by: &Template, inventory: &mut Inventory) {
+    let mut combined: Vec<Device> = Vec::new();
+    for device in inventory.devices.drain(..) {
+        let value = by.fill(&device.attributes).map_err(|e| e.to_string());
+        let id = value.and_then(|value| {
+            DeviceId::shared_from_hardware(&value).map_err(|error| error.to_string())
+        });
+        let id = match id {
+            Ok(id) => id,
+            Err(error) => {
+                inventory.warnings.push(format!("{}: {error}", device.id));
+                continue;
+            }
+        };
+        let is_it = |whole: &&mut Device| whole.id == id && whole.resource == device.resource;
+        match combined.iter_mut().find(is_it) {
+            Some(whole) => add_whole(whole, device),
+            None => {
+                let mut whole = empty(id, &device);
+                add_whole(&mut whole, device);
+                combined.push(whole);
+            }
+        }
+    }
+    for (index, device) in combined.iter_mut().enumerate() {
+        device.index = Some(index.to_string());
+    }
+    inventory.devices = combined;
+}
+
+/// Adds a part without which the whole is not healthy.
+fn add_whole(whole: &mut Device, mut part: Device) {
+    let health = match &whole.health {
+        Health::Unhealthy { .. } => whole.health.clone(),
+        Health::Healthy => std::mem::replace(&mut part.health, Health::Healthy),
+    };
+    part.health = Health::Healthy;
+    add(whole, part);
+    whole.health = health;
+}
+
+fn local_name(device: &Device) -> &str {
     let name = device.resource.as_str();
-    let local = name.split_once('/').map_or(name, |(_, local)| local);
-    let mut whole = Device {
-        // A resource's name is as long as an id may be, so this can only be
-        // shortened, never refused.
-        id: DeviceId::shared_from_hardware(local).unwrap_or_else(|_| device.id.clone()),
-        index: Some("0".into()),
+    name.split_once('/').map_or(name, |(_, local)| local)
+}
+
+/// A device of which nothing is there yet, and which is so far what its first part is.
+fn empty(id: DeviceId, first: &Device) -> Device {
+    Device {
+        id,
+        index: None,
+        part_of: None,
         aliases: Vec::new(),
         nodes: Vec::new(),
         files: Vec::new(),
@@ -59,20 +125,18 @@ fn first(device: Device, warnings: &mut Vec<String>) -> Device {
         shown: Vec::new(),
         readings: Vec::new(),
         cdi: Vec::new(),
-        ..device.clone()
-    };
-    add(&mut whole, device, warnings);
-    whole
+        ..first.clone()
+    }
 }
 
-fn add(whole: &mut Device, part: Device, warnings: &mut Vec<String>) {
+/// Adds a part, if it is healthy.
+fn add(whole: &mut Device, part: Device) {
     whole.aliases.push(part.id.to_string());
     whole.aliases.extend(part.aliases);
     if whole.numa != part.numa {
         whole.numa = None;
     }
-    if let Health::Unhealthy { reason } = &part.health {
-        warnings.push(format!("{} is left out of {}: {reason}", part.id, whole.id));
+    if !part.health.is_healthy() {
         return;
     }
     whole.health = Health::Healthy;

@@ -80,6 +80,9 @@ pub enum ClassRuleError {
     /// The number of replicas is given twice.
     #[error("[sharing] has either `replicas` or `replicas_from`, not both")]
     ReplicasTwice(String),
+    /// Devices are combined in two ways.
+    #[error("[sharing] has either `combine` or `combine_by`, not both")]
+    CombineTwice(String),
     /// A rule for replicas where there are none.
     #[error("[sharing] has `{0}`, but neither `replicas` nor `replicas_from`")]
     NoReplicas(&'static str),
@@ -126,6 +129,7 @@ impl BrokenRule for ClassRuleError {
             | ClassRuleError::UnknownImplied(text)
             | ClassRuleError::IndexAndOrder(text)
             | ClassRuleError::ReplicasTwice(text)
+            | ClassRuleError::CombineTwice(text)
             | ClassRuleError::MakeWithoutDriver(text)
             | ClassRuleError::MadeByEngine(text)
             | ClassRuleError::Unmasked(text) => Some(text),

@@ -178,6 +178,7 @@ fn check_device(spec: &ClassSpec, source: &Source, known: &Known) -> Result<(), 
         device.numa.as_ref(),
         device.group.as_ref(),
         sharing.and_then(|sharing| sharing.replicas_from.as_ref()),
+        sharing.and_then(|sharing| sharing.combine_by.as_ref()),
         spec.allocate.cdi.as_ref().map(CdiTemplate::template),
         source.part_of.as_ref(),
     ];

@@ -4,6 +4,9 @@ use super::ClassRuleError;
 use crate::class::{ClassSpec, MAX_PRE_START, Prepare, Sharing};
 
 pub(super) fn check_sharing(sharing: &Sharing) -> Result<(), ClassRuleError> {
+    if let (true, Some(by)) = (sharing.combine, &sharing.combine_by) {
+        return Err(ClassRuleError::CombineTwice(by.to_string()));
+    }
     match (sharing.replicas, &sharing.replicas_from) {
         (Some(_), Some(from)) => Err(ClassRuleError::ReplicasTwice(from.to_string())),
         (None, None) if sharing.shared_suffix => Err(ClassRuleError::NoReplicas("shared_suffix")),
