@@ -6,6 +6,8 @@
 HARNESS := --quiet --package boathook-tests --bin
 # The tests append to it what they skip.
 SKIPPED := $(abspath $(or $(CARGO_TARGET_DIR),target)/skipped-tests)
+# What was on the machine before the tests.
+BEFORE := $(abspath $(or $(CARGO_TARGET_DIR),target)/before-tests)
 # What it needs to run containers.
 IN_CONTAINERS := probe cgroup2-view
 # The machine's own target, and the one of the hook and the wrapper: they are started
@@ -53,8 +55,11 @@ test: ## Install what the tests need, build, and run every test
 	scripts/install-helm
 	$(MAKE) --no-print-directory programs
 	rm -f $(SKIPPED)
-	status=0; BOATHOOK_TESTS_SKIPPED=$(SKIPPED) cargo test --workspace --no-fail-fast || status=$$?; \
-		scripts/print-skips $(SKIPPED); exit $$status
+	scripts/leftovers record $(BEFORE)
+	status=0; LEFTOVERS_MARK=$$$$ BOATHOOK_TESTS_SKIPPED=$(SKIPPED) \
+		cargo test --workspace --no-fail-fast || status=$$?; \
+		scripts/print-skips $(SKIPPED); \
+		scripts/leftovers compare $(BEFORE) $$$$ || status=1; exit $$status
 
 test-dist: ## Install the release in target/dist in clean roots and on engines (as root; long; after make dist)
 	scripts/install-test-packages debootstrap rpm qemu-user-static containerd docker.io busybox-static

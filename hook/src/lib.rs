@@ -2,8 +2,8 @@
 //! devices that the container holds into its root, and allows them in its
 //! cgroup. `ARCHITECTURE.md` draws the data flow.
 //!
-//! The programs use [`main`], [`runtime_main`] and [`command_line`]; what else is public
-//! is for the tests in `tests/` and the fuzz targets.
+//! The programs use [`main`], [`runtime_main`], [`SingleThreadMemory`] and
+//! [`command_line`]; what else is public is for the tests in `tests/` and the fuzz targets.
 
 mod apply;
 mod cgroup;
@@ -23,12 +23,8 @@ mod sys;
 mod trust;
 mod wrapper;
 
-/// The memory of the programs that start with each container. musl's own allocator has
-/// the kernel map and unmap memory for nearly each size (`docs/performance.md`).
-#[global_allocator]
-static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
-
 pub use command::main;
+pub use sys::memory::SingleThreadMemory;
 pub use wrapper::main as runtime_main;
 
 /// The command line of `boathook`, for its manual pages and completions.

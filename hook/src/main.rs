@@ -2,6 +2,11 @@
 
 use std::process::ExitCode;
 
+use hook::SingleThreadMemory;
+
+#[global_allocator]
+static MEMORY: SingleThreadMemory = SingleThreadMemory::new();
+
 fn main() -> ExitCode {
     hook::main()
 }

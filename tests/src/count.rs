@@ -38,6 +38,9 @@ pub fn instructions_to(file: &Path) -> Vec<String> {
         VALGRIND.to_string(),
         "--tool=cachegrind".to_string(),
         "--cache-sim=no".to_string(),
+        // A debugger's pipes in /tmp stay behind where the program is killed, and where
+        // it enters another mount namespace.
+        "--vgdb=no".to_string(),
         "--cachegrind-out-file=/dev/null".to_string(),
         format!("--log-file={}", file.display()),
     ]

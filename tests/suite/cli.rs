@@ -37,12 +37,19 @@ mod code {
 
 /// `boathook` on this host.
 fn boathook(host: &HostDirectory, arguments: &[&str], input: &[u8]) -> Captured {
-    let mut command = Command::new(binaries::program("boathook").unwrap());
+    let mut command = with_private_run();
     command
+        .arg(binaries::program("boathook").unwrap())
         .arg("--config")
         .arg(host.config_file())
         .args(arguments);
     Captured::run_with_input(&mut command, input).unwrap()
+}
+
+/// For the arguments: a command that does not write to the machine's /run/boathook, where
+/// it would log before it has read its configuration.
+fn with_private_run() -> Command {
+    Command::new(binaries::program("private-run").unwrap())
 }
 
 /// Fails unless the program ended with `code`, printed nothing, and said one

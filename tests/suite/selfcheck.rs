@@ -4,5 +4,6 @@
 mod containers;
 mod device_rules;
 mod hooks;
+mod leftovers;
 mod loaders;
 mod syscalls;

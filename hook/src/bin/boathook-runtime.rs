@@ -3,6 +3,11 @@
 
 use std::process::ExitCode;
 
+use hook::SingleThreadMemory;
+
+#[global_allocator]
+static MEMORY: SingleThreadMemory = SingleThreadMemory::new();
+
 fn main() -> ExitCode {
     hook::runtime_main()
 }

@@ -4,20 +4,19 @@
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::Command;
 
 use harness::binaries;
 use harness::captured::Captured;
 use harness::demo_host::{DemoHost, HostDirectory};
 
-use super::{bundle, code, state};
+use super::{bundle, code, state, with_private_run};
 
 /// Runs the hook for a bundle after these commands of a shell.
 fn hook_after(prelude: &str, host: &HostDirectory, bundle: &Path) -> Captured {
     let script = format!("{prelude}\nexec \"$0\" --config \"$1\" prestart");
-    let mut command = Command::new("/bin/bash");
+    let mut command = with_private_run();
     command
-        .args(["-c", &script])
+        .args(["/bin/bash", "-c", &script])
         .arg(binaries::program("boathook").unwrap())
         .arg(host.config_file());
     Captured::run_with_input(&mut command, state(bundle).to_string().as_bytes()).unwrap()

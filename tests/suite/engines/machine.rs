@@ -89,6 +89,8 @@ impl Machine {
         let log = self.path(&format!("{name}.log"));
         let file = File::create(&log)?;
         let mut child = daemon
+            // What its shims leave when the machine ends goes with it.
+            .env("TMPDIR", "/run")
             .stdin(Stdio::null())
             .stdout(file.try_clone()?)
             .stderr(file)
