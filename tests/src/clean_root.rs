@@ -1,7 +1,7 @@
 //! Root file systems of distributions as a user has them, with Docker and podman.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
@@ -14,7 +14,9 @@ pub enum Distribution {
     /// This machine's release of Debian.
     Debian,
     /// Ubuntu 22.04.
-    Ubuntu,
+    Ubuntu22,
+    /// Ubuntu 24.04.
+    Ubuntu24,
 }
 
 /// debootstrap does not resolve virtual packages, such as podman's network stack.
@@ -35,18 +37,30 @@ impl Distribution {
             Self::Debian => {
                 let release = [PathBuf::from("/etc/os-release")];
                 let mirror = Mirror::of_this_machine()?;
-                cached("clean-debian", &release, |tree| build(&mirror, tree.top()))
+                cached("clean-debian", &release, |tree| {
+                    build(&mirror, PACKAGES, tree.top())
+                })
             }
-            Self::Ubuntu => {
-                let mirror = Mirror::of_ubuntu_22_04();
-                cached("clean-ubuntu-22.04", &[], |tree| build(&mirror, tree.top()))
+            Self::Ubuntu22 => {
+                let mirror = Mirror::of_ubuntu("jammy");
+                cached("clean-ubuntu-22.04", &[], |tree| {
+                    build(&mirror, PACKAGES, tree.top())
+                })
+            }
+            Self::Ubuntu24 => {
+                let mirror = Mirror::of_ubuntu("noble");
+                // What provides conmon's libglib2.0-0 there.
+                let packages = format!("{PACKAGES},libglib2.0-0t64");
+                cached("clean-ubuntu-24.04", &[], |tree| {
+                    build(&mirror, &packages, tree.top())
+                })
             }
         }
     }
 }
 
-fn build(mirror: &Mirror, directory: &std::path::Path) -> Result<()> {
-    mirror.fetch(PACKAGES, directory)?;
+fn build(mirror: &Mirror, packages: &str, directory: &Path) -> Result<()> {
+    mirror.fetch(packages, directory)?;
     fs::remove_dir_all(directory.join("var/cache/apt/archives"))?;
     fs::write(directory.join("etc/hosts"), "127.0.0.1 localhost\n")?;
     Ok(())

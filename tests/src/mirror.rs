@@ -84,17 +84,20 @@ impl Mirror {
         }
     }
 
-    /// Ubuntu's repository of 22.04, with its key among the tests' files: it is in the
-    /// package ubuntu-keyring of Ubuntu 20.04, whose repository both keys have signed.
-    pub(crate) fn of_ubuntu_22_04() -> Self {
+    /// Ubuntu's repository of a release since 18.04, with its key among the tests' files:
+    /// it is in the package ubuntu-keyring of Ubuntu 20.04, whose repository both keys
+    /// have signed.
+    pub(crate) fn of_ubuntu(release: &str) -> Self {
         Self {
-            release: "jammy".to_string(),
-            address: None,
+            release: release.to_string(),
+            address: Some("http://archive.ubuntu.com/ubuntu".to_string()),
             components: "main,universe",
             // "Ubuntu Archive Automatic Signing Key (2018)", with the
             // fingerprint F6ECB3762474EDA9D21B7022871920D1991BC93C.
             keyring: Some(binaries::source_tree().join("tests/keys/ubuntu-archive-2018.gpg")),
-            script: None,
+            // That of all releases of Ubuntu; older versions of debootstrap know the
+            // name of no later release.
+            script: Some("/usr/share/debootstrap/scripts/gutsy"),
         }
     }
 
