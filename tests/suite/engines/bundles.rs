@@ -26,14 +26,19 @@ pub(crate) fn missing(generation: Generation, runtime: &str) -> Option<String> {
     machine::missing(generation, &[runtime])
 }
 
+/// Leaves cgroup v1 alone: crun refuses a hybrid of v1 and v2.
+pub(super) fn leave_hybrid(machine: &Machine) -> Result<()> {
+    if machine.private.file(UNIFIED).join("cgroup.procs").exists() {
+        printed(machine.private.command("umount").arg(UNIFIED))?;
+    }
+    Ok(())
+}
+
 impl Bundles {
     /// The runtime of this name.
     pub(crate) fn new(generation: Generation, runtime: &str) -> Result<Self> {
         let machine = Machine::new(generation, runtime)?;
-        // crun refuses a hybrid of cgroup v1 and v2.
-        if machine.private.file(UNIFIED).join("cgroup.procs").exists() {
-            printed(machine.private.command("umount").arg(UNIFIED))?;
-        }
+        leave_hybrid(&machine)?;
         Ok(Self { machine })
     }
 

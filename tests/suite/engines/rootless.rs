@@ -1,7 +1,7 @@
 //! Engines of users other than root: what they may open, a container of theirs gets.
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
 
@@ -11,15 +11,19 @@ use harness::engine_root::Generation;
 use harness::image::Image;
 use harness::probe::{Access, Kind, Questions, Report};
 use harness::rootfs::Rootfs;
+use serde_json::json;
 
 use super::engine::printed;
-use super::machine::Machine;
-use super::podman;
+use super::machine::{self, Machine};
+use super::{bundles, podman};
 
 const IMAGE: &str = "boathook-test-rootless";
 
 /// Where the user finds the programs: the directory of the tests may be root's alone.
 const PROGRAMS: &str = "/usr/local/bin";
+
+/// What the hook writes for the container's loader.
+const LOADER: &str = "/etc/ld.so.conf.d/00-boathook.conf";
 
 /// Makes a user of the machine, who may open its devices.
 fn add_user(machine: &Machine) {
@@ -66,6 +70,13 @@ fn open_to_all(devices: &DemoHost) {
 
 /// podman as the user.
 fn podman(machine: &Machine) -> Command {
+    let mut command = as_user(machine);
+    command.arg("podman");
+    command
+}
+
+/// A command of the user.
+fn as_user(machine: &Machine) -> Command {
     let mut command = machine.private.command("setpriv");
     command
         .args(["--reuid=1000", "--regid=1000", "--clear-groups"])
@@ -75,18 +86,18 @@ fn podman(machine: &Machine) -> Command {
             "HOME=/home/user",
             "XDG_RUNTIME_DIR=/run/user/1000",
         ])
-        .args(["PATH=/usr/sbin:/usr/bin", "podman"]);
+        .arg("PATH=/usr/sbin:/usr/bin");
     command
 }
 
-/// What a container of the user has, and what its user is told otherwise.
-fn report(machine: &Machine, global: &[&str], devices: &str) -> anyhow::Result<Report> {
+/// What a container of the user has, and what its user is told otherwise. `run` is the
+/// engine's command with all but the container's own options.
+fn report(mut run: Command, devices: &str) -> anyhow::Result<Report> {
     let questions = (0..DemoHost::NODES).fold(Questions::new(), |questions, index| {
         questions.path(format!("/dev/dummy-npu{index}"))
     });
-    let mut run = podman(machine);
-    run.args(global)
-        .args(["run", "--rm", "--network=none"])
+    let questions = questions.path(LOADER);
+    run.args(["--rm", "--network=none"])
         .arg(format!("--env=DUMMY_VISIBLE_DEVICES={devices}"))
         .arg(IMAGE)
         .args(questions.command()?);
@@ -99,6 +110,8 @@ fn containers_of_rootless_podman_have_the_devices_that_their_user_may_open() {
         return skip::report("rootless podman", &reason);
     }
     let (machine, _) = podman::machine(Generation::Forky).unwrap();
+    // Before podman has a mount namespace of its own for the user.
+    bundles::leave_hybrid(&machine).unwrap();
     add_user(&machine);
     let hooks = "/etc/containers/oci/hooks.d";
     let file = fs::read_dir(machine.private.file(hooks)).unwrap().next();
@@ -108,7 +121,7 @@ fn containers_of_rootless_podman_have_the_devices_that_their_user_may_open() {
     let installed = format!("{PROGRAMS}/boathook");
     fs::write(&file, text.replace(&hook, &installed)).unwrap();
 
-    let image = Image::new(Rootfs::Busybox).unwrap();
+    let image = Image::new(Rootfs::Glibc).unwrap();
     let mut import = podman(&machine);
     let layer = "/home/user/layer.tar";
     fs::copy(image.layer(), machine.private.file(layer)).unwrap();
@@ -117,18 +130,91 @@ fn containers_of_rootless_podman_have_the_devices_that_their_user_may_open() {
     let wrapper = format!("--runtime={PROGRAMS}/boathook-runtime");
     let by_hook = format!("--hooks-dir={hooks}");
     for global in [&[&*by_hook][..], &["--hooks-dir=/run/no-hooks", &wrapper]] {
-        let report_of = |devices| report(&machine, global, devices);
-        let seen = report_of("npu-3").unwrap();
-        for index in 0..DemoHost::NODES {
-            let path = seen.path(format!("/dev/dummy-npu{index}")).unwrap();
-            assert_eq!(
-                path.kind != Kind::Missing,
-                index == 3,
-                "{global:?}: {index}"
-            );
-            assert!(index != 3 || path.read == Access::Granted, "{}", path.read);
-        }
-        let message = format!("{:#}", report_of("npu-64").unwrap_err());
-        assert!(message.contains("npu-64"), "{global:?}: {message}");
+        let run = || {
+            let mut run = podman(&machine);
+            run.args(global).arg("run");
+            run
+        };
+        assert_devices_are_given(run);
     }
+
+    // crun shows nobody what the hook writes to stderr; the user's log has it.
+    let root = Path::new(&machine.devices.root()).to_owned();
+    let of_user = root.join("run/user/1000");
+    fs::create_dir_all(&of_user).unwrap();
+    chown(&of_user, Some(1000), Some(1000)).unwrap();
+    let mut run = podman(&machine);
+    run.args(["--runtime=crun", &by_hook, "run", "--cgroups=disabled"]);
+    let message = format!("{:#}", report(run, "npu-65").unwrap_err());
+    assert!(message.contains("exit code: 5"), "{message}");
+    let mut log = as_user(&machine);
+    let log = printed(log.arg(format!("{PROGRAMS}/boathook")).arg("log")).unwrap();
+    assert!(log.contains("npu-65"), "{log}");
+}
+
+/// A container has the device that it asks for; an unknown one is refused with our line.
+fn assert_devices_are_given(run: impl Fn() -> Command) {
+    let seen = report(run(), "npu-3").unwrap();
+    for index in 0..DemoHost::NODES {
+        let path = seen.path(format!("/dev/dummy-npu{index}")).unwrap();
+        assert_eq!(
+            path.kind != Kind::Missing,
+            index == 3,
+            "{run:?}: {index}",
+            run = run()
+        );
+        assert!(index != 3 || path.read == Access::Granted, "{}", path.read);
+    }
+    // What root's ldconfig reads belongs to no other user of the container.
+    let loader = seen.path(LOADER).unwrap();
+    assert_eq!((loader.kind, loader.uid, loader.gid), (Kind::File, 0, 0));
+    let message = format!("{:#}", report(run(), "npu-64").unwrap_err());
+    assert!(message.contains("npu-64"), "{message}");
+}
+
+/// By the wrapper in a user namespace; Docker calls no hooks of its own.
+#[test]
+fn containers_of_rootless_docker_have_the_devices_that_their_user_may_open() {
+    const DAEMON: &str = "/usr/share/docker.io/contrib/dockerd-rootless.sh";
+    const SOCKET: &str = "unix:///run/user/1000/docker.sock";
+    let programs = ["dockerd", "docker", "rootlesskit", "slirp4netns"];
+    if let Some(reason) = machine::missing(Generation::Forky, &programs) {
+        return skip::report("rootless docker", &reason);
+    }
+    let machine = Machine::new(Generation::Forky, "runc").unwrap();
+    let settings = json!({
+        "runtimes": {"boathook": {"path": format!("{PROGRAMS}/boathook-runtime")}},
+        "storage-driver": "vfs",
+        "bridge": "none",
+        "iptables": false,
+    });
+    machine
+        .write(
+            "/home/user/.config/docker/daemon.json",
+            &settings.to_string(),
+        )
+        .unwrap();
+    add_user(&machine);
+    let docker = || {
+        let mut docker = as_user(&machine);
+        docker.args(["docker", "--host", SOCKET]);
+        docker
+    };
+    // As udev makes it, for slirp4netns.
+    let tun = "mount -t tmpfs none /dev/net && mknod -m 666 /dev/net/tun c 10 200";
+    printed(machine.private.command("sh").args(["-c", tun])).unwrap();
+    let mut daemon = as_user(&machine);
+    daemon.arg(DAEMON);
+    let ready = || printed(docker().arg("version")).is_ok();
+    machine.start("rootless", &mut daemon, ready).unwrap();
+
+    let layer = "/home/user/layer.tar";
+    let image = Image::new(Rootfs::Glibc).unwrap();
+    fs::copy(image.layer(), machine.private.file(layer)).unwrap();
+    printed(docker().args(["import", layer, IMAGE])).unwrap();
+    assert_devices_are_given(|| {
+        let mut run = docker();
+        run.args(["run", "--runtime=boathook"]);
+        run
+    });
 }
