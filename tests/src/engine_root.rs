@@ -58,7 +58,7 @@ impl Generation {
                 made("forky", &BUILDING[0], &mirror, OF_DEBIAN).map(Some)
             }
             Self::Resolute => {
-                let mirror = Mirror::of_ubuntu_26_04();
+                let mirror = Mirror::of_ubuntu("resolute");
                 made("resolute", &BUILDING[1], &mirror, OF_UBUNTU).map(Some)
             }
         }

@@ -101,17 +101,6 @@ impl Mirror {
         }
     }
 
-    /// Ubuntu's repository of 26.04, whose key is that of 22.04.
-    pub(crate) fn of_ubuntu_26_04() -> Self {
-        Self {
-            release: "resolute".to_string(),
-            // Older versions of debootstrap know the name of no later release.
-            script: Some("/usr/share/debootstrap/scripts/gutsy"),
-            address: Some("http://archive.ubuntu.com/ubuntu/".to_string()),
-            ..Self::of_ubuntu_22_04()
-        }
-    }
-
     /// Makes a minimal root file system with these packages.
     pub(crate) fn fetch(&self, packages: &str, directory: &Path) -> Result<()> {
         let mut command = Command::new(DEBOOTSTRAP);

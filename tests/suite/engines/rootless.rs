@@ -206,7 +206,7 @@ fn containers_of_rootless_docker_have_the_devices_that_their_user_may_open() {
     let mut daemon = as_user(&machine);
     daemon.arg(DAEMON);
     let ready = || printed(docker().arg("version")).is_ok();
-    machine.start("rootless", &mut daemon, ready).unwrap();
+    let mut daemon = machine.start("rootless", &mut daemon, ready).unwrap();
 
     let layer = "/home/user/layer.tar";
     let image = Image::new(Rootfs::Glibc).unwrap();
@@ -217,4 +217,7 @@ fn containers_of_rootless_docker_have_the_devices_that_their_user_may_open() {
         run.args(["run", "--runtime=boathook"]);
         run
     });
+    // It ends with its machine.
+    drop(machine);
+    daemon.wait().unwrap();
 }
