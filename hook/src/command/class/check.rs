@@ -19,10 +19,11 @@ use crate::exit::ExitCode;
 use crate::planner::{self, PlannerError};
 
 /// What the DaemonSet of the plugin has of the host (deploy/base/daemon-set.yaml).
-pub(crate) const MOUNTED_FOR_PLUGIN: [&str; 5] = [
+pub(crate) const MOUNTED_FOR_PLUGIN: [&str; 6] = [
     "/dev",
     "/sys",
     "/proc/driver",
+    "/proc/devices",
     "/etc/boathook",
     "/opt/boathook",
 ];
