@@ -123,7 +123,8 @@ impl BundleBuilder {
             .typ(LinuxDeviceType::C)
             .major(i64::try_from(number.0)?)
             .minor(i64::try_from(number.1)?)
-            .file_mode(0o666_u32)
+            // For root alone, as most drivers make theirs.
+            .file_mode(0o600_u32)
             .build()?;
         self.devices.push(node);
         self.device_rule(number, access)
