@@ -2,6 +2,7 @@
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use tempfile::TempDir;
@@ -12,9 +13,14 @@ use tempfile::TempDir;
 /// device nodes made there could not be opened; and anyone may enter it,
 /// because a container's root in a user namespace has to.
 pub fn directory(purpose: &str) -> Result<TempDir> {
+    directory_in(Path::new("/var/tmp"), purpose)
+}
+
+/// The same in another directory than /var/tmp.
+pub fn directory_in(parent: &Path, purpose: &str) -> Result<TempDir> {
     tempfile::Builder::new()
         .prefix(&format!("boathook-{purpose}-"))
         .permissions(Permissions::from_mode(0o755))
-        .tempdir_in("/var/tmp")
-        .context("cannot make a temporary directory in /var/tmp")
+        .tempdir_in(parent)
+        .with_context(|| format!("cannot make a temporary directory in {}", parent.display()))
 }

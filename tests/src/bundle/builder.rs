@@ -28,6 +28,7 @@ use crate::scratch;
 pub struct BundleBuilder {
     rootfs: Rootfs,
     tree: Option<PathBuf>,
+    parent: PathBuf,
     args: Vec<String>,
     env: Vec<String>,
     annotations: HashMap<String, String>,
@@ -47,6 +48,7 @@ impl BundleBuilder {
         Self {
             rootfs,
             tree: None,
+            parent: "/var/tmp".into(),
             args: vec![probe::PATH.to_string(), probe::PAUSE.to_string()],
             env: vec!["PATH=/usr/sbin:/usr/bin:/sbin:/bin".to_string()],
             annotations: HashMap::new(),
@@ -161,6 +163,12 @@ impl BundleBuilder {
         self
     }
 
+    /// Puts the bundle, and with it the root file system, into this directory.
+    pub fn parent(mut self, directory: &Path) -> Self {
+        self.parent = directory.to_path_buf();
+        self
+    }
+
     /// Sets `linux.cgroupsPath`.
     pub fn cgroups_path(mut self, path: impl Into<PathBuf>) -> Self {
         self.cgroups_path = Some(path.into());
@@ -175,7 +183,7 @@ impl BundleBuilder {
 
     /// Makes the files of the bundle.
     pub fn build(self) -> Result<Bundle> {
-        let bundle = Bundle::new(scratch::directory("bundle")?);
+        let bundle = Bundle::new(scratch::directory_in(&self.parent, "bundle")?);
         match &self.tree {
             Some(tree) => add_links(tree, &bundle.rootfs())?,
             None => self.rootfs.copy_to(&bundle.rootfs())?,

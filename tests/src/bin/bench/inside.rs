@@ -10,6 +10,8 @@ use harness::cgroup_view::CgroupView;
 use harness::reference_work::ReferenceWork;
 use harness::runc::Runc;
 use harness::scratch;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use tempfile::TempDir;
 
 use crate::figure::{Figure, Goal, Unit};
 use crate::rounds::{WARM_UP, create, median};
@@ -24,11 +26,17 @@ const MORE: (usize, usize) = (16, FACTOR * ReferenceWork::LIBRARIES);
 const FACTOR: usize = 5;
 
 /// What the reference work takes inside, and how much longer more work takes.
-pub(crate) fn measure(workload: &Workload, view: CgroupView, rounds: usize) -> Result<[Figure; 3]> {
+///
+/// The containers' root file systems are in /var/tmp, and once more on a tmpfs: what a
+/// new file costs on ext4 depends on what was deleted there in the minutes before.
+pub(crate) fn measure(workload: &Workload, view: CgroupView, rounds: usize) -> Result<[Figure; 4]> {
     let (nodes, libraries) = MORE;
     let more = Workload::of(nodes, libraries)?;
-    let usual = added(workload, view, rounds)?;
-    let more = added(&more, view, rounds.div_ceil(FEWER))?;
+    let disk = Path::new("/var/tmp");
+    let usual = added(workload, view, rounds, disk)?;
+    let memory = Memory::mount()?;
+    let in_memory = added(workload, view, rounds, memory.0.path())?;
+    let more = added(&more, view, rounds.div_ceil(FEWER), disk)?;
     let goal = match view {
         CgroupView::V1 => 1.8,
         CgroupView::V2 => 2.5,
@@ -39,6 +47,7 @@ pub(crate) fn measure(workload: &Workload, view: CgroupView, rounds: usize) -> R
     };
     Ok([
         time("reference work", usual, Some(Goal::AtMost(goal))),
+        time("reference work, root on tmpfs", in_memory, None),
         time(
             &format!("{nodes} nodes and {libraries} libraries"),
             more,
@@ -53,8 +62,27 @@ pub(crate) fn measure(workload: &Workload, view: CgroupView, rounds: usize) -> R
     ])
 }
 
-/// The median of what the work takes inside.
-fn added(workload: &Workload, view: CgroupView, rounds: usize) -> Result<f64> {
+/// A tmpfs of this program's own mount namespace.
+struct Memory(TempDir);
+
+impl Memory {
+    fn mount() -> Result<Self> {
+        let directory = scratch::directory("memory")?;
+        let (from, at) = (Some("tmpfs"), directory.path());
+        mount(from, at, from, MsFlags::empty(), None::<&str>).context("cannot mount a tmpfs")?;
+        Ok(Self(directory))
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // It ends with this program's mount namespace in any case.
+        let _ = umount2(self.0.path(), MntFlags::MNT_DETACH);
+    }
+}
+
+/// The median of what the work takes inside, in containers whose roots are in `parent`.
+fn added(workload: &Workload, view: CgroupView, rounds: usize, parent: &Path) -> Result<f64> {
     let runc = Runc::new(view)?;
     let directory = scratch::directory("inside")?;
     let files = ["work", "empty"].map(|name| directory.path().join(name));
@@ -63,7 +91,7 @@ fn added(workload: &Workload, view: CgroupView, rounds: usize) -> Result<f64> {
             files.iter().try_for_each(fs::remove_file)?;
         }
         for (work, file) in [true, false].into_iter().zip(&files) {
-            let bundle = workload.timed_bundle(work, file)?;
+            let bundle = workload.timed_bundle(work, file, parent)?;
             create(&runc, &bundle)?;
             runc.delete(bundle.id());
         }

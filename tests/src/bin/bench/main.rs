@@ -23,6 +23,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use harness::cgroup_view::CgroupView;
 use harness::{binaries, exit, privilege};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
 use serde_json::json;
 
 use crate::figure::{Figure, Goal, Unit};
@@ -42,6 +44,7 @@ fn run() -> Result<()> {
         Some(argument) => argument.parse().context("usage: bench [ROUNDS]")?,
         None => ROUNDS,
     };
+    leave_mount_namespace()?;
     let machine = Machine::here()?;
     println!("{machine}; {rounds} rounds");
     if let Some(warning) = machine.warning() {
@@ -69,6 +72,15 @@ fn run() -> Result<()> {
     print!("{}", figure::table(&figures));
     println!("{}", figure::summary(&figures));
     write_results(&machine, rounds, &figures)
+}
+
+/// What is mounted from here on is gone when the bench ends, however it ends.
+fn leave_mount_namespace() -> Result<()> {
+    let none = None::<&str>;
+    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+    unshare(CloneFlags::CLONE_NEWNS)
+        .and_then(|()| mount(none, "/", none, private, none))
+        .context("cannot leave the mount namespace; make bench requires root")
 }
 
 /// The medians of one view, and what each hook adds.
