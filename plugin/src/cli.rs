@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::{CdiForm, CdiOptions, NriOptions, Options, RegisterBy, host_program};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use device_class::name::ClassName;
 
 /// Advertise this node's devices to the kubelet, as the device classes describe them.
 #[derive(Debug, Parser)]
@@ -32,13 +33,16 @@ pub enum Command {
     /// List the devices that would be advertised and exit; exit code 1 if a class or a device had
     /// to be left out
     List {
+        /// Only these classes
+        #[arg(value_name = "CLASS", value_parser = class_name)]
+        classes: Vec<ClassName>,
         /// Configuration file [default: /etc/boathook/config.toml, if it exists]
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
         /// Where the host's / is mounted; paths of the configuration are the host's
         #[arg(long, value_name = "DIR", value_parser = absolute)]
         host_root: Option<PathBuf>,
-        /// Print as JSON
+        /// Print as JSON, errors as well
         #[arg(long)]
         json: bool,
     },
@@ -228,4 +232,8 @@ impl From<Run> for Options {
             }),
         }
     }
+}
+
+fn class_name(text: &str) -> Result<ClassName, String> {
+    ClassName::try_from(text.to_owned()).map_err(|error| error.to_string())
 }

@@ -32,7 +32,7 @@ mod supervisor;
 
 pub use cdi::{CdiForm, CdiOptions};
 pub use kubelet_dir::KubeletDirError;
-pub use list::Listing;
+pub use list::{ListError, Listing};
 pub use nri::NriOptions;
 pub use run::{Options, RunError, run};
 pub use server::RegisterBy;

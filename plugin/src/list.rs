@@ -2,11 +2,15 @@
 //! with the keys of `boathook list`.
 
 use std::fmt::Write;
+use std::path::PathBuf;
 use std::time::Instant;
 
+use device_class::DeviceClass;
 use device_class::config::Config;
 use device_class::discover::Health;
 use device_class::host::RealHost;
+use device_class::name::ClassName;
+use device_class::similar;
 use serde_json::{Value, json};
 
 use crate::catalog::{AdvertisedDevice, Classes, Inventory, Memory, Resource, scan};
@@ -19,18 +23,45 @@ pub struct Listing {
     pub problems: Vec<String>,
 }
 
+/// Why devices cannot be listed.
+#[derive(Debug, thiserror::Error)]
+pub enum ListError {
+    /// The host's root cannot be opened.
+    #[error("cannot open host root {}", path.display())]
+    HostRoot {
+        /// Its path.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// No class that is served has this name.
+    #[error("no class {name} is served by the plugin; {hint}")]
+    UnknownClass {
+        /// The name.
+        name: ClassName,
+        /// What to do.
+        hint: String,
+    },
+}
+
 impl Listing {
-    /// Scans the host that `config` names.
+    /// Scans the host that `config` names for the devices of the classes with these
+    /// names, or of all.
     ///
     /// # Errors
-    /// The host's root cannot be opened.
-    pub fn of(config: &Config) -> std::io::Result<Self> {
-        let (usable, errors) = match Classes::load(config) {
+    /// The host's root cannot be opened, or there is no class of such a name.
+    pub fn of(config: &Config, names: &[ClassName]) -> Result<Self, ListError> {
+        let (mut usable, errors) = match Classes::load(config) {
             Ok(classes) => (classes.usable, classes.errors),
             Err(error) => (Vec::new(), vec![error]),
         };
+        known(names, &usable)?;
+        usable.retain(|class| names.is_empty() || names.contains(&class.name));
         let mut problems: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        let host = RealHost::open(&config.host_root)?;
+        let host = RealHost::open(&config.host_root).map_err(|source| ListError::HostRoot {
+            path: config.host_root.clone(),
+            source,
+        })?;
         let found = scan(&usable, &host, &mut Memory::new(), Instant::now());
         problems.extend(found.warnings);
         Ok(Listing {
@@ -91,4 +122,19 @@ impl Listing {
         });
         objects.collect()
     }
+}
+
+fn known(names: &[ClassName], classes: &[DeviceClass]) -> Result<(), ListError> {
+    let is_known = |name: &&ClassName| classes.iter().any(|class| class.name == **name);
+    let Some(unknown) = names.iter().find(|name| !is_known(name)) else {
+        return Ok(());
+    };
+    let known = classes.iter().map(|class| class.name.as_str());
+    Err(ListError::UnknownClass {
+        hint: match similar::nearest(unknown.as_str(), known) {
+            Some(near) => format!("did you mean {near}?"),
+            None => "`boathook-plugin list` shows all classes".to_owned(),
+        },
+        name: unknown.clone(),
+    })
 }

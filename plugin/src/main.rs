@@ -8,20 +8,23 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Parser;
 use device_class::config::Config;
+use device_class::name::ClassName;
 use plugin::cli::{Cli, Command, LogFormat, LogLevel, Run};
 use plugin::{Listing, host_program, panic_hook};
 use tracing_subscriber::filter::LevelFilter;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    let json = matches!(cli.command, Some(Command::List { json: true, .. }));
     let result = match cli.command {
         None => run(cli.run),
         Some(Command::Run(options)) => run(options),
         Some(Command::List {
+            classes,
             config,
             host_root,
             json,
-        }) => list(config.as_deref(), host_root.as_deref(), json),
+        }) => list(&classes, config.as_deref(), host_root.as_deref(), json),
         Some(Command::InRoot {
             root,
             program,
@@ -33,18 +36,27 @@ fn main() -> ExitCode {
         }
     };
     result.unwrap_or_else(|error| {
-        eprintln!("boathook-plugin: {error:#}");
+        let message = format!("{error:#}");
+        eprintln!("boathook-plugin: {message}");
+        if json {
+            let error = serde_json::json!({ "error": { "message": message } });
+            let _ = writeln!(std::io::stdout(), "{error:#}");
+        }
         ExitCode::FAILURE
     })
 }
 
-fn list(config: Option<&Path>, host_root: Option<&Path>, json: bool) -> anyhow::Result<ExitCode> {
+fn list(
+    classes: &[ClassName],
+    config: Option<&Path>,
+    host_root: Option<&Path>,
+    json: bool,
+) -> anyhow::Result<ExitCode> {
     let mut config = Config::load(config).context("configuration")?;
     if let Some(root) = host_root {
         config = config.mounted_at(root);
     }
-    let listing = Listing::of(&config)
-        .with_context(|| format!("cannot open host root {}", config.host_root.display()))?;
+    let listing = Listing::of(&config, classes)?;
     match json {
         true => writeln!(std::io::stdout(), "{:#}", listing.json())?,
         false => write!(std::io::stdout(), "{}", listing.table())?,

@@ -154,6 +154,23 @@ fn a_list_shows_what_would_be_advertised() {
 }
 
 #[test]
+fn a_list_is_of_the_classes_that_are_named() {
+    let node = Node::new(&[("dummy-npu", NPUS), ("cards", CARDS)]);
+    node.add_card(0, "mark-1", 1);
+    let output = node.list(&["cards"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(String::from_utf8(output.stdout).unwrap().lines().count(), 2);
+
+    let output = node.list(&["card", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        json["error"]["message"],
+        "no class card is served by the plugin; did you mean cards?"
+    );
+}
+
+#[test]
 fn once_it_ends_when_the_kubelet_has_read_every_list() {
     let mut node = Node::new(&[("dummy-npu", NPUS), ("cards", CARDS)]).with_arguments(&["--once"]);
     node.add_card(0, "mark-1", -1);
