@@ -120,10 +120,11 @@ fn admitted(reviewer: &Reviewer, name: &str) -> Value {
 
 /// A node with one port, whose region can be programmed.
 struct Node {
-    host: RecordedHost,
-    directory: TempDir,
-    kubelet: FakeKubelet,
+    // Dropped in this order: a plugin makes its socket again where it is removed.
     plugin: PluginProcess,
+    kubelet: FakeKubelet,
+    directory: TempDir,
+    host: RecordedHost,
 }
 
 /// A container, in a cgroup as the kubelet names it.

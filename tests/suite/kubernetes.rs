@@ -67,10 +67,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A node of a cluster with devices.
 struct Node {
-    host: DemoHost,
-    directory: TempDir,
-    kubelet: FakeKubelet,
+    // Dropped in this order: a plugin makes its socket again where it is removed.
     plugin: PluginProcess,
+    kubelet: FakeKubelet,
+    directory: TempDir,
+    host: DemoHost,
 }
 
 impl Node {
