@@ -132,7 +132,7 @@ impl Step {
             }
             .apply(host),
             Self::Point { link, before, .. } => point(host, link, before.as_deref()),
-            Self::Change(change) => Ok(change.inverse().apply(host)?),
+            Self::Change(change) => Ok(change.undo(host)?),
             Self::Discard { .. } => Ok(()),
         }
     }

@@ -35,6 +35,18 @@ impl Change {
         })
     }
 
+    /// Takes the change back after [`Self::apply`].
+    ///
+    /// # Errors
+    /// The file was changed since, or the system refuses.
+    pub fn undo(&self, host: &HostRoot) -> Result<(), Error> {
+        // A directory that was in use was not removed.
+        if matches!(self, Self::RemoveDir { path } if host.exists(path)) {
+            return Ok(());
+        }
+        self.inverse().apply(host)
+    }
+
     /// Makes the change without flushing the directory. Returns whether there was
     /// anything to do.
     fn make(&self, place: &Place) -> Result<bool, Error> {
@@ -69,7 +81,7 @@ pub fn apply(host: &HostRoot, changes: &[Change]) -> Result<(), Error> {
             continue;
         };
         for made in changes[..done].iter().rev() {
-            if let Err(second) = made.inverse().apply(host) {
+            if let Err(second) = made.undo(host) {
                 let (first, second) = (Box::new(first), Box::new(second));
                 return Err(Error::Rollback { first, second });
             }

@@ -48,7 +48,7 @@ pub enum HealthTest {
     },
 }
 
-/// A program of the host that tells whether a device is healthy.
+/// A program of the host that reports whether a device is healthy.
 #[derive(Debug, Clone)]
 pub struct HealthProgram {
     /// Its absolute path and its arguments, by template.

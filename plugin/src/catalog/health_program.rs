@@ -1,4 +1,4 @@
-//! One run of a program of the host that tells whether a device is healthy.
+//! One run of a program of the host that reports whether a device is healthy.
 
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
@@ -25,12 +25,12 @@ const MAX_OUTPUT: usize = 64 * 1024;
 /// A program that is killed may still be in the kernel: no longer is waited for it.
 const KILLED_WITHIN: Duration = Duration::from_secs(2);
 
-/// What a run tells.
+/// The result of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
     Healthy,
     Unhealthy(String),
-    /// It could not be run, which says nothing about the device.
+    /// It could not be run, which means nothing for the device's health.
     NotRun(String),
 }
 
@@ -83,7 +83,9 @@ fn ended(mut command: Command, timeout: Duration) -> io::Result<Option<(ExitStat
         in_time = Instant::now() < deadline;
         thread::sleep(INTERVAL);
     }
-    killpg(group, Signal::SIGKILL)?;
+    // A program that has left its group may have left nothing in it.
+    let _ = killpg(group, Signal::SIGKILL);
+    child.kill()?;
     output.read();
     let give_up = Instant::now() + KILLED_WITHIN;
     loop {

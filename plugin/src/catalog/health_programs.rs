@@ -1,4 +1,4 @@
-//! Programs that tell the health of a class's devices: run one after another beside the
+//! Programs that report the health of a class's devices: run one after another beside the
 //! scans, which take the last verdict of each. Until the first verdict a device is
 //! judged without it.
 

@@ -270,3 +270,24 @@ fn a_directory_that_came_meanwhile_is_not_taken_for_ours() {
     assert!(!dir.path().join("etc/other").exists());
     assert!(dir.path().join("etc/docker").is_dir());
 }
+
+#[test]
+fn a_directory_in_use_does_not_keep_a_removal_from_being_taken_back() {
+    let (dir, host) = host_with("etc/docker/daemon.json", "{}");
+    fs::write(dir.path().join("etc/ours"), "ours").unwrap();
+    let file = Change::Remove {
+        path: "/etc/ours".into(),
+        before: "ours".into(),
+        mode: 0o644,
+    };
+    let in_use = Change::RemoveDir {
+        path: "/etc/docker".into(),
+    };
+    let fails = Change::MakeDir {
+        path: "/etc/docker".into(),
+    };
+    let error = apply(&host, &[file, in_use, fails]).unwrap_err();
+    assert!(!matches!(error, runtime_config::Error::Rollback { .. }));
+    let ours = fs::read_to_string(dir.path().join("etc/ours")).unwrap();
+    assert_eq!(ours, "ours");
+}
