@@ -20,9 +20,14 @@ on_each_cgroup_version!(
     a_directory_of_the_image,
 );
 
-/// How often each race is run.
-fn rounds() -> usize {
-    if long() { 1000 } else { 12 }
+/// How often each race is run. The long run prints how far it is.
+fn rounds() -> impl Iterator<Item = usize> {
+    let count = if long() { 1000 } else { 12 };
+    (0..count).inspect(move |round| {
+        if round % 100 == 0 && *round > 0 {
+            eprintln!("{round} of {count} rounds");
+        }
+    })
 }
 
 /// Runs `body` while another thread exchanges two names again and again.
@@ -44,7 +49,7 @@ fn while_exchanging<T>(one: &Path, other: &Path, body: impl FnOnce() -> T) -> T 
 /// Two links in the volume: to a file of the image and to root's own.
 fn a_link_in_a_shared_volume(lab: &Lab) {
     let host = host_with_tools();
-    for round in 0..rounds() {
+    for round in rounds() {
         let volume = Volume::full();
         let bundle = volume
             .mounted(container(&host, Rootfs::Glibc))
@@ -81,7 +86,7 @@ fn a_directory_of_the_image(lab: &Lab) {
 
 fn race_in_the_image(lab: &Lab, place: &str, name: &str) {
     let host = host_with_tools();
-    for round in 0..rounds() {
+    for round in rounds() {
         let volume = Volume::full();
         let bundle = volume
             .mounted(container(&host, Rootfs::Glibc))
