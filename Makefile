@@ -110,7 +110,7 @@ demo: ## Show the main job: two devices into a real container (as root); CLASS=F
 	cargo run $(HARNESS) demo -- $(CLASS) $(HOST)
 
 bench: ## Measure what the hook adds to starting a container, and the plugin (as root, on a quiet machine)
-	scripts/install-test-packages runc busybox-static musl-tools debootstrap
+	scripts/install-test-packages runc busybox-static musl-tools debootstrap e2fsprogs
 	scripts/add-target $(HOOK_TARGET)
 	cargo build --release $(HOOK)
 	cargo build --release --bin boathook-plugin $(addprefix --bin ,bench bench-plugin timed $(IN_CONTAINERS))

@@ -8,6 +8,7 @@
 //! target/bench/results.json.
 
 mod figure;
+mod filesystem;
 mod hook_process;
 mod inside;
 mod kind;
