@@ -31,7 +31,7 @@ fn every_call_fails_once() {
     let half_made = ["flock", "mkdirat", "fsync", "fchmod"]
         .into_iter()
         .flat_map(|call| trace::disk_faults(&recorded, call));
-    for fault in trace::faults(&recorded, 30).into_iter().chain(half_made) {
+    for fault in trace::faults(&recorded, 30).chain(half_made) {
         let host = host();
         let ran = install(&fault.arguments(), &host, release.path());
         assert!(!ran.stderr.contains("panicked"), "{fault}: {}", ran.stderr);

@@ -133,12 +133,17 @@ fn last_name(line: &str) -> String {
 
 /// The faults to try of those that the recorded calls allow: all in the long run,
 /// else about `count`.
-pub(super) fn faults(recorded: &Path, count: usize) -> Vec<Fault> {
+pub(super) fn faults(recorded: &Path, count: usize) -> impl Iterator<Item = Fault> + use<> {
     some(all_faults(recorded, |_| true), count)
 }
 
 /// The same of the calls from the first that has `from` to the next that has `to`.
-pub(super) fn faults_between(recorded: &Path, from: &str, to: &str, count: usize) -> Vec<Fault> {
+pub(super) fn faults_between(
+    recorded: &Path,
+    from: &str,
+    to: &str,
+    count: usize,
+) -> impl Iterator<Item = Fault> + use<> {
     let (mut begun, mut ended) = (false, false);
     let is_between = |call: &str| {
         ended |= begun && call.contains(to);
@@ -196,7 +201,8 @@ fn all_faults(recorded: &Path, mut is_wanted: impl FnMut(&str) -> bool) -> Vec<F
     all
 }
 
-fn some(all: Vec<Fault>, count: usize) -> Vec<Fault> {
+/// Prints how far a long run is.
+fn some(all: Vec<Fault>, count: usize) -> impl Iterator<Item = Fault> {
     assert!(all.len() > count, "too few calls were recorded");
     let long = std::env::var("BOATHOOK_FAILURES").is_ok_and(|value| value == "long");
     let mut step = if long { 1 } else { all.len() / count };
@@ -204,7 +210,12 @@ fn some(all: Vec<Fault>, count: usize) -> Vec<Fault> {
     while step > 1 && step.is_multiple_of(FAILURES.len()) {
         step += 1;
     }
-    let chosen: Vec<_> = all.into_iter().step_by(step).collect();
-    eprintln!("{} faults", chosen.len());
-    chosen
+    let total = all.len().div_ceil(step);
+    let chosen = all.into_iter().step_by(step).enumerate();
+    chosen.map(move |(number, fault)| {
+        if number % 100 == 0 {
+            eprintln!("{number} of {total} faults: {fault}");
+        }
+        fault
+    })
 }
