@@ -2,7 +2,6 @@
 
 use clap::ValueEnum;
 
-/// The format of the log.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum LogFormat {
     /// Human-readable

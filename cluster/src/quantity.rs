@@ -7,7 +7,6 @@ pub enum QuantityError {
     /// It is no quantity.
     #[error("not a quantity")]
     Malformed,
-    /// It is below zero.
     #[error("negative")]
     Negative,
     /// It has a fractional part.

@@ -5,12 +5,9 @@ use std::time::Duration;
 
 use kube::runtime::utils::Backoff;
 
-/// The delays.
 #[derive(Debug, Clone, Copy)]
 pub struct Retry {
-    /// The first one.
     pub first: Duration,
-    /// The longest one.
     pub longest: Duration,
 }
 

@@ -4,9 +4,6 @@ use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Waits for SIGTERM or SIGINT.
-///
-/// # Errors
-/// The kernel refuses a signal handler.
 pub async fn requested() -> anyhow::Result<()> {
     let install = |kind| signal(kind).context("cannot install a signal handler");
     let mut terminate = install(SignalKind::terminate())?;

@@ -42,10 +42,8 @@ pub struct BadAccess(String);
 /// Allows one device. Written as in the v1 control files: `c 10:183 rw`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct DeviceRule {
-    /// The device.
     #[serde(flatten)]
     pub number: DeviceNumber,
-    /// What is allowed.
     pub access: Access,
 }
 
@@ -71,15 +69,11 @@ impl Access {
     pub const READ: Self = Self(2);
     /// Open for writing.
     pub const WRITE: Self = Self(4);
-    /// All three.
     pub const ALL: Self = Self(7);
 
     const LETTERS: [(Self, char); 3] = [(Self::READ, 'r'), (Self::WRITE, 'w'), (Self::MKNOD, 'm')];
 
     /// Reads a combination of the letters `r`, `w` and `m`.
-    ///
-    /// # Errors
-    /// There are other letters, or none.
     pub fn parse(letters: &str) -> Result<Self, BadAccess> {
         let bad = || BadAccess(crate::name::excerpt(letters));
         letters
@@ -168,7 +162,6 @@ impl DeviceRule {
         Self { number, access }
     }
 
-    /// The device's kind.
     pub fn kind(&self) -> DeviceKind {
         self.number.kind
     }
@@ -183,7 +176,6 @@ impl DeviceRule {
         self.number.minor
     }
 
-    /// What is allowed.
     pub fn access(&self) -> Access {
         self.access
     }

@@ -4,7 +4,6 @@
 /// What root writes to the log when a device is repaired, before the device's id.
 const REPAIRED: &str = "boathook: repaired ";
 
-/// One record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
     /// Whether the kernel wrote it, and no process.

@@ -23,7 +23,6 @@ const MAX_FILE: u64 = 1 << 20;
 pub struct ClassSource {
     /// The class: the file's name without `.toml`.
     pub name: ClassName,
-    /// The file.
     pub path: PathBuf,
     text: String,
     /// Set if others than root can change the file: it cannot be used.
@@ -32,10 +31,6 @@ pub struct ClassSource {
 
 impl ClassSource {
     /// Reads one class file, whatever its owner and mode.
-    ///
-    /// # Errors
-    /// The file cannot be read, is too large or not UTF-8, or its name is not
-    /// `CLASS.toml`.
     pub fn read(path: &Path) -> Result<Self, FileError> {
         Self::read_from(path.into(), &mut Vec::new(), || File::open(path))
     }
@@ -122,9 +117,6 @@ impl ClassSource {
 /// The class files of several directories, sorted by name. A file replaces one
 /// of the same name in an earlier directory; an empty file disables it. A
 /// directory that does not exist has no files.
-///
-/// # Errors
-/// A directory or a file in it cannot be read.
 pub fn sources(directories: &[PathBuf]) -> Result<Vec<ClassSource>, FileError> {
     each_source(directories)?.into_iter().collect()
 }

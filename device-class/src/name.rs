@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 /// Why a text is not a valid name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// The name is empty.
     #[error("{what} is empty")]
     Empty {
         /// The expected kind of name.
@@ -90,7 +89,6 @@ macro_rules! name {
         pub struct $type(String);
 
         impl $type {
-            /// The name as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -238,17 +236,11 @@ impl DeviceId {
     /// An id from text of the hardware. A text that is too long or has invalid
     /// characters is shortened and gets a hash of the whole text, so that the
     /// id is stable and unique.
-    ///
-    /// # Errors
-    /// The text is empty.
     pub fn from_hardware(text: &str) -> Result<Self, NameError> {
         Self::fitted(text, Self::MAX)
     }
 
     /// The same, with room for what [`DeviceId::replica`] adds.
-    ///
-    /// # Errors
-    /// The text is empty.
     pub fn shared_from_hardware(text: &str) -> Result<Self, NameError> {
         Self::fitted(text, Self::MAX - Self::REPLICA)
     }

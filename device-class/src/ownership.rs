@@ -45,7 +45,6 @@ pub enum OwnershipError {
     Owner {
         /// The file, or a directory or link on the way to it.
         path: PathBuf,
-        /// Its owner.
         uid: u32,
     },
     /// Users other than its owner can change it.
@@ -57,23 +56,15 @@ pub enum OwnershipError {
     Writable {
         /// The file, or a directory on the way to it.
         path: PathBuf,
-        /// Its mode.
         mode: u32,
     },
     /// A directory in which every user of the host can create files.
     #[error("{} is writable by every user of the host (mode {mode:04o})", path.display())]
-    Shared {
-        /// The directory.
-        path: PathBuf,
-        /// Its mode.
-        mode: u32,
-    },
-    /// It cannot be opened.
+    Shared { path: PathBuf, mode: u32 },
     #[error("cannot open {}: {error}", path.display())]
     Open {
         /// The file, or a directory on the way to it.
         path: PathBuf,
-        /// The reason.
         error: io::Error,
     },
 }
@@ -93,9 +84,6 @@ impl OwnershipError {
 }
 
 /// Opens a file for reading that root alone can change.
-///
-/// # Errors
-/// It cannot be opened, or others can change it.
 pub fn open(path: &Path) -> Result<File, OwnershipError> {
     let found = walk(Rule::RootOnly, Path::new("/"), &absolute(path)?)?;
     // Without waiting for a writer, should it be a pipe.
@@ -108,18 +96,12 @@ pub fn open(path: &Path) -> Result<File, OwnershipError> {
 
 /// The path without links of a program, in the tree at `root`, that root alone
 /// can change.
-///
-/// # Errors
-/// It does not exist, or others can change it.
 pub fn program(root: &Path, path: &Path) -> Result<PathBuf, OwnershipError> {
     let found = walk(Rule::RootOnly, Path::new("/"), &absolute(root)?)?;
     Ok(walk(Rule::RootOnly, &found.path, path)?.path)
 }
 
 /// Checks a file that root alone should be able to change.
-///
-/// # Errors
-/// It cannot be opened, or others can change it.
 pub fn check(path: &Path) -> Result<(), OwnershipError> {
     walk(Rule::RootOnly, Path::new("/"), &absolute(path)?).map(|_| ())
 }
@@ -129,9 +111,6 @@ pub fn check(path: &Path) -> Result<(), OwnershipError> {
 /// without, any of them can be the first to create what lies under it. Nothing if
 /// there is none. The owners of files and directories do not matter, because
 /// without such a directory it was root who gave them away.
-///
-/// # Errors
-/// A directory cannot be opened.
 pub fn shared_directory(root: &Path, path: &Path) -> io::Result<Option<PathBuf>> {
     match walk(Rule::NotShared, root, path) {
         Ok(_) => Ok(None),
@@ -158,18 +137,12 @@ pub struct Directory {
 
 impl Directory {
     /// Opens a directory that root alone can change.
-    ///
-    /// # Errors
-    /// It cannot be opened, or others can change it.
     pub fn open(path: &Path) -> Result<Self, OwnershipError> {
         let found = walk(Rule::RootOnly, Path::new("/"), &absolute(path)?)?;
         Ok(Directory { found })
     }
 
     /// Opens a file in the directory, which root alone can change as well.
-    ///
-    /// # Errors
-    /// It cannot be opened, or others can change it.
     pub fn file(&self, name: &OsStr) -> Result<File, OwnershipError> {
         let path = self.found.path.join(name);
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
@@ -185,7 +158,6 @@ impl Directory {
     }
 }
 
-/// An open file.
 #[derive(Debug)]
 struct Found {
     file: File,

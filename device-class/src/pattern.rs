@@ -51,28 +51,17 @@ pub enum PatternError {
     Relative(String),
     /// A component such as `..` or `**` is not supported.
     #[error("bad glob `{pattern}`: the component `{component}` is not supported")]
-    Component {
-        /// The whole pattern.
-        pattern: String,
-        /// The offending component.
-        component: String,
-    },
+    Component { pattern: String, component: String },
     /// An unmatched bracket or brace, or an empty set.
     #[error("bad glob `{pattern}`: `{opener}` is not closed or is empty")]
     Open {
-        /// The whole pattern.
         pattern: String,
         /// `[` or `{`.
         opener: char,
     },
     /// The kind of the capture is not `number`.
     #[error("bad glob `{pattern}`: a capture may be of the kind `number`, not `{kind}`")]
-    Kind {
-        /// The whole pattern.
-        pattern: String,
-        /// The kind.
-        kind: String,
-    },
+    Kind { pattern: String, kind: String },
     /// The text in the braces is not an attribute's name.
     #[error(transparent)]
     Name(#[from] NameError),

@@ -14,7 +14,6 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Slot<'a> {
     /// Its NUMA node.
     pub numa: Option<u32>,
-    /// Its group.
     pub group: Option<&'a str>,
     /// How many units of it can be allocated.
     pub free: usize,

@@ -49,7 +49,6 @@ enum Devices {
 /// Why a record cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// It is too large.
     #[error("it is larger than {} bytes", Record::MAX)]
     TooLarge,
     /// It cannot be read as one.
@@ -61,11 +60,8 @@ pub enum RecordError {
 /// kubelet wrote them; entries of other plugins may have any form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allocation<'a> {
-    /// The pod.
     pub pod_uid: &'a str,
-    /// The container's name in it.
     pub container: &'a str,
-    /// The resource.
     pub resource: &'a str,
     /// The ids.
     pub devices: Vec<&'a str>,
@@ -92,9 +88,6 @@ impl Record {
     }
 
     /// A record from the file's content.
-    ///
-    /// # Errors
-    /// It has another format.
     pub fn parse(bytes: &[u8]) -> Result<Self, RecordError> {
         Ok(serde_json::from_slice(bytes)?)
     }

@@ -30,7 +30,6 @@ impl TryFrom<String> for WordName {
 }
 
 impl WordName {
-    /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -39,7 +38,6 @@ impl WordName {
 /// Why a requirement is not met.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequirementError {
-    /// It cannot be read.
     #[error("`{}` is no requirement such as driver>=470", excerpt(.0))]
     Malformed(String),
     /// The host does not meet it.
@@ -66,9 +64,6 @@ fn not_known(unknown: &BTreeSet<String>) -> String {
 /// be told, and the names are given back for a note. An image that runs
 /// elsewhere is not to be stopped for what cannot be told, and one that lists
 /// what other hardware needs is not met by that.
-///
-/// # Errors
-/// The requirement is malformed, or not met.
 pub fn check(
     text: &str,
     host: &BTreeMap<WordName, String>,

@@ -17,19 +17,9 @@ pub enum Target {
         numbered: bool,
     },
     /// All devices on PCI with these ids, as four hexadecimal digits.
-    Pci {
-        /// The vendor.
-        vendor: String,
-        /// The device.
-        device: String,
-    },
+    Pci { vendor: String, device: String },
     /// All devices on USB with these ids, as four hexadecimal digits.
-    Usb {
-        /// The vendor.
-        vendor: String,
-        /// The product.
-        product: String,
-    },
+    Usb { vendor: String, product: String },
 }
 
 /// Why there is no class file for a text.
@@ -39,9 +29,6 @@ pub struct TargetError(String);
 
 impl Target {
     /// Reads a path in /dev, `pci:VVVV:DDDD` or `usb:VVVV:PPPP`.
-    ///
-    /// # Errors
-    /// The text is none of these.
     pub fn parse(text: &str) -> Result<Self, TargetError> {
         let error = || TargetError(text.to_owned());
         let ids = |ids: &str| {

@@ -76,9 +76,6 @@ impl FileError {
 }
 
 /// Parses the whole text of the file at `path`.
-///
-/// # Errors
-/// The text is not TOML, or does not match `T`.
 pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, FileError> {
     toml::from_str(text).map_err(|error| {
         let at = error.span().map(|span| span.start.min(text.len()));

@@ -14,7 +14,6 @@ pub(crate) struct MountLine<'a> {
     pub(crate) parent: u64,
     /// What of its file system is seen at the mount point.
     pub(crate) root: &'a [u8],
-    /// The mount point.
     pub(crate) point: &'a [u8],
     /// What is mounted in it is mounted in its peers as well.
     pub(crate) shared: bool,
@@ -113,7 +112,6 @@ pub struct MountInfoError {
 }
 
 impl MountTable {
-    /// Reads the list.
     pub(crate) fn parse(text: &[u8]) -> Result<Self, MountInfoError> {
         let lines = text.split(|byte| *byte == b'\n').enumerate();
         lines

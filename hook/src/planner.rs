@@ -94,9 +94,6 @@ pub enum Caller {
 
 impl Caller {
     /// Where the container comes from.
-    ///
-    /// # Errors
-    /// That is not certain.
     pub(crate) fn origin(&self, bundle: &Bundle) -> Result<Origin, OriginError> {
         match self.named() {
             Some(named) => Origin::named(named, bundle),
@@ -130,9 +127,6 @@ struct Requests {
 /// The plan for a container, which is the one that the hook's arguments name if they
 /// do. One that asks for nothing gets an empty plan, and not even its classes are
 /// read.
-///
-/// # Errors
-/// The container asks for something that it cannot have in full.
 pub fn plan_for(
     bundle: &Bundle,
     caller: &Caller,
@@ -199,9 +193,6 @@ fn plan_of(
 }
 
 /// Opens the host's root.
-///
-/// # Errors
-/// It does not exist.
 pub fn open_host(config: &Config) -> Result<RealHost, PlannerError> {
     RealHost::open(&config.host_root).map_err(|error| PlannerError::HostRoot {
         path: config.host_root.clone(),

@@ -30,9 +30,6 @@ const NEEDED: [Capability; 12] = [
 
 /// Gives up the environment, every descriptor beyond stdio and every
 /// capability that the steps do not need.
-///
-/// # Errors
-/// The kernel refuses to drop capabilities.
 pub(crate) fn confine() -> Result<(), caps::errors::CapsError> {
     sys::process::clear_environment();
     sys::process::close_inherited_descriptors();

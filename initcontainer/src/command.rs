@@ -61,7 +61,6 @@ fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
-/// How steps are printed.
 #[derive(Clone, Copy)]
 struct Show {
     verbose: bool,

@@ -23,9 +23,6 @@ const MACHINES: &[(u16, &str)] = &[
 ];
 
 /// Checks that a program is for this machine.
-///
-/// # Errors
-/// It is no ELF file, or one for another machine.
 pub fn check(path: &Path) -> Result<(), Error> {
     let mut head = [0_u8; 20];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut head));

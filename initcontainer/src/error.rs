@@ -11,27 +11,21 @@ pub enum Error {
     /// A file to be installed is missing or unfit.
     #[error("{path} cannot be installed: {problem}; use the image or archive of this release")]
     Payload {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         problem: String,
     },
-    /// The source holds no program.
     #[error(
         "{source_dir} holds no programs, neither in it nor in bin/; \
          use --source with the directory of a release or of a build (target/release)"
     )]
-    NoPrograms {
-        /// The directory.
-        source_dir: PathBuf,
-    },
+    NoPrograms { source_dir: PathBuf },
     /// There are no class files, without which no container gets a device.
     #[error(
         "no class files in {dir}: {problem}; name their directory with --classes, \
          or install without any with --no-classes"
     )]
     NoClasses {
-        /// The directory.
         dir: PathBuf,
         /// Why there are none.
         problem: String,
@@ -54,7 +48,6 @@ pub enum Error {
          use the image or archive for {host}"
     )]
     Architecture {
-        /// The file.
         path: PathBuf,
         /// The machine that it is for.
         found: String,
@@ -67,7 +60,6 @@ pub enum Error {
         /// The locked directory.
         path: PathBuf,
     },
-    /// No engine was found.
     #[error("no container engine was found under {root}; name one with --engine ({known})")]
     NoEngine {
         /// The host's root.
@@ -89,27 +81,17 @@ pub enum Error {
         "{engine} is running with boathook-runtime as its default runtime and would keep it, so \
          that no container starts; use --restart, which has it use its own again"
     )]
-    StillDefault {
-        /// The engine.
-        engine: runtime_config::Engine,
-    },
+    StillDefault { engine: runtime_config::Engine },
     /// The user may not change the host.
     #[error("must be run as root")]
     NotRoot,
     /// What an earlier installation left cannot be read.
     #[error("{path} is not valid: {message}; restore it from a backup, or remove it")]
-    Manifest {
-        /// The manifest.
-        path: PathBuf,
-        /// Why.
-        message: String,
-    },
+    Manifest { path: PathBuf, message: String },
     /// A step failed, and so did undoing the steps before it.
     #[error("{first}; and undoing the earlier steps failed too: {second}")]
     Rollback {
-        /// What failed first.
         first: Box<Error>,
-        /// What failed while undoing.
         second: Box<Error>,
     },
 }

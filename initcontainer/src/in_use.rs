@@ -20,9 +20,6 @@ const RUNTIME_FILES: [&str; 2] = ["runtime", "options.json"];
 const ALL_FILES: [&str; 3] = ["config.json", "runtime", "options.json"];
 
 /// The versions that a container's bundle names.
-///
-/// # Errors
-/// A directory of bundles cannot be read.
 pub fn versions(host: &HostRoot) -> Result<BTreeSet<String>, Error> {
     let prefix = format!("{ROOT}/");
     let mut found = BTreeSet::new();
@@ -39,9 +36,6 @@ pub fn versions(host: &HostRoot) -> Result<BTreeSet<String>, Error> {
 }
 
 /// The ids of the containers that only the wrapper runtime can stop.
-///
-/// # Errors
-/// A directory of bundles cannot be read.
 pub fn wrapped(host: &HostRoot) -> Result<BTreeSet<String>, Error> {
     let prefix = format!("{ROOT}/");
     let running = processes(host);

@@ -227,17 +227,11 @@ fn switch(host: &HostRoot, version: &str) -> Result<Option<Step>, Error> {
 }
 
 /// The target of the link to the version in use; `None`: there is no link.
-///
-/// # Errors
-/// The link's directory cannot be searched.
 pub fn current(host: &HostRoot) -> Result<Option<PathBuf>, Error> {
     Ok(host.read_link(Path::new(CURRENT))?)
 }
 
 /// The steps that keep what undoing needs, then change the engine's files.
-///
-/// # Errors
-/// The engine's record cannot be read.
 pub fn engine_steps(host: &HostRoot, plan: &Plan) -> Result<Vec<Step>, Error> {
     let path = record(plan.engine);
     let before = host.read(&path)?;
@@ -274,9 +268,6 @@ fn collect(host: &HostRoot, version: &str) -> Result<Vec<Step>, Error> {
 }
 
 /// The versions on a host that were installed by this program, sorted.
-///
-/// # Errors
-/// The manifest cannot be read.
 pub fn installed(host: &HostRoot) -> Result<Vec<String>, Error> {
     let versions = Manifest::load(host)?.unwrap_or_default().versions;
     let mut versions = present(host, versions)?;

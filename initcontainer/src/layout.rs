@@ -56,7 +56,6 @@ classes = [
 ]
 ";
 
-/// The directory of a version.
 pub fn version_dir(version: &str) -> PathBuf {
     Path::new(ROOT).join(version)
 }

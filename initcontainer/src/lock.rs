@@ -20,9 +20,6 @@ pub struct Lock {
 impl Lock {
     /// Takes the lock on a host: on the installation's directory, or on the
     /// nearest directory above it that exists.
-    ///
-    /// # Errors
-    /// Another installer has it.
     pub fn take(host: &HostRoot) -> Result<Self, Error> {
         let root = Path::new(ROOT);
         let nearest = root
@@ -36,9 +33,6 @@ impl Lock {
 
     /// Takes the lock on the installation's directory too, once it was made,
     /// for that is where another installer will look from now on.
-    ///
-    /// # Errors
-    /// Another installer was faster.
     pub fn extend(&mut self, host: &HostRoot) -> Result<(), Error> {
         self.held.push(lock(host, Path::new(ROOT))?);
         Ok(())

@@ -40,9 +40,6 @@ impl Manifest {
     }
 
     /// The host's manifest; `None` when nothing is installed.
-    ///
-    /// # Errors
-    /// It cannot be read or understood.
     pub fn load(host: &HostRoot) -> Result<Option<Self>, Error> {
         let path = Path::new(MANIFEST);
         let Some(text) = host.read(path)? else {

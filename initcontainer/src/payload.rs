@@ -25,7 +25,6 @@ const MAX_CLASSES: usize = 1000;
 pub enum ClassFiles<'a> {
     /// From `classes.d` of the source.
     OfSource,
-    /// From this directory.
     From(&'a Path),
     /// There are none, and that is wanted.
     None,
@@ -34,7 +33,6 @@ pub enum ClassFiles<'a> {
 /// The files of one version, checked and ready to be copied.
 #[derive(Debug, Clone)]
 pub struct Payload {
-    /// The version.
     pub version: String,
     /// The text of the configuration, if one was given.
     pub config: Option<String>,

@@ -37,7 +37,6 @@ pub fn nri_socket(host: &HostRoot) -> Option<PathBuf> {
 /// The state of one engine.
 #[derive(Debug, Serialize)]
 pub struct EngineStatus {
-    /// The engine.
     pub engine: Engine,
     /// The program or socket by which it was found; `None`: it was not.
     pub found: Option<PathBuf>,
@@ -49,9 +48,6 @@ pub struct EngineStatus {
 
 impl Status {
     /// Reads the state of a host. Changes nothing.
-    ///
-    /// # Errors
-    /// A file cannot be read.
     pub fn read(host: &HostRoot) -> Result<Self, Error> {
         let version = current(host)?.map(|v| v.to_string_lossy().into_owned());
         let mut missing = Vec::new();

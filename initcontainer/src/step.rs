@@ -12,13 +12,11 @@ use crate::layout::{CONFIG, ROOT, STATE, discarded, is_leftover, unfinished};
 use crate::payload::Payload;
 use crate::tree;
 
-/// One step.
 #[derive(Debug, Clone)]
 pub enum Step {
     /// Make a directory that appears complete: built under another name
     /// beside it, then renamed.
     MakeTree {
-        /// The directory.
         path: PathBuf,
         /// The one file in it, and its text.
         file: (PathBuf, String),
@@ -42,7 +40,6 @@ pub enum Step {
     },
     /// Point a link elsewhere.
     Point {
-        /// The link.
         link: PathBuf,
         /// Where it points now; `None`: it does not exist.
         before: Option<PathBuf>,
@@ -53,17 +50,11 @@ pub enum Step {
     Change(Change),
     /// Remove a directory and all in it: renamed away, then removed. Not taken
     /// back, so it comes last.
-    Discard {
-        /// The directory.
-        path: PathBuf,
-    },
+    Discard { path: PathBuf },
 }
 
 /// Carries the steps out in order, and calls `after` after each. At the first
 /// failure those before it are undone.
-///
-/// # Errors
-/// What failed, and what failed while undoing, if anything did.
 pub fn run(
     host: &HostRoot,
     steps: &[Step],
@@ -252,9 +243,6 @@ fn or_remove(made: &Place, result: Result<(), Error>) -> Result<(), Error> {
 
 /// The steps that remove what a run that was killed left behind. Each of these
 /// has a name that nothing refers to, so it can be removed at any time.
-///
-/// # Errors
-/// The installation's directory cannot be read.
 pub(crate) fn discard_leftovers(host: &HostRoot) -> Result<Vec<Step>, Error> {
     let root = Path::new(ROOT);
     let mut left: Vec<PathBuf> = host

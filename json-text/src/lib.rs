@@ -27,9 +27,7 @@ pub enum EditError {
     Kind {
         /// The keys that lead there.
         place: String,
-        /// What should be there.
         expected: &'static str,
-        /// The cause.
         source: serde_json::Error,
     },
     /// A key is there twice. Runtimes differ in which of them counts.
@@ -64,7 +62,6 @@ impl<'de> Deserialize<'de> for Members<'de> {
     }
 }
 
-/// A JSON string.
 pub fn quote(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

@@ -3,19 +3,19 @@
 #![forbid(unsafe_code)]
 
 /// The device plugin API, version v1beta1.
-#[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all)]
+#[allow(unreachable_pub, unused_qualifications, clippy::all)]
 pub mod deviceplugin {
     tonic::include_proto!("v1beta1");
 }
 
 /// The plugin watcher API, version v1.
-#[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all)]
+#[allow(unreachable_pub, unused_qualifications, clippy::all)]
 pub mod pluginregistration {
     tonic::include_proto!("pluginregistration");
 }
 
 /// The pod resources API, version v1: what the kubelet can allocate.
-#[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all)]
+#[allow(unreachable_pub, unused_qualifications, clippy::all)]
 pub mod podresources {
     tonic::include_proto!("v1");
 }

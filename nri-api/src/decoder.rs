@@ -49,7 +49,6 @@ pub struct Decoder {
 struct Assembly {
     header: Vec<u8>,
     body: Vec<u8>,
-    /// What is left of it.
     left: usize,
     is_oversized: bool,
 }

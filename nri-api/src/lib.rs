@@ -13,7 +13,7 @@ mod encoder;
 pub use decoder::{Decoder, FrameError, MAX_FRAME, MAX_MESSAGE, Message};
 pub use encoder::encode;
 
-#[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all)]
+#[allow(unreachable_pub, unused_qualifications, clippy::all)]
 mod messages {
     include!(concat!(env!("OUT_DIR"), "/nri.rs"));
 }

@@ -42,9 +42,6 @@ pub enum KubeletDirError {
 
 impl KubeletDir {
     /// The kubelet's root at `path`, which need not exist yet.
-    ///
-    /// # Errors
-    /// The path is relative, or too long for sockets.
     pub(crate) fn new(path: PathBuf) -> Result<Self, KubeletDirError> {
         if !path.is_absolute() {
             return Err(KubeletDirError::Relative(path));

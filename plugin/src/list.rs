@@ -29,27 +29,17 @@ pub enum ListError {
     /// The host's root cannot be opened.
     #[error("cannot open host root {}", path.display())]
     HostRoot {
-        /// Its path.
         path: PathBuf,
-        /// Why.
         source: std::io::Error,
     },
     /// No class that is served has this name.
     #[error("no class {name} is served by the plugin; {hint}")]
-    UnknownClass {
-        /// The name.
-        name: ClassName,
-        /// What to do.
-        hint: String,
-    },
+    UnknownClass { name: ClassName, hint: String },
 }
 
 impl Listing {
     /// Scans the host that `config` names for the devices of the classes with these
     /// names, or of all.
-    ///
-    /// # Errors
-    /// The host's root cannot be opened, or there is no class of such a name.
     pub fn of(config: &Config, names: &[ClassName]) -> Result<Self, ListError> {
         let (mut usable, errors) = match Classes::load(config) {
             Ok(classes) => (classes.usable, classes.errors),

@@ -69,9 +69,7 @@ pub enum RunError {
     /// The address for metrics and health cannot be used.
     #[error("--http {address}: cannot listen")]
     Http {
-        /// The address.
         address: SocketAddr,
-        /// The system's reason.
         #[source]
         error: std::io::Error,
     },

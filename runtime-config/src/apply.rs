@@ -36,9 +36,6 @@ impl Change {
     }
 
     /// Takes the change back after [`Self::apply`].
-    ///
-    /// # Errors
-    /// The file was changed since, or the system refuses.
     pub fn undo(&self, host: &HostRoot) -> Result<(), Error> {
         // A directory that was in use was not removed.
         if matches!(self, Self::RemoveDir { path } if host.exists(path)) {
@@ -72,9 +69,6 @@ impl Change {
 
 /// Makes all the changes, or none: at the first failure those before it are
 /// taken back.
-///
-/// # Errors
-/// What failed, and what failed while taking back, if anything did.
 pub fn apply(host: &HostRoot, changes: &[Change]) -> Result<(), Error> {
     for (done, change) in changes.iter().enumerate() {
         let Err(first) = change.apply(host) else {

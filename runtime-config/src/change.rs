@@ -9,13 +9,9 @@ use similar::TextDiff;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// Make a directory, mode 0755, if it is not there.
-    MakeDir {
-        /// The directory.
-        path: PathBuf,
-    },
+    MakeDir { path: PathBuf },
     /// Write a file in one go, if it still is what it was.
     Write {
-        /// The file.
         path: PathBuf,
         /// What it holds now; `None`: it does not exist.
         before: Option<String>,
@@ -26,7 +22,6 @@ pub enum Change {
     },
     /// Remove a file, if it still is what it was.
     Remove {
-        /// The file.
         path: PathBuf,
         /// What it holds now.
         before: String,
@@ -34,10 +29,7 @@ pub enum Change {
         mode: u32,
     },
     /// Remove a directory that was made, unless someone put a file there.
-    RemoveDir {
-        /// The directory.
-        path: PathBuf,
-    },
+    RemoveDir { path: PathBuf },
 }
 
 impl Change {

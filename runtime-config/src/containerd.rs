@@ -44,13 +44,9 @@ pub(crate) enum Layout {
         conf_d: Option<&'static str>,
     },
     /// A directory with a file made at each start, its template and drop-ins.
-    Template {
-        /// The directory.
-        dir: &'static str,
-    },
+    Template { dir: &'static str },
     /// A directory of drop-ins that are merged whatever the version.
     DropIns {
-        /// The directory.
         dir: &'static str,
         /// The files that contain the version and the default handler, if they exist.
         generated: [&'static str; 2],

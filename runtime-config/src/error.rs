@@ -22,23 +22,16 @@ pub enum Error {
     /// A file is larger than any engine's configuration is.
     #[error("{path} is larger than {limit} bytes; this is not an engine's configuration")]
     TooLarge {
-        /// The file.
         path: PathBuf,
         /// The limit in bytes.
         limit: u64,
     },
     /// A file is not a regular file.
     #[error("{path} is not a regular file; move it away and try again")]
-    NotAFile {
-        /// The path.
-        path: PathBuf,
-    },
+    NotAFile { path: PathBuf },
     /// A file is not UTF-8, which TOML and JSON demand.
     #[error("{path} is not UTF-8 text; repair it and try again")]
-    NotUtf8 {
-        /// The file.
-        path: PathBuf,
-    },
+    NotUtf8 { path: PathBuf },
     /// Others than root could change what is to be written.
     #[error(
         "{path}: {problem}, and so could replace what root runs from there; \
@@ -52,14 +45,10 @@ pub enum Error {
     },
     /// More symbolic links in a path than the kernel would follow.
     #[error("too many symbolic links in {path}; remove the loop")]
-    LinkLoop {
-        /// The path.
-        path: PathBuf,
-    },
+    LinkLoop { path: PathBuf },
     /// A file does not parse. It is left as it is.
     #[error("{path}:{line}: {message}; repair the file (it was not changed) and try again")]
     Syntax {
-        /// The file.
         path: PathBuf,
         /// The line, counted from 1.
         line: usize,
@@ -69,13 +58,11 @@ pub enum Error {
     /// A file is valid, but written in a way that cannot be extended in place.
     #[error("{path}:{line}: {problem}; {advice}")]
     Unsupported {
-        /// The file.
         path: PathBuf,
         /// The line, counted from 1.
         line: usize,
         /// What is in the way.
         problem: String,
-        /// What to do.
         advice: String,
     },
     /// containerd's CRI plugin is switched off: no Kubernetes pod runs on it.
@@ -84,7 +71,6 @@ pub enum Error {
          take it out of disabled_plugins, or leave this engine out"
     )]
     CriDisabled {
-        /// The file.
         path: PathBuf,
         /// The line, counted from 1.
         line: usize,
@@ -95,17 +81,13 @@ pub enum Error {
          program; remove or rename it and try again"
     )]
     NameTaken {
-        /// The file.
         path: PathBuf,
         /// The line, counted from 1.
         line: usize,
     },
     /// A file is no longer what the plan was made from.
     #[error("{path} changed after the plan was made; nothing was written to it, plan again")]
-    Changed {
-        /// The file.
-        path: PathBuf,
-    },
+    Changed { path: PathBuf },
     /// The engine's name is not known.
     #[error("unknown engine \"{name}\"; one of {known}")]
     UnknownEngine {
@@ -120,7 +102,6 @@ pub enum Error {
          restart it, and see its log"
     )]
     NotReloaded {
-        /// The engine.
         engine: crate::facts::Engine,
         /// How long it was given.
         seconds: u64,
@@ -130,10 +111,7 @@ pub enum Error {
         "{name} is a runtime, not an engine, and has no configuration: name the engine that \
          calls it, or use boathook-runtime in place of {name}"
     )]
-    Runtime {
-        /// The name.
-        name: String,
-    },
+    Runtime { name: String },
     /// A record of an earlier installation cannot be understood.
     #[error(
         "the installation record {path} is not valid: {message}; restore it from a backup, or remove it to undo without it"
@@ -141,21 +119,15 @@ pub enum Error {
     Record {
         /// The record's file.
         path: PathBuf,
-        /// Why.
         message: String,
     },
     /// The base OCI spec given for `base_runtime_spec` cannot be extended.
     #[error("the base OCI spec is not usable: {message}; make one with \"ctr oci spec\"")]
-    BaseSpec {
-        /// Why.
-        message: String,
-    },
+    BaseSpec { message: String },
     /// A change failed, and so did taking back the changes before it.
     #[error("{first}; and undoing the earlier changes failed too: {second}")]
     Rollback {
-        /// What failed first.
         first: Box<Error>,
-        /// What failed while undoing.
         second: Box<Error>,
     },
 }

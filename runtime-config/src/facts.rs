@@ -23,7 +23,6 @@ pub enum Engine {
     Containerd,
     /// CRI-O.
     Crio,
-    /// Docker.
     Docker,
     /// podman, run by root.
     Podman,

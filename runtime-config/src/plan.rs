@@ -34,7 +34,6 @@ pub struct Options {
 /// What will be done to one engine's files, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// The engine.
     pub engine: Engine,
     /// The changes. Files that nothing refers to yet come first.
     pub changes: Vec<Change>,
@@ -62,9 +61,6 @@ impl fmt::Display for Plan {
 impl Engine {
     /// Plans to make the engine call the hook. Planning again after the plan
     /// was carried out gives an empty one.
-    ///
-    /// # Errors
-    /// A file does not parse or cannot be extended; nothing is to be changed then.
     pub fn plan_install(
         self,
         now: &Snapshot,
@@ -117,9 +113,6 @@ impl Engine {
     /// Plans what makes the running engine drop our runtime once it is reloaded,
     /// before [`Engine::plan_undo`] brings the user's file back; `None` where
     /// that alone does it.
-    ///
-    /// # Errors
-    /// A file does not parse.
     pub fn plan_release(
         self,
         now: &Snapshot,

@@ -7,12 +7,10 @@ use crate::host::HostRoot;
 /// More processes than any host has.
 const MAX_PROCESSES: usize = 1 << 22;
 
-/// One process.
 #[derive(Debug, Clone)]
 pub struct Process {
     /// Its process id.
     pub pid: u32,
-    /// Its user.
     pub uid: u32,
     /// The program's name, of which the kernel keeps 15 bytes.
     pub name: String,

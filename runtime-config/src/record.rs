@@ -18,7 +18,6 @@ use crate::host::HostRoot;
 pub struct Record {
     /// The record's own format; 1.
     format: u32,
-    /// The engine.
     pub(crate) engine: Engine,
     /// The directories that were made, outermost first.
     pub(crate) made_dirs: Vec<PathBuf>,
@@ -61,9 +60,6 @@ impl Record {
     }
 
     /// The files that no longer hold what was written to them.
-    ///
-    /// # Errors
-    /// A file cannot be read.
     pub fn verify(&self, host: &HostRoot) -> Result<Vec<&Path>, Error> {
         let mut changed = Vec::new();
         for file in &self.files {
@@ -79,9 +75,6 @@ impl Record {
     }
 
     /// The record kept at `path`; `None` when there is none.
-    ///
-    /// # Errors
-    /// It cannot be read, or is not a record of a known format.
     pub fn load(host: &HostRoot, path: &Path) -> Result<Option<Self>, Error> {
         let Some(text) = host.read(path)? else {
             return Ok(None);

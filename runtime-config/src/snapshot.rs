@@ -19,9 +19,6 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// Reads one more file.
-    ///
-    /// # Errors
-    /// As [`HostRoot::read`].
     pub fn read(&mut self, host: &HostRoot, path: &Path) -> Result<Option<&str>, Error> {
         if !self.files.contains_key(path) {
             let text = host.read(path)?;

@@ -35,7 +35,6 @@ const WAS: &str = "# boathook: was: ";
 /// The base name, without extension, of every file that is wholly ours.
 pub(crate) const OWN_STEM: &str = "99-boathook";
 
-/// Parses a TOML file.
 pub(crate) fn parse<'t>(path: &Path, text: &'t str) -> Result<Document<&'t str>, Error> {
     Document::parse(text).map_err(|e| Error::Syntax {
         path: path.into(),
@@ -62,7 +61,6 @@ fn line_around(text: &str, offset: usize) -> Range<usize> {
     start..end
 }
 
-/// A TOML basic string.
 pub(crate) fn quote(text: &str) -> String {
     toml_edit::Value::from(text).to_string().trim().to_owned()
 }

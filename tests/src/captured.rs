@@ -9,11 +9,8 @@ use anyhow::{Context, Result, bail};
 /// What a command left when it ended.
 #[derive(Debug)]
 pub struct Captured {
-    /// How it ended.
     pub status: ExitStatus,
-    /// Its standard output.
     pub stdout: String,
-    /// Its standard error.
     pub stderr: String,
     /// The command, for messages.
     command: String,

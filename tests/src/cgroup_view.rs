@@ -19,7 +19,6 @@ pub enum CgroupView {
 }
 
 impl CgroupView {
-    /// Both versions.
     pub const ALL: [Self; 2] = [Self::V1, Self::V2];
 
     /// Why commands cannot have this view on this machine, if they cannot.

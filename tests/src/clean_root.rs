@@ -8,14 +8,11 @@ use anyhow::Result;
 use crate::mirror::{self, Mirror};
 use crate::rootfs::cached;
 
-/// A distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Distribution {
     /// This machine's release of Debian.
     Debian,
-    /// Ubuntu 22.04.
     Ubuntu22,
-    /// Ubuntu 24.04.
     Ubuntu24,
 }
 

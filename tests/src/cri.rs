@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use tokio::runtime::{Builder, Runtime};
 use tonic::transport::{Channel, Endpoint};
 
-#[allow(missing_docs, unused_qualifications, clippy::all, rustdoc::all)]
+#[allow(unused_qualifications, clippy::all, rustdoc::all)]
 pub mod api {
     //! Made of the proto.
     tonic::include_proto!("runtime.v1");
@@ -90,7 +90,6 @@ impl CriClient {
         Ok(call!(self, create_container, request)?.container_id)
     }
 
-    /// Starts a container.
     pub fn start(&self, container: &str) -> Result<()> {
         let container_id = container.to_string();
         call!(

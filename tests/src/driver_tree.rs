@@ -36,9 +36,6 @@ impl DriverTree {
     }
 
     /// The tree. Nothing may be written to it.
-    ///
-    /// # Errors
-    /// It cannot be made.
     pub fn directory(&self) -> Result<PathBuf> {
         // It takes long: a second test waits for the first.
         static BUILDING: Mutex<()> = Mutex::new(());
@@ -50,9 +47,6 @@ impl DriverTree {
 
     /// The files that the packages of this version brought, with their paths: a
     /// package's own revision follows its version after a hyphen.
-    ///
-    /// # Errors
-    /// dpkg's records cannot be read.
     pub fn files_of_version(&self, version: &str) -> Result<Vec<PathBuf>> {
         let tree = self.directory()?;
         let mut query = Command::new("dpkg-query");
@@ -120,9 +114,6 @@ impl DriverTree {
 /// Gives `target`, a directory that may have files already, all that a tree has: by
 /// hard links where that is possible. Files of the tree may be replaced there, and not
 /// be written to.
-///
-/// # Errors
-/// `cp` fails.
 pub fn add_links(tree: &Path, target: &Path) -> Result<()> {
     let copy = |how: &str| {
         let mut command = Command::new("cp");

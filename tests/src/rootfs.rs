@@ -40,7 +40,6 @@ pub enum Rootfs {
 }
 
 impl Rootfs {
-    /// Every kind.
     pub const ALL: [Self; 5] = [
         Self::Busybox,
         Self::Glibc,

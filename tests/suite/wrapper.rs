@@ -73,7 +73,6 @@ impl Lab {
         Captured::run(&mut self.command(arguments)).unwrap()
     }
 
-    /// `create` for a bundle.
     fn create(&self, bundle: &Path) -> Captured {
         let bundle = bundle.to_str().unwrap();
         self.run(["create", "--bundle", bundle, "the-container"])
@@ -107,7 +106,6 @@ fn config_of(bundle: &Path) -> String {
     fs::read_to_string(bundle.join("config.json")).unwrap()
 }
 
-/// The names in a directory.
 fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).unwrap();
     let mut names: Vec<_> = entries

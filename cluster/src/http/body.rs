@@ -24,7 +24,6 @@ pub struct Intake {
 /// Why a body is not taken.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
-    /// It is too long.
     #[error("the body is longer than {0} bytes")]
     TooLong(usize),
     /// There are too many others.
@@ -60,9 +59,6 @@ impl Intake {
     }
 
     /// Reads a body. The permit stands for its memory.
-    ///
-    /// # Errors
-    /// It is too long, does not arrive, or there are too many others.
     pub async fn read(&self, body: Body) -> Result<(Bytes, SemaphorePermit<'_>), BodyError> {
         let announced = body.size_hint();
         let least = usize::try_from(announced.lower()).unwrap_or(usize::MAX);

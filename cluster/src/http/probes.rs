@@ -25,7 +25,6 @@ pub fn text(status: StatusCode, text: String) -> Response {
 }
 
 impl Probes {
-    /// The pages.
     pub fn router(self) -> Router {
         let probes = Arc::new(self);
         let ready = Arc::clone(&probes);

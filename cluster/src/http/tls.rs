@@ -22,9 +22,7 @@ pub enum IdentityError {
     /// A file cannot be read.
     #[error("{}: cannot read", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// The system's reason.
         #[source]
         error: std::io::Error,
     },
@@ -54,9 +52,6 @@ struct Current(RwLock<Arc<CertifiedKey>>);
 
 impl Identity {
     /// A certificate chain and its key, in PEM.
-    ///
-    /// # Errors
-    /// They cannot be used.
     pub fn new(chain: &[u8], key: &[u8]) -> Result<Self, IdentityError> {
         let current = Arc::new(Current(RwLock::new(certified(chain, key)?)));
         let resolver: Arc<dyn ResolvesServerCert> = Arc::<Current>::clone(&current);
@@ -71,9 +66,6 @@ impl Identity {
     }
 
     /// The certificate in tls.crt and tls.key of a directory.
-    ///
-    /// # Errors
-    /// They cannot be read, or used.
     pub fn from_dir(dir: &Path) -> Result<Arc<Self>, IdentityError> {
         let (chain, key) = read(dir)?;
         Self::new(&chain, &key).map(Arc::new)

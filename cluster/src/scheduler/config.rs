@@ -11,7 +11,6 @@ const MAX_RESOURCES: usize = 64;
 /// The maximum number of devices of one node that are distinguished.
 pub const MAX_DEVICES: u64 = 1024;
 
-/// The file `scheduler.toml`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -77,19 +76,15 @@ fn one() -> u32 {
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// It cannot be read.
     #[error("{}: cannot read", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// The system's reason.
         #[source]
         error: std::io::Error,
     },
     /// It does not match the types.
     #[error("{}", path.display())]
     Syntax {
-        /// The file.
         path: PathBuf,
         /// What is wrong, and where.
         #[source]
@@ -98,7 +93,6 @@ pub enum ConfigError {
     /// A value makes no sense.
     #[error("{}: {problem}", path.display())]
     Invalid {
-        /// The file.
         path: PathBuf,
         /// The value, and what it has to be.
         problem: String,
@@ -107,9 +101,6 @@ pub enum ConfigError {
 
 impl Config {
     /// Reads a configuration file.
-    ///
-    /// # Errors
-    /// It cannot be read, or used.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path).map_err(|error| ConfigError::Read {
             path: path.to_owned(),

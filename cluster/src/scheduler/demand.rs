@@ -17,9 +17,6 @@ pub struct Demand {
 /// The demand of a pod. Init containers run one after the other before the others,
 /// and the kubelet gives their devices to the containers that follow; a sidecar
 /// keeps what it has.
-///
-/// # Errors
-/// A quantity is no whole number.
 pub fn demand(pod: &Pod, resource: &str) -> Result<Demand, QuantityError> {
     let mut sidecars = Vec::new();
     let (mut sidecar_units, mut peak, mut largest) = (0_u64, 0_u64, 0_u64);

@@ -52,7 +52,6 @@ impl Devices {
         &self.free
     }
 
-    /// The layout.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }

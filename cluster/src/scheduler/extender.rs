@@ -23,7 +23,6 @@ pub const MAX_BODY: usize = 32 << 20;
 /// The memory for all bodies at once, in bytes.
 const BODY_BUDGET: usize = 64 << 20;
 
-/// The extender.
 #[derive(Debug)]
 pub struct Extender {
     config: Arc<Config>,
@@ -49,7 +48,6 @@ impl Extender {
         &self.config
     }
 
-    /// Its metrics.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
@@ -124,9 +122,6 @@ impl Extender {
     }
 
     /// Which nodes have room for a pod. Changes nothing.
-    ///
-    /// # Errors
-    /// The request cannot be read.
     pub fn filter(&self, body: &[u8]) -> serde_json::Result<Vec<u8>> {
         let Arguments {
             spelling,
@@ -150,9 +145,6 @@ impl Extender {
     }
 
     /// How good each node is for a pod. The best one is assumed to become its node.
-    ///
-    /// # Errors
-    /// The request cannot be read.
     pub fn prioritize(&self, body: &[u8]) -> serde_json::Result<Vec<u8>> {
         let Arguments {
             spelling,

@@ -23,7 +23,6 @@ pub struct VerbLabels {
     pub verb: &'static str,
 }
 
-/// What is watched.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct KindLabels {
     /// nodes or pods.
@@ -33,7 +32,6 @@ pub struct KindLabels {
 /// The metrics; copies count together.
 #[derive(Debug, Clone)]
 pub struct Metrics {
-    /// Requests.
     pub requests: Family<RequestLabels, Counter>,
     /// How long they took.
     pub duration: Family<VerbLabels, Histogram>,

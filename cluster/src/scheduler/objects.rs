@@ -12,17 +12,14 @@ use serde::{Deserialize, Deserializer};
 /// Resource names and quantities.
 pub type Amounts = BTreeMap<String, String>;
 
-/// A pod.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct Pod {
-    /// Name, namespace and uid.
     #[serde(deserialize_with = "or_default")]
     pub metadata: ObjectMeta,
     /// What it is to be.
     #[serde(deserialize_with = "or_default")]
     pub spec: PodSpec,
-    /// What it is.
     #[serde(deserialize_with = "or_default")]
     pub status: PodStatus,
 }
@@ -31,7 +28,6 @@ pub struct Pod {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PodSpec {
-    /// Its containers.
     #[serde(deserialize_with = "or_default")]
     pub containers: Vec<Container>,
     /// Its init containers and sidecars.
@@ -40,7 +36,6 @@ pub struct PodSpec {
     /// What its runtime class adds.
     #[serde(deserialize_with = "or_default")]
     pub overhead: Amounts,
-    /// Its node.
     pub node_name: Option<String>,
 }
 
@@ -67,7 +62,6 @@ pub struct Resources {
     pub limits: Amounts,
 }
 
-/// What a pod is.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PodStatus {
@@ -77,26 +71,20 @@ pub struct PodStatus {
     pub start_time: Option<Time>,
 }
 
-/// A node.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct Node {
-    /// Name and labels.
     #[serde(deserialize_with = "or_default")]
     pub metadata: ObjectMeta,
-    /// What it offers.
     #[serde(deserialize_with = "or_default")]
     pub status: NodeStatus,
 }
 
-/// What a node offers.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct NodeStatus {
-    /// All devices.
     #[serde(deserialize_with = "or_default")]
     pub capacity: Amounts,
-    /// Healthy devices.
     #[serde(deserialize_with = "or_default")]
     pub allocatable: Amounts,
 }

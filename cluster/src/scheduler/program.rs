@@ -63,9 +63,6 @@ struct Run {
 
 impl Cli {
     /// Runs the command of the command line.
-    ///
-    /// # Errors
-    /// It cannot be done.
     pub fn run(self) -> anyhow::Result<()> {
         match self.command {
             Command::Simulate(options) => simulate::run(&options),

@@ -54,9 +54,6 @@ pub struct View {
 
 impl Asks {
     /// What a pod asks for.
-    ///
-    /// # Errors
-    /// A quantity is no whole number.
     pub fn of(pod: &objects::Pod, config: &Config) -> Result<Self, QuantityError> {
         let mut asks = Vec::new();
         for (at, resource) in config.resources.iter().enumerate() {

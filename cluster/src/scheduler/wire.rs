@@ -31,7 +31,6 @@ pub enum Spelling {
 pub struct Arguments<'a> {
     /// How it was written, and is to be answered.
     pub spelling: Spelling,
-    /// The pod.
     pub pod: Pod,
     /// The nodes to choose from.
     pub nodes: Candidates<'a>,
@@ -85,9 +84,6 @@ struct Metadata {
 
 impl<'a> Arguments<'a> {
     /// Reads a request's body.
-    ///
-    /// # Errors
-    /// It is not JSON, a field is of another type, or there is too much of it.
     pub fn read(body: &'a [u8]) -> serde_json::Result<Self> {
         let request: Request<'a> = serde_json::from_slice(body)?;
         let spelling = match &request.pod {

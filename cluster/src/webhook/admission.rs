@@ -18,9 +18,7 @@ const MAX_WARNING: usize = 120;
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Asked<'a> {
-    /// [`API_VERSION`].
     pub api_version: String,
-    /// The request.
     #[serde(borrow)]
     pub request: Request<'a>,
 }
@@ -29,7 +27,6 @@ pub struct Asked<'a> {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Request<'a> {
-    /// Its id.
     pub uid: String,
     /// What the object is.
     pub resource: GroupResource,
@@ -41,15 +38,12 @@ pub struct Request<'a> {
     pub namespace: String,
     /// What is to be done with it.
     pub operation: String,
-    /// The object.
     #[serde(borrow, default)]
     pub object: Option<&'a RawValue>,
 }
 
-/// A kind of object.
 #[derive(Debug, Deserialize, PartialEq, Eq)]
 pub struct GroupResource {
-    /// Its group.
     #[serde(default)]
     pub group: String,
     /// Its plural.
@@ -94,9 +88,6 @@ struct EncodedPatch {
 
 impl Answer {
     /// The object is admitted, with these changes.
-    ///
-    /// # Errors
-    /// The patch cannot be written.
     pub fn admit(uid: String, patch: &Patch, warnings: Vec<String>) -> serde_json::Result<Self> {
         let patch = match patch.0.is_empty() {
             true => None,

@@ -70,9 +70,6 @@ pub fn definitions() -> [CustomResourceDefinition; 2] {
 }
 
 /// The definitions as YAML.
-///
-/// # Errors
-/// They cannot be written.
 pub fn definitions_yaml() -> anyhow::Result<String> {
     let mut text = String::new();
     for definition in definitions() {

@@ -18,15 +18,12 @@ use super::metrics::KindLabels;
 use super::review::Reviewer;
 use crate::retry::Retry;
 
-/// What is watched.
 pub trait Mapped:
     Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static
 {
-    /// Its kind.
     const KIND: Kind;
     /// Its plural, for messages.
     const PLURAL: &'static str;
-    /// Its content.
     fn object(&self) -> Object;
 }
 

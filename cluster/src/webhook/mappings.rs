@@ -37,12 +37,7 @@ pub enum MappingError {
     #[error(
         "\"{name}\" is registered with unknown mode \"{mode}\" instead of \"af\" or \"region\""
     )]
-    UnknownMode {
-        /// The object.
-        name: String,
-        /// Its mode.
-        mode: String,
-    },
+    UnknownMode { name: String, mode: String },
     /// There are two objects of this name.
     #[error(
         "\"{0}\" is both an AcceleratorFunction and an FpgaRegion in this namespace: \
@@ -68,26 +63,18 @@ pub struct Namespace(BTreeMap<String, Entry>);
 /// An object of one of the kinds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Object {
-    /// An AcceleratorFunction.
     Function(AcceleratorFunctionSpec),
-    /// An FpgaRegion.
     Region(FpgaRegionSpec),
 }
 
-/// One of the kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// AcceleratorFunction.
     Function,
-    /// FpgaRegion.
     Region,
 }
 
 impl Namespace {
     /// What a name stands for, which is written without the prefix.
-    ///
-    /// # Errors
-    /// It stands for nothing, or for more than one thing.
     pub fn look_up(&self, name: &str) -> Result<Mapping, MappingError> {
         let entry = self.0.get(name).cloned().unwrap_or_default();
         match (entry.function, entry.region) {

@@ -13,7 +13,6 @@ pub struct ResultLabels {
     pub result: &'static str,
 }
 
-/// What is watched.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct KindLabels {
     /// The plural of the kind.
@@ -23,7 +22,6 @@ pub struct KindLabels {
 /// The metrics; copies count together.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
-    /// Reviews.
     pub reviews: Family<ResultLabels, Counter>,
     /// Names that are known.
     pub names: Gauge,

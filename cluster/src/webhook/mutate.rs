@@ -26,7 +26,6 @@ pub struct Mutation {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("container {container}: {reason}")]
 pub struct Denial {
-    /// The container's name.
     pub container: String,
     /// What is wrong with it.
     pub reason: DenialReason,
@@ -65,9 +64,6 @@ pub enum DenialReason {
 }
 
 /// Maps the names in a pod's containers, init containers and sidecars.
-///
-/// # Errors
-/// The pod cannot be admitted.
 pub fn mutate(pod: &Pod<'_>, namespace: &Namespace) -> Result<Mutation, Denial> {
     let mut mutation = Mutation::default();
     for (list, at, container) in pod.containers() {

@@ -17,7 +17,6 @@ const MAX_CONTAINERS: usize = 1024;
 /// The most resources with the prefix that a container may ask for.
 const MAX_RESOURCES: usize = 64;
 
-/// A pod.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Pod<'a> {

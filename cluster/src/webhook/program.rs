@@ -78,9 +78,6 @@ struct Run {
 
 impl Cli {
     /// Runs the command of the command line.
-    ///
-    /// # Errors
-    /// It cannot be done.
     pub fn run(self) -> anyhow::Result<()> {
         match self.command {
             Command::Crds => write!(std::io::stdout(), "{}", definitions_yaml()?).context("stdout"),
@@ -161,9 +158,6 @@ async fn answer(
 
 /// Answers reviews with the certificate that replicas share, which is checked at each
 /// interval.
-///
-/// # Errors
-/// The certificate in the Secret cannot be used.
 pub async fn serve_shared(
     listener: TcpListener,
     client: &Client,

@@ -29,7 +29,6 @@ const BODY_BUDGET: usize = 32 << 20;
 /// How long a pod waits for the first list of mappings; the API server waits for 10 s.
 const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The webhook.
 #[derive(Debug)]
 pub struct Reviewer {
     mappings: RwLock<Mappings>,
@@ -52,7 +51,6 @@ impl Default for Reviewer {
 }
 
 impl Reviewer {
-    /// Its metrics.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
@@ -117,9 +115,6 @@ impl Reviewer {
     }
 
     /// Reviews a request's body.
-    ///
-    /// # Errors
-    /// It is no review of this version.
     pub async fn review(&self, body: &[u8]) -> Result<Answer, String> {
         let asked: Asked<'_> = serde_json::from_slice(body)
             .map_err(|error| format!("not an admission review: {error}"))?;

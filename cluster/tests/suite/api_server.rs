@@ -59,7 +59,6 @@ impl ApiServer {
         }
     }
 
-    /// A client of it.
     pub(crate) fn client(&self) -> Client {
         let uri = self.url().parse().unwrap();
         Client::try_from(kube::Config::new(uri)).unwrap()
@@ -91,7 +90,6 @@ impl ApiServer {
         self.state.changed.send_replace(version);
     }
 
-    /// Deletes an object.
     pub(crate) fn delete(&self, path: &str) {
         let version = self.state.store().delete(&Target::of_path(path));
         self.state.changed.send_replace(version);

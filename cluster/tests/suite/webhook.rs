@@ -108,7 +108,6 @@ pub(crate) fn container(list: &[(&str, &str)]) -> Value {
     }})
 }
 
-/// A pod of one container.
 pub(crate) fn pod(container: Value) -> Value {
     json!({"metadata": {"generateName": "x-"}, "spec": {"containers": [container]}})
 }

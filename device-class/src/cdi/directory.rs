@@ -20,36 +20,28 @@ pub enum DirectoryError {
     /// The directory is absent and cannot be created.
     #[error("cannot create the directory {}", path.display())]
     Create {
-        /// The directory.
         path: PathBuf,
-        /// The system's reason.
         #[source]
         error: io::Error,
     },
     /// The directory cannot be read.
     #[error("cannot read the directory {}", path.display())]
     Read {
-        /// The directory.
         path: PathBuf,
-        /// The system's reason.
         #[source]
         error: io::Error,
     },
     /// A file cannot be written.
     #[error("cannot write {}", path.display())]
     Write {
-        /// The file.
         path: PathBuf,
-        /// The system's reason.
         #[source]
         error: io::Error,
     },
     /// A file cannot be removed.
     #[error("cannot remove {}", path.display())]
     Remove {
-        /// The file.
         path: PathBuf,
-        /// The system's reason.
         #[source]
         error: io::Error,
     },
@@ -63,7 +55,6 @@ pub enum DirectoryError {
 pub enum Change {
     /// It was created or replaced.
     Wrote {
-        /// The file.
         path: PathBuf,
         /// The kind of its devices.
         kind: String,
@@ -73,12 +64,7 @@ pub enum Change {
     /// It was removed: its devices are gone.
     Removed(PathBuf),
     /// A kind was not written, because the other file describes devices of it.
-    Conflict {
-        /// The kind.
-        kind: String,
-        /// The other file.
-        other: PathBuf,
-    },
+    Conflict { kind: String, other: PathBuf },
 }
 
 impl fmt::Display for Change {
@@ -103,9 +89,6 @@ impl fmt::Display for Change {
 /// Makes the files in `directory` those that were generated; a file that is right is
 /// not written again. With `all`, files of ours for other kinds are removed, unless a
 /// class could not be used: its devices are not known to be gone.
-///
-/// # Errors
-/// The directory or a file cannot be read or written.
 pub fn update(
     directory: &Path,
     generated: &Generated,

@@ -61,7 +61,6 @@ pub enum Omission {
     /// Another class has devices of the same kind.
     #[error("{device} is left out")]
     Claimed {
-        /// The device.
         device: DeviceId,
         /// Which classes these are.
         #[source]
@@ -73,10 +72,8 @@ pub enum Omission {
          (allocate.cdi)"
     )]
     Foreign(ClassName),
-    /// A device is unhealthy.
     #[error("{device} is left out: {reason}")]
     Unhealthy {
-        /// The device.
         device: DeviceId,
         /// Its health.
         reason: String,
@@ -84,22 +81,14 @@ pub enum Omission {
     /// A name is none that CDI allows.
     #[error("{name} of class {class} is left out")]
     Name {
-        /// The name.
         name: String,
-        /// The class.
         class: ClassName,
-        /// The rule.
         #[source]
         error: CdiNameError,
     },
     /// The plain form lacks what only a hook can do.
     #[error("the plain form of {kind} lacks: {}", lacking.join(", "))]
-    Lacking {
-        /// The kind.
-        kind: String,
-        /// What that is.
-        lacking: Vec<String>,
-    },
+    Lacking { kind: String, lacking: Vec<String> },
     /// There is no device at all.
     #[error("no class has a usable device on this host; see `boathook list`")]
     Everything,

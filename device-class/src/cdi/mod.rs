@@ -47,7 +47,6 @@ impl CdiNameError {
 }
 
 impl CdiName {
-    /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -265,7 +265,6 @@ impl Specification {
         }
     }
 
-    /// The name of its file.
     pub fn file_name(&self) -> String {
         format!("{FILE_PREFIX}{}.json", self.kind.replace('/', "-"))
     }

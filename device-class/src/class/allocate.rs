@@ -64,9 +64,6 @@ pub enum CdiTemplateError {
 
 impl CdiTemplate {
     /// The name with its attributes in place.
-    ///
-    /// # Errors
-    /// An attribute is missing, or makes the name none.
     pub fn fill(&self, attributes: &Attributes) -> Result<CdiName, CdiTemplateError> {
         Ok(CdiName::try_from(self.0.fill(attributes)?)?)
     }

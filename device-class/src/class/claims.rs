@@ -27,17 +27,11 @@ pub struct Claimed {
 
 impl Claims {
     /// Claims the class's request variable.
-    ///
-    /// # Errors
-    /// Another class has it.
     pub fn env(&mut self, class: &DeviceClass) -> Result<(), Claimed> {
         self.claim(class.spec.request.env.as_str(), &class.name)
     }
 
     /// Claims `what` for a class.
-    ///
-    /// # Errors
-    /// It belongs to another one.
     pub fn claim(&mut self, what: &str, class: &ClassName) -> Result<(), Claimed> {
         if let Some(first) = self.0.get(what) {
             return match first == class {

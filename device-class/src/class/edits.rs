@@ -332,9 +332,6 @@ pub struct SoNameTemplate(Template);
 
 impl SoNameTemplate {
     /// The name with its attributes in place.
-    ///
-    /// # Errors
-    /// An attribute is missing, or makes the name none.
     pub fn fill(&self, attributes: &Attributes) -> Result<SoName, String> {
         let filled = self.0.fill(attributes).map_err(|e| e.to_string())?;
         SoName::try_from(filled)

@@ -286,9 +286,6 @@ impl ClassSpec {
     }
 
     /// Checks the rules that concern several values.
-    ///
-    /// # Errors
-    /// One is broken.
     pub(crate) fn check(&self) -> Result<(), ClassRuleError> {
         validate::check(self)
     }

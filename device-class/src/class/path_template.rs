@@ -23,9 +23,6 @@ pub enum PathTemplateError {
 impl PathTemplate {
     /// The path's text with its attributes in place, checked once more: an
     /// attribute comes from the hardware and may hold anything.
-    ///
-    /// # Errors
-    /// An attribute is missing, or makes the path another one.
     pub fn fill(
         &self,
         attributes: &crate::template::Attributes,

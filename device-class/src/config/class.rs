@@ -55,19 +55,12 @@ pub struct ClassConfig {
 
 impl Config {
     /// Reads a class, as this host has it.
-    ///
-    /// # Errors
-    /// The class file breaks a rule of the schema, or does so with what the
-    /// configuration changes.
     pub fn class(&self, source: &ClassSource) -> Result<DeviceClass, FileError> {
         let class = source.parse()?;
         Ok(self.adapted(&class, &source.path)?.into_owned())
     }
 
     /// A class as this host has it; `file` is where it was read.
-    ///
-    /// # Errors
-    /// What the configuration changes breaks a rule of the schema.
     pub fn adapted<'a>(
         &self,
         class: &'a DeviceClass,

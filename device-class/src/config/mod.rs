@@ -177,9 +177,6 @@ impl Config {
     }
 
     /// Checks a file's text.
-    ///
-    /// # Errors
-    /// It is not a configuration. `path` is for the message.
     pub fn parse(path: &Path, text: &str) -> Result<Self, FileError> {
         strict_toml::parse(path, text)
     }

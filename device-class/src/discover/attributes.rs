@@ -42,9 +42,6 @@ pub(super) enum Unread {
 }
 
 /// Adds the values of the sources to what is known, one after the other.
-///
-/// # Errors
-/// A value is missing and has no default.
 pub(super) fn read(
     sources: &[AttributeSource],
     base: Option<&Path>,

@@ -94,9 +94,6 @@ pub(super) fn edits(
 
 /// Looks up the directories that the administrator gives to the containers of a
 /// class.
-///
-/// # Errors
-/// A template cannot be filled in.
 pub(super) fn configured(
     directories: &[class::Directory],
     attributes: &Attributes,
@@ -111,9 +108,6 @@ pub(super) fn configured(
 
 /// Looks up the nodes that a container with these capabilities gets besides
 /// those of its devices.
-///
-/// # Errors
-/// A template cannot be filled in.
 pub fn control_nodes(
     class: &DeviceClass,
     capabilities: &BTreeSet<CapabilityName>,

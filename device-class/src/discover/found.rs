@@ -32,12 +32,10 @@ impl<T> Presence<T> {
     }
 }
 
-/// A device node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundNode {
     /// The path on the host.
     pub host: PathBuf,
-    /// The path in the container.
     pub container: PathBuf,
     /// Only for a container with this capability.
     pub capability: Option<CapabilityName>,
@@ -111,12 +109,10 @@ impl OwnNode {
     }
 }
 
-/// A library.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundLibrary {
     /// The name under which it was looked for.
     pub soname: String,
-    /// For which programs it is.
     pub programs: Programs,
     /// All names under which the container finds it, its file's own apart.
     pub links: BTreeSet<String>,
@@ -124,12 +120,10 @@ pub struct FoundLibrary {
     pub file: Presence<PathBuf>,
 }
 
-/// A single file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundFile {
     /// Where the class expects it.
     pub path: PathBuf,
-    /// The path in the container.
     pub container: PathBuf,
     /// Whether it is to be run.
     pub binary: bool,
@@ -137,12 +131,10 @@ pub struct FoundFile {
     pub file: Presence<PathBuf>,
 }
 
-/// A directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundDirectory {
     /// Where the class expects it.
     pub path: PathBuf,
-    /// The path in the container.
     pub container: PathBuf,
     /// Whether the container may write to it.
     pub writable: bool,
@@ -182,15 +174,10 @@ pub struct FoundShown {
 /// What a host has for the `[[edits]]` that a container gets.
 #[derive(Debug, Clone, Default)]
 pub struct FoundEdits {
-    /// Control nodes.
     pub nodes: Vec<FoundNode>,
-    /// Libraries.
     pub libraries: Vec<FoundLibrary>,
-    /// Files and programs.
     pub files: Vec<FoundFile>,
-    /// Directories.
     pub directories: Vec<FoundDirectory>,
-    /// Masked directories.
     pub masks: Vec<FoundMask>,
     /// Directories of the image that come before the libraries.
     pub image_libraries: Vec<ImageLibraries>,

@@ -18,14 +18,10 @@ pub enum Health {
     /// Every check of its class holds.
     Healthy,
     /// A check does not hold.
-    Unhealthy {
-        /// Which, for people.
-        reason: String,
-    },
+    Unhealthy { reason: String },
 }
 
 impl Health {
-    /// Whether every check holds.
     pub fn is_healthy(&self) -> bool {
         *self == Health::Healthy
     }
@@ -56,7 +52,6 @@ pub struct Reading {
 pub enum OverTime {
     /// Once a number was too high, it has to fall well below.
     Recovers {
-        /// The number.
         number: i64,
         /// The first number that is too high.
         limit: i64,
@@ -65,7 +60,6 @@ pub enum OverTime {
     },
     /// A number changes at least this often.
     Advances {
-        /// The number.
         number: i64,
         /// The longest time without a change.
         within: Duration,
@@ -95,7 +89,6 @@ pub enum OverTime {
 pub struct HealthCommand {
     /// Its path on the host.
     pub program: PathBuf,
-    /// Its arguments.
     pub arguments: Vec<String>,
     /// The time after which it is killed.
     pub timeout: Duration,

@@ -27,15 +27,12 @@ pub enum LookUpError {
     /// The class's `driver_root` is a template that cannot be filled in.
     #[error("class {class}: driver_root: {error}")]
     Template {
-        /// The class.
         class: ClassName,
-        /// The reason.
         error: PathTemplateError,
     },
     /// There is no directory at the driver's root.
     #[error("class {class}: driver_root {} cannot be opened: {error}", path.display())]
     DriverRoot {
-        /// The class.
         class: ClassName,
         /// Where it should be.
         path: PathBuf,
@@ -44,20 +41,12 @@ pub enum LookUpError {
     },
     /// A template cannot be filled in, or the loader's cache cannot be used.
     #[error("class {class}: {error}")]
-    Edits {
-        /// The class.
-        class: ClassName,
-        /// The reason.
-        error: EditsError,
-    },
+    Edits { class: ClassName, error: EditsError },
 }
 
 /// Finds the devices of a class, and what a container with these capabilities
 /// gets besides. Nodes are the host's; libraries and files are the driver's,
 /// which has a root of its own if the configuration or the class names one.
-///
-/// # Errors
-/// The driver's root or what is looked up in it cannot be used.
 pub fn look_up(
     class: &DeviceClass,
     config: &Config,

@@ -58,7 +58,6 @@ pub struct Inventory {
     pub no_driver: Option<String>,
 }
 
-/// One device.
 #[derive(Debug, Clone)]
 pub struct Device {
     /// Its id, the same at every discovery.
@@ -88,7 +87,6 @@ pub struct Device {
     pub nodes: Vec<FoundNode>,
     /// Its files and sockets.
     pub files: Vec<FoundFile>,
-    /// Its directories.
     pub directories: Vec<FoundDirectory>,
     /// What it shows of masked directories.
     pub shown: Vec<FoundShown>,

@@ -8,9 +8,6 @@ use crate::name::{DeviceId, ResourceName};
 use crate::template::{Attributes, Template};
 
 /// How many containers may have a device with these attributes at once.
-///
-/// # Errors
-/// The number is to be read from an attribute, which is no such number.
 pub(super) fn replicas(
     sharing: Option<&Sharing>,
     attributes: &Attributes,

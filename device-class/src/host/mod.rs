@@ -98,11 +98,8 @@ pub enum Programs {
 /// What is at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry {
-    /// A directory.
     Directory,
-    /// A regular file.
     File,
-    /// A device node.
     Device(DeviceNumber),
     /// Something else: a socket, a pipe.
     Other,

@@ -34,9 +34,6 @@ pub struct RealHost {
 
 impl RealHost {
     /// The host whose root directory is at `root`.
-    ///
-    /// # Errors
-    /// There is no such directory.
     pub fn open(root: &Path) -> io::Result<Self> {
         let root = fs::canonicalize(root)?;
         let handle = if root == Path::new("/") {

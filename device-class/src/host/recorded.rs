@@ -54,9 +54,6 @@ const MAX_LINKS: usize = 40;
 
 impl RecordedHost {
     /// Reads a recording.
-    ///
-    /// # Errors
-    /// A line is not of the format.
     pub fn parse(text: &str) -> Result<Self, RecordError> {
         let mut host = RecordedHost::default();
         let mut open_file: Option<PathBuf> = None;

@@ -32,7 +32,6 @@ const MAX_SECTIONS: usize = 16;
 /// The maximum number of subdirectory names. An architecture has a handful.
 const MAX_HWCAPS: usize = 64;
 
-/// The known extensions.
 #[derive(Default)]
 pub(super) struct Extensions {
     pub(super) generator: Option<Vec<u8>>,

@@ -13,23 +13,16 @@ use crate::request::{RefusedRequest, Request, RequestError, RequestSource, Selec
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Authority {
     /// The user who started the container: the request is sufficient.
-    Asker {
-        /// The reason, as text.
-        why: String,
-    },
+    Asker { why: String },
     /// The kubelet: its record of this container's devices, and nothing else.
     Kubelet(Recorded),
     /// Nobody: the container gets no device.
-    Nobody {
-        /// The reason, as text.
-        why: String,
-    },
+    Nobody { why: String },
 }
 
 /// What the kubelet recorded for one container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recorded {
-    /// The container, as text.
     pub holder: String,
     /// Its devices, by resource.
     pub devices: BTreeMap<ResourceName, BTreeSet<DeviceId>>,

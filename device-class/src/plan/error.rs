@@ -16,35 +16,26 @@ pub enum PlanError {
     Unfit {
         /// The device or class that lacks it.
         whose: String,
-        /// The reason.
         problem: String,
     },
     /// Two sources have the same path in the container.
     #[error("{} is claimed by both {first} and {second}; fix the class file", path.display())]
     Conflict {
-        /// The place.
         path: PathBuf,
-        /// The first source.
         first: String,
-        /// The second source.
         second: String,
     },
     /// No unassigned device of the container matches a pair of the request.
     #[error("no unassigned device of {class} matches {env}={select}")]
     NoPartner {
-        /// The variable.
         env: String,
-        /// Its value.
         select: String,
-        /// The class.
         class: String,
     },
     /// A template of the class cannot be filled in for a device.
     #[error("{whose}: {error}")]
     Template {
-        /// The device.
         whose: String,
-        /// The reason.
         error: PathTemplateError,
     },
 }

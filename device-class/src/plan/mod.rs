@@ -61,7 +61,6 @@ pub struct InjectionPlan {
 /// The outcome of one request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Grant {
-    /// The class.
     pub class: String,
     /// The ids of the devices.
     pub devices: Vec<String>,
@@ -76,7 +75,6 @@ pub struct Grant {
 /// One change to the container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct InjectionStep {
-    /// What is done.
     #[serde(flatten)]
     pub action: Action,
     /// The devices or the class that it is done for.
@@ -84,7 +82,6 @@ pub struct InjectionStep {
     pub why: String,
 }
 
-/// The kinds of change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "action")]
 pub enum Action {
@@ -92,7 +89,6 @@ pub enum Action {
     Prepare(Preparation),
     /// The container's cgroup, and those above it, allow a device.
     Allow {
-        /// The rule.
         #[serde(flatten)]
         rule: DeviceRule,
         /// Whether the container's spec has the same rule, so that its own
@@ -104,7 +100,6 @@ pub enum Action {
         /// The host's node, and its path in the container.
         #[serde(flatten)]
         mount: BindMount,
-        /// Its device number.
         #[serde(flatten)]
         number: DeviceNumber,
         /// Instead of mounting the host's node, a node with this mode and group
@@ -117,7 +112,6 @@ pub enum Action {
     MakeNode {
         /// Its path in the container.
         path: PathBuf,
-        /// Its device number.
         #[serde(flatten)]
         number: DeviceNumber,
         /// Its driver, mode and group.
@@ -127,7 +121,6 @@ pub enum Action {
     /// A directory of the container is masked: a read-only tmpfs covers it. If
     /// the container has no such directory, nothing is done.
     Mask {
-        /// The directory.
         path: PathBuf,
         /// Files in it, with their text.
         files: BTreeMap<PathBuf, String>,
@@ -181,9 +174,7 @@ pub struct ImageLibraries {
 /// One request, with what the host has for it.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
-    /// The class.
     pub class: &'a DeviceClass,
-    /// The request.
     pub request: &'a Request,
     /// What the host has of the class.
     pub found: &'a Found,

@@ -20,17 +20,13 @@ pub struct BindMount {
     pub attributes: MountAttributes,
 }
 
-/// The kinds of source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SourceKind {
-    /// A device node.
     Device,
-    /// A regular file.
     File,
     /// The socket of a driver's daemon.
     Socket,
-    /// A directory.
     Directory,
 }
 

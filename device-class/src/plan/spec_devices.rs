@@ -19,7 +19,6 @@ pub struct SpecDevices {
 pub struct SpecNode {
     /// The path in the container.
     pub path: PathBuf,
-    /// Its device number.
     pub number: DeviceNumber,
 }
 

@@ -20,7 +20,6 @@ use crate::template::Attributes;
 pub struct Preparation {
     /// The program, an absolute path on the host.
     pub program: PathBuf,
-    /// Its arguments.
     pub arguments: Vec<String>,
     /// How long it may take, in seconds.
     pub timeout: u64,
@@ -57,9 +56,6 @@ impl Preparation {
 
     /// The run before each start of a container with the device; `None` if the
     /// class has none.
-    ///
-    /// # Errors
-    /// A template cannot be filled in.
     pub fn before_start(
         class: &DeviceClass,
         device: &Device,

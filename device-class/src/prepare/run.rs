@@ -33,33 +33,18 @@ pub enum PrepareError {
     /// The program does not exist, or others than root can change it.
     #[error("{} cannot be run: {error}", program.display())]
     Ownership {
-        /// The program.
         program: PathBuf,
-        /// The reason.
         error: OwnershipError,
     },
     /// The program cannot be run.
     #[error("{} cannot be run: {error}", program.display())]
-    Run {
-        /// The program.
-        program: PathBuf,
-        /// What came of it.
-        error: io::Error,
-    },
+    Run { program: PathBuf, error: io::Error },
     /// The program took too long, and was killed.
     #[error("{} took longer than {} seconds and was killed", program.display(), timeout.as_secs())]
-    Timeout {
-        /// The program.
-        program: PathBuf,
-        /// Its timeout.
-        timeout: Duration,
-    },
-    /// The program failed.
+    Timeout { program: PathBuf, timeout: Duration },
     #[error("{} failed ({status}): {stderr}", program.display())]
     Failed {
-        /// The program.
         program: PathBuf,
-        /// How it ended.
         status: ExitStatus,
         /// The beginning of its output.
         stderr: String,
@@ -67,11 +52,9 @@ pub enum PrepareError {
     /// The program succeeded, but the device is not in the requested state.
     #[error("{} exited 0, but {} is `{found}`, not `{wanted}`", program.display(), file.display())]
     NotDone {
-        /// The program.
         program: PathBuf,
         /// The file with the device's state.
         file: PathBuf,
-        /// Its content.
         found: String,
         /// The requested content.
         wanted: String,

@@ -22,16 +22,10 @@ pub enum RequestError {
         excerpt(item),
         excerpt(kind)
     )]
-    OtherKind {
-        /// The item.
-        item: String,
-        /// Its kind.
-        kind: String,
-    },
+    OtherKind { item: String, kind: String },
     /// A variable of a pair without the other one.
     #[error("{env} is set without {partner}")]
     Unpaired {
-        /// The variable.
         env: String,
         /// The one that is missing.
         partner: String,
@@ -42,17 +36,13 @@ pub enum RequestError {
     /// A requirement that the host does not meet.
     #[error("{}={} cannot be met: {error}", excerpt(.env), excerpt(.text))]
     Requirement {
-        /// The variable.
         env: String,
-        /// Its value.
         text: String,
-        /// The reason.
         error: RequirementError,
     },
     /// There is no such device.
     #[error("class {class} has no device `{}` on this host; {known}", excerpt(.wanted))]
     Unknown {
-        /// The class.
         class: ClassName,
         /// The requested name.
         wanted: String,
@@ -63,9 +53,7 @@ pub enum RequestError {
     /// kubelet's record.
     #[error("devices of class {class} were allocated to {holder}, but {why}")]
     Unrecorded {
-        /// The class.
         class: ClassName,
-        /// The container, as text.
         holder: String,
         /// Why the record has none, as text.
         why: String,
@@ -75,12 +63,7 @@ pub enum RequestError {
         "device {id} of class {class} was allocated to the container but is not on this host any \
          more; delete the pod, so that it is scheduled again"
     )]
-    Lost {
-        /// The class.
-        class: ClassName,
-        /// The device.
-        id: DeviceId,
-    },
+    Lost { class: ClassName, id: DeviceId },
 }
 
 /// A request that cannot be met, and its source.
@@ -89,6 +72,5 @@ pub enum RequestError {
 pub struct RefusedRequest {
     /// The request's [`super::RequestSource`], as text.
     pub asked_by: String,
-    /// The reason.
     pub error: RequestError,
 }

@@ -27,7 +27,6 @@ pub const ANNOTATION_PREFIX: &str = "devices.boathook.dev/";
 /// One container's request for devices of one class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// The class.
     pub class: ClassName,
     /// Which devices.
     pub selection: Selection,
@@ -39,7 +38,6 @@ pub struct Request {
     pub requirements: Vec<(String, String)>,
     /// The pairs of variables for single devices.
     pub pairs: Vec<Pair>,
-    /// The source of the request.
     pub source: RequestSource,
 }
 
@@ -48,29 +46,21 @@ pub struct Request {
 pub struct Pair {
     /// The variable that selects the device, as text.
     pub env: String,
-    /// Its value.
     pub select: String,
     /// The value of the pair's second variable.
     pub value: String,
 }
 
-/// The source of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RequestSource {
     /// In the container's environment.
     Env {
         /// The variable.
         name: String,
-        /// Its value.
         value: String,
     },
     /// In the container's annotations.
-    Annotation {
-        /// The key.
-        key: String,
-        /// Its value.
-        value: String,
-    },
+    Annotation { key: String, value: String },
     /// In the arguments of a hook that a CDI specification added.
     Cdi {
         /// The names of the devices, with commas between them.
@@ -94,9 +84,6 @@ impl Request {
     /// A container's request for a class. An annotation, which has the
     /// allocation, takes precedence over the variable, which an image can set
     /// as well. `None`: there is no request.
-    ///
-    /// # Errors
-    /// The request's text is malformed.
     pub fn of<'a>(
         class: &DeviceClass,
         variables: &'a Environment,
@@ -120,9 +107,6 @@ impl Request {
 
     /// What a source requests of a class. The variables define what else is wanted of the
     /// devices.
-    ///
-    /// # Errors
-    /// The text of the source or of a variable is malformed.
     pub fn parse(
         class: &DeviceClass,
         variables: &Environment,

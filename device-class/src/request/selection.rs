@@ -39,9 +39,6 @@ impl Selection {
     /// Parses a request: a comma-separated list, whose empty items are ignored.
     /// A keyword anywhere in the list applies to the whole list; of several,
     /// the one that gives less applies.
-    ///
-    /// # Errors
-    /// The text is too long or malformed.
     pub fn parse(text: &str, class: &ClassSpec) -> Result<Self, RequestError> {
         if text.len() > MAX_REQUEST {
             return Err(RequestError::TooLong { length: text.len() });

@@ -5,7 +5,6 @@ use std::borrow::Cow;
 /// The format in `{name:format}`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
-    /// As it is.
     Plain,
     /// `03`: with zeros before it, up to this width.
     Padded(usize),
@@ -24,7 +23,6 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// Parses a format.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let width = |digits: &str| digits.parse().ok().filter(|width| (1..=16).contains(width));
         match text {

@@ -46,11 +46,8 @@ pub enum TemplateError {
     /// The format does not apply to the attribute's value.
     #[error("`{template}` cannot be filled in: {name} is `{value}`")]
     Value {
-        /// The template.
         template: String,
-        /// The attribute.
         name: AttributeName,
-        /// Its value.
         value: String,
     },
     /// The text in the braces is not an attribute's name.
@@ -59,7 +56,6 @@ pub enum TemplateError {
     /// The device has no such attribute.
     #[error("`{template}` needs the attribute `{name}`, which this device does not have")]
     Missing {
-        /// The template.
         template: String,
         /// The attribute that is missing.
         name: AttributeName,

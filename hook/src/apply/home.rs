@@ -35,7 +35,6 @@ impl Home {
         Path::new(INJECTED).join(FILES).join(inside)
     }
 
-    /// Adds a library.
     pub(super) fn library(
         &mut self,
         source: Source,

@@ -11,7 +11,6 @@ use crate::mount::{Mounter, Source, TmpfsOptions};
 
 /// A directory that is to be covered.
 pub(super) struct Mask {
-    /// The directory.
     pub(super) path: PathBuf,
     /// The files in it, with their contents.
     pub(super) files: BTreeMap<PathBuf, String>,

@@ -80,7 +80,6 @@ pub(crate) enum ApplyError {
     /// A path of the plan cannot be used for what it is for.
     #[error("{} is not a usable path for {what}", path.display())]
     Path {
-        /// The path.
         path: PathBuf,
         /// What it is for.
         what: &'static str,
@@ -99,9 +98,6 @@ impl ApplyError {
 
 /// Carries out a plan for a container that is being created. What it gives
 /// back are notes for the log: what was done otherwise than one would expect.
-///
-/// # Errors
-/// A step failed: the container must not start.
 pub(crate) fn apply(
     plan: &InjectionPlan,
     state: &State,

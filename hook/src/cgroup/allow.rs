@@ -43,10 +43,6 @@ impl DeviceCgroup {
     }
 
     /// [`allow`](Self::allow), with systemd's sockets and `/dev` elsewhere.
-    ///
-    /// # Errors
-    ///
-    /// As [`allow`](Self::allow).
     pub(crate) fn allow_with(
         &self,
         systemd: HostSystemd,

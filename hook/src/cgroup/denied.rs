@@ -15,9 +15,6 @@ pub(crate) struct Denied {
 
 impl DeviceCgroup {
     /// What the cgroup denies of these rules. Nothing is changed.
-    ///
-    /// # Errors
-    /// The list or the programs cannot be read: as a rule for want of privileges.
     pub(crate) fn denied(&self, rules: &[DeviceRule]) -> Result<Denied, CgroupError> {
         let wanted = rule::merge(rules);
         match self {

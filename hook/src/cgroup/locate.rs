@@ -94,7 +94,6 @@ fn locate(
 struct CgroupMount {
     /// The cgroup that the mount point shows.
     root: PathBuf,
-    /// The mount point.
     point: PathBuf,
 }
 

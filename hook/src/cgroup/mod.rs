@@ -124,20 +124,12 @@ impl DeviceCgroup {
     }
 
     /// The same for a process whose `/proc/PID/cgroup` has been read.
-    ///
-    /// # Errors
-    ///
-    /// As [`DeviceCgroup::of`].
     pub(crate) fn of_member(membership: &[u8]) -> Result<Option<Self>, CgroupError> {
         locate::find_in(&HostRoots::default(), membership)
     }
 
     /// [`DeviceCgroup::of`], on a host whose `/proc` and `/sys/fs/cgroup` are
     /// elsewhere.
-    ///
-    /// # Errors
-    ///
-    /// As [`DeviceCgroup::of`].
     pub(crate) fn find(roots: &HostRoots, pid: i32) -> Result<Option<Self>, CgroupError> {
         locate::find(roots, pid)
     }

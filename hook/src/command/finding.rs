@@ -18,9 +18,7 @@ pub(super) enum Verdict {
 #[derive(Debug, Serialize)]
 pub(super) struct Finding {
     pub(super) verdict: Verdict,
-    /// What was checked.
     pub(super) subject: String,
-    /// What was found.
     pub(super) text: String,
     /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]

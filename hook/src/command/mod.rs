@@ -38,7 +38,6 @@ use crate::sys::deadline::{self, Deadline};
 /// to do; it is printed once, with its causes, in `main`.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
-    /// The configuration is wrong.
     #[error(transparent)]
     Config(#[from] FileError),
     /// The State on stdin cannot be used.

@@ -25,9 +25,6 @@ impl Owner {
     pub const ROOT: Self = Self { uid: 0, gid: 0 };
 
     /// The owner of what is created in a container with these maps.
-    ///
-    /// # Errors
-    /// [`IdMapError::NoRoot`], with the file's name, if a map has no root.
     pub fn of(
         uids: &IdMap,
         gids: &IdMap,

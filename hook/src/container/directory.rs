@@ -46,9 +46,6 @@ impl Directory {
 
     /// A handle on the entry `name` itself, of any kind; `None` if it does not
     /// exist.
-    ///
-    /// # Errors
-    /// [`Error::System`] if the kernel refuses.
     pub fn open(&self, name: Name<'_>) -> Result<Option<Handle>> {
         match openat(&self.fd, name.as_os_str(), HANDLE_NOFOLLOW, Mode::empty()) {
             Ok(fd) => Handle::new(fd, &self.path_of(name)).map(Some),

@@ -14,15 +14,12 @@ pub enum Error {
     System {
         /// The operation, as text before a path.
         action: &'static str,
-        /// The path.
         path: PathBuf,
-        /// The kernel's reason.
         errno: Errno,
     },
     /// The path is invalid in any root.
     #[error("{} is not a usable path: {reason}", path.display())]
     Path {
-        /// The path.
         path: PathBuf,
         /// What is wrong with it.
         reason: &'static str,
@@ -65,7 +62,6 @@ pub enum Error {
     WrongKind {
         /// The path of what was found.
         path: PathBuf,
-        /// What it is.
         found: FileKind,
         /// What it has to be.
         wanted: FileKind,
@@ -76,7 +72,6 @@ pub enum Error {
     Occupied {
         /// The path of what was found.
         path: PathBuf,
-        /// What it is.
         found: FileKind,
     },
     /// The file system is mounted read-only.
@@ -97,7 +92,6 @@ pub enum Error {
     NotWritable {
         /// The path of the file to be created or changed.
         path: PathBuf,
-        /// The reason.
         why: Refusal,
     },
     /// The rootfs path leads to another directory than it did on the host.
@@ -112,16 +106,10 @@ pub enum Error {
     },
     /// A directory exceeds its limit of entries.
     #[error("{} has more than {cap} entries", path.display())]
-    TooManyEntries {
-        /// The path of the directory.
-        path: PathBuf,
-        /// The limit.
-        cap: usize,
-    },
+    TooManyEntries { path: PathBuf, cap: usize },
     /// A file exceeds its size limit.
     #[error("{} is larger than {cap} bytes", path.display())]
     TooLarge {
-        /// The path of the file.
         path: PathBuf,
         /// The limit in bytes.
         cap: usize,
@@ -146,7 +134,6 @@ pub enum Error {
     Enter {
         /// The process whose namespace it is.
         pid: i32,
-        /// The kernel's reason.
         errno: Errno,
     },
     /// An id map of the container cannot be used.

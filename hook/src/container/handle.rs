@@ -14,22 +14,15 @@ pub(crate) const HANDLE: OFlag = OFlag::O_PATH.union(OFlag::O_CLOEXEC);
 /// The same for a single name that may be a symbolic link.
 pub(crate) const HANDLE_NOFOLLOW: OFlag = HANDLE.union(OFlag::O_NOFOLLOW);
 
-/// The kinds of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
-    /// A regular file.
     Regular,
-    /// A directory.
     Directory,
-    /// A symbolic link.
     Symlink,
-    /// A character device node.
     CharDevice,
-    /// A block device node.
     BlockDevice,
     /// A named pipe.
     Fifo,
-    /// A Unix socket.
     Socket,
     /// Anything else, such as an event descriptor.
     Unknown,

@@ -43,9 +43,6 @@ pub enum IdMapError {
 
 impl IdMap {
     /// Reads the text of a map.
-    ///
-    /// # Errors
-    /// [`IdMapError::Line`] if it is not what the kernel writes.
     pub fn parse(text: &str) -> Result<Self, IdMapError> {
         let extents = text
             .lines()
@@ -55,9 +52,6 @@ impl IdMap {
     }
 
     /// The reader's id for the container's root.
-    ///
-    /// # Errors
-    /// [`IdMapError::NoRoot`] if there is none.
     pub fn root(&self, reader: Reader) -> Result<u32, IdMapError> {
         let outside = self.outside(0).ok_or(IdMapError::NoRoot)?;
         Ok(match reader {

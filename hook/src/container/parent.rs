@@ -23,9 +23,6 @@ pub enum Parent {
 
 impl Parent {
     /// A handle on the entry `name` itself. None if there is no such entry.
-    ///
-    /// # Errors
-    /// [`super::Error::System`] if the kernel refuses.
     pub fn open(&self, name: Name<'_>) -> Result<Option<Handle>> {
         match self {
             Self::Writable(directory) => directory.directory().open(name),
@@ -49,27 +46,18 @@ impl Parent {
     }
 
     /// Creates a symbolic link. See [`WritableDirectory::symlink`].
-    ///
-    /// # Errors
-    /// [`super::Error::NotWritable`]; those of [`WritableDirectory::symlink`].
     pub fn symlink(&self, name: Name<'_>, target: &Path) -> Result<()> {
         self.writable(name)?.symlink(name, target)
     }
 
     /// Changes the target of a symbolic link. See
     /// [`WritableDirectory::redirect_link`].
-    ///
-    /// # Errors
-    /// [`super::Error::NotWritable`]; those of [`WritableDirectory::redirect_link`].
     pub fn redirect_link(&self, name: Name<'_>, target: &Path) -> Result<()> {
         self.writable(name)?.redirect_link(name, target)
     }
 
     /// Creates a device node, or uses an existing one of the same device. See
     /// [`WritableDirectory::make_device`].
-    ///
-    /// # Errors
-    /// [`super::Error::NotWritable`] if there is none and none may be created.
     pub fn make_device(
         &self,
         name: Name<'_>,

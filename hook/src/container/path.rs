@@ -19,9 +19,6 @@ pub struct Name<'a>(&'a OsStr);
 
 impl<'a> Name<'a> {
     /// `name`, if it is a single name.
-    ///
-    /// # Errors
-    /// [`Error::Path`] if it is anything else.
     pub fn new<S: AsRef<OsStr> + ?Sized>(name: &'a S) -> Result<Self> {
         let name = name.as_ref();
         match name.as_bytes() {

@@ -46,9 +46,6 @@ impl ContainerRoot {
     /// Opens the directory `rootfs` of the current mount namespace as a root:
     /// for a namespace that was entered by other means, and for tests. Files
     /// are created as the user of the process.
-    ///
-    /// # Errors
-    /// [`Error::System`] if there is no such directory.
     pub fn open(rootfs: &Path, resolver: Resolver) -> Result<Self> {
         let facts = RootFacts {
             owner: Owner::ROOT,
@@ -89,18 +86,12 @@ impl ContainerRoot {
     }
 
     /// Resolves `path`; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// [`Error::Links`] on a loop; otherwise [`Error::System`].
     pub fn resolve(&self, path: &Path) -> Result<Option<Handle>> {
         self.root.lookup(path)
     }
 
     /// The directory `path`, for reading; `None` if it does not exist or is
     /// something else.
-    ///
-    /// # Errors
-    /// Those of [`Self::resolve`].
     pub fn existing_directory(&self, path: &Path) -> Result<Option<Directory>> {
         let found = self.root.lookup(path)?;
         let directory = found.filter(|found| found.kind() == FileKind::Directory);
@@ -132,9 +123,6 @@ impl ContainerRoot {
 
     /// The mount point at `path` for a `source` of that kind. See
     /// [`Parent::mount_point`].
-    ///
-    /// # Errors
-    /// Those of [`Self::parent`] and [`Parent::mount_point`].
     pub fn mount_point(&self, path: &Path, source: FileKind) -> Result<Target> {
         let (parent, name) = self.parent(path)?;
         parent.mount_point(name, source)
@@ -142,9 +130,6 @@ impl ContainerRoot {
 
     /// The mount point at `path` if it exists; `None` otherwise, and nothing is
     /// created.
-    ///
-    /// # Errors
-    /// Those of [`Directory::existing_mount_point`].
     pub fn existing_mount_point(&self, path: &Path, source: FileKind) -> Result<Option<Target>> {
         let (parent, name) = split_leaf(path)?;
         match self.root.lookup(parent)? {
@@ -157,18 +142,12 @@ impl ContainerRoot {
 
     /// Creates the symbolic link `path` with the text `target`. See
     /// [`Parent::symlink`].
-    ///
-    /// # Errors
-    /// Those of [`Self::parent`] and [`Parent::symlink`].
     pub fn symlink(&self, path: &Path, target: &Path) -> Result<()> {
         let (parent, name) = self.parent(path)?;
         parent.symlink(name, target)
     }
 
     /// Creates the device node `path`. See [`Parent::make_device`].
-    ///
-    /// # Errors
-    /// Those of [`Self::parent`] and [`Parent::make_device`].
     pub fn make_device(
         &self,
         path: &Path,

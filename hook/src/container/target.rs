@@ -58,9 +58,6 @@ impl Target {
     }
 
     /// Whether the target is on a tmpfs.
-    ///
-    /// # Errors
-    /// [`Error::System`] if the kernel does not report it.
     pub fn is_tmpfs(&self) -> Result<bool> {
         match fstatfs(&self.fd) {
             Ok(found) => Ok(found.filesystem_type() == TMPFS_MAGIC),

@@ -32,9 +32,6 @@ impl WritableDirectory {
     }
 
     /// Creates the file `name` with the content `bytes` and `mode`.
-    ///
-    /// # Errors
-    /// [`Error::Occupied`] if the name is taken; [`Error::System`].
     pub fn write_new(&self, name: Name<'_>, bytes: &[u8], mode: Mode) -> Result<()> {
         match self.directory().open(name)? {
             Some(found) => Err(self.directory().occupied(name, found.kind())),

@@ -137,9 +137,6 @@ fn append_to(path: &Path) -> io::Result<File> {
 
 /// Prints the messages that are kept on the host whose root is at `root`, the
 /// oldest first.
-///
-/// # Errors
-/// The log cannot be read, or `to` not written.
 pub(crate) fn print(root: &Path, to: &mut impl Write) -> io::Result<()> {
     for directory in directories(root) {
         print_from(&directory, to)?;

@@ -18,7 +18,6 @@ pub enum Error {
         action: &'static str,
         /// The path it was tried on.
         path: PathBuf,
-        /// The kernel's reason.
         errno: Errno,
     },
     /// A file of the host could not be opened.
@@ -38,7 +37,6 @@ pub enum Error {
     Kind {
         /// The path that was asked for.
         path: PathBuf,
-        /// What it is.
         found: FileKind,
         /// What it should be.
         wanted: FileKind,

@@ -18,10 +18,6 @@ pub struct HostRoot {
 }
 
 impl HostRoot {
-    /// Opens the directory `path`.
-    ///
-    /// # Errors
-    /// [`Error::Host`] if there is no such directory.
     pub fn open(path: &Path, resolver: Resolver) -> Result<Self> {
         Ok(Self {
             root: RootDir::open(path, resolver).map_err(Error::Host)?,
@@ -92,9 +88,6 @@ impl HostFile {
     }
 
     /// Checks that the file is of the kind that is expected.
-    ///
-    /// # Errors
-    /// [`Error::Kind`] if it is not.
     pub fn expect_kind(&self, wanted: FileKind) -> Result<()> {
         if self.kind() == wanted {
             return Ok(());

@@ -42,9 +42,6 @@ pub(super) enum Form {
 impl Source {
     /// Prepares `file` for mounting, in the host's mount namespace: it cannot
     /// be done after the container's is entered.
-    ///
-    /// # Errors
-    /// [`super::Error::System`] if the kernel refuses.
     pub fn new(
         file: &HostFile,
         attributes: Attributes,

@@ -119,9 +119,6 @@ impl StagedTmpfs {
 
     /// Puts the tmpfs in its place. Only now can something be mounted on what
     /// is in it; handles and targets made before stay good.
-    ///
-    /// # Errors
-    /// [`Error::System`] if the kernel refuses.
     pub fn attach(self, mounter: &mut Mounter) -> Result<Tmpfs> {
         let path = self.target.path();
         let mount = match self.form {

@@ -34,7 +34,6 @@ pub struct Bundle {
     pub mount_label: Option<String>,
     /// What CDI specifications grant, in the order of the hooks.
     pub cdi: Vec<CdiGrant>,
-    /// The hooks.
     pub hooks: Hooks,
 }
 
@@ -43,19 +42,13 @@ pub struct Bundle {
 pub enum BundleError {
     /// The bundle has no config.json.
     #[error("{} cannot be read: {error}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What came of it.
-        error: io::Error,
-    },
+    Read { path: PathBuf, error: io::Error },
     /// The file exceeds the size limit.
     #[error("{} is larger than {} bytes", .0.display(), Bundle::MAX)]
     TooLarge(PathBuf),
     /// The file is not a config.json.
     #[error("{} is not an OCI configuration: {error}", path.display())]
     Json {
-        /// The file.
         path: PathBuf,
         /// The first error in it.
         error: serde_json::Error,
@@ -159,9 +152,6 @@ impl Bundle {
     /// pass its working directory as the bundle; then the root's parent is
     /// tried. Older versions pass the root as in config.json, relative to the
     /// bundle.
-    ///
-    /// # Errors
-    /// There is no config.json, or it cannot be used.
     pub fn of(state: &State) -> Result<Self, BundleError> {
         let root = state.root.as_deref().filter(|root| root.is_absolute());
         let beside_root = root.and_then(Path::parent);
@@ -178,10 +168,6 @@ impl Bundle {
         Ok(bundle)
     }
 
-    /// The bundle in a directory.
-    ///
-    /// # Errors
-    /// There is no config.json, or it cannot be used.
     pub fn read(directory: &Path) -> Result<Self, BundleError> {
         let path = directory.join("config.json");
         let file = File::open(&path).and_then(|file| capped(file, Self::MAX));
@@ -194,9 +180,6 @@ impl Bundle {
 
     /// The bundle in a directory whose configuration, read from `path`, is
     /// `bytes`.
-    ///
-    /// # Errors
-    /// It is not an OCI configuration, or names no root.
     pub fn parse(directory: &Path, path: &Path, bytes: &[u8]) -> Result<Self, BundleError> {
         // One check of all the text costs less than one of each string.
         let config = match str::from_utf8(bytes) {

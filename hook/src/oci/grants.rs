@@ -17,7 +17,6 @@ pub(crate) const FILE_NAME: &str = "boathook";
 /// A device that a CDI specification grants: `CLASS=DEVICE`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CdiGrant {
-    /// The class.
     pub class: ClassName,
     /// The device's id, index or alias, or `all`.
     pub device: String,
@@ -25,9 +24,6 @@ pub struct CdiGrant {
 
 impl CdiGrant {
     /// Reads the value of the option.
-    ///
-    /// # Errors
-    /// It is not of the form, or the class has no valid name.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (class, device) = text
             .split_once('=')

@@ -33,10 +33,8 @@ pub struct State {
 /// Why a State cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// stdin cannot be read.
     #[error("the container's state cannot be read from stdin: {0}")]
     Read(#[from] io::Error),
-    /// stdin is empty.
     #[error("stdin contains no container state; this command is for a container runtime to call")]
     Empty,
     /// It exceeds the size limit.

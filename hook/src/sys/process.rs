@@ -3,7 +3,6 @@
 use nix::errno::Errno;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
-/// Clears the environment.
 pub(crate) fn clear_environment() {
     // SAFETY: the process has one thread, so nobody reads the environment
     // meanwhile, and no pointer into it is kept across this call.

@@ -54,9 +54,6 @@ pub(crate) fn trusted(origin: &Origin, pods: &[PodPattern]) -> Option<Authority>
 /// Who authorizes devices that CDI specifications grant. Only root writes
 /// specifications, but the names may come from annotations, and some engines (CRI-O)
 /// mix the pod's own into those of its containers. There the kubelet's record counts.
-///
-/// # Errors
-/// The record counts, but cannot be used.
 pub(crate) fn cdi_authority(
     origin: &Origin,
     annotations: &BTreeMap<String, String>,

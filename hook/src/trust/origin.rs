@@ -23,7 +23,6 @@ pub(crate) enum Origin {
     NoPod,
     /// A pod's sandbox.
     Sandbox,
-    /// A pod.
     Pod(Pod),
 }
 
@@ -109,12 +108,7 @@ pub enum OriginError {
         "the engine's annotation {key} is missing or malformed: `{}`",
         excerpt(value)
     )]
-    Malformed {
-        /// Its key.
-        key: &'static str,
-        /// Its value.
-        value: String,
-    },
+    Malformed { key: &'static str, value: String },
 }
 
 /// The labels that CRI-O keeps as JSON; the kubelet sets them.
@@ -162,9 +156,6 @@ impl Origin {
 
     /// The origin of a container that the hook's arguments name. The cgroup need not
     /// confirm it, but must not name another pod.
-    ///
-    /// # Errors
-    /// The arguments are wrong, or the cgroup is another pod's.
     pub(crate) fn named(named: &NamedContainer, bundle: &Bundle) -> Result<Self, OriginError> {
         let uid = PodUid::parse(&named.uid)
             .ok_or_else(|| OriginError::MalformedUid(named.uid.clone()))?;

@@ -22,16 +22,13 @@ use super::runtime_log::RuntimeLog;
 pub(super) struct CommandLine {
     /// The log from which the engine reads errors.
     pub(super) log: Option<RuntimeLog>,
-    /// The requested action.
     pub(super) action: Action,
 }
 
-/// The requested action.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Create(NewContainer),
     Update(Update),
-    /// Anything else.
     Other,
 }
 
@@ -50,7 +47,6 @@ pub(super) struct Update {
 /// A container that `create` or `run` is to create.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NewContainer {
-    /// The bundle's directory.
     pub(super) bundle: PathBuf,
     /// The file name of its configuration, which is an option of crun.
     pub(super) config: PathBuf,

@@ -19,9 +19,6 @@ pub(super) struct ConfigFile {
 impl ConfigFile {
     /// Reads it. Links are resolved now, so that the file that was read is the
     /// one that is replaced.
-    ///
-    /// # Errors
-    /// It cannot be read, is larger than [`Bundle::MAX`] or not UTF-8.
     pub(super) fn read(path: &Path) -> Result<Self, BundleError> {
         let unreadable = |error| BundleError::Read {
             path: path.into(),

@@ -12,7 +12,6 @@ use crate::planner::PlannerError;
 /// Why the real runtime was not started. Nothing was changed then.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WrapperError {
-    /// The configuration is wrong.
     #[error(transparent)]
     Config(#[from] FileError),
     /// The bundle cannot be used.
@@ -26,7 +25,6 @@ pub(crate) enum WrapperError {
         path: PathBuf,
         problem: &'static str,
     },
-    /// config.json cannot be edited.
     #[error("cannot edit {}", path.display())]
     Edit {
         path: PathBuf,

@@ -41,7 +41,6 @@ impl Objects {
         }
     }
 
-    /// Reads files.
     pub(crate) fn read(files: &[PathBuf]) -> Self {
         let mut objects = Self::default();
         for file in files {
@@ -83,7 +82,6 @@ fn assert_covered(written: &Value, known: &Value, at: &str) {
     }
 }
 
-/// A directory of the repository.
 pub(crate) fn repository(path: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     root.join(path)

@@ -97,7 +97,6 @@ fn relative(from: &Path, to: &Path) -> String {
     way.to_str().unwrap().to_owned()
 }
 
-/// An overlay with a component.
 fn with_component(overlay: &Path, component: &str) -> Objects {
     // A kustomization names its parts by relative paths alone.
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

@@ -17,7 +17,6 @@ use kubelet_api::deviceplugin::DeviceSpec;
 /// What the engine injects for one device without the hook.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct EngineDevices {
-    /// Its nodes.
     pub(crate) nodes: Vec<DeviceSpec>,
     /// Its names in the Container Device Interface.
     pub(crate) cdi: Vec<CdiName>,

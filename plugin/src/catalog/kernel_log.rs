@@ -30,9 +30,6 @@ impl KernelLog {
     }
 
     /// The records since the call before.
-    ///
-    /// # Errors
-    /// The log cannot be read.
     pub(super) fn new_lines(&mut self) -> io::Result<Vec<Line>> {
         let mut lines = Vec::new();
         let mut record = [0; MAX_RECORD];

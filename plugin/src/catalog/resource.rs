@@ -16,7 +16,6 @@ use kubelet_api::{HEALTHY, UNHEALTHY};
 /// One extended resource of the node, and all its devices.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Resource {
-    /// The resource's name.
     pub(crate) name: ResourceName,
     /// Properties of all devices of the class.
     pub(crate) terms: Arc<Terms>,

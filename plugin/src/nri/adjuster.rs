@@ -103,9 +103,6 @@ impl Adjuster {
     /// The hook for a container that asks for devices and has none of ours yet, and the
     /// rules of the devices that were allocated to it, if the engine keeps them: in the
     /// spec they last as long as the container.
-    ///
-    /// # Errors
-    /// It is not known what the container needs.
     pub(super) fn adjustment(
         &self,
         engine: Engine,

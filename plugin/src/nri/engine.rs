@@ -56,9 +56,6 @@ impl Version {
 
 impl Engine {
     /// The engine that asks to be configured.
-    ///
-    /// # Errors
-    /// It is none that accepts hooks.
     pub(super) fn of(request: &ConfigureRequest) -> Result<Self, UnknownEngine> {
         let (family, first) = match request.runtime_name.as_str() {
             "containerd" => (Family::Containerd, CONTAINERD),

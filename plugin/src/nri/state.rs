@@ -8,10 +8,7 @@ pub(super) enum State {
     /// The engine asks about each new container.
     Connected,
     /// It does not.
-    Disconnected {
-        /// Why.
-        reason: String,
-    },
+    Disconnected { reason: String },
 }
 
 /// The connection to the engine, as others see it. The default: none is wanted.

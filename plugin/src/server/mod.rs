@@ -69,7 +69,6 @@ impl Default for Timing {
 /// Data that all servers share.
 #[derive(Debug, Clone)]
 pub(crate) struct Context {
-    /// The kubelet's directory.
     pub(crate) kubelet: KubeletDir,
     /// How resources are registered.
     pub(crate) register_by: RegisterBy,
@@ -101,9 +100,6 @@ pub(crate) enum ServeError {
 /// Serves and registers one resource until the channel's sender is dropped.
 /// `socket_changes` notifies of
 /// changes in the kubelet's directory.
-///
-/// # Errors
-/// A part of the server failed. The caller starts it again.
 pub(crate) async fn serve(
     resource: watch::Receiver<Arc<Resource>>,
     context: Context,

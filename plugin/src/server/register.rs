@@ -31,9 +31,6 @@ pub(crate) enum RegisterError {
 
 /// Registers the plugin that serves `resource` at `socket`, a name in the
 /// directory of the kubelet's socket, with the optional calls that it supports.
-///
-/// # Errors
-/// The kubelet cannot be reached, refuses, or does not answer in time.
 pub(crate) async fn register(
     kubelet_socket: &Path,
     socket: &str,

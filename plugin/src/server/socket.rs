@@ -105,7 +105,6 @@ impl Socket {
         })
     }
 
-    /// The listener.
     pub(crate) fn listener(&self) -> Arc<UnixListener> {
         Arc::clone(&self.listener)
     }

@@ -78,9 +78,6 @@ impl From<AllocateError> for Status {
 /// The devices that `ids` name, each once, in the resource's own order: the
 /// kubelet's order is that of a hash table, and equal requests should have
 /// equal answers.
-///
-/// # Errors
-/// There are none, or one is unknown.
 pub(super) fn named<'a>(
     resource: &'a Resource,
     ids: &[String],
@@ -120,9 +117,6 @@ fn all_healthy(resource: &Resource, devices: &[&AdvertisedDevice]) -> Result<(),
 }
 
 /// The answer for one container.
-///
-/// # Errors
-/// A device cannot be allocated, or not this many.
 pub(crate) fn container(
     resource: &Resource,
     ids: &[String],

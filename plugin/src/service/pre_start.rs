@@ -39,7 +39,6 @@ pub(crate) enum PreStartError {
 /// Why a device is not prepared.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Fault {
-    /// The program failed.
     #[error(transparent)]
     Program(#[from] PrepareError),
     #[error("an earlier preparation is still running")]

@@ -72,7 +72,6 @@ impl StreamCount {
     }
 }
 
-/// One open stream.
 #[derive(Debug)]
 pub(crate) struct StreamGuard(StreamCount);
 

@@ -12,7 +12,6 @@ const MOMENT: Duration = Duration::from_millis(100);
 /// What must not grow with what came and went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Footprint {
-    /// Open descriptors.
     pub(crate) descriptors: usize,
     /// Threads of the kernel's.
     pub(crate) threads: usize,

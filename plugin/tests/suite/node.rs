@@ -258,7 +258,6 @@ impl Drop for SecondPlugin {
     }
 }
 
-/// Waits until `holds`.
 pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !holds() {

@@ -40,9 +40,6 @@ pub(crate) fn read(host: &HostRoot, main: &Path, snapshot: &mut Snapshot) -> Res
 }
 
 /// The files of a snapshot that containerd reads, in its order.
-///
-/// # Errors
-/// One does not parse.
 pub(crate) fn in_load_order(base: &Snapshot, main: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut pending = VecDeque::from([main.to_path_buf()]);
     let mut order: Vec<PathBuf> = Vec::new();

@@ -38,9 +38,6 @@ pub struct HostRoot {
 
 impl HostRoot {
     /// A host whose `/` is at `root`.
-    ///
-    /// # Errors
-    /// The directory cannot be opened.
     pub fn open(root: impl Into<PathBuf>) -> Result<Self, Error> {
         let path = root.into();
         let root = Dir::open(&path).map_err(|e| Error::io("open", &path)(e.into()))?;
@@ -64,9 +61,6 @@ impl HostRoot {
 
     /// As [`HostRoot::place`], but a link at `path` is taken as the link that
     /// it is.
-    ///
-    /// # Errors
-    /// As [`HostRoot::place`].
     pub fn entry(&self, path: &Path) -> Result<Place, Error> {
         self.writable(path, LastLink::Keep)
     }
@@ -88,9 +82,6 @@ impl HostRoot {
     /// Checks that nobody but root can change what lies at `path`: each
     /// directory on the way, as far as it exists, and the last one belong to
     /// root and can be written by no other user or group.
-    ///
-    /// # Errors
-    /// One can, or cannot be searched.
     pub fn check_private(&self, path: &Path) -> Result<(), Error> {
         self.walk(path, LastLink::Follow, Parents::Private)
             .map(drop)
@@ -98,9 +89,6 @@ impl HostRoot {
 
     /// What the file system knows of the file at `path`; `None` when there is
     /// none. Links are followed.
-    ///
-    /// # Errors
-    /// A directory on the way cannot be searched.
     pub fn try_stat(&self, path: &Path) -> Result<Option<FileStat>, Error> {
         let walk = self.walk(path, LastLink::Follow, Parents::Any)?;
         walk.found().map_or(Ok(None), Place::stat)
@@ -124,9 +112,6 @@ impl HostRoot {
 
     /// As [`HostRoot::exists`], for what is recorded or written: a path that cannot
     /// be reached may exist.
-    ///
-    /// # Errors
-    /// A directory on the way cannot be searched.
     pub fn try_exists(&self, path: &Path) -> Result<bool, Error> {
         self.try_stat(path).map(|stat| stat.is_some())
     }
@@ -137,9 +122,6 @@ impl HostRoot {
     }
 
     /// The text of the link at `path`; `None` when there is no link.
-    ///
-    /// # Errors
-    /// A directory on the way cannot be searched.
     pub fn read_link(&self, path: &Path) -> Result<Option<PathBuf>, Error> {
         let walk = self.walk(path, LastLink::Keep, Parents::Any)?;
         walk.found()
@@ -151,18 +133,12 @@ impl HostRoot {
     }
 
     /// The text of a file; `None` when there is none.
-    ///
-    /// # Errors
-    /// The file is no regular file, too large, not UTF-8 or cannot be read.
     pub fn read(&self, path: &Path) -> Result<Option<String>, Error> {
         let walk = self.walk(path, LastLink::Follow, Parents::Any)?;
         walk.found().map_or(Ok(None), Place::read)
     }
 
     /// The names in a directory, sorted; none when the directory is absent.
-    ///
-    /// # Errors
-    /// The directory cannot be read.
     pub fn list(&self, path: &Path) -> Result<Vec<OsString>, Error> {
         let walk = self.walk(path, LastLink::Follow, Parents::Any)?;
         match walk.found() {
@@ -172,9 +148,6 @@ impl HostRoot {
     }
 
     /// The directories above `path` that do not exist yet, outermost first.
-    ///
-    /// # Errors
-    /// A directory on the way cannot be searched.
     pub fn missing_dirs(&self, path: &Path) -> Result<Vec<PathBuf>, Error> {
         let mut missing = Vec::new();
         for dir in path.ancestors().skip(1) {

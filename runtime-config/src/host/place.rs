@@ -35,12 +35,10 @@ impl Place {
         Self { dirs, name }
     }
 
-    /// The directory.
     pub(super) fn dir(&self) -> BorrowedFd<'_> {
         self.dirs[self.dirs.len() - 1].fd.as_fd()
     }
 
-    /// The name in it.
     pub fn name(&self) -> &OsStr {
         &self.name
     }
@@ -71,9 +69,6 @@ impl Place {
     }
 
     /// A name in the directory that is here.
-    ///
-    /// # Errors
-    /// There is no directory here.
     pub fn child(&self, name: impl Into<OsString>) -> Result<Self, Error> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
         let fd = self.open(flags).map_err(self.failed("open"))?;
@@ -86,9 +81,6 @@ impl Place {
     }
 
     /// What is here; `None`: nothing.
-    ///
-    /// # Errors
-    /// The directory cannot be searched.
     pub fn stat(&self) -> Result<Option<FileStat>, Error> {
         match fstatat(self.dir(), &*self.name, AtFlags::AT_SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
@@ -98,18 +90,12 @@ impl Place {
     }
 
     /// The text of the link that is here.
-    ///
-    /// # Errors
-    /// There is no link.
     pub fn read_link(&self) -> Result<PathBuf, Error> {
         let target = readlinkat(self.dir(), &*self.name).map_err(self.failed("read"))?;
         Ok(target.into())
     }
 
     /// The text of the file that is here; `None`: there is none.
-    ///
-    /// # Errors
-    /// It is no regular file, too large, not UTF-8, or cannot be read.
     pub fn read(&self) -> Result<Option<String>, Error> {
         // Opening must not wait for the other end of a pipe.
         match self.open(OFlag::O_RDONLY | OFlag::O_NONBLOCK) {
@@ -124,9 +110,6 @@ impl Place {
     }
 
     /// Opens the regular file that is here for reading.
-    ///
-    /// # Errors
-    /// There is none, or it cannot be read.
     pub fn open_file(&self) -> Result<File, Error> {
         let file = self
             .open(OFlag::O_RDONLY | OFlag::O_NONBLOCK)
@@ -139,18 +122,12 @@ impl Place {
     }
 
     /// Opens the directory that is here, for flock(2) or fsync(2).
-    ///
-    /// # Errors
-    /// There is none.
     pub fn open_dir(&self) -> Result<File, Error> {
         self.open(OFlag::O_RDONLY | OFlag::O_DIRECTORY)
             .map_err(self.failed("open"))
     }
 
     /// The names in the directory that is here, sorted.
-    ///
-    /// # Errors
-    /// There is no directory, or it cannot be read.
     pub fn list(&self) -> Result<Vec<OsString>, Error> {
         names(self.dir(), &self.name).map_err(self.failed("list"))
     }
@@ -197,9 +174,6 @@ impl Place {
     }
 
     /// Makes a symbolic link.
-    ///
-    /// # Errors
-    /// Something is here already, or the system refuses.
     pub fn make_link(&self, target: &Path) -> Result<(), Error> {
         symlinkat(target, self.dir(), &*self.name).map_err(self.failed("link"))
     }
@@ -214,25 +188,16 @@ impl Place {
     }
 
     /// Removes the file or link that is here.
-    ///
-    /// # Errors
-    /// There is none, or the system refuses.
     pub fn remove_file(&self) -> Result<(), Error> {
         unlinkat(self.dir(), &*self.name, UnlinkatFlags::NoRemoveDir).map_err(self.failed("remove"))
     }
 
     /// Removes the empty directory that is here.
-    ///
-    /// # Errors
-    /// There is none, it is not empty, or the system refuses.
     pub fn remove_dir(&self) -> Result<(), Error> {
         unlinkat(self.dir(), &*self.name, UnlinkatFlags::RemoveDir).map_err(self.failed("remove"))
     }
 
     /// Removes a file, link or directory with all in it, if it is here.
-    ///
-    /// # Errors
-    /// The system refuses.
     pub fn remove_all(&self) -> Result<(), Error> {
         match self.stat()? {
             None => Ok(()),
@@ -247,9 +212,6 @@ impl Place {
     }
 
     /// Flushes the directory, so that a change in it outlives a power cut.
-    ///
-    /// # Errors
-    /// The system refuses.
     pub fn sync(&self) -> Result<(), Error> {
         let here = self.sibling(".");
         let dir = here.open_dir()?;

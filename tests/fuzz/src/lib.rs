@@ -18,7 +18,6 @@ use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 
-/// One fuzz target.
 #[derive(Clone, Copy)]
 pub struct Target {
     /// Its name, and that of its corpus.
@@ -27,7 +26,6 @@ pub struct Target {
     pub run: fn(&[u8]),
 }
 
-/// All fuzz targets.
 pub const TARGETS: [Target; 10] = [
     Target {
         name: "state",

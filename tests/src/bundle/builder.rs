@@ -77,19 +77,16 @@ impl BundleBuilder {
         self
     }
 
-    /// Sets an environment variable.
     pub fn env(mut self, key: &str, value: &str) -> Self {
         self.env.push(format!("{key}={value}"));
         self
     }
 
-    /// Sets an annotation.
     pub fn annotation(mut self, key: &str, value: &str) -> Self {
         self.annotations.insert(key.to_string(), value.to_string());
         self
     }
 
-    /// Adds a hook.
     pub fn hook(mut self, stage: Stage, command: HookCommand) -> Self {
         self.hooks.push((stage, command));
         self

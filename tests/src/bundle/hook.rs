@@ -17,7 +17,6 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// Both stages.
     pub const ALL: [Self; 2] = [Self::Prestart, Self::CreateRuntime];
 
     /// The hook's subcommand for this stage.
@@ -73,14 +72,12 @@ impl HookCommand {
         shell.arg("sh").arg(&source).arg(target)
     }
 
-    /// Adds an argument.
     #[must_use]
     pub fn arg(mut self, argument: &str) -> Self {
         self.args.push(argument.to_string());
         self
     }
 
-    /// Sets an environment variable.
     #[must_use]
     pub fn env(mut self, key: &str, value: &str) -> Self {
         self.env.push(format!("{key}={value}"));

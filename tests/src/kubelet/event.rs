@@ -20,44 +20,27 @@ pub enum Event {
     Stopped {},
     /// A plugin registered and was dialled.
     Registered {
-        /// Its resource.
         resource: String,
         /// The name of its socket.
         endpoint: String,
     },
     /// A registration failed.
-    Refused {
-        /// The resource.
-        resource: String,
-        /// Why.
-        reason: String,
-    },
+    Refused { resource: String, reason: String },
     /// A registration came that will not be answered.
-    Unanswered {
-        /// The resource.
-        resource: String,
-    },
+    Unanswered { resource: String },
     /// A plugin sent its list of devices.
     Devices {
-        /// The resource.
         resource: String,
         /// The devices, in the plugin's order.
         devices: Vec<DeviceReport>,
     },
     /// A plugin's stream ended: its devices count as unhealthy.
-    StreamBroken {
-        /// The resource.
-        resource: String,
-    },
+    StreamBroken { resource: String },
     /// A container was given devices.
     Allocated {
-        /// The resource.
         resource: String,
-        /// The devices.
         ids: Vec<String>,
-        /// The pod.
         pod_uid: String,
-        /// The container in it.
         container: String,
         /// The container's environment, as far as kubelet and pod make it.
         envs: BTreeMap<String, String>,
@@ -65,16 +48,12 @@ pub enum Event {
         annotations: BTreeMap<String, String>,
     },
     /// What was asked for failed.
-    Error {
-        /// Why.
-        message: String,
-    },
+    Error { message: String },
 }
 
 /// A device in a plugin's list.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DeviceReport {
-    /// Its id.
     pub id: String,
     /// `Healthy` or `Unhealthy`.
     pub health: String,
@@ -100,7 +79,6 @@ struct Log {
 }
 
 impl EventLog {
-    /// Adds an event.
     pub fn push(&self, event: Event) {
         self.lock().events.push(event);
         self.0.news.notify_all();

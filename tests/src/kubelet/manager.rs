@@ -24,19 +24,15 @@ use super::event::{DeviceReport, Event, EventLog};
 /// What a container is to be given.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Allocation {
-    /// Of which resource.
     pub resource: String,
     /// Exactly these devices, sent to the plugin as they are. Without them
     /// the kubelet chooses `count` of its own.
     #[serde(default)]
     pub ids: Vec<String>,
-    /// How many.
     #[serde(default)]
     pub count: usize,
-    /// The pod.
     #[serde(default = "some_pod")]
     pub pod_uid: String,
-    /// The container in it.
     #[serde(default = "some_container")]
     pub container: String,
     /// The container's environment by its pod.
@@ -78,7 +74,6 @@ impl Allocation {
 /// What a container was given.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Allocated {
-    /// The devices.
     pub ids: Vec<String>,
     /// The container's environment, as far as kubelet and pod make it.
     pub envs: BTreeMap<String, String>,

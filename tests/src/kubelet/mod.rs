@@ -67,10 +67,6 @@ pub struct FakeKubelet {
 }
 
 impl FakeKubelet {
-    /// Starts one.
-    ///
-    /// # Errors
-    /// Its directory cannot be made, or its socket not be bound.
     pub fn start(config: Config) -> io::Result<Self> {
         let log = EventLog::default();
         let life = Some(Life::begin(config.clone(), log.clone())?);
@@ -92,9 +88,6 @@ impl FakeKubelet {
     }
 
     /// Waits until a resource is registered and its devices are known.
-    ///
-    /// # Errors
-    /// See [`FakeKubelet::wait`].
     pub fn wait_devices(
         &self,
         patience: Duration,
@@ -145,9 +138,6 @@ impl FakeKubelet {
     }
 
     /// Starts again after [`FakeKubelet::stop`].
-    ///
-    /// # Errors
-    /// See [`FakeKubelet::start`].
     pub fn resume(&mut self) -> io::Result<()> {
         self.stop();
         self.life = Some(Life::begin(self.config.clone(), self.log.clone())?);

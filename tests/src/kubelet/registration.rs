@@ -15,7 +15,6 @@ use super::manager::Manager;
 /// What can be wrong with Register.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum RegisterFault {
-    /// Nothing.
     #[default]
     None,
     /// It refuses, with this reason.

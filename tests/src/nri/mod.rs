@@ -18,7 +18,6 @@ pub use plugin::{CallError, Created, Plugin};
 /// Longer than a plugin takes to connect again.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// An engine's socket.
 #[derive(Debug)]
 pub struct FakeEngine {
     listener: UnixListener,

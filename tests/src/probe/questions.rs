@@ -20,7 +20,6 @@ pub struct Questions {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewNode {
-    /// Where.
     pub path: PathBuf,
     /// Its major number.
     pub major: u64,
@@ -29,7 +28,6 @@ pub struct NewNode {
 }
 
 impl Questions {
-    /// No questions yet.
     pub fn new() -> Self {
         Self::default()
     }

@@ -16,7 +16,6 @@ pub struct Report {
     pub uid: u32,
     /// The group that it ran as.
     pub gid: u32,
-    /// The environment.
     pub env: BTreeMap<String, String>,
     /// The mounts, in order.
     pub mounts: Vec<Mounted>,
@@ -30,15 +29,12 @@ pub struct Report {
 /// `link_target`.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct PathReport {
-    /// What it is.
     pub kind: Kind,
     /// Where the path leads, if it is a symbolic link itself.
     pub link_target: Option<PathBuf>,
     /// The permission bits.
     pub mode: u32,
-    /// The owner.
     pub uid: u32,
-    /// The group.
     pub gid: u32,
     /// The inode: the same as on the host if it is the host's own file.
     pub inode: u64,
@@ -73,24 +69,17 @@ pub struct NodeAttempt {
 pub enum Kind {
     /// Nothing, or a link to nothing.
     Missing,
-    /// A regular file.
     File,
-    /// A directory.
     Directory,
-    /// A character device.
     CharacterDevice,
-    /// A block device.
     BlockDevice,
     /// A fifo or a socket.
     Other,
 }
 
-/// A device number.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct DeviceNumber {
-    /// Its major part.
     pub major: u64,
-    /// Its minor part.
     pub minor: u64,
 }
 

@@ -54,7 +54,6 @@ impl Tree {
         Ok(())
     }
 
-    /// Writes a file.
     pub(crate) fn write(&self, path: impl AsRef<Path>, text: &str) -> Result<()> {
         let file = self.with_parent(path.as_ref())?;
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))

@@ -59,7 +59,6 @@ impl<'a> Container<'a> {
         Ok(container)
     }
 
-    /// Starts the command.
     pub fn start(&self) -> Result<()> {
         let mut command = self.runc.command("start")?;
         Captured::run(command.arg(self.bundle.id()))?

@@ -5,9 +5,7 @@ use std::fmt;
 /// A runtime's program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
-    /// runc.
     Runc,
-    /// crun.
     Crun,
 }
 
@@ -48,7 +46,6 @@ pub enum Driver {
 /// A runtime as an engine calls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Runtime {
-    /// Which program.
     pub program: Program,
     /// With which cgroup driver.
     pub driver: Driver,

@@ -3,7 +3,6 @@
 use anyhow::{Result, bail};
 use harness::probe::{Questions, Report};
 
-/// A running container.
 pub(super) trait RunningContainer {
     /// What a probe in it sees.
     fn probe(&self, questions: &Questions) -> Result<Report>;

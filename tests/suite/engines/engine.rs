@@ -9,7 +9,6 @@ use super::case::Case;
 /// A container that is asked for. It sleeps until others look into it.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
-    /// Its image.
     pub(crate) image: Rootfs,
     /// The value of the demo host's variable.
     pub(crate) devices: Option<String>,

@@ -75,7 +75,6 @@ fn podman(machine: &Machine) -> Command {
     command
 }
 
-/// A command of the user.
 fn as_user(machine: &Machine) -> Command {
     let mut command = machine.private.command("setpriv");
     command

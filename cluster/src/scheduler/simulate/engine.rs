@@ -27,7 +27,6 @@ const NEW_POD: u64 = 1000;
 /// How many times the cluster is measured.
 const SAMPLES: usize = 200;
 
-/// What happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Come(usize),
@@ -77,7 +76,6 @@ struct Engine<'a> {
     sums: Sums,
 }
 
-/// Simulates one way.
 pub(super) fn simulate(scenario: &Scenario, strategy: Strategy) -> Outcome {
     let mut engine = Engine::new(scenario, strategy);
     let mut dice = Dice(scenario.seed);

@@ -18,7 +18,6 @@ pub use report::Outcome;
 pub use scenario::Scenario;
 pub use strategy::Strategy;
 
-/// Options of `simulate`.
 #[derive(Debug, Args)]
 pub struct Options {
     /// The scenario, such as cluster/examples/small.toml
@@ -30,9 +29,6 @@ pub struct Options {
 }
 
 /// Simulates a file's scenario, and prints the results.
-///
-/// # Errors
-/// The scenario cannot be read, or the results not be written.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let scenario = Scenario::read(&options.file)?;
     let outcomes = simulate(&scenario);

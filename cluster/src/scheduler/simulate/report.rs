@@ -8,7 +8,6 @@ use super::strategy::Strategy;
 /// What one way led to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
-    /// The way.
     pub strategy: Strategy,
     /// Pods that ran.
     pub placed: usize,

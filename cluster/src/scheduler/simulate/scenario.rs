@@ -32,7 +32,6 @@ pub struct Scenario {
     /// How often the extender is started again, in seconds; 0: never.
     #[serde(default)]
     pub restart_interval: f64,
-    /// The nodes.
     #[serde(rename = "nodes")]
     pub node_groups: Vec<NodeGroup>,
     /// The sorts of pods.
@@ -44,7 +43,6 @@ pub struct Scenario {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeGroup {
-    /// How many.
     pub count: usize,
     /// The devices of each.
     pub devices: u64,
@@ -73,10 +71,6 @@ fn two() -> f64 {
 }
 
 impl Scenario {
-    /// Reads a file.
-    ///
-    /// # Errors
-    /// It cannot be read, or simulated.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read {}", path.display()))?;
@@ -84,9 +78,6 @@ impl Scenario {
     }
 
     /// Reads a text.
-    ///
-    /// # Errors
-    /// It cannot be simulated.
     pub fn parse(text: &str) -> anyhow::Result<Self> {
         let scenario: Self = toml::from_str(text)?;
         let groups = &scenario.node_groups;

@@ -9,7 +9,6 @@ use crate::scheduler::config::{Config, Layout};
 use crate::scheduler::devices::Devices;
 use crate::scheduler::objects;
 
-/// A node.
 #[derive(Debug)]
 pub(super) struct Node {
     /// One for each configured resource.
@@ -20,7 +19,6 @@ pub(super) struct Node {
     listed: bool,
 }
 
-/// One resource of a node.
 #[derive(Debug, Default)]
 pub(super) struct NodeResource {
     /// The units of healthy devices.

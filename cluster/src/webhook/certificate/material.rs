@@ -28,7 +28,6 @@ pub struct Material {
 /// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Nothing.
     Keep,
     /// Make everything anew: there is nothing, or nobody trusts it at this time.
     Create,
@@ -54,9 +53,6 @@ pub fn step(material: Option<&Material>, now: OffsetDateTime) -> Step {
 
 impl Material {
     /// Does a step.
-    ///
-    /// # Errors
-    /// A name cannot be in a certificate.
     pub fn after(
         this: Option<Self>,
         step: Step,

@@ -15,9 +15,7 @@ const SKEW: Duration = Duration::hours(1);
 /// A certificate, its key, and its CA, in PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pair {
-    /// The certificate.
     pub certificate: String,
-    /// Its key.
     pub key: String,
     /// The CA's certificate.
     pub ca: String,
@@ -29,9 +27,6 @@ pub struct Pair {
 
 impl Pair {
     /// Makes a CA, and a certificate for a Service's names.
-    ///
-    /// # Errors
-    /// A name cannot be in a certificate.
     pub fn new(service: &str, namespace: &str, now: OffsetDateTime) -> Result<Self, rcgen::Error> {
         // Whole seconds, as certificates have them.
         let now = now.replace_nanosecond(0).unwrap_or(now);

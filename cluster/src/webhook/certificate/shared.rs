@@ -19,7 +19,6 @@ pub struct Names {
     pub namespace: String,
     /// The Service, whose names the certificate has.
     pub service: String,
-    /// The Secret.
     pub secret: String,
     /// The MutatingWebhookConfiguration.
     pub configuration: String,
@@ -42,9 +41,6 @@ pub enum SharedError {
 /// Brings Secret and webhook configuration up to date, and returns what is to be shown.
 /// Replicas that do this at once come to the same result: a Secret that was changed in
 /// between is read again.
-///
-/// # Errors
-/// The API server refuses, or cannot be reached.
 pub async fn reconcile(
     client: &Client,
     names: &Names,

@@ -26,7 +26,6 @@ const MAX_STRAYS: usize = 1000;
 pub(crate) struct Sockets {
     /// systemd's own, for root.
     pub private: PathBuf,
-    /// The system bus's.
     pub system_bus: PathBuf,
 }
 
@@ -39,7 +38,6 @@ impl Default for Sockets {
     }
 }
 
-/// An open connection.
 pub(super) struct Connection {
     stream: UnixStream,
     deadline: Instant,

@@ -61,7 +61,6 @@ impl Writer {
     }
 }
 
-/// A method call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Call<'a> {
     pub(super) destination: &'a str,

@@ -18,7 +18,6 @@ pub(in crate::cgroup) fn skip(reason: &str) {
 
 /// A character device that can be read here and no container has by default.
 pub(in crate::cgroup) const HWRNG: (u32, u32) = (10, 183);
-/// Another one.
 pub(in crate::cgroup) const FUSE: (u32, u32) = (10, 229);
 
 /// A cgroup of our own in a mounted hierarchy.

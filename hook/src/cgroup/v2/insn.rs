@@ -87,7 +87,6 @@ pub(super) enum Size {
     Word = 0x00,
 }
 
-/// One instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Instruction {
     /// `dst = *(src + offset)`, zero-extended.

@@ -15,9 +15,7 @@ const PROGRAM_NAME: &str = "boathook_device";
 
 /// The kernel's operations on device programs.
 pub(super) trait Kernel {
-    /// An open cgroup.
     type Cgroup;
-    /// An open program.
     type Program;
 
     fn cgroup(&self, dir: &Path) -> io::Result<Self::Cgroup>;

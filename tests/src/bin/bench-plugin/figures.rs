@@ -27,9 +27,6 @@ impl Figures {
     }
 
     /// The end of all figures.
-    ///
-    /// # Errors
-    /// A goal was missed.
     pub(crate) fn end(self) -> Result<()> {
         if self.missed.is_empty() {
             return Ok(());

@@ -4,7 +4,6 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// One figure.
 #[derive(Debug, Serialize)]
 pub(crate) struct Figure {
     name: String,

@@ -5,7 +5,6 @@ use std::fmt;
 /// A kind of container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// No hook at all.
     NoHook,
     /// A hook that does nothing.
     EmptyHook,

@@ -18,7 +18,6 @@ pub(crate) const WARM_UP: usize = 3;
 pub(crate) struct Times([Vec<f64>; Kind::ALL.len()]);
 
 impl Times {
-    /// The median of a kind.
     pub(crate) fn median(&self, kind: Kind) -> f64 {
         median(self.0[kind as usize].clone())
     }

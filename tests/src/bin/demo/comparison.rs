@@ -5,7 +5,6 @@ use std::fmt;
 /// One thing that a container may have, and what became of it.
 #[derive(Debug)]
 pub(crate) struct Row {
-    /// The thing.
     pub(crate) what: String,
     /// Whether it was asked for, in words.
     pub(crate) asked: String,

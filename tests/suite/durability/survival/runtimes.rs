@@ -94,7 +94,6 @@ fn kinds(view: CgroupView) -> Vec<(Runtime, DeviceSource)> {
     kinds
 }
 
-/// One cell.
 pub(super) fn fate(
     host: &SystemdHost,
     demo: &DemoHost,
