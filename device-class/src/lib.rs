@@ -26,6 +26,7 @@ pub mod pattern;
 pub mod placement;
 pub mod plan;
 pub mod prepare;
+pub mod program_output;
 pub mod record;
 pub mod request;
 pub mod requirement;

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use device_class::DeviceClass;
+use device_class::config::Config;
 use device_class::discover::{self, HealthMemory};
 use device_class::host::RecordedHost;
 use device_class::kernel_log::Line;
@@ -223,6 +224,38 @@ fn faults_in_the_kernels_log_are_those_of_the_device_that_they_name() {
         assert_eq!(ill(&xid("0000:17:00", 79)), ["0000:17:00.0"]);
         let repaired = "12,3,4,-;boathook: repaired GPU-3c1de7a2-9f5b-4a53-8d25-0f6a1b6f4e10";
         assert_eq!(ill(repaired), [""; 0]);
+    }
+}
+
+/// Card and chip, by which npu-smi names an NPU, are known where each card has one chip.
+#[test]
+fn npu_smi_judges_cards_with_one_chip_alone() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let file = root.join("classes/ascend-npu.toml");
+    let name = ClassName::try_from("ascend-npu".to_owned()).unwrap();
+    let text = std::fs::read_to_string(&file).unwrap();
+    let class = DeviceClass::parse(name, &file, &text).unwrap();
+    let config = Path::new("config.toml");
+    let config = Config::parse(config, "[class.ascend-npu]\nhealth_programs = true\n").unwrap();
+    let class = config.adapted(&class, &file).unwrap();
+    let recorded = std::fs::read_to_string(root.join("testdata/ascend-npu/910b/host.txt"));
+    let recorded = recorded.unwrap();
+    for (pci_device, is_judged) in [
+        ("0xd100", false),
+        ("0xd500", false),
+        ("0xd801", true),
+        ("0xd802", true),
+        ("0xd803", false),
+    ] {
+        let host = RecordedHost::parse(&recorded.replace("0xd802", pci_device)).unwrap();
+        let found = discover::look(&class, &host).devices;
+        // NPU 1 is divided: its parts are two of the four.
+        assert_eq!(found.len(), 4, "{pci_device}");
+        let judged = found.iter().filter(|device| !device.readings.is_empty());
+        let judged: Vec<&str> = judged.map(|d| d.index.as_deref().unwrap()).collect();
+        let expected = ["0", "10"].map(|number| is_judged.then_some(number));
+        let expected: Vec<&str> = expected.into_iter().flatten().collect();
+        assert_eq!(judged, expected, "{pci_device}");
     }
 }
 

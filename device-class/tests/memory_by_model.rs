@@ -32,6 +32,9 @@ fn memory_is_known_by_the_name_the_class_or_the_configuration() {
     let text =
         "[class.gpu-share.map.model]\n'NVIDIA X1' = 'NVIDIA X1 96GB'\n'NVIDIA L4' = '22 GB'\n";
     let configured: Config = toml::from_str(text).unwrap();
+    // A unit of 256 MiB, and one of 1 MiB, of which a GPU would have too many.
+    let text = "[class.gpu-share.map.gigabytes]\n24 = '96'\n48 = '49152'\n";
+    let finer: Config = toml::from_str(text).unwrap();
     for (model, config, wanted) in [
         ("NVIDIA A100-SXM4-80GB", &plain, Some(80)),
         ("NVIDIA L40S", &plain, Some(48)),
@@ -42,6 +45,9 @@ fn memory_is_known_by_the_name_the_class_or_the_configuration() {
         ("NVIDIA X1", &configured, Some(96)),
         ("NVIDIA L4", &configured, Some(22)),
         ("NVIDIA L40S", &configured, Some(48)),
+        ("NVIDIA L4", &finer, Some(96)),
+        ("NVIDIA L40S", &finer, None),
+        ("NVIDIA A100-SXM4-80GB", &finer, Some(80)),
     ] {
         assert_eq!(gigabytes(model, config), wanted, "{model}");
     }

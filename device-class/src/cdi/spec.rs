@@ -132,6 +132,9 @@ impl ContainerEdits {
                 Action::Prepare(preparation) => {
                     lacking.insert(format!("the program {}", preparation.program.display()));
                 }
+                Action::Link { path, .. } => {
+                    lacking.insert(format!("the link {}", path.display()));
+                }
                 Action::Mask { path, .. } => {
                     lacking.insert(format!("the mask of {}", path.display()));
                 }

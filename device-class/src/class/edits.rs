@@ -93,6 +93,10 @@ pub struct Node {
     /// match is not an error.
     #[serde(default)]
     pub for_each: Option<PathPattern>,
+    /// Symbolic links that lead to the node, by template, such as those of udev
+    /// in `/dev/dri/by-path`. The container gets those that the host has.
+    #[serde(default)]
+    pub links: Vec<PathTemplate>,
     /// The path in the container, if it differs.
     #[serde(default)]
     pub container_path: Option<PathTemplate>,

@@ -19,7 +19,7 @@ use crate::template::Template;
 pub struct Prepare {
     /// The program's absolute path.
     pub program: PathTemplate,
-    /// Its arguments, by template.
+    /// Its arguments, by template. One that is empty is omitted.
     #[serde(default)]
     pub arguments: Vec<Template>,
     /// The time after which it is killed, in seconds.

@@ -94,6 +94,7 @@ impl Paths {
                 self.add(DRIVERS);
             }
             self.all(&node.for_each);
+            self.all(node.links.iter().map(|link| link.template()));
         }
     }
 

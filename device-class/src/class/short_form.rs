@@ -25,6 +25,7 @@ impl Short for Node {
             path,
             prefer: Vec::new(),
             for_each: None,
+            links: Vec::new(),
             container_path: None,
             capability: None,
             access: Access::default(),

@@ -207,6 +207,9 @@ fn node(
             break;
         }
     }
+    let links = spec.links.iter().map(|link| link.fill(attributes));
+    let mut links = links.collect::<Result<Vec<PathBuf>, _>>()?;
+    links.retain(|link| leads_to(link, &path, host));
     let found = |optional| {
         present(
             &path,
@@ -248,11 +251,19 @@ fn node(
     Ok(FoundNode {
         host: path,
         container,
+        links,
         capability: spec.capability.clone(),
         access: spec.access,
         form,
         number,
     })
+}
+
+/// Whether the host has this symbolic link, and it leads to the node.
+fn leads_to(link: &Path, node: &Path, host: &dyn HostView) -> bool {
+    let end = host.is_link(link).then(|| host.canonical(link).ok());
+    end.flatten()
+        .is_some_and(|end| host.canonical(node).is_ok_and(|node| node == end))
 }
 
 pub(super) fn file(

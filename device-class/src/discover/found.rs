@@ -37,6 +37,8 @@ pub struct FoundNode {
     /// The path on the host.
     pub host: PathBuf,
     pub container: PathBuf,
+    /// Links that lead to it, on the host and in the container.
+    pub links: Vec<PathBuf>,
     /// Only for a container with this capability.
     pub capability: Option<CapabilityName>,
     /// What the device rule allows.

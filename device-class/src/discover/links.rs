@@ -29,6 +29,11 @@ impl Connections {
         Connections { bus, name, peers }
     }
 
+    /// Whether it has direct connections.
+    pub fn has_links(&self) -> bool {
+        !self.peers.is_empty()
+    }
+
     /// How far apart two devices are: 0 with a direct connection, else by the number
     /// of bridges between them on the bus.
     pub fn distance(&self, other: &Self) -> usize {

@@ -42,6 +42,8 @@ pub(super) struct PlanBuilder {
     pub(super) preparations: Vec<InjectionStep>,
     pub(super) rules: BTreeMap<DeviceNumber, (Access, BTreeSet<String>)>,
     pub(super) nodes: BTreeMap<PathBuf, (PlannedNode, BTreeSet<String>)>,
+    /// Links, with the nodes that they lead to.
+    pub(super) links: BTreeMap<PathBuf, (PathBuf, String)>,
     pub(super) masks: BTreeMap<PathBuf, PlannedMask>,
     pub(super) directories: BTreeMap<PathBuf, (PathBuf, String)>,
     pub(super) files: BTreeMap<PathBuf, (PathBuf, String)>,
@@ -214,6 +216,9 @@ impl PlanBuilder {
             ));
         }
         users.insert(whose.to_owned());
+        for link in &node.links {
+            place(&mut self.links, link, node.container.clone(), whose)?;
+        }
         Ok(())
     }
 

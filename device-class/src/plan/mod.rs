@@ -118,6 +118,13 @@ pub enum Action {
         #[serde(flatten)]
         made: MadeNode,
     },
+    /// A symbolic link appears in the container, unless something has its name.
+    Link {
+        /// Its path in the container.
+        path: PathBuf,
+        /// Its text.
+        target: PathBuf,
+    },
     /// A directory of the container is masked: a read-only tmpfs covers it. If
     /// the container has no such directory, nothing is done.
     Mask {

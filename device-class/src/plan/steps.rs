@@ -1,6 +1,7 @@
 //! Orders the collected parts as steps.
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use super::builder::{PlanBuilder, home_of};
 use super::{Action, BindMount, InjectionPlan, InjectionStep, SpecDevices};
@@ -57,6 +58,13 @@ impl PlanBuilder {
             steps.push(InjectionStep {
                 action,
                 why: joined(users),
+            });
+        }
+        for (path, (node, why)) in self.links {
+            let target = relative(&path, &node);
+            steps.push(InjectionStep {
+                action: Action::Link { path, target },
+                why,
             });
         }
         for (path, (source, why)) in self.directories {
@@ -132,6 +140,15 @@ impl PlanBuilder {
             notes,
         }
     }
+}
+
+/// The text of a link at `link` that leads to `target`, as udev writes it.
+fn relative(link: &Path, target: &Path) -> PathBuf {
+    let directory = link.parent().unwrap_or(link);
+    let common = directory.iter().zip(target).take_while(|(a, b)| a == b);
+    let common = common.count();
+    let up = directory.iter().skip(common).map(|_| "..".as_ref());
+    up.chain(target.iter().skip(common)).collect()
 }
 
 fn joined(users: BTreeSet<String>) -> String {

@@ -68,6 +68,10 @@ fn row(action: &Action, why: &str) -> [String; 3] {
                 format!("{} ({number}; {how}: {why})", path.display()),
             )
         }
+        Action::Link { path, target } => {
+            let (path, target) = (path.display(), target.display());
+            ("link", format!("{path} -> {target}"))
+        }
         Action::Mask { path, files, shown } => ("mask", masked(path, files, shown)),
         Action::Directory(mount) => ("directory", bound(mount)),
         Action::File(mount) => ("file", bound(mount)),

@@ -40,7 +40,8 @@ impl Preparation {
         let arguments = prepare
             .arguments
             .iter()
-            .map(|argument| argument.fill(known));
+            .map(|argument| argument.fill(known))
+            .filter(|argument| !argument.as_ref().is_ok_and(String::is_empty));
         Ok(Preparation {
             program: prepare.program.fill(known)?,
             arguments: arguments.collect::<Result<_, _>>()?,

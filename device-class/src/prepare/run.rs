@@ -4,15 +4,13 @@
 //! fails, its output is part of the message; if it succeeds, the result is
 //! verified.
 
-use std::fs::File;
-use std::io::{self, Read, Seek};
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
@@ -20,12 +18,13 @@ use super::Preparation;
 use crate::host::{HostView, MAX_ATTRIBUTE, RealHost};
 use crate::name::excerpt;
 use crate::ownership::OwnershipError;
+use crate::program_output::ProgramOutput;
 
 /// The interval at which a running program is polled.
 const INTERVAL: Duration = Duration::from_millis(5);
 
-/// The limit of a program's output.
-const MAX_STDERR: u64 = 4096;
+/// So much of a program's stderr is kept for the message.
+const MAX_STDERR: usize = 4096;
 
 /// Why a device could not be prepared.
 #[derive(Debug, thiserror::Error)]
@@ -113,19 +112,21 @@ impl Preparation {
             program: self.program.clone(),
             error,
         };
-        let mut stderr = words().map_err(failed)?;
-        let child = command
+        let mut child = command
             .env_clear()
             .current_dir("/")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(stderr.try_clone().map_err(failed)?)
+            .stderr(Stdio::piped())
             // A group of its own, so that it can be killed with all its
             // children.
             .process_group(group.as_raw())
             .spawn()
             .map_err(failed)?;
-        let Some(status) = wait(child, group, limit).map_err(failed)? else {
+        let pipe = child.stderr.take();
+        let pipe = pipe.ok_or_else(|| failed(io::Error::other("its stderr has no pipe")))?;
+        let mut stderr = ProgramOutput::new(pipe, MAX_STDERR).map_err(failed)?;
+        let Some(status) = wait(child, &mut stderr, group, limit).map_err(failed)? else {
             return Err(PrepareError::Timeout {
                 program: self.program.clone(),
                 timeout: limit,
@@ -134,31 +135,27 @@ impl Preparation {
         if status.success() {
             return Ok(());
         }
-        let mut text = Vec::new();
-        // Without the output, the status still shows the failure.
-        let _ = stderr
-            .rewind()
-            .and_then(|()| stderr.take(MAX_STDERR).read_to_end(&mut text));
-        let text = String::from_utf8_lossy(&text);
         Err(PrepareError::Failed {
             program: self.program.clone(),
             status,
-            stderr: excerpt(text.trim()),
+            stderr: excerpt(stderr.text().trim()),
         })
     }
 }
 
-/// An unnamed file for a program's output.
-fn words() -> io::Result<File> {
-    Ok(memfd_create("stderr", MFdFlags::MFD_CLOEXEC)?.into())
-}
-
 /// How the program ended; `None` if it had to be killed.
-fn wait(mut child: Child, group: Pid, timeout: Duration) -> io::Result<Option<ExitStatus>> {
+fn wait(
+    mut child: Child,
+    stderr: &mut ProgramOutput<ChildStderr>,
+    group: Pid,
+    timeout: Duration,
+) -> io::Result<Option<ExitStatus>> {
     let deadline = Instant::now() + timeout;
     loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
+        let ended = child.try_wait()?;
+        stderr.read();
+        if ended.is_some() {
+            return Ok(ended);
         }
         if Instant::now() >= deadline {
             let group = match group.as_raw() {
@@ -251,6 +248,23 @@ mod tests {
             let (done, _, _) = prepared(script, 60);
             assert_eq!(done, wanted.map_err(str::to_owned), "{script}");
         }
+    }
+
+    #[test]
+    fn output_without_end_is_dropped() {
+        // A full pipe does not stop the program, and nothing that it writes to grows.
+        let size = "$(stat -L -c %s /proc/self/fd/2)";
+        let script =
+            format!("head -c 9000000 /dev/zero >&2; test {size} -lt 100000 && echo $2 > $1");
+        assert_eq!(prepared(&script, 60).0, Ok(()));
+        let (done, _, _) = prepared("cat /dev/zero >&2", 1);
+        let wanted = "/programmer took longer than 1 seconds and was killed";
+        assert_eq!(done, Err(wanted.to_owned()));
+        let script = "echo first >&2; head -c 9000000 /dev/zero | tr '\\0' x >&2; exit 3";
+        let (done, _, _) = prepared(script, 60);
+        let reason = done.unwrap_err();
+        assert!(reason.contains("(exit status: 3): first"), "{reason}");
+        assert!(reason.len() < 1000, "{reason}");
     }
 
     #[test]

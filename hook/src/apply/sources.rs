@@ -41,6 +41,8 @@ pub(super) enum What {
         number: DeviceNumber,
         made: MadeNode,
     },
+    /// A symbolic link, at its path.
+    Link { path: PathBuf, target: PathBuf },
     /// A file, over the one at its path or as a link.
     File { source: Source, path: PathBuf },
     /// A library, under its own name and others.
@@ -89,6 +91,10 @@ fn open_step(
             path: path.clone(),
             number: *number,
             made: made.clone(),
+        },
+        Action::Link { path, target } => What::Link {
+            path: path.clone(),
+            target: target.clone(),
         },
         Action::Mask { path, files, shown } => What::Mask(Mask {
             path: path.clone(),

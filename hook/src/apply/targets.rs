@@ -51,6 +51,9 @@ pub(super) fn attach(
                         false => Err(not_on_host(&path, made)),
                     })
             }
+            What::Link { path, target } => last
+                .of(&path, root)
+                .and_then(|(parent, name)| link(parent, name, &target)),
             What::File { source, path } => file(source, &path, root, &mut mounter, &mut home),
             What::Library {
                 source,
@@ -121,6 +124,15 @@ fn not_on_host(path: &Path, made: MadeNode) -> ApplyError {
         path,
         driver,
         advice,
+    }
+}
+
+/// Creates a link. What the container has under its name is as good: the host's own
+/// directory, or the link of the hook's first run.
+fn link(parent: &Parent, name: Name<'_>, target: &Path) -> Result<(), ApplyError> {
+    match parent.open(name)? {
+        None => Ok(parent.symlink(name, target)?),
+        Some(_) => Ok(()),
     }
 }
 

@@ -1,15 +1,15 @@
 //! One run of a program of the host that reports whether a device is healthy.
 
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use device_class::discover::HealthCommand;
 use device_class::ownership;
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use device_class::program_output::ProgramOutput;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
@@ -73,7 +73,9 @@ fn ended(mut command: Command, timeout: Duration) -> io::Result<Option<(ExitStat
         .stderr(Stdio::null())
         .process_group(0)
         .spawn()?;
-    let mut output = Output::of(&mut child)?;
+    let pipe = child.stdout.take();
+    let pipe = pipe.ok_or_else(|| io::Error::other("its output has no pipe"))?;
+    let mut output = ProgramOutput::new(pipe, MAX_OUTPUT)?;
     let group = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
     let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     let mut in_time = true;
@@ -90,46 +92,9 @@ fn ended(mut command: Command, timeout: Duration) -> io::Result<Option<(ExitStat
     let give_up = Instant::now() + KILLED_WITHIN;
     loop {
         match child.try_wait()? {
-            Some(status) if in_time => {
-                let text = String::from_utf8_lossy(&output.text).into_owned();
-                return Ok(Some((status, text)));
-            }
+            Some(status) if in_time => return Ok(Some((status, output.text()))),
             None if Instant::now() < give_up => thread::sleep(INTERVAL),
             _ => return Ok(None),
-        }
-    }
-}
-
-/// A program's output, read without waiting for it.
-struct Output {
-    pipe: Option<ChildStdout>,
-    text: Vec<u8>,
-}
-
-impl Output {
-    fn of(child: &mut Child) -> io::Result<Self> {
-        let pipe = child.stdout.take();
-        if let Some(pipe) = &pipe {
-            fcntl(pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-        }
-        let text = Vec::new();
-        Ok(Output { pipe, text })
-    }
-
-    /// Reads what is there, up to a bound: a program may write without end.
-    fn read(&mut self) {
-        const PIECES: usize = 64;
-        let Some(pipe) = &mut self.pipe else {
-            return;
-        };
-        let mut piece = [0; 16 * 1024];
-        for _ in 0..PIECES {
-            let length = match pipe.read(&mut piece) {
-                Ok(length @ 1..) => length,
-                _ => return,
-            };
-            let room = MAX_OUTPUT - self.text.len();
-            self.text.extend(&piece[..length.min(room)]);
         }
     }
 }

@@ -12,6 +12,7 @@ mod coexistence;
 mod devices;
 mod faults;
 mod footprint;
+mod health_programs;
 mod hostile;
 mod hotplug;
 mod leaks;

@@ -244,7 +244,7 @@ fn places(steps: &[Value]) -> BTreeMap<PathBuf, Kind> {
     for step in steps {
         let path = Path::new(step["path"].as_str().unwrap_or_default());
         let kind = match step["action"].as_str().unwrap() {
-            "node" | "make-node" => Kind::CharacterDevice,
+            "node" | "make-node" | "link" => Kind::CharacterDevice,
             "mask" => {
                 let files = step["files"].as_object().unwrap().keys();
                 places.extend(files.map(|path| (path.into(), Kind::File)));

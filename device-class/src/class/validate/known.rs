@@ -108,7 +108,8 @@ impl Known {
     pub(super) fn check_nodes(&self, nodes: &[Node]) -> Result<(), ClassRuleError> {
         nodes.iter().try_for_each(|node| {
             let paths = [Some(&node.path), node.container_path.as_ref()];
-            let paths = paths.into_iter().chain(node.prefer.iter().map(Some));
+            let others = node.prefer.iter().chain(&node.links);
+            let paths = paths.into_iter().chain(others.map(Some));
             self.check_paths(paths, &node.for_each)?;
             let known = self.with(&node.for_each);
             let minor = node.make.as_ref().map(|make| &make.minor);

@@ -44,6 +44,7 @@ impl Root {
                 Action::MakeNode { path, number, .. } => self.lacks_node(path, *number)?,
                 Action::File(mount) | Action::Directory(mount) => self.lacks(&mount.path)?,
                 Action::Library { mount, .. } => self.lacks(&mount.path)?,
+                Action::Link { path, .. } => self.lacks(path)?,
                 Action::Prepare(_)
                 | Action::Allow { .. }
                 | Action::Mask { .. }

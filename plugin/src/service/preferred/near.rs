@@ -1,5 +1,6 @@
 //! Of choices that are equal for NUMA nodes, groups and shares, the one whose devices
-//! are nearest to each other: by direct connections, then by the bus.
+//! are nearest to each other: by direct connections, then by the bus. Only direct
+//! connections outweigh a NUMA node.
 
 use std::collections::BTreeMap;
 
@@ -23,94 +24,151 @@ struct Bin {
 
 /// Exchanges bins that are taken whole for untouched ones of the same size on the same
 /// NUMA node, where that brings the chosen devices together. What was chosen stays as
-/// good in every other respect.
+/// good in every other respect. Then, if devices of other nodes have more direct
+/// connections with each other, these are taken.
 pub(super) fn bring_together(
     slots: &[Slot<'_>],
     connections: &[&Connections],
     taken: &mut [usize],
 ) {
-    let mut bins: BTreeMap<Key<'_>, Bin> = BTreeMap::new();
-    for (at, slot) in slots.iter().enumerate() {
-        let alone = slot.group.is_none().then_some(at);
-        let bin = bins.entry((slot.numa, slot.group, alone)).or_default();
-        bin.slots.push(at);
-        bin.free += slot.free;
-        bin.taken += taken[at];
-        bin.held |= slot.held;
-    }
-    // Bins that can stand in for each other.
-    let mut sorts: BTreeMap<(Option<u32>, usize, usize), Vec<Bin>> = BTreeMap::new();
-    for ((numa, ..), bin) in bins {
-        let is_whole = bin.taken == 0 || bin.taken == bin.free;
-        if is_whole && !bin.held && bin.free > 0 {
-            let sort = (numa, bin.free, bin.slots.len());
-            sorts.entry(sort).or_default().push(bin);
-        }
-    }
-    for bins in sorts.into_values() {
-        let wanted = bins.iter().filter(|bin| bin.taken > 0).count();
-        if wanted == 0 || wanted == bins.len() || bins.len() > MAX_BINS {
-            continue;
-        }
-        let is_here = |at: usize| bins.iter().any(|bin| bin.slots.contains(&at));
-        let fixed =
-            (0..slots.len()).filter(|at| (taken[*at] > 0 || slots[*at].held) && !is_here(*at));
-        let fixed: Vec<usize> = fixed.collect();
-        let near = nearest(&bins, &fixed, connections, wanted);
-        for (number, bin) in bins.iter().enumerate() {
-            for at in &bin.slots {
-                taken[*at] = match near.contains(&number) {
-                    true => slots[*at].free,
-                    false => 0,
-                };
-            }
-        }
+    let near = Near { slots, connections };
+    near.exchange(taken, |numa| numa, |_, _| true);
+    if connections.iter().any(|device| device.has_links()) {
+        let has_more_links = |new: Cost, old: Cost| new[0] < old[0];
+        near.exchange(taken, |_| None, has_more_links);
     }
 }
 
-/// `wanted` bins that are near to each other and to the fixed slots: grown from each
-/// bin in turn by the nearest one, and the best of these; of equal ones the first.
-fn nearest(
-    bins: &[Bin],
-    fixed: &[usize],
-    connections: &[&Connections],
-    wanted: usize,
-) -> Vec<usize> {
-    let apart = |one: &[usize], other: &[usize]| -> usize {
-        let pairs = one.iter().flat_map(|a| other.iter().map(move |b| (*a, *b)));
-        pairs
-            .map(|(a, b)| connections[a].distance(connections[b]))
-            .sum()
-    };
-    let to_fixed: Vec<usize> = bins.iter().map(|bin| apart(&bin.slots, fixed)).collect();
-    let between: Vec<Vec<usize>> = bins
-        .iter()
-        .map(|one| {
-            bins.iter()
-                .map(|other| apart(&one.slots, &other.slots))
-                .collect()
-        })
-        .collect();
-    let grown = (0..bins.len()).map(|first| {
-        let mut chosen = vec![first];
-        let mut total = to_fixed[first];
-        while chosen.len() < wanted {
-            let rest = (0..bins.len()).filter(|bin| !chosen.contains(bin));
-            let cost = |bin: usize| {
-                to_fixed[bin]
-                    + chosen
-                        .iter()
-                        .map(|other| between[bin][*other])
-                        .sum::<usize>()
-            };
-            let Some((cost, next)) = rest.map(|bin| (cost(bin), bin)).min() else {
-                break;
-            };
-            total += cost;
-            chosen.push(next);
+/// What is to be as small as possible, the first number first: pairs of devices without
+/// a direct connection, pairs on different NUMA nodes, bridges between all of them.
+type Cost = [usize; 3];
+
+fn sum(costs: impl Iterator<Item = Cost>) -> Cost {
+    costs.fold(Cost::default(), |[a, b, c], [d, e, f]| {
+        [a + d, b + e, c + f]
+    })
+}
+
+struct Near<'a> {
+    slots: &'a [Slot<'a>],
+    connections: &'a [&'a Connections],
+}
+
+impl<'a> Near<'a> {
+    /// Exchanges bins whose NUMA nodes are the same to `node`, if the new cost
+    /// `is_better` than the old one.
+    fn exchange(
+        &self,
+        taken: &mut [usize],
+        node: impl Fn(Option<u32>) -> Option<u32>,
+        is_better: impl Fn(Cost, Cost) -> bool,
+    ) {
+        // Bins that can stand in for each other.
+        let mut sorts: BTreeMap<(Option<u32>, usize, usize), Vec<Bin>> = BTreeMap::new();
+        for ((numa, ..), bin) in self.bins(taken) {
+            let is_whole = bin.taken == 0 || bin.taken == bin.free;
+            if is_whole && !bin.held && bin.free > 0 {
+                let sort = (node(numa), bin.free, bin.slots.len());
+                sorts.entry(sort).or_default().push(bin);
+            }
         }
-        chosen.sort_unstable();
-        (total, chosen)
-    });
-    grown.min().map(|(_, chosen)| chosen).unwrap_or_default()
+        for bins in sorts.into_values() {
+            let present = (0..bins.len()).filter(|bin| bins[*bin].taken > 0);
+            let present: Vec<usize> = present.collect();
+            if present.is_empty() || present.len() == bins.len() || bins.len() > MAX_BINS {
+                continue;
+            }
+            let is_here = |at: usize| bins.iter().any(|bin| bin.slots.contains(&at));
+            let is_chosen = |at: usize| taken[at] > 0 || self.slots[at].held;
+            let fixed = (0..self.slots.len()).filter(|at| is_chosen(*at) && !is_here(*at));
+            let fixed: Vec<usize> = fixed.collect();
+            let distances = self.distances(&bins, &fixed);
+            let (cost, near) = distances.nearest(present.len());
+            if !is_better(cost, distances.cost(&present)) {
+                continue;
+            }
+            for (number, bin) in bins.iter().enumerate() {
+                for at in &bin.slots {
+                    taken[*at] = match near.contains(&number) {
+                        true => self.slots[*at].free,
+                        false => 0,
+                    };
+                }
+            }
+        }
+    }
+
+    fn bins(&self, taken: &[usize]) -> BTreeMap<Key<'a>, Bin> {
+        let mut bins: BTreeMap<Key<'_>, Bin> = BTreeMap::new();
+        for (at, slot) in self.slots.iter().enumerate() {
+            let alone = slot.group.is_none().then_some(at);
+            let bin = bins.entry((slot.numa, slot.group, alone)).or_default();
+            bin.slots.push(at);
+            bin.free += slot.free;
+            bin.taken += taken[at];
+            bin.held |= slot.held;
+        }
+        bins
+    }
+
+    fn distances(&self, bins: &[Bin], fixed: &[usize]) -> Distances {
+        let apart = |one: &Bin, other: &[usize]| {
+            let pairs = one
+                .slots
+                .iter()
+                .flat_map(|a| other.iter().map(move |b| (*a, *b)));
+            sum(pairs.map(|(a, b)| self.pair(a, b)))
+        };
+        let to_fixed = bins.iter().map(|bin| apart(bin, fixed)).collect();
+        let to_others = |one: &Bin| bins.iter().map(|other| apart(one, &other.slots)).collect();
+        Distances {
+            to_fixed,
+            between: bins.iter().map(to_others).collect(),
+        }
+    }
+
+    fn pair(&self, one: usize, other: usize) -> Cost {
+        let distance = self.connections[one].distance(self.connections[other]);
+        let is_crossing = self.slots[one].numa != self.slots[other].numa;
+        [
+            usize::from(distance > 0),
+            usize::from(is_crossing),
+            distance,
+        ]
+    }
+}
+
+/// How far bins are from what is chosen in any case, and from each other.
+struct Distances {
+    to_fixed: Vec<Cost>,
+    between: Vec<Vec<Cost>>,
+}
+
+impl Distances {
+    /// What it costs to add a bin to others.
+    fn added(&self, bin: usize, others: &[usize]) -> Cost {
+        let others = others.iter().map(|other| self.between[bin][*other]);
+        sum(others.chain([self.to_fixed[bin]]))
+    }
+
+    fn cost(&self, bins: &[usize]) -> Cost {
+        sum((0..bins.len()).map(|at| self.added(bins[at], &bins[..at])))
+    }
+
+    /// `wanted` bins that are near to each other and to the fixed slots: grown from each
+    /// bin in turn by the nearest one, and the best of these; of equal ones the first.
+    fn nearest(&self, wanted: usize) -> (Cost, Vec<usize>) {
+        let all = 0..self.to_fixed.len();
+        let grown = all.clone().map(|first| {
+            let mut chosen = vec![first];
+            while chosen.len() < wanted {
+                let rest = all.clone().filter(|bin| !chosen.contains(bin));
+                let next = rest.min_by_key(|bin| (self.added(*bin, &chosen), *bin));
+                chosen.extend(next);
+            }
+            chosen.sort_unstable();
+            (self.cost(&chosen), chosen)
+        });
+        grown.min().unwrap_or_default()
+    }
 }

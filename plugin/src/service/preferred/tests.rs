@@ -309,3 +309,60 @@ fn the_bus_decides_only_among_choices_that_are_equal_otherwise() {
         assert_eq!(found.join(" "), wanted, "{must} {size} of {free}");
     }
 }
+
+/// As with XGMI: a link across NUMA nodes is faster than the bus of one node, and the
+/// vendor's plugin (internal/pkg/allocator) weighs it so.
+#[test]
+fn direct_links_outweigh_numa_nodes() {
+    let linked = |id: &str, numa: u32, peers: &str| {
+        format!("{id} numa={numa} bus=/sys/devices/pci000{numa}:00/00/{id} name={id} peers={peers}")
+    };
+    let resource_of = |lines: &[String]| resource(lines.iter().map(|line| parsed(line)).collect());
+    let choose = |resource: &Resource, must: &str, size: usize| {
+        let all: Vec<String> = resource
+            .devices()
+            .iter()
+            .map(|d| d.id.to_string())
+            .collect();
+        preferred(resource, &all, &ids(must), size)
+            .unwrap()
+            .join(" ")
+    };
+    // Two groups of four, each on both nodes.
+    let hive = |name: &str| -> Vec<String> {
+        let names: Vec<String> = (0..4).map(|at| format!("{name}{at}")).collect();
+        let device = |at: usize| linked(&names[at], u32::from(at > 1), &names.join(","));
+        (0..4).map(device).collect()
+    };
+    let hives = resource_of(&[hive("a"), hive("b")].concat());
+    for (must, size, wanted) in [
+        ("", 2, "a0 a1"),
+        ("", 3, "a0 a1 a2"),
+        ("", 4, "a0 a1 a2 a3"),
+        ("b3", 2, "b2 b3"),
+        ("b1", 4, "b0 b1 b2 b3"),
+    ] {
+        assert_eq!(choose(&hives, must, size), wanted, "{size} with {must:?}");
+    }
+    // As many links with fewer nodes, or on the node with less left over.
+    let pairs = resource_of(&[
+        linked("a", 0, "b"),
+        linked("b", 0, "a"),
+        linked("c", 0, "d"),
+        linked("d", 0, "c"),
+        linked("e", 1, "f"),
+        linked("f", 1, "e"),
+    ]);
+    assert_eq!(choose(&pairs, "", 2), "e f");
+    assert_eq!(choose(&pairs, "", 4), "a b c d");
+    // The bus alone does not outweigh a node.
+    let (near, far) = ("bus=/sys/devices/0/0", "bus=/sys/devices");
+    let lines = [
+        format!("a numa=0 {far}/1/a"),
+        format!("b numa=0 {far}/2/b"),
+        format!("c numa=1 {near}/c"),
+        format!("d numa=1 {near}/d"),
+        "e numa=1 name=e peers=x".to_owned(),
+    ];
+    assert_eq!(choose(&resource_of(&lines), "", 2), "a b");
+}
