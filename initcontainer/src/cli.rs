@@ -18,6 +18,10 @@ pub struct Cli {
     #[arg(short, long, global = true)]
     pub verbose: bool,
 
+    /// Print the result as JSON, and a failure as {"error": ...}
+    #[arg(long, global = true)]
+    pub json: bool,
+
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -27,6 +31,7 @@ const HELP_END: &str = "\
 Examples:
   boathook-init install --dry-run                print what would change
   boathook-init install --engine docker,podman   configure these engines only
+  boathook-init install --json                   what was done and what to do next, as JSON
   boathook-init --host-root /host status         in a container that mounts the host there
 
 Exit codes:
@@ -40,26 +45,9 @@ pub enum Command {
     /// Install the programs and configure the host's engines to call the hook
     Install(Install),
     /// Show what is installed, configured and loaded, and what is missing
-    Status {
-        /// Print as JSON
-        #[arg(long)]
-        json: bool,
-    },
+    Status,
     /// Remove the programs and revert the engines' configuration
-    Uninstall {
-        /// Revert these engines even if there is no record of their configuration
-        #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',')]
-        engine: Vec<Engine>,
-        /// Print what would change, and change nothing
-        #[arg(long)]
-        dry_run: bool,
-        /// Restart (or reload) the engines now
-        #[arg(long)]
-        restart: bool,
-        /// Continue even if containers cannot be stopped or started afterwards
-        #[arg(long)]
-        force: bool,
-    },
+    Uninstall(Uninstall),
     /// Wait for SIGTERM; for a DaemonSet whose init container has done all there is to do
     Wait,
 }
@@ -100,6 +88,23 @@ pub struct Install {
     #[arg(long)]
     pub restart: bool,
     /// Replace a release that has more class files
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// The options of `uninstall`.
+#[derive(Debug, Args)]
+pub struct Uninstall {
+    /// Revert these engines even if there is no record of their configuration
+    #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',')]
+    pub engine: Vec<Engine>,
+    /// Print what would change, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Restart (or reload) the engines now
+    #[arg(long)]
+    pub restart: bool,
+    /// Continue even if containers cannot be stopped or started afterwards
     #[arg(long)]
     pub force: bool,
 }

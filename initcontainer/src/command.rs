@@ -1,11 +1,10 @@
 //! The commands: plan, print or carry out, and print what is left to do.
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use initcontainer::cli::{Cli, Command, EngineChoice, Install};
+use initcontainer::cli::{Cli, Command, EngineChoice, Install, Uninstall};
 use initcontainer::layout::{HOOK, LINKS, ROOT, RUNTIME, record};
 use initcontainer::lock::Lock;
 use initcontainer::payload::{ClassFiles, Payload};
@@ -15,35 +14,28 @@ use initcontainer::{Error, install, uninstall};
 use nix::sys::signal::{SigSet, Signal};
 use runtime_config::{Engine, Held, HostRoot, Options, Plan, Record, held};
 
+use crate::output::{Installed, Output, print, print_json};
 use crate::restart;
 
 /// Runs a command; returns whether all is well.
 pub(crate) fn run(cli: Cli) -> Result<bool> {
     let host = HostRoot::open(cli.host_root)?;
-    let show = Show {
-        verbose: cli.verbose,
-    };
+    let output = |dry_run| Output::new(cli.json, cli.verbose, dry_run);
     match cli.command {
-        Command::Install(args) => install(&host, &args, show).map(|()| true),
-        Command::Status { json } => status(&host, json),
-        Command::Uninstall {
-            engine,
-            dry_run: true,
-            force,
-            ..
-        } => {
-            let plan = uninstall::plan(&host, &engine, force)?;
-            show.steps(&plan.steps);
-            Ok(true)
+        Command::Install(args) => {
+            let mut output = output(args.dry_run);
+            install(&host, &args, &mut output)?;
+            output.finish()?;
         }
-        Command::Uninstall {
-            engine,
-            restart,
-            force,
-            ..
-        } => uninstall(&host, &engine, restart, force, show).map(|()| true),
-        Command::Wait => wait().map(|()| true),
+        Command::Uninstall(args) => {
+            let mut output = output(args.dry_run);
+            uninstall(&host, &args, &mut output)?;
+            output.finish()?;
+        }
+        Command::Status => return status(&host, cli.json),
+        Command::Wait => wait()?,
     }
+    Ok(true)
 }
 
 /// Waits for a signal that ends processes. The first process of a container would
@@ -55,34 +47,7 @@ fn wait() -> Result<()> {
     Ok(())
 }
 
-/// Prints to stdout. A reader that has gone away must not end an installation
-/// halfway, so what cannot be printed is lost.
-fn print(text: &str) {
-    let _ = std::io::stdout().write_all(text.as_bytes());
-}
-
-#[derive(Clone, Copy)]
-struct Show {
-    verbose: bool,
-}
-
-impl Show {
-    fn step(self, step: &Step) {
-        print(&match self.verbose {
-            true => format!("{step:#}"),
-            false => step.to_string(),
-        });
-    }
-
-    fn steps(self, steps: &[Step]) {
-        steps.iter().for_each(|step| self.step(step));
-        if steps.is_empty() {
-            print("nothing to do\n");
-        }
-    }
-}
-
-fn install(host: &HostRoot, args: &Install, show: Show) -> Result<()> {
+fn install(host: &HostRoot, args: &Install, output: &mut Output) -> Result<()> {
     check_user(host)?;
     let source = args.source.clone().map_or_else(own_source, Ok)?;
     let classes = match &args.classes {
@@ -104,13 +69,20 @@ fn install(host: &HostRoot, args: &Install, show: Show) -> Result<()> {
         base_spec: args.base_spec.as_ref().map(read).transpose()?,
     };
     let mut lock = (!args.dry_run).then(|| Lock::take(host)).transpose()?;
-    let engines = choose(host, &args.engine, &options)?;
+    let engines = choose(host, &args.engine, &options, output)?;
     let plan = install::plan(host, &payload, &engines, &options, args.force)?;
     for note in &plan.notes {
-        print(&format!("{note}\n"));
+        output.note(note);
     }
+    output.installed(installed(&payload, &plan));
     if args.dry_run {
-        show.steps(&plan.steps);
+        show_steps(&plan.steps, output);
+        let due = plan
+            .engines
+            .iter()
+            .filter(|p| restart::would_be_due(host, p));
+        let due: Vec<Engine> = due.map(|plan| plan.engine).collect();
+        output.next(next_commands(host, &plan, &due));
         return Ok(());
     }
     step::run(host, &plan.steps, |step| {
@@ -119,31 +91,50 @@ fn install(host: &HostRoot, args: &Install, show: Show) -> Result<()> {
         if let Some(lock) = lock.as_mut().filter(|_| made_root) {
             lock.extend(host)?;
         }
-        show.step(step);
+        output.step(step);
         Ok(())
     })?;
     drop(lock);
-    print(&summary(&payload, &plan));
-    let due = follow_up(host, &plan.engines, args.restart)?;
-    print(&next_commands(host, &plan.engines, &due));
+    output.text(&summary(&payload, &plan));
+    let due = follow_up(host, &plan.engines, args.restart, output)?;
+    let next = next_commands(host, &plan, &due);
+    let lines: String = next.iter().map(|line| format!("  {line}\n")).collect();
+    output.text(&format!("\nnext:\n{lines}"));
+    output.next(next);
     Ok(())
 }
 
-fn uninstall(
-    host: &HostRoot,
-    also: &[Engine],
-    restart: bool,
-    force: bool,
-    show: Show,
-) -> Result<()> {
+/// Prints what a dry run would do.
+fn show_steps(steps: &[Step], output: &mut Output) {
+    steps.iter().for_each(|step| output.step(step));
+    if steps.is_empty() {
+        output.text("nothing to do\n");
+    }
+}
+
+fn uninstall(host: &HostRoot, args: &Uninstall, output: &mut Output) -> Result<()> {
+    let (also, force) = (&args.engine, args.force);
+    if args.dry_run {
+        let plan = uninstall::plan(host, also, force)?;
+        show_steps(&plan.steps, output);
+        for kept in &plan.kept {
+            output.kept(kept);
+        }
+        let due = plan
+            .engines
+            .iter()
+            .filter(|plan| restart::is_due(host, plan));
+        output.next(due.map(|plan| restart::advice(plan.engine, true)).collect());
+        return Ok(());
+    }
     check_user(host)?;
     let lock = Lock::take(host)?;
     // Refuses before anything is changed.
     uninstall::plan(host, also, force)?;
     let mut released = Vec::new();
     for engine in Engine::ALL {
-        if restart && restart::release(host, engine)? {
-            print(&format!("{engine}: dropped the runtime\n"));
+        if args.restart && restart::release(host, engine)? {
+            output.restarted(engine, "dropped the runtime".to_owned());
             released.push(engine);
         } else if !force && held(host, engine) == Held::DefaultRuntime {
             return Err(Error::StillDefault { engine }.into());
@@ -151,40 +142,39 @@ fn uninstall(
     }
     let plan = uninstall::plan(host, also, force)?;
     step::run(host, &plan.steps, |step| {
-        show.step(step);
+        output.step(step);
         Ok(())
     })?;
     drop(lock);
     for kept in &plan.kept {
-        print(&format!("kept {kept}\n"));
+        output.kept(kept);
     }
     if plan.steps.is_empty() {
-        print("nothing to do\n");
+        output.text("nothing to do\n");
     } else {
-        print("boathook is uninstalled\n");
+        output.text("boathook is uninstalled\n");
     }
-    let engines: Vec<Plan> = plan.engines.into_iter().collect();
-    let left: Vec<&Plan> = engines
-        .iter()
-        .filter(|plan| !released.contains(&plan.engine))
-        .collect();
-    for plan in left.into_iter().filter(|plan| restart::is_due(host, plan)) {
-        if restart {
-            print(&format!("{}: {}\n", plan.engine, restart::now(host, plan)?));
+    let engines = plan.engines.iter();
+    let left = engines.filter(|plan| !released.contains(&plan.engine));
+    let mut next = Vec::new();
+    for plan in left.filter(|plan| restart::is_due(host, plan)) {
+        if args.restart {
+            output.restarted(plan.engine, restart::now(host, plan)?);
         } else {
             let advice = restart::advice(plan.engine, true);
-            print(&format!("next: {advice}\n"));
+            output.text(&format!("next: {advice}\n"));
+            next.push(advice);
         }
     }
+    output.next(next);
     Ok(())
 }
 
 fn status(host: &HostRoot, json: bool) -> Result<bool> {
     let status = Status::read(host)?;
-    if json {
-        print(&(serde_json::to_string_pretty(&status)? + "\n"));
-    } else {
-        print(&status.to_string());
+    match json {
+        true => print_json(&status)?,
+        false => print(&status.to_string()),
     }
     Ok(status.is_complete())
 }
@@ -211,17 +201,22 @@ fn own_source() -> Result<PathBuf> {
 
 /// What is wrong where NRI is to be used.
 const NO_NRI: &str = "no NRI socket at /var/run/nri/nri.sock: containerd 2.0 and CRI-O 1.30 and \
-                      later have it when they run, unless NRI or its connections are disabled\n";
+                      later have it when they run, unless NRI or its connections are disabled";
 
 /// The engines to configure. Among those that were merely found, one that
 /// starts no pods is passed over.
-fn choose(host: &HostRoot, choice: &EngineChoice, options: &Options) -> Result<Vec<Engine>> {
+fn choose(
+    host: &HostRoot,
+    choice: &EngineChoice,
+    options: &Options,
+    output: &mut Output,
+) -> Result<Vec<Engine>> {
     match choice {
         EngineChoice::Auto => {}
         EngineChoice::Named(engines) => return Ok(engines.clone()),
         EngineChoice::Nri => {
             if nri_socket(host).is_none() {
-                print(NO_NRI);
+                output.note(NO_NRI);
             }
             return Ok(Vec::new());
         }
@@ -232,7 +227,7 @@ fn choose(host: &HostRoot, choice: &EngineChoice, options: &Options) -> Result<V
         let now = engine.read(host, known.as_ref())?;
         match engine.plan_install(&now, known.as_ref(), options) {
             Err(e @ runtime_config::Error::CriDisabled { .. }) => {
-                print(&format!("{engine}: left out: {e}\n"));
+                output.note(&format!("{engine}: left out: {e}"));
             }
             _ => chosen.push(engine),
         }
@@ -246,6 +241,17 @@ fn choose(host: &HostRoot, choice: &EngineChoice, options: &Options) -> Result<V
         .into());
     }
     Ok(chosen)
+}
+
+fn installed(payload: &Payload, plan: &install::Installation) -> Installed {
+    let classes = payload.classes();
+    let classes = classes.iter().map(|name| name.trim_end_matches(".toml"));
+    Installed {
+        version: payload.version.clone(),
+        directory: ROOT,
+        classes: classes.map(str::to_owned).collect(),
+        engines: plan.engines.iter().map(|plan| plan.engine).collect(),
+    }
 }
 
 fn summary(payload: &Payload, plan: &install::Installation) -> String {
@@ -266,7 +272,12 @@ fn summary(payload: &Payload, plan: &install::Installation) -> String {
 
 /// Restarts the engines that have not read their configuration, if that is
 /// wanted; returns those that still have to be restarted.
-fn follow_up(host: &HostRoot, plans: &[Plan], restart: bool) -> Result<Vec<Engine>> {
+fn follow_up(
+    host: &HostRoot,
+    plans: &[Plan],
+    restart: bool,
+    output: &mut Output,
+) -> Result<Vec<Engine>> {
     let due: Vec<&Plan> = plans
         .iter()
         .filter(|plan| restart::is_due(host, plan))
@@ -275,14 +286,15 @@ fn follow_up(host: &HostRoot, plans: &[Plan], restart: bool) -> Result<Vec<Engin
         return Ok(due.iter().map(|plan| plan.engine).collect());
     }
     for plan in due {
-        print(&format!("{}: {}\n", plan.engine, restart::now(host, plan)?));
+        output.restarted(plan.engine, restart::now(host, plan)?);
     }
     Ok(Vec::new())
 }
 
 /// What the operator does next.
-fn next_commands(host: &HostRoot, plans: &[Plan], due: &[Engine]) -> String {
-    let linked = host.exists(&Path::new(LINKS).join("boathook"));
+fn next_commands(host: &HostRoot, plan: &install::Installation, due: &[Engine]) -> Vec<String> {
+    let link = Path::new(LINKS).join("boathook");
+    let linked = host.exists(&link) || plan.steps.iter().any(|step| step.path() == link);
     let hook = if linked { "boathook" } else { HOOK };
     let mut commands: Vec<String> = due
         .iter()
@@ -290,11 +302,10 @@ fn next_commands(host: &HostRoot, plans: &[Plan], due: &[Engine]) -> String {
         .collect();
     commands.push(format!("{hook} list"));
     commands.extend(
-        plans
+        plan.engines
             .iter()
             .filter_map(|plan| plan.engine.facts().example)
             .map(str::to_owned),
     );
-    let lines: String = commands.iter().map(|line| format!("  {line}\n")).collect();
-    format!("\nnext:\n{lines}")
+    commands
 }

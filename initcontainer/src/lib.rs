@@ -18,6 +18,7 @@ pub mod manifest;
 pub mod payload;
 pub mod status;
 pub mod step;
+mod step_json;
 mod tree;
 pub mod uninstall;
 

@@ -19,6 +19,11 @@ pub(crate) fn is_due(host: &HostRoot, plan: &Plan) -> bool {
     }
 }
 
+/// Whether a running engine would have to read what the plan is to write.
+pub(crate) fn would_be_due(host: &HostRoot, plan: &Plan) -> bool {
+    is_due(host, plan) || !plan.is_empty() && is_running(host, plan.engine)
+}
+
 /// Restarts or reloads an engine, and waits until it has read what the plan
 /// wrote. Returns what was done.
 pub(crate) fn now(host: &HostRoot, plan: &Plan) -> Result<String> {

@@ -174,7 +174,7 @@ impl fmt::Display for Step {
     }
 }
 
-fn is_own(path: &Path) -> bool {
+pub(crate) fn is_own(path: &Path) -> bool {
     path.starts_with(ROOT) || Path::new(CONFIG) == path
 }
 

@@ -14,7 +14,7 @@ use plugin::{Listing, host_program, panic_hook};
 use tracing_subscriber::filter::LevelFilter;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|error| wrong_command_line(&error));
     let json = matches!(cli.command, Some(Command::List { json: true, .. }));
     let result = match cli.command {
         None => run(cli.run),
@@ -39,11 +39,30 @@ fn main() -> ExitCode {
         let message = format!("{error:#}");
         eprintln!("boathook-plugin: {message}");
         if json {
-            let error = serde_json::json!({ "error": { "message": message } });
-            let _ = writeln!(std::io::stdout(), "{error:#}");
+            print_json_error(&message, "failure", 1);
         }
         ExitCode::FAILURE
     })
+}
+
+/// Ends the process: the command line is wrong, or asks for help.
+fn wrong_command_line(error: &clap::Error) -> ! {
+    // What was understood before the error is not known.
+    if error.use_stderr() && std::env::args_os().any(|argument| argument == "--json") {
+        let text = error.to_string();
+        // Without the hints that follow.
+        let message = text.split("\n\n").next().unwrap_or_default();
+        let words = message.trim_start_matches("error: ").split_whitespace();
+        let message: Vec<&str> = words.collect();
+        print_json_error(&message.join(" "), "usage", error.exit_code());
+    }
+    error.exit()
+}
+
+/// Prints a failure whose message is on stderr, in the form of the other programs.
+fn print_json_error(message: &str, kind: &str, code: i32) {
+    let error = serde_json::json!({ "message": message, "kind": kind, "exit_code": code });
+    let _ = writeln!(std::io::stdout(), "{:#}", serde_json::json!({ "error": error }));
 }
 
 fn list(

@@ -12,7 +12,7 @@ use crate::plan::Options;
 use crate::record::Record;
 use crate::snapshot::Snapshot;
 
-const DAEMON_JSON: &str = "/etc/docker/daemon.json";
+pub(crate) const DAEMON_JSON: &str = "/etc/docker/daemon.json";
 
 /// Which some editors put first, and dockerd skips.
 const BYTE_ORDER_MARK: char = '\u{feff}';
@@ -55,7 +55,7 @@ fn text(base: &Snapshot) -> (&str, &str) {
     (mark, if text.trim().is_empty() { "{}\n" } else { text })
 }
 
-fn split_mark(text: &str) -> (&str, &str) {
+pub(crate) fn split_mark(text: &str) -> (&str, &str) {
     text.split_at(if text.starts_with(BYTE_ORDER_MARK) {
         BYTE_ORDER_MARK.len_utf8()
     } else {

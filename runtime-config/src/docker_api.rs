@@ -2,21 +2,19 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::docker_sockets::sockets;
 use crate::facts::HANDLER;
 use crate::host::HostRoot;
-use crate::processes::processes;
 
 /// How long dockerd may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// The most that is read of its answer.
 const MAX_ANSWER: u64 = 1 << 20;
-/// dockerd's own default.
-const SOCKET: &str = "/run/docker.sock";
 
 /// What dockerd runs containers with, as far as it matters here. It is also
 /// the form of the two keys in daemon.json.
@@ -32,10 +30,7 @@ pub(crate) struct Runtimes {
 impl Runtimes {
     /// The running daemon's; `None`: none answers.
     pub(crate) fn of_daemon(host: &HostRoot) -> Option<Self> {
-        let answer = ask(host, Path::new(SOCKET)).or_else(|| {
-            let socket = other_socket(host)?;
-            ask(host, Path::new(&socket))
-        })?;
+        let (_, answer) = answer(host)?;
         let (_, body) = answer.split_once("\r\n\r\n")?;
         Some(serde_json::from_str(body).unwrap_or_default())
     }
@@ -54,14 +49,21 @@ impl Runtimes {
     }
 }
 
-/// The socket of a dockerd of root's that was started with `--host`.
-fn other_socket(host: &HostRoot) -> Option<String> {
-    let running = processes(host);
-    let mut daemons = running.iter().filter(|p| p.name == "dockerd" && p.uid == 0);
-    daemons.find_map(|daemon| {
-        let at = daemon.option(&["-H", "--host"])?;
-        at.strip_prefix("unix://").map(str::to_owned)
-    })
+/// The socket of the running daemon; `None`: none answers.
+pub(crate) fn socket_of_daemon(host: &HostRoot) -> Option<PathBuf> {
+    Some(answer(host)?.0)
+}
+
+/// The first socket at which a daemon answers, and its answer.
+fn answer(host: &HostRoot) -> Option<(PathBuf, String)> {
+    let client = std::env::var("DOCKER_HOST").ok();
+    let sockets = sockets(host, client.as_deref()).into_iter();
+    sockets
+        .filter_map(|socket| {
+            let answer = ask(host, &socket)?;
+            Some((socket, answer))
+        })
+        .next()
 }
 
 /// HTTP 1.0, so that the answer is not chunked.

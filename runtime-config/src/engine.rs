@@ -10,7 +10,7 @@ use crate::host::HostRoot;
 use crate::plan::Options;
 use crate::record::Record;
 use crate::snapshot::Snapshot;
-use crate::{crio, docker, podman};
+use crate::{crio, docker, docker_api, podman};
 
 /// A form of configuration.
 enum Files {
@@ -46,12 +46,14 @@ impl Engine {
         let is_shared = others
             .map(Self::facts)
             .any(|other| other.liveness == facts.liveness);
-        let socket = match facts.liveness {
-            Liveness::Socket(path) if !is_shared => Some(path.into()),
-            Liveness::DockerApi => Some("/run/docker.sock".into()),
+        let program = programs.into_iter().find(|path| host.exists(path));
+        program.or_else(|| match facts.liveness {
+            Liveness::Socket(path) if !is_shared => {
+                Some(PathBuf::from(path)).filter(|path| host.exists(path))
+            }
+            Liveness::DockerApi => docker_api::socket_of_daemon(host),
             Liveness::Socket(_) | Liveness::NoDaemon => None,
-        };
-        programs.chain(socket).find(|path| host.exists(path))
+        })
     }
 
     /// Reads every file that a plan for this engine depends on.

@@ -29,6 +29,8 @@ mod docker;
 #[cfg(feature = "configure")]
 mod docker_api;
 #[cfg(feature = "configure")]
+mod docker_sockets;
+#[cfg(feature = "configure")]
 mod drop_in;
 #[cfg(feature = "configure")]
 mod engine;

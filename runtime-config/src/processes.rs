@@ -19,19 +19,28 @@ pub struct Process {
 }
 
 impl Process {
-    /// The value of an option, given as `--name VALUE` or `--name=VALUE`.
+    /// The value of an option, given as `--name VALUE` or `--name=VALUE`; the first one.
     pub fn option(&self, names: &[&str]) -> Option<&str> {
+        self.options(names).next()
+    }
+
+    /// Every value of an option that may be repeated. Of a name of one letter, such as
+    /// `-H`, the value may also follow without a blank if it is an address (`-Hunix://…`).
+    pub(crate) fn options(&self, names: &[&str]) -> impl Iterator<Item = &str> {
         let mut arguments = self.arguments.iter().skip(1);
-        while let Some(argument) = arguments.next() {
-            for name in names {
-                match argument.strip_prefix(name) {
-                    Some("") => return arguments.next().map(String::as_str),
-                    Some(rest) if rest.starts_with('=') => return Some(&rest[1..]),
-                    _ => {}
+        std::iter::from_fn(move || {
+            while let Some(argument) = arguments.next() {
+                for name in names {
+                    match argument.strip_prefix(name) {
+                        Some("") => return arguments.next().map(String::as_str),
+                        Some(rest) if rest.starts_with('=') => return Some(&rest[1..]),
+                        Some(rest) if name.len() == 2 && rest.contains("://") => return Some(rest),
+                        _ => {}
+                    }
                 }
             }
-        }
-        None
+            None
+        })
     }
 
     /// The directory above the one that the process works in, whatever mount

@@ -6,6 +6,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod bad_input;
+mod docker;
+mod json;
 mod killed;
 mod payload;
 mod planted;

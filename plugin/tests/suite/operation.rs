@@ -168,6 +168,14 @@ fn a_list_is_of_the_classes_that_are_named() {
         json["error"]["message"],
         "no class card is served by the plugin; did you mean cards?"
     );
+
+    let output = node.list(&["--jsn", "--json"]);
+    assert_eq!(output.status.code(), Some(2));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["error"]["kind"], "usage", "{json}");
+    assert_eq!(json["error"]["exit_code"], 2);
+    let message = json["error"]["message"].as_str().unwrap();
+    assert!(message.contains("--jsn"), "{message}");
 }
 
 #[test]

@@ -287,7 +287,7 @@ fn a_directory_in_use_does_not_keep_a_removal_from_being_taken_back() {
         path: "/etc/docker".into(),
     };
     let error = apply(&host, &[file, in_use, fails]).unwrap_err();
-    assert!(!matches!(error, runtime_config::Error::Rollback { .. }));
+    assert!(!matches!(error, Error::Rollback { .. }));
     let ours = fs::read_to_string(dir.path().join("etc/ours")).unwrap();
     assert_eq!(ours, "ours");
 }

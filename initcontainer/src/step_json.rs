@@ -1,0 +1,47 @@
+//! A step as JSON, for `--json`.
+
+use runtime_config::Change;
+use serde_json::{Value, json};
+
+use crate::step::{Step, is_own};
+
+impl Step {
+    /// The step as JSON: `action`, `path`, and what distinguishes actions of the same name.
+    /// A change of an engine's file has its `diff`; with `verbose` also one of our own files.
+    pub fn to_json(&self, verbose: bool) -> Value {
+        let path = self.path();
+        match self {
+            Self::MakeTree { file, .. } => {
+                json!({ "action": "mkdir", "path": path, "files": [file.0] })
+            }
+            Self::Stage { payload, to } => {
+                let files = payload.files();
+                let files: Vec<_> = files.map(|f| to.join(f.dir).join(&f.name)).collect();
+                json!({ "action": "copy", "path": path, "files": files })
+            }
+            Self::Publish { from, .. } => {
+                json!({ "action": "rename", "path": path, "from": from })
+            }
+            Self::Point {
+                after: Some(target),
+                ..
+            } => json!({ "action": "link", "path": path, "target": target }),
+            Self::Point { after: None, .. } => json!({ "action": "unlink", "path": path }),
+            Self::Discard { .. } => json!({ "action": "remove", "path": path }),
+            Self::Change(change) => {
+                let action = match change {
+                    Change::MakeDir { .. } => "mkdir",
+                    Change::RemoveDir { .. } => "rmdir",
+                    Change::Write { .. } => "write",
+                    Change::Remove { .. } => "remove",
+                };
+                let mut step = json!({ "action": action, "path": path });
+                let is_file = matches!(change, Change::Write { .. } | Change::Remove { .. });
+                if is_file && (verbose || !is_own(path)) {
+                    step["diff"] = change.to_string().into();
+                }
+                step
+            }
+        }
+    }
+}

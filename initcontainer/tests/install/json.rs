@@ -1,0 +1,149 @@
+//! `--json` of the commands that change the host.
+
+use std::fs;
+use std::os::unix::net::UnixListener;
+use std::process::Output;
+
+use serde_json::{Value, json};
+
+use crate::site::Site;
+use crate::tree;
+
+/// The document that is the whole output.
+fn document(output: &Output) -> Value {
+    let text = String::from_utf8_lossy(&output.stdout);
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+fn actions(document: &Value) -> Vec<(&str, &str)> {
+    let steps = document["steps"].as_array().unwrap().iter();
+    let text = |step: &'static str| move |value: &'_ Value| value[step].as_str().is_some();
+    assert!(steps.clone().all(text("action")) && steps.clone().all(text("path")));
+    steps
+        .map(|step| {
+            let (action, path) = (&step["action"], &step["path"]);
+            (action.as_str().unwrap(), path.as_str().unwrap())
+        })
+        .collect()
+}
+
+#[test]
+fn an_installation_reports_what_it_did_and_what_is_next() {
+    let site = Site::with_containerd();
+    let before = tree::snapshot(site.root());
+    let socket = site.root().join("run/containerd/containerd.sock");
+    fs::create_dir_all(socket.parent().unwrap()).unwrap();
+    fs::create_dir_all(site.root().join("usr/local/bin")).unwrap();
+    let with_socket = tree::snapshot(site.root());
+    let _daemon = UnixListener::bind(socket).unwrap();
+    // Coarse clocks tick every few milliseconds.
+    std::thread::sleep(std::time::Duration::from_millis(20));
+
+    let planned = document(&site.run(&["install", "--dry-run", "--json"]));
+    assert_eq!(planned["dry_run"], true);
+    let restart = "systemctl try-restart containerd.service";
+    let next = json!([restart, "boathook list"]);
+    assert_eq!(planned["next"], next);
+    let done = document(&site.run(&["install", "--json"]));
+    let expected = json!({
+        "version": "0.1.0",
+        "directory": "/opt/boathook",
+        "classes": ["dummy-npu"],
+        "engines": ["containerd"],
+    });
+    assert_eq!(done["installed"], expected);
+    assert_eq!(done["dry_run"], false);
+    assert_eq!(done["steps"], planned["steps"]);
+    assert_eq!(done["next"], next);
+    let steps = actions(&done);
+    for step in [
+        ("copy", "/opt/boathook/.boathook-new-0.1.0"),
+        ("rename", "/opt/boathook/0.1.0"),
+        ("link", "/opt/boathook/current"),
+        ("write", "/etc/boathook/config.toml"),
+        ("write", "/etc/containerd/config.toml"),
+        ("link", "/usr/local/bin/boathook"),
+    ] {
+        assert!(steps.contains(&step), "no {step:?} in {steps:?}");
+    }
+    // Of our own files the text is shown only with -v.
+    for step in done["steps"].as_array().unwrap() {
+        let own = step["path"].as_str().unwrap().contains("boathook/");
+        let is_file = step["action"] == "write";
+        assert_eq!(step["diff"].is_string(), is_file && !own, "{step}");
+    }
+
+    let again = document(&site.run(&["install", "--json"]));
+    assert_eq!(again["steps"], json!([]));
+    let planned = document(&site.run(&["uninstall", "--json", "--dry-run"]));
+    let undone = document(&site.run(&["uninstall", "--json"]));
+    assert_eq!(undone["steps"], planned["steps"]);
+    assert_eq!(planned["next"], json!([restart]));
+    assert_eq!(undone["next"], json!([restart]));
+    assert!(undone.get("installed").is_none());
+    assert!(actions(&undone).contains(&("remove", "/opt/boathook/0.1.0")));
+    fs::remove_file(site.root().join("run/containerd/containerd.sock")).unwrap();
+    assert_eq!(tree::snapshot(site.root()), with_socket);
+    assert_ne!(with_socket, before);
+}
+
+#[test]
+fn notes_and_what_is_kept_are_in_the_document() {
+    let site = Site::with_containerd();
+    let bin = site.root().join("usr/local/bin");
+    fs::create_dir_all(&bin).unwrap();
+    fs::write(bin.join("boathook-runtime"), "theirs").unwrap();
+    let done = document(&site.run(&["install", "--json", "-v"]));
+    let note = "/usr/local/bin/boathook-runtime exists and is kept";
+    assert_eq!(done["notes"], json!([note]));
+    let write = |step: &&Value| step["path"] == "/etc/boathook/config.toml";
+    let config = done["steps"].as_array().unwrap().iter().find(write);
+    assert!(config.unwrap()["diff"].is_string(), "{config:?}");
+
+    fs::write(
+        site.root().join("etc/boathook/config.toml"),
+        "classes = []\n",
+    )
+    .unwrap();
+    let undone = document(&site.run(&["uninstall", "--json"]));
+    let kept = "/etc/boathook/config.toml: it was edited";
+    assert_eq!(undone["kept"], json!([kept]));
+}
+
+#[test]
+fn a_failure_is_a_document_too() {
+    let site = Site::with_containerd();
+    let config = site.root().join("etc/containerd/config.toml");
+    fs::write(config, "version = [\n").unwrap();
+    for (arguments, kind, code, word) in [
+        (
+            &["install", "--json"][..],
+            "failure",
+            1,
+            "containerd/config.toml",
+        ),
+        (
+            &["install", "--json", "--dry-run"],
+            "failure",
+            1,
+            "config.toml",
+        ),
+        (
+            &["--json", "install", "--engine", "dokcer"],
+            "usage",
+            2,
+            "dokcer",
+        ),
+        (&["uninstall", "--json", "--nwo"], "usage", 2, "--nwo"),
+    ] {
+        let output = site.run(arguments);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}");
+        let error = &document(&output)["error"];
+        assert_eq!(error["kind"], kind, "{arguments:?}: {error}");
+        assert_eq!(error["exit_code"], code, "{arguments:?}: {error}");
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains(word), "{arguments:?}: {message}");
+        assert!(!message.contains('\n'), "{message}");
+        assert!(!output.stderr.is_empty(), "{arguments:?}");
+    }
+}

@@ -1,0 +1,145 @@
+//! Where a running dockerd listens.
+//!
+//! Its own default; what a daemon was started with (`--host`), or has in daemon.json
+//! (`hosts`); and where this process's environment sends the docker command
+//! (`DOCKER_HOST`). Unix sockets alone: no address of a network is asked. For `fd://`
+//! systemd makes the socket, which docker.socket has at the default place.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::docker::{DAEMON_JSON, split_mark};
+use crate::host::HostRoot;
+use crate::processes::{Process, processes};
+
+/// dockerd's own default.
+const DEFAULT: &str = "/run/docker.sock";
+
+/// The keys of daemon.json that matter here.
+#[derive(Default, Deserialize)]
+struct Listening {
+    #[serde(default)]
+    hosts: Vec<String>,
+}
+
+/// The sockets on which the daemon that reads daemon.json may listen, without repetition;
+/// `client` is the environment's `DOCKER_HOST`.
+pub(crate) fn sockets(host: &HostRoot, client: Option<&str>) -> Vec<PathBuf> {
+    let running = processes(host);
+    let mut addresses: Vec<String> = running
+        .iter()
+        .filter(|process| is_configured(process))
+        .flat_map(|daemon| daemon.options(&["-H", "--host"]))
+        .map(str::to_owned)
+        .collect();
+    addresses.extend(configured(host));
+    let client = client.and_then(unix_socket);
+    let mut sockets = vec![PathBuf::from(DEFAULT)];
+    let others = addresses.iter().filter_map(|address| unix_socket(address));
+    for socket in others.chain(client.filter(|socket| is_ours(host, socket))) {
+        if !sockets.contains(&socket) {
+            sockets.push(socket);
+        }
+    }
+    sockets
+}
+
+/// `None`: another kind of address, or one without a path, which means the default.
+fn unix_socket(address: &str) -> Option<PathBuf> {
+    let path = PathBuf::from(address.strip_prefix("unix://")?);
+    path.is_absolute().then_some(path)
+}
+
+/// Whether the socket is root's or this user's: that of another user's rootless daemon,
+/// which reads that user's own daemon.json, is not asked.
+fn is_ours(host: &HostRoot, socket: &Path) -> bool {
+    let owner = host.stat(socket).map(|stat| stat.st_uid);
+    owner.is_some_and(|owner| owner == 0 || owner == nix::unistd::geteuid().as_raw())
+}
+
+/// Whether the process is a dockerd of root's that reads the usual daemon.json.
+fn is_configured(process: &Process) -> bool {
+    let file = process.options(&["--config-file"]).last();
+    let is_usual = file.is_none_or(|file| Path::new(file) == Path::new(DAEMON_JSON));
+    process.name == "dockerd" && process.uid == 0 && is_usual
+}
+
+/// `hosts` in daemon.json; none where the file cannot be read, which is reported
+/// elsewhere.
+fn configured(host: &HostRoot) -> Vec<String> {
+    let text = host.read(Path::new(DAEMON_JSON)).ok().flatten();
+    let text = text.unwrap_or_default();
+    let listening: Listening = serde_json::from_str(split_mark(&text).1).unwrap_or_default();
+    listening.hosts
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn host(daemon_json: &str, command_lines: &[&str]) -> (tempfile::TempDir, HostRoot) {
+        let dir = tempfile::tempdir().unwrap();
+        let docker = dir.path().join("etc/docker");
+        fs::create_dir_all(&docker).unwrap();
+        fs::write(docker.join("daemon.json"), daemon_json).unwrap();
+        let srv = dir.path().join("srv");
+        fs::create_dir(&srv).unwrap();
+        fs::write(srv.join("d.sock"), "").unwrap();
+        if nix::unistd::geteuid().is_root() {
+            fs::write(srv.join("user.sock"), "").unwrap();
+            std::os::unix::fs::chown(srv.join("user.sock"), Some(1000), None).unwrap();
+        }
+        for (pid, line) in (70..).zip(command_lines) {
+            let process = dir.path().join(format!("proc/{pid}"));
+            fs::create_dir_all(&process).unwrap();
+            fs::write(process.join("comm"), "dockerd\n").unwrap();
+            fs::write(process.join("cmdline"), line.replace(' ', "\0")).unwrap();
+        }
+        let host = HostRoot::open(dir.path()).unwrap();
+        (dir, host)
+    }
+
+    fn expected(others: &[&str]) -> Vec<PathBuf> {
+        let all = std::iter::once(&DEFAULT).chain(others);
+        all.map(PathBuf::from).collect()
+    }
+
+    #[test]
+    fn sockets_are_those_of_daemon_json_and_of_the_environment() {
+        let hosts =
+            "\u{feff}{\"hosts\": [\"fd://\", \"tcp://0.0.0.0:2375\", \"unix:///srv/d.sock\"]}";
+        let cases: [(&str, Option<&str>, &[&str]); 7] = [
+            ("{}", None, &[]),
+            ("not JSON", None, &[]),
+            (hosts, Some("unix:///srv/d.sock"), &["/srv/d.sock"]),
+            ("{}", Some("unix:///srv/d.sock"), &["/srv/d.sock"]),
+            ("{}", Some("unix:///srv/user.sock"), &[]),
+            ("{}", Some("tcp://127.0.0.1:2375"), &[]),
+            ("{\"hosts\": [\"unix://\"]}", Some("ssh://host"), &[]),
+        ];
+        for (daemon_json, client, others) in cases {
+            let (_dir, host) = host(daemon_json, &[]);
+            let found = sockets(&host, client);
+            assert_eq!(found, expected(others), "{daemon_json} {client:?}");
+        }
+    }
+
+    #[test]
+    fn sockets_are_those_of_command_lines() {
+        let lines = [
+            "dockerd -H fd:// -H unix:///srv/a.sock --containerd=/run/c.sock",
+            "dockerd --config-file=/etc/docker/daemon.json --host=unix:///srv/b.sock",
+            "dockerd -Hunix:///srv/c.sock",
+            "dockerd --config-file /srv/daemon.json -H unix:///srv/other.sock",
+        ];
+        let (_dir, host) = host("{}", &lines);
+        // The processes are the test's user's: those of a user are not asked.
+        let others = ["/srv/a.sock", "/srv/b.sock", "/srv/c.sock"];
+        let of_root = nix::unistd::geteuid().is_root();
+        let others = if of_root { &others[..] } else { &[] };
+        assert_eq!(sockets(&host, None), expected(others));
+    }
+}
