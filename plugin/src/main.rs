@@ -62,7 +62,11 @@ fn wrong_command_line(error: &clap::Error) -> ! {
 /// Prints a failure whose message is on stderr, in the form of the other programs.
 fn print_json_error(message: &str, kind: &str, code: i32) {
     let error = serde_json::json!({ "message": message, "kind": kind, "exit_code": code });
-    let _ = writeln!(std::io::stdout(), "{:#}", serde_json::json!({ "error": error }));
+    let _ = writeln!(
+        std::io::stdout(),
+        "{:#}",
+        serde_json::json!({ "error": error })
+    );
 }
 
 fn list(
