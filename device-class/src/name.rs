@@ -143,6 +143,11 @@ name! {
     CapabilityName
 }
 
+name! {
+    /// The name of a list of files on the host.
+    ListName
+}
+
 fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
@@ -206,6 +211,22 @@ impl TryFrom<String> for CapabilityName {
     fn try_from(name: String) -> Result<Self, NameError> {
         check("capability", &name, 63, "a-z A-Z 0-9 - _ .", is_label)?;
         Ok(CapabilityName(name))
+    }
+}
+
+impl AttributeName {
+    /// The name of a list in templates of `files_listed_in`.
+    pub(crate) fn list() -> Self {
+        AttributeName("list".to_owned())
+    }
+}
+
+impl TryFrom<String> for ListName {
+    type Error = NameError;
+
+    fn try_from(name: String) -> Result<Self, NameError> {
+        check("list of files", &name, 63, "a-z A-Z 0-9 - _ .", is_label)?;
+        Ok(ListName(name))
     }
 }
 

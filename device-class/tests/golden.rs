@@ -74,7 +74,7 @@ fn plan_text(class: &DeviceClass, host: &dyn HostView, env: &[(&str, &str)]) -> 
         Err(refused) => return format!("refused: {refused}\n"),
     };
     let config = Config::default();
-    let found = discover::look_up(class, &config, &request.capabilities, host).unwrap();
+    let found = discover::look_up_for(class, &config, &request, host).unwrap();
     let asked = Asked {
         class,
         request: &request,

@@ -174,9 +174,9 @@ fn plan_of(
         }
     });
     let authorities = authorities.collect::<Result<Vec<Authority>, _>>()?;
-    let found = wanted.iter().map(|Wanted { class, request }| {
-        discover::look_up(class, config, &request.capabilities, &host)
-    });
+    let found = wanted
+        .iter()
+        .map(|Wanted { class, request }| discover::look_up_for(class, config, request, &host));
     let found = found.collect::<Result<Vec<Found>, _>>()?;
     let asked: Vec<Asked<'_>> = wanted
         .iter()

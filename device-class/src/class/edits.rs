@@ -67,6 +67,12 @@ pub struct Edits {
     #[serde(default, deserialize_with = "short_or_table")]
     #[cfg_attr(test, schemars(with = "Vec<TextOr<Directory>>"))]
     pub directories: Vec<Directory>,
+    /// Lists on the host with further files and directories: an absolute path
+    /// on each line; empty lines and those that begin with `#` are ignored. By
+    /// template, with `{list}` for a name in the variable `lists_env`. Only
+    /// root may be able to change a list. Paths that the host lacks are omitted.
+    #[serde(default)]
+    pub files_listed_in: Option<PathTemplate>,
     /// Directories of which the container sees only the listed contents.
     #[serde(default)]
     pub masks: Vec<Mask>,

@@ -36,6 +36,7 @@ pub use health::{FileRule, HealthCheck, HealthProgram, HealthTest, Printed};
 pub use image_libraries::ImageLibraries;
 pub use links::Links;
 pub(crate) use mention::mentions;
+pub(crate) use path_template::is_plain;
 pub use path_template::{PathTemplate, PathTemplateError};
 pub use prepare::{MAX_CONTAINER_START, MAX_PRE_START, Prepare, Timeout, When};
 pub use request::{Normalize, PairSpec, RequestSpec, RequirementSpec};

@@ -55,7 +55,8 @@ impl PathTemplate {
     }
 }
 
-fn is_plain(path: &str) -> bool {
+/// Whether a text is an absolute path, other than `/`, without `.` and `..`.
+pub(crate) fn is_plain(path: &str) -> bool {
     let Some(relative) = path.strip_prefix('/') else {
         return false;
     };

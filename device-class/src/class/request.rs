@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
-use crate::name::{AttributeName, CapabilityName, EnvName};
+use crate::name::{AttributeName, CapabilityName, EnvName, ListName};
 use crate::requirement::WordName;
 use crate::template::Template;
 
@@ -34,6 +34,13 @@ pub struct RequestSpec {
     /// programs, if the host has them.
     #[serde(default)]
     pub capability_32bit: Option<CapabilityName>,
+    /// The variable that names lists of files, for `files_listed_in`.
+    #[serde(default)]
+    pub lists_env: Option<EnvName>,
+    /// The lists of a container that names none. They may be missing on the
+    /// host.
+    #[serde(default)]
+    pub default_lists: Vec<ListName>,
     /// Requirements of images on the host.
     #[serde(default)]
     pub requirements: Option<RequirementSpec>,

@@ -18,7 +18,7 @@ mod tests {
     use super::super::health::RawHealthCheck;
     use crate::class::*;
     use crate::device::Access;
-    use crate::name::{AttributeName, CapabilityName, EnvName};
+    use crate::name::{AttributeName, CapabilityName, EnvName, ListName};
     use crate::pattern::PathPattern;
     use crate::requirement::WordName;
     use crate::template::Template;
@@ -44,6 +44,7 @@ mod tests {
         Access => String,
         AttributeName => String,
         CapabilityName => String,
+        ListName => String,
         CdiTemplate => String,
         EnvName => String,
         NamePattern => String,

@@ -8,11 +8,12 @@ use super::found::{
     FoundDirectory, FoundEdits, FoundFile, FoundNode, MadeNode, NodeForm, OwnNode, Presence,
 };
 use super::libraries::LibrarySearch;
+use super::listed::Lists;
 use super::loaded_driver::LoadedDriver;
 use super::{DeviceError, MAX_DEVICES, mask, search, source};
 use crate::class::{self, DeviceClass, Edits, PathTemplate};
 use crate::host::{Entry, HostView};
-use crate::name::CapabilityName;
+use crate::name::{CapabilityName, ListName};
 use crate::pattern::PathPattern;
 use crate::plan::ImageLibraries;
 use crate::template::Attributes;
@@ -42,15 +43,27 @@ impl<'a> DriverRoot<'a> {
     }
 }
 
+/// What a container wants of a class's `[[edits]]`.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    pub(super) capabilities: &'a BTreeSet<CapabilityName>,
+    /// The lists of files that it names.
+    pub(super) lists: &'a [ListName],
+}
+
 /// Looks up everything that a container with these capabilities gets once.
 /// Nodes are the host's; libraries and files are those of the driver's root.
 pub(super) fn edits(
     class: &DeviceClass,
-    capabilities: &BTreeSet<CapabilityName>,
+    wanted: Wanted<'_>,
     attributes: &Attributes,
     host: &dyn HostView,
     driver: DriverRoot<'_>,
 ) -> Result<FoundEdits, EditsError> {
+    let Wanted {
+        capabilities,
+        lists,
+    } = wanted;
     let mut found = FoundEdits {
         nodes: control_nodes(class, capabilities, attributes, host)?,
         ..FoundEdits::default()
@@ -78,6 +91,10 @@ pub(super) fn edits(
             found
                 .directories
                 .push(directory(spec, attributes, optional, driver)?);
+        }
+        if let Some(list) = &edits.files_listed_in {
+            let lists = Lists::of(lists, &class.spec.request);
+            lists.look_up(list, attributes, host, &mut found)?;
         }
         for spec in &edits.masks {
             let mask = mask::mask(spec, attributes, host)?;
@@ -284,22 +301,20 @@ pub(super) fn file(
             path = fallback;
         }
     }
-    let canonical = driver.canonical(&path).unwrap_or_else(|_| path.clone());
-    let file = present(
-        &path,
-        optional || spec.optional,
-        "a file",
-        driver.view,
-        |entry| {
-            // Sockets of a driver's daemons are given as files, too.
-            matches!(entry, Entry::File | Entry::Other).then_some(canonical)
-        },
-    );
+    let file = file_at(&path, optional || spec.optional, driver);
     Ok(FoundFile {
         path,
         container,
         binary,
         file,
+    })
+}
+
+pub(super) fn file_at(path: &Path, optional: bool, driver: DriverRoot<'_>) -> Presence<PathBuf> {
+    let canonical = driver.canonical(path).unwrap_or_else(|_| path.to_owned());
+    present(path, optional, "a file", driver.view, |entry| {
+        // Sockets of a driver's daemons are given as files, too.
+        matches!(entry, Entry::File | Entry::Other).then_some(canonical)
     })
 }
 
@@ -310,14 +325,7 @@ pub(super) fn directory(
     driver: DriverRoot<'_>,
 ) -> Result<FoundDirectory, DeviceError> {
     let (path, container) = both(&spec.path, spec.container_path.as_ref(), attributes)?;
-    let canonical = driver.canonical(&path).unwrap_or_else(|_| path.clone());
-    let directory = present(
-        &path,
-        optional || spec.optional,
-        "a directory",
-        driver.view,
-        |entry| (entry == Entry::Directory).then_some(canonical),
-    );
+    let directory = directory_at(&path, optional || spec.optional, driver);
     let mut libraries = Vec::new();
     if spec.libraries && matches!(directory, Presence::Found(_)) {
         libraries = driver.view.list(&path).map_err(|error| DeviceError::Io {
@@ -333,6 +341,17 @@ pub(super) fn directory(
         writable: spec.writable,
         libraries,
         directory,
+    })
+}
+
+pub(super) fn directory_at(
+    path: &Path,
+    optional: bool,
+    driver: DriverRoot<'_>,
+) -> Presence<PathBuf> {
+    let canonical = driver.canonical(path).unwrap_or_else(|_| path.to_owned());
+    present(path, optional, "a directory", driver.view, |entry| {
+        (entry == Entry::Directory).then_some(canonical)
     })
 }
 

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::edits::{self, DriverRoot, EditsError};
+use super::edits::{self, DriverRoot, EditsError, Wanted};
 use super::{FoundEdits, Inventory, devices};
 use crate::class::{DeviceClass, PathTemplateError};
 use crate::config::Config;
 use crate::host::HostView;
 use crate::name::{CapabilityName, ClassName};
+use crate::request::Request;
 use crate::template::Attributes;
 
 /// What a host has of a class for a container with certain capabilities.
@@ -44,13 +45,44 @@ pub enum LookUpError {
     Edits { class: ClassName, error: EditsError },
 }
 
+/// Finds the devices of a class, and what a container with this request gets
+/// besides.
+///
+/// # Errors
+/// As [`look_up`].
+pub fn look_up_for(
+    class: &DeviceClass,
+    config: &Config,
+    request: &Request,
+    host: &dyn HostView,
+) -> Result<Found, LookUpError> {
+    let wanted = Wanted {
+        capabilities: &request.capabilities,
+        lists: &request.lists,
+    };
+    look_up_wanted(class, config, wanted, host)
+}
+
 /// Finds the devices of a class, and what a container with these capabilities
-/// gets besides. Nodes are the host's; libraries and files are the driver's,
+/// gets besides, if it names no lists of files. Nodes are the host's; libraries and files are the driver's,
 /// which has a root of its own if the configuration or the class names one.
 pub fn look_up(
     class: &DeviceClass,
     config: &Config,
     capabilities: &BTreeSet<CapabilityName>,
+    host: &dyn HostView,
+) -> Result<Found, LookUpError> {
+    let wanted = Wanted {
+        capabilities,
+        lists: &[],
+    };
+    look_up_wanted(class, config, wanted, host)
+}
+
+fn look_up_wanted(
+    class: &DeviceClass,
+    config: &Config,
+    wanted: Wanted<'_>,
     host: &dyn HostView,
 ) -> Result<Found, LookUpError> {
     let inventory = devices(class, host);
@@ -72,7 +104,7 @@ pub fn look_up(
             view: host,
             path: Path::new("/"),
         };
-        let edits = edits::edits(class, capabilities, attributes, host, driver);
+        let edits = edits::edits(class, wanted, attributes, host, driver);
         let mut edits = edits.map_err(failed)?;
         edits.directories.extend(directories);
         return Ok(Found { inventory, edits });
@@ -87,7 +119,7 @@ pub fn look_up(
         view: &*view,
         path: &path,
     };
-    let edits = edits::edits(class, capabilities, attributes, host, driver);
+    let edits = edits::edits(class, wanted, attributes, host, driver);
     let mut edits = edits.map_err(failed)?;
     edits.directories.extend(directories);
     Ok(Found { inventory, edits })

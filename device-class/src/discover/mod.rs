@@ -7,6 +7,7 @@ mod found;
 mod health;
 mod libraries;
 mod links;
+mod listed;
 mod loaded_driver;
 mod look_up;
 mod mask;
@@ -27,7 +28,7 @@ pub use found::{
 };
 pub use health::{Health, HealthCommand, OverTime, Reading};
 pub use links::Connections;
-pub use look_up::{Found, LookUpError, look_up};
+pub use look_up::{Found, LookUpError, look_up, look_up_for};
 pub use memory::HealthMemory;
 
 use device::DeviceError;

@@ -7,6 +7,8 @@ mod recording;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::ownership::OwnershipError;
+
 pub use crate::device::{DeviceKind, DeviceNumber};
 pub use real::RealHost;
 pub use recorded::{RecordError, RecordedHost};
@@ -50,6 +52,14 @@ pub trait HostView {
     /// A directory cannot be opened.
     fn shared_directory(&self, _path: &Path) -> io::Result<Option<PathBuf>> {
         Ok(None)
+    }
+
+    /// Checks that root alone can change a file and what is on the way to it.
+    ///
+    /// # Errors
+    /// Others can, or the file cannot be opened.
+    fn check_root_only(&self, _path: &Path) -> Result<(), OwnershipError> {
+        Ok(())
     }
 
     /// Where the symbolic link at `path` points, as it is written.

@@ -14,7 +14,7 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 
 use super::{DeviceKind, DeviceNumber, Entry, HostView, MAX_LD_CACHE, Programs};
 use crate::ld_cache::{Abi, LdCache};
-use crate::ownership;
+use crate::ownership::{self, OwnershipError};
 
 /// How often a path is looked up again: each time something would have to be
 /// renamed or mounted within a few microseconds.
@@ -190,6 +190,10 @@ impl HostView for RealHost {
 
     fn shared_directory(&self, path: &Path) -> io::Result<Option<PathBuf>> {
         ownership::shared_directory(&self.root, path)
+    }
+
+    fn check_root_only(&self, path: &Path) -> Result<(), OwnershipError> {
+        ownership::program(&self.root, path).map(|_| ())
     }
 
     fn read_link(&self, path: &Path) -> io::Result<PathBuf> {

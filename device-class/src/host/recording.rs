@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use super::recorded::Libraries;
 use super::{DeviceKind, Entry, HostView, Programs};
+use crate::ownership::OwnershipError;
 
 /// As many links are followed in one path (path_resolution(7)).
 const MAX_LINKS: usize = 40;
@@ -130,6 +131,10 @@ impl HostView for Recording<'_> {
             tree.insert(self.recorded(&place), Kind::Content(bytes.clone()));
         }
         Ok(bytes)
+    }
+
+    fn check_root_only(&self, path: &Path) -> Result<(), OwnershipError> {
+        self.view.check_root_only(path)
     }
 
     fn shared_directory(&self, path: &Path) -> io::Result<Option<PathBuf>> {

@@ -1,6 +1,7 @@
 //! Why a request cannot be met.
 
 use super::MAX_REQUEST;
+use super::variables::MAX_LISTS;
 use crate::name::{ClassName, DeviceId, NameError, excerpt};
 use crate::requirement::RequirementError;
 
@@ -30,9 +31,16 @@ pub enum RequestError {
         /// The one that is missing.
         partner: String,
     },
-    /// A variable of a pair with an invalid value.
+    /// A variable of a pair, or one that names lists of files, with an invalid
+    /// value.
     #[error(transparent)]
-    Pair(NameError),
+    Name(NameError),
+    /// More lists of files than are read.
+    #[error("{count} lists of files are too many; a container may name {MAX_LISTS}")]
+    TooManyLists {
+        /// How many.
+        count: usize,
+    },
     /// A requirement that the host does not meet.
     #[error("{}={} cannot be met: {error}", excerpt(.env), excerpt(.text))]
     Requirement {

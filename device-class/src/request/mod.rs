@@ -18,8 +18,8 @@ pub(crate) use names::canonical;
 pub use selection::{Item, MAX_REQUEST, Selection};
 
 use crate::class::DeviceClass;
-use crate::name::{CapabilityName, ClassName, excerpt};
-use variables::{capabilities, pairs, requirements};
+use crate::name::{CapabilityName, ClassName, ListName, excerpt};
+use variables::{capabilities, lists, pairs, requirements};
 
 /// The prefix of the annotation with an allocation; the class's name follows.
 pub const ANNOTATION_PREFIX: &str = "devices.boathook.dev/";
@@ -34,6 +34,8 @@ pub struct Request {
     pub capabilities: BTreeSet<CapabilityName>,
     /// Requested capabilities that the class does not have.
     pub unknown_capabilities: Vec<String>,
+    /// The lists of files that the container names.
+    pub lists: Vec<ListName>,
     /// The image's requirements on the host: variables and their texts.
     pub requirements: Vec<(String, String)>,
     /// The pairs of variables for single devices.
@@ -133,10 +135,14 @@ impl Request {
             .as_ref()
             .and_then(|name| env(name.as_str()));
         let (capabilities, unknown_capabilities) = capabilities(class, asked).map_err(refused)?;
+        let named = spec.lists_env.as_ref();
+        let named = named.and_then(|name| env(name.as_str()));
+        let lists = lists(named.unwrap_or_default()).map_err(refused)?;
         let class = class.name.clone();
         Ok(Some(Request {
             class,
             selection,
+            lists,
             capabilities,
             unknown_capabilities,
             requirements,

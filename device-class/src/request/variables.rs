@@ -4,10 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Environment, MAX_REQUEST, Pair, RequestError};
 use crate::class::{DeviceClass, PairSpec, RequirementSpec};
-use crate::name::{CapabilityName, DeviceId, excerpt};
+use crate::name::{CapabilityName, DeviceId, ListName, excerpt};
 
 /// The limit of the numbers of pairs.
 const MAX_PAIRS: u32 = 64;
+
+/// How many lists of files a container may name.
+pub(super) const MAX_LISTS: usize = 16;
 
 /// How many unknown capabilities a note lists.
 const MAX_UNKNOWN: usize = 8;
@@ -58,7 +61,7 @@ pub(super) fn pairs<'a>(
         })?;
         // Both may become parts of paths and command lines.
         for text in [select, value] {
-            DeviceId::try_from(text.trim().to_owned()).map_err(RequestError::Pair)?;
+            DeviceId::try_from(text.trim().to_owned()).map_err(RequestError::Name)?;
         }
         pairs.push(Pair {
             env: first,
@@ -67,6 +70,26 @@ pub(super) fn pairs<'a>(
         });
     }
     Ok(pairs)
+}
+
+/// The lists of files that a variable names, each once.
+pub(super) fn lists(text: &str) -> Result<Vec<ListName>, RequestError> {
+    let length = text.len();
+    if length > MAX_REQUEST {
+        return Err(RequestError::TooLong { length });
+    }
+    let names = text.split(',').map(str::trim);
+    let mut lists = Vec::new();
+    for name in names.filter(|name| !name.is_empty()) {
+        let name = ListName::try_from(name.to_owned()).map_err(RequestError::Name)?;
+        if !lists.contains(&name) {
+            lists.push(name);
+        }
+    }
+    match lists.len() {
+        0..=MAX_LISTS => Ok(lists),
+        count => Err(RequestError::TooManyLists { count }),
+    }
 }
 
 /// The capabilities of a request, and those that the class does not know:

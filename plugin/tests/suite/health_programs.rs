@@ -17,7 +17,7 @@ request = { env = "DUMMY_VISIBLE_DEVICES" }
 discover = [{ count = 1 }]
 [device]
 id = "npu-{index}"
-health = [{ program = ["/opt/npu-smi", "cat", "/opt/npu-{index}"], every = 1, equals = "OK" }]
+health = [{ program = ["/opt/busybox", "cat", "/opt/npu-{index}"], every = 1, equals = "OK" }]
 "#;
 
 #[test]
@@ -37,7 +37,7 @@ fn the_program_of_the_host_is_run_with_the_hosts_root() {
     node.write("host/opt/npu-0", "OK\n");
     // By another process, or what is started just then could keep it open.
     let copied = Command::new("/bin/cp")
-        .args([busybox, &node.path("host/opt/npu-smi")])
+        .args([busybox, &node.path("host/opt/busybox")])
         .status();
     assert!(copied.unwrap().success());
     let kubelet = node.serve(NPU);
@@ -50,9 +50,9 @@ fn the_program_of_the_host_is_run_with_the_hosts_root() {
     };
     node.write("host/opt/npu-0", "Alarm\n");
     wait("Unhealthy");
-    node.wait_log("/opt/npu-smi printed `Alarm`");
+    node.wait_log("/opt/busybox printed `Alarm`");
     node.write("host/opt/npu-0", "OK\n");
     wait("Healthy");
-    node.remove("host/opt/npu-smi");
-    node.wait_log("/opt/npu-smi cannot be run: ");
+    node.remove("host/opt/busybox");
+    node.wait_log("/opt/busybox cannot be run: ");
 }

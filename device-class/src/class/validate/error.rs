@@ -29,6 +29,9 @@ pub enum ClassRuleError {
          MYCHIP_VISIBLE_DEVICES"
     )]
     ReservedVariable(String),
+    /// Lists and their names go together.
+    #[error("`files_listed_in` of [[edits]] goes with `lists_env` or `default_lists` of [request]")]
+    Lists(&'static str),
     /// Where the walk to the NUMA node begins is no path.
     #[error("numa `{0}` is not the path of a device's directory in /sys")]
     Numa(String),
@@ -118,6 +121,7 @@ impl BrokenRule for ClassRuleError {
             ClassRuleError::NoReplicas(key) => Some(key),
             ClassRuleError::PreStartTooLong(_) => Some("timeout"),
             ClassRuleError::PreStartShared => Some("pre-start"),
+            ClassRuleError::Lists(key) => Some(key),
             ClassRuleError::In { error, .. } => error.culprit(),
             ClassRuleError::Resource { resource: text, .. }
             | ClassRuleError::ReservedVariable(text)

@@ -60,6 +60,11 @@ impl Known {
             self.serve(&image.newer_than)?;
             self.check_conditions(&image.require)?;
         }
+        if let Some(list) = &edits.files_listed_in {
+            let mut known = self.clone();
+            known.0.insert(AttributeName::list());
+            known.serve(list.template())?;
+        }
         for mask in &edits.masks {
             self.serve(mask.path.template())?;
             for copy in &mask.copies {

@@ -123,8 +123,9 @@ fn is_reserved(variable: &EnvName) -> bool {
 
 fn check_request(spec: &ClassSpec) -> Result<(), ClassRuleError> {
     let request = &spec.request;
-    let variables = [Some(&request.env), request.capabilities_env.as_ref()];
-    let mut variables = variables.into_iter().flatten();
+    let others = [&request.capabilities_env, &request.lists_env];
+    let others = others.into_iter().flatten();
+    let mut variables = [&request.env].into_iter().chain(others);
     if let Some(reserved) = variables.find(|name| is_reserved(name)) {
         return Err(ClassRuleError::ReservedVariable(reserved.to_string()));
     }
@@ -136,6 +137,16 @@ fn check_request(spec: &ClassSpec) -> Result<(), ClassRuleError> {
     let unknown = |name: &&CapabilityName| !chosen.contains(*name);
     if let Some(name) = request.default_capabilities.iter().find(unknown) {
         return Err(ClassRuleError::UnknownCapability(name.to_string()));
+    }
+    let has_lists = spec.edits.iter().any(|e| e.files_listed_in.is_some());
+    let named_by = match &request.lists_env {
+        Some(_) => Some("lists_env"),
+        None => (!request.default_lists.is_empty()).then_some("default_lists"),
+    };
+    match (has_lists, named_by) {
+        (true, None) => return Err(ClassRuleError::Lists("files_listed_in")),
+        (false, Some(key)) => return Err(ClassRuleError::Lists(key)),
+        _ => {}
     }
     let implied = request.implies.values().flatten();
     match request.implies.keys().chain(implied).find(unknown) {

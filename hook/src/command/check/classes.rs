@@ -68,7 +68,7 @@ fn one(
         Ok(request) => request,
         Err(problem) => return error(problem),
     };
-    let found = match discover::look_up(&class, config, &request.capabilities, host) {
+    let found = match discover::look_up_for(&class, config, &request, host) {
         Ok(found) => found,
         Err(problem) => return error(chain(&problem)),
     };

@@ -180,7 +180,7 @@ fn on_host(class: &DeviceClass, request: &Request, config: &Config) -> Vec<Findi
     let subject = format!("class {}", class.name);
     let found = planner::open_host(config).map_err(|error| chain(&error));
     let found = found.and_then(|host| {
-        let found = discover::look_up(class, config, &request.capabilities, &host);
+        let found = discover::look_up_for(class, config, request, &host);
         found.map_err(|error| chain(&error))
     });
     let Found { inventory, edits } = match found {
