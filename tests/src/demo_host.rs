@@ -2,6 +2,7 @@
 //! that tests have devices and vendor libraries on any machine.
 
 mod directory;
+pub mod in_container;
 mod vendor;
 
 use std::fs;

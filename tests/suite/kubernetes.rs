@@ -6,9 +6,9 @@ use std::time::Duration;
 use harness::bundle::{Bundle, HookCommand, Stage};
 use harness::cgroup_parent::CgroupParent;
 use harness::demo_host::DemoHost;
+use harness::demo_host::in_container;
 use harness::kubelet::{Allocated, Allocation, Config, FakeKubelet};
 use harness::plugin_process::PluginProcess;
-use harness::probe::{Access, Kind, Questions};
 use harness::rootfs::Rootfs;
 use tempfile::TempDir;
 
@@ -103,16 +103,13 @@ impl Node {
     fn devices_in_a_container(&self, lab: &Lab, given: &Allocated) -> Vec<usize> {
         let stage = Stage::CreateRuntime;
         let hook = HookCommand::boathook(stage, &self.host.config_file()).unwrap();
-        let path = |index| format!("/dev/dummy-npu{index}");
-        let questions =
-            (0..DemoHost::NODES).fold(Questions::new(), |all, index| all.path(path(index)));
         // As the kubelet names it, with the cgroupfs driver.
         let parent = CgroupParent::new();
         let uid = &given.annotations["io.kubernetes.cri.sandbox-uid"];
         let mut builder = Bundle::builder(Rootfs::Busybox)
             .hook(stage, hook)
             .cgroups_path(parent.child(&format!("pod{uid}/container")))
-            .args(asking(&questions));
+            .args(asking(&in_container::questions()));
         for (key, value) in &given.envs {
             builder = builder.env(key, value);
         }
@@ -120,17 +117,7 @@ impl Node {
             builder = builder.annotation(key, value);
         }
         let report = lab.probe(&builder.build().unwrap());
-        let there: Vec<_> = (0..DemoHost::NODES)
-            .filter(|index| report.path(path(*index)).unwrap().kind != Kind::Missing)
-            .collect();
-        for index in &there {
-            assert_eq!(
-                report.path(path(*index)).unwrap().read,
-                Access::Granted,
-                "{index}"
-            );
-        }
-        there
+        in_container::devices(&report).unwrap()
     }
 
     /// Stops the plugin as the kubelet does; it must leave nothing.

@@ -24,6 +24,7 @@ mod writable_layer;
 
 use harness::bundle::{Bundle, BundleBuilder, HookCommand, Stage};
 use harness::demo_host::DemoHost;
+use harness::demo_host::in_container::node;
 use harness::rootfs::Rootfs;
 
 /// A container with the hook, asking for devices of the class `dummy-npu`.
@@ -33,11 +34,6 @@ fn container(host: &DemoHost, rootfs: Rootfs, devices: &str) -> BundleBuilder {
     Bundle::builder(rootfs)
         .hook(stage, hook)
         .env(DemoHost::VARIABLE, devices)
-}
-
-/// The path of a device in the container.
-fn node(index: usize) -> String {
-    format!("/dev/dummy-npu{index}")
 }
 
 /// The container with a device's node and rule in config.json, as an engine adds them

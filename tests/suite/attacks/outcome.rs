@@ -2,7 +2,9 @@
 
 use harness::bundle::BundleBuilder;
 use harness::demo_host::DemoHost;
-use harness::probe::{Access, Kind, Questions, Report};
+pub(super) use harness::demo_host::in_container::node;
+use harness::demo_host::in_container::questions;
+use harness::probe::{Access, Kind, Report};
 
 use crate::lab::{Lab, asking};
 
@@ -14,18 +16,12 @@ pub(super) enum Outcome {
     Started(Box<Report>),
 }
 
-/// The path of a device in the container.
-pub(super) fn node(index: usize) -> String {
-    format!("/dev/dummy-npu{index}")
-}
-
 impl Outcome {
     /// Runs a container, which may be refused with a message of the hook, but by
     /// nothing else. Nothing is left of it.
     #[track_caller]
     pub(super) fn of(lab: &Lab, builder: BundleBuilder) -> Self {
-        let questions = (0..DemoHost::NODES)
-            .fold(Questions::new(), |all, index| all.path(node(index)))
+        let questions = questions()
             .path("/usr/lib/boathook")
             .path("/usr/lib/boathook/lib/libdummy-npu.so.1")
             .path("/etc/ld.so.cache")

@@ -4,13 +4,13 @@
 use std::fs;
 use std::process::Command;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use harness::binaries;
-use harness::demo_host::{DemoHost, VendorLibrary};
+use harness::demo_host::{VendorLibrary, in_container};
 use harness::engine_root::Generation;
 use harness::image::Image;
 use harness::loader;
-use harness::probe::{Access, Kind, Questions, Report};
+use harness::probe::Report;
 use harness::rootfs::Rootfs;
 
 use super::engine::printed;
@@ -60,23 +60,8 @@ impl Podman {
 
     /// Which of the host's devices a new container has.
     fn devices(&self, options: &[&str]) -> Result<Vec<usize>> {
-        let questions = (0..DemoHost::NODES).fold(Questions::new(), |questions, index| {
-            questions.path(format!("/dev/dummy-npu{index}"))
-        });
-        let report = Report::parse(&self.run(options, &questions.command()?)?)?;
-        let mut devices = Vec::new();
-        for index in 0..DemoHost::NODES {
-            let path = report.path(format!("/dev/dummy-npu{index}"))?;
-            if path.kind != Kind::Missing {
-                ensure!(
-                    path.read == Access::Granted,
-                    "device {index}: {:?}",
-                    path.read
-                );
-                devices.push(index);
-            }
-        }
-        Ok(devices)
+        let questions = in_container::questions().command()?;
+        in_container::devices(&Report::parse(&self.run(options, &questions)?)?)
     }
 }
 

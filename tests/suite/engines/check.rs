@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::thread;
 
 use anyhow::{Context, Result, bail, ensure};
-use harness::demo_host::{DemoHost, VendorLibrary};
+use harness::demo_host::{DemoHost, VendorLibrary, in_container};
 use harness::loader::{self, Loaded};
-use harness::probe::{Access, Kind, Questions, Report};
+use harness::probe::{Kind, Report};
 use harness::rootfs::Rootfs;
 
 use super::case::Case;
@@ -214,28 +214,12 @@ fn is_the_engines_own(path: &str) -> bool {
 
 /// What a probe in the container sees of the devices.
 fn look(container: &dyn Running) -> Result<Report> {
-    let questions = (0..DemoHost::NODES)
-        .map(node)
-        .fold(Questions::new().path(INJECTED), Questions::path);
+    let questions = in_container::questions().path(INJECTED);
     Report::parse(&container.exec(&questions.command()?)?)
 }
 
 fn has(report: &Report, devices: &[usize]) -> Result<()> {
-    for index in 0..DemoHost::NODES {
-        let seen = report.path(node(index))?;
-        if devices.contains(&index) {
-            ensure!(seen.read == Access::Granted, "npu-{index}: {}", seen.read);
-        } else {
-            ensure!(
-                seen.kind == Kind::Missing,
-                "npu-{index} is there: {:?}",
-                seen.kind
-            );
-        }
-    }
+    let present = in_container::devices(report)?;
+    ensure!(present == devices, "{present:?} instead of {devices:?}");
     Ok(())
-}
-
-fn node(index: usize) -> String {
-    format!("/dev/dummy-npu{index}")
 }

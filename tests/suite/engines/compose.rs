@@ -3,9 +3,8 @@
 
 use std::fs;
 
-use harness::demo_host::DemoHost;
 use harness::engine_root::Generation;
-use harness::probe::{self, Access, Kind, Questions, Report};
+use harness::probe;
 use harness::rootfs::Rootfs;
 use serde_json::{Value, json};
 
@@ -13,26 +12,18 @@ use super::docker::{self, DockerLike, UserNamespaces, name_of};
 use super::engine::printed;
 use super::{cdi, machine, podman};
 
-/// The devices that a container has.
-fn devices(engine: &DockerLike, name: &str) -> Vec<usize> {
-    let node = |index: usize| format!("/dev/dummy-npu{index}");
-    let questions = (0..DemoHost::NODES)
-        .map(node)
-        .fold(Questions::new(), Questions::path);
-    let mut command = engine.command("exec");
-    command.arg(name).args(questions.command().unwrap());
-    let report = Report::parse(&printed(&mut command).unwrap()).unwrap();
-    let there = (0..DemoHost::NODES).filter(|index| {
-        let seen = report.path(node(*index)).unwrap();
-        let is_there = seen.kind != Kind::Missing;
-        assert!(
-            !is_there || seen.read == Access::Granted,
-            "{index}: {}",
-            seen.read
-        );
-        is_there
+/// A service that waits. podman-compose ignores `pull_policy`.
+fn service(name: &str, more: (&str, Value)) -> Value {
+    let mut service = json!({
+        "image": name_of(Rootfs::Busybox),
+        "pull_policy": "never",
+        "container_name": name,
+        "network_mode": "none",
+        "command": [probe::PATH, probe::PAUSE],
+        "stop_grace_period": "0s",
     });
-    there.collect()
+    service[more.0] = more.1;
+    service
 }
 
 fn remove(engine: &DockerLike, name: &str) {
@@ -46,18 +37,6 @@ fn compose_starts_services_with_devices() {
     }
     let engine = docker::with(Generation::Forky, UserNamespaces::None, &json!({})).unwrap();
     cdi::generate(&engine.machine, &[]).unwrap();
-    let service = |name: &str, more: (&str, Value)| {
-        let mut service = json!({
-            "image": name_of(Rootfs::Busybox),
-            "pull_policy": "never",
-            "container_name": name,
-            "network_mode": "none",
-            "command": [probe::PATH, probe::PAUSE],
-            "stop_grace_period": "0s",
-        });
-        service[more.0] = more.1;
-        service
-    };
     let variable = json!({"DUMMY_VISIBLE_DEVICES": "npu-3"});
     let mut by_runtime = service("by-runtime", ("environment", variable));
     by_runtime["runtime"] = json!("boathook");
@@ -74,10 +53,10 @@ fn compose_starts_services_with_devices() {
         printed(command.args(arguments))
     };
     compose(&["up", "--detach"]).unwrap();
-    assert_eq!(devices(&engine, "by-runtime"), [3]);
-    assert_eq!(devices(&engine, "by-cdi"), [5]);
+    assert_eq!(engine.devices("by-runtime"), [3]);
+    assert_eq!(engine.devices("by-cdi"), [5]);
     compose(&["restart"]).unwrap();
-    assert_eq!(devices(&engine, "by-runtime"), [3]);
+    assert_eq!(engine.devices("by-runtime"), [3]);
     compose(&["down"]).unwrap();
 
     let refused = file.to_string().replace("npu-3", "npu-64");
@@ -101,17 +80,6 @@ fn podman_compose_starts_services_with_devices() {
     }
     let engine = podman::by_hooks_d(Generation::Forky).unwrap();
     cdi::generate(&engine.machine, &[]).unwrap();
-    let service = |name: &str, more: (&str, Value)| {
-        let mut service = json!({
-            "image": name_of(Rootfs::Busybox),
-            "container_name": name,
-            "network_mode": "none",
-            "command": [probe::PATH, probe::PAUSE],
-            "stop_grace_period": "0s",
-        });
-        service[more.0] = more.1;
-        service
-    };
     let variable = json!({"DUMMY_VISIBLE_DEVICES": "npu-3"});
     let by_hook = service("by-hook", ("environment", variable));
     let by_cdi = service("by-cdi", ("devices", json!(["dummy.com/npu=npu-5"])));
@@ -130,10 +98,10 @@ fn podman_compose_starts_services_with_devices() {
         printed(command.args(arguments))
     };
     compose(&["up", "--detach"]).unwrap();
-    assert_eq!(devices(&engine, "by-hook"), [3]);
-    assert_eq!(devices(&engine, "by-cdi"), [5]);
+    assert_eq!(engine.devices("by-hook"), [3]);
+    assert_eq!(engine.devices("by-cdi"), [5]);
     compose(&["restart"]).unwrap();
-    assert_eq!(devices(&engine, "by-hook"), [3]);
+    assert_eq!(engine.devices("by-hook"), [3]);
     compose(&["down"]).unwrap();
 
     let refused = file.to_string().replace("npu-3", "npu-64");
@@ -171,7 +139,7 @@ fn gpus_of_docker_are_a_variable_for_the_runtime() {
         .arg(name_of(Rootfs::Busybox))
         .args([probe::PATH, probe::PAUSE]);
         printed(&mut run).unwrap();
-        assert_eq!(devices(&engine, "gpus"), wanted, "{gpus}");
+        assert_eq!(engine.devices("gpus"), wanted, "{gpus}");
         remove(&engine, "gpus");
     }
 }
@@ -202,9 +170,9 @@ fn pods_of_podman_with_an_infra_container_have_devices() {
         .args(["--env=DUMMY_VISIBLE_DEVICES=npu-3", &image])
         .args([probe::PATH, probe::PAUSE]);
     printed(&mut run).unwrap();
-    assert_eq!(devices(&engine, "npu-user"), [3]);
+    assert_eq!(engine.devices("npu-user"), [3]);
     printed(engine.command("pod").args(["restart", "p"])).unwrap();
-    assert_eq!(devices(&engine, "npu-user"), [3]);
+    assert_eq!(engine.devices("npu-user"), [3]);
     printed(
         engine
             .command("pod")
@@ -250,7 +218,7 @@ fn a_container_of_quadlet_has_devices() {
             .collect();
         let mut command = engine.machine.private.command(words[0]);
         printed(command.args(&words[1..])).unwrap();
-        assert_eq!(devices(&engine, "npu-user"), [wanted], "{unit}");
+        assert_eq!(engine.devices("npu-user"), [wanted], "{unit}");
         remove(&engine, "npu-user");
     }
 }

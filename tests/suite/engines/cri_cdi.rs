@@ -4,10 +4,10 @@
 use std::fs;
 
 use harness::cri::Pod;
-use harness::demo_host::DemoHost;
+use harness::demo_host::in_container;
 use harness::engine_root::Generation;
 use harness::image::name_of;
-use harness::probe::{Kind, Questions, Report};
+use harness::probe::Report;
 use harness::rootfs::Rootfs;
 
 use super::cri::{Cri, How};
@@ -68,19 +68,12 @@ fn containerds_own_client_names_devices() {
     let Some(engine) = engine("CDI devices of ctr") else {
         return;
     };
-    let node = |index: usize| format!("/dev/dummy-npu{index}");
-    let questions = (0..DemoHost::NODES)
-        .map(node)
-        .fold(Questions::new(), Questions::path);
     let mut run = engine.containerd.ctr();
     run.args(["run", "--rm", "--device=dummy.com/npu=npu-3", "--cgroup"])
         .arg(engine.machine().parent.child("ctr"))
         .arg(name_of(Rootfs::Busybox))
         .arg("by-ctr")
-        .args(questions.command().unwrap());
+        .args(in_container::questions().command().unwrap());
     let report = Report::parse(&printed(&mut run).unwrap()).unwrap();
-    for index in 0..DemoHost::NODES {
-        let seen = report.path(node(index)).unwrap().kind;
-        assert_eq!(seen != Kind::Missing, index == 3, "{index}: {seen:?}");
-    }
+    assert_eq!(in_container::devices(&report).unwrap(), [3]);
 }

@@ -6,9 +6,10 @@ use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::Result;
+use harness::demo_host::in_container;
 use harness::engine_root::Generation;
 use harness::image::Image;
-use harness::probe;
+use harness::probe::{self, Report};
 use harness::rootfs::Rootfs;
 use serde_json::{Value, json};
 
@@ -185,6 +186,17 @@ impl DockerLike {
             printed(command.arg(image.layer()).arg(name_of(rootfs)))?;
         }
         Ok(engine)
+    }
+
+    /// The devices of a running container.
+    #[track_caller]
+    pub(super) fn devices(&self, name: &str) -> Vec<usize> {
+        let mut command = self.command("exec");
+        command
+            .arg(name)
+            .args(in_container::questions().command().unwrap());
+        let report = Report::parse(&printed(&mut command).unwrap()).unwrap();
+        in_container::devices(&report).unwrap()
     }
 
     /// A command of its client.

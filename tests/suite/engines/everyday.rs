@@ -1,9 +1,8 @@
 //! What people do with docker and podman besides `run`, on engines of today.
 
 use harness::captured::Captured;
-use harness::demo_host::DemoHost;
 use harness::engine_root::Generation;
-use harness::probe::{self, Access, Kind, Questions, Report};
+use harness::probe;
 use harness::rootfs::Rootfs;
 use serde_json::json;
 
@@ -29,28 +28,6 @@ fn asking(engine: &DockerLike, name: &str, more: &[&str]) {
     printed(&mut command).unwrap();
 }
 
-/// Fails unless the container has `npu-3` and no other device of ours.
-#[track_caller]
-fn assert_has_npu_3(engine: &DockerLike, name: &str, when: &str) {
-    let node = |index: usize| format!("/dev/dummy-npu{index}");
-    let questions = (0..DemoHost::NODES)
-        .map(node)
-        .fold(Questions::new(), Questions::path);
-    let mut command = engine.command("exec");
-    command.arg(name).args(questions.command().unwrap());
-    let report = Report::parse(&printed(&mut command).unwrap()).unwrap();
-    for index in 0..DemoHost::NODES {
-        let seen = report.path(node(index)).unwrap();
-        let wanted = index == 3;
-        assert_eq!(seen.kind != Kind::Missing, wanted, "{when}: npu-{index}");
-        assert!(
-            !wanted || seen.read == Access::Granted,
-            "{when}: {}",
-            seen.read
-        );
-    }
-}
-
 #[test]
 fn docker_keeps_devices_over_updates_and_its_own_restart() {
     if let Some(reason) = docker::missing(Generation::Forky) {
@@ -60,18 +37,22 @@ fn docker_keeps_devices_over_updates_and_its_own_restart() {
     let engine = docker::with(Generation::Forky, UserNamespaces::None, &more).unwrap();
     // The default runtime, beside a device of the user's own.
     asking(&engine, "npu-user", &["--device=/dev/fuse:/dev/mine"]);
-    assert_has_npu_3(&engine, "npu-user", "at the start");
+    assert_eq!(engine.devices("npu-user"), [3], "at the start");
     let mut mine = engine.command("exec");
     printed(mine.args(["npu-user", "test", "-c", "/dev/mine"])).unwrap();
 
     printed(engine.command("update").args(["--cpus=0.5", "npu-user"])).unwrap();
-    assert_has_npu_3(&engine, "npu-user", "after an update");
+    assert_eq!(engine.devices("npu-user"), [3], "after an update");
     let kill = format!("kill -KILL $(cat {})", engine.machine.path("pid").display());
     printed(engine.machine.private.command("sh").args(["-c", &kill])).unwrap();
     let mut daemon = docker::start_daemon(&engine.machine).unwrap();
-    assert_has_npu_3(&engine, "npu-user", "after the daemon's restart");
+    assert_eq!(
+        engine.devices("npu-user"),
+        [3],
+        "after the daemon's restart"
+    );
     printed(engine.command("restart").arg("npu-user")).unwrap();
-    assert_has_npu_3(&engine, "npu-user", "after its own restart");
+    assert_eq!(engine.devices("npu-user"), [3], "after its own restart");
     printed(engine.command("rm").args(["--force", "npu-user"])).unwrap();
     // It ends with its machine.
     drop(engine);
@@ -88,7 +69,7 @@ fn podman_gives_devices_to_containers_of_pods_and_to_builds() {
     let mut pod = engine.command("pod");
     printed(pod.args(["create", "--infra=false", &parent, "--name", "p"])).unwrap();
     asking(&engine, "npu-user", &["--pod=p"]);
-    assert_has_npu_3(&engine, "npu-user", "in a pod");
+    assert_eq!(engine.devices("npu-user"), [3], "in a pod");
     printed(engine.command("pod").args(["rm", "--force", "p"])).unwrap();
 
     let directory = engine.machine.path("build");

@@ -10,9 +10,10 @@ use anyhow::Result;
 use harness::cri::Pod;
 use harness::cri::api::ContainerConfig;
 use harness::demo_host::DemoHost;
+use harness::demo_host::in_container;
 use harness::engine_root::Generation;
 use harness::nri::OtherPlugin;
-use harness::probe::{Kind, Questions, Report};
+use harness::probe::Report;
 use harness::rootfs::Rootfs;
 use nix::sys::signal::Signal;
 use nix::sys::stat::{major, minor};
@@ -80,17 +81,10 @@ impl<'a> Running<'a> {
 
     /// The devices that it has.
     pub(super) fn devices(&self) -> Vec<usize> {
-        let node = |index: usize| format!("/dev/dummy-npu{index}");
-        let questions = (0..DemoHost::NODES)
-            .map(node)
-            .fold(Questions::new(), Questions::path);
-        let printed = self
-            .engine
-            .client
-            .exec(&self.id, &questions.command().unwrap());
+        let questions = in_container::questions().command().unwrap();
+        let printed = self.engine.client.exec(&self.id, &questions);
         let report = Report::parse(&printed.unwrap()).unwrap();
-        let there = |index: &usize| report.path(node(*index)).unwrap().kind != Kind::Missing;
-        (0..DemoHost::NODES).filter(there).collect()
+        in_container::devices(&report).unwrap()
     }
 
     /// Its config.json, as containerd wrote it.

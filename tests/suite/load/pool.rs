@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use anyhow::{Context, Result, ensure};
 use harness::alias_device::AliasDevice;
 use harness::demo_host::DemoHost;
+use harness::demo_host::in_container::node;
 use harness::probe::{Access, Kind, Questions, Report};
 
 use super::{AT_A_TIME, DEVICES, lock};
@@ -69,10 +70,6 @@ impl Drop for Lease<'_> {
     fn drop(&mut self) {
         lock(&self.pool.0).extend(self.indices.drain(..));
     }
-}
-
-fn node(index: usize) -> String {
-    format!("/dev/dummy-npu{index}")
 }
 
 /// A node of the container's own making, with a device's number.

@@ -81,7 +81,7 @@ fn the_debian_package_installs_and_leaves_nothing() {
             continue;
         };
         clean.write("/etc/docker/daemon.json", "{}");
-        let output = clean.run_section("### Debian, Ubuntu, Fedora and their kin");
+        let output = clean.run_section("### Debian, Ubuntu, Fedora and derivatives");
         assert!(output.contains("/opt/boathook"), "{output}");
         let programs = clean.run("command -v boathook-init; boathook --version");
         let wanted = format!("/usr/bin/boathook-init\nboathook {VERSION}\n");

@@ -66,7 +66,7 @@ fn compare(mut plugin: Plugin, figures: &mut Figures) -> Result<()> {
             container("DUMMY_VISIBLE_DEVICES=all"),
             true,
         ),
-        ("NRI, nothing asked", container("LANG=C"), false),
+        ("NRI, no request", container("LANG=C"), false),
     ] {
         let Latency { p50, p99 } = latency(&mut plugin, &asking, has_hook)?;
         figures.compare(&format!("{name}, p50"), p50, "ms", GOAL);

@@ -45,14 +45,14 @@ pub(crate) fn measure(rounds: usize) -> Result<[Figure; 4]> {
     let variables = NothingAsked::VARIABLES;
     Ok([
         figure(
-            &format!("boathook by itself, nothing asked, {variables} variables"),
+            &format!("boathook by itself, no request, {variables} variables"),
             with,
             None,
         ),
         figure("an empty static program by itself", without, None),
         figure("an empty static program of musl by itself", of_musl, None),
         figure(
-            "boathook's own time, nothing asked",
+            "boathook's own time, no request",
             added,
             Some(Goal::AtMost(0.3)),
         ),

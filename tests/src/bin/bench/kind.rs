@@ -54,7 +54,7 @@ impl fmt::Display for Kind {
         formatter.write_str(match self {
             Self::NoHook => "no hook",
             Self::EmptyHook => "empty hook",
-            Self::NothingAsked => "boathook, nothing asked",
+            Self::NothingAsked => "boathook, no request",
             Self::ReferenceWork => "boathook, reference work",
             Self::SpecCarried => "reference work in config.json",
             Self::Wrapper => "boathook-runtime, reference work",

@@ -135,7 +135,7 @@ fn measure(workload: &Workload, view: CgroupView, rounds: usize) -> Result<Vec<F
         None,
     );
     added(
-        "added by boathook over an empty hook, nothing asked",
+        "added by boathook over an empty hook, no request",
         Kind::NothingAsked,
         Kind::EmptyHook,
         Some(1.0),

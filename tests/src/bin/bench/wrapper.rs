@@ -29,7 +29,7 @@ pub(crate) fn measure(workload: &Workload, rounds: usize) -> Result<Figure> {
     }
     let [with, without] = times.map(median);
     Ok(Figure::new(
-        "added by boathook-runtime, nothing asked".to_string(),
+        "added by boathook-runtime, no request".to_string(),
         with - without,
         Unit::Milliseconds,
         Some(Goal::AtMost(2.0)),

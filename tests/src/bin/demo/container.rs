@@ -1,16 +1,17 @@
 //! One real container with the hook on it, and what it sees.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use harness::alias_device::AliasDevice;
 use harness::bundle::{Bundle, HookCommand, Stage};
 use harness::cgroup_parent::CgroupParent;
 use harness::cgroup_view::CgroupView;
+use harness::demo_host::in_container::{self, node};
 use harness::demo_host::{DemoHost, VendorLibrary};
 use harness::leftovers;
 use harness::loader::{self, Loaded};
-use harness::probe::{Access, Kind, PathReport, Questions, Report};
+use harness::probe::{Access, Kind, PathReport, Report};
 use harness::rootfs::Rootfs;
 use harness::runc::{Container, Runc};
 
@@ -80,10 +81,7 @@ fn bundle(host: &DemoHost, allocation: &Allocation, parent: &CgroupParent) -> Re
 fn compare(host: &DemoHost, plan: &Plan, container: &Container<'_>) -> Result<Comparison> {
     let other = host.device(DemoHost::UNLIKE);
     let refused = Path::new("/dev/made-inside");
-    let mut questions = Questions::new().new_node(refused, other.major, other.minor);
-    for index in 0..DemoHost::NODES {
-        questions = questions.path(node(index));
-    }
+    let questions = in_container::questions().new_node(refused, other.major, other.minor);
     let report = Report::parse(&container.exec(&questions.command()?)?.success()?.stdout)?;
 
     let mut rows = Vec::new();
@@ -95,16 +93,12 @@ fn compare(host: &DemoHost, plan: &Plan, container: &Container<'_>) -> Result<Co
     Ok(Comparison(rows))
 }
 
-fn node(index: usize) -> PathBuf {
-    format!("/dev/dummy-npu{index}").into()
-}
-
 fn node_row(host: &DemoHost, plan: &Plan, report: &Report, index: usize) -> Result<Row> {
     let path = node(index);
     let device = host.device(index);
     let number = format!("c {}:{}", device.major, device.minor);
     let planned = plan
-        .node(&path)
+        .node(Path::new(&path))
         .map(|(major, minor)| format!("c {major}:{minor}"));
     let seen = describe(report.path(&path)?);
     let asked = ALLOCATED.contains(&index);
@@ -114,7 +108,7 @@ fn node_row(host: &DemoHost, plan: &Plan, report: &Report, index: usize) -> Resu
         planned.is_none() && seen == NO_NODE
     };
     Ok(Row {
-        what: path.display().to_string(),
+        what: path,
         asked: if asked {
             format!("npu-{index}")
         } else {

@@ -1,0 +1,31 @@
+//! The host's devices as a container has them.
+
+use anyhow::{Result, ensure};
+
+use super::DemoHost;
+use crate::probe::{Access, Kind, Questions, Report};
+
+/// The path of a device in the container.
+pub fn node(index: usize) -> String {
+    format!("/dev/dummy-npu{index}")
+}
+
+/// Asks about all devices that have a node on the host.
+pub fn questions() -> Questions {
+    (0..DemoHost::NODES)
+        .map(node)
+        .fold(Questions::new(), Questions::path)
+}
+
+/// The devices that have a node in the container. A node that cannot be read is an error.
+pub fn devices(report: &Report) -> Result<Vec<usize>> {
+    let mut devices = Vec::new();
+    for index in 0..DemoHost::NODES {
+        let seen = report.path(node(index))?;
+        if seen.kind != Kind::Missing {
+            ensure!(seen.read == Access::Granted, "npu-{index}: {}", seen.read);
+            devices.push(index);
+        }
+    }
+    Ok(devices)
+}
