@@ -38,7 +38,7 @@ impl WordName {
 /// Why a requirement is not met.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequirementError {
-    #[error("`{}` is no requirement such as driver>=470", excerpt(.0))]
+    #[error("`{}` is not a requirement such as driver>=470", excerpt(.0))]
     Malformed(String),
     /// The host does not meet it.
     #[error("this host has {host}{}", not_known(.unknown))]
@@ -209,15 +209,21 @@ mod tests {
             ("driver!=550.54.15", Err(unmet)),
             ("driver<=550.54.15", Ok("")),
             ("arch>=7.5", Ok("arch")),
-            ("cuda", Err("`cuda` is no requirement such as driver>=470")),
-            (">=12", Err("`>=12` is no requirement such as driver>=470")),
+            (
+                "cuda",
+                Err("`cuda` is not a requirement such as driver>=470"),
+            ),
+            (
+                ">=12",
+                Err("`>=12` is not a requirement such as driver>=470"),
+            ),
             (
                 "cuda>=",
-                Err("`cuda>=` is no requirement such as driver>=470"),
+                Err("`cuda>=` is not a requirement such as driver>=470"),
             ),
             (
                 "cuda!12",
-                Err("`cuda!12` is no requirement such as driver>=470"),
+                Err("`cuda!12` is not a requirement such as driver>=470"),
             ),
         ] {
             let found = check(text, &host).map(|unknown| unknown.join(","));

@@ -62,23 +62,23 @@ fn the_message_has_the_line_and_what_to_write() {
         (
             "mode = \"0660\"",
             "mode = 0660",
-            "chip.toml:10: mode: a number has no leading zero; a mode is a text: write \
+            "chip.toml:10: mode: a number has no leading zero; a mode is a string: write \
              mode = \"0660\"",
         ),
         (
             "mode = \"0660\"",
             "mode = 0o660",
-            "chip.toml:10: mode: expected a text in quotes: write mode = \"0660\"",
+            "chip.toml:10: mode: expected a string in quotes: write mode = \"0660\"",
         ),
         (
             "env = \"CHIPS\"",
             "env = 7",
-            "chip.toml:4: env: expected a text in quotes: write env = \"7\"",
+            "chip.toml:4: env: expected a string in quotes: write env = \"7\"",
         ),
         (
             "env = \"CHIPS\"",
             "env = [\"CHIPS\"]",
-            "chip.toml:4: env: expected one text, not a list: write env = \"...\"",
+            "chip.toml:4: env: expected one string, not a list: write env = \"...\"",
         ),
         (
             "files = [\"/etc/chip.conf\"]",
@@ -142,7 +142,7 @@ fn the_message_has_the_line_and_what_to_write() {
         (
             "id = \"chip-{index}\"",
             "id = \"chip-{serial}\"",
-            "chip.toml:8: `chip-{serial}` uses the attribute `serial`; known there are index",
+            "chip.toml:8: `chip-{serial}` uses the attribute `serial`; known attributes are index",
         ),
     ] {
         assert_eq!(GOOD.matches(right).count(), 1, "{right}");

@@ -12,11 +12,11 @@ use crate::exit::ExitCode;
 use crate::oci::{Bundle, CdiGrant};
 use crate::planner::{Caller, NamedContainer};
 
-/// Puts devices into containers.
+/// Make devices available in containers.
 ///
-/// A container runtime calls `boathook prestart` (or `create-runtime`) for
-/// every container, with the container's state on stdin. All other commands
-/// are for people and change nothing.
+/// A container runtime runs `boathook prestart` (or `create-runtime`) for every
+/// container, with the container's state on stdin. The other commands are for
+/// administrators; of these only `cdi generate` and `class record` write files.
 #[derive(Debug, Parser)]
 #[command(name = "boathook", version, after_help = HELP_END)]
 pub(crate) struct Cli {
@@ -33,11 +33,11 @@ pub(crate) struct Cli {
     #[arg(long, hide = true, value_name = "SECONDS")]
     pub deadline: Option<u32>,
 
-    /// Which messages are reported, also to the log [default: that of the configuration]
+    /// Which messages are reported on stderr and in the log [default: log_level in the configuration]
     #[arg(long, global = true, value_name = "LEVEL", value_parser = level)]
     log_level: Option<LogLevel>,
 
-    /// Report also what was done and where it was read from: --log-level info
+    /// Also report what was injected and which files were read; same as --log-level info
     #[arg(short, long, global = true, conflicts_with = "log_level")]
     verbose: bool,
 
@@ -57,7 +57,7 @@ impl Cli {
         let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
         Self::of_a_runtime(&arguments).unwrap_or_else(|| {
             Self::try_parse().unwrap_or_else(|error| {
-                // What was understood before the error is not known.
+                // clap does not return the options that it parsed before the error.
                 if error.use_stderr() && arguments.iter().any(|argument| argument == "--json") {
                     let text = error.to_string();
                     // Without the hints that follow.
@@ -71,7 +71,7 @@ impl Cli {
         })
     }
 
-    /// Which messages the command line asks for, if it does.
+    /// The level that the command line sets.
     pub(crate) fn log_level(&self) -> Option<LogLevel> {
         match self.verbose {
             true => Some(LogLevel::Info),
@@ -81,9 +81,8 @@ impl Cli {
 
     /// The command line of a hook: `[--config FILE] STAGE`.
     ///
-    /// It is what runs at every container start. To build the parser of all
-    /// commands for it would be a tenth of all instructions where nothing is
-    /// requested.
+    /// It runs at every container start. Building the parser of all commands would be
+    /// a tenth of all instructions for a container without a request.
     fn of_a_runtime(arguments: &[OsString]) -> Option<Self> {
         let (config, stage) = match arguments {
             [stage] => (None, stage),
@@ -117,17 +116,17 @@ Examples:
   boathook explain --bundle /run/.../container   what that container gets, and what authorizes it
   boathook doctor --container 4f1c2a             why that container has no device
   boathook cdi generate                          devices by name, for docker run --device
-  boathook class new /dev/mychip0 > mychip.toml  start a class for your own device
+  boathook class new /dev/mychip0 > mychip.toml  a first class file for your own device
 
 Exit codes:
   0  success, or nothing was requested
   1  a check found an error, or an unexpected error
-  2  the command line is wrong
-  3  the configuration or a class file is wrong
-  4  the container's state or config.json is invalid
+  2  invalid command line
+  3  invalid configuration or class file
+  4  invalid container state or config.json
   5  the request was denied or cannot be satisfied
-  6  the devices could not be put into the container
-  7  the work took too long
+  6  the devices could not be injected into the container
+  7  the deadline of 10 seconds was exceeded
   10 and above: what `boathook doctor` found (`boathook doctor --help`)";
 
 const DOCTOR_END: &str = "\
@@ -136,18 +135,18 @@ Examples:
   boathook doctor --pod default/training
   boathook doctor --env DUMMY_VISIBLE_DEVICES=0,1
 
-Exit codes, by the first fault that was found:
+Exit codes, determined by the first fault:
   0  no fault found
-  3  the configuration or a class file is wrong
-  4  config.json is invalid
+  3  invalid configuration or class file
+  4  invalid config.json
   5  the request was denied or cannot be satisfied
  10  no-container      there is no such container
  11  no-request        the container requests no device
- 12  similar-variable  a variable is nearly that of a class
+ 12  similar-variable  a variable is similar to that of a class
  13  no-hook           nothing calls the hook for the container
- 14  hook-missing      the program that is called as the hook is not there
+ 14  hook-missing      the program that is called as the hook does not exist
  15  no-device         the host has no usable device of the class
- 16  not-granted       nobody granted the devices
+ 16  not-granted       the devices were not granted
  17  not-injected      the container was created without what the plan has
  18  cgroup-denies     the container's cgroup denies a device
  19  user-denied       the container's user may not open a node";
@@ -155,11 +154,11 @@ Exit codes, by the first fault that was found:
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// The hook for the stage `prestart`: state on stdin
+    /// Run as the hook of the stage `prestart`, with the container's state on stdin
     Prestart(HookArguments),
-    /// The hook for the stage `createRuntime`: the same
+    /// Run as the hook of the stage `createRuntime`, with the container's state on stdin
     CreateRuntime(HookArguments),
-    /// Show what a container would get, and why
+    /// Show what a container would get, and what authorizes it
     Explain {
         /// The bundle: the directory of the container's config.json
         #[arg(long, value_name = "DIR")]
@@ -176,7 +175,7 @@ pub(crate) enum Command {
     Doctor {
         #[command(flatten)]
         whose: Whose,
-        /// The state directory of the runtime, if it is not a usual one (`runc --root DIR`)
+        /// The state directory of the runtime, if it is not the default (`runc --root DIR`)
         #[arg(long, value_name = "DIR")]
         root: Option<PathBuf>,
     },
@@ -198,7 +197,7 @@ pub(crate) enum Command {
         #[arg(value_name = "CLASS", value_parser = class_name)]
         classes: Vec<ClassName>,
     },
-    /// Print the messages of hooks on this node
+    /// Print what hooks have reported on this node
     Log,
 }
 
@@ -213,10 +212,10 @@ pub(crate) enum CdiCommand {
         /// The directory of the specifications
         #[arg(long, value_name = "DIR", default_value = "/var/run/cdi")]
         output: PathBuf,
-        /// With a hook that does the rest when a container starts, or without
+        /// With or without the hook, which does the rest when a container starts
         #[arg(long, value_enum, default_value = "thin")]
         form: CdiForm,
-        /// Scan every 5 seconds and write what has changed, until the process is ended
+        /// Scan every 5 seconds and write what has changed, until the process is stopped
         #[arg(long)]
         watch: bool,
     },
@@ -238,7 +237,7 @@ pub(crate) enum ClassCommand {
     Check {
         /// The class file, named CLASS.toml
         file: PathBuf,
-        /// Match it against a recorded host (`class record`) in place of this one
+        /// Match it against a recorded host (`class record`) instead of this one
         #[arg(long, value_name = "HOST.txt")]
         host: Option<PathBuf>,
         /// Also report what the plugin cannot read in its container
@@ -252,7 +251,7 @@ pub(crate) enum ClassCommand {
     },
     /// Record what the classes read on this host, as a test case
     Record {
-        /// The directory for the file host.txt, which must not be there yet
+        /// The directory for the file host.txt, which must not exist yet
         directory: PathBuf,
         /// Only what this class reads; can be given several times
         #[arg(long = "class", value_name = "CLASS", value_parser = class_name)]
@@ -266,7 +265,7 @@ pub(crate) enum ClassCommand {
 /// a device. Only root can write a hook's arguments.
 #[derive(Debug, Default, Args)]
 pub(crate) struct HookArguments {
-    /// The container is one of the pod with this uid; devices are those that the kubelet recorded
+    /// The uid of the container's pod; the kubelet's record for it determines the devices
     #[arg(long, value_name = "UID", requires_all = ["pod_namespace", "pod_name", "container"])]
     pod_uid: Option<String>,
     /// The namespace of the pod
@@ -281,7 +280,7 @@ pub(crate) struct HookArguments {
     /// An annotation of the allocation; may be repeated
     #[arg(long, value_name = "KEY=VALUE", requires = "pod_uid", value_parser = key_and_value)]
     annotation: Vec<(String, String)>,
-    /// Give the container the devices of its CDI specifications, of which this is one
+    /// A device that a CDI specification grants; a container has one hook for each
     #[arg(long, value_name = "CLASS=DEVICE", conflicts_with = "pod_uid", value_parser = CdiGrant::parse)]
     cdi: Option<CdiGrant>,
 }
@@ -307,7 +306,7 @@ impl HookArguments {
     }
 }
 
-/// A user who asks about a container: our hook in its config.json may name it.
+/// A user who inspects a container; the hook in its config.json may name the pod.
 pub(crate) fn user_of(bundle: &Bundle) -> Caller {
     let named = bundle.hooks.ours().find_map(|(_, entry)| {
         let command = Cli::try_parse_from(&entry.args).ok()?.command;

@@ -18,9 +18,9 @@ pub enum ExitCode {
     Spec = 4,
     /// The request was denied or cannot be satisfied.
     Request = 5,
-    /// The devices could not be put into the container.
+    /// The devices could not be injected into the container.
     Injection = 6,
-    /// The work took too long.
+    /// The deadline was exceeded.
     Deadline = 7,
     /// `doctor`: there is no such container.
     NoContainer = 10,

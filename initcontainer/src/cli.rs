@@ -6,15 +6,15 @@ use std::str::FromStr;
 use clap::{Args, Parser, Subcommand};
 use runtime_config::Engine;
 
-/// Installs the hook on a host, reports on it and removes it.
+/// Install the hook on a host, report its state, and remove it.
 #[derive(Debug, Parser)]
 #[command(name = "boathook-init", version, after_help = HELP_END)]
 pub struct Cli {
-    /// Where the host's / is; /host in a container that mounts it there
+    /// Where the host's / is mounted, such as /host in a container
     #[arg(long, global = true, value_name = "DIR", default_value = "/")]
     pub host_root: PathBuf,
 
-    /// Print also each file that is copied, and our own files as diffs
+    /// Also print each copied file, and Boathook's own files as diffs
     #[arg(short, long, global = true)]
     pub verbose: bool,
 
@@ -32,12 +32,12 @@ Examples:
   boathook-init install --dry-run                print what would change
   boathook-init install --engine docker,podman   configure these engines only
   boathook-init install --json                   what was done and what to do next, as JSON
-  boathook-init --host-root /host status         in a container that mounts the host there
+  boathook-init --host-root /host status         in a container with the host mounted at /host
 
 Exit codes:
   0  success, or there was nothing to do
-  1  failure, and the host is as it was; or status found something missing
-  2  the command line is wrong";
+  1  failure, and the host is unchanged; or status found something missing
+  2  invalid command line";
 
 /// The commands.
 #[derive(Debug, Subcommand)]
@@ -48,7 +48,7 @@ pub enum Command {
     Status,
     /// Remove the programs and revert the engines' configuration
     Uninstall(Uninstall),
-    /// Wait for SIGTERM; for a DaemonSet whose init container has done all there is to do
+    /// Wait for SIGTERM; for a DaemonSet in which the init container does all the work
     Wait,
 }
 
@@ -56,12 +56,12 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct Install {
     /// The engines to configure: auto, none, or names (containerd, k3s, rke2,
-    /// k0s, microk8s, crio, docker, podman); with nri none, because
-    /// boathook-plugin --nri adds the hook to containers
+    /// k0s, microk8s, crio, docker, podman); nri configures no engine, because
+    /// boathook-plugin --nri adds the hook
     #[arg(long, value_name = "NAME[,NAME]", default_value = "auto")]
     pub engine: EngineChoice,
-    /// The directory of a release, or of a build with the programs in it
-    /// [default: the one of this program]
+    /// The directory of a release, or of a build, that contains the programs
+    /// [default: that of this program]
     #[arg(long, value_name = "DIR")]
     pub source: Option<PathBuf>,
     /// The directory of the class files [default: classes.d in the source]
@@ -70,15 +70,15 @@ pub struct Install {
     /// Install no class files
     #[arg(long, conflicts_with = "classes")]
     pub no_classes: bool,
-    /// The configuration for /etc/boathook/config.toml, such as a cluster's ConfigMap; a file there
-    /// that boathook-init did not write is kept
+    /// The configuration for /etc/boathook/config.toml, such as a cluster's ConfigMap; an
+    /// existing file that boathook-init did not write is kept
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Make the runtime the engine's default
     #[arg(long)]
     pub set_default: bool,
-    /// containerd: call the hook from this OCI spec (see "ctr oci spec"), not
-    /// by the wrapper runtime
+    /// containerd: call the hook from this OCI spec (see "ctr oci spec")
+    /// instead of the wrapper runtime
     #[arg(long, value_name = "FILE")]
     pub base_spec: Option<PathBuf>,
     /// Print what would change, and change nothing
@@ -87,7 +87,7 @@ pub struct Install {
     /// Restart (or reload) the engines now
     #[arg(long)]
     pub restart: bool,
-    /// Replace a release that has more class files
+    /// Replace a release that has class files which this one lacks
     #[arg(long)]
     pub force: bool,
 }

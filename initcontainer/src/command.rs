@@ -194,7 +194,7 @@ fn own_source() -> Result<PathBuf> {
     let program = std::env::current_exe().context("cannot find this program's own path")?;
     let dir = program
         .parent()
-        .context("this program is in no directory: use --source")?;
+        .context("cannot determine the directory of this program; use --source")?;
     let release = dir.parent().filter(|_| dir.ends_with("bin"));
     Ok(release.unwrap_or(dir).to_path_buf())
 }

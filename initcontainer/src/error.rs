@@ -79,7 +79,7 @@ pub enum Error {
     /// A running engine would start no container any more.
     #[error(
         "{engine} is running with boathook-runtime as its default runtime and would keep it, so \
-         that no container starts; use --restart, which has it use its own again"
+         that no container starts; use --restart, which restores its own runtime"
     )]
     StillDefault { engine: runtime_config::Engine },
     /// The user may not change the host.

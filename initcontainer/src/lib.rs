@@ -1,4 +1,4 @@
-//! Installs the hook on a host, reports on it and removes it.
+//! Install the hook on a host, report its state, and remove it.
 //!
 //! [`install::plan`] and [`uninstall::plan`] read the host and return a list of
 //! [steps](step::Step), each of which is done or not done; [`step::run`]

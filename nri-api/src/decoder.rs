@@ -13,7 +13,7 @@ const MESSAGE_HEADER: usize = 10;
 
 /// The other side does not speak this protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a frame of {length} bytes, where {MAX_FRAME} are the most: this is not NRI")]
+#[error("a frame of {length} bytes is over the limit of {MAX_FRAME}: the peer does not use NRI")]
 pub struct FrameError {
     /// The length in the frame's header.
     pub length: usize,

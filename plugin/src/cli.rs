@@ -30,8 +30,8 @@ pub struct Cli {
 pub enum Command {
     /// Serve the kubelet until SIGTERM; the default command
     Run(Run),
-    /// List the devices that would be advertised and exit; exit code 1 if a class or a device had
-    /// to be left out
+    /// List the devices that would be advertised and exit; exit code 1 if a class or a device
+    /// is left out
     List {
         /// Only these classes
         #[arg(value_name = "CLASS", value_parser = class_name)]
@@ -39,10 +39,10 @@ pub enum Command {
         /// Configuration file [default: /etc/boathook/config.toml, if it exists]
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
-        /// Where the host's / is mounted; paths of the configuration are the host's
+        /// Where the host's / is mounted; paths in the configuration are relative to it
         #[arg(long, value_name = "DIR", value_parser = absolute)]
         host_root: Option<PathBuf>,
-        /// Print as JSON, errors as well
+        /// Print as JSON, also errors
         #[arg(long)]
         json: bool,
     },
@@ -66,8 +66,8 @@ pub struct Run {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Where the host's / is mounted, such as /host in a container; paths of the configuration are
-    /// the host's
+    /// Where the host's / is mounted, such as /host in a container; paths in the configuration are
+    /// relative to it
     #[arg(long, value_name = "DIR", value_parser = absolute)]
     host_root: Option<PathBuf>,
 
@@ -75,7 +75,7 @@ pub struct Run {
     #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
     kubelet_dir: PathBuf,
 
-    /// How resources are registered
+    /// How to register resources with the kubelet
     #[arg(long, value_name = "METHOD", default_value = "kubelet")]
     register: Register,
 

@@ -68,7 +68,7 @@ pub enum Error {
     /// containerd's CRI plugin is switched off: no Kubernetes pod runs on it.
     #[error(
         "{path}:{line}: the CRI plugin is disabled, so no pod runs on this containerd; \
-         take it out of disabled_plugins, or leave this engine out"
+         remove it from disabled_plugins, or leave this engine out"
     )]
     CriDisabled {
         path: PathBuf,
@@ -77,8 +77,8 @@ pub enum Error {
     },
     /// Someone else already uses our name.
     #[error(
-        "{path}:{line}: a runtime named \"boathook\" is there that was not installed by this \
-         program; remove or rename it and try again"
+        "{path}:{line}: there is a runtime named \"boathook\" that this program did not \
+         install; remove or rename it and try again"
     )]
     NameTaken {
         path: PathBuf,

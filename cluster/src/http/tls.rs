@@ -91,7 +91,7 @@ impl Identity {
 }
 
 /// Shows what tls.crt and tls.key of a directory hold, for ever. What cannot be used is
-/// logged once, and the certificate before stays.
+/// logged once, and the previous certificate stays in use.
 pub async fn reload(identity: Arc<Identity>, dir: PathBuf) {
     let mut shown = read(&dir).ok();
     loop {
@@ -105,7 +105,7 @@ pub async fn reload(identity: Arc<Identity>, dir: PathBuf) {
             Ok(()) => tracing::info!("the certificate in {} is in use", dir.display()),
             Err(error) => {
                 let error = anyhow::Error::from(error);
-                tracing::error!("the certificate before stays in use: {error:#}");
+                tracing::error!("the previous certificate stays in use: {error:#}");
             }
         }
     }

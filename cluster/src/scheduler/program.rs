@@ -115,7 +115,7 @@ async fn serve(run: Run) -> anyhow::Result<()> {
         () = reload => {}
         result = shutdown::requested() => return result,
     }
-    anyhow::bail!("a part that has to run for ever ended")
+    anyhow::bail!("a task that must not end has ended")
 }
 
 async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {

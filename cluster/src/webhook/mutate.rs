@@ -50,7 +50,7 @@ pub enum DenialReason {
     #[error("container cannot be scheduled as it requires resources operated in different modes")]
     MixedModes,
     /// Too many units.
-    #[error("{0} units of FPGA resources are asked for, and at most {MAX_UNITS} can be mapped")]
+    #[error("{0} units of FPGA resources are requested, but at most {MAX_UNITS} can be mapped")]
     TooMany(u64),
     /// Too many changes, with those of the containers before it.
     #[error("too many FPGA resources: at most {MAX_OPERATIONS} changes of a pod can be made")]
@@ -58,7 +58,7 @@ pub enum DenialReason {
     /// A variable is set that is ours to set.
     #[error(
         "variable {0} is set, but {REGION_VARIABLE}* and {FUNCTION_VARIABLE}* are set by the \
-         webhook for the resources that are asked for: remove it"
+         webhook for the requested resources: remove it"
     )]
     OwnVariable(String),
 }

@@ -126,7 +126,7 @@ async fn serve(run: Run) -> anyhow::Result<()> {
         result = answer => result?,
         result = shutdown::requested() => return result,
     }
-    anyhow::bail!("a part that has to run for ever ended")
+    anyhow::bail!("a task that must not end has ended")
 }
 
 /// Answers reviews, with the certificate as it is renewed.

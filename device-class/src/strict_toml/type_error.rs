@@ -40,7 +40,7 @@ pub(super) fn in_words(message: &str, text: &str, at: Option<usize>, key: Option
             None => "expected one table, not a list: write { ... }".to_owned(),
         },
         ("sequence", _) if is_text => {
-            format!("expected one text, not a list: write {name} = \"...\"")
+            format!("expected one string, not a list: write {name} = \"...\"")
         }
         ("string", _) if is_number => {
             let number = written.trim_matches(['"', '\'']);
@@ -53,7 +53,7 @@ pub(super) fn in_words(message: &str, text: &str, at: Option<usize>, key: Option
         ("string", _) if is_list => format!("expected a list: write {name} = [{written}]"),
         ("integer" | "floating" | "boolean", _) if is_text => {
             format!(
-                "expected a text in quotes: write {name} = \"{}\"",
+                "expected a string in quotes: write {name} = \"{}\"",
                 octal(&written)
             )
         }
@@ -73,8 +73,10 @@ fn leading_zero(text: &str, at: Option<usize>) -> String {
         Some(format!("{key} = \"{value}\""))
     });
     match number {
-        Some(written) => format!("a number has no leading zero; a mode is a text: write {written}"),
-        None => "a number has no leading zero; a mode is a text in quotes".to_owned(),
+        Some(written) => {
+            format!("a number has no leading zero; a mode is a string: write {written}")
+        }
+        None => "a number has no leading zero; a mode is a string in quotes".to_owned(),
     }
 }
 

@@ -35,7 +35,7 @@ pub struct State {
 pub enum StateError {
     #[error("the container's state cannot be read from stdin: {0}")]
     Read(#[from] io::Error),
-    #[error("stdin contains no container state; this command is for a container runtime to call")]
+    #[error("stdin contains no container state; only a container runtime runs this command")]
     Empty,
     /// It exceeds the size limit.
     #[error("the container's state on stdin is larger than {} bytes", State::MAX)]

@@ -27,13 +27,13 @@ use pod_uid::PodUid;
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     #[error(
-        "the container asks for devices, but the kubelet's record of allocated devices, {}, \
+        "the container requests devices, but the kubelet's record of allocated devices, {}, \
          cannot be read: {error}",
         path.display()
     )]
     Unreadable { path: PathBuf, error: io::Error },
     #[error(
-        "the container asks for devices, but the kubelet's record of allocated devices, {}, \
+        "the container requests devices, but the kubelet's record of allocated devices, {}, \
          cannot be used: {error}",
         path.display()
     )]

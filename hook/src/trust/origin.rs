@@ -95,7 +95,7 @@ pub enum OriginError {
         of_cgroup: PodUid,
     },
     /// The hook's arguments are not of the known form.
-    #[error("the hook's argument --pod-uid is no uid: `{}`", excerpt(.0))]
+    #[error("the hook's argument --pod-uid is not a uid: `{}`", excerpt(.0))]
     MalformedUid(String),
     /// Annotations of two engines: some of them were written by the user.
     #[error(

@@ -76,7 +76,7 @@ fn the_cgroup_of_another_pod_is_a_contradiction() {
     let config = host.config();
     for (uid, reason) in [
         (OTHER_UID, "but the cgroup is that of the pod"),
-        ("x", "--pod-uid is no uid: `x`"),
+        ("x", "--pod-uid is not a uid: `x`"),
     ] {
         host.named = Some(NamedContainer {
             uid: uid.into(),

@@ -79,7 +79,7 @@ pub(crate) fn set_key(
             return Err(Error::Unsupported {
                 path: path.into(),
                 line: line_of(text, start),
-                problem: format!("{key} does not stand on a line of its own"),
+                problem: format!("{key} is not on a line of its own"),
                 advice: format!("write it as {key} = \"...\" under its table's header"),
             });
         }

@@ -141,7 +141,8 @@ fn a_class_is_tried_on_a_recorded_host_and_as_the_plugin_sees_it() {
     };
     let ran = check(&[]);
     assert!(
-        ran.stdout.contains("nothing fits /run/thing{index:number}"),
+        ran.stdout
+            .contains("nothing matches /run/thing{index:number}"),
         "{}",
         ran.stdout
     );

@@ -89,7 +89,7 @@ const MISTAKES: [Mistake; 26] = [
         run: DOCTOR,
         code: 12,
         printed: [
-            "is nearly DUMMY_VISIBLE_DEVICES",
+            "did you mean DUMMY_VISIBLE_DEVICES",
             "set DUMMY_VISIBLE_DEVICES in place of",
         ],
     },
@@ -227,7 +227,7 @@ const MISTAKES: [Mistake; 26] = [
         ),
         run: CLASS_CHECK,
         code: 3,
-        printed: ["a mode is a text", "write mode = \"0660\""],
+        printed: ["a mode is a string", "write mode = \"0660\""],
     },
     Mistake {
         name: "a resource without a domain",
@@ -266,7 +266,7 @@ const MISTAKES: [Mistake; 26] = [
         code: 0,
         printed: [
             "no device of this class on this host",
-            "nothing fits /sys/thingy{index:number}",
+            "nothing matches /sys/thingy{index:number}",
         ],
     },
     Mistake {

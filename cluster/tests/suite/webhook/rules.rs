@@ -69,7 +69,7 @@ fn pods_that_cannot_be_mapped_are_refused_with_the_reason() {
         (&[("nlb0-pre", "many")], "isn't of integral type"),
         (
             &[("nlb0-orch", "65")],
-            "65 units of FPGA resources are asked for, and at most 64",
+            "65 units of FPGA resources are requested, but at most 64",
         ),
         (&[("nlb0-orch", "40"), ("nlb3-orch", "40")], "80 units"),
         (&[("nlb0-orch", "9E")], "9000000000000000000 units"),

@@ -59,7 +59,7 @@ pub enum ClassRuleError {
         known: String,
     },
     /// A template names an attribute that no source sets.
-    #[error("`{template}` uses the attribute `{name}`; known there are {known}")]
+    #[error("`{template}` uses the attribute `{name}`; known attributes are {known}")]
     UnknownAttribute {
         /// The template.
         template: String,
@@ -75,7 +75,7 @@ pub enum ClassRuleError {
     #[error("the default capability `{0}` has no [[edits]] of its own")]
     UnknownCapability(String),
     /// A capability in `implies` that brings nothing.
-    #[error("[request] implies has `{0}`, which is not a `capability` of the class")]
+    #[error("`implies` in [request] names `{0}`, which is not a capability of the class")]
     UnknownImplied(String),
     /// An index is either given or counted.
     #[error("[device] has either `index` or `order`, not both")]

@@ -179,7 +179,8 @@ fn unknown_classes(sources: &[Result<ClassSource, FileError>], config: &Config) 
     let unknown = config.class.keys();
     let unknown = unknown.filter(|name| !known().any(|known| known == name.as_str()));
     let finding = |name: &ClassName| {
-        let text = format!("[class.{name}] of the configuration names a class that is not there");
+        let text =
+            format!("the configuration has a table [class.{name}], but there is no such class");
         let finding = Finding::new(Verdict::Warning, "configuration", text);
         finding.fix(match similar::nearest(name.as_str(), known()) {
             Some(near) => format!("did you mean [class.{near}]?"),

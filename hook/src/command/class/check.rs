@@ -104,7 +104,7 @@ fn judge(class: &DeviceClass, found: &Found) -> Vec<Finding> {
         let text = match &inventory.no_driver {
             Some(reason) => format!("no device of this class on this host: {reason}"),
             None => format!(
-                "no device of this class on this host: nothing fits {}",
+                "no device of this class on this host: nothing matches {}",
                 patterns.join(" or ")
             ),
         };

@@ -57,7 +57,7 @@ pub(super) fn findings(
     for (name, value) in &plan.env {
         let text = format!("{name}={value} is not set, and a hook alone cannot set it");
         let finding = Finding::new(Verdict::Warning, SUBJECT, text);
-        findings.push(finding.fix("set it, or use the runtime boathook, which does"));
+        findings.push(finding.fix("set it, or use the runtime boathook, which sets it"));
     }
     let warning = |text: &String| Finding::new(Verdict::Warning, "plan", text);
     findings.extend(plan.warnings.iter().map(warning));

@@ -23,7 +23,7 @@ pub(super) fn finding(container: &Container, spec: &ContainerSpec, all_there: bo
         let text = "config.json has no boathook hook: neither the runtime boathook, a hooks.d \
                     entry, NRI nor a CDI specification was used for this container";
         if all_there {
-            let text = format!("{text}; the devices are there all the same");
+            let text = format!("{text}; the container has the devices nevertheless");
             return Finding::new(Verdict::Note, SUBJECT, text);
         }
         return Finding::fault(ExitCode::NoHook, SUBJECT, text).fix(fix(container, spec));

@@ -68,8 +68,8 @@ impl Root {
         Ok((found != Some(number)).then(|| {
             let kind = handle.kind();
             match found {
-                Some(found) => format!("{} is {found} and not {number}", path.display()),
-                None => format!("{} is {kind} and no device node", path.display()),
+                Some(found) => format!("{} is {found}, expected {number}", path.display()),
+                None => format!("{} is {kind}, not a device node", path.display()),
             }
         }))
     }

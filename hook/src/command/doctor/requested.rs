@@ -161,8 +161,10 @@ fn similar_variables(
         for class in known.iter().filter(has_it) {
             let (name, class) = (excerpt(name), &class.name);
             found.push((
-                format!("{name} is set, and is nearly {near} of class {class}"),
-                format!("set {near} in place of {name}"),
+                format!(
+                    "{name} is set but belongs to no class; did you mean {near} of class {class}?"
+                ),
+                format!("set {near} instead of {name}"),
             ));
         }
     }
