@@ -20,7 +20,7 @@ pub enum QuantityError {
 /// The longest quantity that is read, in bytes.
 const MAX_LENGTH: usize = 64;
 
-/// The number of units that a quantity stands for.
+/// The number of units that a quantity represents.
 ///
 /// # Errors
 /// It is no whole number from 0 to 2⁶³ − 1.
@@ -81,7 +81,7 @@ fn too_precise(tens: i32) -> QuantityError {
     }
 }
 
-/// The powers of two and of ten that a suffix stands for.
+/// The powers of two and of ten that a suffix represents.
 fn multiplier(suffix: &str) -> Option<(u32, i32)> {
     const BINARY: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
     const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];

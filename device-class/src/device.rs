@@ -1,10 +1,10 @@
-//! Devices as the kernel knows them: by number, and what may be done with them.
+//! Devices as the kernel identifies them, by number, and access to them.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-/// What a device node stands for.
+/// What a device node represents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct DeviceNumber {
     /// Character or block.
@@ -83,7 +83,7 @@ impl Access {
             .unwrap_or_else(|| Err(bad()))
     }
 
-    /// What one letter stands for.
+    /// What one letter represents.
     pub fn of_letter(letter: char) -> Option<Self> {
         let known = Self::LETTERS.iter().find(|(_, known)| *known == letter);
         known.map(|(access, _)| *access)
@@ -95,7 +95,7 @@ impl Access {
         Self(self.0 | other.0)
     }
 
-    /// Whether `other` asks for nothing that is not in `self`.
+    /// Whether `self` includes all access in `other`.
     pub fn contains(self, other: Self) -> bool {
         other.0 & !self.0 == 0
     }
@@ -105,7 +105,7 @@ impl Access {
         self.0
     }
 
-    /// Everything that can be asked for at once with this access.
+    /// Everything that can be requested at once with this access.
     pub fn subsets(self) -> impl Iterator<Item = Self> {
         (1..=Self::ALL.0)
             .map(Self)

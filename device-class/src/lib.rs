@@ -1,5 +1,5 @@
 //! Device classes: a vendor's TOML file ([`DeviceClass`]), what a
-//! host has of it ([`discover::Inventory`]), what a container asks for
+//! host has of it ([`discover::Inventory`]), what a container requests
 //! ([`request::Request`]), and the plan to give it ([`plan::InjectionPlan`]).
 //!
 //! The data goes one way, and nothing on it changes the system; only

@@ -30,7 +30,7 @@ pub struct ClassSource {
 }
 
 impl ClassSource {
-    /// Reads one class file, whatever its owner and mode.
+    /// Reads one class file, without a check of owner and mode.
     pub fn read(path: &Path) -> Result<Self, FileError> {
         Self::read_from(path.into(), &mut Vec::new(), || File::open(path))
     }

@@ -3,7 +3,7 @@
 //!
 //! The rule, for the file, for each directory on the way to it and for each
 //! symbolic link on the way: the owner is root or the user of this process, and
-//! nobody else has write permission. A directory in which others can write must
+//! only root has write permission. A directory in which others can write must
 //! have the sticky bit, like /tmp: there they cannot rename or remove an entry
 //! that is root's. Nothing on a read-only mount can be written (a ConfigMap is
 //! such a mount, and its directory has the mode 0777).
@@ -108,7 +108,7 @@ pub fn check(path: &Path) -> Result<(), OwnershipError> {
 
 /// The first directory on the way to `path`, in the tree at `root`, in which
 /// every user of the host can create files, such as /tmp: with the sticky bit or
-/// without, any of them can be the first to create what lies under it. Nothing if
+/// without, any of them can be the first to create what is under it. Nothing if
 /// there is none. The owners of files and directories do not matter, because
 /// without such a directory it was root who gave them away.
 pub fn shared_directory(root: &Path, path: &Path) -> io::Result<Option<PathBuf>> {

@@ -1,4 +1,4 @@
-//! Which devices go into one container: a pure best-fit choice, for whatever
+//! Which devices go into one container: a pure best-fit choice, for any
 //! allocates devices.
 //!
 //! A device has one unit or, where it is shared, several. Units are packed into

@@ -62,7 +62,7 @@ fn not_known(unknown: &BTreeSet<String>) -> String {
 /// Alternatives that use names which are not known of the host count only where
 /// no other could be evaluated: then they are taken to be met as far as they can
 /// be told, and the names are given back for a note. An image that runs
-/// elsewhere is not to be stopped for what cannot be told, and one that lists
+/// elsewhere must not be stopped by what cannot be determined, and one that lists
 /// what other hardware needs is not met by that.
 pub fn check(
     text: &str,

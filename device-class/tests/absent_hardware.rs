@@ -1,5 +1,5 @@
-//! Containers that ask for a class on a host without its hardware or driver.
-//! Images ask for all devices as a matter of course.
+//! Containers that request a class on a host without its hardware or driver.
+//! Images request all devices as a matter of course.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +27,7 @@ fn class(name: &str) -> DeviceClass {
     classes.find(|class| class.name.as_str() == name).unwrap()
 }
 
-/// What a container gets that asks for `value` on a host with nothing.
+/// What a container gets that requests `value` on a host with nothing.
 fn plan(class: &DeviceClass, value: &str, authority: &Authority) -> Result<InjectionPlan, String> {
     let host = RecordedHost::parse("").unwrap();
     let env = vec![format!("{}={value}", class.spec.request.env)];

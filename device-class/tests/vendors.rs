@@ -33,7 +33,7 @@ fn every_class_names_its_source() {
 fn no_vendor_is_named_in_the_code() {
     // What the shipped classes say of resources (vendors' domains), and the
     // first words of their names. What is no vendor's is said here, so that a
-    // new class has to be thought of.
+    // new class must be thought of.
     const NO_VENDORS: [&str; 15] = [
         "boathook", "dummy", "fuse", "gpu", "kubevirt", "kvm", "rdma", "serial", "sgx", "tun",
         "usb", "v4l2", "vfio", "hca", "npu",

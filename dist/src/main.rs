@@ -1,4 +1,4 @@
-//! `boathook-dist`: makes what a release holds besides the programs. The same
+//! `boathook-dist`: makes what a release holds in addition to the programs. The same
 //! sources give the same bytes; `scripts/dist` calls it.
 
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ mod components;
 mod documents;
 mod image;
 
-/// Makes what a release holds besides the programs
+/// Makes what a release holds in addition to the programs
 #[derive(Debug, Parser)]
 #[command(name = "boathook-dist")]
 enum Command {

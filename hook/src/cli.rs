@@ -33,7 +33,8 @@ pub(crate) struct Cli {
     #[arg(long, hide = true, value_name = "SECONDS")]
     pub deadline: Option<u32>,
 
-    /// Which messages are reported on stderr and in the log [default: log_level in the configuration]
+    /// Which messages are reported on stderr and in the log [default: log_level in the
+    /// configuration]
     #[arg(long, global = true, value_name = "LEVEL", value_parser = level)]
     log_level: Option<LogLevel>,
 
@@ -52,7 +53,7 @@ pub(crate) struct Cli {
 
 impl Cli {
     /// The command line of this process. The process ends if it is wrong, or if it
-    /// asks for help.
+    /// requests help.
     pub(crate) fn of_process() -> Self {
         let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
         Self::of_a_runtime(&arguments).unwrap_or_else(|| {

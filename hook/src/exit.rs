@@ -34,7 +34,7 @@ pub enum ExitCode {
     HookMissing = 14,
     /// `doctor`: the host has no usable device of the class.
     NoDevice = 15,
-    /// `doctor`: nobody granted the container the devices that it requests.
+    /// `doctor`: the devices that the container requests were not granted.
     NotGranted = 16,
     /// `doctor`: the container was created without what it should have got.
     NotInjected = 17,

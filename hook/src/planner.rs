@@ -1,4 +1,4 @@
-//! From what a container asks to the plan for it.
+//! From a container's requests to the plan for it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,7 +21,7 @@ use crate::oci::{Bundle, CdiGrant};
 pub use crate::trust::NamedContainer;
 use crate::trust::{self, Origin, OriginError, TrustError};
 
-/// Why a container cannot be given what it asks for.
+/// Why a container's request is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum PlannerError {
     /// A class file is wrong.
@@ -56,7 +56,7 @@ pub enum PlannerError {
     /// Where the container comes from cannot be determined.
     #[error(transparent)]
     Origin(#[from] OriginError),
-    /// Nobody's word can be taken for its devices.
+    /// The origin of its request is not trusted.
     #[error(transparent)]
     Trust(#[from] TrustError),
     /// A request cannot be met.
@@ -115,7 +115,7 @@ struct Wanted {
     request: Request,
 }
 
-/// What a container asks for.
+/// What a container requests.
 struct Requests {
     wanted: Vec<Wanted>,
     /// Class files that cannot be read. What they are for is not known, and no
@@ -125,7 +125,7 @@ struct Requests {
 }
 
 /// The plan for a container, which is the one that the hook's arguments name if they
-/// do. One that asks for nothing gets an empty plan, and not even its classes are
+/// do. One that requests nothing gets an empty plan, and not even its classes are
 /// read.
 pub fn plan_for(
     bundle: &Bundle,
@@ -139,7 +139,7 @@ pub fn plan_for(
     };
     let annotations = origin.as_ref().ok().and_then(Origin::annotations);
     let Requests { wanted, unreadable } = requests(bundle, annotations, caller, config)?;
-    // An uncertain origin is no reason to stop a container that asks for nothing.
+    // A container that requests nothing is not stopped because its origin is uncertain.
     let mut plan = match origin {
         Err(error) if !wanted.is_empty() || is_annotated => {
             return Err(error.into());

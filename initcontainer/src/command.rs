@@ -271,7 +271,7 @@ fn summary(payload: &Payload, plan: &install::Installation) -> String {
 }
 
 /// Restarts the engines that have not read their configuration, if that is
-/// wanted; returns those that still have to be restarted.
+/// wanted; returns those that still must be restarted.
 fn follow_up(
     host: &HostRoot,
     plans: &[Plan],

@@ -28,7 +28,7 @@ pub struct Installation {
     pub steps: Vec<Step>,
     /// The plan for each engine; an empty one: it is as wanted already.
     pub engines: Vec<Plan>,
-    /// What the operator should know besides.
+    /// Further notes for the operator.
     pub notes: Vec<String>,
 }
 
@@ -45,7 +45,7 @@ pub fn plan(
     options: &Options,
     force: bool,
 ) -> Result<Installation, Error> {
-    // What lies there is run by root.
+    // What is there is run by root.
     for path in [STATE, OWN_CLASSES] {
         host.check_private(Path::new(path))?;
     }
@@ -69,7 +69,7 @@ pub fn plan(
     steps.extend(switch(host, &payload.version)?);
     for plan in &plans {
         let engine = engine_steps(host, plan)?;
-        // Two engines' files may lie in one directory that is still to be made.
+        // Two engines' files may be in one directory that is still to be made.
         for step in engine {
             if !makes_again(&step, &steps) {
                 steps.push(step);
@@ -142,7 +142,7 @@ pub(crate) fn linked_program(name: &str) -> PathBuf {
     [CURRENT, BIN, name].iter().collect()
 }
 
-/// Writes the manifest, and makes the directories that it lies in. `own_dirs` are the
+/// Writes the manifest, and makes the directories that it is in. `own_dirs` are the
 /// directories of the administrator's files that do not exist yet.
 fn remember(
     host: &HostRoot,

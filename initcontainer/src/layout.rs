@@ -1,4 +1,4 @@
-//! Where things lie on a host. All paths are the host's own.
+//! Where things are on a host. All paths are the host's own.
 //!
 //! ```text
 //! /opt/boathook/0.1.0/bin/{boathook,boathook-runtime,boathook-init}

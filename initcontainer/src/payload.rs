@@ -13,9 +13,9 @@ use crate::error::Error;
 
 /// The programs of a release.
 pub const PROGRAMS: [&str; 3] = ["boathook", "boathook-runtime", "boathook-init"];
-/// Where the programs lie, in a release and in a version's directory.
+/// Where the programs are, in a release and in a version's directory.
 pub(crate) const BIN: &str = "bin";
-/// Where the class files lie, in a release and in a version's directory.
+/// Where the class files are, in a release and in a version's directory.
 pub(crate) const CLASSES: &str = "classes.d";
 /// More class files than anyone has.
 const MAX_CLASSES: usize = 1000;

@@ -8,7 +8,7 @@ use initcontainer::layout::record;
 use initcontainer::{install, step};
 use runtime_config::{Engine, Held, HostRoot, Loaded, Plan, Record, Reload, held, is_running};
 
-/// Whether a running engine still has to read what the plan wrote.
+/// Whether a running engine still must read what the plan wrote.
 pub(crate) fn is_due(host: &HostRoot, plan: &Plan) -> bool {
     match &plan.record {
         Some(record) => runtime_config::loaded(host, plan.engine, record) == Loaded::No,

@@ -161,7 +161,7 @@ impl fmt::Display for Step {
             Self::Point {
                 link, after: None, ..
             } => writeln!(f, "unlink {}", link.display()),
-            // Whole texts of ours do not help an operator.
+            // The full text of Boathook's own files does not help an operator.
             Self::Change(Change::Write { path, .. }) if is_own(path) && !f.alternate() => {
                 writeln!(f, "write {}", path.display())
             }

@@ -1,4 +1,4 @@
-//! Directory trees of ours: made so that they last.
+//! Directory trees of Boathook, flushed to disk.
 
 use std::io::{self, Write};
 use std::path::{Component, Path};

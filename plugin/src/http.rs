@@ -1,6 +1,6 @@
 //! `/metrics`, `/healthz` and `/readyz`. One request per connection.
 //!
-//! Probes must be answered whatever other clients do: the time for a request is
+//! Probes must be answered regardless of other clients: the time for a request is
 //! limited, and if there are too many connections, the oldest one of the
 //! address with the most connections is closed.
 

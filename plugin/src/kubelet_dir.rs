@@ -16,10 +16,10 @@ const MAX_SPELLED: usize = 48;
 /// The budget that the name of one of our sockets may need, in bytes.
 const MAX_SOCKET_NAME: usize = MAX_SPELLED;
 
-/// Every socket of ours begins with this.
+/// The name of every socket of the plugin begins with this.
 pub(crate) const SOCKET_PREFIX: &str = "boathook-";
 
-/// Every socket of ours ends with this.
+/// The name of every socket of the plugin ends with this.
 pub(crate) const SOCKET_SUFFIX: &str = ".sock";
 
 /// The root of a kubelet, `/var/lib/kubelet` on most hosts.
@@ -89,7 +89,7 @@ impl KubeletDir {
 /// The name of a resource's socket: safe in a path, and no two resources have
 /// the same. A long one is hashed.
 pub(crate) fn socket_name(resource: &ResourceName) -> String {
-    // `_` is not allowed in a domain: the first one stands for the slash.
+    // `_` is not allowed in a domain: the first one represents the slash.
     let spelled = resource.as_str().replacen('/', "_", 1);
     let name = format!("{SOCKET_PREFIX}{spelled}{SOCKET_SUFFIX}");
     if name.len() <= MAX_SPELLED {

@@ -9,7 +9,7 @@
 //!
 //! Everything runs on one thread, except for device scans, which may block.
 //! State is passed by watch channels: only the newest value counts, and a slow
-//! reader delays nobody.
+//! reader does not delay others.
 #![forbid(unsafe_code)]
 
 mod catalog;

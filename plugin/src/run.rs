@@ -76,7 +76,7 @@ pub enum RunError {
     /// There is no resource to advertise.
     #[error("no device to advertise; `boathook-plugin list` shows what is left out")]
     Nothing,
-    /// No kubelet asked for the list in time.
+    /// No kubelet requested the list in time.
     #[error("no kubelet has read the list of {names} in {} s", limit.as_secs_f32())]
     Unlisted {
         /// The resources.

@@ -31,7 +31,7 @@ pub(crate) struct Supervisor {
 }
 
 struct Running {
-    /// Whether it asks for PreStartContainer, which the kubelet reads only when it
+    /// Whether it requests PreStartContainer, which the kubelet reads only when it
     /// connects.
     pre_start: bool,
     /// Dropping it ends the server.

@@ -112,7 +112,7 @@ fn write(place: &Place, before: Option<&str>, after: &str, mode: u32) -> Result<
 /// Where a file's new text is written before it is renamed into place.
 ///
 /// Beside the file; beside the directory where that is a `.d` directory, for
-/// some engines (CRI-O) read every file in one, whatever its name.
+/// some engines (CRI-O) read every file in one, regardless of its name.
 pub fn scratch(at: &Path) -> PathBuf {
     let dir = at.parent().unwrap_or(at);
     let dir = match dir.parent().filter(|_| is_drop_in_dir(dir)) {

@@ -7,7 +7,7 @@
 //!   path is added to the list of imports, and that is all that changes there.
 //! - **Configuration version 2** (containerd 1.x, or 2.x reading an old file):
 //!   the tables go into the file itself. In 1.x an imported file *replaces* the
-//!   whole section of a plugin, so a drop-in would have to carry a copy of
+//!   whole section of a plugin, so a drop-in would must carry a copy of
 //!   everything about CRI, which would then hide each later change of the
 //!   user's. For the same reason the file is the last of the imported ones that
 //!   has a CRI section: the earlier ones are not in force.
@@ -45,7 +45,7 @@ pub(crate) enum Layout {
     },
     /// A directory with a file made at each start, its template and drop-ins.
     Template { dir: &'static str },
-    /// A directory of drop-ins that are merged whatever the version.
+    /// A directory of drop-ins that are merged regardless of the version.
     DropIns {
         dir: &'static str,
         /// The files that contain the version and the default handler, if they exist.
@@ -73,7 +73,7 @@ pub(crate) const K0S: Layout = Layout::DropIns {
 };
 
 impl Layout {
-    /// Where the spec for `base_runtime_spec` lies: among containerd's files.
+    /// Where the spec for `base_runtime_spec` is: among containerd's files.
     fn base_spec(&self) -> PathBuf {
         let beside = match self {
             Self::File { main, .. } => Path::new(main),

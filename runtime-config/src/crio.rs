@@ -1,7 +1,7 @@
 //! CRI-O: a hooks.d file, which reaches every container, and a drop-in with
 //! the runtime handler that a RuntimeClass names.
 //!
-//! Both lie under `/etc/crio`: `/usr`, where CRI-O's own hooks directory is,
+//! Both are under `/etc/crio`: `/usr`, where CRI-O's own hooks directory is,
 //! can be read-only, and `/etc/containers` belongs to podman.
 
 use std::fmt::Write;
@@ -61,7 +61,7 @@ pub(crate) fn desired(base: &Snapshot, options: &Options) -> Result<Vec<(PathBuf
 }
 
 /// What the handler takes over from the default one: where the monitor is, and
-/// whatever else a distribution sets there.
+/// in addition to what a distribution sets there.
 fn inherited(base: &Snapshot, configs: &[PathBuf]) -> Result<Vec<(String, String)>, Error> {
     let mut default = None;
     let mut merged = Table::new();

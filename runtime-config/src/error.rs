@@ -91,7 +91,7 @@ pub enum Error {
     /// The engine's name is not known.
     #[error("unknown engine \"{name}\"; one of {known}")]
     UnknownEngine {
-        /// What was asked for.
+        /// What was requested.
         name: String,
         /// The names that would do.
         known: String,

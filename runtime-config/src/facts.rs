@@ -28,7 +28,7 @@ pub enum Engine {
     Podman,
 }
 
-/// How a running engine comes to read a changed configuration.
+/// How a running engine is made to read a changed configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reload {
     /// It reads its configuration at each start of a container.
@@ -49,7 +49,7 @@ pub enum Reload {
 pub enum Liveness {
     /// No daemon: what is configured is in force.
     NoDaemon,
-    /// A socket that the daemon makes anew whenever it starts.
+    /// A socket that the daemon makes again whenever it starts.
     Socket(&'static str),
     /// Docker's API, which lists the runtimes.
     DockerApi,
@@ -65,7 +65,7 @@ pub struct Facts {
     pub own_directories: &'static [&'static str],
     /// Where it keeps its containers' bundles by default; `*` is any one name.
     pub bundles: &'static [&'static str],
-    /// How it comes to read its configuration.
+    /// How it is made to read its configuration.
     pub reload: Reload,
     /// A command that starts a container with devices; `None`: a pod does.
     pub example: Option<&'static str>,

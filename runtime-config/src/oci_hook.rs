@@ -27,7 +27,7 @@ pub(crate) fn entry(options: &Options) -> serde_json::Value {
 
 /// The text of the hooks.d file.
 ///
-/// One stage alone, `prestart`: every version knows it, and those that prefer
+/// Only the stage `prestart`: every version has it, and those that prefer
 /// `createRuntime` write it as that. Naming both would run the hook twice.
 pub(crate) fn file(options: &Options) -> String {
     let hook = json!({

@@ -73,7 +73,7 @@ impl Engine {
         let mut next = Record::new(self);
         next.made_dirs = record.map(|r| r.made_dirs.clone()).unwrap_or_default();
         for (path, text) in &wanted {
-            // An owner may have formatted the file anew.
+            // An owner may have formatted the file again.
             let text = match now.text(path) {
                 Some(current) if self == Self::Docker && docker::is_same(current, text) => current,
                 _ => text,

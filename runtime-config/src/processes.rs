@@ -64,7 +64,7 @@ fn dir(pid: u32) -> PathBuf {
     Path::new("/proc").join(pid.to_string())
 }
 
-/// `None`: it has ended meanwhile.
+/// `None`: it has ended.
 fn process(host: &HostRoot, pid: u32) -> Option<Process> {
     let dir = dir(pid);
     let name = host.read(&dir.join("comm")).ok()??;

@@ -17,9 +17,9 @@ use crate::host::HostRoot;
 use crate::processes::processes;
 use crate::record::Record;
 
-/// How long an engine may take to read its configuration anew.
+/// How long an engine may take to read its configuration again.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(20);
-/// How often it is asked meanwhile.
+/// How often the state is checked until then.
 const POLL: Duration = Duration::from_millis(100);
 
 /// Whether a running engine has read its configuration.
@@ -35,9 +35,9 @@ pub enum Loaded {
 
 /// Finds out whether an engine has read what the record describes.
 ///
-/// A daemon makes its socket anew whenever it starts, so one that is older
+/// A daemon makes its socket again whenever it starts, so one that is older
 /// than the configuration belongs to a daemon that has not read it. Docker,
-/// which can reload without that, is asked.
+/// which can reload without that, is queried.
 pub fn loaded(host: &HostRoot, engine: Engine, record: &Record) -> Loaded {
     match engine.facts().liveness {
         Liveness::NoDaemon => Loaded::Yes,

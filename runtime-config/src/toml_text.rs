@@ -2,7 +2,7 @@
 //! back from the text itself.
 //!
 //! Whole tables go into one block between two marked lines. A single key that
-//! has to stand elsewhere gets a line of its own with a mark at its end; the
+//! must stand elsewhere gets a line of its own with a mark at its end; the
 //! line that it replaces stays beside it as a comment. An element of a list is
 //! recognised by its file name. [`strip`] undoes all of these, so that
 //! `strip(edit(text)) == text` without any record of what was there before.
@@ -27,9 +27,9 @@ const BEGIN_FILE: &str =
     "# boathook: begin of file (written by boathook-init, which also removes it)";
 /// Closes a block.
 const END: &str = "# boathook: end";
-/// At the end of a single line of ours.
+/// At the end of a single line that Boathook added.
 const ADDED: &str = " # boathook: added";
-/// Before a line that one of ours stands in for.
+/// Before a line that Boathook's line replaces.
 const WAS: &str = "# boathook: was: ";
 
 /// The base name, without extension, of every file that is wholly ours.

@@ -62,7 +62,7 @@ pub fn source_tree() -> &'static Path {
     here.parent().unwrap_or(here)
 }
 
-/// The directory of the running profile's programs. Test programs lie in
+/// The directory of the running profile's programs. Test programs are in
 /// `deps` below it.
 fn directory() -> Result<PathBuf> {
     let running = std::env::current_exe().context("cannot tell which program is running")?;

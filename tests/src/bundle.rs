@@ -50,7 +50,7 @@ impl Bundle {
         &self.id
     }
 
-    /// What lies in the root file system at `path`, for tests that prepare an
+    /// What is in the root file system at `path`, for tests that prepare an
     /// image. Only before a container ran in it: then it is hostile.
     pub fn in_rootfs(&self, path: &str) -> PathBuf {
         self.rootfs().join(path.trim_start_matches('/'))

@@ -28,7 +28,7 @@ pub struct DemoHost {
 impl DemoHost {
     /// The resource that the class `dummy-npu` offers.
     pub const RESOURCE: &'static str = "dummy.com/npu";
-    /// The variable by which a container asks for its devices.
+    /// The variable by which a container requests its devices.
     pub const VARIABLE: &'static str = "DUMMY_VISIBLE_DEVICES";
     /// How many of its 64 devices have a node: the first ones.
     pub const NODES: usize = 8;
@@ -67,7 +67,7 @@ impl DemoHost {
         }
     }
 
-    /// Where the vendor's libraries lie.
+    /// Where the vendor's libraries are.
     pub fn libraries(&self) -> PathBuf {
         self.root().join("usr/lib").join(multiarch())
     }

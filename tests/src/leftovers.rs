@@ -14,7 +14,7 @@ use crate::runc::Runc;
 /// words: mounts, cgroups, processes, the runtime's state. Empty is right once
 /// it is deleted.
 ///
-/// Only what bears the container's id or lies in its bundle is looked at, so
+/// Only what bears the container's id or is in its bundle is looked at, so
 /// that tests can run side by side.
 pub fn of(runc: &Runc, bundle: &Bundle) -> Result<Vec<String>> {
     let mut found = mounts(bundle.directory(), bundle.id())?;

@@ -1,18 +1,18 @@
 //! What the loader in a container finds: asked by `programs/dlopen-probe.c`,
-//! which lies in the root file systems that have a dynamic C library.
+//! which is in the root file systems that have a dynamic C library.
 
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-/// Where the program lies in the container.
+/// Where the program is in the container.
 pub const PATH: &str = "/bin/dlopen-probe";
 
 /// A library to load and a function in it to call.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// The soname that an application would ask for.
+    /// The soname that an application would request.
     pub soname: String,
     /// A function without arguments that returns text.
     pub function: String,
@@ -24,7 +24,7 @@ pub struct Wanted {
 pub enum Loaded {
     /// The loader found it.
     Found {
-        /// The soname asked for.
+        /// The soname requested.
         soname: String,
         /// The file that the loader found.
         path: PathBuf,
@@ -33,7 +33,7 @@ pub enum Loaded {
     },
     /// It did not.
     Failed {
-        /// The soname asked for.
+        /// The soname requested.
         soname: String,
         /// What the loader said.
         error: String,

@@ -59,7 +59,7 @@ impl Mirror {
     }
 
     /// Debian's next release, from where apt on this machine takes this machine's
-    /// release, which has to be one of Debian.
+    /// release, which must be one of Debian.
     pub(crate) fn of_debian_forky() -> Result<Self> {
         let here = Self::of_this_machine()?;
         Ok(Self {

@@ -3,7 +3,7 @@
 //! libraries.
 //!
 //! Every node bears the number of one device that this machine has, and every
-//! library is a small one that tells the name by which it was asked for.
+//! library is a small one that tells the name by which it was requested.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -47,12 +47,12 @@ impl RecordedHost {
         Ok(host)
     }
 
-    /// The device that every node stands for.
+    /// The device that every node represents.
     pub fn device(&self) -> AliasDevice {
         self.device
     }
 
-    /// How a container asks for one of the libraries.
+    /// How a container requests one of the libraries.
     pub fn wanted(soname: &str) -> Wanted {
         let (soname, function) = (soname.to_string(), FUNCTION.to_string());
         Wanted { soname, function }

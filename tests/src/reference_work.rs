@@ -16,7 +16,7 @@ pub struct ReferenceWork {
 }
 
 impl ReferenceWork {
-    /// The variable by which a container asks for it.
+    /// The variable by which a container requests it.
     pub const VARIABLE: &'static str = "BENCH_VISIBLE_DEVICES";
     /// How many device nodes a container gets.
     pub const NODES: usize = 5;

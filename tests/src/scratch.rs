@@ -11,7 +11,7 @@ use tempfile::TempDir;
 ///
 /// It is under /var/tmp, because /tmp is mounted `nodev` on many machines and
 /// device nodes made there could not be opened; and anyone may enter it,
-/// because a container's root in a user namespace has to.
+/// because a container's root in a user namespace must.
 pub fn directory(purpose: &str) -> Result<TempDir> {
     directory_in(Path::new("/var/tmp"), purpose)
 }

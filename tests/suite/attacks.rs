@@ -33,7 +33,7 @@ fn hook(host: &DemoHost) -> HookCommand {
     HookCommand::boathook(STAGE, &host.config_file()).unwrap()
 }
 
-/// A container with the hook that asks for a device of the demo host.
+/// A container with the hook that requests a device of the demo host.
 fn container_with_device(host: &DemoHost, rootfs: Rootfs) -> BundleBuilder {
     Bundle::builder(rootfs)
         .hook(STAGE, hook(host))

@@ -90,7 +90,7 @@ fn webhook(names: &[(&str, &str)]) -> Reviewer {
     reviewer
 }
 
-/// The container of a pod that asks for a name, as it is after its admission.
+/// The container of a pod that requests a name, as it is after its admission.
 fn admitted(reviewer: &Reviewer, name: &str) -> Value {
     let amounts = json!({format!("fpga.intel.com/{name}"): "1"});
     let mut pod = json!({"metadata": {"name": "job"}, "spec": {"containers": [
@@ -175,7 +175,7 @@ impl Node {
         }
     }
 
-    /// Allocates what a container asks for, with the variables of its pod.
+    /// Allocates what a container requests, with the variables of its pod.
     fn allocate(&self, container: &Value) -> Allocated {
         let limits = container["resources"]["limits"].as_object().unwrap();
         let [(resource, count)] = limits.iter().collect::<Vec<_>>()[..] else {

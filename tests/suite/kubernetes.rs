@@ -27,7 +27,7 @@ fn what_was_allocated_is_in_the_container(lab: &Lab) {
     node.stop();
 }
 
-/// A pod's variable overrides the plugin's, and asks for everything.
+/// A pod's variable overrides the plugin's, and requests everything.
 fn a_pods_own_variable_gives_nothing_more(lab: &Lab) {
     let node = Node::start();
     let mut allocation = Allocation::of_ids(DemoHost::RESOURCE, &["npu-2"]);
@@ -39,7 +39,7 @@ fn a_pods_own_variable_gives_nothing_more(lab: &Lab) {
     assert_eq!(node.devices_in_a_container(lab, &given), [2]);
 }
 
-/// An image that asks for everything, in a pod that was allocated nothing.
+/// An image that requests everything, in a pod that was allocated nothing.
 fn without_a_record_there_is_no_device(lab: &Lab) {
     let node = Node::start();
     let mut stranger = node.allocate(Allocation::of_ids(DemoHost::RESOURCE, &["npu-2"]));

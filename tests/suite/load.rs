@@ -1,6 +1,6 @@
 //! Hundreds of containers, twenty at a time, on a machine that is busy otherwise.
 //!
-//! Each asks for eight devices of a pool, and is asked from inside which devices it
+//! Each requests eight devices of a pool, and is asked from inside which devices it
 //! has and which of the pool it may open. None may fail, have a device that another
 //! one was given, or leave anything on the machine.
 //!
@@ -30,7 +30,7 @@ const AT_A_TIME: usize = 20;
 /// How many devices each of them has.
 const DEVICES: usize = 8;
 
-/// Whether the long run was asked for.
+/// Whether the long run was requested.
 fn long() -> bool {
     std::env::var("BOATHOOK_LOAD").is_ok_and(|value| value == "long")
 }

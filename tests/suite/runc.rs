@@ -27,7 +27,7 @@ use harness::demo_host::DemoHost;
 use harness::demo_host::in_container::node;
 use harness::rootfs::Rootfs;
 
-/// A container with the hook, asking for devices of the class `dummy-npu`.
+/// A container with the hook, requesting devices of the class `dummy-npu`.
 fn container(host: &DemoHost, rootfs: Rootfs, devices: &str) -> BundleBuilder {
     let stage = Stage::CreateRuntime;
     let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();

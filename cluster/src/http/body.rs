@@ -58,7 +58,7 @@ impl Intake {
         }
     }
 
-    /// Reads a body. The permit stands for its memory.
+    /// Reads a body. The permit represents its memory.
     pub async fn read(&self, body: Body) -> Result<(Bytes, SemaphorePermit<'_>), BodyError> {
         let announced = body.size_hint();
         let least = usize::try_from(announced.lower()).unwrap_or(usize::MAX);

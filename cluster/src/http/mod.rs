@@ -1,4 +1,4 @@
-//! HTTP/1.1 servers that stay up whatever their clients do.
+//! HTTP/1.1 servers that no behaviour of clients stops.
 
 mod body;
 mod probes;
@@ -36,7 +36,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long a connection may last; it ends after the request in progress.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// How long the last answer of a connection may take: the body has to arrive, and be
+/// How long the last answer of a connection may take: the body must arrive, and be
 /// answered.
 const LAST_ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -116,7 +116,7 @@ async fn answer(
     let connection = connection.serve_connection(TokioIo::new(client), service);
     let mut connection = std::pin::pin!(connection);
     tokio::select! {
-        // A client that breaks off, or sends no HTTP, concerns nobody else.
+        // A client that breaks off, or sends no HTTP, does not affect others.
         _ = connection.as_mut() => return,
         () = tokio::time::sleep(CONNECTION_TIMEOUT) => {}
         () = crowded => {}
@@ -156,7 +156,7 @@ mod tests {
         address
     }
 
-    /// A client that has asked the slow route.
+    /// A client that has called the slow route.
     async fn asking(address: SocketAddr) -> TcpStream {
         let mut client = TcpStream::connect(address).await.unwrap();
         let request = b"GET /slow HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";

@@ -25,7 +25,7 @@ pub struct Config {
 pub struct Resource {
     /// Its name, such as `nvidia.com/gpu`.
     pub name: String,
-    /// Its part in the score of a pod that asks for several.
+    /// Its part in the score of a pod that requests several.
     #[serde(default = "one")]
     pub weight: u32,
     /// What is scored.
@@ -57,7 +57,7 @@ pub struct Layout {
     pub labels: BTreeMap<String, String>,
     /// The units of each device.
     pub units_per_device: u64,
-    /// Whether a container's units have to be of one device, as with
+    /// Whether a container's units must be of one device, as with
     /// `[sharing] one_device` in the class.
     #[serde(default)]
     pub one_device: bool,
@@ -94,7 +94,7 @@ pub enum ConfigError {
     #[error("{}: {problem}", path.display())]
     Invalid {
         path: PathBuf,
-        /// The value, and what it has to be.
+        /// The value, and what it must be.
         problem: String,
     },
 }

@@ -5,7 +5,7 @@ use crate::quantity::{self, QuantityError};
 
 use super::objects::{Container, Pod};
 
-/// What a pod asks of one resource.
+/// A pod's request for one resource.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Demand {
     /// What the scheduler counts against the node.

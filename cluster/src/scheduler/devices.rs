@@ -118,7 +118,7 @@ impl Devices {
         Some(self.layout.units_per_device - best + claim)
     }
 
-    /// How many of NUMA node and group a claim has to cross although an idle one
+    /// How many of NUMA node and group a claim must cross although an idle one
     /// would hold it.
     pub fn crossings(&self, claims: &[u64]) -> u8 {
         let usable = self.usable();
@@ -138,7 +138,7 @@ impl Devices {
             .sum()
     }
 
-    /// Whether no device can serve the claim, however the claims in use lie on them.
+    /// Whether no device can serve the claim, however the claims in use are distributed over them.
     pub fn certainly_full<'a>(&self, in_use: impl Iterator<Item = &'a u64>, claim: u64) -> bool {
         let units = self.layout.units_per_device;
         if !self.layout.one_device {

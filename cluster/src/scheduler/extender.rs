@@ -32,7 +32,7 @@ pub struct Extender {
 }
 
 impl Extender {
-    /// An extender that knows nothing yet.
+    /// An extender without nodes and pods.
     pub fn new(config: Config) -> Arc<Self> {
         let config = Arc::new(config);
         Arc::new(Self {
@@ -52,12 +52,12 @@ impl Extender {
         &self.metrics
     }
 
-    /// What it knows.
+    /// The known nodes and pods.
     pub fn view(&self) -> RwLockReadGuard<'_, View> {
         self.view.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes what it knows.
+    /// Changes the known objects.
     pub fn change(&self, change: impl FnOnce(&mut View)) {
         let mut view = self.view_mut();
         change(&mut view);

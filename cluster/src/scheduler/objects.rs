@@ -45,12 +45,12 @@ pub struct PodSpec {
 pub struct Container {
     /// `Always` makes an init container a sidecar.
     pub restart_policy: Option<String>,
-    /// What it asks for.
+    /// What it requests.
     #[serde(deserialize_with = "or_default")]
     pub resources: Resources,
 }
 
-/// What a container asks for.
+/// What a container requests.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct Resources {

@@ -35,7 +35,7 @@ mod tests {
     #[test]
     fn the_published_examples() {
         for (asked, in_use, capacity, wanted) in [
-            // A node of two, and a pod that asks for one.
+            // A node of two, and a pod that requests one.
             (1, 1, 2, 10),
             (1, 0, 2, 5),
             // 3.75

@@ -1,4 +1,4 @@
-//! What the extender knows of the cluster: nodes, the pods on them, and the pods
+//! The extender's view of the cluster: nodes, the pods on them, and the pods
 //! that were probably just placed.
 
 mod assumed;
@@ -19,11 +19,11 @@ use assumed::Assumptions;
 use node::Node;
 pub use pods::PlacedPod;
 
-/// What a pod asks of the configured resources.
+/// A pod's requests for the configured resources.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Asks(Vec<Ask>);
 
-/// What a pod asks of one resource.
+/// A pod's request for one resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Ask {
     /// The resource's place in the configuration.
@@ -53,7 +53,7 @@ pub struct View {
 }
 
 impl Asks {
-    /// What a pod asks for.
+    /// What a pod requests.
     pub fn of(pod: &objects::Pod, config: &Config) -> Result<Self, QuantityError> {
         let mut asks = Vec::new();
         for (at, resource) in config.resources.iter().enumerate() {
@@ -69,7 +69,7 @@ impl Asks {
         Ok(Self(asks))
     }
 
-    /// Whether it asks for none of the resources.
+    /// Whether it requests none of the configured resources.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -111,7 +111,7 @@ impl View {
         devices.map(super::devices::Devices::free)
     }
 
-    /// Whether a pod that asks this can run on a node. A guess never keeps it off.
+    /// Whether a pod with this request can run on a node. An estimate never excludes a node.
     pub fn judge(&self, asks: &Asks, name: &str) -> Verdict {
         let Some(node) = self.nodes.get(name).filter(|node| node.is_listed()) else {
             return Verdict::Fits;
@@ -151,7 +151,7 @@ impl View {
         Verdict::Fits
     }
 
-    /// The score of a node for a pod that asks this.
+    /// The score of a node for a pod with this request.
     pub fn score(&self, asks: &Asks, name: &str) -> u8 {
         let Some(node) = self.nodes.get(name).filter(|node| node.is_listed()) else {
             return 0;

@@ -26,7 +26,7 @@ pub enum Spelling {
     Tagged,
 }
 
-/// What filter and prioritize are asked.
+/// The arguments of filter and prioritize.
 #[derive(Debug)]
 pub struct Arguments<'a> {
     /// How it was written, and is to be answered.
@@ -142,9 +142,9 @@ impl Candidates<'_> {
 /// Nodes that were refused, and why.
 pub type Refused = BTreeMap<String, String>;
 
-/// The answer to filter. kube-scheduler asks only about nodes that passed its own filters,
+/// The answer to filter. kube-scheduler sends only nodes that passed its own filters,
 /// and does not ask again when it looks for pods to preempt: none that it could find would
-/// help, which the second of its maps tells it.
+/// help, which the second map reports.
 pub fn filter_answer(
     spelling: Spelling,
     passed: &Candidates<'_>,

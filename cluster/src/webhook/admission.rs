@@ -14,7 +14,7 @@ const KIND: &str = "AdmissionReview";
 /// The longest warning, in bytes: the API server may cut longer ones.
 const MAX_WARNING: usize = 120;
 
-/// What the API server asks.
+/// The API server's request.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Asked<'a> {

@@ -17,7 +17,7 @@ use super::pod::{Amounts, Container};
 use crate::json::Text;
 use crate::quantity;
 
-/// How many units of mapped resources a container can ask for: each may need two
+/// How many units of mapped resources a container can request: each may need two
 /// variables.
 pub(super) const MAX_UNITS: u64 = 64;
 
@@ -27,9 +27,9 @@ pub(super) struct Mutated<'a> {
     pub(super) path: PointerBuf,
 }
 
-/// What a container asks for.
+/// What a container requests.
 struct Asked {
-    /// By friendly name, in order: what it stands for, and how many.
+    /// By friendly name, in order: what it represents, and how many.
     friendly: BTreeMap<String, (Mapping, u64)>,
     modes: BTreeSet<Mode>,
 }

@@ -7,7 +7,7 @@ use device_class::name::excerpt;
 use super::api::{AcceleratorFunctionSpec, FpgaRegionSpec};
 use super::names::{self, Mode, is_id};
 
-/// What a name stands for.
+/// What a name represents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mapping {
     /// The device plugin's resource.
@@ -74,7 +74,7 @@ pub enum Kind {
 }
 
 impl Namespace {
-    /// What a name stands for, which is written without the prefix.
+    /// What a name represents, which is written without the prefix.
     pub fn look_up(&self, name: &str) -> Result<Mapping, MappingError> {
         let entry = self.0.get(name).cloned().unwrap_or_default();
         match (entry.function, entry.region) {

@@ -1,4 +1,4 @@
-//! The mutating webhook: pods ask for FPGAs by the names of objects, and get the
+//! The mutating webhook: pods request FPGAs by the names of objects, and get the
 //! device plugin's resources.
 
 pub mod admission;

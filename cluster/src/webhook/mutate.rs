@@ -46,7 +46,7 @@ pub enum DenialReason {
     /// A quantity is no whole number.
     #[error("resource quantity isn't of integral type for \"{PREFIX}{0}\"")]
     NotWhole(String),
-    /// Ports of different modes are asked for.
+    /// The container requests ports of different modes.
     #[error("container cannot be scheduled as it requires resources operated in different modes")]
     MixedModes,
     /// Too many units.

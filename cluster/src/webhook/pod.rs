@@ -14,7 +14,7 @@ use crate::json::{List, Text};
 /// The most containers of a pod, and as many init containers.
 const MAX_CONTAINERS: usize = 1024;
 
-/// The most resources with the prefix that a container may ask for.
+/// The most resources with the prefix that a container may request.
 const MAX_RESOURCES: usize = 64;
 
 #[derive(Debug, Default, Deserialize)]
@@ -80,7 +80,7 @@ impl<'a> Pod<'a> {
         })
     }
 
-    /// Whether it asks for a resource with the prefix.
+    /// Whether it requests a resource with the prefix.
     pub fn asks(&self) -> bool {
         self.containers().any(|(_, _, container)| {
             let sections = ["limits", "requests"].map(|one| container.amounts(one));

@@ -24,7 +24,7 @@ use crate::shutdown;
 /// How often Secret and webhook configuration are checked.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Map the names by which pods ask for FPGAs to the device plugin's resources.
+/// Map the names by which pods request FPGAs to the device plugin's resources.
 #[derive(Debug, Parser)]
 #[command(name = "boathook-webhook", version)]
 pub struct Cli {
@@ -50,8 +50,8 @@ struct Run {
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8081")]
     http: SocketAddr,
 
-    /// Directory with tls.crt and tls.key, such as a Secret of cert-manager; without it the webhook
-    /// has a certificate authority of its own
+    /// Directory with tls.crt and tls.key, such as a Secret of cert-manager; without it
+    /// the webhook has a certificate authority of its own
     #[arg(long, value_name = "DIR")]
     tls_dir: Option<PathBuf>,
 

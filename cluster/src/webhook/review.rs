@@ -68,7 +68,7 @@ impl Reviewer {
         self.has_certificate.store(true, Ordering::Relaxed);
     }
 
-    /// Changes what it knows.
+    /// Changes the known objects.
     pub fn change<T>(&self, change: impl FnOnce(&mut Mappings) -> T) -> T {
         let mut mappings = self
             .mappings

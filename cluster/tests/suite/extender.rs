@@ -88,7 +88,7 @@ fn the_fuller_node_of_two_gets_the_higher_score() {
         prioritize(&extender, &new, &["used", "idle", "none", "unknown"]),
         [10, 5, 0, 0]
     );
-    // A pod that asks for nothing.
+    // A pod that requests nothing.
     let other = pod("c", None, "cpu", "1");
     assert_eq!(prioritize(&extender, &other, &["used", "idle"]), [0, 0]);
 }
@@ -177,13 +177,13 @@ fn nodes_are_refused_where_no_device_has_room() {
 #[test]
 fn a_guess_keeps_no_pod_off_a_node() {
     let extender = extender(&[node("n", MEMORY, "16")], &[]);
-    // Listed, not seen as they came: 4 and 4 may lie on one device or on two.
+    // Listed, not seen as they came: 4 and 4 may be on one device or on two.
     let pods = ["a", "b"].map(|uid| typed::<Pod>(pod(uid, Some("n"), MEMORY, "5")));
     let placed =
         |pod: &Pod| cluster::scheduler::view::PlacedPod::of(pod, extender.config()).unwrap();
     let listed = pods.iter().map(placed).collect();
     extender.change(|view| view.replace_pods(listed));
-    // 5 and 5 lie on two devices in any case.
+    // 5 and 5 are on two devices in any case.
     let answer = filter(&extender, &pod("c", None, MEMORY, "4"), &["n"]);
     assert_eq!(answer["NodeNames"], json!([]));
     let answer = filter(&extender, &pod("c", None, MEMORY, "3"), &["n"]);

@@ -88,7 +88,7 @@ fn pod(deployment: &Deployment) -> &PodSpec {
     spec.template.spec.as_ref().unwrap()
 }
 
-/// Checks what every one of the deployments has.
+/// Checks what each of the deployments has.
 fn check(objects: &[Value]) {
     let deployment: Deployment = only(objects, "Deployment");
     let account: ServiceAccount = only(objects, "ServiceAccount");

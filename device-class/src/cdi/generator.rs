@@ -13,7 +13,7 @@ use crate::plan::{self, Asked, Authority, InjectionPlan, PlanError, SpecDevices}
 use crate::request::{Environment, RefusedRequest, Request, RequestSource};
 use crate::strict_toml::FileError;
 
-/// The name of a kind's device that stands for all.
+/// The name of a kind's device that represents all.
 const ALL: &str = "all";
 
 /// What a specification has.
@@ -35,7 +35,7 @@ pub enum Form<'a> {
 pub struct Generator<'a> {
     /// What configures the classes.
     pub config: &'a Config,
-    /// The classes whose devices are wanted; none stands for all.
+    /// The classes whose devices are wanted; none represents all.
     pub only: &'a [ClassName],
     /// What the specifications have.
     pub form: Form<'a>,
@@ -78,7 +78,7 @@ pub enum Omission {
         /// Its health.
         reason: String,
     },
-    /// A name is none that CDI allows.
+    /// CDI does not allow the name.
     #[error("{name} of class {class} is left out")]
     Name {
         name: String,
@@ -283,7 +283,7 @@ fn claim_all(class: &DeviceClass, host: &dyn HostView, claims: &mut Claims) {
 /// Why no specification has a device, if none has.
 fn omitted(device: &Device, class: &DeviceClass, claims: &mut Claims) -> Option<Omission> {
     let id = || device.id.clone();
-    // An engine would take two classes' devices for each other.
+    // An engine would not distinguish the devices of the two classes.
     if let Err(error) = claims.claim(device.resource.as_str(), &class.name) {
         return Some(Omission::Claimed {
             device: id(),

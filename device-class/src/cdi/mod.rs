@@ -1,6 +1,6 @@
 //! The Container Device Interface: specifications of the classes' devices, the
 //! directory that engines read them from, the names
-//! of devices that an engine injects, and of the annotations that ask for them (CDI
+//! of devices that an engine injects, and of the annotations that request them (CDI
 //! specification, "kind" and "annotations"; tags.cncf.io/container-device-interface,
 //! `pkg/parser` and `producer/annotations`).
 
@@ -88,7 +88,7 @@ fn is_part(text: &str, max: usize, marks: &str, first: impl Fn(char) -> bool) ->
             .all(|c| c.is_ascii_alphanumeric() || marks.contains(c))
 }
 
-/// The key of the annotation by which `plugin` asks for the CDI devices of one
+/// The key of the annotation by which `plugin` requests the CDI devices of one
 /// allocation: both parts joined by `_`, and hashed where they are too long.
 pub fn annotation_key(plugin: &str, allocation: &str) -> String {
     let allocation = allocation.replace('/', "_");

@@ -1,4 +1,4 @@
-//! What the plugin returns to the kubelet besides names.
+//! What the plugin returns to the kubelet in addition to names.
 
 use serde::Deserialize;
 
@@ -8,7 +8,7 @@ use crate::template::{Attributes, Template, TemplateError};
 
 /// # `[allocate]`
 ///
-/// What the plugin returns to the kubelet besides names, and which devices it
+/// What the plugin returns to the kubelet in addition to names, and which devices it
 /// recommends. On nodes with the hook, names are enough.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -15,9 +15,9 @@ use crate::template::Template;
 pub struct AttributeSource {
     /// Where the value is.
     pub origin: Origin,
-    /// Values and what stands for them.
+    /// Values and what represents them.
     pub map: BTreeMap<String, String>,
-    /// What stands in for a value that does not exist, by template. Without it
+    /// What replaces a value that does not exist, by template. Without it
     /// a candidate that lacks the value is no device.
     pub default: Option<Template>,
     /// What an administrator does about a value that does not exist.
@@ -248,7 +248,7 @@ impl RawAttributeSource {
     }
 }
 
-/// A formula whose syntax is right, whatever numbers the attributes are.
+/// A formula whose syntax is valid for any numbers of the attributes.
 fn checked_formula(template: Template) -> Result<Template, String> {
     let one = |name: &AttributeName| (name.clone(), "1".to_owned());
     let ones = template.attributes().map(one).collect();

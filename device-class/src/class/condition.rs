@@ -6,7 +6,7 @@ use crate::name::AttributeName;
 use crate::pattern::PathPattern;
 use crate::template::Template;
 
-/// One entry of `require`: what has to hold for a candidate to be a device.
+/// One entry of `require`: what must hold for a candidate to be a device.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, try_from = "RawCondition")]
 pub enum Condition {

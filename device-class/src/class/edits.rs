@@ -16,7 +16,7 @@ use crate::template::{Attributes, Template};
 
 /// # `[[edits]]`
 ///
-/// What a container gets once, whatever the number of its devices. Files are
+/// What a container gets once, regardless of the number of its devices. Files are
 /// mounted read-only, nosuid, nodev, also for the request `none`; nodes are
 /// added only with a device.
 #[derive(Debug, Clone, Default, Deserialize)]

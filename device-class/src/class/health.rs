@@ -13,7 +13,7 @@ use crate::template::Template;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, try_from = "RawHealthCheck")]
 pub struct HealthCheck {
-    /// What has to hold.
+    /// What must hold.
     pub test: HealthTest,
     /// A change of its outcome counts when it has lasted so long: a device that
     /// flickers stays what it was. [`crate::discover::HealthMemory`] keeps the
@@ -23,7 +23,7 @@ pub struct HealthCheck {
     pub advice: Option<String>,
 }
 
-/// What has to hold.
+/// What must hold.
 #[derive(Debug, Clone)]
 pub enum HealthTest {
     /// Some path matches.
@@ -32,11 +32,11 @@ pub enum HealthTest {
     File {
         /// Absolute, or relative to what the source's path matched.
         file: Template,
-        /// What has to hold for its content.
+        /// What must hold for its content.
         rule: FileRule,
     },
-    /// A program of the host reports it healthy. Only the plugin runs it, and only if config.toml
-    /// has `health_programs` for the class.
+    /// A program of the host reports it healthy. Only the plugin runs it, and only if
+    /// config.toml has `health_programs` for the class.
     Program(HealthProgram),
     /// The kernel has not logged a fault of the device. One scan cannot show it:
     /// [`crate::discover::HealthMemory`] can, for those who read the kernel's log.
@@ -57,11 +57,11 @@ pub struct HealthProgram {
     pub timeout: Duration,
     /// The time from its end to its next start.
     pub every: Duration,
-    /// What it has to print, besides exiting with status 0.
+    /// What it must print, in addition to exiting with status 0.
     pub prints: Option<Printed>,
 }
 
-/// What a program has to print.
+/// What a program must print.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Printed {
     /// The key of a line `key: value`; nothing for the whole text.
@@ -70,7 +70,7 @@ pub struct Printed {
     pub expected: Expectation,
 }
 
-/// What has to hold for a file's trimmed content.
+/// What must hold for a file's trimmed content.
 #[derive(Debug, Clone)]
 pub enum FileRule {
     /// It is as expected.

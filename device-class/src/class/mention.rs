@@ -5,7 +5,7 @@ use memchr::arch::all::memchr::One;
 /// Whether a class file could have a request variable that `is_set`.
 ///
 /// It finds the values of all keys that end in `env`, without parsing the file:
-/// most containers ask for nothing, and each of them would pay for the parsing of
+/// most containers request nothing, and each of them would pay for the parsing of
 /// every class. What it does not understand counts as a variable that is set.
 pub(crate) fn mentions(text: &str, is_set: impl Fn(&str) -> bool) -> bool {
     // The portable searcher: to find a better one for this processor would cost more

@@ -100,7 +100,7 @@ pub struct ClassSpec {
     pub discover: Vec<Source>,
     /// A device's id, nodes and properties, by templates over its attributes.
     pub device: DeviceSpec,
-    /// What the plugin returns to the kubelet besides names.
+    /// What the plugin returns to the kubelet in addition to names.
     #[serde(default)]
     pub allocate: Allocate,
     /// How many containers may have a device at once.
@@ -109,7 +109,7 @@ pub struct ClassSpec {
     /// A program that prepares a device for a container.
     #[serde(default)]
     pub prepare: Option<Prepare>,
-    /// What a container gets once, whatever the number of its devices.
+    /// What a container gets once, regardless of the number of its devices.
     #[serde(default)]
     pub edits: Vec<Edits>,
     /// From config.toml: the plugin runs the programs of health checks.

@@ -35,7 +35,7 @@ impl PathTemplate {
         Ok(filled.into())
     }
 
-    /// Whether whatever it is filled with lies under `directory`, as far as the
+    /// Whether every filled-in path is under `directory`, as far as the
     /// two are written alike.
     pub(super) fn is_under(&self, directory: &Self) -> bool {
         let (path, directory) = (self.0.to_string(), directory.0.to_string());

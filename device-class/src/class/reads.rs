@@ -16,7 +16,7 @@ impl ClassSpec {
     }
 
     /// The paths that are read to find the devices and to judge their health, each
-    /// up to its first part that is not fixed. Relative ones lie below a path that
+    /// up to its first part that is not fixed. Relative ones are below a path that
     /// is among these.
     pub fn paths_read(&self) -> BTreeSet<String> {
         let mut paths = Paths::default();

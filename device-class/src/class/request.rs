@@ -1,4 +1,4 @@
-//! How a container asks, and what it may ask besides devices.
+//! How a container requests devices, and what else it may request.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -111,7 +111,7 @@ mod tests {
     }
 
     /// The schema as one writes it for TOML, which has no null. Names of types
-    /// that are no tables are replaced by what they stand for.
+    /// that are no tables are replaced by what they represent.
     fn plain(schema: &Value, definitions: &Map<String, Value>) -> Value {
         match schema {
             Value::Array(items) => items.iter().map(|item| plain(item, definitions)).collect(),

@@ -1,4 +1,4 @@
-//! Tables that have a short form: a text that stands for their main key.
+//! Tables that have a short form: a text that represents their main key.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -12,7 +12,7 @@ use crate::device::Access;
 use super::edits::{Directory, File, Library, Node, SoNameTemplate};
 use super::path_template::PathTemplate;
 
-/// A table that has a short form: a text that stands for its main key.
+/// A table that has a short form: a text that represents its main key.
 pub(crate) trait Short: Sized {
     type Text: TryFrom<String, Error: fmt::Display>;
     fn from_text(text: Self::Text) -> Self;

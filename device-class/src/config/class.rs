@@ -41,15 +41,15 @@ pub struct ClassConfig {
     /// such as the one in which a daemon of the driver has its sockets.
     #[serde(deserialize_with = "short_or_table")]
     pub directories: Vec<Directory>,
-    /// So many containers may have a device at once, whatever the class file sets.
+    /// How many containers may have a device at once, instead of the class file's number.
     pub replicas: Option<ReplicaCount>,
-    /// The resource, in place of the class's.
+    /// The resource, instead of the class's.
     pub resource: Option<Template>,
     /// The devices that there are, as far as this host's users are concerned.
     pub only: Option<Vec<DeviceFilter>>,
     /// The devices that there are not.
     pub except: Vec<DeviceFilter>,
-    /// Pods that get what they ask for of this class.
+    /// Pods that get what they request of this class.
     pub trusted_pods: Vec<PodPattern>,
 }
 

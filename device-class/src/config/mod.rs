@@ -40,7 +40,7 @@ pub struct Config {
     pub log_level: LogLevel,
     /// What differs on this host from the class files, by class.
     pub class: BTreeMap<ClassName, ClassConfig>,
-    /// Whose word counts.
+    /// Who may grant devices.
     pub trust: Trust,
     /// What `boathook-runtime` stands before.
     pub runtime: RuntimeConfig,
@@ -71,7 +71,7 @@ pub struct RuntimeConfig {
     pub hook: Option<PathBuf>,
 }
 
-/// `[trust]`: whose word counts when a container asks for devices.
+/// `[trust]`: who may grant the devices that a container requests.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Trust {
@@ -81,7 +81,7 @@ pub struct Trust {
     /// `namespace/name`, which means the pod of that name and the pods that a
     /// workload of that name makes (`name-…`).
     pub trusted_pods: Vec<PodPattern>,
-    /// Whether a container that is in no pod gets what it asks for.
+    /// Whether a container that is in no pod gets what it requests.
     pub allow_env_outside_kubernetes: bool,
 }
 
@@ -194,7 +194,7 @@ impl Config {
 impl RuntimeConfig {
     /// Reads the table `[runtime]` of `path`, or of the default file, which may
     /// be absent. What else is in the file need not be right: containers that
-    /// run can be stopped whatever is wrong with the configuration of devices.
+    /// run can be stopped even if the configuration of devices is invalid.
     ///
     /// # Errors
     /// The file cannot be read, is not TOML, or the table is wrong; or `path`

@@ -45,7 +45,7 @@ pub struct FoundNode {
     pub access: Access,
     /// How the container gets it.
     pub form: NodeForm,
-    /// What the node stands for.
+    /// What the node represents.
     pub number: Presence<DeviceNumber>,
 }
 
@@ -146,12 +146,12 @@ pub struct FoundDirectory {
     pub directory: Presence<PathBuf>,
 }
 
-/// A directory of which the container sees no more than is named.
+/// A directory of which the container sees only what is named.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundMask {
     /// Where it is, on the host and in the container.
     pub path: PathBuf,
-    /// The files that lie in it.
+    /// The files that are in it.
     pub copies: Vec<FoundCopy>,
 }
 

@@ -36,21 +36,21 @@ impl std::fmt::Display for Health {
     }
 }
 
-/// What has to be compared with earlier scans: see [`super::HealthMemory`].
+/// What must be compared with earlier scans: see [`super::HealthMemory`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
     /// Which of the class's checks it is of.
     pub check: usize,
     /// What was read, for people: a file, or a pattern.
     pub of: String,
-    /// What has to hold over time.
+    /// What must hold over time.
     pub rule: OverTime,
 }
 
-/// What has to hold over time.
+/// What must hold over time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OverTime {
-    /// Once a number was too high, it has to fall well below.
+    /// Once a number was too high, it must fall well below.
     Recovers {
         number: i64,
         /// The first number that is too high.
@@ -79,7 +79,7 @@ pub enum OverTime {
     Steady {
         /// The outcome at this look.
         fault: Option<String>,
-        /// How long it has to last.
+        /// How long it must last.
         lasting: Duration,
     },
 }

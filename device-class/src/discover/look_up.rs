@@ -18,7 +18,7 @@ use crate::template::Attributes;
 pub struct Found {
     /// The devices.
     pub inventory: Inventory,
-    /// What a container gets once, whatever the number of its devices.
+    /// What a container gets once, regardless of the number of its devices.
     pub edits: FoundEdits,
 }
 

@@ -18,7 +18,7 @@ pub struct HealthMemory(BTreeMap<Key, Remembered>);
 enum Remembered {
     /// It was too high and has not fallen low enough since.
     TooHigh(bool),
-    /// A fault that the kernel has logged, and nobody has repaired since.
+    /// A fault that the kernel has logged and that was not repaired since.
     Logged(Option<String>),
     /// A number, and when it last changed.
     Beat(i64, Instant),
@@ -290,7 +290,7 @@ mod tests {
             (34, "down", "on", false),
             (35, "up", "on", false),
             (45, "up", "on", true),
-            // Another check knows no patience, and this one waits no longer.
+            // Another check has no grace period, and that of this one has ended.
             (46, "down", "off", false),
             (47, "down", "on", true),
             (56, "down", "on", false),

@@ -67,7 +67,7 @@ pub struct Device {
     pub resource: ResourceName,
     /// The number that people use for it.
     pub index: Option<String>,
-    /// The device that it is a part of, which is not offered besides it.
+    /// The device that it is a part of, which is not offered in addition to it.
     pub part_of: Option<DeviceId>,
     /// Other names that a request may use.
     pub aliases: Vec<String>,

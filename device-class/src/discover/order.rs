@@ -61,7 +61,7 @@ pub(super) fn number(devices: &mut [Device]) {
     }
 }
 
-/// A device with parts is not offered besides them.
+/// A device with parts is not offered in addition to them.
 pub(super) fn leave_out_divided(devices: &mut Vec<Device>) {
     let divided: BTreeSet<DeviceId> = devices.iter().filter_map(|d| d.part_of.clone()).collect();
     devices.retain(|device| device.part_of.is_some() || !divided.contains(&device.id));

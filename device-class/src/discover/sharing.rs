@@ -25,7 +25,7 @@ pub(super) fn replicas(
     }
 }
 
-/// Combines devices as the class says: all of a resource, or those of one value.
+/// Combines devices as the class configures: all of a resource, or those of one value.
 pub(super) fn combine(sharing: &Sharing, inventory: &mut Inventory) {
     match &sharing.combine_by {
         Some(by) => combine_by(by, inventory),

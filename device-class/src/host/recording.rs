@@ -15,7 +15,7 @@ use crate::ownership::OwnershipError;
 /// As many links are followed in one path (path_resolution(7)).
 const MAX_LINKS: usize = 40;
 
-/// A [`HostView`] that remembers all that is asked of another one.
+/// A [`HostView`] that records all calls and passes them to another one.
 pub struct Recording<'a> {
     view: View<'a>,
     /// Where the view's root is in what is written down.
@@ -54,7 +54,7 @@ enum Kind {
 }
 
 impl<'a> Recording<'a> {
-    /// Nothing has been asked yet.
+    /// A recording without calls.
     pub fn new(view: &'a dyn HostView) -> Self {
         Recording {
             view: View::Host(view),

@@ -4,7 +4,7 @@ use super::{MAX_ENTRIES, MAX_SIZE};
 
 /// Why the bytes are not a cache that can be read, or a cache cannot be written.
 ///
-/// The caller knows the file and names it.
+/// The caller adds the file's name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LdCacheError {
     /// The file is, or would become, longer than [`MAX_SIZE`].

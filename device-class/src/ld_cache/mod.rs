@@ -1,17 +1,18 @@
 //! The dynamic loader's cache, `/etc/ld.so.cache`: parse, look up, merge, write.
 //!
-//! glibc's loader finds most libraries through this file. An injected library is found by
-//! name only if the cache lists it, and a stale entry for the same soname takes precedence
-//! over any directory. So the hook merges its libraries into the container's cache, in its
-//! own process: running the image's `ldconfig` would be slow and would run the image's code.
+//! glibc's loader finds most libraries through this file. An injected library is found
+//! by name only if the cache lists it, and a stale entry for the same soname takes
+//! precedence over any directory. So the hook merges its libraries into the container's
+//! cache, in its own process: running the image's `ldconfig` would be slow and would
+//! run the image's code.
 //!
-//! Bytes in, bytes out: nothing here opens a file. The bytes of a container's cache come from
-//! an image, so every count and offset is checked before use. The loader would ignore or
-//! misread a cache that is refused here, or its size is absurd; the caller then merges into
-//! no cache at all (`None`).
+//! Bytes in, bytes out: nothing here opens a file. The bytes of a container's cache
+//! come from an image, so every count and offset is checked before use. The loader
+//! would ignore or misread a cache that is refused here, or its size is absurd; the
+//! caller then merges into no cache at all (`None`).
 //!
-//! The format is glibc's `glibc-ld.so.cache1.1` (glibc 2.2 and later; `sysdeps/generic/dl-cache.h`),
-//! little-endian, as on every architecture in [`Abi`]:
+//! The format is glibc's `glibc-ld.so.cache1.1` (glibc 2.2 and later;
+//! `sysdeps/generic/dl-cache.h`), little-endian, as on every architecture in [`Abi`]:
 //!
 //! ```text
 //! header 48   magic and version 20 | count u32 | string bytes u32 | flags u8, 3 unused
@@ -44,9 +45,9 @@ pub use order::soname_cmp;
 // The limits. They also bound the time: an image may hold any file of these sizes, in any
 // order, and `tests/work.rs` counts what the worst of them costs.
 
-/// The largest cache, in bytes, that is read or written; a full desktop distribution's has
-/// about 300 kB. Also the limit for all strings of the entries together: entries may share a
-/// string, so a small file could otherwise claim a lot of memory.
+/// The largest cache, in bytes, that is read or written; a full desktop distribution's
+/// has about 300 kB. Also the limit for all strings of the entries together: entries
+/// may share a string, so a small file could otherwise claim a lot of memory.
 pub const MAX_SIZE: usize = 2 << 20;
 
 /// The maximum number of entries; a full desktop distribution has a few thousand.
@@ -55,8 +56,8 @@ pub const MAX_ENTRIES: usize = 1 << 14;
 /// The longest path, in bytes with its NUL: Linux's `PATH_MAX`.
 pub const MAX_PATH: usize = 4096;
 
-/// The longest soname, in bytes with its NUL: it is a file name (`NAME_MAX`). Sorting compares
-/// sonames, so this limits the cost of one comparison.
+/// The longest soname, in bytes with its NUL: it is a file name (`NAME_MAX`). Sorting
+/// compares sonames, so this limits the cost of one comparison.
 pub const MAX_NAME: usize = 256;
 
 /// The first bytes of the format: magic `glibc-ld.so.cache`, version `1.1`.
@@ -81,7 +82,7 @@ pub struct LdCache {
 pub struct Entry {
     /// The library format and ABI.
     pub flags: Flags,
-    /// The name that programs ask for.
+    /// The name that programs request.
     pub soname: CString,
     /// The file, an absolute path in the system that the cache belongs to.
     pub path: CString,
@@ -108,7 +109,7 @@ impl Entry {
 /// A library to add to a cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewEntry {
-    /// The name that programs ask for.
+    /// The name that programs request.
     pub soname: CString,
     /// The file, an absolute path in the system that the cache belongs to.
     pub path: CString,
@@ -131,8 +132,9 @@ impl NewEntry {
 impl LdCache {
     /// The entries that the loader considers for `soname` and `abi`, in the file's order.
     ///
-    /// A binary search, as in the loader: in an unsorted file it finds what the loader finds.
-    /// Names that differ only in leading zeros (`libx.so.01`) are the same name to both.
+    /// A binary search, as in the loader: in an unsorted file it finds what the loader
+    /// finds. Names that differ only in leading zeros (`libx.so.01`) are the same name
+    /// to both.
     pub fn lookup(&self, soname: impl AsRef<OsStr>, abi: Abi) -> impl Iterator<Item = &Entry> {
         let order = |entry: &Entry| soname_cmp(entry.soname.to_bytes(), soname.as_ref().as_bytes());
         let start = self
@@ -147,8 +149,8 @@ impl LdCache {
             .filter(move |entry| abi.takes(entry.flags))
     }
 
-    /// The entry that the loader selects for `soname` and `abi` on a machine without any of the
-    /// hardware capabilities that entries may require: the first plain one.
+    /// The entry that the loader selects for `soname` and `abi` on a machine without
+    /// any of the hardware capabilities that entries may require: the first plain one.
     #[cfg(test)]
     fn lookup_plain(&self, soname: impl AsRef<OsStr>, abi: Abi) -> Option<&Entry> {
         self.lookup(soname, abi).find(|entry| entry.hwcap == 0)

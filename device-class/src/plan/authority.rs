@@ -16,7 +16,7 @@ pub enum Authority {
     Asker { why: String },
     /// The kubelet: its record of this container's devices, and nothing else.
     Kubelet(Recorded),
-    /// Nobody: the container gets no device.
+    /// No one: the container gets no device.
     Nobody { why: String },
 }
 

@@ -174,7 +174,7 @@ pub struct ImageLibraries {
     pub directory: PathBuf,
     /// The library whose file name ends with the version.
     pub library: String,
-    /// The host's major version, which the image's has to exceed.
+    /// The host's major version, which the image's must exceed.
     pub newer_than: u64,
 }
 

@@ -44,7 +44,7 @@ fn request(class: &DeviceClass, env: &[(&str, &str)]) -> Result<Option<Request>,
     Request::of(class, &env.into(), |_| None)
 }
 
-/// What a request comes to: a word, the indices of devices, or the error.
+/// The result of a request: a word, the indices of devices, or the error.
 fn asked(class: &DeviceClass, devices: &[Device], value: &str) -> String {
     let selection = match request(class, &[("VISIBLE", value)]) {
         Ok(None) => return "nothing".into(),

@@ -21,7 +21,7 @@ pub(super) fn in_words(message: &str, text: &str, at: Option<usize>, key: Option
     let is_text = expected.contains("string") || expected.contains("text");
     let is_table = expected.contains("map") || expected.contains("struct");
     match (found, rest.as_bytes().first()) {
-        // A list of tables stands for its keys' values in their order.
+        // A list of tables represents its keys' values in their order.
         ("map", Some(b'[')) if !is_list && rest.starts_with("[[") => match header(rest) {
             Some(header) => format!("there is only one of these: write [{header}]"),
             None => message.to_owned(),

@@ -12,7 +12,7 @@ use super::{ApplyError, tmpfs};
 use crate::container::{ContainerRoot, FileKind, Name};
 use crate::mount::{Mounter, Source, TmpfsOptions};
 
-/// What is to lie in the directory.
+/// What is to be in the directory.
 #[derive(Default)]
 pub(super) struct Home {
     /// By the directory, each in [`INJECTED`].
@@ -29,7 +29,7 @@ const SIZE: u64 = 1 << 20;
 const MODE: Mode = Mode::from_bits_truncate(0o755);
 
 impl Home {
-    /// Where the file for `path` lies.
+    /// Where the file for `path` is.
     pub(super) fn place_of(path: &Path) -> PathBuf {
         let inside = path.strip_prefix("/").unwrap_or(path);
         Path::new(INJECTED).join(FILES).join(inside)

@@ -1,4 +1,4 @@
-//! Directories of which the container sees no more than is named.
+//! Directories of which the container sees only what is named.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -57,7 +57,7 @@ pub(crate) enum ApplyError {
     /// The loader's cache has no room for more.
     #[error("cannot write the container's ld.so.cache")]
     LdCache(#[from] LdCacheError),
-    /// A device cannot be made what the container wants.
+    /// A device cannot be prepared as the container requests.
     #[error(transparent)]
     Prepare(#[from] PrepareError),
     /// The deadline could not be set.

@@ -1,4 +1,4 @@
-//! Devices that have to be made what the container wants, before it gets them.
+//! Devices that must be prepared as the container requests, before it gets them.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;

@@ -117,7 +117,7 @@ impl DeviceCgroup {
     ///
     /// # Errors
     ///
-    /// If `/proc` cannot be read or understood, or the process's cgroup lies
+    /// If `/proc` cannot be read or understood, or the process's cgroup is
     /// outside every mount of its hierarchy.
     pub(crate) fn of(pid: i32) -> Result<Option<Self>, CgroupError> {
         Self::find(&HostRoots::default(), pid)

@@ -1,6 +1,6 @@
 //! The rules that the runtime enforces: those of the spec, then its own.
 //!
-//! They are needed where a device program cannot be read back and has to be
+//! They are needed where a device program cannot be read back and must be
 //! generated again.
 
 pub(super) use device_class::plan::SpecRule;

@@ -25,7 +25,7 @@ const SCAN_INTERVAL: Duration = Duration::from_secs(5);
 
 /// What to generate.
 pub(super) struct Generate<'a> {
-    /// The classes; none stands for all.
+    /// The classes; none represents all.
     pub classes: &'a [ClassName],
     pub directory: &'a Path,
     pub form: CdiForm,

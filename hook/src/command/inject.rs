@@ -12,7 +12,7 @@ use crate::oci::{Bundle, State};
 use crate::planner::{self, Caller};
 use crate::sys::deadline::{self, Deadline, Stage};
 
-/// Gives the container whose State is on stdin what it asks for.
+/// Gives the container whose State is on stdin what it requests.
 pub(super) fn run(
     config: &Config,
     caller: &Caller,

@@ -46,7 +46,7 @@ pub(crate) enum CommandError {
     /// The bundle cannot be used.
     #[error(transparent)]
     Bundle(#[from] BundleError),
-    /// The container cannot have what it asks for.
+    /// The container's request is denied or cannot be satisfied.
     #[error(transparent)]
     Planner(Box<PlannerError>),
     /// The plan could not be carried out.

@@ -1,7 +1,7 @@
 //! Creating files as the container's root.
 //!
 //! In a container with a user namespace a file made by the host's root belongs
-//! to nobody, or cannot be created at all (`EOVERFLOW`). The file system ids of
+//! to the overflow user, or cannot be created at all (`EOVERFLOW`). The file system ids of
 //! setfsuid(2) alone determine a new file's owner: the process keeps its other
 //! ids, and joins no user namespace.
 

@@ -63,7 +63,7 @@ pub enum Error {
         /// The path of what was found.
         path: PathBuf,
         found: FileKind,
-        /// What it has to be.
+        /// What it must be.
         wanted: FileKind,
     },
     /// Something else has the name of a file to be created. The caller may

@@ -90,7 +90,7 @@ impl Procfs {
             .map_err(|errno| system("change directory to", "/proc/self/fd".into(), errno))
     }
 
-    /// The id of the mount that `file` lies in, as in `mountinfo`.
+    /// The id of the mount that `file` is in, as in `mountinfo`.
     pub(crate) fn mount_id(&self, file: impl AsFd) -> Result<u64> {
         if let Ok(Some(id)) = statmount::mount_id(&file, statmount::MOUNT_ID) {
             return Ok(id);
@@ -106,8 +106,8 @@ impl Procfs {
         })
     }
 
-    /// Whether the mount that `file` lies in is mounted directly on the one that
-    /// `below` lies in.
+    /// Whether the mount that `file` is in is mounted directly on the one that
+    /// `below` is in.
     pub(super) fn is_mounted_on(&self, file: impl AsFd, below: impl AsFd) -> Result<bool> {
         if let Ok(Some(is_mounted)) = ask(&file, &below) {
             return Ok(is_mounted);

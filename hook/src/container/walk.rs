@@ -236,7 +236,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Where the walk has come to.
+    /// The current position of the walk.
     fn here(&mut self) -> Result<Handle> {
         if let Some(handle) = self.trail.pop() {
             return Ok(handle);

@@ -19,9 +19,10 @@ pub(crate) const DROP_IN: &str = "/etc/ld.so.conf.d/00-boathook.conf";
 /// not exist.
 const INCLUDE_ALL: &[u8] = b"include /etc/ld.so.conf.d/*.conf\n";
 
-/// The patterns of an `include` that cover [`DROP_IN`], besides its own name. Relative ones
-/// start at the directory of [`CONF`]. A pattern not listed here counts as not covering it:
-/// then the file is named twice, and `ldconfig` skips a directory that it already knows.
+/// The patterns of an `include` that cover [`DROP_IN`], in addition to its own name.
+/// Relative ones start at the directory of [`CONF`]. A pattern not listed here counts
+/// as not covering it: then the file is named twice, and `ldconfig` skips a directory
+/// that it already knows.
 const COVERING: [&[u8]; 4] = [
     b"/etc/ld.so.conf.d/*.conf",
     b"ld.so.conf.d/*.conf",

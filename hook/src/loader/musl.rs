@@ -1,8 +1,9 @@
 //! The configuration of musl's loader.
 //!
-//! `/etc/ld-musl-ARCH.path` lists directories, separated by newlines or colons, that are
-//! searched after RPATH. If the file exists it *replaces* the built-in list, even when it is
-//! empty; so a new one has to repeat that list, or the container loses its own libraries.
+//! `/etc/ld-musl-ARCH.path` lists directories, separated by newlines or colons, that
+//! are searched after RPATH. If the file exists it *replaces* the built-in list, even
+//! when it is empty; so a new one must repeat that list, or the container loses its own
+//! libraries.
 
 use super::LibraryDir;
 

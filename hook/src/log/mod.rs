@@ -28,7 +28,7 @@ pub(crate) use time::now;
 pub(crate) enum Reader {
     /// A user at a terminal: stderr is enough.
     User,
-    /// An engine, which may show stderr to nobody.
+    /// An engine, which may discard stderr.
     Engine,
 }
 

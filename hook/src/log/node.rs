@@ -96,7 +96,7 @@ fn host_uid(map: &str) -> Option<u32> {
 }
 
 /// Opens the log in a directory, which is made if it is missing and used only if
-/// nobody else may write there.
+/// only root may write there.
 fn open(directory: &Path) -> io::Result<File> {
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),

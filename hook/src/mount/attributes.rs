@@ -64,7 +64,7 @@ impl Attributes {
     }
 }
 
-/// The flags that a remount has to repeat for a mount to keep them: mount(2)
+/// The flags that a remount must repeat for a mount to keep them: mount(2)
 /// replaces all of them, but for those of access times, which it keeps where none
 /// is given (Linux 3.17, and older ones with the fix of CVE-2014-5207).
 pub(super) fn kept(now: FsFlags) -> MsFlags {

@@ -26,7 +26,7 @@ use crate::container::{Handle, Procfs, Target};
 
 const NONE: Option<&str> = None;
 
-/// Mounts the file behind `source` on `target`. The handle has to be of the
+/// Mounts the file behind `source` on `target`. The handle must belong to the
 /// current namespace.
 pub(super) fn bind(
     source: &Handle,

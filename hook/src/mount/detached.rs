@@ -15,7 +15,7 @@ use crate::sys::mount as calls;
 pub(super) struct DetachedMount(OwnedFd);
 
 impl DetachedMount {
-    /// A copy of the mount that `file` lies in, with `file` as its root. It is
+    /// A copy of the mount that `file` is in, with `file` as its root. It is
     /// restricted, and receives and sends no mounts, before anybody sees it.
     pub(super) fn clone_of(file: &HostFile, attributes: Attributes, depth: Depth) -> Result<Self> {
         let recursive = depth == Depth::Recursive;

@@ -29,24 +29,24 @@ pub enum Error {
     /// A file of the host does not exist.
     #[error("{} does not exist on the host", path.display())]
     Missing {
-        /// The path that was asked for.
+        /// The path that was requested.
         path: PathBuf,
     },
     /// A file of the host is of another kind than it should be.
     #[error("{} is {found} on the host, expected {wanted}", path.display())]
     Kind {
-        /// The path that was asked for.
+        /// The path that was requested.
         path: PathBuf,
         found: FileKind,
         /// What it should be.
         wanted: FileKind,
     },
-    /// A device node of the host stands for another device than it should.
+    /// A device node of the host represents another device than it should.
     #[error("{} is device {found} on the host, expected {wanted}", path.display())]
     Device {
-        /// The path that was asked for.
+        /// The path that was requested.
         path: PathBuf,
-        /// The device that the node stands for.
+        /// The device that the node represents.
         found: DeviceNumber,
         /// The device that was expected.
         wanted: DeviceNumber,
@@ -62,7 +62,7 @@ pub enum Error {
         /// The path of the target.
         path: PathBuf,
     },
-    /// The mount that the target lies in is not in this namespace's list.
+    /// The mount that the target is in is not in this namespace's list.
     #[error(
         "the mount that {} lies in is not attached in the container's mount namespace",
         path.display()
@@ -81,7 +81,7 @@ pub enum Error {
         path.display()
     )]
     Changed {
-        /// The path that was asked for.
+        /// The path that was requested.
         path: PathBuf,
     },
     /// A file was deleted on its way: the kernel mounts no such file, and

@@ -45,7 +45,7 @@ impl HostRoot {
     }
 }
 
-/// A file of the host: a handle, and how it was asked for.
+/// A file of the host: a handle, and how it was requested.
 #[derive(Debug)]
 pub struct HostFile {
     handle: Handle,
@@ -72,7 +72,7 @@ impl HostFile {
         self.handle.identity()
     }
 
-    /// The path that was asked for, in its root.
+    /// The path that was requested, in its root.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

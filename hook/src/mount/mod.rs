@@ -2,7 +2,7 @@
 //!
 //! On the host, a source is opened through [`HostRoot`], checked, and turned
 //! into a [`Source`]. After [`crate::container::ContainerNamespace::enter`], a
-//! [`Mounter`] puts sources on targets. Everything goes by descriptor.
+//! [`Mounter`] puts sources on targets. All of it uses descriptors.
 //!
 //! Where the kernel has the calls for it ([`KernelCalls::detached_mounts`]), a
 //! source is a copy of the mount, attached nowhere, with its attributes set

@@ -15,7 +15,7 @@ use crate::sys::statmount;
 
 /// What is known of the mounts of the container's namespace.
 ///
-/// A kernel with `statmount` is asked about each mount. Otherwise its list of
+/// With `statmount` each mount is queried. On older kernels the list of
 /// all mounts is read when it is first needed (2 ms for 1000 mounts), and
 /// again only for mounts that are newer.
 #[derive(Debug)]
@@ -86,12 +86,12 @@ impl Propagation {
         Ok(self.read()?.has_children(id))
     }
 
-    /// The id of the mount that `file` lies in, as in the list.
+    /// The id of the mount that `file` is in, as in the list.
     pub(super) fn mount_id(&self, file: impl AsFd) -> Result<u64> {
         self.proc.mount_id(file).map_err(Error::Container)
     }
 
-    /// Whether the mount that `target` lies in has peers. None if it is not
+    /// Whether the mount that `target` is in has peers. None if it is not
     /// in this namespace.
     fn is_shared(&mut self, target: &Target) -> Result<Option<bool>> {
         if self.statmount {

@@ -10,7 +10,7 @@ use crate::container::{FileKind, Identity};
 /// Whether the mounts below a directory come along.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// The one mount that the source lies in (`bind`).
+    /// The one mount that the source is in (`bind`).
     Single,
     /// All mounts below it too (`rbind`), with the same restrictions.
     Recursive,

@@ -81,7 +81,7 @@ fn denial(rule: &LinuxDeviceCgroup, letters: &str) -> Option<SpecRule> {
         minor: None,
         access: Access::ALL,
     };
-    // runc and cgroup v1 take `a` to mean everything, whatever follows.
+    // runc and cgroup v1 treat `a` as everything, regardless of what follows.
     let Some(kind) = kind(rule.typ().unwrap_or_default()) else {
         return Some(all);
     };

@@ -11,7 +11,7 @@ use serde::Deserialize;
 /// The option that names a granted device.
 pub(crate) const CDI_OPTION: &str = "--cdi";
 
-/// The hook's file name, by which an entry of ours is known, of any version.
+/// The hook's file name, by which Boathook's entries, of any version, are recognized.
 pub(crate) const FILE_NAME: &str = "boathook";
 
 /// A device that a CDI specification grants: `CLASS=DEVICE`.

@@ -35,7 +35,7 @@ const QUERY_EFFECTIVE: u32 = 1;
 /// Zeros that lengthen an attribute past any kernel's `union bpf_attr`.
 type Tail = [u64; 16];
 
-/// Which attached programs to ask for.
+/// Which attached programs to request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// Those attached at the cgroup itself.
@@ -209,7 +209,7 @@ pub(crate) fn load(insns: &[Insn], name: &str, log: &mut [u8]) -> Result<OwnedFd
             prog_type: PROG_TYPE_CGROUP_DEVICE,
             insn_cnt: insns.len() as u32,
             insns: insns.as_ptr() as u64,
-            // Only helper functions ask for a licence; the programs call none.
+            // Only helper functions request a licence; the programs call none.
             license: c"Apache-2.0".as_ptr() as u64,
             prog_name,
             ..LoadAttr::default()
@@ -294,7 +294,7 @@ unsafe fn bpf<A>(command: libc::c_int, attr: &mut A) -> Result<RawFd, Errno> {
 }
 
 fn own(fd: RawFd) -> OwnedFd {
-    // SAFETY: the kernel has just given us this descriptor; nobody else has it.
+    // SAFETY: the kernel has just returned this descriptor, which has no other owner.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 

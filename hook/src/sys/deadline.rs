@@ -101,7 +101,7 @@ impl Deadline {
         })
     }
 
-    /// Has the process killed a second after the deadline, whatever it waits for.
+    /// Arranges that the process is killed one second after the deadline, even if it sleeps in the kernel.
     pub(crate) fn kill_later(&mut self) -> Result<(), Errno> {
         let Some(left) = alarm::cancel() else {
             return Ok(());

@@ -12,7 +12,7 @@ use nix::errno::Errno;
 /// The attributes that [`set_attributes`] changes, as `MOUNT_ATTR_*` bits.
 pub(crate) use libc::mount_attr;
 
-/// Copies the mount that `file` lies in, with `file` as its root, into a
+/// Copies the mount that `file` is in, with `file` as its root, into a
 /// mount attached nowhere. `recursive` copies the mounts below it too.
 pub(crate) fn open_tree_clone(file: impl AsFd, recursive: bool) -> Result<OwnedFd> {
     let mut flags =
@@ -77,14 +77,14 @@ pub(crate) fn fsmount(context: impl AsFd, attributes: u64) -> Result<OwnedFd> {
     new_descriptor(fsmount_raw(context.as_fd().as_raw_fd(), attributes))
 }
 
-/// Asks `open_tree` for something it has to refuse, and gives the refusal.
+/// Asks `open_tree` for something it must refuse, and gives the refusal.
 pub(crate) fn probe_open_tree() -> Result<()> {
     let flags = libc::OPEN_TREE_CLOEXEC | libc::AT_EMPTY_PATH.cast_unsigned();
     // SAFETY: the path is a NUL-terminated constant, and no descriptor is -1.
     done(unsafe { libc::syscall(libc::SYS_open_tree, -1, c"".as_ptr(), flags) })
 }
 
-/// Asks `move_mount` for something it has to refuse, and gives the refusal.
+/// Asks `move_mount` for something it must refuse, and gives the refusal.
 pub(crate) fn probe_move_mount() -> Result<()> {
     move_mount_raw(-1, -1)
 }
@@ -101,7 +101,7 @@ pub(crate) fn probe_mount_setattr() -> Result<()> {
     mount_setattr_raw(-1, false, &nothing)
 }
 
-/// Asks each of `fsopen`, `fsconfig` and `fsmount` for something it has to
+/// Asks each of `fsopen`, `fsconfig` and `fsmount` for something it must
 /// refuse, and gives the refusals.
 pub(crate) fn probe_fs_calls() -> [Result<()>; 3] {
     [
@@ -146,7 +146,7 @@ fn fsopen_raw(fs_type: &CStr, flags: c_uint) -> c_long {
 
 fn fsconfig_create_raw(context: RawFd) -> Result<()> {
     let none = ptr::null::<libc::c_char>();
-    // SAFETY: this command takes neither key nor value: both have to be null.
+    // SAFETY: this command takes neither key nor value: both must be null.
     let result = unsafe {
         libc::syscall(
             libc::SYS_fsconfig,

@@ -4,7 +4,7 @@ use nix::errno::Errno;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
 pub(crate) fn clear_environment() {
-    // SAFETY: the process has one thread, so nobody reads the environment
+    // SAFETY: the process has one thread, so no other code reads the environment
     // meanwhile, and no pointer into it is kept across this call.
     unsafe {
         libc::clearenv();

@@ -54,7 +54,7 @@ struct Answer {
 
 const _: () = assert!(size_of::<Answer>() == 512 && offset_of!(Answer, propagation) == 72);
 
-/// The id of the mount that `file` lies in: `which` is [`MOUNT_ID`] or
+/// The id of the mount that `file` is in: `which` is [`MOUNT_ID`] or
 /// [`UNIQUE_MOUNT_ID`]. None if the kernel does not give it.
 pub(crate) fn mount_id(file: impl AsFd, which: c_uint) -> Result<Option<u64>> {
     let mut stat = MaybeUninit::<libc::statx>::zeroed();
@@ -117,7 +117,7 @@ pub(crate) fn basic(mount: u64) -> Result<Basic> {
     })
 }
 
-/// Asks `statmount` for something it has to refuse, and gives the refusal.
+/// Asks `statmount` for something it must refuse, and gives the refusal.
 pub(crate) fn probe() -> Result<()> {
     // SAFETY: the flags are refused before anything is read or written.
     let result = unsafe { libc::syscall(SYS_STATMOUNT, 0, 0, 0, c_uint::MAX) };

@@ -177,7 +177,7 @@ impl Origin {
         }))
     }
 
-    /// The annotations by which the container may ask for devices: those that
+    /// The annotations by which the container may request devices: those that
     /// the plugin's allocation gave it.
     pub(crate) fn annotations(&self) -> Option<&BTreeMap<String, String>> {
         match self {
@@ -249,7 +249,7 @@ fn of_containerd(bundle: &Bundle, of_cgroup: PodUid) -> Result<Pod, OriginError>
     })
 }
 
-/// An annotation that holds JSON; `null` is none.
+/// An annotation that contains JSON; `null` counts as absent.
 fn json<T: for<'a> Deserialize<'a>>(
     bundle: &Bundle,
     key: &'static str,

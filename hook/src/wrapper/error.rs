@@ -17,7 +17,7 @@ pub(crate) enum WrapperError {
     /// The bundle cannot be used.
     #[error(transparent)]
     Bundle(#[from] BundleError),
-    /// The container cannot have what it asks for.
+    /// The container's request is denied or cannot be satisfied.
     #[error(transparent)]
     Planner(Box<PlannerError>),
     #[error("the hook {} {problem}; set hook in the configuration's [runtime]", path.display())]

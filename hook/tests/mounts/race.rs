@@ -42,7 +42,7 @@ const MOUNTS: u32 = 500;
 const DIRECTORY: Mode = Mode::from_bits_truncate(0o755);
 const FILE: Mode = Mode::from_bits_truncate(0o644);
 
-/// The race itself is tried first: work on path strings has to lose it, even
+/// The race itself is tried first: work on path strings must lose it, even
 /// with a check before each use.
 fn race_reaches_the_host_by_path(scene: &Scene) -> Result<()> {
     let _swapper = exchanged_directory(scene, &scene.base.join("outside"))?;

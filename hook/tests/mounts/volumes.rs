@@ -260,7 +260,7 @@ fn a_volume_in_the_place_of_a_tmpfs(scene: &Scene) -> Result<()> {
 }
 
 /// The volume was mounted first. The tmpfs is on top, but not on the root file
-/// system: refused, as it cannot be told from the case before.
+/// system: refused, as it cannot be determined from the case before.
 fn a_volume_below_a_tmpfs(scene: &Scene) -> Result<()> {
     let container = scene.container(Kind::Plain)?;
     let host = scene.host()?;

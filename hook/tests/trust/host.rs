@@ -18,7 +18,7 @@ pub(crate) const CRIO: &str = "cri-o-kubelet-1.36";
 pub(crate) const FIRST: &str = "730234afea5d8fabafcbfecab66baa5f38aa59b4";
 pub(crate) const OTHER: &str = "159872632b95a2060ad1dcc340488e319afe10fd";
 
-/// A host with four devices of the class that the recorded pod asked for.
+/// A host with four devices of the class that the recorded pod requested.
 pub(crate) struct Host {
     pub(crate) root: TempDir,
     recording: &'static str,

@@ -1,5 +1,5 @@
 //! Who authorizes a request: what containers of real engines under a real
-//! kubelet ask for (recorded, see `testdata/`), and what they get.
+//! kubelet request (recorded, see `testdata/`), and what they get.
 #![allow(clippy::unwrap_used)]
 
 mod cdi;

@@ -37,7 +37,7 @@ fn an_unusable_record_stops_only_containers_that_ask() {
 }
 
 /// The kubelet writes its record with the first allocation on the node: before,
-/// an image that asks for all devices is no reason not to start.
+/// an image that requests all devices is no reason not to start.
 #[test]
 fn without_a_record_only_an_annotated_container_is_refused() {
     let annotation = "devices.boathook.dev/npu";
@@ -127,6 +127,7 @@ fn a_full_node_is_read_in_no_time() {
     host.checkpoint(json!({"Data": {"PodDeviceEntries": entries}}).to_string());
     let start = std::time::Instant::now();
     assert_eq!(host.start(&host.config()).unwrap().0, [FIRST]);
-    // Unoptimised and on a busy machine; it takes about a millisecond when built for release.
+    // Unoptimised and on a busy machine; it takes about a millisecond when built for
+    // release.
     assert!(start.elapsed().as_millis() < 500, "{:?}", start.elapsed());
 }

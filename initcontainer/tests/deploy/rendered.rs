@@ -121,7 +121,7 @@ fn the_plugin_can_be_let_run_programs_of_the_host() {
         assert_eq!(context.privileged, Some(true));
         let mounts = plugin.volume_mounts.iter().flatten();
         let host = mounts.clone().find(|mount| mount.mount_path == "/host");
-        // Nothing lies over the host's tree, read-only or not.
+        // Nothing is over the host's tree, read-only or not.
         assert_eq!(host.unwrap().read_only, None);
         let below = mounts.filter(|mount| mount.mount_path.starts_with("/host/"));
         assert_eq!(below.count(), 0);

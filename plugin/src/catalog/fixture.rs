@@ -8,7 +8,7 @@ use device_class::discover::{Connections, Health};
 use super::engine_devices::ControlNodes;
 use super::resource::{AdvertisedDevice, Resource, Terms};
 
-/// `dummy.com/npu` of the class `dummy-npu`, asked for by
+/// `dummy.com/npu` of the class `dummy-npu`, requested by
 /// `DUMMY_VISIBLE_DEVICES`.
 pub(crate) fn resource(devices: Vec<AdvertisedDevice>) -> Resource {
     let name = "dummy.com/npu".to_owned().try_into().unwrap();

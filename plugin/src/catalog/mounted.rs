@@ -40,7 +40,7 @@ fn is_assembled(
     own == device(parent) && others.any(|other| other.is_some() && other != own)
 }
 
-/// Whether a path lies in one of the mounts, whatever is there. What is on the
+/// Whether a path is in one of the mounts, whatever is there. What is on the
 /// container's own filesystem are the directories above the mounts.
 fn is_mounted(root: &Path, path: &Path, device: impl Fn(&Path) -> Option<u64>) -> bool {
     let own = device(root);

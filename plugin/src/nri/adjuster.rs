@@ -100,7 +100,7 @@ impl Adjuster {
             || self.trusts(pod)
     }
 
-    /// The hook for a container that asks for devices and has none of ours yet, and the
+    /// The hook for a container that requests devices and has none of ours yet, and the
     /// rules of the devices that were allocated to it, if the engine keeps them: in the
     /// spec they last as long as the container.
     pub(super) fn adjustment(
@@ -176,7 +176,7 @@ impl Adjuster {
         })
     }
 
-    /// Whether the container's own environment asks for devices of any class.
+    /// Whether the container's own environment requests devices of any class.
     fn asks(&self, container: &Container) -> Result<bool, AdjustError> {
         let env = Environment::from(container.env.clone());
         for source in load::each_source(&self.config.classes)? {

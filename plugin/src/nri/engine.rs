@@ -13,7 +13,7 @@ pub(super) enum Family {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Engine {
     pub(super) family: Family,
-    /// Whether it has NRI 0.10: then it asks for a judgement of the final adjustment, and
+    /// Whether it has NRI 0.10: then it requests a judgement of the final adjustment, and
     /// keeps device rules without nodes. Before, it drops them silently.
     pub(super) has_0_10: bool,
 }

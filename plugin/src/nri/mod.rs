@@ -1,5 +1,5 @@
 //! The plugin as a plugin of the container engine, by the Node Resource Interface
-//! of containerd and CRI-O: it adds the hook to containers that ask for devices.
+//! of containerd and CRI-O: it adds the hook to containers that request devices.
 //!
 //! ```text
 //! connect ─▶ register ─▶ Configure ─▶ Synchronize ─▶ connected: CreateContainer, …

@@ -55,7 +55,7 @@ pub(super) enum SessionError {
     /// The socket failed.
     #[error("the connection failed: {0}")]
     Io(#[from] io::Error),
-    /// Whatever is there does not answer.
+    /// The peer does not answer.
     #[error("the engine did not accept the plugin in {} s", REGISTRATION.as_secs())]
     Silent,
     /// The engine does not want this plugin.
@@ -138,7 +138,7 @@ pub(super) async fn run(nri: &Nri) -> Result<Infallible, SessionError> {
                         Then::End(error) => return Err(error.into()),
                     }
                 }
-                // Nothing else is sent to a plugin, so nobody waits for an answer.
+                // Nothing else is sent to a plugin, so no answer is expected.
                 _ => {}
             }
         }

@@ -1,11 +1,11 @@
-//! Whether the engine asks this plugin about new containers.
+//! Whether the engine sends this plugin requests for new containers.
 
 use tokio::sync::watch;
 
 /// The state of the connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum State {
-    /// The engine asks about each new container.
+    /// The engine sends a request for each new container.
     Connected,
     /// It does not.
     Disconnected { reason: String },

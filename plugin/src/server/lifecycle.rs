@@ -6,7 +6,7 @@
 //!   bind ──▶ wait for kubelet.sock ──▶ register ──▶ registered
 //!                  ▲                     │   ▲        │
 //!                  │                  failed └────────┤ kubelet.sock is another,
-//!                  └── wait longer ◀─────┘            │ or nobody listens
+//!                  └── wait longer ◀─────┘            │ or ListAndWatch is closed
 //! ```
 
 use std::io;
@@ -51,7 +51,7 @@ pub(super) struct Lifecycle {
     socket_changes: Notified,
     backoff: Backoff,
     logged: Option<(String, Instant)>,
-    /// Whether another process of ours served the resource when our socket was made.
+    /// Whether another boathook-plugin served the resource when this socket was created.
     succeeds: bool,
     other: Option<Other>,
 }
@@ -91,7 +91,7 @@ struct Situation {
 fn next_step(now: Situation, timing: &Timing) -> Step {
     match (now.socket, now.kubelet, now.registered) {
         (None | Some(Presence::Free), ..) => Step::Bind,
-        // A newer process of ours serves the resource.
+        // A newer boathook-plugin serves the resource.
         (Some(Presence::Taken), ..) => Step::Wait(timing.poll),
         (_, None, _) => Step::Wait(timing.poll),
         (_, Some(kubelet), None) => Step::Register(kubelet),
@@ -213,7 +213,7 @@ impl Lifecycle {
         self.wait(self.context.timing.poll).await;
     }
 
-    /// A new socket is a new address: it has to be registered.
+    /// A new socket is a new address: it must be registered.
     async fn bind(&mut self) {
         self.registered = None;
         self.succeeds = is_served(&self.path());

@@ -122,7 +122,7 @@ pub(crate) async fn serve(
     let (listener, listeners) = watch::channel(None);
 
     let incoming = ReceiverStream::new(incoming).map(Ok::<_, io::Error>);
-    // Both services at every socket: what asks may be either part of the kubelet.
+    // Both services at every socket: either part of the kubelet may be the client.
     let serving = Server::builder()
         .add_service(service)
         .add_service(RegistrationServer::new(PluginInfoService::new(

@@ -2,7 +2,7 @@
 //!
 //! The kubelet uses the plugin that registers last, and informs neither. But its pod
 //! resources API lists the healthy devices that it has now. If it lists some of a
-//! resource while no stream of ours is open for it, another plugin serves the resource.
+//! resource while this plugin has no open stream for it, another plugin serves the resource.
 //! When a plugin ends, the kubelet takes its devices for unhealthy at once, so that a
 //! predecessor of ours that was killed is not mistaken for another plugin, as it would
 //! be by the kubelet's checkpoint.

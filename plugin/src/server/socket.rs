@@ -34,7 +34,7 @@ enum Made {
 }
 
 impl SocketId {
-    /// The socket at `path`; `None` where there is none, whatever else may be
+    /// The socket at `path`; `None` if there is none, even if another file is
     /// there.
     pub(crate) fn at(path: &Path) -> Option<Self> {
         let found = fs::symlink_metadata(path)
@@ -59,12 +59,12 @@ impl Made {
     }
 }
 
-/// What is at the path of a socket of ours.
+/// What is at the path of the plugin's socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Presence {
     /// The socket that we serve.
     Ours,
-    /// Nothing, or a socket that nobody serves.
+    /// Nothing, or a socket without a server.
     Free,
     /// A socket that another process serves.
     Taken,

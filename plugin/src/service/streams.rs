@@ -47,7 +47,7 @@ impl Streams {
 }
 
 /// How many streams one server has open. Without any, no kubelet uses it,
-/// whatever the answer to the registration was.
+/// regardless of the answer to the registration.
 #[derive(Debug, Clone)]
 pub(crate) struct StreamCount {
     open: watch::Sender<usize>,

@@ -41,7 +41,7 @@ impl Footprint {
         }
     }
 
-    /// Waits until the plugin holds no more than this.
+    /// Waits until the plugin holds at most this.
     pub(crate) fn wait_until_again(self, node: &Node, address: &str) {
         let mut last = self;
         wait_until("no more held than before", || {

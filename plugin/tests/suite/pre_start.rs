@@ -10,7 +10,7 @@ use tonic::Code;
 use crate::client::Client;
 use crate::node::{NPU, Node, PATIENCE};
 
-/// Each device has its own script, which is told the file that has to say
+/// Each device has its own script, which is told the file that must say
 /// `ready`.
 fn class(root: &Path) -> String {
     let root = root.display();

@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use crate::listeners::Listeners;
 use crate::node::{CARDS, NPU, NPUS, Node, PATIENCE, wait_until};
 
-/// Ends the plugin, which has to have cleaned up within a second.
+/// Ends the plugin, which must have cleaned up within a second.
 fn end(node: &mut Node) {
     let (status, took) = node.end_plugin(Signal::SIGTERM);
     assert_eq!(status.code(), Some(0), "{status}");

@@ -1,5 +1,5 @@
 //! A configuration file that its owner edits, with or without drop-ins. What
-//! goes where, and why, is said in the parent module.
+//! goes where, and why, is described in the parent module.
 
 use std::path::{Path, PathBuf};
 

@@ -96,7 +96,7 @@ impl Handler {
     }
 
     /// The table of containerd's built-in handler, where a file that names any
-    /// handler has to name that one too.
+    /// handler must name that one too.
     pub(super) fn runc_table(&self) -> String {
         if !self.writes_runc {
             return String::new();

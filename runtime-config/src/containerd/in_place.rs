@@ -1,5 +1,5 @@
 //! The handler inside a file that has no drop-ins, or whose drop-ins would
-//! replace what it says.
+//! replace what it sets.
 
 use std::path::{Path, PathBuf};
 

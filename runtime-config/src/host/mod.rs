@@ -23,7 +23,7 @@ use walk::{Dir, LastLink, Parents, Walk};
 /// Engine configurations are a few kilobytes; nothing larger is read.
 const MAX_FILE: u64 = 4 << 20;
 
-/// The root directory that stands for the host's `/`.
+/// The root directory that represents the host's `/`.
 ///
 /// Paths given to it are the host's absolute paths. They are resolved one name
 /// at a time by directory handles that never leave the root, so that an
@@ -44,7 +44,7 @@ impl HostRoot {
         Ok(Self { path, root })
     }
 
-    /// The directory that stands for the host's `/`.
+    /// The directory that represents the host's `/`.
     pub fn as_path(&self) -> &Path {
         &self.path
     }
@@ -79,7 +79,7 @@ impl HostRoot {
         walk::resolve(&self.root, path, last, parents)
     }
 
-    /// Checks that nobody but root can change what lies at `path`: each
+    /// Checks that only root can change what is at `path`: each
     /// directory on the way, as far as it exists, and the last one belong to
     /// root and can be written by no other user or group.
     pub fn check_private(&self, path: &Path) -> Result<(), Error> {
@@ -87,7 +87,7 @@ impl HostRoot {
             .map(drop)
     }
 
-    /// What the file system knows of the file at `path`; `None` when there is
+    /// The metadata of the file at `path`; `None` when there is
     /// none. Links are followed.
     pub fn try_stat(&self, path: &Path) -> Result<Option<FileStat>, Error> {
         let walk = self.walk(path, LastLink::Follow, Parents::Any)?;

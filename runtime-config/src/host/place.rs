@@ -132,7 +132,7 @@ impl Place {
         names(self.dir(), &self.name).map_err(self.failed("list"))
     }
 
-    /// Makes a directory of mode 0755, whatever the umask of the caller is.
+    /// Creates a directory with mode 0755, regardless of the caller's umask.
     ///
     /// # Errors
     /// Something is here already, or the system refuses; no directory is left then.

@@ -1,4 +1,4 @@
-//! Who else could change a directory between two steps of ours.
+//! Who else could change a directory between two steps.
 
 use nix::sys::stat::FileStat;
 use nix::unistd::geteuid;

@@ -5,7 +5,7 @@ use toml_edit::Document;
 use super::{ADDED, BEGIN, BEGIN_FILE, END, OWN_STEM, WAS};
 use crate::facts::HANDLER;
 
-/// The text without anything of ours; `None` when the file was ours alone.
+/// The text without Boathook's parts; `None` if Boathook created the file.
 ///
 /// Works on any text, also one that is not TOML (a Go template) or no longer
 /// parses: what carries no mark stays.

@@ -88,7 +88,7 @@ fn nothing_of_a_killed_run_gets_in_the_way() {
     let plan = plan(Engine::Crio, &host);
     let drop_in = plan.changes.last().unwrap().path();
     let left = runtime_config::scratch(&dir.path().join(drop_in.strip_prefix("/").unwrap()));
-    // CRI-O reads every file in crio.conf.d: half a file must never lie there.
+    // CRI-O reads every file in crio.conf.d: half a file must never are there.
     assert_eq!(left.parent(), Some(dir.path().join("etc/crio").as_path()));
     fs::write(&left, "half a fi").unwrap();
     apply(&host, &plan.changes).unwrap();

@@ -1,5 +1,5 @@
 //! Skipped tests: reported where the test runner cannot swallow it, counted, and
-//! refused where every test has to run.
+//! refused where every test must run.
 //!
 //! A crate of its own, without dependencies, so that the tests of every other
 //! crate can use it.
@@ -23,7 +23,7 @@ const ALLOWED: &str = include_str!("../allowed");
 ///
 /// # Panics
 ///
-/// Where every test has to run and this one is not listed as an exception, and
+/// Where every test must run and this one is not listed as an exception, and
 /// where the report cannot be written.
 pub fn report(test: &str, reason: &str) {
     let skip = format!("{test}: {}", reason.trim_end().replace('\n', " "));

@@ -14,7 +14,7 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 const USAGE: &str = "usage: without-syscalls ENOSYS|EPERM NAME[,NAME...] COMMAND [ARGUMENT...]";
 
 /// The calls that can be hidden: those that the hook would rather use, and
-/// whose absence it has to survive.
+/// whose absence it must survive.
 const HIDEABLE: [(&str, i64); 11] = [
     ("bpf", libc::SYS_bpf),
     ("close_range", libc::SYS_close_range),

@@ -58,7 +58,7 @@ impl HookCommand {
     }
 
     /// A hook that binds a directory of the host on one that the container has
-    /// already. The runtime refuses to do that for what lies in `/proc`, where a
+    /// already. The runtime refuses to do that for what is in `/proc`, where a
     /// driver has directories of its own that this machine lacks.
     pub fn binding(source: &Path, target: &str) -> Self {
         const SCRIPT: &str = r#"

@@ -29,7 +29,7 @@ impl Pod {
     /// The name of each pod's container.
     pub const CONTAINER: &'static str = "main";
 
-    /// The pod of this number, which asks for nothing.
+    /// The pod of this number, which requests nothing.
     pub fn new(number: u32, image: Rootfs) -> Self {
         Self {
             number,

@@ -43,7 +43,7 @@ impl VendorLibrary {
         format!("lib{}.so.{}", self.name, self.version)
     }
 
-    /// How a container asks for it, and for its version.
+    /// How a container requests it, and for its version.
     pub fn wanted(&self) -> Wanted {
         Wanted {
             soname: self.soname(),

@@ -31,7 +31,7 @@ pub(super) struct Endpoint {
     pub(super) generation: u64,
 }
 
-/// Dials a plugin, asks for its options and opens its stream.
+/// Dials a plugin, requests its options and opens its stream.
 pub(super) async fn dial(
     socket: &Path,
     generation: u64,

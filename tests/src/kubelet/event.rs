@@ -47,7 +47,7 @@ pub enum Event {
         /// The container's annotations, as containerd writes them.
         annotations: BTreeMap<String, String>,
     },
-    /// What was asked for failed.
+    /// What was requested failed.
     Error { message: String },
 }
 

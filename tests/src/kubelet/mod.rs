@@ -13,7 +13,7 @@
 //! - it passes a plugin's environment and annotations on as the kubelet and
 //!   containerd do, and records what it gave in its checkpoint.
 //!
-//! Its faults can be asked for: see [`RegisterFault`], [`FakeKubelet::stop`] and
+//! Its faults can be requested: see [`RegisterFault`], [`FakeKubelet::stop`] and
 //! [`FakeKubelet::die_allocating`].
 
 mod checkpoint;
@@ -128,7 +128,7 @@ impl FakeKubelet {
         }
     }
 
-    /// Dies while a plugin is asked for devices, so many turns of the
+    /// Dies while a plugin is requested devices, so many turns of the
     /// kubelet's runtime after it made the request: at 0 nothing is sent yet,
     /// and after a few the plugin has answered.
     pub fn die_allocating(&mut self, allocation: Allocation, turns: usize) {

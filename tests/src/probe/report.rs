@@ -19,7 +19,7 @@ pub struct Report {
     pub env: BTreeMap<String, String>,
     /// The mounts, in order.
     pub mounts: Vec<Mounted>,
-    /// What is at each path that was asked for.
+    /// What is at each path that was requested.
     pub paths: BTreeMap<PathBuf, PathReport>,
     /// What came of each device that it was asked to make.
     pub new_nodes: BTreeMap<PathBuf, NodeAttempt>,
@@ -99,7 +99,7 @@ impl Report {
         serde_json::from_str(printed).with_context(|| format!("not the probe's report: {printed}"))
     }
 
-    /// What is at a path that was asked for.
+    /// What is at a path that was requested.
     pub fn path(&self, path: impl AsRef<Path>) -> Result<&PathReport> {
         let path = path.as_ref();
         self.paths

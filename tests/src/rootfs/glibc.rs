@@ -13,7 +13,7 @@ use crate::captured::Captured;
 use crate::compile::{self, Libc};
 use crate::loader;
 
-/// Libraries of glibc that programs commonly ask for besides libc itself.
+/// Libraries of glibc that programs commonly request in addition to libc itself.
 const COMPANIONS: [&str; 5] = [
     "libdl.so.2",
     "libm.so.6",

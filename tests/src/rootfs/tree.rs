@@ -38,7 +38,7 @@ impl Tree {
         &self.top
     }
 
-    /// Where `path` lies on the host.
+    /// Where `path` is on the host.
     pub(crate) fn on_host(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         self.top.join(path.strip_prefix("/").unwrap_or(path))

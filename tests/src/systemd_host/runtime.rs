@@ -36,7 +36,7 @@ pub(super) const CLOSED_SLICE: &str = "closed.slice";
 pub enum Driver {
     /// The runtime itself; systemd knows nothing of it.
     Cgroupfs,
-    /// systemd, as a scope that the runtime asks for.
+    /// systemd, as a scope that the runtime requests.
     Systemd,
     /// The same, below a slice that restricts devices as well. See
     /// [`super::SystemdHost::close_slice`].

@@ -18,7 +18,7 @@ on_each_cgroup_version!(
 
 const USER: u32 = 1000;
 
-/// A class whose directory anyone may make, since it lies in /tmp.
+/// A class whose directory anyone may make, since it is in /tmp.
 const CLASS: &str = "version = 1\n\
     resource = 'daemon.com/npu'\n\
     request = { env = 'DAEMON_VISIBLE_DEVICES' }\n\

@@ -17,7 +17,7 @@ pub(super) const DATA: &str = "/data";
 pub(super) const SECRET: &str = "what only root may read";
 
 /// Every file that the hook may write in an image, by itself and below the
-/// directories in which it lies.
+/// directories in which it is.
 const FILES: [&str; 13] = [
     "ld.so.cache",
     "ld.so.conf",

@@ -286,7 +286,7 @@ fn the_schema_is_json() {
     assert!(schema["properties"]["discover"].is_object());
 }
 
-/// Two classes that are asked for by one variable: neither is guessed.
+/// Two classes that are requested by one variable: neither is guessed.
 #[test]
 fn two_classes_with_one_variable_are_refused() {
     let host = HostDirectory::new().unwrap();

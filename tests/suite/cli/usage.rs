@@ -44,7 +44,7 @@ fn a_wrong_configuration_is_refused() {
     }
 }
 
-/// One that was named has to be there; the default one need not.
+/// One that was named must be there; the default one need not.
 #[test]
 fn a_configuration_that_is_named_has_to_be_there() {
     let mut command = Command::new(binaries::program("boathook").unwrap());

@@ -64,9 +64,9 @@ const UID: &str = "7c7dd54d-787e-4d2a-16bb-d8e6ec744689";
 /// What is done with a command.
 #[derive(Debug, PartialEq, Eq)]
 enum Way {
-    /// It has to succeed.
+    /// It must succeed.
     Run,
-    /// It has to run for a second.
+    /// It must run for a second.
     Serve,
     /// It is in [`NOT_RUN`].
     NotRun,

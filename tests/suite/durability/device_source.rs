@@ -62,7 +62,7 @@ impl SystemdIs {
 }
 
 impl DeviceSource {
-    /// A container that pauses, and asks for the device.
+    /// A container that pauses, and requests the device.
     pub(super) fn bundle(self, host: &SystemdHost, demo: &DemoHost) -> BundleBuilder {
         let stage = Stage::CreateRuntime;
         let builder = Bundle::builder(Rootfs::Busybox).env(DemoHost::VARIABLE, DEVICE);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// One thing that has to be right on every engine.
+/// One thing that must be right on every engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Case {
     OneDevice,

@@ -20,7 +20,7 @@ use super::podman;
 /// Where engines look for specifications that are generated (as /var/run/cdi).
 const DIRECTORY: &str = "/run/cdi";
 
-/// Why a container cannot ask for the files of a class by CDI.
+/// Why a container cannot request the files of a class by CDI.
 pub(super) const NO_FILES_ALONE: &str = "no CDI device stands for a class's files alone";
 
 /// Why the hook does not refuse a device.

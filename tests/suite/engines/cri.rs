@@ -81,7 +81,7 @@ impl Cri {
         })
     }
 
-    /// The machine that it has to itself.
+    /// The machine that it must itself.
     pub(crate) fn machine(&self) -> &Machine {
         &self.containerd.machine
     }

@@ -29,7 +29,7 @@ pub(super) struct DockerLike {
     user_namespaces: UserNamespaces,
 }
 
-/// How a container asks for devices.
+/// How a container requests devices.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Requests {
     /// By the class's variable.

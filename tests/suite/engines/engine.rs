@@ -1,4 +1,4 @@
-//! What an engine has to be able to do for the cases.
+//! What an engine must be able to do for the cases.
 
 use anyhow::Result;
 use harness::captured::Captured;
@@ -6,7 +6,7 @@ use harness::rootfs::Rootfs;
 
 use super::case::Case;
 
-/// A container that is asked for. It sleeps until others look into it.
+/// A container that is requested. It sleeps until others look into it.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     pub(crate) image: Rootfs,
@@ -20,7 +20,7 @@ pub(crate) struct Wanted {
     pub(crate) user_namespace: bool,
 }
 
-/// The images that an engine has to have.
+/// The images that an engine must have.
 pub(crate) const IMAGES: [Rootfs; 3] = [Rootfs::Busybox, Rootfs::Glibc, Rootfs::GlibcWithoutCache];
 
 /// The container's root in a user namespace is this user of the host.

@@ -10,7 +10,7 @@ use super::docker::{self, DockerLike, UserNamespaces, name_of};
 use super::engine::printed;
 use super::podman;
 
-/// What a container that asks for `npu-3` is started with.
+/// What a container that requests `npu-3` is started with.
 fn asking(engine: &DockerLike, name: &str, more: &[&str]) {
     let mut command = engine.command("run");
     command

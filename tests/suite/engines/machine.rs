@@ -1,4 +1,4 @@
-//! The machine that an engine has to itself.
+//! The machine that an engine must itself.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

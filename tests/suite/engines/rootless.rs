@@ -149,7 +149,7 @@ fn containers_of_rootless_podman_have_the_devices_that_their_user_may_open() {
     assert!(log.contains("npu-65"), "{log}");
 }
 
-/// A container has the device that it asks for; an unknown one is refused with our line.
+/// A container has the device that it requests; an unknown one is refused with our line.
 fn assert_devices_are_given(run: impl Fn() -> Command) {
     let seen = report(run(), "npu-3").unwrap();
     assert_eq!(in_container::devices(&seen).unwrap(), [3], "{:?}", run());

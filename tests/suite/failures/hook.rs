@@ -41,7 +41,7 @@ fn every_call_fails_once(lab: &Lab) {
         if ran.status.success() {
             let report = Report::parse(&ran.stdout).unwrap();
             // A directory of class files need not exist, and a class file that cannot
-            // be read is left out with a warning. Without one the container asks for
+            // be read is left out with a warning. Without one the container requests
             // nothing.
             let is_empty = report.path(NODE).unwrap().kind == Kind::Missing
                 && report.path(LIBRARY).unwrap().kind == Kind::Missing;

@@ -53,7 +53,7 @@ fn every_call_fails_once() {
         let now = config(&bundle);
         if ran.status.success() {
             // A directory of class files need not exist. Without one the container
-            // asks for nothing.
+            // requests nothing.
             if now == old && fault.hides(&host.classes()) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! The devices that were asked for, and no other.
+//! The devices that were requested, and no other.
 
 use std::os::unix::fs::MetadataExt;
 

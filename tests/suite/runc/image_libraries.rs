@@ -106,7 +106,7 @@ fn newer_libraries_of_the_image_come_first(lab: &Lab) {
             &["580.65.06"],
             HOSTS,
         ),
-        // It cannot be told which is used.
+        // It cannot be determined which is used.
         ("550.90.07", MODEL, &["570.1.2", "580.65.06"], HOSTS),
         ("550.90.07", MODEL, &[], HOSTS),
     ] {

@@ -1,4 +1,4 @@
-//! Directories of which a container sees no more than is its own, such as what
+//! Directories of which a container sees only its own entries, such as what
 //! a driver tells in /proc about all of its devices.
 
 use std::fs;

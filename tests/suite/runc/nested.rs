@@ -1,4 +1,4 @@
-//! Containers whose cgroup lies in another one, as in a pod, or as where an
+//! Containers whose cgroup is in another one, as in a pod, or as where an
 //! engine itself runs in a container.
 
 use harness::bundle::Bundle;

@@ -1,4 +1,4 @@
-//! A container that asks for nothing is as it would be without the hook.
+//! A container that requests nothing is as it would be without the hook.
 
 use harness::bundle::{Bundle, HookCommand, Stage};
 use harness::demo_host::DemoHost;

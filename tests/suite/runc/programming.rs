@@ -1,6 +1,6 @@
 //! FPGAs that are programmed before a container starts, by a program that plays
 //! `fpgaconf` on a tree that plays sysfs. It does its work, or it fails, hangs
-//! or lies: then no container starts, and nothing stays behind.
+//! or is: then no container starts, and nothing stays behind.
 
 use std::fs;
 

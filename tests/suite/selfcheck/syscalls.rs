@@ -12,7 +12,7 @@ fn without_syscalls(arguments: &[&str]) -> Captured {
     Captured::run(Command::new(program).args(arguments)).unwrap()
 }
 
-/// A program that mounts fails with the error that was asked for, and works
+/// A program that mounts fails with the error that was requested, and works
 /// where another call is hidden.
 #[test]
 fn only_the_named_calls_fail() {

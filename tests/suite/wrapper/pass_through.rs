@@ -85,7 +85,7 @@ fn stdio_is_the_real_runtimes() {
     assert_eq!(ran.stderr, "said on stderr\n");
 }
 
-/// Whoever asks for nothing gets nothing written, not even the hook.
+/// For a container without a request nothing is written, not even the hook.
 #[test]
 fn a_container_that_asks_for_nothing_is_left_alone() {
     let lab = Lab::new();

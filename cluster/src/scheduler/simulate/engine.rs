@@ -356,7 +356,7 @@ impl<'a> Engine<'a> {
             let layout = node.devices.layout();
             units += node.capacity;
             devices += truth.len();
-            // What has to serve a request: one device, or the whole node.
+            // What must serve a request: one device, or the whole node.
             let (row, whole) = match layout.one_device {
                 true => (1, layout.units_per_device),
                 false => (truth.len(), node.capacity),

@@ -56,7 +56,7 @@ pub struct NodeGroup {
 pub struct PodKind {
     /// How many of them come, compared with the other kinds.
     pub weight: usize,
-    /// The units that their one container asks for.
+    /// The units that their one container requests.
     pub units: u64,
     /// How long they run on average, in seconds.
     pub lifetime: f64,

@@ -111,7 +111,7 @@ impl View {
         for uid in gone {
             let node = self.pods.get(&uid).map(|held| Arc::clone(&held.node));
             self.remove_pod(&uid);
-            // What else came and went meanwhile was not seen.
+            // Other pods that came and went in between were not observed.
             node.into_iter().for_each(|node| self.doubt(&node));
         }
         for pod in listed {

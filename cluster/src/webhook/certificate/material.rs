@@ -29,7 +29,7 @@ pub struct Material {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     Keep,
-    /// Make everything anew: there is nothing, or nobody trusts it at this time.
+    /// Create everything again: there is nothing, or clients do not trust it at this time.
     Create,
     /// Make and announce the next certificate.
     Announce,
@@ -82,7 +82,7 @@ impl Material {
         })
     }
 
-    /// The CAs that clients have to trust, in PEM.
+    /// The CAs that clients must trust, in PEM.
     pub fn bundle(&self) -> String {
         let next = self.next.as_ref().map(|next| &next.ca);
         let all = [Some(&self.current.ca), next, self.previous_ca.as_ref()];
@@ -174,7 +174,7 @@ mod tests {
         let (step, announced) = forward(Some(first.clone()), renewal);
         assert_eq!(step, Step::Announce);
         assert_eq!(announced.current, first.current);
-        // Both CAs meanwhile.
+        // Until then both CAs are trusted.
         let new = announced.next.clone().unwrap();
         assert_eq!(
             announced.bundle(),

@@ -39,7 +39,7 @@ pub enum SharedError {
 }
 
 /// Brings Secret and webhook configuration up to date, and returns what is to be shown.
-/// Replicas that do this at once come to the same result: a Secret that was changed in
+/// Replicas that do this at once get the same result: a Secret that was changed in
 /// between is read again.
 pub async fn reconcile(
     client: &Client,

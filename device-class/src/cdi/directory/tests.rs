@@ -38,7 +38,7 @@ fn files_are_written_once_and_removed_when_their_devices_are_gone() {
     assert_eq!(mode & 0o777, 0o755);
     assert_eq!(update(&directory, &both, true).unwrap(), []);
 
-    // Not all classes were asked for, or one cannot be used now.
+    // Not all classes were requested, or one cannot be used now.
     let one = generated(&["a.com/x"]);
     assert_eq!(update(&directory, &one, false).unwrap(), []);
     let error = crate::strict_toml::FileError::whole("c.toml".as_ref(), "broken");

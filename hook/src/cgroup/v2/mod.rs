@@ -1,5 +1,5 @@
 //! cgroup v2: programs at the container's cgroup and its ancestors, which all
-//! have to admit a device (`BPF_PROG_TYPE_CGROUP_DEVICE`, since Linux 4.15).
+//! must admit a device (`BPF_PROG_TYPE_CGROUP_DEVICE`, since Linux 4.15).
 //!
 //! An additional program can only deny more. So each program that denies a
 //! requested device is replaced by one that admits it and otherwise decides as

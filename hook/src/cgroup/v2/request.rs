@@ -18,7 +18,7 @@ pub(super) const MINOR: i16 = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) kind: DeviceKind,
-    /// Bits of [`Access`]; the kernel may ask for none.
+    /// Bits of [`Access`]; the kernel may request none.
     pub(super) access: u8,
     pub(super) major: u32,
     pub(super) minor: u32,

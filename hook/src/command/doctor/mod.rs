@@ -1,5 +1,5 @@
 //! `boathook doctor`: why a container has no device, from its config.json to what
-//! it can open now. Nothing is changed, and no engine is asked.
+//! it can open now. Nothing is changed, and the engine is not called.
 
 mod containers;
 mod given;
@@ -31,7 +31,7 @@ use injected::Root;
 use requested::Requests;
 use spec::ContainerSpec;
 
-/// Which container `doctor` is asked about.
+/// Which container `doctor` examines.
 #[derive(Debug, Args)]
 #[group(id = "whose", required = true, multiple = true)]
 pub(crate) struct Whose {

@@ -15,7 +15,7 @@ use crate::trust::{Origin, OriginError};
 /// A container as its config.json has it.
 pub(super) struct ContainerSpec {
     pub(super) bundle: Bundle,
-    /// A user who asks about the container that our hook names, if it does.
+    /// A user who examines a container; the hook in its config.json may name the pod.
     pub(super) caller: Caller,
     /// Whether there is a config.json: what calls the hook is not known without.
     pub(super) has_config: bool,

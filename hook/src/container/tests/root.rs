@@ -15,8 +15,8 @@ use crate::container::{ContainerRoot, DeviceAccess, Error, FileKind, Name, Resol
 const DIRECTORY: Mode = Mode::from_bits_truncate(0o755);
 const FILE: Mode = Mode::from_bits_truncate(0o644);
 
-/// Runs `test` on a fresh root for each resolver. Beside the root lies an
-/// empty directory `outside`, which has to be empty afterwards.
+/// Runs `test` on a fresh root for each resolver. Beside the root is an
+/// empty directory `outside`, which must be empty afterwards.
 fn in_each_root(test: impl Fn(&ContainerRoot, &Path)) {
     for resolver in [Resolver::Openat2, Resolver::Walk] {
         let base = TempDir::new().unwrap();

@@ -16,7 +16,7 @@ fn directory(path: impl AsRef<Path>) -> LibraryDir {
     LibraryDir::new(path.as_ref()).unwrap()
 }
 
-/// What a command prints; it has to succeed.
+/// What a command prints; it must succeed.
 fn text(output: Output) -> String {
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap().trim().to_owned()

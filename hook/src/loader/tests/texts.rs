@@ -165,7 +165,7 @@ fn what_was_written_needs_no_more() {
 #[test]
 fn musls_path_has_our_directory_first_and_once() {
     for (existing, want) in [
-        // What is built in has to be repeated.
+        // What is built in must be repeated.
         (
             None,
             Some("/opt/boathook/lib\n/lib\n/usr/local/lib\n/usr/lib\n"),

@@ -97,7 +97,7 @@ fn allocated_devices_have_their_rules_in_the_spec() {
     };
     for (ids, wanted) in [
         ("chip-1::0", &["c 240:1 rwm", "c 240:255 rw"][..]),
-        // Each rule once, whatever the number of shares.
+        // Each rule once, regardless of the number of shares.
         (
             "chip-0::0,chip-0::1,chip-1::1",
             &["c 240:0 rwm", "c 240:255 rw", "c 240:1 rwm"],

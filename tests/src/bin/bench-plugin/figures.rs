@@ -15,7 +15,7 @@ impl Figures {
         println!("{name:<32} {value:>9.3} {unit}  no goal: the floor");
     }
 
-    /// Prints what has to be at most `goal`.
+    /// Prints what must be at most `goal`.
     pub(crate) fn compare(&mut self, name: &str, value: f64, unit: &str, goal: f64) {
         // What is not a number meets no goal either.
         let met = value <= goal;

@@ -1,4 +1,4 @@
-//! What the hook takes as a process by itself, for a container that asks for
+//! What the hook takes as a process by itself, for a container that requests
 //! nothing: all classes are there, and as many variables as in a namespace with
 //! many services. Containers take turns that are longer than what is measured.
 

@@ -8,7 +8,7 @@ pub(crate) enum Kind {
     NoHook,
     /// A hook that does nothing.
     EmptyHook,
-    /// Boathook, and a container that asks for nothing.
+    /// Boathook, and a container that requests nothing.
     NothingAsked,
     /// Boathook, with all that the workload has.
     ReferenceWork,

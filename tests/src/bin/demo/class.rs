@@ -23,7 +23,7 @@ use crate::container::describe;
 use crate::plan::Plan;
 use crate::step;
 
-/// How many devices are asked for.
+/// How many devices are requested.
 const ASKED: usize = 2;
 
 /// Shows the class on this machine, or on the host of a recording.
@@ -79,7 +79,7 @@ fn write_config(directory: &Path, file: &Path, root: &Path) -> Result<PathBuf> {
     Ok(config)
 }
 
-/// The variable that the class is asked for by.
+/// The variable that the class is requested by.
 fn variable(config: &Path, file: &Path) -> Result<String> {
     let checked = boathook(config, &["class", "check", &file.display().to_string()])?;
     let line = checked

@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) what: String,
-    /// Whether it was asked for, in words.
+    /// Whether it was requested, in words.
     pub(crate) asked: String,
     /// The plan's content.
     pub(crate) planned: String,

@@ -26,7 +26,7 @@ fn host(dir: &Path) -> HostSystemd {
     }
 }
 
-/// Asks for null, which every `/dev` has, of a systemd that answers so.
+/// Requests null, which every `/dev` has, of a systemd that answers so.
 fn allow_null(answers: Vec<Answer>) -> (Result<UnitOutcome, SystemdError>, Vec<Vec<u8>>) {
     let dir = tempfile::tempdir().unwrap();
     let server = serve(&dir.path().join("private"), GUID, answers);

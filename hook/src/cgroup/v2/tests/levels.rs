@@ -34,7 +34,7 @@ fn request(minor: u32) -> Request {
         .unwrap()
 }
 
-/// Asks for `c 10:183 rw` in a container at [`LEAF`].
+/// Requests `c 10:183 rw` in a container at [`LEAF`].
 fn allow(kernel: &FakeKernel) -> Result<Vec<(PathBuf, Outcome)>, CgroupError> {
     allow_in(kernel, &cgroup(ROOT, LEAF))
 }

@@ -226,7 +226,7 @@ fn real_programs_are_understood() {
         |rules: &[DeviceRule]| permissions(&SpecRules::of_container(&[]).and_allow(rules));
     let tun = device(DeviceKind::Character, 10, 200, "rwm");
     let hwrng = device(DeviceKind::Character, 10, 183, "rw");
-    // A container that asks for nothing; runc allows tun, which we do not count on.
+    // A container that requests nothing; runc allows tun, which we do not count on.
     let runc = recorded(include_bytes!(
         "../../../../testdata/device-programs/runc-1.1.5.xlated"
     ));

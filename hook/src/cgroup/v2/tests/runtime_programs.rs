@@ -42,7 +42,7 @@ pub(super) const SHAPES: &[Shape] = &[
     },
 ];
 
-/// What all shapes make of their rules: one of them has to cover all of the request.
+/// What all shapes make of their rules: one of them must cover all of the request.
 pub(super) fn covers(rules: &[SpecRule], request: &Request) -> bool {
     rules.iter().any(|rule| {
         rule.kind.is_none_or(|kind| kind == request.kind)
