@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use device_class::DeviceClass;
 use device_class::config::Config;
-use device_class::discover::{self, HealthMemory};
+use device_class::discover::{self, HealthHistory};
 use device_class::host::RecordedHost;
 use device_class::kernel_log::Line;
 use device_class::name::ClassName;
@@ -117,7 +117,7 @@ fn devices_fall_ill_and_recover() {
         let recording = std::fs::read_to_string(recording).unwrap();
         let mut host = RecordedHost::parse(&recording).unwrap();
         let start = Instant::now();
-        let mut memory = HealthMemory::default();
+        let mut memory = HealthHistory::default();
         for (seconds, path, says, wanted) in case.looks {
             // Written where the links of the recording lead.
             let path = device_class::HostView::canonical(&host, Path::new(path)).unwrap();
@@ -161,7 +161,7 @@ fn devices_that_fall_off_the_bus_are_unhealthy() {
         let config = format!("/sys/bus/pci/devices/{device}/config");
         let config = device_class::HostView::canonical(&host, Path::new(&config)).unwrap();
         let start = Instant::now();
-        let mut memory = HealthMemory::default();
+        let mut memory = HealthHistory::default();
         for (seconds, bytes, healthy) in [
             (0, [0xde, 0x10, 0x35, 0x23], true),
             (10, [0xff; 4], true),
@@ -207,7 +207,7 @@ fn faults_in_the_kernels_log_are_those_of_the_device_that_they_name() {
         let class = DeviceClass::parse(name, &file, &text).unwrap();
         let recording = root.join("testdata").join(host).join("host.txt");
         let host = RecordedHost::parse(&std::fs::read_to_string(recording).unwrap()).unwrap();
-        let mut memory = HealthMemory::default();
+        let mut memory = HealthHistory::default();
         let mut ill = |record: &str| -> Vec<String> {
             let lines = [Line::parse(record.as_bytes()).unwrap()];
             let mut found = discover::look(&class, &host).devices;

@@ -110,14 +110,14 @@ impl Caller {
 }
 
 /// A request, with the class that it is for.
-struct Wanted {
+struct ClassRequest {
     class: DeviceClass,
     request: Request,
 }
 
 /// What a container requests.
 struct Requests {
-    wanted: Vec<Wanted>,
+    wanted: Vec<ClassRequest>,
     /// Class files that cannot be read. What they are for is not known, and no
     /// reason to keep a container from starting: there are many that have
     /// nothing to do with devices.
@@ -156,13 +156,13 @@ pub fn plan_for(
 }
 
 fn plan_of(
-    wanted: &[Wanted],
+    wanted: &[ClassRequest],
     bundle: &Bundle,
     origin: &Origin,
     config: &Config,
 ) -> Result<InjectionPlan, PlannerError> {
     let host = open_host(config)?;
-    let authorities = wanted.iter().map(|Wanted { class, request }| {
+    let authorities = wanted.iter().map(|ClassRequest { class, request }| {
         if let RequestSource::Cdi { devices } = &request.source {
             return trust::cdi_authority(origin, &bundle.annotations, devices, &config.trust);
         }
@@ -174,9 +174,9 @@ fn plan_of(
         }
     });
     let authorities = authorities.collect::<Result<Vec<Authority>, _>>()?;
-    let found = wanted
-        .iter()
-        .map(|Wanted { class, request }| discover::look_up_for(class, config, request, &host));
+    let found = wanted.iter().map(|ClassRequest { class, request }| {
+        discover::look_up_for(class, config, request, &host)
+    });
     let found = found.collect::<Result<Vec<Found>, _>>()?;
     let asked: Vec<Asked<'_>> = wanted
         .iter()
@@ -227,7 +227,7 @@ fn requests(
         }
     }
     let mut granted = by_class(&bundle.cdi);
-    let mut wanted: Vec<Wanted> = Vec::new();
+    let mut wanted: Vec<ClassRequest> = Vec::new();
     let mut claims = Claims::default();
     for source in sources {
         if let Some(devices) = granted.remove(&source.name) {
@@ -237,7 +237,7 @@ fn requests(
             let class = config.class(&source)?;
             let request = RequestSource::Cdi { devices };
             let request = Request::parse(&class, &bundle.env, request)?;
-            wanted.extend(request.map(|request| Wanted { class, request }));
+            wanted.extend(request.map(|request| ClassRequest { class, request }));
             continue;
         }
         if matches!(caller, Caller::Cdi(_)) {
@@ -253,7 +253,7 @@ fn requests(
             continue;
         };
         claims.env(&class)?;
-        wanted.push(Wanted { class, request });
+        wanted.push(ClassRequest { class, request });
     }
     if let Some(name) = granted.into_keys().next() {
         return Err(match unreadable.pop() {

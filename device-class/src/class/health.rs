@@ -16,7 +16,7 @@ pub struct HealthCheck {
     /// What must hold.
     pub test: HealthTest,
     /// A change of its outcome counts when it has lasted so long: a device that
-    /// flickers stays what it was. [`crate::discover::HealthMemory`] keeps the
+    /// flickers stays what it was. [`crate::discover::HealthHistory`] keeps the
     /// time.
     pub steady_for: Option<Duration>,
     /// What an administrator does when it does not hold.
@@ -39,7 +39,7 @@ pub enum HealthTest {
     /// config.toml has `health_programs` for the class.
     Program(HealthProgram),
     /// The kernel has not logged a fault of the device. One scan cannot show it:
-    /// [`crate::discover::HealthMemory`] can, for those who read the kernel's log.
+    /// [`crate::discover::HealthHistory`] can, for those who read the kernel's log.
     Unlogged {
         /// What stands before the number in a line.
         line: Template,
@@ -87,7 +87,7 @@ pub enum FileRule {
     /// It is a number above this one.
     Above(i64),
     /// It is a number that changes at least so often, as a heartbeat does. One
-    /// scan cannot show it: [`crate::discover::HealthMemory`] can.
+    /// scan cannot show it: [`crate::discover::HealthHistory`] can.
     Advances {
         /// The longest time without a change.
         within: Duration,

@@ -36,7 +36,7 @@ impl std::fmt::Display for Health {
     }
 }
 
-/// What must be compared with earlier scans: see [`super::HealthMemory`].
+/// What must be compared with earlier scans: see [`super::HealthHistory`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
     /// Which of the class's checks it is of.

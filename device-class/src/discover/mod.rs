@@ -5,13 +5,13 @@ mod device;
 mod edits;
 mod found;
 mod health;
+mod health_history;
 mod libraries;
 mod links;
 mod listed;
 mod loaded_driver;
 mod look_up;
 mod mask;
-mod memory;
 mod order;
 mod search;
 mod sharing;
@@ -27,9 +27,9 @@ pub use found::{
     FoundShown, MadeNode, NodeForm, OwnNode, Presence,
 };
 pub use health::{Health, HealthCommand, OverTime, Reading};
+pub use health_history::HealthHistory;
 pub use links::Connections;
 pub use look_up::{Found, LookUpError, look_up, look_up_for};
-pub use memory::HealthMemory;
 
 use device::DeviceError;
 
@@ -76,7 +76,7 @@ pub struct Device {
     pub replicas: Option<u16>,
     /// Whether it can be given to a container.
     pub health: Health,
-    /// What a [`HealthMemory`] compares with earlier scans.
+    /// What a [`HealthHistory`] compares with earlier scans.
     pub readings: Vec<Reading>,
     /// The NUMA node that it is on; `None` where the hardware reports none.
     pub numa: Option<u32>,
@@ -115,12 +115,12 @@ pub struct StateFile {
 /// warning: hardware comes and goes during a scan.
 pub fn devices(class: &DeviceClass, host: &dyn HostView) -> Inventory {
     let mut inventory = look(class, host);
-    HealthMemory::default().judge(&mut inventory.devices, Instant::now());
+    HealthHistory::default().judge(&mut inventory.devices, Instant::now());
     inventory
 }
 
 /// The same for those who look again and again: the devices' health is to be
-/// judged by a [`HealthMemory`].
+/// judged by a [`HealthHistory`].
 pub fn look(class: &DeviceClass, host: &dyn HostView) -> Inventory {
     let mut inventory = Inventory::default();
     let known = Attributes::new();

@@ -6,8 +6,8 @@
 //! its rules; then the container's mount namespace is entered, from which there
 //! is no way back, and the sources are attached there.
 
-mod home;
 mod image_libraries;
+mod injected_dir;
 mod loader;
 mod mask;
 mod prepare;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use device_class::discover::MadeNode;
 
 use super::ApplyError;
-use super::home::Home;
+use super::injected_dir::InjectedDir;
 use super::loader;
 use super::sources::{Ready, What, device_access};
 use crate::container::{ContainerRoot, DeviceAccess, FileKind, Name, Parent};
@@ -20,7 +20,7 @@ pub(super) fn attach(
     notes: &mut Vec<String>,
 ) -> Result<(), ApplyError> {
     let mut mounter = Mounter::new(root, calls);
-    let mut home = Home::default();
+    let mut injected_dir = InjectedDir::default();
     let mut last = LastParent::default();
     let mut loaders = Vec::new();
     for Ready { what, why } in ready {
@@ -54,12 +54,14 @@ pub(super) fn attach(
             What::Link { path, target } => last
                 .of(&path, root)
                 .and_then(|(parent, name)| link(parent, name, &target)),
-            What::File { source, path } => file(source, &path, root, &mut mounter, &mut home),
+            What::File { source, path } => {
+                file(source, &path, root, &mut mounter, &mut injected_dir)
+            }
             What::Library {
                 source,
                 path,
                 links,
-            } => home.library(source, &path, links),
+            } => injected_dir.library(source, &path, links),
             What::Loader(searched) => {
                 loaders.push(searched);
                 Ok(())
@@ -67,7 +69,7 @@ pub(super) fn attach(
         };
         done.map_err(|error| error.why(&why))?;
     }
-    home.attach(root, &mut mounter, label)?;
+    injected_dir.attach(root, &mut mounter, label)?;
     for searched in loaders {
         loader::configure(root, searched, notes)?;
     }
@@ -172,15 +174,15 @@ fn file(
     path: &Path,
     root: &ContainerRoot,
     mounter: &mut Mounter,
-    home: &mut Home,
+    injected_dir: &mut InjectedDir,
 ) -> Result<(), ApplyError> {
     let (parent, name) = root.parent(path)?;
-    let link = Home::place_of(path);
+    let link = InjectedDir::place_of(path);
     match parent.open(name)?.map(|found| found.kind()) {
         None => parent.symlink(name, &link)?,
         Some(FileKind::Symlink) => parent.redirect_link(name, &link)?,
         Some(_) => return place(source, &parent, name, mounter),
     }
-    home.file(source, path);
+    injected_dir.file(source, path);
     Ok(())
 }

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use device_class::HostView;
 use device_class::class::{Claims, DeviceClass};
-use device_class::discover::{self, Device, Health, HealthMemory};
+use device_class::discover::{self, Device, Health, HealthHistory};
 use device_class::kernel_log::Line;
 use device_class::name::{ClassName, ResourceName};
 use device_class::prepare::Preparation;
@@ -40,7 +40,7 @@ pub(crate) struct Memory {
 
 #[derive(Debug, Default)]
 struct ClassMemory {
-    health: HealthMemory,
+    health: HealthHistory,
     log: Option<KernelLog>,
     programs: HealthPrograms,
 }

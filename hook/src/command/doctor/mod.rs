@@ -2,13 +2,13 @@
 //! it can open now. Nothing is changed, and the engine is not called.
 
 mod containers;
-mod given;
 mod granted;
 mod hook_entry;
 mod injected;
 mod requested;
 mod rules;
 mod spec;
+mod unrequested;
 mod user;
 
 use std::io::{self, Write};
@@ -26,10 +26,10 @@ use crate::exit::ExitCode;
 use crate::planner;
 
 use containers::{Container, Unknown};
-use given::Given;
 use injected::Root;
 use requested::Requests;
 use spec::ContainerSpec;
+use unrequested::Unrequested;
 
 /// Which container `doctor` examines.
 #[derive(Debug, Args)]
@@ -165,12 +165,17 @@ fn examine(container: Container, whose: &Whose, config: &Config) -> Examination 
 fn examine_spec(container: &Container, spec: &ContainerSpec, config: &Config) -> Vec<Finding> {
     let Requests {
         classes,
-        given,
+        unrequested,
         mut findings,
     } = requested::requests(spec, config);
     let root = container.pid.map(Root::of);
     if classes.is_empty() {
-        findings.extend(examine_given(container, spec, given, root.as_ref()));
+        findings.extend(examine_unrequested(
+            container,
+            spec,
+            unrequested,
+            root.as_ref(),
+        ));
         return findings;
     }
     let plan = match planner::plan_for(&spec.bundle, &spec.caller, config) {
@@ -199,21 +204,23 @@ fn examine_spec(container: &Container, spec: &ContainerSpec, config: &Config) ->
 }
 
 /// A container that requests nothing, and may have nodes of a class nevertheless.
-fn examine_given(
+fn examine_unrequested(
     container: &Container,
     spec: &ContainerSpec,
-    given: Given,
+    unrequested: Unrequested,
     root: Option<&Root>,
 ) -> Vec<Finding> {
-    if given.is_empty() {
+    if unrequested.is_empty() {
         return Vec::new();
     }
     let now = root.map(|root| {
-        let rules = rules::finding(container, &given.plan);
-        rules.into_iter().chain(user::finding(root, &given.plan))
+        let rules = rules::finding(container, &unrequested.plan);
+        rules
+            .into_iter()
+            .chain(user::finding(root, &unrequested.plan))
     });
     let now: Vec<Finding> = now.into_iter().flatten().collect();
-    let mut findings = given.findings(spec, root);
+    let mut findings = unrequested.findings(spec, root);
     findings.extend(now);
     findings
 }

@@ -11,8 +11,8 @@ use device_class::name::excerpt;
 use device_class::request::{Request, RequestSource};
 use device_class::similar;
 
-use super::given::Given;
 use super::spec::ContainerSpec;
+use super::unrequested::Unrequested;
 use crate::command::finding::{Finding, Verdict};
 use crate::exit::ExitCode;
 use crate::log::chain;
@@ -26,7 +26,7 @@ const SUBJECT: &str = "request";
 pub(super) struct Requests {
     pub(super) classes: Vec<DeviceClass>,
     /// If nothing is requested: what config.json has nevertheless.
-    pub(super) given: Given,
+    pub(super) unrequested: Unrequested,
     pub(super) findings: Vec<Finding>,
 }
 
@@ -94,11 +94,11 @@ pub(super) fn requests(spec: &ContainerSpec, config: &Config) -> Requests {
     }
     let is_refused = findings.iter().any(|finding| finding.fault.is_some());
     let without_request = classes.is_empty() && !is_refused;
-    let given = match without_request {
-        true => Given::of(spec, &known, config),
-        false => Given::default(),
+    let unrequested = match without_request {
+        true => Unrequested::of(spec, &known, config),
+        false => Unrequested::default(),
     };
-    if without_request && given.is_empty() {
+    if without_request && unrequested.is_empty() {
         findings.extend(without(spec, &known));
     } else {
         let similar = similar_variables(spec, &known);
@@ -106,7 +106,7 @@ pub(super) fn requests(spec: &ContainerSpec, config: &Config) -> Requests {
     }
     Requests {
         classes,
-        given,
+        unrequested,
         findings,
     }
 }
@@ -114,7 +114,7 @@ pub(super) fn requests(spec: &ContainerSpec, config: &Config) -> Requests {
 fn nothing(finding: Finding) -> Requests {
     Requests {
         classes: Vec::new(),
-        given: Given::default(),
+        unrequested: Unrequested::default(),
         findings: vec![finding],
     }
 }

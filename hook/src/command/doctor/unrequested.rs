@@ -19,7 +19,7 @@ use crate::planner;
 
 /// What config.json has of classes.
 #[derive(Default)]
-pub(super) struct Given {
+pub(super) struct Unrequested {
     /// `DEVICE of CLASS`.
     devices: Vec<String>,
     findings: Vec<Finding>,
@@ -27,25 +27,25 @@ pub(super) struct Given {
     pub(super) plan: InjectionPlan,
 }
 
-impl Given {
+impl Unrequested {
     /// The devices of which config.json has a node.
     pub(super) fn of(spec: &ContainerSpec, known: &[DeviceClass], config: &Config) -> Self {
-        let mut given = Given::default();
+        let mut unrequested = Unrequested::default();
         let nodes = &spec.bundle.spec_devices.nodes;
         let host = match nodes.is_empty() {
             true => None,
             false => planner::open_host(config).ok(),
         };
         let Some(host) = host else {
-            return given;
+            return unrequested;
         };
         for class in known {
             let found = discover::look_up(class, config, &BTreeSet::new(), &host);
             if let Ok(found) = found {
-                given.add(class, &found, nodes);
+                unrequested.add(class, &found, nodes);
             }
         }
-        given
+        unrequested
     }
 
     pub(super) fn is_empty(&self) -> bool {

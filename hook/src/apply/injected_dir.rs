@@ -14,7 +14,7 @@ use crate::mount::{Mounter, Source, TmpfsOptions};
 
 /// What is to be in the directory.
 #[derive(Default)]
-pub(super) struct Home {
+pub(super) struct InjectedDir {
     /// By the directory, each in [`INJECTED`].
     libraries: BTreeMap<PathBuf, Vec<Library>>,
     files: Vec<(Source, PathBuf)>,
@@ -28,7 +28,7 @@ const SIZE: u64 = 1 << 20;
 
 const MODE: Mode = Mode::from_bits_truncate(0o755);
 
-impl Home {
+impl InjectedDir {
     /// Where the file for `path` is.
     pub(super) fn place_of(path: &Path) -> PathBuf {
         let inside = path.strip_prefix("/").unwrap_or(path);
@@ -105,7 +105,7 @@ impl Home {
         let files = self
             .files
             .iter()
-            .map(|(source, path)| (source, Home::place_of(path)));
+            .map(|(source, path)| (source, InjectedDir::place_of(path)));
         for (source, path) in libraries.chain(files) {
             if !tmpfs::shows(root, &path, source)? {
                 return Ok(false);

@@ -12,7 +12,7 @@ type Key = (String, usize, String);
 
 /// What earlier scans found of a class's devices.
 #[derive(Debug, Clone, Default)]
-pub struct HealthMemory(BTreeMap<Key, Remembered>);
+pub struct HealthHistory(BTreeMap<Key, Remembered>);
 
 #[derive(Debug, Clone)]
 enum Remembered {
@@ -29,7 +29,7 @@ enum Remembered {
     },
 }
 
-impl HealthMemory {
+impl HealthHistory {
     /// Judges devices by this look, taken at `now`, and by those before it. A
     /// device that is gone is forgotten; what is new is judged by this look
     /// alone.
@@ -183,7 +183,7 @@ mod tests {
         let name = ClassName::try_from("chip".to_owned()).unwrap();
         let class = DeviceClass::parse(name, Path::new("chip.toml"), &text).unwrap();
         let start = Instant::now();
-        let mut memory = HealthMemory::default();
+        let mut memory = HealthHistory::default();
         for (seconds, first, second, healthy) in looks {
             let mut host = RecordedHost::default();
             for (file, says) in files.iter().zip([first, second]) {
@@ -225,7 +225,7 @@ mod tests {
              health = [{ kernel_log = 'drv: chip {index}: Err ', codes = [48, 79], advice = 'reset it' }]\n";
         let name = ClassName::try_from("chip".to_owned()).unwrap();
         let class = DeviceClass::parse(name, Path::new("chip.toml"), text).unwrap();
-        let mut memory = HealthMemory::default();
+        let mut memory = HealthHistory::default();
         let mut healthy = |chips: &[&str], lines: &[&str]| -> Vec<bool> {
             let mut host = RecordedHost::default();
             for chip in chips {
