@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_requirement_is_met_or_says_what_the_host_has() {
+    fn a_requirement_is_met_or_reports_what_the_host_has() {
         let host = [("cuda", "12.4"), ("driver", "550.54.15")];
         let host = host.map(|(n, v)| (WordName::try_from(n.to_owned()).unwrap(), v.to_owned()));
         let host = host.into();

@@ -46,7 +46,7 @@ fn named(inventory: &Inventory) -> Vec<String> {
 /// `mixed` by their profile; AMD's names the partitions of a uniform host
 /// amd.com/gpu (`single`, its default).
 #[test]
-fn resources_are_named_as_the_administrator_says() {
+fn resources_have_the_configured_names() {
     let instance = "MIG-GPU-3c1de7a2-9f5b-4a53-8d25-0f6a1b6f4e10";
     let whole = "GPU-b0f66a81-7f0c-4a6e-a7d9-5a3c9a1d2f77";
     let single = "[class.nvidia-gpu]\nresource = 'nvidia.com/gpu'";
@@ -98,7 +98,7 @@ fn devices_are_hidden_by_name_or_attribute() {
 }
 
 #[test]
-fn devices_are_shared_as_often_as_the_administrator_says() {
+fn devices_have_the_configured_number_of_shares() {
     let config = "[class.nvidia-gpu]\nreplicas = 4";
     let found = inventory("nvidia-gpu", "nvidia-gpu/h200", config);
     assert!(found.devices.iter().all(|d| d.replicas == Some(4)));

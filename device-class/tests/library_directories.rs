@@ -69,7 +69,7 @@ fn libraries_are_found_where_nixos_has_them() {
 
 /// Any other place is named in config.toml, and goes before the class's.
 #[test]
-fn libraries_are_found_where_the_administrator_says() {
+fn libraries_are_found_in_the_configured_directories() {
     let host = "file /opt/driver/lib/libcuda.so.1
          file /opt/driver/lib/libcuda.so.580.159.03
          link /opt/driver/lib/libcuda.so.1 libcuda.so.580.159.03

@@ -112,7 +112,7 @@ fn numbers_that_no_device_can_have_are_refused() {
 }
 
 #[test]
-fn a_class_file_says_both_driver_and_minor_number_and_needs_the_hook() {
+fn a_class_file_sets_both_driver_and_minor_number_and_needs_the_hook() {
     let refused = |text: &str| {
         let name = "x".to_owned().try_into().unwrap();
         let error = DeviceClass::parse(name, Path::new("x.toml"), text).unwrap_err();

@@ -22,7 +22,7 @@ use tempfile::TempDir;
 
 use crate::lab::{Lab, asking, on_each_cgroup_version};
 
-on_each_cgroup_version!(two_jobs_of_which_one_asks_for_a_function_that_is_not_there);
+on_each_cgroup_version!(two_jobs_of_which_one_requests_a_missing_function);
 
 const INTERFACE: &str = "ce48969398f05f33946d560708be108a";
 const NLB0: &str = "d8424dc4a4a3c413f89e433683f9040b";
@@ -36,7 +36,7 @@ const FUNCTION_FILE: &str = "sys/devices/pci0000:5e/0000:5e:00.0/fpga/intel-fpga
 /// How long the plugin may take to register.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-fn two_jobs_of_which_one_asks_for_a_function_that_is_not_there(lab: &Lab) {
+fn two_jobs_of_which_one_requests_a_missing_function(lab: &Lab) {
     let node = Node::start();
     // Both names are mapped; the bitstream of only one is on the node.
     let names = [("nlb3-orchestrated", NLB3), ("nlb0-orchestrated", NLB0)];

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn clients_that_hold_all_connections_keep_nobody_out() {
+    async fn clients_that_hold_all_connections_do_not_block_others() {
         let address = server(4).await;
         let mut asked = asking(address).await;
         let mut held = Vec::new();

@@ -63,7 +63,7 @@ mod tests {
         }
 
         #[test]
-        fn a_mean_lies_between_its_parts(parts in prop::collection::vec((0..=10_u8, 1..=u32::MAX), 1..9)) {
+        fn a_mean_is_between_its_parts(parts in prop::collection::vec((0..=10_u8, 1..=u32::MAX), 1..9)) {
             let scores = || parts.iter().map(|(score, _)| *score);
             let mean = weighted(parts.iter().copied());
             prop_assert!(scores().min() <= Some(mean) && Some(mean) <= scores().max());

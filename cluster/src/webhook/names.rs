@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_are_told_by_the_name() {
+    fn modes_are_determined_by_the_name() {
         for (name, mode) in [
             (
                 "region-69528db6eb31577a8c3668f9faa081f6",

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_null_asks_for_nothing() {
+    fn missing_or_null_fields_request_nothing() {
         for text in [
             "{}",
             "{\"spec\":null}",

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_programmer_succeeds_fails_or_lies() {
+    fn a_programmer_succeeds_fails_or_programs_another_function() {
         for (script, wanted) in [
             ("echo $2 > $1", Ok(())),
             ("echo NEW > $1", Ok(())),

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_written_as_the_format_says() {
+    fn a_value_is_written_in_the_format() {
         for (format, value, wanted) in [
             ("03", "7", Some("007")),
             ("3", "1234", Some("1234")),

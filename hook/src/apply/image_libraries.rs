@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_is_not_used_and_noted() {
+    fn what_cannot_be_determined_is_not_used_and_noted() {
         let file = |version: &str| format!("{DIRECTORY}/libchip.so.{version}");
         let loop_of_links = [("/usr/local/chip", "chip")];
         let many: Vec<String> = (0..=MAX_ENTRIES)

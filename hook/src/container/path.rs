@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trailing_slash_asks_for_a_directory() {
+    fn a_trailing_slash_requires_a_directory() {
         let a = Component::Name(Name(OsStr::new("a")));
         for (path, steps) in [
             ("/a", vec![a]),

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_is_ours_alone_and_bounded() {
+    fn the_log_belongs_to_root_and_is_bounded() {
         let top = tempfile::tempdir().unwrap();
         let directory = top.path().join("boathook");
         assert_eq!(printed(&directory), "");

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_are_told_apart_by_number() {
+    fn devices_are_distinguished_by_number() {
         for resolver in [Resolver::Openat2, Resolver::Walk] {
             let file = host(resolver).file(Path::new("/dev/null")).unwrap();
             assert_eq!(file.kind(), FileKind::CharDevice);

@@ -53,7 +53,7 @@ fn a_named_container_gets_what_was_recorded_without_its_engines_word() {
 }
 
 #[test]
-fn an_annotation_of_the_arguments_asks_and_grants_nothing_more() {
+fn an_annotation_in_the_arguments_is_only_a_request() {
     let mut host = Host::new(CONTAINERD);
     let mut config = host.config();
     let mine = recorded(CONTAINERD, "c");

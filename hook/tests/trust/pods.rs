@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::host::{CONTAINERD, CRIO, FIRST, Host, OTHER, annotate, recorded, set_env};
 
 #[test]
-fn a_pod_gets_what_the_kubelet_recorded_whatever_it_asks_for() {
+fn a_pod_gets_what_the_kubelet_recorded_regardless_of_its_request() {
     for recording in [CONTAINERD, CRIO] {
         let host = Host::new(recording);
         let mine = recorded(recording, "c");
@@ -35,7 +35,7 @@ fn a_pod_gets_what_the_kubelet_recorded_whatever_it_asks_for() {
 }
 
 #[test]
-fn an_image_that_asks_without_an_allocation_starts_with_no_device() {
+fn an_image_that_requests_without_an_allocation_starts_without_devices() {
     for recording in [CONTAINERD, CRIO] {
         let mut host = Host::new(recording);
         host.checkpoint(
@@ -233,7 +233,7 @@ fn the_annotations_of_a_container_are_those_that_its_engine_writes() {
 }
 
 #[test]
-fn a_container_of_uncertain_origin_starts_if_it_asks_for_nothing() {
+fn a_container_of_uncertain_origin_starts_if_it_requests_nothing() {
     let host = Host::new(CRIO);
     let mut config = host.config();
     config["annotations"]["io.kubernetes.cri-o.Labels"] = "[".into();

@@ -133,7 +133,7 @@ fn comparable(objects: &Objects) -> PodSpec {
 }
 
 #[test]
-fn the_configuration_says_what_the_values_say() {
+fn the_configuration_contains_the_values() {
     let values = json!({
         "classes": {"enabled": ["gpu-share"], "disabled": ["dummy-npu", "nvidia-gpu"]},
         "replicas": {"amd-gpu": 4, "gpu-share": 2},

@@ -117,7 +117,7 @@ fn a_directory_that_others_can_write_to_is_refused() {
 }
 
 #[test]
-fn what_others_could_have_changed_is_installed_anew() {
+fn files_that_others_could_have_changed_are_installed_again() {
     let site = Site::with_containerd();
     site.install("0.1.0", &[Engine::Containerd]);
     let installed = tree::snapshot(site.root());

@@ -41,7 +41,7 @@ fn a_dry_run_prints_a_diff_and_changes_nothing() {
 }
 
 #[test]
-fn status_tells_what_is_there_and_what_is_missing() {
+fn status_shows_what_is_installed_and_what_is_missing() {
     let site = Site::with_containerd();
     let output = site.run(&["status"]);
     assert_eq!(output.status.code(), Some(1));
@@ -207,7 +207,7 @@ fn restart_sends_docker_a_hangup_where_there_is_no_systemd() {
 }
 
 #[test]
-fn an_output_that_nobody_reads_stops_nothing() {
+fn an_output_without_a_reader_stops_nothing() {
     let site = Site::with_containerd();
     let closed = || {
         let (read, write) = std::io::pipe().unwrap();
@@ -253,7 +253,7 @@ fn the_programs_are_linked_into_the_path() {
 }
 
 #[test]
-fn a_link_that_is_not_ours_any_more_stays() {
+fn a_link_that_was_changed_since_stays() {
     let site = Site::with_containerd();
     let link = site.root().join("usr/local/bin/boathook");
     fs::create_dir_all(link.parent().unwrap()).unwrap();

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_and_cdi_names_are_returned_where_the_class_says_so() {
+    fn nodes_and_cdi_names_are_returned_if_the_class_configures_it() {
         let host = "char /dev/x0 10:1\nchar /dev/x1 10:2\nchar /dev/xctl 10:3\n";
         let ids = ["x-1::1", "x-0::0", "x-1::0"].map(str::to_owned);
         let both = "annotations cdi.k8s.io/boathook_x.com_npu=x.com/npu=0,x.com/npu=1";

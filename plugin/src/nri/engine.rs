@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_engine_is_asked_for_what_its_version_has() {
+    fn an_engine_gets_only_the_events_of_its_version() {
         for (name, version, nri, validates) in [
             ("containerd", "v2.1.9", "", Some(false)),
             ("containerd", "2.1.9+unknown", "", Some(false)),

@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_socket_knows_who_is_at_its_path() {
+    async fn a_socket_detects_what_is_at_its_path() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("boathook-a.sock");
         let first = Socket::bind(path.clone()).unwrap();

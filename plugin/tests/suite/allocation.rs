@@ -53,7 +53,7 @@ fn a_device_brings_its_own_variables() {
 }
 
 #[test]
-fn an_engine_may_be_asked_to_inject_the_devices() {
+fn an_engine_can_inject_the_devices() {
     let text = format!("allocate = {{ cdi = 'dummy.com/npu={{index}}' }}\n{NPUS}");
     let mut node = Node::new(&[("dummy-npu", &text)]);
     let kubelet = node.serve(NPU);

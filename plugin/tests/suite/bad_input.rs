@@ -69,7 +69,7 @@ fn more_shares_than_the_class_allows_are_refused_with_the_reason() {
 }
 
 #[test]
-fn shares_of_several_devices_are_refused_where_the_class_says_so() {
+fn shares_of_several_devices_are_refused_if_the_class_configures_it() {
     let text = format!("{NPUS}[sharing]\nreplicas = 8\none_device = true\n");
     let mut node = Node::new(&[("dummy-npu", &text)]);
     let kubelet = node.serve(NPU);
@@ -134,7 +134,7 @@ fn a_class_file_that_can_not_be_read_stops_no_other() {
 }
 
 #[test]
-fn without_any_class_the_plugin_stays_and_says_so() {
+fn without_any_class_the_plugin_keeps_running_and_reports_it() {
     let mut node = Node::new(&[]);
     node.start_plugin();
     node.wait_log("no class files in ");

@@ -138,7 +138,7 @@ fn a_preference_that_can_not_be_met_is_refused() {
 }
 
 #[test]
-fn pre_start_container_knows_its_devices_though_there_is_nothing_to_do() {
+fn pre_start_container_checks_its_devices_even_without_preparations() {
     let (_node, client) = served();
     assert!(!client.options().pre_start_required);
     for (ids, wanted) in [

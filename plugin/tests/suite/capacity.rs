@@ -13,7 +13,7 @@ fn shared(devices: usize, replicas: usize, prefix: &str) -> String {
 }
 
 #[test]
-fn ten_thousand_devices_are_told_of_chosen_from_and_given() {
+fn ten_thousand_devices_are_listed_chosen_from_and_allocated() {
     let mut node = Node::new(&[("dummy-npu", &shared(10, 1000, "npu"))]);
     let kubelet = node.kubelet();
     node.start_plugin();
@@ -45,7 +45,7 @@ fn devices_beyond_the_message_limit_are_left_out_and_logged() {
 }
 
 #[test]
-fn a_class_that_asks_for_millions_costs_no_more() {
+fn a_class_that_declares_millions_costs_no_more() {
     let mut node = Node::new(&[("dummy-npu", &shared(4096, 4096, "npu"))]).without_rescans();
     let kubelet = node.kubelet();
     node.start_plugin();

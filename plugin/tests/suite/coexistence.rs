@@ -184,7 +184,7 @@ fn a_resource_is_taken_over_on_request() {
 
 /// The kubelet's checkpoint still lists the devices of a plugin that was killed.
 #[test]
-fn a_predecessor_of_ours_is_not_another_plugin() {
+fn an_earlier_boathook_plugin_is_not_another_plugin() {
     let mut node = Node::new(&[("dummy-npu", NPUS)]);
     let kubelet = node.serve(NPU);
     for signal in [Signal::SIGKILL, Signal::SIGTERM] {

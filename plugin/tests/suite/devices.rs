@@ -17,7 +17,7 @@ fn brief(devices: &[DeviceReport]) -> Vec<(&str, &str, Option<i64>)> {
 }
 
 #[test]
-fn health_goes_and_comes_back_and_is_said_once_each() {
+fn lost_and_regained_health_are_each_reported_once() {
     let mut node = Node::new(&[("cards", CARDS)]);
     node.add_card(2, "mark-1", 1);
     node.add_card(10, "mark-1", -1);

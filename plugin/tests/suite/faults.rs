@@ -25,7 +25,7 @@ fn registrations(kubelet: &FakeKubelet) -> usize {
 }
 
 #[test]
-fn a_slow_kubelet_is_waited_for_and_not_asked_twice() {
+fn a_slow_kubelet_is_waited_for_and_not_called_twice() {
     let late = Duration::from_secs(1);
     for fault in [
         RegisterFault::AnswerLate(late),

@@ -14,7 +14,7 @@ use crate::pages;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 #[test]
-fn what_is_said_or_not_said_at_the_socket_harms_nobody_else() {
+fn malformed_or_missing_messages_at_the_socket_do_not_affect_other_clients() {
     let mut node = Node::new(&[("dummy-npu", NPUS)]).with_arguments(&pages::SERVE);
     let kubelet = node.serve(NPU);
     let address = pages::address(&node);

@@ -99,7 +99,7 @@ fn an_address_without_a_host_is_refused_with_an_example() {
 }
 
 #[test]
-fn nothing_listens_on_the_network_unless_asked() {
+fn nothing_listens_on_the_network_by_default() {
     let mut node = Node::new(&[("dummy-npu", NPUS)]);
     let _kubelet = node.serve(NPU);
     let fds = std::fs::read_dir(format!("/proc/{}/fd", node.pid())).unwrap();

@@ -83,7 +83,7 @@ fn a_directory_that_is_removed_and_created_again_is_used_again() {
 }
 
 #[test]
-fn a_refusal_is_said_once_and_tried_again() {
+fn a_refusal_is_reported_once_and_tried_again() {
     let mut node = node();
     let config = Config::new(&node.path("kubelet"));
     let refuse = RegisterFault::Refuse("not\ntoday".to_owned());
@@ -120,7 +120,7 @@ fn a_registration_that_hangs_is_given_up_and_tried_again() {
 }
 
 #[test]
-fn a_socket_that_nobody_serves_is_said_and_waited_for() {
+fn a_socket_without_a_server_is_reported_and_waited_for() {
     let mut node = node();
     let mut kubelet = node.kubelet();
     kubelet.stop();

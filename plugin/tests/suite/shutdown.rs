@@ -54,7 +54,7 @@ fn it_ends_as_well_with_many_streams_open() {
 }
 
 #[test]
-fn it_ends_as_well_when_nobody_reads_what_it_says() {
+fn it_ends_even_if_its_output_is_not_read() {
     let many = format!("{NPUS}sharing = {{ replicas = 400 }}\n");
     let mut node = Node::new(&[("dummy-npu", &many)]);
     let _kubelet = node.serve(NPU);

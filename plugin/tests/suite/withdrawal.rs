@@ -7,7 +7,7 @@ use crate::node::{NPU, NPUS, Node, PATIENCE, wait_until};
 use crate::pages;
 
 #[test]
-fn a_withdrawn_resource_is_offered_to_nobody_although_a_client_does_not_read() {
+fn a_withdrawn_resource_is_not_offered_even_if_a_client_does_not_read() {
     // So many that their list is longer than a narrow window.
     let many = format!("{NPUS}sharing = {{ replicas = 400 }}\n");
     let mut node = Node::new(&[("dummy-npu", &many)])

@@ -126,7 +126,7 @@ fn a_plan_prints_as_a_diff() {
 }
 
 #[test]
-fn engines_are_found_by_what_lies_on_the_host() {
+fn engines_are_found_by_files_of_the_host() {
     let cases = [
         ("usr/bin/crio", Engine::Crio),
         ("run/crio/crio.sock", Engine::Crio),
@@ -193,7 +193,7 @@ fn a_daemon_older_than_its_configuration_has_not_loaded_it() {
 }
 
 #[test]
-fn docker_is_asked_for_its_runtimes() {
+fn the_runtimes_are_read_from_docker() {
     use std::io::{Read, Write};
     let (dir, host) = host_with("etc/docker/daemon.json", "{}");
     let record = plan(Engine::Docker, &host).record.unwrap();
@@ -226,7 +226,7 @@ fn docker_is_asked_for_its_runtimes() {
 }
 
 #[test]
-fn a_file_that_its_owner_formatted_anew_is_not_written_again() {
+fn a_file_that_its_owner_reformatted_is_not_written_again() {
     let (dir, host) = host_with("etc/docker/daemon.json", "{}");
     let first = plan(Engine::Docker, &host);
     apply(&host, &first.changes).unwrap();
@@ -240,7 +240,7 @@ fn a_file_that_its_owner_formatted_anew_is_not_written_again() {
 }
 
 #[test]
-fn a_record_that_is_not_ours_is_refused() {
+fn a_record_of_another_program_is_refused() {
     let (_dir, host) = host_with("opt/record.json", "{\"format\": 2}");
     let error = runtime_config::Record::load(&host, Path::new("/opt/record.json")).unwrap_err();
     assert!(
@@ -254,7 +254,7 @@ fn a_record_that_is_not_ours_is_refused() {
 }
 
 #[test]
-fn a_directory_that_came_meanwhile_is_not_taken_for_ours() {
+fn a_directory_created_by_others_during_the_installation_is_not_recorded() {
     let (dir, host) = host_with("etc/docker/daemon.json", "{}");
     let theirs = Change::MakeDir {
         path: "/etc/docker".into(),

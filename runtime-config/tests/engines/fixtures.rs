@@ -156,7 +156,7 @@ fn undoing_after_a_second_version_gives_the_first_before_tree() {
 }
 
 #[test]
-fn undoing_without_a_record_takes_out_all_that_is_ours() {
+fn undoing_without_a_record_removes_all_of_boathooks_parts() {
     for case in accepted() {
         let (dir, host) = case.host();
         let before = tree::files(dir.path());

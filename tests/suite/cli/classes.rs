@@ -77,7 +77,7 @@ fn a_class_file_with_an_error_is_refused_by_its_line() {
 
 /// One vendor's mistake does not stop another vendor's containers.
 #[test]
-fn a_broken_class_hinders_nobody_who_does_not_ask_for_it() {
+fn a_broken_class_does_not_affect_containers_that_do_not_request_it() {
     let host = HostDirectory::new().unwrap();
     host.add_class("thing", &GOOD.replace("nodes", "noodles"))
         .unwrap();
@@ -176,7 +176,7 @@ fn a_node_that_is_a_regular_file_is_refused() {
 
 /// The check of a valid file prints its devices, or that there are none.
 #[test]
-fn a_good_class_file_says_what_it_finds() {
+fn a_valid_class_file_lists_what_it_matches() {
     let host = HostDirectory::new().unwrap();
     host.add_class("thing", GOOD).unwrap();
     let cases = [("dummy-npu", "npu-63"), ("thing", "no device")];
@@ -307,7 +307,7 @@ fn two_classes_with_one_variable_are_refused() {
 
 /// All commands search for the driver's files in the same place.
 #[test]
-fn every_command_knows_the_root_of_the_driver() {
+fn every_command_uses_the_driver_root() {
     let host = HostDirectory::new().unwrap();
     let class = "version = 1\nresource = 'example.com/thing'\n\
         request = { env = 'THINGS' }\ndiscover = [{ path = '/sys/thing{index:number}' }]\n\

@@ -28,7 +28,7 @@ fn asking(env: &str) -> Value {
 }
 
 #[test]
-fn the_exit_code_tells_what_is_wrong_and_the_fix_is_printed() {
+fn the_exit_code_identifies_the_fault_and_the_fix_is_printed() {
     let host = HostDirectory::new().unwrap();
     let absent = "version = 1\nresource = 'example.com/thing'\n\
         request = { env = 'THINGS' }\ndiscover = [{ path = '/dev/thing{index:number}' }]\n\

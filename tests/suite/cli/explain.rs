@@ -20,7 +20,7 @@ fn explain(host: &HostDirectory, env: &[(&str, &str)], json: bool) -> String {
 }
 
 #[test]
-fn each_step_says_for_whose_sake() {
+fn each_step_names_its_device_or_class() {
     let host = HostDirectory::new().unwrap();
     let class = r#"
         version = 1
@@ -59,7 +59,7 @@ fn each_step_says_for_whose_sake() {
 }
 
 #[test]
-fn nothing_asked_is_said() {
+fn a_container_without_a_request_is_reported() {
     let host = HostDirectory::new().unwrap();
     for env in [
         vec![],

@@ -70,7 +70,7 @@ fn classes_are_listed_by_name_and_without_devices() {
 
 /// Each line has its verdict, and each problem a fix.
 #[test]
-fn a_check_tells_of_this_host() {
+fn a_check_reports_on_this_host() {
     let host = HostDirectory::new().unwrap();
     let ran = boathook(&host, &["check"], b"");
     assert!(matches!(ran.status.code(), Some(0 | 1)), "{}", ran.stderr);

@@ -50,7 +50,7 @@ fn every_call_fails_once(lab: &Lab) {
                 assert_whole(&bundle, &report, &case);
             }
         } else {
-            assert_says_why(&fault, &ran.stderr);
+            assert_reports_the_reason(&fault, &ran.stderr);
         }
         lab.assert_nothing_left(&bundle);
         assert_unchanged(&host.root(), &before, &case);
@@ -89,7 +89,7 @@ fn an_optional_library_is_not_left_out(lab: &Lab) {
         if ran.status.success() {
             assert_whole(&bundle, &Report::parse(&ran.stdout).unwrap(), &case);
         } else {
-            assert_says_why(&fault, &ran.stderr);
+            assert_reports_the_reason(&fault, &ran.stderr);
         }
     }
 }
@@ -136,7 +136,7 @@ fn assert_whole(bundle: &Bundle, report: &Report, case: &str) {
 }
 
 #[track_caller]
-fn assert_says_why(fault: &Fault, said: &str) {
+fn assert_reports_the_reason(fault: &Fault, said: &str) {
     assert!(
         fault.silences() || said.contains("boathook: "),
         "{fault}: {said}"

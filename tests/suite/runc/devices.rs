@@ -12,8 +12,8 @@ use crate::lab::{Lab, asking, on_each_cgroup_version};
 
 on_each_cgroup_version!(
     the_hosts_own_nodes_open,
-    what_was_not_asked_for_is_refused,
-    access_is_as_the_class_says,
+    devices_that_were_not_requested_are_refused,
+    access_is_as_the_class_configures,
     an_ordinary_user_has_them_too,
     a_later_exec_has_them_too
 );
@@ -59,7 +59,7 @@ fn the_hosts_own_nodes_open(lab: &Lab) {
 
 /// Neither the neighbours' nodes nor, if the container makes one itself, a
 /// device of another number.
-fn what_was_not_asked_for_is_refused(lab: &Lab) {
+fn devices_that_were_not_requested_are_refused(lab: &Lab) {
     let host = DemoHost::new().unwrap();
     let other = host.device(DemoHost::UNLIKE);
     let questions = Questions::new()
@@ -82,7 +82,7 @@ fn what_was_not_asked_for_is_refused(lab: &Lab) {
 }
 
 /// A class that gives a node for reading does not give it for writing.
-fn access_is_as_the_class_says(lab: &Lab) {
+fn access_is_as_the_class_configures(lab: &Lab) {
     let host = DemoHost::new().unwrap();
     let class = r#"
         version = 1

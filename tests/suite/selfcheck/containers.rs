@@ -11,7 +11,7 @@ use crate::lab::{Lab, asking, on_each_cgroup_version};
 on_each_cgroup_version!(
     the_probe_reports,
     the_container_is_on_that_cgroup_version,
-    a_bundle_is_what_was_asked_for,
+    a_bundle_contains_what_was_requested,
     a_user_namespace_owns_its_files,
     leftovers_are_seen,
     output_is_captured_over_create_and_start,
@@ -70,7 +70,7 @@ fn the_container_is_on_that_cgroup_version(lab: &Lab) {
 }
 
 /// Options of the bundle reach the container.
-fn a_bundle_is_what_was_asked_for(lab: &Lab) {
+fn a_bundle_contains_what_was_requested(lab: &Lab) {
     let questions = Questions::new().path("/bin").path("/mnt/list");
     let list = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(list.path(), "bound").unwrap();

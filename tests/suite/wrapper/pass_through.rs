@@ -87,7 +87,7 @@ fn stdio_is_the_real_runtimes() {
 
 /// For a container without a request nothing is written, not even the hook.
 #[test]
-fn a_container_that_asks_for_nothing_is_left_alone() {
+fn a_container_without_a_request_is_left_alone() {
     let lab = Lab::new();
     for value in ["", "void"] {
         let text = config(value).to_string();

@@ -62,7 +62,7 @@ fn pod(init: Option<Vec<Value>>, containers: Vec<Value>) -> Value {
 }
 
 #[test]
-fn the_api_server_asks_about_pods_with_fpgas_and_no_others() {
+fn the_api_server_sends_only_pods_with_fpgas() {
     let Some(webhook) = webhook("webhook/default") else {
         return;
     };

@@ -96,7 +96,7 @@ fn managed(configuration: &Value) -> Vec<String> {
 }
 
 #[test]
-fn the_second_scheduler_asks_the_extender_beside_it() {
+fn the_second_scheduler_calls_the_extender_in_its_pod() {
     let Some(objects) = rendered("scheduler/second-scheduler") else {
         return;
     };

@@ -48,7 +48,7 @@ fn the_webhook_has_rights_to_single_objects_only() {
 }
 
 #[test]
-fn the_webhook_is_asked_for_pods_with_fpgas_only() {
+fn the_webhook_is_called_only_for_pods_with_fpgas() {
     let Some(objects) = rendered("webhook/default") else {
         return;
     };

@@ -92,7 +92,7 @@ fn limits_and_requests_have_to_agree() {
 }
 
 #[test]
-fn variables_that_are_ours_to_set_are_refused() {
+fn variables_that_the_webhook_sets_are_refused() {
     for name in ["FPGA_REGION_1", "FPGA_AFU_7", "FPGA_AFU_"] {
         let mut own = container(&[("nlb0-orch", "1")]);
         own["env"] = json!([{"name": "A", "value": "b"}, {"name": name, "value": "c"}]);

@@ -51,7 +51,7 @@ fn ours_replace_their_soname_and_abi_and_nothing_else() {
 }
 
 #[test]
-fn a_soname_that_the_loader_takes_for_ours_goes() {
+fn an_entry_that_would_hide_an_injected_soname_is_removed() {
     let stale = cache([entry(Abi::X86_64, "libx.so.01", "/stale/libx.so.01")]);
     let merged = LdCache::merge(
         Some(&stale),

@@ -102,7 +102,7 @@ proptest! {
     }
 
     #[test]
-    fn the_loader_takes_ours(cache in any_cache(), add in additions()) {
+    fn the_loader_uses_the_injected_library(cache in any_cache(), add in additions()) {
         let merged = LdCache::merge(Some(&cache), &add, Abi::X86_64);
         for new in &add {
             let found: Vec<_> = merged.lookup(OsStr::from_bytes(new.soname.to_bytes()), Abi::X86_64).collect();

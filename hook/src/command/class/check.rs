@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_daemon_sets_mount_what_the_plugin_is_said_to_see() {
+    fn the_daemon_sets_mount_the_documented_directories() {
         let wanted = BTreeSet::from(MOUNTED_FOR_PLUGIN);
         for manifest in [
             include_str!("../../../../deploy/base/daemon-set.yaml"),

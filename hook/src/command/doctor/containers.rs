@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn the_engine_is_told_by_the_place_of_the_bundle() {
+    fn the_engine_is_determined_by_the_bundles_directory() {
         for (bundle, engine) in [
             (
                 "/run/docker/containerd/daemon/io.containerd.runtime.v2.task/moby/0a1b",

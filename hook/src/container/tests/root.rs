@@ -372,7 +372,7 @@ fn device_nodes_are_made_once() {
 }
 
 #[test]
-fn a_target_knows_what_it_shows() {
+fn a_target_reports_what_it_shows() {
     in_each_root(|root, path| {
         fs::write(path.join("usr/file"), "").unwrap();
         let there = root.resolve(Path::new("usr/file")).unwrap().unwrap();

@@ -104,7 +104,7 @@ fn output_without_end_is_dropped() {
 }
 
 #[test]
-fn a_program_that_cannot_be_run_says_nothing_about_the_device() {
+fn a_program_that_cannot_be_run_does_not_change_health() {
     let not_run = |program: &Path| {
         let keys = format!("program = ['{}']", program.display());
         let devices = devices(&keys, true);

@@ -121,7 +121,7 @@ fn impossible_choices_are_refused() {
 }
 
 #[test]
-fn devices_that_are_apart_are_chosen_where_the_class_says_so() {
+fn spread_devices_are_chosen_if_the_class_configures_it() {
     let by_numa = &["a numa=0", "b numa=0", "c numa=0", "d numa=1", "e numa=1"][..];
     let groups = &[
         "a numa=0 group=x",
@@ -165,7 +165,7 @@ fn devices_that_are_apart_are_chosen_where_the_class_says_so() {
 /// 8 GB of 8 GPUs of 80 are those of one GPU; and what is in use is filled
 /// before another is broken into.
 #[test]
-fn shares_are_of_one_device_where_the_class_says_so() {
+fn shares_are_of_one_device_if_the_class_configures_it() {
     let gigabytes = |gpu: u32| (0..80).map(move |n| parsed(&format!("{gpu}::{n} share-of={gpu}")));
     let devices: Vec<AdvertisedDevice> = (0..8).flat_map(gigabytes).collect();
     let packed = resource(devices.clone());

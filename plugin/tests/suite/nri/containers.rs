@@ -56,7 +56,7 @@ fn containers_that_ask_for_devices_get_the_hook_and_no_others() {
 }
 
 #[test]
-fn the_hook_is_told_which_container_it_is() {
+fn the_hooks_arguments_name_the_container() {
     let (_node, _engine, mut plugin) = connected();
     let created = plugin.create(&pod(), &allocated("npu-3"), ContainerAdjustment::default());
     let hook = added(created).remove(0);
@@ -76,7 +76,7 @@ fn the_hook_is_told_which_container_it_is() {
 }
 
 #[test]
-fn a_hook_of_ours_is_not_added_twice() {
+fn the_hook_is_not_added_twice() {
     let (_node, _engine, mut plugin) = connected();
     for (path, ours) in [
         (HOOK, true),

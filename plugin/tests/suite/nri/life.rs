@@ -53,7 +53,7 @@ fn no_container_with_devices_starts_while_the_engine_does_not_ask() {
 }
 
 #[test]
-fn without_nri_nothing_is_asked_before_a_start() {
+fn without_nri_pre_start_container_is_not_required() {
     let mut node = Node::new(&[("dummy-npu", NPUS)]);
     let _kubelet = node.kubelet();
     node.start_plugin();

@@ -32,7 +32,7 @@ const TABLE: Table = Table {
 };
 
 #[test]
-fn devices_last_under_an_engine_as_the_documentation_says() {
+fn devices_last_under_an_engine_as_documented() {
     super::compare(&TABLE, measured);
 }
 

@@ -24,7 +24,7 @@ const RUNTIME: Runtime = Runtime {
 };
 
 #[test]
-fn devices_last_with_an_old_systemd_as_the_documentation_says() {
+fn devices_last_with_an_old_systemd_as_documented() {
     let distribution = Distribution::Ubuntu1804;
     let Some((host, demo)) = super::host("an old systemd", distribution, VIEW) else {
         return TABLE.compare(&[], false);

@@ -30,7 +30,7 @@ pub(super) const EVENTS: &[Event] = &[
 ];
 
 #[test]
-fn devices_last_as_the_documentation_says() {
+fn devices_last_as_documented() {
     super::compare(&TABLE, measured);
 }
 

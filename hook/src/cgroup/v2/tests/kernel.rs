@@ -252,7 +252,7 @@ fn the_verifier_takes_every_shape_and_shows_it_unchanged() {
 }
 
 #[test]
-fn the_verifier_says_what_it_does_not_like() {
+fn the_verifier_explains_its_refusal() {
     let exit = vec![crate::cgroup::v2::insn::Instruction::Exit.encode()];
     match crate::cgroup::v2::load::load(&Running, &exit) {
         Ok(_) => panic!("a program without a result was loaded"),

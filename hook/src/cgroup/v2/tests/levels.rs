@@ -155,7 +155,7 @@ fn without_replace_the_new_program_comes_before_the_old_one_goes() {
 }
 
 #[test]
-fn without_detach_nothing_is_wider_and_the_error_says_so() {
+fn without_detach_nothing_is_wider_and_the_error_explains_it() {
     let kernel = FakeKernel {
         cannot_replace: true,
         detach_fails: Some(Errno::EBUSY),
@@ -226,7 +226,7 @@ fn gives_up_on_programs_that_never_settle() {
 }
 
 #[test]
-fn a_full_cgroup_is_an_error_that_says_so() {
+fn a_full_cgroup_is_an_error_with_that_reason() {
     let kernel = kernel();
     let mut programs = vec![allow_everything(); MAX_PROGRAMS - 1];
     programs.push(deny_everything());
