@@ -43,7 +43,7 @@ fn the_exit_code_identifies_the_fault_and_the_fix_is_printed() {
             asking("DUMMY_VISIBLE_DEVICE=1"),
             12,
             [
-                "nearly DUMMY_VISIBLE_DEVICES",
+                "did you mean DUMMY_VISIBLE_DEVICES",
                 "set DUMMY_VISIBLE_DEVICES in",
             ],
         ),
@@ -118,7 +118,7 @@ fn variables_are_tried_without_a_container() {
             5,
             "neither a device nor a range",
         ),
-        ("DUMY_VISIBLE_DEVICES=0", 12, "nearly DUMMY_VISIBLE_DEVICES"),
+        ("DUMY_VISIBLE_DEVICES=0", 12, "did you mean DUMMY_VISIBLE_DEVICES"),
         ("DUMMY", 2, "write NAME=VALUE"),
     ] {
         let ran = boathook(&host, &["doctor", "--env", variable], b"");
@@ -136,7 +136,7 @@ fn the_nearest_variable_is_named() {
     let variable = "DUMY_VISIBLE_DEVICES=0";
     let ran = boathook(&host, &["doctor", "--env", variable], b"");
     assert!(
-        ran.stdout.contains("nearly DUMMY_VISIBLE_DEVICES"),
+        ran.stdout.contains("did you mean DUMMY_VISIBLE_DEVICES"),
         "{ran:?}"
     );
     assert!(!ran.stdout.contains("AMD_VISIBLE_DEVICES"), "{ran:?}");
@@ -170,7 +170,7 @@ fn the_report_is_json_on_request() {
     assert_eq!(container["bundle"], directory);
     assert_eq!(container["findings"][1]["verdict"], "error");
     assert_eq!(container["findings"][1]["fault"], "similar-variable");
-    let fix = "set DUMMY_VISIBLE_DEVICES in place of DUMMY_VISIBLE_DEVICE";
+    let fix = "set DUMMY_VISIBLE_DEVICES instead of DUMMY_VISIBLE_DEVICE";
     assert_eq!(container["findings"][1]["fix"], fix);
 }
 

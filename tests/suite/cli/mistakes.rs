@@ -90,7 +90,7 @@ const MISTAKES: [Mistake; 26] = [
         code: 12,
         printed: [
             "did you mean DUMMY_VISIBLE_DEVICES",
-            "set DUMMY_VISIBLE_DEVICES in place of",
+            "set DUMMY_VISIBLE_DEVICES instead of",
         ],
     },
     Mistake {
@@ -206,7 +206,7 @@ const MISTAKES: [Mistake; 26] = [
         ],
     },
     Mistake {
-        name: "one bracket in place of two",
+        name: "one bracket instead of two",
         wrong: Wrong::Class("[[discover]]", "[discover]"),
         run: CLASS_CHECK,
         code: 3,

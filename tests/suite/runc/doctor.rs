@@ -109,7 +109,7 @@ fn devices_of_an_engine_are_recognised(lab: &Lab) {
             "a misspelled variable",
             given().env("DUMMY_VISIBLE_DEVICE", "4"),
             0,
-            &["nearly DUMMY_VISIBLE_DEVICES", words[0]],
+            &["did you mean DUMMY_VISIBLE_DEVICES", words[0]],
         ),
     ];
     for (case, bundle, code, words) in cases {
