@@ -118,7 +118,11 @@ fn variables_are_tried_without_a_container() {
             5,
             "neither a device nor a range",
         ),
-        ("DUMY_VISIBLE_DEVICES=0", 12, "did you mean DUMMY_VISIBLE_DEVICES"),
+        (
+            "DUMY_VISIBLE_DEVICES=0",
+            12,
+            "did you mean DUMMY_VISIBLE_DEVICES",
+        ),
         ("DUMMY", 2, "write NAME=VALUE"),
     ] {
         let ran = boathook(&host, &["doctor", "--env", variable], b"");
