@@ -71,13 +71,31 @@ test-dist: ## Install the release in target/dist in clean roots and on engines (
 NOT_EMULATED := $(addprefix --skip=,cgroup::v2::tests::kernel container::procfs \
 	container::tests::random_trees container::tests::resolve container::tests::root \
 	mount::host takes_no_time cost_little)
+# Of the tests of the command line: those that look at the process or limit it, which is
+# the emulator's, and a shell's before that.
+NOT_EMULATED_CLI := $(addprefix --skip=cli::,confinement process)
+ARM64 := aarch64-unknown-linux-gnu
+ARM64_PROGRAMS := $(abspath $(or $(CARGO_TARGET_DIR),target)/arm64-programs)
+# Libraries of the guest are those of the cross compiler's package.
+QEMU_ARM64 := qemu-aarch64-static -L /usr/aarch64-linux-gnu
 
-test-arm64: ## Run the unit tests for arm64 under qemu (long)
+test-arm64: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER = aarch64-linux-gnu-gcc
+test-arm64: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER = aarch64-linux-gnu-gcc
+test-arm64: ## Run the unit tests and those of the command line for arm64 under qemu (long)
 	scripts/install-test-packages gcc-aarch64-linux-gnu qemu-user-static
-	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
-		CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=qemu-aarch64-static \
-		cargo test --target aarch64-unknown-linux-gnu --lib --no-fail-fast \
+	scripts/add-target $(ARM64)
+	scripts/add-target $(ARM64:gnu=musl)
+	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=qemu-aarch64-static \
+		BOATHOOK_TESTS_CC=aarch64-linux-gnu-gcc BOATHOOK_TESTS_EMULATOR="$(QEMU_ARM64)" \
+		cargo test --target $(ARM64) --lib --no-fail-fast \
 		$(addprefix --package ,boathook-device-class boathook-hook boathook-json-text boathook-runtime-config) -- $(NOT_EMULATED)
+	cargo build --package boathook-hook --bins --target $(ARM64:gnu=musl)
+	cargo build --package boathook-initcontainer --target $(ARM64)
+	scripts/emulated qemu-aarch64-static $(ARM64_PROGRAMS) \
+		$(addprefix $(or $(CARGO_TARGET_DIR),target)/,$(addprefix $(ARM64:gnu=musl)/debug/,boathook boathook-runtime) $(ARM64)/debug/boathook-init)
+	$(MAKE) --no-print-directory programs
+	BOATHOOK_TESTS_PROGRAMS=$(ARM64_PROGRAMS) cargo test --package boathook-tests --test suite \
+		--no-fail-fast cli:: -- $(NOT_EMULATED_CLI)
 
 attacks: ## Attack the host by every variation, and races for a thousand rounds (as root; long)
 	scripts/install-test-packages runc busybox-static musl-tools podman

@@ -4,6 +4,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+/// A directory of programs to use in place of those that were built, such as scripts that
+/// run another machine's under an emulator (`scripts/emulated`); others are taken as built.
+const PROGRAMS: &str = "BOATHOOK_TESTS_PROGRAMS";
+
 /// The programs that are built for musl, in a directory of their own.
 pub const FOR_MUSL: [&str; 2] = ["boathook", "boathook-runtime"];
 
@@ -13,6 +17,12 @@ pub const FOR_MUSL: [&str; 2] = ["boathook", "boathook-runtime"];
 /// Fails when it was not built: `cargo test` alone does not build the programs
 /// of other packages.
 pub fn program(name: &str) -> Result<PathBuf> {
+    if let Some(replaced) = std::env::var_os(PROGRAMS) {
+        let path = Path::new(&replaced).join(name);
+        if path.is_file() {
+            return Ok(path);
+        }
+    }
     let mut directory = directory()?;
     if FOR_MUSL.contains(&name) {
         directory = for_musl(&directory)?;

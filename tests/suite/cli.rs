@@ -6,6 +6,7 @@ mod confinement;
 mod deadline;
 mod doctor;
 mod explain;
+mod install;
 mod list;
 mod log;
 mod manners;

@@ -140,7 +140,9 @@ fn an_archive_can_be_installed_and_read() {
         assert!(top.join(file).is_file(), "{file}");
     }
     let page = fs::read_to_string(top.join("share/man/man1/boathook-init-install.1")).unwrap();
-    assert!(page.contains("\\-\\-dry\\-run"), "{page}");
+    for option in ["\\-\\-dry\\-run", "\\-\\-json"] {
+        assert!(page.contains(option), "no {option} in {page}");
+    }
     for program in PROGRAMS {
         assert!(top.join(format!("share/man/man1/{program}.1")).is_file());
     }
