@@ -57,7 +57,8 @@ enum Watched {
 impl DirWatch {
     /// Starts the watch.
     ///
-    /// # Errors inotify's limits are exhausted (`/proc/sys/fs/inotify`).
+    /// # Errors
+    /// inotify's limits are exhausted (`/proc/sys/fs/inotify`).
     pub(crate) fn new(directories: Vec<PathBuf>, interest: Interest) -> io::Result<Self> {
         let events = Inotify::init()?.into_event_stream([0; 4096])?;
         let entries = match interest {
@@ -76,8 +77,6 @@ impl DirWatch {
 
     /// Waits for events and passes each to `on`. Begins with
     /// [`Notice::Anything`], for what happened before.
-    ///
-    /// # Errors The queue failed.
     pub(crate) async fn run(mut self, mut on: impl FnMut(Notice<'_>)) -> io::Result<()> {
         on(Notice::Anything);
         while let Some(event) = self.events.next().await {

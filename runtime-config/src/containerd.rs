@@ -7,7 +7,7 @@
 //!   path is added to the list of imports, and that is all that changes there.
 //! - **Configuration version 2** (containerd 1.x, or 2.x reading an old file):
 //!   the tables go into the file itself. In 1.x an imported file *replaces* the
-//!   whole section of a plugin, so a drop-in would must carry a copy of
+//!   whole section of a plugin, so a drop-in would have to carry a copy of
 //!   everything about CRI, which would then hide each later change of the
 //!   user's. For the same reason the file is the last of the imported ones that
 //!   has a CRI section: the earlier ones are not in force.

@@ -9,7 +9,7 @@ use crate::host::HostRoot;
 /// The text of every file that an engine's plan depends on.
 ///
 /// A path that was looked at and is absent is remembered as absent, together
-/// with the directories that would must be made for it.
+/// with the directories that would have to be made for it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Snapshot {
     files: BTreeMap<PathBuf, Option<String>>,

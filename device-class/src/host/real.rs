@@ -16,7 +16,7 @@ use super::{DeviceKind, DeviceNumber, Entry, HostView, MAX_LD_CACHE, Programs};
 use crate::ld_cache::{Abi, LdCache};
 use crate::ownership::{self, OwnershipError};
 
-/// How often a path is looked up again: each time something would must be
+/// How often a path is looked up again: each time something would have to be
 /// renamed or mounted within a few microseconds.
 const ATTEMPTS: usize = 256;
 

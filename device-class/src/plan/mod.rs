@@ -192,7 +192,8 @@ pub struct Asked<'a> {
 /// Makes the plan for all requests of a container, without what the spec has
 /// already.
 ///
-/// # Errors A request cannot be met in full: no container starts with less than
+/// # Errors
+/// A request cannot be met in full: no container starts with less than
 /// it requested.
 pub fn plan(asked: &[Asked<'_>], spec: &SpecDevices) -> Result<InjectionPlan, PlanError> {
     let mut builder = PlanBuilder::default();

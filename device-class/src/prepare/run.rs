@@ -71,7 +71,8 @@ impl Preparation {
     /// verifies the file afterwards. It runs in the process group `group`, or
     /// in a new one if that is 0; at the limit the group is killed.
     ///
-    /// # Errors The program fails, takes too long or does not exist, or the
+    /// # Errors
+    /// The program fails, takes too long or does not exist, or the
     /// device is not in the requested state.
     pub fn run(
         &self,

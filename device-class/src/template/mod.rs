@@ -95,7 +95,8 @@ impl Template {
 
     /// The text with all attributes inserted.
     ///
-    /// # Errors An attribute is missing, or its format does not apply to it.
+    /// # Errors
+    /// An attribute is missing, or its format does not apply to it.
     pub fn fill(&self, attributes: &Attributes) -> Result<String, TemplateError> {
         let mut filled = String::with_capacity(self.text.len());
         for part in &self.parts {

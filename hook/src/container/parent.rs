@@ -34,7 +34,8 @@ impl Parent {
     /// directory or empty file created for it. See
     /// [`WritableDirectory::mount_point`].
     ///
-    /// # Errors [`super::Error::NotWritable`] if it would must be created
+    /// # Errors
+    /// [`super::Error::NotWritable`] if it would have to be created
     /// and must not be.
     pub fn mount_point(&self, name: Name<'_>, source: FileKind) -> Result<Target> {
         match self {

@@ -101,7 +101,8 @@ impl ContainerRoot {
     /// Resolves the parent directory of `path`, creating missing directories,
     /// and returns it with the last name.
     ///
-    /// # Errors [`Error::Dangling`] if a link in the path is dangling;
+    /// # Errors
+    /// [`Error::Dangling`] if a link in the path is dangling;
     /// [`Error::WrongKind`] if a component is not a directory;
     /// [`Error::NotWritable`] or [`Error::ReadOnly`] if it cannot be created.
     pub fn parent<'p>(&self, path: &'p Path) -> Result<(Parent, Name<'p>)> {

@@ -63,7 +63,8 @@ impl State {
 
     /// Reads and checks a State.
     ///
-    /// # Errors It is not the State of a container that is being created.
+    /// # Errors
+    /// It is not the State of a container that is being created.
     pub fn read(from: impl Read) -> Result<Self, StateError> {
         let bytes = capped(from, Self::MAX)?.ok_or(StateError::TooLarge)?;
         if bytes.trim_ascii().is_empty() {

@@ -80,7 +80,8 @@ pub(crate) fn cdi_authority(
 /// Who authorizes the requests of a container of this origin. The kubelet's
 /// record is read only if it applies.
 ///
-/// # Errors The record applies, but cannot be used.
+/// # Errors
+/// The record applies, but cannot be used.
 pub(crate) fn authority(origin: &Origin, trust: &Trust) -> Result<Authority, TrustError> {
     let pod = match origin {
         Origin::Pod(pod) => pod,

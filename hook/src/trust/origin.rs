@@ -134,7 +134,8 @@ struct Labels {
 impl Origin {
     /// Where the container of a bundle comes from.
     ///
-    /// # Errors It may be a pod's, but the pod or the container cannot be
+    /// # Errors
+    /// It may be a pod's, but the pod or the container cannot be
     /// determined.
     pub(crate) fn of(bundle: &Bundle) -> Result<Self, OriginError> {
         let path = bundle.cgroups_path.as_deref().unwrap_or_default();

@@ -51,7 +51,8 @@ impl ConfigFile {
     /// Replaces the file atomically, with the same mode and owner. The text is
     /// not synced to disk, since no container persists over a reboot.
     ///
-    /// # Errors The new file cannot be created. The old one is unchanged.
+    /// # Errors
+    /// The new file cannot be created. The old one is unchanged.
     pub(super) fn replace(&self, text: &str) -> io::Result<()> {
         let directory = self.path.parent().unwrap_or(Path::new("/"));
         let unfinished = directory.join(format!(".boathook-{}.json", std::process::id()));

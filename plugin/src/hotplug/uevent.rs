@@ -26,7 +26,8 @@ pub(super) struct Uevents(UnixDatagram);
 impl Uevents {
     /// Subscribes.
     ///
-    /// # Errors The socket cannot be opened, for example in a sandbox.
+    /// # Errors
+    /// The socket cannot be opened, for example in a sandbox.
     pub(super) fn new() -> io::Result<Self> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let protocol = SockProtocol::NetlinkKObjectUEvent;
@@ -36,8 +37,6 @@ impl Uevents {
     }
 
     /// Notifies of every message that may concern an accelerator.
-    ///
-    /// # Errors The socket failed.
     pub(super) async fn run(self, notifier: &Notifier) -> io::Result<()> {
         let mut buffer = [0; LONGEST];
         loop {

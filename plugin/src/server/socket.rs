@@ -83,7 +83,8 @@ impl Socket {
     /// newest process serves. The path is never free in between, since another
     /// process of ours would use it.
     ///
-    /// # Errors The directory is missing or not writable, or the file at `path`
+    /// # Errors
+    /// The directory is missing or not writable, or the file at `path`
     /// is not a socket.
     pub(crate) fn bind(path: PathBuf) -> io::Result<Self> {
         if fs::symlink_metadata(&path).is_ok_and(|found| !found.file_type().is_socket()) {

@@ -95,7 +95,8 @@ impl Preparer {
     /// Prepares the devices that `ids` name, at the same time. Unhealthy
     /// devices are prepared, too, since the preparation may be what they need.
     ///
-    /// # Errors An id is unknown, or a device could not be prepared in time;
+    /// # Errors
+    /// An id is unknown, or a device could not be prepared in time;
     /// for several devices, the first one's reason.
     pub(crate) async fn prepare(
         &self,

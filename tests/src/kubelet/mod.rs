@@ -81,7 +81,8 @@ impl FakeKubelet {
     /// Waits until something happens that `wanted` accepts, or has happened
     /// since the last wait.
     ///
-    /// # Errors It does not happen within `patience`; the error lists the
+    /// # Errors
+    /// It does not happen within `patience`; the error lists the
     /// events.
     pub fn wait(&self, patience: Duration, wanted: impl Fn(&Event) -> bool) -> io::Result<Event> {
         self.log.wait(patience, wanted)
