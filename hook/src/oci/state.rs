@@ -120,8 +120,14 @@ mod tests {
         let whole = text("1.0.2", "creating", me);
         let large = format!("{}{}", " ".repeat(State::MAX), whole);
         for (given, reason) in [
-            ("", "stdin contains no container state; this command"),
-            (" \n", "stdin contains no container state; this command"),
+            (
+                "",
+                "stdin contains no container state; only a container runtime",
+            ),
+            (
+                " \n",
+                "stdin contains no container state; only a container runtime",
+            ),
             (
                 &whole[..whole.len() - 9],
                 "stdin contains no container state: EOF while parsing",
