@@ -19,6 +19,7 @@ mod denied;
 mod error;
 mod locate;
 mod membership;
+mod privilege;
 mod report;
 mod rule;
 mod spec_rules;

@@ -44,6 +44,7 @@ pub use handle::FileKind;
 pub(crate) use handle::{Handle, Identity};
 pub(crate) use idmap::{IdMap, IdMapError, Reader};
 pub use namespace::ContainerNamespace;
+pub(crate) use namespace::INITIAL_USER_NAMESPACE;
 pub(crate) use parent::Parent;
 pub use path::Name;
 pub(crate) use policy::{Refusal, WritableDirectory};

@@ -25,7 +25,7 @@ const MEMBERSHIP_CAP: u64 = 256 << 10;
 
 /// The inode number of the initial user namespace (`USER_NS_INIT_INO` of
 /// include/uapi/linux/nsfs.h).
-const INITIAL_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
+pub(crate) const INITIAL_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 
 /// A container's mount namespace, before it is entered.
 #[derive(Debug)]

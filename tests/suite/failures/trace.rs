@@ -201,17 +201,22 @@ fn all_faults(recorded: &Path, mut is_wanted: impl FnMut(&str) -> bool) -> Vec<F
     all
 }
 
-/// Prints how far a long run is.
+/// Prints how far a long run is. `BOATHOOK_FAILURES=long:N` begins with fault number N.
 fn some(all: Vec<Fault>, count: usize) -> impl Iterator<Item = Fault> {
     assert!(all.len() > count, "too few calls were recorded");
-    let long = std::env::var("BOATHOOK_FAILURES").is_ok_and(|value| value == "long");
+    let value = std::env::var("BOATHOOK_FAILURES").unwrap_or_default();
+    let first = match value.split_once(':') {
+        Some((_, number)) => number.parse().expect("BOATHOOK_FAILURES=long:NUMBER"),
+        None => 0,
+    };
+    let long = value.starts_with("long");
     let mut step = if long { 1 } else { all.len() / count };
     // So that every kind of failure comes up.
     while step > 1 && step.is_multiple_of(FAILURES.len()) {
         step += 1;
     }
     let total = all.len().div_ceil(step);
-    let chosen = all.into_iter().step_by(step).enumerate();
+    let chosen = all.into_iter().step_by(step).enumerate().skip(first);
     chosen.map(move |(number, fault)| {
         if number % 100 == 0 {
             eprintln!("{number} of {total} faults: {fault}");

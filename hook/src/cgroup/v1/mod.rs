@@ -9,10 +9,11 @@ use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::Path;
 
-use caps::{CapSet, Capability};
+use caps::Capability;
 
 use super::CgroupDir;
 use super::error::CgroupError;
+use super::privilege;
 use super::report::{LevelReport, Outcome};
 use super::rule::DeviceRule;
 pub(super) use list::DeviceList;
@@ -120,7 +121,9 @@ fn explain(
                 }));
             }
         }
-        if source.raw_os_error() != Some(libc::EPERM) || !may_administer() {
+        if source.raw_os_error() != Some(libc::EPERM)
+            || !privilege::has(&[Capability::CAP_SYS_ADMIN])
+        {
             return Ok(Refusal::Privilege);
         }
     }
@@ -129,8 +132,4 @@ fn explain(
         rule: rule.to_string(),
         source,
     }))
-}
-
-fn may_administer() -> bool {
-    caps::has_cap(None, CapSet::Effective, Capability::CAP_SYS_ADMIN).unwrap_or(false)
 }

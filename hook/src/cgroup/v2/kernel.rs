@@ -6,8 +6,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use caps::Capability;
 use nix::errno::Errno;
 
+use crate::cgroup::privilege;
 use crate::sys::bpf::{self, Attachments, Insn, Scope};
 
 /// Name of our programs, as bpftool shows it.
@@ -31,6 +33,14 @@ pub(super) trait Kernel {
         replace: Option<&Self::Program>,
     ) -> Result<(), Errno>;
     fn detach(&self, cgroup: &Self::Cgroup, program: &Self::Program) -> Result<(), Errno>;
+
+    /// Whether the process has the privileges that all of these require.
+    fn is_privileged(&self) -> bool;
+
+    /// Whether an operation failed only because privileges are missing.
+    fn lacks_privileges(&self, errno: Errno) -> bool {
+        matches!(errno, Errno::EPERM | Errno::EACCES) && !self.is_privileged()
+    }
 }
 
 /// The running kernel.
@@ -80,5 +90,9 @@ impl Kernel for Running {
 
     fn detach(&self, cgroup: &File, program: &OwnedFd) -> Result<(), Errno> {
         bpf::detach(cgroup.as_fd(), program.as_fd())
+    }
+
+    fn is_privileged(&self) -> bool {
+        privilege::has(&[Capability::CAP_SYS_ADMIN, Capability::CAP_NET_ADMIN])
     }
 }

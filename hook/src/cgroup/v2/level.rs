@@ -67,8 +67,8 @@ impl<K: Kernel> Level<'_, K> {
         required: &Required<'_>,
         outcomes: &mut Vec<Outcome>,
     ) -> Result<(), Stop> {
-        let list = |error| self.stopped(error, "list device programs");
-        let read = |error| self.stopped(error, "read device programs");
+        let list = |error| self.stopped(kernel, error, "list device programs");
+        let read = |error| self.stopped(kernel, error, "read device programs");
 
         let attached = kernel.query(&self.cgroup, Scope::Attached).map_err(list)?;
         // Overridden programs have no effect.
@@ -122,10 +122,10 @@ impl<K: Kernel> Level<'_, K> {
     ) -> Result<(K::Program, Outcome), Stop> {
         match load(kernel, code) {
             Ok(new) => Ok((new, Outcome::Rewritten { program: old })),
-            Err(error) if error.errno != Errno::EPERM && self.is_own() => {
+            Err(error) if !kernel.lacks_privileges(error.errno) && self.is_own() => {
                 self.regenerate(kernel, old, required)
             }
-            Err(error) => Err(self.not_loaded(code, error)),
+            Err(error) => Err(self.not_loaded(kernel, code, error)),
         }
     }
 
@@ -138,13 +138,14 @@ impl<K: Kernel> Level<'_, K> {
         let code = assembler::enforce(&required.spec.and_allow(required.rules));
         match load(kernel, &code) {
             Ok(new) => Ok((new, Outcome::Regenerated { program: old })),
-            Err(error) => Err(self.not_loaded(&code, error)),
+            Err(error) => Err(self.not_loaded(kernel, &code, error)),
         }
     }
 
-    fn not_loaded(&self, code: &[Insn], LoadError { errno, log }: LoadError) -> Stop {
+    fn not_loaded(&self, kernel: &K, code: &[Insn], error: LoadError) -> Stop {
+        let LoadError { errno, log } = error;
         match errno {
-            Errno::EPERM => Stop::NoPermission("load a device program"),
+            errno if kernel.lacks_privileges(errno) => Stop::NoPermission("load a device program"),
             source => Stop::Failed(CgroupError::Load {
                 cgroup: self.at.dir.to_owned(),
                 instructions: code.len(),
@@ -154,10 +155,10 @@ impl<K: Kernel> Level<'_, K> {
         }
     }
 
-    fn stopped(&self, errno: Errno, operation: &'static str) -> Stop {
+    fn stopped(&self, kernel: &K, errno: Errno, operation: &'static str) -> Stop {
         match errno {
             Errno::ENOENT => Stop::Raced,
-            Errno::EPERM | Errno::EACCES => Stop::NoPermission(operation),
+            errno if kernel.lacks_privileges(errno) => Stop::NoPermission(operation),
             source => Stop::Failed(CgroupError::ReadPrograms {
                 cgroup: self.at.dir.to_owned(),
                 source,

@@ -63,15 +63,21 @@ pub(super) fn check_enclosing(cgroup: &CgroupDir, rules: &[DeviceRule]) -> Resul
     enclosing(&Running, cgroup, &levels, rules).map(drop)
 }
 
-/// Whether a cgroup has programs of its own. If that cannot be read, it counts
-/// as having none, because then nothing can be changed either.
+/// Whether a cgroup has programs of its own. Without the privileges to read that, it
+/// counts as having none, because then nothing can be changed either.
 pub(super) fn restricts(dir: &Path) -> Result<bool, CgroupError> {
     let cgroup = Running.cgroup(dir).map_err(|source| CgroupError::Read {
         path: dir.to_owned(),
         source,
     })?;
-    let attached = Running.query(&cgroup, Scope::Attached);
-    Ok(attached.is_ok_and(|attached| !attached.ids.is_empty()))
+    match Running.query(&cgroup, Scope::Attached) {
+        Ok(attached) => Ok(!attached.ids.is_empty()),
+        Err(errno) if Running.lacks_privileges(errno) => Ok(false),
+        Err(source) => Err(CgroupError::ReadPrograms {
+            cgroup: dir.to_owned(),
+            source,
+        }),
+    }
 }
 
 /// What the programs that decide for a cgroup deny of some rules, and how many of
@@ -166,10 +172,22 @@ fn enclosing<K: Kernel>(
     levels: &[Level<'_, K>],
     rules: &[DeviceRule],
 ) -> Result<Vec<LevelReport>, CgroupError> {
+    let unread = |source| CgroupError::ReadPrograms {
+        cgroup: cgroup.dir.clone(),
+        source,
+    };
+    let out_of_reach = match out_of_reach(kernel, levels) {
+        Err(errno) if kernel.lacks_privileges(errno) => return Ok(Vec::new()),
+        found => found.map_err(unread)?,
+    };
     let mut reports = Vec::new();
-    for (program, place) in out_of_reach(kernel, levels).unwrap_or_default() {
-        let Ok(code) = kernel.open(program).and_then(|it| kernel.dump(&it)) else {
-            continue;
+    for (program, place) in out_of_reach {
+        let code = match kernel.open(program).and_then(|it| kernel.dump(&it)) {
+            Ok(code) => code,
+            // It was removed meanwhile.
+            Err(Errno::ENOENT) => continue,
+            Err(errno) if kernel.lacks_privileges(errno) => continue,
+            Err(errno) => return Err(unread(errno)),
         };
         match (denied(&code, rules), place) {
             (Ok(denied), place) => {

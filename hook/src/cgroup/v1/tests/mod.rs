@@ -93,7 +93,7 @@ fn tells_missing_privileges_from_other_failures() {
     for (errno, privilege) in [
         (libc::EACCES, true),
         (libc::EROFS, true),
-        (libc::EPERM, !may_administer()),
+        (libc::EPERM, !privilege::has(&[Capability::CAP_SYS_ADMIN])),
         (libc::EINVAL, false),
     ] {
         let error = io::Error::from_raw_os_error(errno);

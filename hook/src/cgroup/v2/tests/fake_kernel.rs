@@ -35,6 +35,8 @@ pub(super) struct FakeKernel {
     /// Loads fail this often, with EINVAL or what is given.
     pub(super) load_fails: Cell<Option<(usize, Errno)>>,
     pub(super) detach_fails: Option<Errno>,
+    /// EPERM then does not mean that privileges are missing.
+    pub(super) is_privileged: bool,
     /// So often somebody else swaps the program just before we replace it.
     pub(super) rivals: Cell<usize>,
     /// Requests that must be denied for `leaf` at every moment.
@@ -211,5 +213,9 @@ impl Kernel for FakeKernel {
         }
         self.changed(Change::Detach { program: *program });
         Ok(())
+    }
+
+    fn is_privileged(&self) -> bool {
+        self.is_privileged
     }
 }

@@ -310,8 +310,40 @@ fn an_enclosing_program_that_cannot_be_read_is_reported() {
 
 #[test]
 fn missing_privileges_are_reported_and_nothing_is_changed() {
+    for kernel in kernels_that_refuse(false) {
+        let levels = allow(&kernel).unwrap();
+        assert!(
+            matches!(levels[..], [(_, NoPermission { .. })]),
+            "{levels:?}"
+        );
+        assert_eq!(*kernel.changes.borrow(), []);
+    }
+}
+
+/// Otherwise the container would start with devices that it cannot open.
+#[test]
+fn with_privileges_a_refusal_is_an_error() {
+    for kernel in kernels_that_refuse(true) {
+        let denied = allow(&kernel).unwrap_err();
+        assert!(
+            matches!(
+                denied,
+                CgroupError::ReadPrograms { .. } | CgroupError::Load { .. }
+            ),
+            "{denied}"
+        );
+        assert_eq!(*kernel.changes.borrow(), []);
+    }
+}
+
+/// Kernels that answer a call with EPERM.
+fn kernels_that_refuse(is_privileged: bool) -> [FakeKernel; 3] {
+    let kernel = || FakeKernel {
+        is_privileged,
+        ..kernel()
+    };
     let denied = Some(Errno::EPERM);
-    for kernel in [
+    let kernels = [
         FakeKernel {
             query_fails: denied,
             ..kernel()
@@ -324,17 +356,12 @@ fn missing_privileges_are_reported_and_nothing_is_changed() {
             load_fails: Cell::new(Some((usize::MAX, Errno::EPERM))),
             ..kernel()
         },
-    ] {
+    ];
+    for kernel in &kernels {
         kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()]);
         kernel.with(POD, ALLOW_MULTI, &[deny_everything()]);
-
-        let levels = allow(&kernel).unwrap();
-        assert!(
-            matches!(levels[..], [(_, NoPermission { .. })]),
-            "{levels:?}"
-        );
-        assert_eq!(*kernel.changes.borrow(), []);
     }
+    kernels
 }
 
 #[test]
