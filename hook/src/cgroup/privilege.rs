@@ -1,9 +1,7 @@
 //! The privileges that device rules require.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-
 use caps::{CapSet, Capability};
+use nix::sys::stat::stat;
 
 use crate::container::INITIAL_USER_NAMESPACE;
 
@@ -13,6 +11,6 @@ pub(super) fn has(capabilities: &[Capability]) -> bool {
     let held = |capability: &Capability| {
         caps::has_cap(None, CapSet::Effective, *capability).unwrap_or(false)
     };
-    let is_initial = |namespace: fs::Metadata| namespace.ino() == INITIAL_USER_NAMESPACE;
-    capabilities.iter().all(held) && fs::metadata("/proc/self/ns/user").is_ok_and(is_initial)
+    capabilities.iter().all(held)
+        && stat("/proc/self/ns/user").is_ok_and(|found| found.st_ino == INITIAL_USER_NAMESPACE)
 }

@@ -70,12 +70,24 @@ pub(super) fn restricts(dir: &Path) -> Result<bool, CgroupError> {
         path: dir.to_owned(),
         source,
     })?;
-    match Running.query(&cgroup, Scope::Attached) {
-        Ok(attached) => Ok(!attached.ids.is_empty()),
-        Err(errno) if Running.lacks_privileges(errno) => Ok(false),
-        Err(source) => Err(CgroupError::ReadPrograms {
+    let attached = Running.query(&cgroup, Scope::Attached);
+    let ids = attached.map(|attached| attached.ids);
+    let ids = ids.or_else(|errno| unless_unprivileged(&Running, dir, errno))?;
+    Ok(!ids.is_empty())
+}
+
+/// An error, unless programs cannot be read because privileges are missing: nothing
+/// can be changed then either.
+fn unless_unprivileged<K: Kernel, T>(
+    kernel: &K,
+    dir: &Path,
+    errno: Errno,
+) -> Result<Vec<T>, CgroupError> {
+    match kernel.lacks_privileges(errno) {
+        true => Ok(Vec::new()),
+        false => Err(CgroupError::ReadPrograms {
             cgroup: dir.to_owned(),
-            source,
+            source: errno,
         }),
     }
 }
@@ -172,22 +184,17 @@ fn enclosing<K: Kernel>(
     levels: &[Level<'_, K>],
     rules: &[DeviceRule],
 ) -> Result<Vec<LevelReport>, CgroupError> {
-    let unread = |source| CgroupError::ReadPrograms {
-        cgroup: cgroup.dir.clone(),
-        source,
-    };
-    let out_of_reach = match out_of_reach(kernel, levels) {
-        Err(errno) if kernel.lacks_privileges(errno) => return Ok(Vec::new()),
-        found => found.map_err(unread)?,
-    };
+    let unread = |errno| unless_unprivileged(kernel, &cgroup.dir, errno);
     let mut reports = Vec::new();
-    for (program, place) in out_of_reach {
+    for (program, place) in out_of_reach(kernel, levels).or_else(unread)? {
         let code = match kernel.open(program).and_then(|it| kernel.dump(&it)) {
             Ok(code) => code,
             // It was removed meanwhile.
             Err(Errno::ENOENT) => continue,
-            Err(errno) if kernel.lacks_privileges(errno) => continue,
-            Err(errno) => return Err(unread(errno)),
+            Err(errno) => {
+                unread(errno)?;
+                continue;
+            }
         };
         match (denied(&code, rules), place) {
             (Ok(denied), place) => {
