@@ -62,10 +62,17 @@ fn every_call_fails_once(lab: &Lab) {
         assert_unchanged(&host.root(), &before, &case);
         let more: Vec<_> = new_paths(&untouched, &bundle)
             .difference(&expected)
+            .filter(|path| !(fault.kills() && is_temporary(path)))
             .cloned()
             .collect();
         assert!(more.is_empty(), "{case} leaves {more:?} in the image");
     }
+}
+
+/// A file of the hook that is to be renamed. A hook that is killed cannot remove it; the
+/// engine removes the container, which does not start.
+fn is_temporary(path: &str) -> bool {
+    path.contains("/.boathook-")
 }
 
 /// A library that the class calls optional is left out only where the host does

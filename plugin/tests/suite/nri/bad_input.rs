@@ -54,7 +54,7 @@ fn what_is_no_engine_is_left_and_tried_again() {
     node.start_plugin();
     let mut plugin = engine.connection().unwrap();
     plugin.send(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
-    node.wait_log("this is not NRI");
+    node.wait_log("the peer does not use NRI");
     let _plugin = engine.plugin().unwrap();
     node.wait_log("NRI: connected");
 }
