@@ -140,15 +140,14 @@ fn the_documentation_has_every_key_and_every_class() {
     }
     check_part("reference", &(text + "\n"));
 
-    let mut text =
-        String::from("\n| class | what | resource | asked for by |\n|---|---|---|---|\n");
+    let mut text = String::from("\n| class | devices | resource | variable |\n|---|---|---|---|\n");
     for class in load::sources(&[root().join("classes")]).unwrap() {
         let class = class.parse().unwrap();
         let (name, spec) = (&class.name, &class.spec);
         let offered = if spec.enabled {
             ""
         } else {
-            " (when switched on)"
+            " (not enabled by default)"
         };
         let (what, resource, env) = (&spec.description, &spec.resource, &spec.request.env);
         writeln!(text, "| [{name}](../device-class/classes/{name}.toml) | {what}{offered} | `{resource}` | `{env}` |").unwrap();
