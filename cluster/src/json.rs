@@ -1,4 +1,4 @@
-//! Parts of JSON bodies that anybody may have sent: borrowed from the body, and bounded,
+//! Parts of untrusted JSON bodies: borrowed from the body, and bounded,
 //! so that a body of many small values does not become a multiple of its size.
 
 use std::borrow::Cow;

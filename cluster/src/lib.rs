@@ -1,4 +1,4 @@
-//! Beside the nodes: a scheduler extender that fills devices up
+//! The programs that run once per cluster: a scheduler extender that fills devices up
 //! (`boathook-scheduler`), and a mutating webhook with names for FPGAs
 //! (`boathook-webhook`). The hook and the plugin work without either.
 

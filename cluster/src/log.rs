@@ -1,4 +1,4 @@
-//! The log on stderr, as the other programs write it.
+//! The log on stderr, in the format of the other programs.
 
 use clap::ValueEnum;
 

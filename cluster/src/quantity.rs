@@ -4,15 +4,15 @@
 /// Why a quantity is not a number of units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
-    /// It is no quantity.
+    /// The text is not a quantity.
     #[error("not a quantity")]
     Malformed,
     #[error("negative")]
     Negative,
-    /// It has a fractional part.
+    /// The quantity has a fractional part.
     #[error("not a whole number")]
     Fractional,
-    /// It is more than the API server can represent.
+    /// The quantity is larger than the API server can represent.
     #[error("too large")]
     TooLarge,
 }
@@ -23,7 +23,7 @@ const MAX_LENGTH: usize = 64;
 /// The number of units that a quantity represents.
 ///
 /// # Errors
-/// It is no whole number from 0 to 2⁶³ − 1.
+/// The quantity is not a whole number from 0 to 2⁶³ − 1.
 pub fn units(text: &str) -> Result<u64, QuantityError> {
     if text.len() > MAX_LENGTH {
         return Err(QuantityError::Malformed);
@@ -73,7 +73,7 @@ fn scaled(digits: &str, twos: u32, tens: i32) -> Result<u128, QuantityError> {
     }
 }
 
-/// More digits than can be counted with: after the point, or before it.
+/// The maximum number of digits after the point, and before it.
 fn too_precise(tens: i32) -> QuantityError {
     match tens < 0 {
         true => QuantityError::Fractional,

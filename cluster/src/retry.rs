@@ -21,7 +21,8 @@ impl Default for Retry {
 }
 
 impl Retry {
-    /// Delays that double, with a random part: replicas are not to ask all at once.
+    /// Delays that double, with a random part, so that replicas do not retry at the
+    /// same time.
     pub fn delays(self) -> Delays {
         Delays {
             retry: self,

@@ -1,4 +1,4 @@
-//! The end of the process.
+//! Termination by a signal.
 
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};

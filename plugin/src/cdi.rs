@@ -1,4 +1,4 @@
-//! Specifications of the Container Device Interface, kept as the devices are.
+//! Specifications of the Container Device Interface, updated when devices change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use crate::catalog::{Classes, Inventory};
 use crate::metrics::Metrics;
 
-/// What a specification has.
+/// The contents of a specification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CdiForm {
     /// Nodes, and the hook.
@@ -29,13 +29,13 @@ pub enum CdiForm {
 pub struct CdiOptions {
     /// The directory, from which engines read them.
     pub directory: PathBuf,
-    /// What they have.
+    /// Their contents.
     pub form: CdiForm,
     /// The hook, as a path on the host.
     pub hook: PathBuf,
 }
 
-/// Writes the specifications of the classes that the plugin offers.
+/// Writes the specifications of the classes that the plugin advertises.
 #[derive(Debug)]
 pub(crate) struct CdiFiles {
     options: Arc<CdiOptions>,
@@ -47,11 +47,11 @@ pub(crate) struct CdiFiles {
     logged: BTreeSet<String>,
 }
 
-/// What a scan came to.
+/// The result of a scan.
 #[derive(Debug, Default)]
 struct Written {
     changes: Vec<String>,
-    /// Devices that are left out, by what stays the same from scan to scan.
+    /// Omitted devices, by a key that stays the same from scan to scan.
     problems: BTreeMap<String, Problem>,
 }
 
@@ -78,7 +78,7 @@ impl CdiFiles {
     }
 
     /// Writes what has changed whenever the devices change, and every `period`: a
-    /// driver may be another one, or a file gone.
+    /// driver may have been replaced, or a file removed.
     pub(crate) async fn run(mut self, period: Duration, mut devices: watch::Receiver<Inventory>) {
         loop {
             self.update().await;

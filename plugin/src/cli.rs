@@ -16,11 +16,11 @@ use device_class::name::ClassName;
     args_conflicts_with_subcommands = true
 )]
 pub struct Cli {
-    /// What to do; without it: `run`.
+    /// The command; the default is `run`.
     #[command(subcommand)]
     pub command: Option<Command>,
 
-    /// Without a command: those of `run`.
+    /// The options of `run`, without a command.
     #[command(flatten)]
     pub run: Run,
 }
@@ -30,8 +30,8 @@ pub struct Cli {
 pub enum Command {
     /// Serve the kubelet until SIGTERM; the default command
     Run(Run),
-    /// List the devices that would be advertised and exit; exit code 1 if a class or a device
-    /// is left out
+    /// List the devices that would be advertised and exit; exit code 1 if a class or a
+    /// device is left out
     List {
         /// Only these classes
         #[arg(value_name = "CLASS", value_parser = class_name)]
@@ -66,8 +66,8 @@ pub struct Run {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Where the host's / is mounted, such as /host in a container; paths in the configuration are
-    /// relative to it
+    /// Where the host's / is mounted, such as /host in a container; paths in the
+    /// configuration are relative to it
     #[arg(long, value_name = "DIR", value_parser = absolute)]
     host_root: Option<PathBuf>,
 
@@ -79,8 +79,8 @@ pub struct Run {
     #[arg(long, value_name = "METHOD", default_value = "kubelet")]
     register: Register,
 
-    /// Register resources that another plugin serves, too: the kubelet uses the last one that
-    /// registers
+    /// Register resources that another plugin serves, too: the kubelet uses the last
+    /// one that registers
     #[arg(long)]
     take_over: bool,
 
@@ -96,22 +96,23 @@ pub struct Run {
     #[arg(long, value_name = "SECONDS", default_value = "15", value_parser = seconds)]
     register_timeout: Duration,
 
-    /// Exit when the kubelet has read the list of every resource; exit code 1 if that takes longer
-    /// than the timeout of a registration, or if there is no resource
+    /// Exit when the kubelet has read the list of every resource; exit code 1 if that
+    /// takes longer than the timeout of a registration, or if there is no resource
     #[arg(long)]
     once: bool,
 
-    /// Listen address for /metrics, /healthz and /readyz, such as 127.0.0.1:9911; disabled if unset
+    /// Listen address for /metrics, /healthz and /readyz, such as 127.0.0.1:9911;
+    /// disabled if unset
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
     http: Option<SocketAddr>,
 
-    /// Add the hook to containers through the engine's NRI socket (containerd 2.0, CRI-O 1.30 and
-    /// later), such as /var/run/nri/nri.sock; disabled if unset
+    /// Add the hook to containers through the engine's NRI socket (containerd 2.0,
+    /// CRI-O 1.30 and later), such as /var/run/nri/nri.sock; disabled if unset
     #[arg(long, value_name = "SOCKET")]
     nri: Option<PathBuf>,
 
-    /// Write CDI specifications of all devices into this directory and keep them up to date, such
-    /// as /var/run/cdi; disabled if unset
+    /// Write CDI specifications of all devices into this directory and keep them up to
+    /// date, such as /var/run/cdi; disabled if unset
     #[arg(long, value_name = "DIR")]
     cdi: Option<PathBuf>,
 
@@ -170,11 +171,11 @@ pub enum LogFormat {
 /// Which messages are logged: those of a level and of the levels before it.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum LogLevel {
-    /// What stops a resource from being served
+    /// Errors, such as a resource that cannot be served
     Error,
-    /// What an administrator should know
+    /// Also warnings
     Warn,
-    /// What happens to resources and connections
+    /// Also changes of resources and connections
     Info,
     /// Also each allocation
     Debug,

@@ -10,7 +10,7 @@ use std::process::Command;
 /// The command of `boathook-plugin` that calls [`enter`].
 pub const IN_ROOT: &str = "in-root";
 
-/// The exit status if the program cannot be executed, as shells have it.
+/// The exit status if the program cannot be executed, as in shells.
 pub const NOT_RUN: u8 = 126;
 
 /// The command that runs a program of the host whose root is at `root`. Only a

@@ -36,7 +36,7 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a connection may last.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The longest head of a request, in bytes: the least that hyper allows.
+/// The longest head of a request, in bytes: the minimum that hyper allows.
 const MAX_HEAD: usize = 8192;
 
 const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
@@ -138,9 +138,9 @@ impl Pages {
         }
     }
 
-    /// Ready: a kubelet listens to every resource that is not left to another plugin, and
-    /// the engine asks about new
-    /// containers if it is to.
+    /// Ready: the kubelet watches every resource that is not left to another plugin, and,
+    /// if NRI is enabled, the engine sends
+    /// requests for new containers.
     fn readiness(&self) -> Response<Full<Bytes>> {
         if let Some(problem) = self.link.problem() {
             return plain(StatusCode::SERVICE_UNAVAILABLE, format!("{problem}\n"));

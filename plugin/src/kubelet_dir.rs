@@ -1,4 +1,4 @@
-//! The kubelet's directory: where its sockets are, and what ours are called.
+//! The kubelet's directory: the paths of its sockets, and the names of the plugin's.
 
 use std::path::{Path, PathBuf};
 
@@ -10,10 +10,10 @@ use kubelet_api::{KUBELET_SOCKET, POD_RESOURCES_SOCKET};
 /// of which is zero (unix(7)).
 const MAX_SOCKET_PATH: usize = 107;
 
-/// The longest socket name that still spells its resource.
+/// The longest socket name that contains its resource's name.
 const MAX_SPELLED: usize = 48;
 
-/// The budget that the name of one of our sockets may need, in bytes.
+/// The maximum length of the name of one of the plugin's sockets, in bytes.
 const MAX_SOCKET_NAME: usize = MAX_SPELLED;
 
 /// The name of every socket of the plugin begins with this.

@@ -19,7 +19,7 @@ use crate::catalog::{AdvertisedDevice, Classes, Inventory, Memory, Resource, sca
 #[derive(Debug)]
 pub struct Listing {
     inventory: Inventory,
-    /// What was left out and why: a line each.
+    /// The omitted devices and classes, a line each with the reason.
     pub problems: Vec<String>,
 }
 

@@ -105,14 +105,14 @@ impl Metrics {
         self.scan_duration.observe(took.as_secs_f64());
     }
 
-    /// Begins the counters of the engine's requests at 0.
+    /// Creates the counters of the engine's requests with the value 0.
     pub(crate) fn serving_engine(&self) {
         for result in ["hook", "unchanged", "refused"] {
             drop(self.adjustments.get_or_create(&[adjustment(result)]));
         }
     }
 
-    /// What the engine's question about a new container came to.
+    /// The result of the engine's request for a new container.
     pub(crate) fn adjusted(&self, result: &str, took: Duration) {
         let label = [adjustment(result)];
         self.adjustments.get_or_create(&label).inc();
@@ -126,7 +126,7 @@ impl Metrics {
             .set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// How many specifications of CDI, or classes, are left out for an error.
+    /// How many CDI specifications, or classes, are omitted because of an error.
     pub(crate) fn cdi_errors(&self, count: usize) {
         self.cdi_errors
             .set(i64::try_from(count).unwrap_or(i64::MAX));

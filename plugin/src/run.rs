@@ -1,4 +1,4 @@
-//! The whole process, from its options to its end.
+//! The process, from its options to its end.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -46,11 +46,11 @@ pub struct Options {
     pub register_timeout: Duration,
     /// Whether to end when a kubelet has a stream for every resource.
     pub once: bool,
-    /// Where to serve metrics and health; `None`: nowhere.
+    /// Where to serve metrics and health; `None`: they are not served.
     pub http: Option<SocketAddr>,
-    /// How to be a plugin of the container engine; `None`: not at all.
+    /// The connection to the container engine; `None`: none.
     pub nri: Option<NriOptions>,
-    /// How to write specifications of CDI; `None`: not at all.
+    /// How to write CDI specifications; `None`: they are not written.
     pub cdi: Option<CdiOptions>,
 }
 

@@ -62,7 +62,7 @@ impl Supervisor {
         }
     }
 
-    /// Serves what `inventory` holds, until its sender is dropped.
+    /// Serves the resources of `inventory`, until its sender is dropped.
     pub(crate) async fn run(&mut self, mut inventory: watch::Receiver<Inventory>) {
         loop {
             let wanted = inventory.borrow_and_update().clone();
@@ -74,7 +74,7 @@ impl Supervisor {
         }
     }
 
-    /// Ends all servers: their streams end, their sockets go.
+    /// Ends all servers: their streams end and their sockets are removed.
     pub(crate) async fn stop(&mut self) {
         self.running.clear();
         let all = async { while self.servers.join_next().await.is_some() {} };

@@ -2,8 +2,8 @@
 //!
 //! A machine without an accelerator has no vendor's device to give to a
 //! container. A node with the number of some device that the kernel does have
-//! serves as well: what matters is that it opens on the host, and that no
-//! container may open it unless a rule says so.
+//! can be used too: it must open on the host, and no
+//! container may open it unless a rule allows it.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;

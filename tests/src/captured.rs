@@ -49,7 +49,7 @@ impl Captured {
         })
     }
 
-    /// The command's result, or an error that shows what it said.
+    /// The command's result, or an error with its output.
     pub fn success(self) -> Result<Self> {
         if !self.status.success() {
             bail!(

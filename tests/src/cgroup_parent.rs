@@ -49,7 +49,7 @@ impl Drop for CgroupParent {
     }
 }
 
-/// How long the last process of a cgroup may take to go.
+/// How long the last process of a cgroup may take to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Removes the cgroups whose name contains `text`. One that keeps its processes

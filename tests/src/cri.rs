@@ -110,7 +110,7 @@ impl CriClient {
         call!(self, update_container_resources, request).map(drop)
     }
 
-    /// Runs a command in a container and gives what it printed.
+    /// Runs a command in a container and returns its output.
     pub fn exec(&self, container: &str, command: &[String]) -> Result<String> {
         let request = ExecSyncRequest {
             container_id: container.to_string(),

@@ -17,7 +17,7 @@ pub use vendor::VendorLibrary;
 use crate::alias_device::AliasDevice;
 use crate::rootfs::{make_loader_cache, multiarch};
 
-/// A host with devices and libraries. Making one takes root.
+/// A host with devices and libraries. Creating one requires root.
 #[derive(Debug)]
 pub struct DemoHost {
     directory: HostDirectory,
@@ -37,7 +37,7 @@ impl DemoHost {
     pub const UNLIKE: usize = 7;
 
     /// A host with the class `dummy-npu`, the first [`Self::NODES`] of its
-    /// nodes, its library and a loader cache that knows it.
+    /// nodes, its library and a loader cache that lists it.
     pub fn new() -> Result<Self> {
         let (granted, other) = AliasDevice::pair()?;
         let host = Self {

@@ -24,7 +24,7 @@ pub struct DriverTree {
     pub release: &'static str,
     /// A name for messages and for the cache.
     pub name: &'static str,
-    /// What is installed, with its dependencies and without what is recommended.
+    /// The packages to install, with dependencies and without recommended packages.
     pub packages: &'static [&'static str],
 }
 

@@ -23,7 +23,7 @@ pub enum Generation {
     Resolute,
 }
 
-/// The engines and runtimes of Debian, and what they call.
+/// The engines and runtimes of Debian, and the programs that they run.
 const OF_DEBIAN: &str = "containerd,docker.io,docker-cli,docker-compose,podman,podman-compose,\
                          conmon,runc,crun,iptables,iproute2,uidmap,rootlesskit,slirp4netns";
 

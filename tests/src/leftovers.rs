@@ -14,7 +14,7 @@ use crate::runc::Runc;
 /// words: mounts, cgroups, processes, the runtime's state. Empty is right once
 /// it is deleted.
 ///
-/// Only what bears the container's id or is in its bundle is looked at, so
+/// Only objects with the container's id or in its bundle are examined, so
 /// that tests can run side by side.
 pub fn of(runc: &Runc, bundle: &Bundle) -> Result<Vec<String>> {
     let mut found = mounts(bundle.directory(), bundle.id())?;
@@ -41,7 +41,7 @@ fn mounts(directory: &Path, id: &str) -> Result<Vec<String>> {
 }
 
 /// The processes that are in one of those cgroups. Dead ones that init has yet
-/// to reap hold nothing, and are not the runtime's to clear away.
+/// to reap hold nothing, and the runtime need not remove them.
 fn processes(id: &str) -> Vec<String> {
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     let alive = all.filter(|process| {

@@ -1,4 +1,4 @@
-//! What the loader in a container finds: asked by `programs/dlopen-probe.c`,
+//! The libraries that a container's loader finds, tested by `programs/dlopen-probe.c`,
 //! which is in the root file systems that have a dynamic C library.
 
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ pub enum Loaded {
     Failed {
         /// The soname requested.
         soname: String,
-        /// What the loader said.
+        /// The loader's message.
         error: String,
     },
 }
@@ -48,7 +48,7 @@ pub fn command(wanted: &[Wanted]) -> Vec<String> {
     std::iter::once(PATH.to_string()).chain(arguments).collect()
 }
 
-/// Reads what that command printed.
+/// Parses the output of that command.
 pub fn parse(printed: &str) -> Result<Vec<Loaded>> {
     printed
         .lines()

@@ -1,4 +1,4 @@
-//! A container that requests nothing: what the hook does for most containers.
+//! A container that requests nothing, as most containers.
 
 use std::fs;
 use std::path::PathBuf;

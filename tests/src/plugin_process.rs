@@ -42,7 +42,7 @@ impl PluginProcess {
         Ok(Self { process, said })
     }
 
-    /// Adds what the plugin said to an error that it may be the cause of.
+    /// Adds the plugin's log to an error that it may have caused.
     pub fn explain(&self, error: Error) -> Error {
         let mut said = String::new();
         let read = self.said.try_clone().and_then(|mut file| {

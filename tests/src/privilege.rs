@@ -1,4 +1,4 @@
-//! What a tier of tests needs of the machine, and what is missing.
+//! The requirements of a tier of tests on the machine, and those that are not met.
 
 use std::path::Path;
 use std::process::Command;

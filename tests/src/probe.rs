@@ -14,5 +14,5 @@ pub use report::{Access, DeviceNumber, Kind, NodeAttempt, PathReport, Report};
 pub const PATH: &str = "/bin/probe";
 
 /// The probe's argument that makes it sleep until it is killed: something for a
-/// container to run while others look into it.
+/// container to run while other processes examine it.
 pub const PAUSE: &str = "--pause";

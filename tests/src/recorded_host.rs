@@ -3,7 +3,7 @@
 //! libraries.
 //!
 //! Every node bears the number of one device that this machine has, and every
-//! library is a small one that tells the name by which it was requested.
+//! library is a small one that reports the name by which it was requested.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,7 +23,7 @@ use crate::rootfs::make_loader_cache;
 /// The function that returns a library's soname.
 const FUNCTION: &str = "recorded_library_name";
 
-/// A host with the devices of one class. Making one takes root.
+/// A host with the devices of one class. Creating one requires root.
 #[derive(Debug)]
 pub struct RecordedHost {
     directory: HostDirectory,
@@ -134,7 +134,7 @@ impl Deref for RecordedHost {
     }
 }
 
-/// Makes a directory, and those that links on the way lead to.
+/// Creates a directory, and the targets of links in its path.
 fn make_directories(path: &Path) -> Result<()> {
     if let Some(parent) = path.parent()
         && !parent.exists()
@@ -185,7 +185,7 @@ fn parse(recording: &str) -> Result<Vec<Entry>> {
 }
 
 impl Entry {
-    /// Whether it tells what the loader's cache has.
+    /// Whether it lists the loader's cache.
     fn is_cached(&self) -> bool {
         matches!(self.kind.as_str(), "lib" | "lib32")
     }
@@ -212,7 +212,7 @@ fn cached<'a>(file: &Entry, all: &'a [Entry]) -> Option<&'a Entry> {
     all.iter().find(leads_here)
 }
 
-/// Makes a library that tells the name under which the cache has it, or else
+/// Creates a library that reports its name in the cache, or else
 /// the file's own.
 fn library(path: &Path, cached: Option<&Entry>, file: &Entry) -> Result<()> {
     let own = file.path.rsplit('/').next().unwrap_or_default();

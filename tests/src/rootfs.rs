@@ -2,7 +2,7 @@
 //!
 //! Each kind is built once, kept in cargo's output directory under a key made
 //! of everything that it was built from, and copied for every container, so
-//! that no test sees what another one wrote.
+//! that no test sees the files of another one.
 
 mod busybox;
 mod cache;

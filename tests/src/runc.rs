@@ -33,12 +33,12 @@ pub fn program() -> Option<PathBuf> {
 pub struct Runc {
     state: TempDir,
     view: CgroupView,
-    /// The configuration of the wrapper, if it stands before runc.
+    /// The configuration of the wrapper, if it runs before runc.
     wrapper: Option<PathBuf>,
 }
 
 impl Runc {
-    /// A runc that knows no containers yet.
+    /// A runc without containers.
     pub fn new(view: CgroupView) -> Result<Self> {
         Ok(Self {
             state: scratch::directory("runc")?,
@@ -59,13 +59,13 @@ impl Runc {
         self.view
     }
 
-    /// The directory where it keeps what it knows about containers.
+    /// The directory with the state of its containers.
     pub fn state_directory(&self) -> &Path {
         self.state.path()
     }
 
     /// Runs the bundle's command to its end, as `runc run` does. The container
-    /// is gone when this returns, whatever came of it.
+    /// is removed when this returns, whether or not it succeeds.
     pub fn run(&self, bundle: &Bundle) -> Result<Captured> {
         let mut command = self.command("run")?;
         let ran = Captured::run(
@@ -99,8 +99,8 @@ impl Runc {
 
     /// Removes a container, running or not. Without effect if there is none.
     ///
-    /// Under load a killed process takes longer to go than runc waits before it
-    /// gives its cgroup up: what is left of that is removed here.
+    /// Under load a killed process takes longer to end than runc waits before it
+    /// leaves the cgroup behind: such a cgroup is removed here.
     pub fn delete(&self, id: &str) {
         let deleted = match self.knows(id) {
             true => self.command("delete").and_then(|mut command| {
@@ -115,7 +115,7 @@ impl Runc {
         }
     }
 
-    /// Whether runc knows a container of this id.
+    /// Whether runc has a container with this id.
     pub fn knows(&self, id: &str) -> bool {
         fs::exists(self.state.path().join(id)).unwrap_or(false)
     }

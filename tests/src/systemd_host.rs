@@ -1,10 +1,10 @@
 //! A host that runs systemd, in a container.
 //!
-//! What a runtime does with the systemd cgroup driver, and what systemd does to
+//! The actions of a runtime with the systemd cgroup driver, and of systemd on
 //! a container's devices later, only shows where systemd is process 1. So a
 //! small distribution is booted in a container of runc that may do whatever a host
 //! may. It has cgroups, processes and a network of its own; its root file
-//! system is read-only; when it is dropped, all of it is gone.
+//! system is read-only; when it is dropped, all of it is removed.
 
 mod config;
 mod container;
@@ -108,14 +108,14 @@ impl SystemdHost {
         Ok(command)
     }
 
-    /// Runs a command in the host to its success, and gives what it printed.
+    /// Runs a command in the host, which must succeed, and returns its output.
     pub fn run(&self, program: &str, args: &[&str]) -> Result<String> {
         let ran = Captured::run(self.command(program)?.args(args))?;
         Ok(ran.success()?.stdout)
     }
 
     /// Runs a command in the host that leaves processes behind, as `runc
-    /// create` does. They keep a file open and not our output.
+    /// create` does. They keep a file open, and not the test's output.
     fn run_silently(&self, args: &[String]) -> Result<()> {
         const SCRIPT: &str = r#""$@" </dev/null >/run/said 2>&1 || { cat /run/said >&2; exit 1; }"#;
         let mut command = self.command("/bin/sh")?;
@@ -124,7 +124,7 @@ impl SystemdHost {
     }
 
     /// Restricts the devices of a slice to the usual ones, and to making nodes,
-    /// which runtimes grant to every container. What was added to it is gone.
+    /// which runtimes grant to every container. Rules that were added to it are lost.
     pub fn close_slice(&self) -> Result<()> {
         let policy = [
             "DevicePolicy=closed",

@@ -45,7 +45,7 @@ fn container(host: &DemoHost, rootfs: Rootfs) -> BundleBuilder {
     container_with_hook(hook(host), rootfs)
 }
 
-/// The same with the hook started in another way.
+/// The same with the hook started by another method.
 fn container_with_hook(hook: HookCommand, rootfs: Rootfs) -> BundleBuilder {
     Bundle::builder(rootfs)
         .hook(STAGE, hook)

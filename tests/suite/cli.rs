@@ -53,7 +53,7 @@ fn with_private_run() -> Command {
     Command::new(binaries::program("private-run").unwrap())
 }
 
-/// Fails unless the program ended with `code`, printed nothing, and said one
+/// Fails unless the program ended with `code`, printed nothing to stdout, and one
 /// line with all of `words` in it.
 fn assert_refused(ran: &Captured, code: i32, words: &[&str]) {
     let said = &ran.stderr;
@@ -101,7 +101,7 @@ fn of_pod(annotations: &[(&str, &str)]) -> Value {
 }
 
 /// The State of a container that is being created from `bundle`. Its process is
-/// the test's own, which is there and in which nothing may be changed.
+/// the test's own, which exists and in which nothing may be changed.
 fn state(bundle: &Path) -> Value {
     json!({
         "ociVersion": "1.0.2",

@@ -15,7 +15,7 @@ fn the_demo_ends_well() {
     show("the_demo_ends_well", &[]);
 }
 
-/// A newcomer's way: the tutorial's file, word for word, on a host with two of
+/// The tutorial's file, unchanged, on a host with two of
 /// its devices.
 #[test]
 fn the_tutorials_class_can_be_shown() {

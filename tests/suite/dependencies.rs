@@ -14,7 +14,8 @@ struct Deny {
     sources: Sources,
 }
 
-/// For which machines programs are built: what others need is not shipped.
+/// The architectures for which programs are built: dependencies of others are not
+/// shipped.
 #[derive(Deserialize)]
 struct Graph {
     targets: Vec<String>,

@@ -1,6 +1,6 @@
-//! The commands in README.md and docs: our own are understood by our programs, and
-//! what the others name is there. `run` runs our own; those of README.md that install a
-//! release are run by `release::roots`, all as they are written.
+//! The commands in README.md and docs: Boathook's own are accepted by its programs, and
+//! the files that the others name exist. `run` runs Boathook's own; those of README.md
+//! that install a release are run by `release::roots`, all as they are written.
 
 mod run;
 

@@ -1,4 +1,4 @@
-//! Devices that stay: what happens to a container's device rules while it runs,
+//! Devices that stay: the events that affect a container's device rules while it runs,
 //! on hosts where systemd is process 1.
 
 mod cost;

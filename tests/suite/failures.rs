@@ -1,7 +1,7 @@
 //! Kernels that fail: every system call of a program fails once, or the program
 //! is killed at it (strace(1), "Tampering").
 //!
-//! What came of it is all that was promised, or an error with a line that says
+//! The result is the whole plan, or an error with a line that names
 //! why, and nothing is left behind. Calls that older kernels lack are in
 //! `runc::hidden_calls`.
 //!

@@ -1,6 +1,6 @@
-//! The whole way of an FPGA: a pod asks by a friendly name, the webhook writes the
-//! plugin's resource and the hook's variables, the kubelet allocates a port, and the hook
-//! has it programmed before the container starts.
+//! An FPGA from request to container: a pod requests it by a friendly name, the webhook
+//! writes the plugin's resource and the hook's variables, the kubelet allocates a port,
+//! and the hook has it programmed before the container starts.
 
 use std::fs;
 use std::time::Duration;
@@ -70,7 +70,7 @@ fn two_jobs_of_which_one_requests_a_missing_function(lab: &Lab) {
     node.plugin.stop(node.directory.path()).unwrap();
 }
 
-/// A webhook that knows these names of functions, in mode region.
+/// A webhook with these names of functions, in mode region.
 fn webhook(names: &[(&str, &str)]) -> Reviewer {
     let reviewer = Reviewer::default();
     reviewer.change(|mappings| {
@@ -212,7 +212,7 @@ impl Node {
         }
     }
 
-    /// The function that the port holds.
+    /// The function of the port.
     fn function(&self) -> String {
         let text = fs::read_to_string(self.host.root().join(FUNCTION_FILE)).unwrap();
         text.trim().to_owned()

@@ -1,4 +1,4 @@
-//! The whole way on a node: the plugin's devices, the kubelet's record, the
+//! A node from allocation to container: the plugin's devices, the kubelet's record, the
 //! hook in a real container.
 
 use std::time::Duration;

@@ -53,7 +53,7 @@ pub(crate) fn with_lab(test: &str, view: CgroupView, body: fn(&Lab)) {
 
 impl Lab {
     /// Runs a bundle whose command must succeed, checks that nothing is left of
-    /// it, and gives what it printed.
+    /// it, and returns its output.
     pub(crate) fn run(&self, bundle: &Bundle) -> String {
         let ran = self.runc.run(bundle).and_then(Captured::success).unwrap();
         self.assert_nothing_left(bundle);
@@ -61,7 +61,7 @@ impl Lab {
     }
 
     /// Starts a bundle's container, runs ldconfig in it as a package manager does, and
-    /// then this command; gives what the command printed.
+    /// then this command; returns the output of the command.
     pub(crate) fn exec_after_ldconfig(&self, bundle: &Bundle, command: &[String]) -> String {
         let running = self.runc.create(bundle).unwrap();
         running.start().unwrap();

@@ -1,6 +1,6 @@
 //! Hundreds of containers, twenty at a time, on a machine that is busy otherwise.
 //!
-//! Each requests eight devices of a pool, and is asked from inside which devices it
+//! Each requests eight devices of a pool, and a probe inside it reports which devices it
 //! has and which of the pool it may open. None may fail, have a device that another
 //! one was given, or leave anything on the machine.
 //!

@@ -6,7 +6,7 @@
 //! - `attacks`: images, users and pods that try to turn the hook against the host;
 //!   needs root and runc, and podman for those that are podman's
 //! - `cli`: the program `boathook` by itself; needs no root
-//! - `cost`: what the hook executes; needs valgrind and strace, and for the reference
+//! - `cost`: the hook's instructions; needs valgrind and strace, and for the reference
 //!   work root and runc
 //! - `dependencies`: their licences and sources
 //! - `documentation`: the commands in README.md and docs

@@ -1,4 +1,4 @@
-//! The program `boathook-runtime`, before a runtime that only tells how it was
+//! The program `boathook-runtime`, before a runtime that only reports how it was
 //! called. Needs no root.
 
 mod config_json;

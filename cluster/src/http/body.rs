@@ -10,10 +10,10 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::text;
 
-/// How long a client may take to send a body, and to wait for its turn.
+/// How long a client may take to send a body, including the time it waits for memory.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Takes bodies in, as many at once as memory is set aside for.
+/// Receives bodies, as many at once as fit into a memory budget.
 #[derive(Debug)]
 pub struct Intake {
     limit: usize,
@@ -21,18 +21,18 @@ pub struct Intake {
     budget: Semaphore,
 }
 
-/// Why a body is not taken.
+/// Why a body is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
     #[error("the body is longer than {0} bytes")]
     TooLong(usize),
-    /// There are too many others.
+    /// Too many other requests are being received.
     #[error("too many requests at once")]
     Busy,
     /// The client did not send all of it in time.
     #[error("the body did not arrive within {} s", TIMEOUT.as_secs())]
     Slow,
-    /// The client broke off.
+    /// The client closed the connection.
     #[error("the body is not complete")]
     Broken,
 }
@@ -58,7 +58,7 @@ impl Intake {
         }
     }
 
-    /// Reads a body. The permit represents its memory.
+    /// Reads a body. The permit reserves its memory.
     pub async fn read(&self, body: Body) -> Result<(Bytes, SemaphorePermit<'_>), BodyError> {
         let announced = body.size_hint();
         let least = usize::try_from(announced.lower()).unwrap_or(usize::MAX);

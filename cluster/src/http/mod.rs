@@ -1,4 +1,4 @@
-//! HTTP/1.1 servers that no behaviour of clients stops.
+//! HTTP/1.1 servers with limits, so that no client can block other clients.
 
 mod body;
 mod probes;
@@ -22,15 +22,15 @@ pub use body::{BodyError, Intake};
 pub use probes::{Probes, text};
 pub use tls::{Identity, IdentityError, reload};
 
-/// How many connections are open at once. When another one comes, those that are idle are
-/// closed: clients that hold connections do not keep others out.
+/// How many connections are open at once. When another client connects, idle
+/// connections are closed: clients that hold connections do not block others.
 const MAX_CONNECTIONS: usize = 2048;
 
 /// How long a client may take for a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a connection may be idle. Clients in Go give up one after 90 s: a server that
-/// is first might do so while a request is on its way.
+/// How long a connection may be idle. Clients in Go close one after 90 s: a server that
+/// closes it earlier may do so while a request is on its way.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How long a connection may last; it ends after the request in progress.
@@ -40,10 +40,10 @@ const CONNECTION_TIMEOUT: Duration = Duration::from_secs(600);
 /// answered.
 const LAST_ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long it may take to write what has been answered already.
+/// How long it may take to write answers that are complete.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Answers for ever, with TLS if there is an identity to show.
+/// Serves, and never returns; with TLS if there is a certificate.
 pub async fn serve(listener: TcpListener, router: Router, identity: Option<Arc<Identity>>) {
     serve_at_most(MAX_CONNECTIONS, listener, router, identity).await;
 }
@@ -141,7 +141,7 @@ mod tests {
 
     const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
 
-    /// A server of `most` connections, with a route that takes its time.
+    /// A server for `most` connections, with a slow route.
     async fn server(most: usize) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

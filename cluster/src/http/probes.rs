@@ -11,7 +11,7 @@ use prometheus_client::registry::Registry;
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What the pages show.
+/// The contents of the pages.
 pub struct Probes {
     /// Why the process is not ready; `None` if it is.
     pub waiting_for: Box<dyn Fn() -> Option<String> + Send + Sync>,

@@ -1,4 +1,4 @@
-//! The certificate that a server shows, which can be replaced while it runs.
+//! A server's certificate, which can be replaced while the server runs.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -16,7 +16,7 @@ use tokio_rustls::TlsAcceptor;
 /// before they expire.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Why a certificate cannot be shown.
+/// Why a certificate cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// A file cannot be read.
@@ -26,16 +26,16 @@ pub enum IdentityError {
         #[source]
         error: std::io::Error,
     },
-    /// The text is no PEM, or holds none.
+    /// The text is not PEM, or has no certificate or key.
     #[error("{what}: not PEM")]
     Pem {
         /// Certificate or key.
         what: &'static str,
-        /// What the reader found.
+        /// The parser's error.
         #[source]
         error: rustls::pki_types::pem::Error,
     },
-    /// Key and certificate do not fit, or are of an unknown kind.
+    /// Key and certificate do not match, or are of an unknown kind.
     #[error("certificate and key cannot be used")]
     Key(#[from] rustls::Error),
 }
@@ -71,10 +71,10 @@ impl Identity {
         Self::new(&chain, &key).map(Arc::new)
     }
 
-    /// Shows another certificate from now on.
+    /// Replaces the certificate.
     ///
     /// # Errors
-    /// It cannot be used; the one before stays.
+    /// The certificate cannot be used; the previous one stays in use.
     pub fn replace(&self, chain: &[u8], key: &[u8]) -> Result<(), IdentityError> {
         let new = certified(chain, key)?;
         *self
@@ -90,8 +90,8 @@ impl Identity {
     }
 }
 
-/// Shows what tls.crt and tls.key of a directory hold, for ever. What cannot be used is
-/// logged once, and the previous certificate stays in use.
+/// Uses tls.crt and tls.key of a directory, and never returns. A certificate that
+/// cannot be used is logged once, and the previous certificate stays in use.
 pub async fn reload(identity: Arc<Identity>, dir: PathBuf) {
     let mut shown = read(&dir).ok();
     loop {

@@ -14,7 +14,7 @@ pub const MAX_DEVICES: u64 = 1024;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The resources that are scored, in the file `[[resource]]`.
+    /// The resources that are scored: the tables `[[resource]]` of the file.
     #[serde(rename = "resource")]
     pub resources: Vec<Resource>,
 }
@@ -25,13 +25,13 @@ pub struct Config {
 pub struct Resource {
     /// Its name, such as `nvidia.com/gpu`.
     pub name: String,
-    /// Its part in the score of a pod that requests several.
+    /// Its weight in the score of a pod that requests several resources.
     #[serde(default = "one")]
     pub weight: u32,
     /// What is scored.
     #[serde(default)]
     pub score: ScoreBy,
-    /// Nodes' devices; the first layout whose labels a node has is its own.
+    /// Nodes' devices; the first layout whose labels a node has applies to it.
     #[serde(default, rename = "layout")]
     pub layouts: Vec<Layout>,
 }
@@ -52,7 +52,7 @@ pub enum ScoreBy {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Layout {
-    /// The labels of the nodes that it holds for; none: all nodes.
+    /// The labels of the nodes to which it applies; none: all nodes.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
     /// The units of each device.
@@ -86,11 +86,11 @@ pub enum ConfigError {
     #[error("{}", path.display())]
     Syntax {
         path: PathBuf,
-        /// What is wrong, and where.
+        /// The parser's error, with its place.
         #[source]
         error: toml::de::Error,
     },
-    /// A value makes no sense.
+    /// A value is out of range.
     #[error("{}: {problem}", path.display())]
     Invalid {
         path: PathBuf,
@@ -119,7 +119,9 @@ impl Config {
 
     fn problem(&self) -> Option<String> {
         if self.resources.is_empty() || self.resources.len() > MAX_RESOURCES {
-            return Some(format!("give 1 to {MAX_RESOURCES} [[resource]] tables"));
+            return Some(format!(
+                "the number of [[resource]] tables must be 1 to {MAX_RESOURCES}"
+            ));
         }
         self.resources
             .iter()
@@ -129,12 +131,12 @@ impl Config {
                 let before = &self.resources[..at];
                 if !is_extended(name) {
                     Some(format!(
-                        "name `{name}`: write an extended resource such as vendor.com/gpu"
+                        "name `{name}`: not an extended resource such as vendor.com/gpu"
                     ))
                 } else if before.iter().any(|other| other.name == *name) {
-                    Some(format!("name `{name}`: given twice"))
+                    Some(format!("name `{name}`: in two [[resource]] tables"))
                 } else if resource.weight == 0 {
-                    Some(format!("weight of {name}: at least 1"))
+                    Some(format!("weight of {name}: must be at least 1"))
                 } else {
                     resource
                         .layouts
@@ -147,7 +149,7 @@ impl Config {
 
 impl Layout {
     fn problem(&self, name: &str) -> Option<String> {
-        let zero = |key: &str| Some(format!("layout of {name}: {key} is 0"));
+        let zero = |key: &str| Some(format!("layout of {name}: {key} must not be 0"));
         match self {
             Layout {
                 units_per_device: 0,
@@ -166,7 +168,7 @@ impl Layout {
     }
 }
 
-/// Whether kube-scheduler takes it as an extender's managed resource.
+/// Whether kube-scheduler accepts it as an extender's managed resource.
 fn is_extended(name: &str) -> bool {
     let Some((domain, kind)) = name.split_once('/') else {
         return false;
@@ -207,32 +209,32 @@ mod tests {
     fn mistakes_are_errors_with_their_place() {
         for (text, reason) in [
             ("", "missing field `resource`"),
-            ("resource = []", "give 1 to 64"),
+            ("resource = []", "must be 1 to 64"),
             (
                 "[[resource]]\nname = 'gpu'",
-                "name `gpu`: write an extended resource",
+                "name `gpu`: not an extended resource",
             ),
             (
                 "[[resource]]\nname = 'kubernetes.io/gpu'",
-                "write an extended resource",
+                "not an extended resource",
             ),
             (
                 "[[resource]]\nname = 'a.b/c'\n[[resource]]\nname = 'a.b/c'",
-                "given twice",
+                "in two",
             ),
             (
                 "[[resource]]\nname = 'a.b/c'\nweight = 0",
-                "weight of a.b/c: at least 1",
+                "weight of a.b/c: must be at least 1",
             ),
             ("[[resource]]\nname = 'a.b/c'\nweigth = 1", "line 3"),
             (
                 "[[resource]]\nname = 'a.b/c'\n[[resource.layout]]\nunits_per_device = 0",
-                "units_per_device is 0",
+                "units_per_device must not be 0",
             ),
             (
                 "[[resource]]\nname = 'a.b/c'\n[[resource.layout]]\nunits_per_device = 1\n\
                  devices_per_group = 0",
-                "devices_per_group is 0",
+                "devices_per_group must not be 0",
             ),
         ] {
             let error = read(text).unwrap_err();

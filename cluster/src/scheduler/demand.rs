@@ -8,15 +8,15 @@ use super::objects::{Container, Pod};
 /// A pod's request for one resource.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Demand {
-    /// What the scheduler counts against the node.
+    /// What the scheduler subtracts from the node's units.
     pub units: u64,
     /// What the kubelet allocates at once, each for one container.
     pub claims: Vec<u64>,
 }
 
-/// The demand of a pod. Init containers run one after the other before the others,
-/// and the kubelet gives their devices to the containers that follow; a sidecar
-/// keeps what it has.
+/// The demand of a pod. Init containers run one after the other before the others
+/// start, and the kubelet allocates their devices again to the containers that follow;
+/// a sidecar keeps its devices.
 pub fn demand(pod: &Pod, resource: &str) -> Result<Demand, QuantityError> {
     let mut sidecars = Vec::new();
     let (mut sidecar_units, mut peak, mut largest) = (0_u64, 0_u64, 0_u64);

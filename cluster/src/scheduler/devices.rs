@@ -10,7 +10,7 @@ use device_class::placement::{Slot, best_fit, pack};
 
 use super::config::{Layout, MAX_DEVICES};
 
-/// Units taken of devices: the device's place in the row, and how many.
+/// Units taken of devices: the device's index, and how many.
 pub type Taken = Box<[(u16, u32)]>;
 
 /// The devices of one node and resource.
@@ -27,7 +27,7 @@ static GROUPS: LazyLock<Vec<String>> =
     LazyLock::new(|| (0..MAX_DEVICES).map(|group| group.to_string()).collect());
 
 impl Devices {
-    /// The idle devices of a node. `None`: the capacity is no whole number of
+    /// The idle devices of a node. `None`: the capacity is not a whole number of
     /// devices, or there are too many.
     pub fn new(layout: &Arc<Layout>, capacity: u64) -> Option<Self> {
         let units = layout.units_per_device;
@@ -62,20 +62,20 @@ impl Devices {
         self.exact && self.unhealthy == 0
     }
 
-    /// From now on the free units are guessed, until all devices are idle.
+    /// From now on the free units are estimates, until all devices are idle.
     pub fn doubt(&mut self) {
         self.exact = self.are_idle();
     }
 
-    /// Sets how many units the kubelet does not offer. Which devices they belong to
-    /// is not known: idle ones are assumed, as nothing finishes on a failed device.
+    /// Sets how many units are not allocatable. Which devices they belong to is not
+    /// known: idle ones are assumed, because pods on a failed device do not finish.
     pub fn set_unhealthy(&mut self, units: u64) {
         let devices = units.div_ceil(self.layout.units_per_device);
         self.unhealthy = usize::try_from(devices)
             .map_or(self.free.len(), |devices| devices.min(self.free.len()));
     }
 
-    /// Whether each claim finds its units, after those before it.
+    /// Whether all claims fit, one after the other.
     pub fn fit(&self, claims: &[u64]) -> bool {
         let usable = self.usable();
         match (claims, self.layout.one_device) {
@@ -85,8 +85,8 @@ impl Devices {
         }
     }
 
-    /// Takes the units of a pod's claims. If they do not fit, the node and this view
-    /// of it differ: as many as there are, as well as they fit.
+    /// Takes the units of a pod's claims. If they do not fit, because the node and this
+    /// view of it differ, as many units as are free are taken.
     pub fn take(&mut self, claims: &[u64]) -> Taken {
         let chosen = self.choose(claims);
         self.exact &= chosen.is_some() && self.unhealthy == 0;
@@ -100,7 +100,7 @@ impl Devices {
         chosen.into()
     }
 
-    /// Gives units back.
+    /// Frees units.
     pub fn release(&mut self, taken: &[(u16, u32)]) {
         for (at, units) in taken {
             self.free[usize::from(*at)] += units;
@@ -118,7 +118,7 @@ impl Devices {
         Some(self.layout.units_per_device - best + claim)
     }
 
-    /// How many of NUMA node and group a claim must cross although an idle one
+    /// How many boundaries (NUMA node, group) a claim must cross although an idle one
     /// would hold it.
     pub fn crossings(&self, claims: &[u64]) -> u8 {
         let usable = self.usable();
@@ -138,7 +138,8 @@ impl Devices {
             .sum()
     }
 
-    /// Whether no device can serve the claim, however the claims in use are distributed over them.
+    /// Whether no device can serve the claim, however the claims in use are distributed
+    /// over them.
     pub fn certainly_full<'a>(&self, in_use: impl Iterator<Item = &'a u64>, claim: u64) -> bool {
         let units = self.layout.units_per_device;
         if !self.layout.one_device {
@@ -327,7 +328,7 @@ mod tests {
         assert_eq!(node.use_of_best_device(&[81]), None);
     }
 
-    /// Whether some way to put the claims on devices leaves room for one more.
+    /// Whether some distribution of the claims over the devices leaves room for one more.
     fn some_way(free: &mut [u64], claims: &[u64], one_more: u64) -> bool {
         let Some((first, rest)) = claims.split_first() else {
             return free.iter().any(|free| *free >= one_more);

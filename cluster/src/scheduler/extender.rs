@@ -1,4 +1,4 @@
-//! The verbs of the extender. Answers come from memory: no request waits for the API
+//! The extender's verbs. Answers come from memory: no request waits for the API
 //! server.
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -144,7 +144,7 @@ impl Extender {
         filter_answer(spelling, &nodes, refused)
     }
 
-    /// How good each node is for a pod. The best one is assumed to become its node.
+    /// The score of each node for a pod. The best node is assumed to become the pod's.
     pub fn prioritize(&self, body: &[u8]) -> serde_json::Result<Vec<u8>> {
         let Arguments {
             spelling,
@@ -178,7 +178,7 @@ impl Extender {
     }
 }
 
-/// The node with the highest score. With several, kube-scheduler chooses by chance.
+/// The node with the highest score. Of several, kube-scheduler chooses one at random.
 fn only_best<'a>(scores: &[(&'a str, u8)]) -> Option<&'a str> {
     let best = scores.iter().map(|(_, score)| *score).max()?;
     let mut with_best = scores

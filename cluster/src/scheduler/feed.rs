@@ -15,7 +15,7 @@ use super::objects::{Node, Pod};
 use super::view::PlacedPod;
 use crate::retry::Retry;
 
-/// Watches nodes for ever.
+/// Watches nodes, and never returns.
 pub async fn nodes(client: Client, extender: Arc<Extender>, retry: Retry) {
     let mut listed = Vec::new();
     let config = watcher::Config::default();
@@ -46,7 +46,7 @@ pub async fn nodes(client: Client, extender: Arc<Extender>, retry: Retry) {
     .await;
 }
 
-/// Watches pods for ever: those that have a node and have not ended.
+/// Watches pods that have a node and have not ended, and never returns.
 pub async fn pods(client: Client, extender: Arc<Extender>, retry: Retry) {
     let mut listed = Vec::new();
     let selected = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed";
@@ -102,7 +102,7 @@ async fn follow<K>(
                 errors.get_or_create(&KindLabels { kind }).inc();
                 if !failing {
                     let error = anyhow::Error::from(error);
-                    tracing::warn!("the watch of {kind} failed, and is tried again: {error:#}");
+                    tracing::warn!("the watch of {kind} failed, retrying: {error:#}");
                     failing = true;
                 }
             }

@@ -7,7 +7,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-/// What a request was, and what became of it.
+/// The verb and the result of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct RequestLabels {
     /// filter or prioritize.
@@ -29,11 +29,11 @@ pub struct KindLabels {
     pub kind: &'static str,
 }
 
-/// The metrics; copies count together.
+/// The metrics. Clones share their counters.
 #[derive(Debug, Clone)]
 pub struct Metrics {
     pub requests: Family<RequestLabels, Counter>,
-    /// How long they took.
+    /// The durations of requests.
     pub duration: Family<VerbLabels, Histogram>,
     /// Nodes that filter refused.
     pub refused_nodes: Counter,

@@ -1,5 +1,5 @@
 //! The scheduler extender: scores nodes by how full they would be, and keeps pods
-//! off nodes of which no device has room.
+//! off nodes on which no device has room.
 
 pub mod config;
 pub mod demand;

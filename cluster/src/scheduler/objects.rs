@@ -1,5 +1,5 @@
 //! The parts of pods and nodes that the extender reads. Everything else in them is
-//! ignored, so that no version of the API server is too new.
+//! ignored, so that newer versions of the API server work too.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,14 +17,14 @@ pub type Amounts = BTreeMap<String, String>;
 pub struct Pod {
     #[serde(deserialize_with = "or_default")]
     pub metadata: ObjectMeta,
-    /// What it is to be.
+    /// Its specification.
     #[serde(deserialize_with = "or_default")]
     pub spec: PodSpec,
     #[serde(deserialize_with = "or_default")]
     pub status: PodStatus,
 }
 
-/// What a pod is to be.
+/// A pod's specification.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PodSpec {
@@ -33,7 +33,7 @@ pub struct PodSpec {
     /// Its init containers and sidecars.
     #[serde(deserialize_with = "or_default")]
     pub init_containers: Vec<Container>,
-    /// What its runtime class adds.
+    /// The overhead of its runtime class.
     #[serde(deserialize_with = "or_default")]
     pub overhead: Amounts,
     pub node_name: Option<String>,
@@ -54,10 +54,10 @@ pub struct Container {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct Resources {
-    /// At least.
+    /// The minimum.
     #[serde(deserialize_with = "or_default")]
     pub requests: Amounts,
-    /// At most; for extended resources the same.
+    /// The maximum; for extended resources equal to the minimum.
     #[serde(deserialize_with = "or_default")]
     pub limits: Amounts,
 }
@@ -67,7 +67,7 @@ pub struct Resources {
 pub struct PodStatus {
     /// `Succeeded` and `Failed` are final.
     pub phase: Option<String>,
-    /// When the kubelet saw it first.
+    /// When the kubelet first saw it.
     pub start_time: Option<Time>,
 }
 

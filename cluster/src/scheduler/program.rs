@@ -18,7 +18,7 @@ use crate::log::{self, LogFormat};
 use crate::retry::Retry;
 use crate::shutdown;
 
-/// Score nodes by how full their devices are, as an extender of kube-scheduler.
+/// An extender of kube-scheduler that prefers nodes whose devices are partly used.
 #[derive(Debug, Parser)]
 #[command(name = "boathook-scheduler", version)]
 pub struct Cli {
@@ -115,7 +115,7 @@ async fn serve(run: Run) -> anyhow::Result<()> {
         () = reload => {}
         result = shutdown::requested() => return result,
     }
-    anyhow::bail!("a task that must not end has ended")
+    anyhow::bail!("a task ended unexpectedly")
 }
 
 async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {

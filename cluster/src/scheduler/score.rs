@@ -1,9 +1,9 @@
 //! The score of a node: how full it would be with the pod.
 
-/// The highest score that kube-scheduler takes from an extender.
+/// The highest score that kube-scheduler accepts from an extender.
 pub const MAX_SCORE: u8 = 10;
 
-/// (asked + in use) / capacity × 10, rounded down: kube-scheduler discards the
+/// (requested + in use) / capacity × 10, rounded down: kube-scheduler discards the
 /// whole answer if one score has a fraction. Never above 10; 0 without capacity.
 pub fn score(asked: u64, in_use: u64, capacity: u64) -> u8 {
     if capacity == 0 {

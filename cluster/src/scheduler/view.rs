@@ -26,7 +26,7 @@ pub struct Asks(Vec<Ask>);
 /// A pod's request for one resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Ask {
-    /// The resource's place in the configuration.
+    /// The resource's index in the configuration.
     resource: usize,
     units: u64,
     claims: Vec<u64>,
@@ -41,7 +41,7 @@ pub enum Verdict {
     Refused(String),
 }
 
-/// What is known of the cluster.
+/// The known state of the cluster.
 #[derive(Debug)]
 pub struct View {
     config: Arc<Config>,
@@ -76,7 +76,7 @@ impl Asks {
 }
 
 impl View {
-    /// A view of nothing yet.
+    /// An empty view.
     pub fn new(config: Arc<Config>) -> Self {
         Self {
             config,
@@ -99,7 +99,7 @@ impl View {
         (nodes.count(), self.pods.len())
     }
 
-    /// How many units of each device of a node are free, known or guessed.
+    /// How many units of each device of a node are free, known or estimated.
     pub fn free_units(&self, name: &str, resource: usize) -> Option<&[u32]> {
         let devices = self
             .nodes
@@ -111,7 +111,8 @@ impl View {
         devices.map(super::devices::Devices::free)
     }
 
-    /// Whether a pod with this request can run on a node. An estimate never excludes a node.
+    /// Whether a pod with this request can run on a node. An estimate never excludes a
+    /// node.
     pub fn judge(&self, asks: &Asks, name: &str) -> Verdict {
         let Some(node) = self.nodes.get(name).filter(|node| node.is_listed()) else {
             return Verdict::Fits;
@@ -178,13 +179,13 @@ impl View {
         self.subtract_assumed(dropped);
     }
 
-    /// Ends assumptions that have not come true in time.
+    /// Drops assumptions that were not confirmed in time.
     pub fn expire(&mut self, now: Instant) {
         let expired = self.assumptions.expire(now);
         self.subtract_assumed(expired);
     }
 
-    /// Ends the assumption on a pod.
+    /// Drops the assumption about a pod.
     pub fn forget_assumption(&mut self, uid: &str) {
         let ended = self.assumptions.remove(uid);
         self.subtract_assumed(ended);

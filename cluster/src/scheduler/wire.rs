@@ -1,4 +1,4 @@
-//! What kube-scheduler and an extender send each other, in both spellings: today's
+//! The messages between kube-scheduler and an extender, in both spellings: today's
 //! types have no JSON tags, so that names are those of Go's fields; before 1.18 they
 //! had tags in lower case.
 
@@ -11,10 +11,10 @@ use serde_json::value::RawValue;
 use super::objects::{Pod, or_default};
 use crate::json::{List, Text};
 
-/// The most nodes that a request may name, several times what a cluster can have.
+/// The maximum number of nodes in a request: several times that of the largest cluster.
 const MAX_NODES: usize = 100_000;
 
-/// The longest pod, in bytes: more than the API server takes.
+/// The longest pod, in bytes: more than the API server accepts.
 const MAX_POD: usize = 4 << 20;
 
 /// How names are spelled.
@@ -29,7 +29,7 @@ pub enum Spelling {
 /// The arguments of filter and prioritize.
 #[derive(Debug)]
 pub struct Arguments<'a> {
-    /// How it was written, and is to be answered.
+    /// The spelling of the request, which the answer uses too.
     pub spelling: Spelling,
     pub pod: Pod,
     /// The nodes to choose from.
@@ -41,7 +41,7 @@ pub struct Arguments<'a> {
 pub enum Candidates<'a> {
     /// Their names, with `nodeCacheCapable: true`.
     Names(Vec<Text<'a>>),
-    /// The whole objects, which are given back as they came.
+    /// The whole objects, which are returned unchanged.
     Objects(Vec<(String, &'a RawValue)>),
     /// Neither.
     None,
@@ -129,7 +129,7 @@ impl Candidates<'_> {
         }
     }
 
-    /// Keeps those of which this is true.
+    /// Keeps the nodes for which this is true.
     pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
         match self {
             Candidates::Names(names) => names.retain(|name| keep(&name.0)),
@@ -143,8 +143,8 @@ impl Candidates<'_> {
 pub type Refused = BTreeMap<String, String>;
 
 /// The answer to filter. kube-scheduler sends only nodes that passed its own filters,
-/// and does not ask again when it looks for pods to preempt: none that it could find would
-/// help, which the second map reports.
+/// and does not call again when it searches for pods to preempt: preempting a pod would
+/// not help, which the second map reports.
 pub fn filter_answer(
     spelling: Spelling,
     passed: &Candidates<'_>,

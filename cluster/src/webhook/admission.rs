@@ -1,4 +1,4 @@
-//! Admission reviews, version 1, of which only what is needed is read.
+//! Admission reviews, version 1. Only the needed fields are read.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -28,15 +28,15 @@ pub struct Asked<'a> {
 #[serde(rename_all = "camelCase")]
 pub struct Request<'a> {
     pub uid: String,
-    /// What the object is.
+    /// The type of the object.
     pub resource: GroupResource,
-    /// A part of the object.
+    /// The subresource.
     #[serde(default)]
     pub sub_resource: Option<String>,
     /// The object's namespace, which need not be in the object itself.
     #[serde(default)]
     pub namespace: String,
-    /// What is to be done with it.
+    /// The operation.
     pub operation: String,
     #[serde(borrow, default)]
     pub object: Option<&'a RawValue>,
@@ -50,7 +50,7 @@ pub struct GroupResource {
     pub resource: String,
 }
 
-/// What the API server is answered.
+/// The response to the API server.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Answer {

@@ -1,22 +1,22 @@
-//! The published types of the vendor's FPGA mappings, of which the resource
-//! definitions in `deploy/webhook` are generated, and the names that go with them. The
-//! one place of this crate that names a vendor: the API is the vendor's.
+//! The published types of the vendor's FPGA mappings, from which the resource
+//! definitions in `deploy/webhook` are generated, and the related names. The only
+//! module of this crate that names a vendor, because the API is the vendor's.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{CustomResource, CustomResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What the names of all resources begin with.
+/// The prefix of the names of all resources.
 pub const PREFIX: &str = "fpga.intel.com/";
 
-/// What the variables begin with that name the regions of a container.
+/// The prefix of the variables that name the regions of a container.
 pub const REGION_VARIABLE: &str = "FPGA_REGION_";
 
-/// What the variables begin with that name the functions of a container.
+/// The prefix of the variables that name the functions of a container.
 pub const FUNCTION_VARIABLE: &str = "FPGA_AFU_";
 
-/// A function that a port holds, or can be programmed with.
+/// A function with which a port is, or can be, programmed.
 #[derive(CustomResource, Serialize, Deserialize, JsonSchema, Debug, Clone, PartialEq, Eq)]
 #[kube(
     group = "fpga.intel.com",
@@ -25,7 +25,7 @@ pub const FUNCTION_VARIABLE: &str = "FPGA_AFU_";
     namespaced,
     shortname = "af",
     status = "NoStatus",
-    doc = "A function of an FPGA, under the name by which pods ask for it"
+    doc = "A function of an FPGA, under the name by which pods request it"
 )]
 #[serde(rename_all = "camelCase")]
 pub struct AcceleratorFunctionSpec {
@@ -51,7 +51,7 @@ pub struct AcceleratorFunctionSpec {
     namespaced,
     shortname = "fpga",
     status = "NoStatus",
-    doc = "A region of an FPGA, under the name by which pods ask for it"
+    doc = "A region of an FPGA, under the name by which pods request it"
 )]
 #[serde(rename_all = "camelCase")]
 pub struct FpgaRegionSpec {

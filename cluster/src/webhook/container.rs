@@ -17,7 +17,7 @@ use super::pod::{Amounts, Container};
 use crate::json::Text;
 use crate::quantity;
 
-/// How many units of mapped resources a container can request: each may need two
+/// The maximum number of units of mapped resources of a container: each may need two
 /// variables.
 pub(super) const MAX_UNITS: u64 = 64;
 
@@ -29,20 +29,21 @@ pub(super) struct Mutated<'a> {
 
 /// What a container requests.
 struct Asked {
-    /// By friendly name, in order: what it represents, and how many.
+    /// What each friendly name represents, and how many units, ordered by name.
     friendly: BTreeMap<String, (Mapping, u64)>,
     modes: BTreeSet<Mode>,
 }
 
 impl Mutated<'_> {
-    /// The operations that map its names, of which there may be none.
+    /// The operations that map its names; there may be none.
     pub(super) fn operations(
         &self,
         namespace: &Namespace,
     ) -> Result<Vec<PatchOperation>, DenialReason> {
         let asked = self.asked(namespace)?;
         if asked.friendly.is_empty() {
-            // After the first pass the friendly names are gone, and the variables are ours.
+            // After the first pass the friendly names are gone, and the variables are
+            // ours.
             return Ok(Vec::new());
         }
         if asked.modes.len() > 1 {

@@ -45,7 +45,7 @@ impl Mapped for FpgaRegion {
     }
 }
 
-/// Watches one kind for ever.
+/// Watches one kind, and never returns.
 pub async fn follow<K: Mapped>(client: Client, reviewer: Arc<Reviewer>, retry: Retry) {
     let recorder = Recorder::new(client.clone(), Reporter::from("boathook-webhook"));
     let events = watcher(Api::<K>::all(client), watcher::Config::default());
@@ -59,10 +59,7 @@ pub async fn follow<K: Mapped>(client: Client, reviewer: Arc<Reviewer>, retry: R
                 reviewer.metrics().watch_errors.get_or_create(&labels).inc();
                 if !failing {
                     let error = anyhow::Error::from(error);
-                    tracing::warn!(
-                        "the watch of {} failed, and is tried again: {error:#}",
-                        K::PLURAL
-                    );
+                    tracing::warn!("the watch of {} failed, retrying: {error:#}", K::PLURAL);
                 }
                 failing = true;
                 continue;
@@ -101,7 +98,7 @@ fn key<K: Mapped>(object: &K) -> (String, String) {
     (object.namespace().unwrap_or_default(), object.name_any())
 }
 
-/// Takes objects over; returns those that cannot be used.
+/// Updates the mappings from a watch event; returns objects that cannot be used.
 fn set<K: Mapped>(reviewer: &Reviewer, objects: Vec<K>) -> Vec<(K, String)> {
     let set = |object: K| {
         let (namespace, name) = key(&object);

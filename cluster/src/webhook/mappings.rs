@@ -30,22 +30,22 @@ pub struct Program {
 /// Why a name cannot be mapped. The first two texts are those of the vendor's webhook.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MappingError {
-    /// There is no object of this name.
+    /// No object has this name.
     #[error("no such resource: \"{0}\"")]
     Unknown(String),
-    /// The mode of a function is neither of the two.
+    /// The mode of a function is neither `af` nor `region`.
     #[error(
         "\"{name}\" is registered with unknown mode \"{mode}\" instead of \"af\" or \"region\""
     )]
     UnknownMode { name: String, mode: String },
-    /// There are two objects of this name.
+    /// Two objects have this name.
     #[error(
         "\"{0}\" is both an AcceleratorFunction and an FpgaRegion in this namespace: \
          delete or rename one of them"
     )]
     Ambiguous(String),
-    /// An id is not one.
-    #[error("\"{0}\" has an id that is not hexadecimal, or of a length that no id has")]
+    /// An id is invalid.
+    #[error("\"{0}\" has an id that is not hexadecimal, or has a wrong length")]
     BadId(String),
 }
 
@@ -74,7 +74,7 @@ pub enum Kind {
 }
 
 impl Namespace {
-    /// What a name represents, which is written without the prefix.
+    /// What a name represents. The name is written without the prefix.
     pub fn look_up(&self, name: &str) -> Result<Mapping, MappingError> {
         let entry = self.0.get(name).cloned().unwrap_or_default();
         match (entry.function, entry.region) {
@@ -143,7 +143,7 @@ impl Mappings {
         self.namespaces.values().map(|names| names.0.len()).sum()
     }
 
-    /// An object is there or has changed. Returns why its name cannot be used.
+    /// Adds or updates an object. Returns why its name cannot be used.
     pub fn set(&mut self, namespace: &str, name: &str, object: Object) -> Option<String> {
         let names = self.namespaces.entry(namespace.to_owned()).or_default();
         let entry = names.0.entry(name.to_owned()).or_default();
@@ -160,7 +160,7 @@ impl Mappings {
         names.look_up(name).err().map(|error| error.to_string())
     }
 
-    /// An object is gone.
+    /// Removes an object.
     pub fn remove(&mut self, namespace: &str, name: &str, kind: Kind) {
         let Some(names) = self.namespaces.get_mut(namespace) else {
             return;
@@ -179,7 +179,7 @@ impl Mappings {
         }
     }
 
-    /// All objects of a kind were listed: others are gone.
+    /// All objects of a kind were listed: removes the others.
     pub fn keep_only(&mut self, kind: Kind, listed: &BTreeSet<(String, String)>) {
         let of_kind = |entry: &Entry| match kind {
             Kind::Function => entry.function.is_some(),

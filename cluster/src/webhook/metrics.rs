@@ -6,7 +6,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// What became of a review.
+/// The result of a review.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ResultLabels {
     /// mapped, unchanged, denied or invalid.
@@ -19,7 +19,7 @@ pub struct KindLabels {
     pub kind: &'static str,
 }
 
-/// The metrics; copies count together.
+/// The metrics. Clones share their counters.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
     pub reviews: Family<ResultLabels, Counter>,
@@ -27,7 +27,7 @@ pub struct Metrics {
     pub names: Gauge,
     /// Failures of a watch.
     pub watch_errors: Family<KindLabels, Counter>,
-    /// When the certificate ends, in seconds since 1970.
+    /// When the certificate expires, in seconds since 1970.
     pub certificate_end: Gauge,
 }
 

@@ -10,13 +10,13 @@ use super::container::{MAX_UNITS, Mutated};
 use super::mappings::{MappingError, Namespace};
 use super::pod::Pod;
 
-/// How many changes a pod can get: more than containers need that a node can run.
+/// The maximum number of changes of a pod: more than any pod needs that a node can run.
 const MAX_OPERATIONS: usize = 4096;
 
-/// What is done to a pod that is admitted.
+/// The changes of a pod that is admitted.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Mutation {
-    /// The changes; there may be none.
+    /// The operations; there may be none.
     pub patch: Patch,
     /// The warnings for the user.
     pub warnings: Vec<String>,
@@ -27,11 +27,11 @@ pub struct Mutation {
 #[error("container {container}: {reason}")]
 pub struct Denial {
     pub container: String,
-    /// What is wrong with it.
+    /// Why it is refused.
     pub reason: DenialReason,
 }
 
-/// What is wrong with a container. Texts that the vendor's webhook has too are the same.
+/// Why a container is refused. The first messages are those of the vendor's webhook.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DenialReason {
     /// A name cannot be mapped.
@@ -43,7 +43,7 @@ pub enum DenialReason {
          overcommitted"
     )]
     Overcommitted(String),
-    /// A quantity is no whole number.
+    /// A quantity is not a whole number.
     #[error("resource quantity isn't of integral type for \"{PREFIX}{0}\"")]
     NotWhole(String),
     /// The container requests ports of different modes.
@@ -55,7 +55,7 @@ pub enum DenialReason {
     /// Too many changes, with those of the containers before it.
     #[error("too many FPGA resources: at most {MAX_OPERATIONS} changes of a pod can be made")]
     TooManyChanges,
-    /// A variable is set that is ours to set.
+    /// A variable is set that only the webhook may set.
     #[error(
         "variable {0} is set, but {REGION_VARIABLE}* and {FUNCTION_VARIABLE}* are set by the \
          webhook for the requested resources: remove it"
@@ -89,7 +89,7 @@ pub fn mutate(pod: &Pod<'_>, namespace: &Namespace) -> Result<Mutation, Denial> 
         let from_elsewhere = container.env_from.as_ref();
         if sets_variables && from_elsewhere.is_some_and(|from| !from.is_empty()) {
             mutation.warnings.push(format!(
-                "container {}: {FUNCTION_VARIABLE}* in what envFrom names is not checked",
+                "container {}: {FUNCTION_VARIABLE}* in envFrom is not checked",
                 name()
             ));
         }

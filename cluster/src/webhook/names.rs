@@ -1,23 +1,23 @@
-//! The device plugin's names of resources.
+//! The names of the device plugin's resources.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::api::PREFIX;
 
-/// How ports are offered. A node offers a port in one mode, and a container gets
+/// How ports are advertised. A node advertises a port in one mode, and a container gets
 /// ports in one mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
-    /// With the function that they hold.
+    /// Programmed beforehand, with a function.
     Function,
-    /// To be programmed when a container starts.
+    /// Programmed when a container starts.
     Region,
-    /// To be programmed by the container.
+    /// Programmed by the container.
     RegionDevelopment,
 }
 
-/// The mode of a resource that a device plugin offers; `None` for any other name,
+/// The mode of a resource that a device plugin advertises; `None` for any other name,
 /// written without the prefix.
 pub fn mode_of(name: &str) -> Option<Mode> {
     let id = |text: &str, digits: std::ops::RangeInclusive<usize>| {
@@ -42,8 +42,8 @@ pub fn mode_of(name: &str) -> Option<Mode> {
     named.then_some(Mode::Function)
 }
 
-/// Ports that hold a function. `None`: the ids are not hexadecimal, or have no whole
-/// number of bytes together.
+/// Ports programmed with a function. `None`: the ids are not hexadecimal, or have no
+/// whole number of bytes together.
 pub fn function(interface: &str, function: &str) -> Option<String> {
     let digits = format!("{interface}{function}");
     let long_enough = interface.len() >= 3 && function.len() >= 3 && digits.len() % 2 == 0;
@@ -62,17 +62,17 @@ pub fn function(interface: &str, function: &str) -> Option<String> {
     ))
 }
 
-/// Ports of a region, to be programmed when a container starts.
+/// Ports of a region that are programmed when a container starts.
 pub fn region(interface: &str) -> String {
     format!("{PREFIX}region-{interface}")
 }
 
-/// Ports of a region, to be programmed by the container.
+/// Ports of a region that are programmed by the container.
 pub fn region_development(interface: &str) -> String {
     format!("{PREFIX}regiondevel-{interface}")
 }
 
-/// Whether a text is an id as the resource definitions allow.
+/// Whether a text is an id that the resource definitions allow.
 pub fn is_id(text: &str, most: usize) -> bool {
     (8..=most).contains(&text.len()) && is_hex(text)
 }

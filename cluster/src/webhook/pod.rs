@@ -11,10 +11,10 @@ use serde_json::value::RawValue;
 use super::api::{FUNCTION_VARIABLE, PREFIX, REGION_VARIABLE};
 use crate::json::{List, Text};
 
-/// The most containers of a pod, and as many init containers.
+/// The maximum number of containers of a pod, and of init containers.
 const MAX_CONTAINERS: usize = 1024;
 
-/// The most resources with the prefix that a container may request.
+/// The maximum number of resources with the prefix that a container may request.
 const MAX_RESOURCES: usize = 64;
 
 #[derive(Debug, Default, Deserialize)]
@@ -43,7 +43,7 @@ pub(super) struct Container<'a> {
     pub(super) resources: Option<Resources<'a>>,
     #[serde(borrow)]
     pub(super) env: Option<Variables<'a>>,
-    /// Without their content, which takes no memory.
+    /// Only their number: the content would take memory.
     pub(super) env_from: Option<Vec<IgnoredAny>>,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct Amounts<'a>(pub(super) BTreeMap<Text<'a>, &'a RawValue>);
 /// The variables of a container.
 #[derive(Debug, Default)]
 pub(super) struct Variables<'a> {
-    /// The first one with a name that is the webhook's to set.
+    /// The first variable that only the webhook may set.
     pub(super) reserved: Option<Text<'a>>,
 }
 
@@ -175,7 +175,7 @@ mod tests {
         pod.err().map(|error| error.to_string())
     }
 
-    /// A short body must not become much memory, nor many operations.
+    /// A short body must not lead to much memory or many operations.
     #[test]
     fn there_is_an_end_to_what_a_pod_can_ask_for() {
         let containers = |count| {

@@ -21,10 +21,10 @@ use crate::log::{self, LogFormat};
 use crate::retry::Retry;
 use crate::shutdown;
 
-/// How often Secret and webhook configuration are checked.
+/// How often the Secret and the webhook configuration are checked.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Map the names by which pods request FPGAs to the device plugin's resources.
+/// Replace the names by which pods request FPGAs with the device plugin's resources.
 #[derive(Debug, Parser)]
 #[command(name = "boathook-webhook", version)]
 pub struct Cli {
@@ -126,7 +126,7 @@ async fn serve(run: Run) -> anyhow::Result<()> {
         result = answer => result?,
         result = shutdown::requested() => return result,
     }
-    anyhow::bail!("a task that must not end has ended")
+    anyhow::bail!("a task ended unexpectedly")
 }
 
 /// Answers reviews, with the certificate as it is renewed.
@@ -174,7 +174,7 @@ pub async fn serve_shared(
         let wait = match material {
             Err(error) => {
                 let error = anyhow::Error::from(error);
-                tracing::error!("the certificate cannot be checked, and is tried again: {error:#}");
+                tracing::error!("cannot check the certificate, retrying: {error:#}");
                 delays.next().unwrap_or(interval).min(interval)
             }
             Ok(material) => {

@@ -20,7 +20,7 @@ use super::mutate::mutate;
 use super::pod::Pod;
 use crate::http::{Intake, text};
 
-/// The longest body, in bytes. The API server takes no request of more than 3 MiB.
+/// The longest body, in bytes. The API server accepts no request of more than 3 MiB.
 pub const MAX_BODY: usize = 8 << 20;
 
 /// The memory for all bodies at once, in bytes.
@@ -63,7 +63,7 @@ impl Reviewer {
         (!*self.complete.borrow()).then_some("the mappings have not been listed yet")
     }
 
-    /// It has a certificate to show.
+    /// The webhook has a certificate.
     pub fn certified(&self) {
         self.has_certificate.store(true, Ordering::Relaxed);
     }

@@ -1,6 +1,6 @@
-//! An API server as far as these programs need one: objects with resource versions,
-//! lists in pages, watches, conflicts, and 410 Gone for versions that are too old. It
-//! can be stopped and started again at its address.
+//! A fake API server with the functions that these programs use: objects with resource
+//! versions, lists in pages, watches, conflicts, and 410 Gone for versions that are too
+//! old. It can be stopped and started again at its address.
 
 mod request;
 mod store;
@@ -69,7 +69,7 @@ impl ApiServer {
         format!("http://{}", self.address)
     }
 
-    /// Breaks all connections, and refuses new ones.
+    /// Closes all connections, and refuses new ones.
     pub(crate) async fn stop(&mut self) {
         if let Some(serving) = self.serving.take() {
             serving.abort();
@@ -77,7 +77,7 @@ impl ApiServer {
         }
     }
 
-    /// Answers again.
+    /// Accepts connections again.
     pub(crate) async fn resume(&mut self) {
         let listener = TcpListener::bind(self.address).await.unwrap();
         self.serving = Some(tokio::spawn(serve(listener, Arc::clone(&self.state))));
@@ -95,7 +95,7 @@ impl ApiServer {
         self.state.changed.send_replace(version);
     }
 
-    /// An object, if it is there.
+    /// An object, if it exists.
     pub(crate) fn get(&self, path: &str) -> Option<Value> {
         self.state.store().get(&Target::of_path(path)).cloned()
     }
@@ -105,12 +105,12 @@ impl ApiServer {
         self.state.store().list(&Target::of_path(path))
     }
 
-    /// Forgets all changes so far, as after a compaction of etcd.
+    /// Drops the history of changes, as a compaction of etcd does.
     pub(crate) fn compact(&self) {
         self.state.store().compact();
     }
 
-    /// How many lists were answered: pages count.
+    /// How many pages of lists were answered.
     pub(crate) fn lists(&self) -> usize {
         self.state.store().lists
     }
@@ -125,7 +125,7 @@ impl Drop for ApiServer {
 }
 
 async fn serve(listener: TcpListener, state: Arc<State>) {
-    // Aborted with this task, which breaks them.
+    // The connections end with this task.
     let mut connections = JoinSet::new();
     let router = Router::new().fallback(move |request: Request| {
         let state = Arc::clone(&state);

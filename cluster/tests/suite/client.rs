@@ -1,4 +1,4 @@
-//! A client of the servers, and patience.
+//! A client of the servers, and waiting for conditions.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// How long something may take on a busy machine: where a thousand connections exceed a
+/// How long a test waits on a busy machine: where a thousand connections exceed a
 /// listener's queue, the kernel repeats them after 1, 3, 7 and 15 s.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits until something is true.
+/// Waits until a condition is true.
 pub(crate) async fn wait_until(what: &str, mut is_true: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_true() {

@@ -1,4 +1,4 @@
-//! Filter and prioritize, as kube-scheduler asks.
+//! Filter and prioritize, called as kube-scheduler calls them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 const GPU: &str = "vendor.com/gpu";
 const MEMORY: &str = "vendor.com/gpu-mem";
 
-/// Whole devices by name alone; units of memory of devices with 8 each.
+/// One resource of whole devices without a layout; one of memory, in devices of 8 units.
 pub(crate) const CONFIG: &str = "[[resource]]\nname = 'vendor.com/gpu'\n\
     [[resource]]\nname = 'vendor.com/gpu-mem'\n\
     [[resource.layout]]\nunits_per_device = 8\none_device = true\n";
@@ -155,13 +155,14 @@ fn nodes_are_refused_where_no_device_has_room() {
     let answer = filter(&extender, &pod("e", None, MEMORY, "8"), &names);
     assert_eq!(answer["NodeNames"], json!(["eight"]));
     let reason = "no device has 8 free units of vendor.com/gpu-mem";
-    // The sum fits: kube-scheduler would find no pod to preempt, and report an error.
+    // The sum of units fits: kube-scheduler would find no pod to preempt, and report an
+    // error.
     assert_eq!(
         answer["FailedAndUnresolvableNodes"],
         json!({"four-four": reason})
     );
     assert_eq!(answer["FailedNodes"], Value::Null);
-    // Nor will any device of the node ever have so many.
+    // No device of the node can ever have so many units.
     let answer = filter(&extender, &pod("e", None, MEMORY, "9"), &names);
     assert_eq!(answer["NodeNames"], json!([]));
     let failed = answer["FailedAndUnresolvableNodes"].as_object().unwrap();
@@ -177,7 +178,7 @@ fn nodes_are_refused_where_no_device_has_room() {
 #[test]
 fn a_guess_keeps_no_pod_off_a_node() {
     let extender = extender(&[node("n", MEMORY, "16")], &[]);
-    // Listed, not seen as they came: 4 and 4 may be on one device or on two.
+    // Listed, and not watched while they started: 4 and 4 may be on one device or on two.
     let pods = ["a", "b"].map(|uid| typed::<Pod>(pod(uid, Some("n"), MEMORY, "5")));
     let placed =
         |pod: &Pod| cluster::scheduler::view::PlacedPod::of(pod, extender.config()).unwrap();
@@ -200,7 +201,8 @@ fn a_guess_keeps_no_pod_off_a_node() {
     let listed = ["h", "i"].map(|uid| typed::<Pod>(pod(uid, Some("n"), MEMORY, "3")));
     let listed = listed.iter().map(placed).collect();
     extender.change(|view| view.replace_pods(listed));
-    // They may be on two devices, and then the pod does not fit; it is let pass.
+    // They may be on two devices, and then the pod does not fit; the node passes the
+    // filter.
     assert_eq!(
         filter(&extender, &pod("g", None, MEMORY, "8"), &["n"])["NodeNames"],
         json!(["n"])
@@ -246,12 +248,12 @@ fn a_pod_that_was_just_placed_counts_until_it_is_seen() {
     let extender = extender(&nodes, &[]);
     let first = pod("first", None, GPU, "2");
     assert_eq!(prioritize(&extender, &first, &["a", "b"]), [2, 5]);
-    // The scheduler chose b: the next pod finds it as full as it will be.
+    // The scheduler chose b: for the next pod, b counts as already filled.
     let second = pod("second", None, GPU, "1");
     assert_eq!(prioritize(&extender, &second, &["a", "b"]), [1, 7]);
     // A failed attempt is followed by another one for the same pod: counted once.
     assert_eq!(prioritize(&extender, &first, &["a", "b"]), [2, 7]);
-    // It went to a after all.
+    // The pod was bound to a.
     extender.change(|view| {
         view.apply_pod(&typed(pod("first", Some("a"), GPU, "2")));
         view.apply_pod(&typed(pod("second", Some("b"), GPU, "1")));
@@ -260,7 +262,7 @@ fn a_pod_that_was_just_placed_counts_until_it_is_seen() {
         prioritize(&extender, &pod("third", None, GPU, "1"), &["a", "b"]),
         [3, 5]
     );
-    // An assumption ends by itself, however the wall clock jumps.
+    // An assumption expires, whether or not the wall clock jumps.
     extender.change(|view| view.expire(Instant::now() + Duration::from_secs(14)));
     assert_eq!(
         prioritize(&extender, &pod("fourth", None, GPU, "1"), &["b"]),
@@ -283,7 +285,7 @@ fn assumptions_are_never_a_reason_to_refuse() {
         filter(&extender, &second, &["n"])["NodeNames"],
         json!(["n"])
     );
-    // Asking filter changes nothing.
+    // A call of filter changes nothing.
     assert_eq!(prioritize(&extender, &first, &["n"]), [10]);
 }
 
@@ -329,7 +331,7 @@ fn pods_count_from_their_binding_to_their_end() {
     bound["status"]["phase"] = "Succeeded".into();
     extender.change(|view| view.apply_pod(&typed(bound.clone())));
     assert_eq!(one("3"), 2);
-    // A pod may be seen before its node, and outlive it.
+    // A pod may be listed before its node, and may remain after it.
     extender.change(|view| view.apply_pod(&typed(pod("early", Some("late"), GPU, "1"))));
     extender.change(|view| view.apply_node(&typed(node("late", GPU, "2"))));
     assert_eq!(

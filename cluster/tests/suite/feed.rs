@@ -1,4 +1,4 @@
-//! The view by watches of a fake API server.
+//! The view, updated by watches of a fake API server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -158,7 +158,7 @@ async fn an_api_server_that_is_away_for_a_minute_changes_no_answer() {
     }
     let failures = &extender.metrics().watch_errors;
     let failures = failures.get_or_create(&KindLabels { kind: "pods" }).get();
-    // Tried again, and each time later.
+    // Tried again, each time after a longer delay.
     assert!((3..=12).contains(&failures), "{failures}");
     server.resume().await;
     let mut seconds = 0;
@@ -170,7 +170,7 @@ async fn an_api_server_that_is_away_for_a_minute_changes_no_answer() {
     assert!(extender.view().is_complete());
 }
 
-/// A second of the paused clock. What is sent meanwhile takes real time.
+/// A second of the paused clock. Messages still take real time.
 async fn a_second_passes() {
     tokio::time::advance(Duration::from_secs(1)).await;
     for _ in 0..20 {
@@ -179,8 +179,8 @@ async fn a_second_passes() {
     }
 }
 
-/// What is on which device is known for pods that were seen to come, and after a
-/// break only guessed.
+/// The devices of a pod are known if its start was watched, and only estimated after a
+/// gap in the watch.
 #[tokio::test]
 async fn devices_are_known_while_the_watch_holds() {
     let mut server = ApiServer::start().await;
@@ -203,7 +203,7 @@ async fn devices_are_known_while_the_watch_holds() {
     put_pod(&server, "d", "n", MEMORY, "1");
     server.compact();
     server.resume().await;
-    // 5 and 6, and 1 on either: 3 may fit, 4 cannot.
+    // 5 and 6, and 1 on either device: 3 may fit, 4 cannot.
     wait_until("the new list", || passes(&extender, "n", "3")).await;
     assert!(!passes(&extender, "n", "4"));
 }

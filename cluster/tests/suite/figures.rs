@@ -1,5 +1,5 @@
 //! What the extender costs at 5,000 nodes and 100,000 pods: `make bench-cluster`. The
-//! program runs as it does in a cluster, and is asked over HTTP.
+//! program runs as it does in a cluster, and is called over HTTP.
 
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
@@ -17,7 +17,7 @@ const NODES: usize = 5000;
 const PODS: usize = 100_000;
 const REQUESTS: usize = 500;
 
-/// What must not be exceeded.
+/// The limits.
 const MAX_P99: Duration = Duration::from_millis(5);
 const MAX_MEMORY: u64 = 150 << 20;
 
@@ -107,7 +107,7 @@ fn free_address() -> SocketAddr {
     listener.local_addr().unwrap()
 }
 
-/// A pod as large as small ones are.
+/// A pod of the usual size of a small pod.
 fn pod(number: usize) -> Value {
     let env: Vec<Value> = (0..10)
         .map(

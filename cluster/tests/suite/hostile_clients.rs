@@ -1,4 +1,4 @@
-//! What clients do to the extender's server.
+//! Hostile and broken clients of the extender's server.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ async fn bad_requests_are_answered_with_their_reason() {
             400,
             "expected a",
         ),
-        // Short values that would become much memory.
+        // Many small values, which would take much memory.
         (
             post(
                 "/filter",
@@ -86,7 +86,7 @@ async fn bodies_over_the_limit_are_refused() {
     assert_eq!(parts(&answer).0, 413, "{answer}");
     assert!(answer.contains("longer than 33554432 bytes"), "{answer}");
 
-    // In chunks, without a length: the server stops to read.
+    // In chunks, without a length: the server stops reading.
     let mut stream = TcpStream::connect(address).await.unwrap();
     let head = "POST /filter HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
     stream.write_all(head.as_bytes()).await.unwrap();
@@ -115,7 +115,7 @@ async fn half_closed_connections_are_answered() {
     let address = server().await;
     let answer = exchange(address, &post("/filter", &request()), true).await;
     assert_eq!(parts(&answer).0, 200, "{answer}");
-    // Half of a body is no request.
+    // An incomplete body is not a request.
     let whole = post("/filter", &request());
     let answer = exchange(address, &whole[..whole.len() - 5], true).await;
     assert!(answer.is_empty() || parts(&answer).0 == 400, "{answer}");
@@ -126,7 +126,7 @@ async fn half_closed_connections_are_answered() {
 #[tokio::test]
 async fn a_thousand_requests_at_once_are_all_answered() {
     let address = server().await;
-    // Idle clients do not keep others from being answered.
+    // Idle clients do not block others.
     let mut idle = Vec::new();
     for _ in 0..200 {
         idle.push(TcpStream::connect(address).await.unwrap());

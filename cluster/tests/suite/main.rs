@@ -1,7 +1,7 @@
 //! The programs of this crate against a fake API server, and their manifests.
 
-// Helper functions of tests are no `#[test]`s, so clippy.toml's leave for
-// tests does not reach them.
+// Helper functions of tests are not `#[test]`s, so clippy.toml's exception for
+// tests does not apply to them.
 #![allow(clippy::unwrap_used)]
 
 mod api_server;

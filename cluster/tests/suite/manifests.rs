@@ -1,5 +1,5 @@
 //! The manifests of `deploy/scheduler` and `deploy/webhook`, as `kubectl kustomize`
-//! renders them, and the chart's: in Kubernetes' own types, and what refers to what.
+//! renders them, and the chart's: their types, and their references to each other.
 
 mod chart;
 mod conditions;
@@ -24,13 +24,13 @@ fn deploy(path: &str) -> PathBuf {
     root.parent().unwrap().join("deploy").join(path)
 }
 
-/// The objects of a kustomization. `None`, with a word on the reason, without a kubectl
+/// The objects of a kustomization. `None`, with a printed reason, without a kubectl
 /// that has kustomize.
 fn rendered(path: &str) -> Option<Vec<Value>> {
     let version = Command::new("kubectl")
         .args(["version", "--client"])
         .output();
-    // Those that know kustomize's components tell its version.
+    // Only versions that support kustomize's components print its version.
     let known = |text: &[u8]| String::from_utf8_lossy(text).contains("Kustomize Version");
     if !version.is_ok_and(|version| known(&version.stdout)) {
         skip::report("rendered manifests", "needs kubectl 1.24 or later");
@@ -88,7 +88,7 @@ fn pod(deployment: &Deployment) -> &PodSpec {
     spec.template.spec.as_ref().unwrap()
 }
 
-/// Checks what each of the deployments has.
+/// Checks what all deployments have in common.
 fn check(objects: &[Value]) {
     let deployment: Deployment = only(objects, "Deployment");
     let account: ServiceAccount = only(objects, "ServiceAccount");
@@ -164,7 +164,7 @@ fn check(objects: &[Value]) {
     );
 }
 
-/// The arguments of a container of our image, as its program gets them.
+/// The arguments that the program gets in a container of Boathook's image.
 fn command(deployment: &Deployment, container: &str) -> Vec<String> {
     let mut containers = pod(deployment).containers.iter();
     let container = containers.find(|one| one.name == container).unwrap();

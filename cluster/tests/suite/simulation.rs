@@ -6,10 +6,10 @@ use std::sync::LazyLock;
 
 use cluster::scheduler::simulate::{Outcome, Scenario, chart, simulate};
 
-/// Shares of devices: somewhat more pods than there is room for.
+/// Shares of devices, with slightly more pods than fit.
 const SHARES: &str = include_str!("../../examples/small.toml");
 
-/// What it leads to, simulated once for all tests.
+/// The results, simulated once for all tests.
 static OUTCOMES: LazyLock<Vec<Outcome>> =
     LazyLock::new(|| simulate(&Scenario::parse(SHARES).unwrap()));
 
@@ -27,7 +27,7 @@ fn the_extender_strands_less_and_fewer_pods_are_refused() {
     let packed = by_name(outcomes, "MostAllocated");
     let device = by_name(outcomes, "both, device");
     assert!(device.stranded < default.stranded, "{outcomes:#?}");
-    // What a sum of units cannot see, a kubelet refuses.
+    // A kubelet refuses a pod that fits the sum of units but not the devices.
     assert!(
         packed.refused > 50 && device.refused * 5 < packed.refused,
         "{outcomes:#?}"
@@ -75,7 +75,7 @@ fn the_chart_has_a_bar_for_each_number() {
     let outcomes = &*OUTCOMES;
     let svg = chart(outcomes);
     assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
-    // And one for the background.
+    // And one bar for the background.
     assert_eq!(svg.matches("<rect ").count(), 3 * outcomes.len() + 1);
     assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
 }

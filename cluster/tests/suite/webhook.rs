@@ -1,4 +1,4 @@
-//! The webhook, as the API server asks.
+//! The webhook, called as the API server calls it.
 
 mod certificates;
 mod definitions;
@@ -46,7 +46,7 @@ pub(crate) fn mappings() -> Mappings {
         ("odd-mode", function(DCP12, NLB0, "afx")),
         ("odd-id", function("xyz", NLB0, "region")),
         ("odd-length", function(DCP12, &NLB0[1..], "af")),
-        // Looks like the device plugin's own name: ignored.
+        // It has the form of the device plugin's own names: ignored.
         (
             "region-69528db6eb31577a8c3668f9faa081f6",
             function(DCP10, NLB0, "af"),

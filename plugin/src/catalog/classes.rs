@@ -12,7 +12,7 @@ use super::mounted;
 pub(crate) struct Classes {
     /// Sorted by name.
     pub(crate) usable: Vec<DeviceClass>,
-    /// The files as they were read.
+    /// The contents of the files.
     pub(crate) sources: Vec<ClassSource>,
     /// One for each file that cannot be used.
     pub(crate) errors: Vec<FileError>,

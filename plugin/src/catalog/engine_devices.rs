@@ -31,7 +31,7 @@ pub(crate) struct NodeRule {
     pub(crate) rule: DeviceRule,
 }
 
-/// What comes with any device of a class.
+/// The nodes and rules that are injected with any device of a class.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct ControlNodes {
     /// The nodes, where the engine injects them.
@@ -52,7 +52,7 @@ impl EngineDevices {
     }
 }
 
-/// The nodes that come with any device of the class.
+/// The nodes that are injected with any device of the class.
 ///
 /// # Errors
 /// One that is not optional is missing: no device of the class is usable.
@@ -92,7 +92,7 @@ fn rules(nodes: &[FoundNode], capabilities: &BTreeSet<CapabilityName>) -> Vec<No
     rules.collect()
 }
 
-/// Which capabilities a container names is not known at Allocate.
+/// The default capabilities: those that a container selects are not known at Allocate.
 fn default_capabilities(class: &DeviceClass) -> BTreeSet<CapabilityName> {
     let request = &class.spec.request;
     let named = request.default_capabilities.iter().cloned().collect();

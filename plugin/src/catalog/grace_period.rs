@@ -1,4 +1,4 @@
-//! A missing device is unhealthy at first, and removed after a grace period only.
+//! A missing device is unhealthy at first, and removed only after a grace period.
 //! A card that is reset, or a driver that is loaded again, should not change the
 //! node's capacity.
 
@@ -28,7 +28,7 @@ impl GracePeriod {
         }
     }
 
-    /// What to advertise, after `known` and with what was `found` at `now`. Missing
+    /// The devices to advertise after `known`, if `found` was found at `now`. Missing
     /// devices of a class that is not among `classes` are removed at once.
     pub(crate) fn apply(
         &mut self,

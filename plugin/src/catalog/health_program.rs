@@ -19,10 +19,10 @@ use crate::host_program;
 /// The interval at which a running program is polled.
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// So much of a program's output is kept; the rest is read and dropped.
+/// The length of a program's output that is kept, in bytes; the rest is read and dropped.
 const MAX_OUTPUT: usize = 64 * 1024;
 
-/// A program that is killed may still be in the kernel: no longer is waited for it.
+/// How long to wait for a killed program, which may be blocked in the kernel.
 const KILLED_WITHIN: Duration = Duration::from_secs(2);
 
 /// The result of a run.
@@ -30,7 +30,7 @@ const KILLED_WITHIN: Duration = Duration::from_secs(2);
 pub(super) enum Verdict {
     Healthy,
     Unhealthy(String),
-    /// It could not be run, which means nothing for the device's health.
+    /// It could not be run, which does not change the device's health.
     NotRun(String),
 }
 

@@ -1,6 +1,6 @@
-//! Programs that report the health of a class's devices: run one after another beside the
-//! scans, which take the last verdict of each. Until the first verdict a device is
-//! judged without it.
+//! Programs that report the health of a class's devices. They run one after another,
+//! while the scans use the last result of each. Before the first result a device's
+//! health is determined without it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -22,7 +22,7 @@ pub(super) struct HealthPrograms {
 }
 
 impl HealthPrograms {
-    /// Judges devices by the last verdicts, and starts programs whose time has come.
+    /// Sets the devices' health by the last results, and starts programs that are due.
     /// Returns which could not be run, a line each.
     pub(super) fn judge(
         &mut self,

@@ -23,16 +23,16 @@ const SETTLE: Duration = Duration::from_millis(10);
 /// The least time between two scans.
 const REST: Duration = Duration::from_millis(50);
 
-/// What to repeat.
+/// The part of the scan to repeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Again {
     /// The device scan.
     Scan,
-    /// The reading of the class files, too.
+    /// The device scan, after reading the class files.
     Load,
 }
 
-/// What is scanned.
+/// The parameters of scans.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
     /// The directories of class files, the host root, and the enabled classes.
@@ -50,7 +50,7 @@ pub(crate) struct InventoryWatcher {
     memory: Memory,
     classes: Arc<Vec<DeviceClass>>,
     class_files: Vec<ClassSource>,
-    /// Whether the last reading of the files failed altogether.
+    /// Whether no class file could be read the last time.
     unread: bool,
     inventory: watch::Sender<Inventory>,
     /// Messages that were logged, so that each is logged once.

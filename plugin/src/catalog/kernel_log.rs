@@ -1,4 +1,4 @@
-//! Reads the kernel's log, without waiting for more of it.
+//! Reads the kernel's log, without waiting for further records.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -8,7 +8,8 @@ use std::path::Path;
 use device_class::kernel_log::Line;
 use nix::fcntl::OFlag;
 
-/// The most records that one scan reads: a driver in a loop must not keep it busy.
+/// The maximum number of records that one scan reads, so that a driver in a loop does
+/// not keep it busy.
 const MAX_RECORDS: usize = 16_384;
 
 /// The largest record (CONSOLE_EXT_LOG_MAX of the kernel).
@@ -22,7 +23,7 @@ impl KernelLog {
     /// Opens `dev/kmsg` below the host's root.
     ///
     /// # Errors
-    /// It does not exist, or may not be read: that takes a privileged container.
+    /// It does not exist, or may not be read: only a privileged container may.
     pub(super) fn open(host_root: &Path) -> io::Result<Self> {
         let mut options = File::options();
         options.read(true).custom_flags(OFlag::O_NONBLOCK.bits());
@@ -51,7 +52,8 @@ impl KernelLog {
 mod tests {
     use super::*;
 
-    /// A file in its place has all records in one read; the real log gives one each.
+    /// A file instead of the log returns all records in one read; the log returns one
+    /// per read.
     #[test]
     fn what_is_read_once_is_not_read_again() {
         let host = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
 //! Which paths of the host the plugin can read. In a container `host_root` is a
 //! directory in which only some of the host's directories are mounted; a class that
-//! reads others would have other devices here than in the hook.
+//! reads files elsewhere would find other devices here than in the hook.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -40,8 +40,8 @@ fn is_assembled(
     own == device(parent) && others.any(|other| other.is_some() && other != own)
 }
 
-/// Whether a path is in one of the mounts, whatever is there. What is on the
-/// container's own filesystem are the directories above the mounts.
+/// Whether a path is in one of the mounts, whether or not it exists. On the
+/// container's own filesystem are only the directories above the mounts.
 fn is_mounted(root: &Path, path: &Path, device: impl Fn(&Path) -> Option<u64>) -> bool {
     let own = device(root);
     let mut reached = root.to_owned();

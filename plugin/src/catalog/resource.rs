@@ -32,7 +32,7 @@ pub(crate) struct Terms {
     pub(crate) request_env: EnvName,
     /// The variable with the number of allocated shares.
     pub(crate) count_env: Option<EnvName>,
-    /// The most shares that one container may have; `None`: any number.
+    /// The maximum number of shares of one container; `None`: any number.
     pub(crate) max_per_container: Option<u16>,
     /// Whether the shares of one container are all of one device.
     pub(crate) one_device: bool,
@@ -40,7 +40,7 @@ pub(crate) struct Terms {
     pub(crate) pre_start: bool,
     /// Which devices are preferred together.
     pub(crate) placement: Preference,
-    /// The nodes that come with any device.
+    /// The nodes that are injected with any device.
     pub(crate) control_nodes: ControlNodes,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct AdvertisedDevice {
     pub(crate) numa: Option<u32>,
     /// Devices with the same group belong together.
     pub(crate) group: Option<String>,
-    /// How it is connected with others.
+    /// Its connections to other devices.
     pub(crate) connections: Connections,
     /// The device that it is a share of; `None` if it is not a share.
     pub(crate) share_of: Option<DeviceId>,
@@ -89,7 +89,7 @@ pub(crate) struct AdvertisedDevice {
 
 impl Resource {
     /// A resource with its devices, in the order of their indices.
-    /// Ids are unique, as discovery makes them.
+    /// Ids must be unique; those of discovery are.
     pub(crate) fn new(
         name: ResourceName,
         terms: Arc<Terms>,
@@ -147,7 +147,7 @@ impl AdvertisedDevice {
         matches!(self.health, Health::Healthy)
     }
 
-    /// Its part of the list when that is longest: while it is unhealthy.
+    /// Its part of the list at its maximum length: while it is unhealthy.
     pub(super) fn largest_message(&self) -> Device {
         Device {
             health: UNHEALTHY.to_owned(),

@@ -26,7 +26,7 @@ use kubelet_api::MAX_MESSAGE;
 pub(crate) struct Scan {
     /// The resources and their devices.
     pub(crate) inventory: Inventory,
-    /// What was left out, and why: a line each.
+    /// The omitted devices and classes, a line each with the reason.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Scan {
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     classes: BTreeMap<ClassName, ClassMemory>,
-    /// Below it is the kernel's log; `None`: it is not read.
+    /// The root below which the kernel's log is; `None`: it is not read.
     host_root: Option<PathBuf>,
 }
 
@@ -179,7 +179,7 @@ fn refuse_all(devices: &mut [Device], reason: &str) {
     }
 }
 
-/// What is found of one resource.
+/// The devices found of one resource.
 struct Found {
     terms: Arc<Terms>,
     devices: Vec<AdvertisedDevice>,

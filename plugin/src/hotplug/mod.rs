@@ -1,6 +1,6 @@
-//! Notification of devices that appear or go away: by the directories of their
-//! nodes, and by uevents. Each only triggers a scan; a missed one costs no more
-//! than the time until the next rescan.
+//! Notification of devices that appear or disappear: by the directories of their nodes,
+//! and by uevents. A notification only triggers a scan; if one is missed, the scan is
+//! delayed until the next rescan.
 
 mod message;
 mod uevent;

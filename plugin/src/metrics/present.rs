@@ -77,8 +77,8 @@ impl Collector for Present {
     }
 }
 
-/// The number of allocated devices by resource, pod and container; of our resources
-/// alone. There are none if there is no record: the kubelet writes its first with its
+/// The number of allocated devices by resource, pod and container, only of the plugin's
+/// resources. There are none if there is no record: the kubelet writes its first with its
 /// first allocation.
 fn allocated_devices(
     record: &Path,

@@ -18,18 +18,18 @@ use tokio::sync::watch;
 use super::engine::{Engine, Family};
 use crate::catalog::{Inventory, NodeRule};
 
-/// The hook's file name, by which an entry of ours is known: one of another
+/// The hook's file name, by which an entry of Boathook is recognised: one of another
 /// instance, or of hooks.d.
 const FILE_NAME: &str = "boathook";
 
 /// The label in which the kubelet keeps a container's name.
 const CONTAINER_LABEL: &str = "io.kubernetes.container.name";
 
-/// In CRI-O a container's annotations have those of the pod mixed in, which its
-/// author writes. The container's own are here, as JSON.
+/// In CRI-O a container's annotations include those of the pod, which the pod's
+/// author writes. This annotation has only the container's own, as JSON.
 const CRIO_ANNOTATIONS: &str = "io.kubernetes.cri-o.Annotations";
 
-/// Why it is not known what a container needs.
+/// Why the adjustment of a container cannot be determined.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AdjustError {
     /// The class files cannot be read.
@@ -43,7 +43,7 @@ pub(super) enum AdjustError {
     Unnamed(&'static str),
 }
 
-/// Decides by the class files, the configuration and the last device scan.
+/// Determines adjustments by the class files, the configuration and the last device scan.
 #[derive(Debug)]
 pub(super) struct Adjuster {
     config: Config,
@@ -51,7 +51,7 @@ pub(super) struct Adjuster {
     devices: watch::Receiver<Inventory>,
 }
 
-/// What a container gets.
+/// The adjustment of a container.
 #[derive(Debug)]
 pub(super) struct Adjustment {
     hook: Hook,
@@ -87,7 +87,7 @@ impl Adjuster {
         }
     }
 
-    /// Whether the container was promised devices: by an allocation, or because its
+    /// Whether the container is entitled to devices: by an allocation, or because its
     /// pod may take them. Reads no file.
     pub(super) fn is_promised(
         &self,
@@ -100,9 +100,9 @@ impl Adjuster {
             || self.trusts(pod)
     }
 
-    /// The hook for a container that requests devices and has none of ours yet, and the
-    /// rules of the devices that were allocated to it, if the engine keeps them: in the
-    /// spec they last as long as the container.
+    /// The hook, for a container that requests devices and does not have the hook yet,
+    /// and the rules of the devices that were allocated to it, if the engine keeps
+    /// them: in the spec they last as long as the container.
     pub(super) fn adjustment(
         &self,
         engine: Engine,
@@ -239,7 +239,7 @@ impl Adjuster {
     }
 }
 
-/// Whether the node has not become another device's since the last scan.
+/// Whether the node is still that of the device found by the last scan.
 fn is_current(NodeRule { node, rule }: &NodeRule, host: &RealHost) -> bool {
     let there = host.entry(node).ok().flatten();
     there.is_some_and(|there| there == Entry::Device(rule.number))

@@ -2,7 +2,7 @@
 
 use nri_api::{CREATE_CONTAINER, ConfigureRequest, VALIDATE_CONTAINER_ADJUSTMENT};
 
-/// The engines whose containers can be given a hook.
+/// The engines that accept hooks for containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Family {
     Containerd,
@@ -13,12 +13,12 @@ pub(super) enum Family {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Engine {
     pub(super) family: Family,
-    /// Whether it has NRI 0.10: then it requests a judgement of the final adjustment, and
+    /// Whether it has NRI 0.10: then it has the final adjustment validated, and
     /// keeps device rules without nodes. Before, it drops them silently.
     pub(super) has_0_10: bool,
 }
 
-/// The engine cannot give containers a hook.
+/// The engine does not accept hooks.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the engine `{name}` is not known to accept hooks by NRI; supported are containerd and CRI-O"

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! An engine starts containers without a plugin that is not connected or too slow.
-//! So PreStartContainer refuses while the connection is not there, an answer is given
-//! before the engine's timeout, and where the engine knows it
+//! Therefore PreStartContainer fails while there is no connection, an answer is sent
+//! before the engine's timeout, and if the engine supports it
 //! ValidateContainerAdjustment is answered too.
 
 mod adjuster;
@@ -34,7 +34,7 @@ use state::State;
 /// The waits between two connections, the first and the longest.
 const WAITS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
 
-/// How to be a plugin of the engine.
+/// The parameters of the connection.
 #[derive(Debug, Clone)]
 pub struct NriOptions {
     /// The engine's socket.
@@ -43,7 +43,7 @@ pub struct NriOptions {
     pub hook: PathBuf,
 }
 
-/// The connection to the engine, and what is answered there.
+/// The connection to the engine, and the answers to its requests.
 #[derive(Debug)]
 pub(crate) struct Nri {
     socket: PathBuf,
@@ -53,7 +53,7 @@ pub(crate) struct Nri {
 }
 
 impl Nri {
-    /// A connection that is not made yet, and what others see of it.
+    /// A client that is not connected yet, and its state.
     pub(crate) fn new(
         options: NriOptions,
         config: Config,
@@ -72,7 +72,8 @@ impl Nri {
         (nri, Link::to(receiver))
     }
 
-    /// Connects, and answers the engine; again whenever the connection ends.
+    /// Connects, and answers the engine's requests; connects again when the connection
+    /// ends.
     pub(crate) async fn run(self) {
         let mut backoff = Backoff::new(WAITS[0], WAITS[1]);
         loop {

@@ -26,7 +26,7 @@ use super::engine::{Engine, UnknownEngine};
 use super::state::State;
 
 /// The plugin's name and index: the engine calls its plugins in the order of their
-/// indices, and what others add is to be seen.
+/// indices, and this one must see the adjustments of the others.
 const NAME: &str = "boathook";
 const INDEX: &str = "90";
 
@@ -49,7 +49,7 @@ pub(super) enum SessionError {
          NRI or its connections are disabled", socket.display()
     )]
     Connect { socket: PathBuf, error: io::Error },
-    /// It was there, and is not any more.
+    /// The engine closed the connection.
     #[error("the engine closed the connection")]
     Closed,
     /// The socket failed.
@@ -61,10 +61,10 @@ pub(super) enum SessionError {
     /// The engine does not want this plugin.
     #[error("the engine refused the plugin: {0}")]
     Refused(String),
-    /// It does not speak NRI.
+    /// The peer does not use NRI's protocol.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// Its containers cannot be given a hook.
+    /// The engine does not accept hooks.
     #[error(transparent)]
     Engine(#[from] UnknownEngine),
 }
@@ -77,14 +77,14 @@ struct Session<'a> {
     is_registered: bool,
     /// Whether it has listed all containers. Some do before they accept.
     is_synchronized: bool,
-    /// The time for an answer.
+    /// The time limit of an answer.
     deadline: Duration,
-    /// What Synchronize has listed so far.
+    /// The containers that Synchronize has listed so far.
     running: Vec<PodSandbox>,
     without_hook: Vec<(String, String)>,
 }
 
-/// What a call came to: the payload of its answer, or a code and the reason.
+/// The result of a call: the payload of its answer, or a code and the reason.
 type Outcome = Result<Vec<u8>, (Code, String)>;
 
 /// Connects and answers, until the connection ends.
@@ -145,7 +145,7 @@ pub(super) async fn run(nri: &Nri) -> Result<Infallible, SessionError> {
     }
 }
 
-/// What follows an answer.
+/// What to do after an answer.
 enum Then {
     GoOn,
     /// The engine has listed all containers.
@@ -265,8 +265,8 @@ impl Session<'_> {
         .encode_to_vec())
     }
 
-    /// Notes running containers to which devices were allocated and whose spec has
-    /// no hook: they were started while this plugin was not connected.
+    /// Logs and counts running containers to which devices were allocated and whose
+    /// spec has no hook: they were started while this plugin was not connected.
     fn synchronize(&mut self, request: SynchronizeRequest) -> Vec<u8> {
         let adjuster = &self.nri.adjuster;
         self.running.extend(request.pods);
@@ -286,8 +286,8 @@ impl Session<'_> {
         SynchronizeResponse { more: request.more }.encode_to_vec()
     }
 
-    /// The engine asks about containers once it has accepted the plugin and told it of
-    /// those that run.
+    /// The engine sends requests for containers after it has accepted the plugin and
+    /// listed the running ones.
     fn report_if_connected(&mut self) {
         if !(self.is_registered && self.is_synchronized) {
             return;
@@ -346,8 +346,8 @@ impl Session<'_> {
         Ok(ValidateContainerAdjustmentResponse { reject, reason }.encode_to_vec())
     }
 
-    /// What a container lacks. An error refuses the container, so one that
-    /// was promised nothing goes without the hook instead.
+    /// The hook and rules that a container lacks. An error refuses the container, so a
+    /// container that is entitled to no devices starts without the hook instead.
     async fn adjustment(
         &self,
         pod: Option<PodSandbox>,

@@ -7,11 +7,11 @@ use tokio::sync::watch;
 pub(super) enum State {
     /// The engine sends a request for each new container.
     Connected,
-    /// It does not.
+    /// The engine does not send requests.
     Disconnected { reason: String },
 }
 
-/// The connection to the engine, as others see it. The default: none is wanted.
+/// The state of the connection to the engine. By default no connection is configured.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Link(Option<watch::Receiver<State>>);
 
@@ -20,7 +20,7 @@ impl Link {
         Link(Some(state))
     }
 
-    /// Whether a connection is wanted.
+    /// Whether a connection is configured.
     pub(crate) fn is_wanted(&self) -> bool {
         self.0.is_some()
     }

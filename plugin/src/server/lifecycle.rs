@@ -30,8 +30,8 @@ use kubelet_api::deviceplugin::DevicePluginOptions;
 /// yet.
 const FIRST_RETRY: Duration = Duration::from_millis(10);
 
-/// The delay before it is believed that another plugin serves the resource: a stream of
-/// ours may have ended just now.
+/// The delay before another plugin is assumed to serve the resource: a stream of this
+/// plugin may have just ended.
 const CONFIRM: Duration = Duration::from_millis(300);
 
 /// The same failure is logged again after this time.
@@ -67,7 +67,7 @@ enum Other {
 /// The next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// Make the socket.
+    /// Create the socket.
     Bind,
     /// Register with the kubelet at this socket.
     Register(SocketId),

@@ -45,7 +45,8 @@ pub enum RegisterBy {
 /// The timeouts of a server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timing {
-    /// Of Register: the kubelet dials back for up to 10 s before it answers.
+    /// Of Register: the kubelet connects to the plugin, for up to 10 s, before it
+    /// answers.
     pub(crate) register: Duration,
     /// Between two checks of the sockets when no event arrives.
     pub(crate) poll: Duration,
@@ -88,7 +89,7 @@ pub(crate) struct Context {
     pub(crate) link: Link,
 }
 
-/// Why a server ended although its resource is there.
+/// Why a server ended although its resource still exists.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServeError {
     #[error("the gRPC server ended: {0}")]

@@ -1,11 +1,11 @@
 //! Whether another plugin serves a resource.
 //!
-//! The kubelet uses the plugin that registers last, and informs neither. But its pod
-//! resources API lists the healthy devices that it has now. If it lists some of a
-//! resource while this plugin has no open stream for it, another plugin serves the resource.
-//! When a plugin ends, the kubelet takes its devices for unhealthy at once, so that a
-//! predecessor of ours that was killed is not mistaken for another plugin, as it would
-//! be by the kubelet's checkpoint.
+//! The kubelet uses the plugin that registers last, and does not inform the other one.
+//! But its pod resources API lists the healthy devices that it has now. If it lists
+//! some of a resource while this plugin has no open stream for it, another plugin
+//! serves the resource. When a plugin ends, the kubelet considers its devices unhealthy
+//! at once. Therefore a killed predecessor of this process is not mistaken for another
+//! plugin, as it would be with the kubelet's checkpoint.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -20,7 +20,7 @@ use tonic::transport::Endpoint;
 /// How long the kubelet may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The longest answer, in bytes: each device is named with its NUMA nodes.
+/// The longest answer, in bytes: it lists each device with its NUMA nodes.
 const MAX_ANSWER: usize = 16 << 20;
 
 /// Whether the kubelet has healthy devices of a resource. `None` if that is not known:

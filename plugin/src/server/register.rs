@@ -1,4 +1,4 @@
-//! The Register call, which makes the kubelet dial our socket.
+//! The Register call, after which the kubelet connects to the plugin's socket.
 
 use std::path::Path;
 use std::time::Duration;
@@ -24,7 +24,8 @@ pub(crate) enum RegisterError {
     },
     #[error("the kubelet refused the registration: {0}")]
     Refused(String),
-    /// It did not answer. The kubelet dials back before it answers, for 10 s.
+    /// It did not answer. The kubelet connects to the plugin before it answers, for up
+    /// to 10 s.
     #[error("the kubelet did not answer the registration in {} s", .0.as_secs_f32())]
     Silent(Duration),
 }

@@ -1,4 +1,4 @@
-//! Our Unix sockets: binding, identification and removal.
+//! The plugin's Unix sockets: binding, identification and removal.
 
 use std::fs::{self, Metadata};
 use std::hash::{BuildHasher, RandomState};
@@ -80,8 +80,8 @@ pub(crate) struct Socket {
 
 impl Socket {
     /// Listens at `path`, for root alone. An existing socket is replaced: the
-    /// newest process serves. The path is never free in between, since another
-    /// process of ours would use it.
+    /// newest process serves. The path is never free in between, because another
+    /// boathook-plugin would use it.
     ///
     /// # Errors
     /// The directory is missing or not writable, or the file at `path`
@@ -110,7 +110,7 @@ impl Socket {
         Arc::clone(&self.listener)
     }
 
-    /// Which process has our path.
+    /// Which process serves the path.
     pub(crate) fn presence(&self) -> Presence {
         match SocketId::at(&self.path) {
             Some(id) if id == self.id => Presence::Ours,

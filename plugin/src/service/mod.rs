@@ -36,7 +36,7 @@ pub(crate) fn options(resource: &Resource, link: &Link) -> DevicePluginOptions {
     }
 }
 
-/// Answers for one resource, with the present value of its channel.
+/// Answers for one resource, with the current value of its channel.
 #[derive(Debug, Clone)]
 pub(crate) struct Service {
     resource: watch::Receiver<Arc<Resource>>,

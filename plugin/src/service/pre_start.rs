@@ -18,7 +18,7 @@ use super::allocate::{AllocateError, named};
 use crate::catalog::Resource;
 use crate::host_program;
 
-/// An answer is given within this time. The kubelet waits 30 s
+/// The time limit of an answer. The kubelet waits 30 s
 /// ([`device_class::class::MAX_PRE_START`]), and should receive the reason.
 const ANSWER_WITHIN: Duration = Duration::from_secs(28);
 
@@ -71,7 +71,7 @@ impl From<PreStartError> for Status {
     }
 }
 
-/// Which device: of two classes, devices may have one id.
+/// A device: devices of two classes may have the same id.
 type Key = (ClassName, DeviceId);
 
 type Turn = Arc<tokio::sync::Mutex<()>>;

@@ -1,4 +1,4 @@
-//! ListAndWatch: the list at once, then again when it is different.
+//! ListAndWatch: sends the list at once, and again when it changes.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -102,7 +102,7 @@ pub(crate) struct DeviceStream {
 }
 
 impl DeviceStream {
-    /// A stream of what the channel holds.
+    /// A stream of the channel's values.
     pub(crate) fn new(resource: watch::Receiver<Arc<Resource>>, guard: StreamGuard) -> Self {
         DeviceStream {
             resource: WatchStream::new(resource),

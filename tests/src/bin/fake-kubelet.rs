@@ -1,12 +1,12 @@
-//! The fake kubelet as a program: prints what happens as JSON lines on stdout,
-//! and does what JSON lines on stdin say. Ends at `{"quit":{}}` or when stdin
+//! The fake kubelet as a program: prints events as JSON lines on stdout,
+//! and executes commands from JSON lines on stdin. Ends at `{"quit":{}}` or when stdin
 //! ends.
 //!
 //! ```text
 //! {"allocate":{"resource":"dummy.com/npu","ids":["npu-3"],"pod_uid":"…","container":"main"}}
-//! {"allocate":{"resource":"dummy.com/npu","count":2}}
-//! {"register":{"refuse":"no"}}   {"register":{"hang":{}}}   {"register":{}}
-//! {"restart":{}}   {"stop":{}}   {"quit":{}}
+//! {"allocate":{"resource":"dummy.com/npu","count":2}} {"register":{"refuse":"no"}}
+//! {"register":{"hang":{}}}   {"register":{}} {"restart":{}}   {"stop":{}}
+//! {"quit":{}}
 //! ```
 
 use std::io::{BufRead, Write};

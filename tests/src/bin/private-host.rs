@@ -1,9 +1,9 @@
 //! `private-host [ROOT]`: namespaces of mounts, processes and networks of their own,
 //! for an engine to run in as if it had the machine to itself.
 //!
-//! What is written to /etc, /run and /dev/shm there is gone afterwards. With ROOT,
+//! Files written to /etc, /run and /dev/shm there are removed afterwards. With ROOT,
 //! a directory with another root file system, that is the root there, and all that
-//! is written to it is gone; /var/tmp and cargo's output directory are the
+//! is written to it is removed; /var/tmp and cargo's output directory are the
 //! machine's. Prints
 //! the process id to enter by (nsenter(1)), and stays until its standard input
 //! ends; then every process in the namespaces is killed.
@@ -59,7 +59,7 @@ fn outside(root: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-/// Mounts what is private, and clears away dead processes as init does.
+/// Mounts the private directories, and reaps processes as init does.
 fn first(root: Option<&str>) -> Result<()> {
     unshare(CloneFlags::CLONE_NEWNS).context("cannot leave the mount namespace")?;
     let none = None::<&str>;
@@ -83,7 +83,7 @@ fn first(root: Option<&str>) -> Result<()> {
     }
 }
 
-/// Makes another root file system the root; what is written goes to memory.
+/// Makes another root file system the root; files written to it are in memory.
 fn enter(root: &str) -> Result<()> {
     const NEW: &str = "/run/root";
     let target = binaries::target_directory()?;
@@ -112,7 +112,7 @@ fn enter(root: &str) -> Result<()> {
     Ok(())
 }
 
-/// `target` shows the directory `lower`; what is written goes to `written`.
+/// `target` shows the directory `lower`; files written to it are in `written`.
 fn layered(lower: &str, written: &str, target: &str) -> Result<()> {
     let work = format!("{written}-work");
     for directory in [written, &work] {

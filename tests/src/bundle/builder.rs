@@ -22,7 +22,7 @@ use crate::rootfs::Rootfs;
 use crate::scratch;
 
 /// What a bundle shall be. Runs the probe as root with default settings unless
-/// told otherwise.
+/// configured otherwise.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct BundleBuilder {

@@ -84,7 +84,7 @@ impl HookCommand {
         self
     }
 
-    /// Lets the hook take so many seconds.
+    /// Sets the hook's timeout in seconds.
     #[must_use]
     pub fn timeout(mut self, seconds: u16) -> Self {
         self.timeout = seconds.into();

@@ -98,7 +98,7 @@ impl Pod {
         }
     }
 
-    /// Its container, with what the plugin answered: the variable and, for
+    /// Its container, with the plugin's answer: the variable and, for
     /// devices, the annotation.
     pub fn container(&self, attempt: u32) -> ContainerConfig {
         let ids = self.allocated().join(",");

@@ -31,7 +31,7 @@ impl Record {
         format!("[trust]\nkubelet_checkpoint = {:?}\n", self.file)
     }
 
-    /// Records what a pod's container was given, and writes it whole.
+    /// Records the allocation of a pod's container, and writes the whole record.
     pub fn add(&mut self, pod: &Pod) -> Result<()> {
         let devices = pod.allocated();
         if !devices.is_empty() {

@@ -30,7 +30,7 @@ impl HostDirectory {
         Ok(host)
     }
 
-    /// What the hook takes for `/`.
+    /// The hook's host root.
     pub fn root(&self) -> PathBuf {
         self.path().join("root")
     }
@@ -90,8 +90,8 @@ impl HostDirectory {
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
     }
 
-    /// Writes the hook's configuration such that it takes the word of the
-    /// kubelet with this directory for who holds which devices.
+    /// Writes the hook's configuration such that it trusts the record of the
+    /// kubelet with this directory.
     pub fn trust_kubelet(&self, directory: &Path) -> Result<()> {
         let checkpoint = directory.join("device-plugins/kubelet_internal_checkpoint");
         self.write_config(&format!("[trust]\nkubelet_checkpoint = {checkpoint:?}\n"))

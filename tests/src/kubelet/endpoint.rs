@@ -1,4 +1,4 @@
-//! One plugin as the kubelet knows it: its client, and its devices.
+//! One plugin as the kubelet sees it: its client, and its devices.
 
 use std::path::Path;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(super) struct Endpoint {
     pub(super) client: DevicePluginClient<Channel>,
     /// The options that it reports.
     pub(super) options: DevicePluginOptions,
-    /// Its devices, as it last said; all unhealthy since its stream broke.
+    /// Its devices in its last list; all unhealthy after its stream broke.
     pub(super) devices: Vec<DeviceReport>,
     /// Which of the resource's registrations it is.
     pub(super) generation: u64,

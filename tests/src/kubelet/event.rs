@@ -1,4 +1,4 @@
-//! What happens to a fake kubelet, in order.
+//! The events of a fake kubelet, in order.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -94,7 +94,7 @@ impl EventLog {
     /// Waits for an event after the last one that a wait returned.
     ///
     /// # Errors
-    /// It does not come in `patience`; the error has what came instead.
+    /// It does not arrive within `patience`; the error has the events that arrived.
     pub fn wait(&self, patience: Duration, wanted: impl Fn(&Event) -> bool) -> io::Result<Event> {
         let end = Instant::now() + patience;
         let mut log = self.lock();

@@ -31,14 +31,14 @@ pub(super) struct Life {
 enum Command {
     Allocate(Allocation, oneshot::Sender<Result<Allocated, String>>),
     SetRegisterFault(RegisterFault),
-    /// Dies while the plugin is asked: so many turns of the runtime after the
+    /// Dies during a call to the plugin: so many turns of the runtime after the
     /// request was made.
     DieAllocating(Allocation, usize),
     End,
 }
 
 impl Life {
-    /// Does what the kubelet does at its start.
+    /// Starts as the kubelet starts.
     pub(super) fn begin(config: Config, log: EventLog) -> io::Result<Self> {
         let directory = config.dir.join("device-plugins");
         fs::create_dir_all(&directory)?;

@@ -101,7 +101,7 @@ struct State {
 }
 
 impl Manager {
-    /// Begins with what the record of an earlier run holds.
+    /// Starts with the record of an earlier run.
     pub(super) fn new(config: &Config, log: EventLog) -> Self {
         let directory = config.dir.join("device-plugins");
         let entries = Record::read(&directory).pod_device_entries;

@@ -6,12 +6,12 @@
 //! - it dials a plugin back while that waits for the answer to Register;
 //! - it finds plugins by their sockets in `plugins_registry`, which it does not
 //!   clear (pkg/kubelet/pluginmanager);
-//! - it keeps each plugin's ListAndWatch stream, and takes all its devices for
+//! - it keeps each plugin's ListAndWatch stream, and considers all its devices
 //!   unhealthy when the stream breaks;
 //! - it lists the healthy devices that it has (pkg/kubelet/apis/podresources), and takes
-//!   the plugin that registers last, without a word to the one before;
+//!   the plugin that registers last, without informing the previous one;
 //! - it passes a plugin's environment and annotations on as the kubelet and
-//!   containerd do, and records what it gave in its checkpoint.
+//!   containerd do, and records the allocation in its checkpoint.
 //!
 //! Its faults can be requested: see [`RegisterFault`], [`FakeKubelet::stop`] and
 //! [`FakeKubelet::die_allocating`].
@@ -49,7 +49,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// A kubelet without faults, whose containerd passes our annotations on.
+    /// A kubelet without faults, whose containerd passes Boathook's annotations on.
     pub fn new(dir: &Path) -> Self {
         Config {
             dir: dir.to_owned(),
@@ -113,7 +113,7 @@ impl FakeKubelet {
         life.allocate(allocation)
     }
 
-    /// Changes what is wrong with Register, from the next start on or, if it
+    /// Changes the fault of Register, from the next start on or, if it
     /// runs, at once.
     pub fn set_register_fault(&mut self, fault: RegisterFault) {
         self.config.register = fault.clone();

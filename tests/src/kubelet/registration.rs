@@ -25,7 +25,7 @@ pub enum RegisterFault {
     AnswerLate(Duration),
     /// It answers at once and dials after so long.
     DialLate(Duration),
-    /// The kubelet dies when it is asked.
+    /// The kubelet dies when Register is called.
     Die,
     /// The kubelet dies when it has dialled and is about to answer.
     DieDialled,

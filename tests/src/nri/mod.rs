@@ -1,6 +1,6 @@
 //! A container engine as a plugin of the Node Resource Interface sees it, with the
-//! rules of the real ones (containerd/nri, `pkg/adaptation`): who is asked in which
-//! order, what a timeout or a lost connection means, and what may be sent.
+//! rules of the real ones (containerd/nri, `pkg/adaptation`): which plugins are called
+//! in which order, what a timeout or a lost connection means, and what may be sent.
 
 mod other;
 mod plugin;
@@ -15,13 +15,13 @@ use nri_api::{ConfigureRequest, Container, PodSandbox, SynchronizeRequest};
 pub use other::OtherPlugin;
 pub use plugin::{CallError, Created, Plugin};
 
-/// Longer than a plugin takes to connect again.
+/// Longer than a plugin needs to connect again.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
 pub struct FakeEngine {
     listener: UnixListener,
-    /// What it says of itself.
+    /// The name and version that it reports.
     pub identity: ConfigureRequest,
     /// Whether it configures a plugin before it answers its registration.
     pub is_hasty: bool,
@@ -95,7 +95,7 @@ impl FakeEngine {
     }
 
     /// Waits for a plugin and makes it one of the engine's, which has these
-    /// containers; they are told in parts of this many.
+    /// containers; they are sent in parts of this many.
     pub fn accepted(
         &self,
         pods: &[PodSandbox],

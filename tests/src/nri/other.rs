@@ -16,7 +16,7 @@ use nri_api::{
 };
 use prost::Message;
 
-/// A running plugin. It is gone when dropped.
+/// A running plugin. It ends when dropped.
 #[derive(Debug)]
 pub struct OtherPlugin {
     stream: UnixStream,

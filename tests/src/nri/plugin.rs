@@ -24,7 +24,7 @@ const CLOSED: &str = "ttrpc: closed";
 /// What the engine makes of a container.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Created {
-    /// It is created, with what the plugin adjusted.
+    /// It is created, with the plugin's adjustment.
     Container(Box<ContainerAdjustment>),
     /// The kubelet gets this error, and tries again.
     Refused(String),
@@ -35,7 +35,7 @@ pub enum Created {
 pub enum CallError {
     /// The plugin answered with a status.
     Status(Status),
-    /// It does not answer in time, or is gone: the engine drops it.
+    /// It does not answer in time, or has ended: the engine drops it.
     Dropped(anyhow::Error),
 }
 
@@ -161,7 +161,7 @@ impl Plugin {
     }
 
     /// Creates a container, as an engine does whose only plugin this is. `earlier`
-    /// is what plugins adjusted that come before.
+    /// is the adjustment of earlier plugins.
     pub fn create(
         &mut self,
         pod: &PodSandbox,

@@ -135,7 +135,8 @@ fn make(node: &NewNode) -> NodeAttempt {
     }
 }
 
-/// Whether `path` opens so. Never waits, never takes over a terminal.
+/// Whether `path` can be opened in this way. Never waits, never becomes its controlling
+/// terminal.
 fn open(path: &Path, how: &OpenOptions) -> Access {
     let opened: io::Result<File> = how
         .clone()

@@ -1,4 +1,4 @@
-//! What the probe is asked.
+//! The questions to the probe.
 
 use std::path::PathBuf;
 

@@ -21,7 +21,7 @@ pub struct Report {
     pub mounts: Vec<Mounted>,
     /// What is at each path that was requested.
     pub paths: BTreeMap<PathBuf, PathReport>,
-    /// What came of each device that it was asked to make.
+    /// The result for each device that it was requested to create.
     pub new_nodes: BTreeMap<PathBuf, NodeAttempt>,
 }
 
@@ -94,7 +94,7 @@ pub enum Access {
 }
 
 impl Report {
-    /// Reads what the probe printed.
+    /// Parses the probe's output.
     pub fn parse(printed: &str) -> Result<Self> {
         serde_json::from_str(printed).with_context(|| format!("not the probe's report: {printed}"))
     }
@@ -107,7 +107,7 @@ impl Report {
             .with_context(|| format!("the probe was not asked about {}", path.display()))
     }
 
-    /// What came of a device that it was asked to make.
+    /// The result for a device that it was requested to create.
     pub fn new_node(&self, path: impl AsRef<Path>) -> Result<&NodeAttempt> {
         let path = path.as_ref();
         self.new_nodes

@@ -15,7 +15,7 @@ const VERSION: &str = "2";
 
 /// The cached tree called `name`, built by `build` if it does not exist.
 ///
-/// A tree is built aside and then renamed: one that is there is whole. Two
+/// A tree is built under another name and then renamed: one that exists is complete. Two
 /// tests may build the same tree at once; the first one is kept.
 pub(crate) fn directory(
     name: &str,

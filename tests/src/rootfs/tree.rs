@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use crate::captured::Captured;
 
 /// A tree under construction. Paths given to its methods begin with `/` and are
-/// below its top. Nothing in it is hostile: it is ours until a container runs.
+/// below its top. Nothing in it is hostile before a container runs.
 pub(crate) struct Tree {
     top: PathBuf,
 }

@@ -80,7 +80,7 @@ impl<'a> Container<'a> {
         Ok(self.state()?.pid)
     }
 
-    /// Waits until the command has ended and gives what it printed.
+    /// Waits until the command has ended and returns its output.
     pub fn wait(mut self) -> Result<String> {
         let start = Instant::now();
         while self.state()?.status != "stopped" {

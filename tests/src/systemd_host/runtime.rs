@@ -34,7 +34,7 @@ pub(super) const CLOSED_SLICE: &str = "closed.slice";
 /// Who makes a container's cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
-    /// The runtime itself; systemd knows nothing of it.
+    /// The runtime itself, without systemd.
     Cgroupfs,
     /// systemd, as a scope that the runtime requests.
     Systemd,

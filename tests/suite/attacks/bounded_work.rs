@@ -16,7 +16,7 @@ on_each_cgroup_version!(
     an_image_full_of_links,
 );
 
-/// Of the debug build, which is several times slower than what is installed.
+/// Of the debug build, which is several times slower than the installed one.
 const SECONDS: &str = "ulimit -t 5; exec \"$@\"";
 
 fn limited(host: &DemoHost, rootfs: Rootfs) -> BundleBuilder {

@@ -21,7 +21,7 @@ on_each_cgroup_version!(
 const TRUSTED: &str = "monitoring";
 
 /// A host whose kubelet recorded `npu-2` for [`victim`], and that gives nothing on
-/// the word of a variable outside of Kubernetes.
+/// a variable outside Kubernetes.
 fn node() -> DemoHost {
     let host = DemoHost::new().unwrap();
     let mut record = Record::new(&host.path().join("kubelet_internal_checkpoint"));
@@ -75,7 +75,7 @@ fn in_pod(parent: &CgroupParent, uid: &str) -> std::path::PathBuf {
     parent.child(&format!("pod{uid}")).join("container")
 }
 
-/// The attacks below have something to take.
+/// The devices that the attacks below try to get exist.
 fn a_pod_that_the_cgroup_confirms_gets_its_devices(lab: &Lab) {
     let host = node();
     let uid = victim().uid();

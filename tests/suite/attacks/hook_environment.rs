@@ -1,5 +1,5 @@
-//! A hook that is started in a hostile way: the container gets all that it asked
-//! for, or does not start.
+//! A hook that is started in a hostile environment: the container gets all that it
+//! requested for, or does not start.
 
 use std::path::Path;
 

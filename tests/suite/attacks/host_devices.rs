@@ -1,4 +1,4 @@
-//! Containers that change what they were given: the host keeps its nodes, files
+//! Containers that change the files that were injected: the host keeps its nodes, files
 //! and their modes and owners.
 
 use std::fs::{self, Permissions};

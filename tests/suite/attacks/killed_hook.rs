@@ -46,7 +46,7 @@ const KILLED: &str = r#"
     exit 1
 "#;
 
-/// How long a killed process may take to go.
+/// How long a killed process may take to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn the_program_ends_with_the_hook(lab: &Lab) {

@@ -18,7 +18,7 @@ on_each_cgroup_version!(
     the_places_are_written_to,
 );
 
-/// A place that the hook writes to, and what an attacker has there in the volume.
+/// A path that the hook writes to, and the attacker's file at it in the volume.
 const PLACES: [(Rootfs, &str, &str); 18] = [
     (Rootfs::Glibc, "/etc/ld.so.cache", "ld.so.cache"),
     (Rootfs::Glibc, "/etc/ld.so.cache", "shadow"),
@@ -98,7 +98,7 @@ fn places() -> Vec<(Rootfs, &'static str, &'static str)> {
         .collect()
 }
 
-/// The container may start or not: what counts is the volume.
+/// The container may start or not; the volume must not change.
 fn links_to_a_volume(lab: &Lab) {
     let host = host_with_tools();
     let mut variations = Vec::new();

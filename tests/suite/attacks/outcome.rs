@@ -1,4 +1,4 @@
-//! What came of a container: it was refused, or it started with what it saw.
+//! The outcome of a container: it was refused, or it started, with its probe's report.
 
 use harness::bundle::BundleBuilder;
 use harness::demo_host::DemoHost;

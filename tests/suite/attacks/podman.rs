@@ -152,7 +152,7 @@ fn an_image_cannot_name_cdi_devices() {
     );
 }
 
-/// A pod of podman's is no pod of Kubernetes', whatever its cgroup is called.
+/// A pod of podman is not a Kubernetes pod, whatever its cgroup's name is.
 #[test]
 fn a_container_in_a_pod_of_podmans_gets_its_devices() {
     let Some(machine) = machine("") else { return };

@@ -112,7 +112,7 @@ impl Volume {
     }
 }
 
-/// Puts a link at `place` of the image instead of what is there.
+/// Replaces the file at `place` of the image by a link.
 pub(super) fn put_link(bundle: &Bundle, place: &str, target: &str) {
     let link = bundle.in_rootfs(place);
     fs::create_dir_all(link.parent().unwrap()).unwrap();

@@ -21,7 +21,7 @@ index = "{index}"
 nodes = ["/dev/thing{index}"]
 "#;
 
-/// What is replaced in a good file, by what, the line, and what is said.
+/// A part of a correct file, its replacement, the line, and the message.
 const CASES: [(&str, &str, &str, &[&str]); 6] = [
     (
         "nodes =",
@@ -117,7 +117,7 @@ fn a_class_that_can_not_be_read_hinders_only_who_names_it() {
     }
 }
 
-/// What decides what runs as root is used only if root alone can change it.
+/// Files that decide what runs as root are used only if root alone can change them.
 #[test]
 fn files_that_others_can_change_are_refused_with_the_command_that_fixes_it() {
     let host = HostDirectory::new().unwrap();
@@ -188,7 +188,7 @@ fn a_valid_class_file_lists_what_it_matches() {
     }
 }
 
-/// What `class new` prints is a class file that `class check` takes.
+/// `class check` accepts the output of `class new`.
 #[test]
 fn a_first_class_file_can_be_used() {
     let host = HostDirectory::new().unwrap();
@@ -237,7 +237,7 @@ fn a_first_class_file_can_be_used() {
     }
 }
 
-/// A recording has what classes read, and never overwrites another one.
+/// A recording has the files that classes read, and never overwrites another one.
 #[test]
 fn a_host_is_recorded_once() {
     let host = HostDirectory::new().unwrap();

@@ -1,4 +1,4 @@
-//! `boathook doctor`: what is wrong decides the exit code, and the fix is printed.
+//! `boathook doctor`: the fault decides the exit code, and the fix is printed.
 
 use std::fs;
 use std::path::Path;
@@ -146,7 +146,7 @@ fn the_nearest_variable_is_named() {
     assert!(!ran.stdout.contains("AMD_VISIBLE_DEVICES"), "{ran:?}");
 }
 
-/// A container that was refused is gone; what the hook reported stays.
+/// A container that was refused does not exist any more; the hook's report does.
 #[test]
 fn the_log_is_read_for_a_container_that_is_gone() {
     let host = HostDirectory::new().unwrap();

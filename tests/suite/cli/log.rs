@@ -26,7 +26,7 @@ fn control_characters_reach_no_log() {
     }
 }
 
-/// crun shows nobody what a hook writes to stderr.
+/// crun does not show a hook's stderr.
 #[test]
 fn messages_of_the_hook_are_kept_on_the_node() {
     let host = HostDirectory::new().unwrap();

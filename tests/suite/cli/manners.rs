@@ -94,7 +94,7 @@ fn tables_fit_the_width_and_colours_can_be_switched_off() {
     assert!(!in_terminal(&host, &[], &["check"]).contains('\x1b'));
 }
 
-/// An error of the operating system stands in a message once.
+/// An error of the operating system is in a message once.
 #[test]
 fn a_cause_is_printed_once() {
     let host = HostDirectory::new().unwrap();

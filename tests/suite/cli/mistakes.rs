@@ -31,7 +31,7 @@ enum Wrong {
     Container(&'static str),
     /// A pod's container with this in config.toml.
     Pod(&'static str),
-    /// A part of a right class file, and what stands there instead.
+    /// A part of a correct class file, and its replacement.
     Class(&'static str, &'static str),
     /// A file among the class files.
     File(&'static str, &'static str),
@@ -39,7 +39,7 @@ enum Wrong {
     Config(&'static str),
     /// A mode of the class file.
     Mode(u32),
-    /// Nothing: the command line is what is wrong.
+    /// None: the command line is wrong.
     Command,
 }
 

@@ -4,7 +4,7 @@ use harness::demo_host::{DemoHost, HostDirectory};
 
 use super::{assert_refused, boathook, bundle, bundle_of, code, of_pod, state};
 
-/// The line names the container, and what was asked.
+/// The line names the container and the request.
 #[test]
 fn a_bad_request_is_refused() {
     let host = HostDirectory::new().unwrap();

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{assert_refused, boathook, bundle, bundle_of, code, state};
 
-/// The hook's input is refused before anything is looked at.
+/// The hook's input is refused before anything else is read.
 #[test]
 fn a_state_that_cannot_be_used_is_refused() {
     let host = HostDirectory::new().unwrap();

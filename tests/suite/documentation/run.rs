@@ -40,7 +40,7 @@ const NOT_RUN: [(&[&str], &str); 5] = [
 /// Commands that run until they are stopped: for a second here.
 const SERVING: [&str; 2] = ["boathook-plugin run", "boathook cdi generate --watch"];
 
-/// What stands in the documentation for a name of the reader's host.
+/// A placeholder in the documentation for a name of the reader's host.
 const PLACEHOLDERS: [(&str, &str, &str); 5] = [
     ("boathook", "CLASS", "dummy-npu"),
     ("boathook", "FILE", "/etc/boathook/classes.d/mychip.toml"),
@@ -72,7 +72,7 @@ enum Way {
     NotRun,
 }
 
-/// `None` for a command that nothing here knows.
+/// `None` for an unknown command.
 fn way(command: &str) -> Option<Way> {
     let program = command.split(' ').next().unwrap();
     if NOT_RUN.iter().any(|(names, _)| names.contains(&program)) {
@@ -268,7 +268,7 @@ fn class_of_readme() -> String {
     block.split("```").next().unwrap().to_owned()
 }
 
-/// The config.json of a pod's container with a request and our hook.
+/// The config.json of a pod's container with a request and Boathook's hook.
 fn of_a_pod() -> serde_json::Value {
     json!({
         "ociVersion": "1.0.2",

@@ -47,8 +47,8 @@ const DRIVER: &[&str] = &[
     "nvidia-vulkan-icd",
 ];
 
-/// An image with what the driver's libraries need of a distribution, and a program of
-/// OpenCL. No package of it is the driver's.
+/// An image with the libraries of a distribution that the driver's libraries need, and
+/// a program of OpenCL. No package of it is the driver's.
 const IMAGE: &[&str] = &[
     "clinfo",
     "libdrm2",

@@ -5,7 +5,7 @@ use harness::recorded_host::RecordedHost;
 
 use super::{PROBE, container, run, with_drivers};
 
-/// The programs by which administrators see what a container has.
+/// The programs with which administrators list a container's devices.
 const IMAGE: DriverTree = DriverTree {
     release: "bookworm",
     name: "others",

@@ -65,7 +65,7 @@ fn run(host: &SystemdHost, stage: Stage, hook: HookCommand) {
     Container::run(host, runtime, &bundle).unwrap();
 }
 
-/// What writes down how long a hook takes.
+/// A program that records the duration of a hook.
 fn timed(file: &Path) -> HookCommand {
     HookCommand::new(&SystemdHost::program("timed")).arg(&file.display().to_string())
 }

@@ -16,7 +16,7 @@ pub(super) const DEVICE: &str = "npu-3";
 /// Its path in the container.
 pub(super) const NODE: &str = "/dev/dummy-npu3";
 
-/// A way to give a device.
+/// A method of giving a device to a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DeviceSource {
     pub(super) giver: Giver,

@@ -1,4 +1,4 @@
-//! What happens to a running container: the columns of the tables.
+//! The events of a running container: the columns of the tables.
 
 use std::fmt;
 

@@ -32,7 +32,7 @@ fn host(
     Some((host, DemoHost::new().unwrap()))
 }
 
-/// Measures both views of cgroups at once, and compares what comes of it with
+/// Measures both views of cgroups at once, and compares the results with
 /// the documentation.
 fn compare(table: &Table, measured: fn(CgroupView) -> Vec<Row>) {
     let hosts = thread::scope(|scope| {

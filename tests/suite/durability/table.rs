@@ -16,13 +16,13 @@ pub(super) enum Fate {
     NoUnit,
 }
 
-/// A table's columns: the kinds of a container, and what it goes through.
+/// A table's columns: the kinds of a container, and the events.
 pub(super) struct Table {
     pub(super) kinds: [&'static str; 3],
     pub(super) events: &'static [Event],
 }
 
-/// A kind of container, and what became of it.
+/// A kind of container, and its results.
 pub(super) struct Row {
     pub(super) kind: [String; 3],
     /// In the order of [`Table::events`].

@@ -35,7 +35,7 @@ pub(crate) fn generate(machine: &Machine, options: &[&str]) -> Result<()> {
     printed(command.args(options)).map(drop)
 }
 
-/// podman with nothing of ours configured.
+/// podman without Boathook's configuration.
 struct Podman {
     machine: Machine,
     parent: String,

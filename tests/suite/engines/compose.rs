@@ -1,5 +1,5 @@
-//! docker compose, podman-compose, `docker run --gpus`, podman's pods with an infra container, and
-//! quadlet, on engines of today.
+//! docker compose, podman-compose, `docker run --gpus`, podman's pods with an infra
+//! container, and quadlet, on engines of today.
 
 use std::fs;
 
@@ -72,7 +72,7 @@ fn compose_starts_services_with_devices() {
     compose(&["down"]).unwrap();
 }
 
-/// Its containers are in a pod without an infra container, unless told otherwise.
+/// Its containers are in a pod without an infra container, unless configured otherwise.
 #[test]
 fn podman_compose_starts_services_with_devices() {
     if let Some(reason) = machine::missing(Generation::Forky, &["podman-compose", "podman"]) {

@@ -86,7 +86,7 @@ impl Cri {
         &self.containerd.machine
     }
 
-    /// Records what a pod's container was given, and starts its sandbox.
+    /// Records the allocation of a pod's container, and starts its sandbox.
     pub(super) fn run_pod(&self, pod: &Pod) -> Result<(PodSandboxConfig, String)> {
         let mut record = self.record.lock().ok().context("a test panicked")?;
         record.add(pod)?;

@@ -158,7 +158,7 @@ struct Container<'a> {
 }
 
 impl Container<'_> {
-    /// Ends its process and waits until it is gone.
+    /// Ends its process and waits for the end.
     fn stop(&self) -> Result<()> {
         let mut kill = self.engine.task("kill");
         printed(kill.args(["--signal", "SIGKILL", &self.id]))?;

@@ -45,7 +45,7 @@ pub(super) enum UserNamespaces {
     None,
     /// All of the daemon's.
     All,
-    /// Those for which `run` is told so.
+    /// Containers for which `run` is configured so.
     ByOption,
 }
 
@@ -58,7 +58,7 @@ pub(super) fn engine(generation: Generation) -> Result<DockerLike> {
     with(generation, UserNamespaces::None, &json!({}))
 }
 
-/// A dockerd with nothing of ours configured: containers name devices of CDI
+/// A dockerd without Boathook's configuration: containers name devices of CDI
 /// specifications.
 pub(super) fn by_cdi(generation: Generation) -> Result<DockerLike> {
     let machine = unconfigured(generation, UserNamespaces::None, &json!({}))?;
@@ -69,8 +69,8 @@ pub(super) fn by_cdi(generation: Generation) -> Result<DockerLike> {
     DockerLike::new(machine, client, requests, &options, UserNamespaces::None)
 }
 
-/// A dockerd that knows GPUs: it finds the hook of NVIDIA's container toolkit, which does
-/// nothing here. A class has the variable that `--gpus` sets.
+/// A dockerd with support for GPUs: it finds the hook of NVIDIA's container toolkit,
+/// which does nothing here. A class has the variable that `--gpus` sets.
 pub(super) fn with_gpus(generation: Generation) -> Result<DockerLike> {
     let machine = unconfigured(generation, UserNamespaces::None, &json!({}))?;
     machine.install(runtime_config::Engine::Docker, None)?;

@@ -6,7 +6,7 @@ use harness::rootfs::Rootfs;
 
 use super::case::Case;
 
-/// A container that is requested. It sleeps until others look into it.
+/// The container to start. It sleeps while other processes examine it.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     pub(crate) image: Rootfs,
@@ -31,7 +31,7 @@ pub(crate) trait Engine: Sync {
     /// Why the engine cannot be tried with a case, if it cannot.
     fn lacks(&self, case: Case) -> Option<&'static str>;
 
-    /// Starts a container. The error has what the engine tells its user.
+    /// Starts a container. The error has the engine's message.
     fn start(&self, wanted: &Wanted) -> Result<Box<dyn Running + '_>>;
 }
 
@@ -50,7 +50,7 @@ pub(crate) trait Running {
     }
 }
 
-/// What a command printed, or the error with what it said.
+/// The output of a command, or an error with its message.
 pub(crate) fn printed(command: &mut std::process::Command) -> Result<String> {
     Ok(Captured::run(command)?.success()?.stdout)
 }

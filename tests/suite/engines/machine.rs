@@ -30,7 +30,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// A machine with this generation of engines, whose wrapper stands before this
+    /// A machine with this generation of engines, whose wrapper runs before this
     /// runtime.
     pub(super) fn new(generation: Generation, real_runtime: &str) -> Result<Self> {
         let machine = Machine {

@@ -282,8 +282,8 @@ fn an_engine_with_nri_0_10_keeps_rules_and_misses_a_lost_plugin() {
     assert_eq!(third.devices(), [3]);
 }
 
-/// Another vendor's plugin that adjusts the same container, before ours or after it;
-/// and a second instance of ours, as during a rolling update.
+/// Another vendor's plugin that adjusts the same container, before Boathook's or after
+/// it; and a second instance of Boathook's, as during a rolling update.
 #[test]
 fn other_plugins_do_not_get_in_the_way() {
     let Some(engine) = stock_containerd("NRI, other plugins") else {

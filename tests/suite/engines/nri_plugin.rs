@@ -81,7 +81,7 @@ impl Drop for NriPlugin<'_> {
     }
 }
 
-/// What the plugin logs when the engine asks about containers.
+/// The plugin's log line when the engine sends requests for containers.
 const CONNECTED: &str = "NRI: connected";
 
 /// Sends a signal to the process that a child of this test started in other

@@ -13,7 +13,7 @@ pub(crate) fn missing(generation: Generation) -> Option<String> {
     machine::missing(generation, &["podman", "conmon", "runc"])
 }
 
-/// The hook comes to every container by the file in hooks.d.
+/// Every container has the hook, by the file in hooks.d.
 pub(super) fn by_hooks_d(generation: Generation) -> Result<DockerLike> {
     engine(generation, &[])
 }
@@ -24,7 +24,7 @@ pub(super) fn by_runtime(generation: Generation) -> Result<DockerLike> {
     engine(generation, &["--runtime", "boathook"])
 }
 
-/// Nothing of ours is configured: containers name devices of CDI specifications.
+/// Without Boathook's configuration: containers name devices of CDI specifications.
 pub(super) fn by_cdi(generation: Generation) -> Result<DockerLike> {
     let (machine, parent) = unconfigured(generation)?;
     cdi::generate(&machine, &[])?;

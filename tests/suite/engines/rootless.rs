@@ -1,4 +1,5 @@
-//! Engines of users other than root: what they may open, a container of theirs gets.
+//! Engines of users other than root: their containers get the devices that the user may
+//! open.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -149,7 +150,8 @@ fn containers_of_rootless_podman_have_the_devices_that_their_user_may_open() {
     assert!(log.contains("npu-65"), "{log}");
 }
 
-/// A container has the device that it requests; an unknown one is refused with our line.
+/// A container has the device that it requests; an unknown one is refused with the
+/// hook's line.
 fn assert_devices_are_given(run: impl Fn() -> Command) {
     let seen = report(run(), "npu-3").unwrap();
     assert_eq!(in_container::devices(&seen).unwrap(), [3], "{:?}", run());

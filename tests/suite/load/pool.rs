@@ -88,7 +88,7 @@ impl Lease<'_> {
         ids.join(",")
     }
 
-    /// What the container is asked about all devices of the pool.
+    /// The questions to the container about all devices of the pool.
     pub(super) fn questions(&self) -> Questions {
         (0..SIZE).fold(Questions::new(), |questions, index| {
             questions

@@ -1,5 +1,5 @@
 //! The release in `$BOATHOOK_RELEASE`, which `make dist` made: installed in clean
-//! roots as README.md says, on engines, and run for another architecture.
+//! roots as in README.md, on engines, and run for another architecture.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -226,7 +226,7 @@ fn the_programs_for_arm64_run() {
     assert_installs_its_own_kind_only(&top, &under_qemu);
 }
 
-/// The installer takes the programs beside it, and refuses those of this machine.
+/// The installer uses the programs beside it, and refuses those of this machine.
 fn assert_installs_its_own_kind_only(top: &Path, under_qemu: &dyn Fn(&str, &[&str]) -> Command) {
     let host: PathBuf = top.join("host");
     fs::create_dir(&host).unwrap();

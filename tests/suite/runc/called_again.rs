@@ -48,7 +48,7 @@ fn both_stages_do_no_harm(lab: &Lab) {
     assert!(matches!(&loaded[..], [Loaded::Found { .. }]), "{loaded:?}");
 }
 
-/// As where the plugin tells the engine of nodes (`[allocate] devices`), and
+/// As if the plugin lists nodes for the engine (`[allocate] devices`), and
 /// the hook is called as well.
 fn what_the_engine_gives_is_not_given_twice(lab: &Lab) {
     let host = DemoHost::new().unwrap();
@@ -67,7 +67,8 @@ fn what_the_engine_gives_is_not_given_twice(lab: &Lab) {
     }
 }
 
-/// An engine that keeps a container's files starts it on what the hook left.
+/// An engine that keeps a container's files starts it again with the files that the
+/// hook wrote.
 fn a_second_container_is_like_the_first(lab: &Lab) {
     let host = DemoHost::new().unwrap();
     let wanted = loader::command(&[VendorLibrary::dummy_npu().wanted()]);

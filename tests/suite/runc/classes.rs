@@ -1,5 +1,5 @@
-//! Every shipped class, on every host that was recorded for it: what the plan
-//! says is what a real container has.
+//! Every shipped class, on every host that was recorded for it: the plan is
+//! compared with a real container.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -143,7 +143,8 @@ impl Case {
             let of = format!("{}: {}", self.name(), path.display());
             assert_eq!(seen.kind, *kind, "{of}");
             if let Some(number) = made(steps, path) {
-                // Such a driver need not be loaded here; what the cgroup refuses is EPERM.
+                // Such a driver need not be loaded here; what the cgroup refuses is
+                // EPERM.
                 let device = seen.device.unwrap();
                 assert_eq!((device.major, device.minor), number, "{of}");
                 assert_ne!(seen.read, Access::refused("EPERM"), "{of}");
@@ -294,7 +295,7 @@ fn hidden(host: &RecordedHost, mask: &Value) -> Vec<String> {
     hidden
 }
 
-/// A program that does what the step wants of it.
+/// A program that brings the device into the requested state.
 fn add_programmer(host: &RecordedHost, step: &Value) {
     if step["action"] == "prepare" {
         let text = |key: &str| step[key].as_str().unwrap().to_string();

@@ -70,7 +70,7 @@ fn a_user_namespace_gets_its_devices(lab: &Lab) {
 }
 
 /// What is mounted in the container does not appear on the host, whatever the
-/// propagation of its root. `run` checks that nothing is left; this looks while
+/// propagation of its root. `run` checks that nothing is left; this checks while
 /// the container runs.
 fn a_shared_root_leaks_nothing_to_the_host(lab: &Lab) {
     let host = DemoHost::new().unwrap();

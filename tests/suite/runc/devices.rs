@@ -18,7 +18,7 @@ on_each_cgroup_version!(
     a_later_exec_has_them_too
 );
 
-/// By either hook: the same inode as on the host, and it opens in every way.
+/// With either hook: the same inode as on the host, and it can be opened in every mode.
 fn the_hosts_own_nodes_open(lab: &Lab) {
     let host = DemoHost::new().unwrap();
     for stage in Stage::ALL {

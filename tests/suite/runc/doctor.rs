@@ -1,5 +1,5 @@
-//! `boathook doctor` for containers that run: what the plan has is compared with
-//! what they have.
+//! `boathook doctor` for running containers: the plan is compared with
+//! the container.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -82,7 +82,8 @@ fn a_container_that_runs_is_compared_with_its_plan(lab: &Lab) {
     }
 }
 
-/// A CDI specification without a hook, or `--device`: no variable, no hook of ours.
+/// A CDI specification without a hook, or `--device`: no variable, and no hook of
+/// Boathook.
 fn devices_of_an_engine_are_recognised(lab: &Lab) {
     const CHIP: &str = "version = 1\nresource = 'example.com/chip'\nrequest = { env = 'CHIPS' }\n\
         discover = [{ path = '/dev/dummy-npu{index:number}' }]\n\

@@ -1,4 +1,4 @@
-//! Images and volumes that are in the way of what the hook puts into a container.
+//! Images and volumes with files or links at the paths that the hook uses in a container.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};

@@ -90,7 +90,7 @@ fn the_container_is_the_same_without_newer_calls(lab: &Lab) {
     }
 }
 
-/// There is no way around mount(2) as well: said in one line.
+/// mount(2) has no fallback: the hook fails with one line.
 fn a_kernel_that_can_do_nothing_is_refused(lab: &Lab) {
     let host = DemoHost::new().unwrap();
     let stage = Stage::CreateRuntime;

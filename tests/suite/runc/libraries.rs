@@ -24,7 +24,7 @@ on_each_cgroup_version!(
 
 const DIRECTORY: &str = "/usr/lib/boathook/lib";
 
-/// With a cache, without one, and with a C library that knows none.
+/// With a cache, without one, and with a C library that does not use one.
 fn every_loader_finds_them(lab: &Lab) {
     let host = DemoHost::new().unwrap();
     for rootfs in images_with_a_loader() {

@@ -42,8 +42,8 @@ lib32 libchip.so.1 /usr/lib/i386-linux-gnu/libchip.so.1
 
 const FILE: &str = "/usr/lib/boathook/lib32/libchip.so.1.0";
 
-/// `ldconfig` tells from the cache that the hook made which library a 32-bit
-/// program would load. (To run one takes a 32-bit C library.)
+/// `ldconfig` prints, from the cache that the hook wrote, which library a 32-bit
+/// program would load. (Running one requires a 32-bit C library.)
 fn the_loader_finds_both_sorts(lab: &Lab) {
     if cfg!(not(target_arch = "x86_64")) {
         return skip::report("the_loader_finds_both_sorts", "only known for x86");

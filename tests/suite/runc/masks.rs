@@ -1,5 +1,5 @@
 //! Directories of which a container sees only its own entries, such as what
-//! a driver tells in /proc about all of its devices.
+//! a driver has in /proc about all of its devices.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -20,7 +20,7 @@ on_each_cgroup_version!(
 const CLASS: &str = "intel-fpga-region";
 
 /// Two regions, each of two ports: the ports' numbers, their buses, the
-/// interface ids of their regions, and the functions that they hold.
+/// interface ids of their regions, and their functions.
 const PORTS: [(u32, &str, &str, &str); 4] = [
     (0, "5e", ARRIA, NLB0),
     (1, "5f", ARRIA, NONE),
@@ -88,7 +88,7 @@ impl Machine {
         builder.build().unwrap()
     }
 
-    /// What the ports hold now.
+    /// The present functions of the ports.
     fn functions(&self) -> Vec<String> {
         let read = |(port, bus, ..): &(u32, &str, &str, &str)| {
             let device = format!("0000:{bus}:00.0/fpga/intel-fpga-dev.{port}");

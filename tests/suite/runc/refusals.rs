@@ -1,5 +1,5 @@
 //! What was promised and cannot be given stops the container, with one line
-//! that has the failure, the device, the container, and what to do.
+//! that has the failure, the device, the container, and the fix.
 
 use harness::bundle::{Bundle, BundleBuilder};
 use harness::demo_host::DemoHost;

@@ -1,4 +1,4 @@
-//! Every way to ask, and what it comes to.
+//! Every form of a request, and its result.
 
 use harness::bundle::{Bundle, HookCommand, Stage};
 use harness::demo_host::DemoHost;

@@ -24,7 +24,7 @@ directories = [{ path = "/var/lib/store/{index}", writable = true }]
 directories = ["/etc/store"]
 "#;
 
-/// As far as its user may on the host; what it writes is the host's.
+/// As far as its user may write on the host; the written files are the host's.
 fn only_a_writable_directory_can_be_written_to(lab: &Lab) {
     let host = HostDirectory::new().unwrap();
     host.add_class("store", STORE).unwrap();

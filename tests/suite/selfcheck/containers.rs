@@ -1,4 +1,4 @@
-//! Containers run, and the probe in them sees what is there.
+//! Containers run, and the probe in them reports what exists.
 
 use harness::bundle::Bundle;
 use harness::cgroup_view::CgroupView;
@@ -52,7 +52,7 @@ fn the_probe_reports(lab: &Lab) {
     }
 }
 
-/// The runtime works on the cgroup version that the test's name says.
+/// The runtime works on the cgroup version in the test's name.
 fn the_container_is_on_that_cgroup_version(lab: &Lab) {
     let bundle = Bundle::builder(Rootfs::Busybox).build().unwrap();
     let container = lab.runc.create(&bundle).unwrap();

@@ -1,4 +1,4 @@
-//! Hooks are called, with what the specification promises, and their failure
+//! Hooks are called as specified, and their failure
 //! stops the container.
 
 use std::path::Path;

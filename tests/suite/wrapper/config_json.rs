@@ -63,7 +63,7 @@ fn nothing_else_is_changed() {
     assert_eq!(parsed(entry)["timeout"], runtime_config::HOOK_TIMEOUT);
 }
 
-/// Every way to pass the bundle, including the working directory.
+/// Every option that passes the bundle, and the working directory.
 #[test]
 fn the_bundle_is_found() {
     let lab = Lab::new();
@@ -120,7 +120,7 @@ fn the_file_is_replaced_as_a_whole() {
     }
 }
 
-/// A config.json that is a link stays one; what it leads to is replaced.
+/// A config.json that is a link stays a link; its target is replaced.
 #[test]
 fn a_linked_file_stays_linked() {
     let lab = Lab::new();

@@ -36,7 +36,7 @@ fn the_arguments_are_the_real_runtimes() {
     }
 }
 
-/// One process from the first to the last: nothing stands between the engine
+/// One process from start to end: no other process is between the engine
 /// and its runtime, neither for signals nor for output.
 #[test]
 fn the_wrapper_is_gone_when_the_runtime_runs() {

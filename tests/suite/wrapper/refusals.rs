@@ -101,7 +101,7 @@ fn a_hook_that_is_not_there() {
 }
 
 /// In the file and the form that the engine requests: docker, containerd and
-/// podman show what is there.
+/// podman show the message.
 #[test]
 fn the_engine_reads_of_it_in_its_log() {
     let lab = Lab::new();

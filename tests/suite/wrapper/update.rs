@@ -43,7 +43,7 @@ fn rule() -> Value {
     json!({"allow": true, "type": "c", "major": 10, "minor": 183, "access": "rwm"})
 }
 
-/// Both ways to name the resources, and what the runtime then reads.
+/// Both methods of passing the resources, and what the runtime then reads.
 fn updated(lab: &Lab, resources: &str) -> [String; 2] {
     let file = lab.host.path().join("resources.json");
     fs::write(&file, resources).unwrap();

@@ -10,7 +10,7 @@ const BAR: usize = 18;
 const ROW: usize = 26;
 const GAP: usize = 46;
 
-/// A chart of three parts, each with a bar for each way.
+/// A chart of three parts, each with a bar for each strategy.
 pub(super) fn svg(outcomes: &[Outcome]) -> String {
     let parts: [(&str, Vec<f64>); 3] = [
         (

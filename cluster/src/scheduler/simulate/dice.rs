@@ -1,4 +1,4 @@
-//! Numbers that look random, and are the same for the same seed.
+//! Pseudo-random numbers, which are the same for the same seed.
 
 /// SplitMix64.
 #[derive(Debug, Clone)]
@@ -18,7 +18,7 @@ impl Dice {
         usize::try_from(self.next() % (end.max(1) as u64)).unwrap_or(0)
     }
 
-    /// A time between events that are independent of each other, in milliseconds.
+    /// A random time between independent events, in milliseconds.
     pub(super) fn time(&mut self, mean_seconds: f64) -> u64 {
         let uniform = (self.next() >> 11) as f64 / (1_u64 << 53) as f64;
         // A saturating conversion: the scenario bounds the mean.

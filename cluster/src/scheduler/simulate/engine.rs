@@ -1,5 +1,6 @@
 //! The simulation: events in order of time. The scheduler knows the sum of a node's
-//! units, the kubelet and its plugin the devices, and the extender what it was shown.
+//! units, the kubelet and its plugin the devices, and the extender what its watches
+//! report.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -18,10 +19,10 @@ use crate::scheduler::view::{Asks, PlacedPod, Verdict, View};
 
 const RESOURCE: &str = "simulated.example/units";
 
-/// How many pods that wait are tried again when a pod has ended.
+/// How many pending pods are tried again when a pod has ended.
 const RETRIES: usize = 64;
 
-/// When a controller makes a new pod for one that the kubelet refused, in milliseconds.
+/// When a controller creates a new pod for one that the kubelet refused, in milliseconds.
 const NEW_POD: u64 = 1000;
 
 /// How many times the cluster is measured.
@@ -33,9 +34,9 @@ enum Event {
     TryAgain(usize),
     /// The extender sees a binding.
     Seen(usize),
-    /// The kubelet takes the devices back.
+    /// The kubelet frees the devices.
     End(usize),
-    /// The API server shows the end.
+    /// The API server has the pod's end.
     EndShown(usize),
     /// The extender sees it.
     EndSeen(usize),
@@ -195,7 +196,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Until the last pod has come: afterwards the cluster only empties.
+    /// Until the last pod has arrived: afterwards the cluster only empties.
     fn run(mut self, end: u64) -> Outcome {
         let step = (end / SAMPLES as u64).max(1);
         let mut sample = step;
@@ -231,7 +232,7 @@ impl<'a> Engine<'a> {
                     self.nodes[node].devices.release(&self.pods[pod].taken);
                 }
                 let shown = time + milliseconds(self.scenario.end_delay);
-                // What is seen at once is seen before anything is done about it.
+                // Events of the same time are all seen before the next decision.
                 self.after(time, shown + view_delay, Event::EndSeen(pod));
                 self.after(time, shown, Event::EndShown(pod));
             }
@@ -250,7 +251,8 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Tries the pods that wait longest. What finds no node, larger ones do not either.
+    /// Tries the pods that have waited longest. If a pod finds no node, larger ones are
+    /// skipped.
     fn try_waiting(&mut self, time: u64) {
         let mut too_large = u64::MAX;
         for _ in 0..self.waiting.len().min(RETRIES) {
@@ -265,8 +267,8 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// The extender lists everything: in which order pods came is known, and what ended
-    /// before is not.
+    /// The extender lists everything: it learns in which order the pods came, but not
+    /// which pods had ended before.
     fn restart(&mut self) {
         self.view = View::new(Arc::clone(&self.config));
         self.view.replace_nodes(&self.node_objects);
@@ -376,8 +378,8 @@ impl<'a> Engine<'a> {
     }
 }
 
-/// How many devices have another number of free units, whichever they are: which one of
-/// two that are alike a pod got makes no difference to others.
+/// How many devices have another number of free units. Devices are compared as a set:
+/// which of two equal devices a pod got makes no difference to other pods.
 fn differing(truth: &[u32], guess: &[u32]) -> usize {
     let (mut truth, mut guess) = (truth.to_vec(), guess.to_vec());
     truth.sort_unstable();

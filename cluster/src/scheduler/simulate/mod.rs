@@ -1,5 +1,5 @@
 //! `boathook-scheduler simulate`: nodes, devices and a stream of pods, scheduled in
-//! several ways, with what each of them wastes.
+//! by several strategies, and the units that each of them wastes.
 
 mod chart;
 mod dice;
@@ -40,7 +40,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Simulates a scenario in every way.
+/// Simulates a scenario with every strategy.
 pub fn simulate(scenario: &Scenario) -> Vec<Outcome> {
     let outcome = |strategy: &Strategy| engine::simulate(scenario, *strategy);
     Strategy::ALL.iter().map(outcome).collect()

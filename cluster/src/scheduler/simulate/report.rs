@@ -1,11 +1,11 @@
-//! What was measured, as a table.
+//! The results, as a table.
 
 use std::fmt::Write;
 
 use super::scenario::Scenario;
 use super::strategy::Strategy;
 
-/// What one way led to.
+/// The results of one strategy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     pub strategy: Strategy,
@@ -25,12 +25,12 @@ pub struct Outcome {
     pub stranded: f64,
     /// Units in use, in percent; the mean over time.
     pub in_use: f64,
-    /// Devices whose free units the extender guessed wrongly, in percent; the mean over
+    /// Devices whose free units the extender estimated wrongly, in percent; the mean over
     /// time. `None` without an extender.
     pub wrong: Option<f64>,
 }
 
-/// The sums of which an outcome is made.
+/// The sums from which an outcome is computed.
 #[derive(Debug, Default)]
 pub(super) struct Sums {
     pub(super) refused: usize,

@@ -1,4 +1,4 @@
-//! What is simulated.
+//! The cluster and the pods that are simulated.
 
 use std::path::Path;
 
@@ -16,9 +16,9 @@ const MAX_SECONDS: f64 = 1e9;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// Another seed gives other pods.
+    /// The seed of the pods' random sizes and times.
     pub seed: u64,
-    /// How many pods come.
+    /// The number of pods.
     pub pods: usize,
     /// The mean time between two, in seconds.
     pub interval: f64,
@@ -34,7 +34,7 @@ pub struct Scenario {
     pub restart_interval: f64,
     #[serde(rename = "nodes")]
     pub node_groups: Vec<NodeGroup>,
-    /// The sorts of pods.
+    /// The kinds of pods.
     #[serde(rename = "kind")]
     pub kinds: Vec<PodKind>,
 }
@@ -54,7 +54,7 @@ pub struct NodeGroup {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PodKind {
-    /// How many of them come, compared with the other kinds.
+    /// The share of this kind among the pods, relative to the other kinds.
     pub weight: usize,
     /// The units that their one container requests.
     pub units: u64,

@@ -2,7 +2,7 @@
 
 use crate::scheduler::config::ScoreBy;
 
-/// A way to choose nodes.
+/// A strategy for choosing nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Strategy {
     /// Its name in tables.
@@ -14,7 +14,7 @@ pub struct Strategy {
 }
 
 impl Strategy {
-    /// All ways that are compared.
+    /// All strategies that are compared.
     pub const ALL: [Self; 5] = [
         Self {
             name: "default",
@@ -44,8 +44,8 @@ impl Strategy {
     ];
 }
 
-/// How many nodes that fit kube-scheduler looks for, of so many: at least 100, and
-/// otherwise 50 % less 1 % for each 125 nodes, but 5 % at least.
+/// How many feasible nodes kube-scheduler searches for, of all nodes: at least 100, and
+/// otherwise 50 % minus 1 % for each 125 nodes, but at least 5 %.
 pub(super) fn enough_nodes(nodes: usize) -> usize {
     let percent = 50_usize.saturating_sub(nodes / 125).max(5);
     (nodes * percent / 100).max(100).min(nodes)

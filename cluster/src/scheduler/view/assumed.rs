@@ -1,6 +1,6 @@
-//! Pods that were scored and have not been seen on a node yet. The scheduler does
-//! not tell an extender which node it chose: the best one is assumed, and only scores
-//! depend on it.
+//! Pods that were scored and have not been seen on a node yet. The scheduler does not
+//! inform an extender of the node that it chose: the best one is assumed, and only
+//! scores depend on this assumption.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use super::Asks;
 
-/// How long an assumption holds: several times what a binding takes.
+/// How long an assumption is kept: several times the duration of a binding.
 pub(super) const LIFETIME: Duration = Duration::from_secs(15);
 
-/// How many there are at most; the oldest ones end first.
+/// The maximum number of assumptions; the oldest ones are dropped first.
 pub(super) const MAX_ASSUMED: usize = 10_000;
 
 /// The assumptions, by the pods' uids.
@@ -30,7 +30,7 @@ struct Assumption {
 }
 
 impl Assumptions {
-    /// Adds one, and returns those that had to end for it.
+    /// Adds an assumption, and returns those that were dropped for it.
     pub(super) fn add(
         &mut self,
         uid: &str,
@@ -48,13 +48,13 @@ impl Assumptions {
         ended
     }
 
-    /// Ends the assumption on a pod.
+    /// Drops the assumption about a pod.
     pub(super) fn remove(&mut self, uid: &str) -> Option<(Arc<str>, Asks)> {
         let assumption = self.by_uid.remove(uid)?;
         Some((assumption.node, assumption.asks))
     }
 
-    /// Ends those that are too old.
+    /// Drops assumptions that are too old.
     pub(super) fn expire(&mut self, now: Instant) -> Vec<(Arc<str>, Asks)> {
         let mut ended = Vec::new();
         while let Some((made, _)) = self.order.front()

@@ -1,4 +1,4 @@
-//! A node, and what is in use on it.
+//! A node, and the units in use on it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,14 +41,14 @@ impl Node {
         }
     }
 
-    /// Whether the API server has shown it.
+    /// Whether the API server has listed it.
     pub(super) fn is_listed(&self) -> bool {
         self.listed
     }
 }
 
 impl View {
-    /// A node is there or has changed.
+    /// Adds or updates a node.
     pub fn apply_node(&mut self, object: &objects::Node) {
         let Some(name) = object.metadata.name.as_deref() else {
             return;
@@ -91,7 +91,7 @@ impl View {
         }
     }
 
-    /// A node is gone.
+    /// Removes a node.
     pub fn remove_node(&mut self, name: &str) {
         let Some(node) = self.nodes.get_mut(name) else {
             return;
@@ -101,7 +101,7 @@ impl View {
         self.drop_if_empty(name);
     }
 
-    /// These are all nodes.
+    /// Replaces all nodes.
     pub fn replace_nodes(&mut self, objects: &[objects::Node]) {
         let listed = objects
             .iter()
@@ -127,7 +127,7 @@ impl View {
         entry.or_insert_with(|| Node::unlisted(config))
     }
 
-    /// Removes a node that is neither listed nor has pods.
+    /// Removes a node that is not listed and has no pods.
     pub(super) fn drop_if_empty(&mut self, name: &str) {
         let node = self.nodes.get(name);
         if node.is_some_and(|node| !node.listed && node.pods.is_empty()) {

@@ -1,4 +1,4 @@
-//! The pods on nodes, and what they hold.
+//! The pods on nodes, and the units that they hold.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::scheduler::config::Config;
 use crate::scheduler::devices::Taken;
 use crate::scheduler::objects;
 
-/// A pod on a node, of which only this much is kept.
+/// The stored parts of a pod on a node.
 #[derive(Debug)]
 pub struct PlacedPod {
     uid: Arc<str>,
@@ -36,8 +36,8 @@ struct Part {
 }
 
 impl PlacedPod {
-    /// What is to be known of a pod; `None` if it has no node, has ended, or asks
-    /// for nothing.
+    /// The parts of a pod to store; `None` if it has no node, has ended, or requests
+    /// none of the resources.
     pub fn of(pod: &objects::Pod, config: &Config) -> Option<Self> {
         let node = pod
             .spec
@@ -69,7 +69,7 @@ impl Held {
 }
 
 impl View {
-    /// A pod is there or has changed.
+    /// Adds or updates a pod.
     pub fn apply_pod(&mut self, object: &objects::Pod) {
         let Some(uid) = object.metadata.uid.as_deref() else {
             return;
@@ -81,7 +81,7 @@ impl View {
         }
     }
 
-    /// A pod is gone.
+    /// Removes a pod.
     pub fn remove_pod(&mut self, uid: &str) {
         self.forget_assumption(uid);
         let Some(held) = self.pods.remove(uid) else {
@@ -100,8 +100,8 @@ impl View {
         self.drop_if_empty(&held.node);
     }
 
-    /// These are all pods. Which devices those have that were not known before is
-    /// guessed, by the order in which they started.
+    /// Replaces all pods. The devices of pods that were not known before are
+    /// estimated, by the order in which the pods started.
     pub fn replace_pods(&mut self, mut listed: Vec<PlacedPod>) {
         listed.sort_by(|a, b| (&a.started, &a.uid).cmp(&(&b.started, &b.uid)));
         let nodes: HashMap<&str, &str> = listed.iter().map(|pod| (&*pod.uid, &*pod.node)).collect();
@@ -154,7 +154,7 @@ impl View {
         self.pods.insert(pod.uid, held);
     }
 
-    /// Places a node's pods again, since its devices are others.
+    /// Places a node's pods again, because its devices have changed.
     pub(super) fn place_again(&mut self, name: &str, resource: usize) {
         let Some(node) = self.nodes.get_mut(name) else {
             return;

@@ -1,4 +1,5 @@
-//! What the Secret holds, and what is to be done with it. Pure, but for the keys.
+//! The content of the Secret, and the next change to it. Pure, except that it creates
+//! keys.
 
 use std::collections::BTreeMap;
 
@@ -7,38 +8,38 @@ use time::{Duration, OffsetDateTime};
 
 use super::pair::Pair;
 
-/// A new certificate is made when the current one has less than this left.
+/// A new certificate is created when the current one is valid for less than this.
 pub const RENEWAL: Duration = Duration::days(30);
 
 /// How long the CA of a new certificate is in the webhook configuration before the
-/// certificate is shown: longer than any replica takes to put it there.
+/// certificate is served: longer than any replica takes to write it there.
 pub const ANNOUNCEMENT: Duration = Duration::days(1);
 
 /// The Secret's content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Material {
-    /// What is shown.
+    /// The certificate that is served.
     pub current: Pair,
-    /// What will be shown.
+    /// The certificate that will be served next.
     pub next: Option<Pair>,
-    /// The CA of what was shown before, which a replica may still show.
+    /// The CA of the previous certificate, which a replica may still serve.
     pub previous_ca: Option<String>,
 }
 
-/// What is to be done.
+/// The next change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     Keep,
-    /// Create everything again: there is nothing, or clients do not trust it at this time.
+    /// Create everything: the Secret is empty, or clients do not trust its content now.
     Create,
-    /// Make and announce the next certificate.
+    /// Create the next certificate, and publish its CA.
     Announce,
-    /// Show the next certificate.
+    /// Serve the next certificate.
     Switch,
 }
 
-/// What is to be done at a time. The wall clock decides, as it does for those who
-/// verify the certificate; if it jumps, the worst is a renewal too many.
+/// The change that is due at a time. The wall clock decides, as it does for clients that
+/// verify the certificate; if it jumps, the certificate is at worst renewed too early.
 pub fn step(material: Option<&Material>, now: OffsetDateTime) -> Step {
     let Some(material) = material.filter(|material| material.current.is_valid(now)) else {
         return Step::Create;
@@ -52,7 +53,7 @@ pub fn step(material: Option<&Material>, now: OffsetDateTime) -> Step {
 }
 
 impl Material {
-    /// Does a step.
+    /// Applies a change.
     pub fn after(
         this: Option<Self>,
         step: Step,
@@ -89,7 +90,7 @@ impl Material {
         all.into_iter().flatten().cloned().collect()
     }
 
-    /// As the Secret has it.
+    /// In the form of the Secret.
     pub fn to_data(&self) -> BTreeMap<String, ByteString> {
         let mut data = BTreeMap::new();
         write(&mut data, "", &self.current);
@@ -104,7 +105,7 @@ impl Material {
         data
     }
 
-    /// From what the Secret has; `None` if that is not everything.
+    /// From the Secret's content; `None` if a part is missing.
     pub fn from_data(data: &BTreeMap<String, ByteString>) -> Option<Self> {
         Some(Self {
             current: read(data, "")?,

@@ -1,5 +1,5 @@
 //! The webhook's own certificate authority. A CA signs one certificate and its key is
-//! discarded, so that no other certificate can be signed; a renewal makes a new CA. The
+//! discarded, so that no other certificate can be signed; a renewal creates a new CA. The
 //! replicas share certificate and key in a Secret, and each keeps the CAs in the webhook
 //! configuration.
 

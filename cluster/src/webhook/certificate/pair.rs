@@ -9,7 +9,7 @@ use time::{Duration, OffsetDateTime};
 /// How long a certificate is valid.
 pub const LIFETIME: Duration = Duration::days(90);
 
-/// How far a certificate's validity begins in the past: clocks differ.
+/// How long before its creation a certificate becomes valid, because clocks differ.
 const SKEW: Duration = Duration::hours(1);
 
 /// A certificate, its key, and its CA, in PEM.
@@ -26,7 +26,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Makes a CA, and a certificate for a Service's names.
+    /// Creates a CA, and a certificate for a Service's names.
     pub fn new(service: &str, namespace: &str, now: OffsetDateTime) -> Result<Self, rcgen::Error> {
         // Whole seconds, as certificates have them.
         let now = now.replace_nanosecond(0).unwrap_or(now);
@@ -66,7 +66,7 @@ impl Pair {
         })
     }
 
-    /// Whether it can be shown at this time.
+    /// Whether it is valid at this time.
     pub fn is_valid(&self, now: OffsetDateTime) -> bool {
         (self.begins..self.ends).contains(&now)
     }

@@ -11,7 +11,7 @@ use super::material::{Material, Step, step};
 use super::pair::Pair;
 use crate::http::Identity;
 
-/// The objects, all of which are there already: a right to create objects cannot be
+/// The objects, all of which exist already: the permission to create objects cannot be
 /// limited to a name.
 #[derive(Debug, Clone)]
 pub struct Names {
@@ -24,7 +24,7 @@ pub struct Names {
     pub configuration: String,
 }
 
-/// Why the certificate cannot be kept.
+/// Why the certificate cannot be shared.
 #[derive(Debug, thiserror::Error)]
 pub enum SharedError {
     /// The Secret cannot be read or written.
@@ -33,14 +33,14 @@ pub enum SharedError {
     /// The webhook configuration cannot be read or written.
     #[error("MutatingWebhookConfiguration {0}")]
     Configuration(String, #[source] kube::Error),
-    /// No certificate can be made.
-    #[error("cannot make a certificate for Service {0}")]
+    /// The certificate cannot be created.
+    #[error("cannot create a certificate for Service {0}")]
     Certificate(String, #[source] rcgen::Error),
 }
 
-/// Brings Secret and webhook configuration up to date, and returns what is to be shown.
-/// Replicas that do this at once get the same result: a Secret that was changed in
-/// between is read again.
+/// Updates the Secret and the webhook configuration, and returns the certificate to
+/// serve. Replicas that do this at the same time get the same result: a Secret that was
+/// changed in between is read again.
 pub async fn reconcile(
     client: &Client,
     names: &Names,

@@ -1,4 +1,4 @@
-//! What a request is about.
+//! The object or collection of a request, and its parameters.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Objects, and what has changed.
+//! Objects, and the history of their changes.
 
 use std::collections::BTreeMap;
 
@@ -95,7 +95,7 @@ impl Store {
         })
     }
 
-    /// The events after a version, and the version that they lead to.
+    /// The events after a version, and the version after them.
     pub(crate) fn events(
         &self,
         target: &Target,

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{check, command, deploy, only, rendered};
 
-/// How scripts/helm-template ends where there is no Helm.
+/// The exit code of scripts/helm-template without Helm.
 const NO_HELM: i32 = 77;
 
 fn run(values: &Value) -> Output {
@@ -40,8 +40,8 @@ fn chart(values: &Value, program: &str) -> Option<Vec<Value>> {
     Some(objects)
 }
 
-/// An object without what differs knowingly: its labels, the pull policy, and the content
-/// of the configuration, of which kustomize's name is made.
+/// An object without the intended differences: its labels, the pull policy, and the
+/// content of the configuration, from which kustomize derives a name.
 fn comparable(object: &Value) -> Value {
     const DIFFERENT: [&str; 5] = [
         "labels",
@@ -65,8 +65,8 @@ fn comparable(object: &Value) -> Value {
     }
 }
 
-/// By kind and name, without what a chart has not: the namespace. The kustomizations' has
-/// the program's name; names and namespaces are written alike, to be compared.
+/// The objects by kind and name. The program's name and the namespace, which differ
+/// between the chart and the kustomizations, are replaced by `X`.
 fn by_name(objects: &[Value], program: &str) -> BTreeMap<String, Value> {
     let text = Value::from(objects).to_string();
     let text = text.replace(program, "X").replace("boathook-system", "X");
@@ -114,7 +114,7 @@ fn the_chart_has_the_objects_of_the_kustomizations() {
 }
 
 #[test]
-fn the_chart_has_neither_program_unless_it_is_switched_on() {
+fn the_chart_has_neither_program_unless_it_is_enabled() {
     for program in ["boathook-scheduler", "boathook-webhook"] {
         let Some(objects) = chart(&json!({}), program) else {
             return;

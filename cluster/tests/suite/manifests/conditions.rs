@@ -1,4 +1,4 @@
-//! Which pods the API server asks the webhook about: the CEL expression of its
+//! For which pods the API server calls the webhook: the CEL expression of its
 //! configuration, evaluated, with pods as the API server has them after defaulting.
 
 use cel::{Context, Program, Value as CelValue, to_value};
@@ -17,9 +17,9 @@ fn webhook(path: &str) -> Option<MutatingWebhook> {
     configuration.webhooks.unwrap().pop()
 }
 
-/// What the expression comes to for a pod that is being created. An error in it would
+/// The expression's value for a pod that is being created. An error in it would
 /// count as the webhook's failure, and the pod be refused.
-fn is_asked(expression: &Program, pod: &Value) -> Result<bool, String> {
+fn is_called(expression: &Program, pod: &Value) -> Result<bool, String> {
     let request = json!({
         "uid": "705ab4f5", "operation": "CREATE", "namespace": "fpga", "name": "", "dryRun": false,
         "kind": {"group": "", "version": "v1", "kind": "Pod"},
@@ -124,14 +124,14 @@ fn the_api_server_sends_only_pods_with_fpgas() {
         ),
     ] {
         assert_eq!(
-            is_asked(&expression, &pod(init, containers)),
+            is_called(&expression, &pod(init, containers)),
             Ok(asked),
             "{what}"
         );
     }
 }
 
-/// What API servers evaluate before the conditions.
+/// The selectors that API servers evaluate before the conditions.
 #[test]
 fn pods_of_kube_system_and_the_webhooks_own_are_never_sent() {
     for path in ["webhook/default", "webhook/cert-manager"] {

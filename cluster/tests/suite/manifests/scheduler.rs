@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{check, command, deploy, only, rendered, rules};
 
-/// The file that a rendered ConfigMap has.
+/// The file in a rendered ConfigMap.
 fn file(objects: &[Value], name: &str) -> String {
     let map: ConfigMap = only(objects, "ConfigMap");
     map.data.unwrap()[name].clone()
@@ -44,7 +44,7 @@ fn names(config: &Config) -> Vec<String> {
         .collect()
 }
 
-/// A KubeSchedulerConfiguration, in which every key of an extender is known.
+/// A KubeSchedulerConfiguration. An unknown key of an extender is an error.
 fn scheduler_configuration(path: &str) -> Value {
     let text = fs::read_to_string(deploy(path).join("kube-scheduler.yaml")).unwrap();
     let mut documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
@@ -72,7 +72,7 @@ fn scheduler_configuration(path: &str) -> Value {
     for key in extender.as_object().unwrap().keys() {
         assert!(known.contains(&key.as_str()), "{key}");
     }
-    // Without the extender pods are scheduled; nothing is bound or preempted by it.
+    // Pods are scheduled even without the extender; it binds and preempts nothing.
     assert_eq!(extender["ignorable"], true);
     assert_eq!(extender["nodeCacheCapable"], true);
     assert_eq!(
@@ -83,7 +83,7 @@ fn scheduler_configuration(path: &str) -> Value {
     configuration
 }
 
-/// The resources for which the extender is asked; kube-scheduler counts them too.
+/// The resources for which the extender is called; kube-scheduler counts them too.
 fn managed(configuration: &Value) -> Vec<String> {
     let managed = configuration["extenders"][0]["managedResources"]
         .as_array()
@@ -111,7 +111,7 @@ fn the_second_scheduler_calls_the_extender_in_its_pod() {
         .find_map(|argument| argument.strip_prefix("--listen=").map(str::to_owned));
     let url = format!("http://{}", listen.unwrap());
     assert_eq!(configuration["extenders"][0]["urlPrefix"], url);
-    // Its lock is the one that it may update.
+    // The leader election's lease is the one that it may update.
     let role: Role = only(&objects, "Role");
     let lock = &configuration["leaderElection"]["resourceName"];
     assert_eq!(rules(role.rules)[1]["resourceNames"][0], *lock);

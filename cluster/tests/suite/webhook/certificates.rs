@@ -55,14 +55,14 @@ async fn server() -> ApiServer {
     server
 }
 
-/// What API servers trust.
+/// The CAs that API servers trust.
 fn bundle(server: &ApiServer) -> String {
     let configuration = server.get(CONFIGURATION).unwrap();
     let bundle = configuration["webhooks"][0]["clientConfig"]["caBundle"].as_str();
     String::from_utf8(STANDARD.decode(bundle.unwrap()).unwrap()).unwrap()
 }
 
-/// Asks as an API server does: over TLS, under the Service's name.
+/// Sends a review as an API server does: over TLS, with the Service's name.
 async fn ask(address: SocketAddr, bundle: &str, name: &'static str) -> std::io::Result<String> {
     let mut roots = RootCertStore::empty();
     for ca in CertificateDer::pem_slice_iter(bundle.as_bytes()) {
@@ -93,7 +93,7 @@ async fn the_api_server_gets_an_answer_under_the_services_name() {
     let server = server().await;
     let reviewer = Arc::new(Reviewer::default());
     reviewer.change(|known| *known = mappings());
-    // A Service sends no review to a pod that cannot show a certificate.
+    // A Service sends no review to a pod that has no certificate.
     assert_eq!(reviewer.waits_for(), Some("there is no certificate yet"));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -135,7 +135,7 @@ async fn the_api_server_gets_an_answer_under_the_services_name() {
             .is_err()
     );
 
-    // A new certificate is shown without a restart, and the old CA no longer needed.
+    // A new certificate is used without a restart, and the old CA is not needed any more.
     let before = bundle(&server);
     server.put(SECRET, json!({"apiVersion": "v1", "kind": "Secret"}));
     crate::client::wait_until("another CA", || bundle(&server) != before).await;

@@ -60,7 +60,7 @@ fn the_definitions_are_compatible_with_the_published_ones() {
     assert_eq!(interface["pattern"], "^[0-9a-f]{8,32}$");
 }
 
-/// The published collection, each object of which can be mapped.
+/// The vendor's published objects, each of which can be mapped.
 #[test]
 fn the_example_objects_can_be_mapped() {
     use cluster::webhook::api::{AcceleratorFunction, FpgaRegion};

@@ -1,4 +1,4 @@
-//! What pods become.
+//! The changes of pods.
 
 use json_patch::PatchOperation;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ const REGION_10: &str = "region-ce48969398f05f33946d560708be108a";
 const DEVELOPMENT: &str = "regiondevel-69528db6eb31577a8c3668f9faa081f6";
 const FUNCTION: &str = "af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs";
 
-/// The pod after its mutation, which a second one must not change.
+/// The pod after its mutation. A second mutation must not change it.
 pub(super) fn mutated(pod: &Value) -> Value {
     let mutation = mutate(pod, &namespace()).unwrap();
     let mut after = pod.clone();
@@ -35,10 +35,11 @@ fn variables(pairs: &[(&str, &str)]) -> Value {
 fn names_become_the_device_plugins_resources() {
     for (asked, resources, pairs) in [
         (&[("nlb0-pre", "2")][..], &[(FUNCTION, "2")][..], &[][..]),
-        // A resource of our plugin's own: a container with it gets the management node.
+        // A resource of Boathook's plugin only: a container with it gets the management
+        // node.
         (&[("whole", "1")], &[(DEVELOPMENT, "1")], &[]),
         (&[("nlb0-orch", "1")], &[(REGION, "1")], &[(DCP12, NLB0)]),
-        // One pair for each unit, in order of the names, whatever order they came in.
+        // One pair for each unit, ordered by name, in whatever order they were requested.
         (
             &[("nlb3-orch", "2"), ("nlb0-orch", "1")],
             &[(REGION, "3")],
@@ -49,7 +50,7 @@ fn names_become_the_device_plugins_resources() {
             &[(REGION, "1"), (REGION_10, "1")],
             &[(DCP12, NLB0), (DCP10, NLB0)],
         ),
-        // One name that is mapped already, and one that is not.
+        // One resource that is already the device plugin's, and one name to map.
         (
             &[(REGION, "1"), ("nlb0-orch", "2")],
             &[(REGION, "3")],
@@ -110,7 +111,7 @@ fn init_containers_and_sidecars_are_mapped_each_by_itself() {
     }});
     let after = mutated(&before);
     let of = |list: &str, at: usize| after["spec"][list][at].clone();
-    // Each begins with 1.
+    // The numbers of each container begin with 1.
     assert_eq!(of("initContainers", 0)["env"], variables(&[(DCP12, NLB0)]));
     assert_eq!(of("initContainers", 1)["env"], variables(&[(DCP12, NLB3)]));
     assert_eq!(of("initContainers", 1)["restartPolicy"], "Always");
@@ -134,7 +135,7 @@ fn other_resources_stay() {
     let mut before = container(&[("nlb0-pre", "1k")]);
     before["resources"]["limits"]["cpu"] = "1".into();
     before["resources"]["limits"]["fpga.intel.community/x"] = "1".into();
-    // More than is mapped in region mode is refused, in function mode too.
+    // More units than can be mapped in region mode are refused in function mode too.
     assert!(mutate(&pod(before.clone()), &namespace()).is_err());
     before["resources"]["limits"]["fpga.intel.com/nlb0-pre"] = "64".into();
     before["resources"]["requests"]["fpga.intel.com/nlb0-pre"] = json!(64);
@@ -150,7 +151,7 @@ fn other_resources_stay() {
 
 #[test]
 fn a_container_without_friendly_names_is_left_alone() {
-    // As after the first pass, with our variables; and a pod of somebody else.
+    // A pod after the first mutation, with the webhook's variables; and another pod.
     let mut mapped = container(&[(REGION, "1")]);
     mapped["env"] = variables(&[(DCP12, NLB0)]);
     for value in [

@@ -1,4 +1,4 @@
-//! AcceleratorFunctions and FpgaRegions, as they come and go.
+//! AcceleratorFunctions and FpgaRegions that are created and deleted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,7 +73,7 @@ async fn objects_are_followed() {
     let function = json!({"afuId": NLB0, "interfaceId": DCP12, "mode": "region"});
     put(&server, "acceleratorfunctions", "nlb0", function.clone());
     let reviewer = start(&server);
-    // A pod that comes before the first list waits for it.
+    // A pod that is reviewed before the first list waits for it.
     assert!(is_allowed(&reviewer, "nlb0").await);
     put(
         &server,
@@ -121,7 +121,7 @@ async fn objects_that_contradict_each_other_get_an_event() {
         note.contains("is both an AcceleratorFunction and an FpgaRegion"),
         "{note}"
     );
-    // The other names are not concerned, and it works again when one is gone.
+    // Other names are not affected, and this one works again when one object is deleted.
     put(&server, "acceleratorfunctions", "other", function);
     wait_allowed(&reviewer, "other", true).await;
     server.delete(&format!("{GROUP}/namespaces/fpga/fpgaregions/same"));

@@ -1,4 +1,4 @@
-//! Which pods are refused, and with what words.
+//! Which pods are refused, and with which messages.
 
 use cluster::webhook::mappings::Namespace;
 use proptest::prelude::*;
@@ -21,7 +21,7 @@ fn pods_that_cannot_be_mapped_are_refused_with_the_reason() {
             &[("unknown", "1")][..],
             "container main: no such resource: \"unknown\"",
         ),
-        // What is no name of the device plugin is not let through.
+        // A resource that is not a name of the device plugin is refused.
         (
             &[("region-arria10", "1")],
             "no such resource: \"region-arria10\"",
@@ -43,7 +43,7 @@ fn pods_that_cannot_be_mapped_are_refused_with_the_reason() {
             &[("whole", "1"), ("nlb0-orch", "1")],
             "operated in different modes",
         ),
-        // With a name that is mapped already, too.
+        // Also with the device plugin's own name.
         (
             &[(REGION, "1"), ("nlb0-pre", "1")],
             "operated in different modes",
@@ -98,7 +98,7 @@ fn variables_that_the_webhook_sets_are_refused() {
         own["env"] = json!([{"name": "A", "value": "b"}, {"name": name, "value": "c"}]);
         let said = denial(own);
         assert!(said.contains(&format!("variable {name} is set")), "{said}");
-        // Where none of ours are set, they are the user's.
+        // If the webhook sets none, the variables are the user's.
         let mut own = container(&[("nlb0-pre", "1")]);
         own["env"] = json!([{"name": name, "value": "c"}]);
         assert!(mutate(&pod(own), &namespace()).is_ok());
@@ -151,8 +151,8 @@ fn names_of_another_namespace_are_unknown() {
 }
 
 proptest! {
-    /// Whatever is asked: applied, then asked again, nothing is left to do, and the
-    /// units are the same.
+    /// For any request: a second mutation of the result changes nothing, and the number
+    /// of units is the same.
     #[test]
     fn a_mutation_is_done_once(
         asked in prop::collection::btree_map(

@@ -6,7 +6,7 @@ use device_class::host::RecordedHost;
 use super::*;
 use crate::catalog::health_programs::HealthPrograms;
 
-/// A device whose class has a check with these keys, switched on or off.
+/// A device whose class has a check with these keys, enabled or not.
 fn devices(keys: &str, on: bool) -> Vec<Device> {
     let text = format!(
         "version = 1\nresource = 'x.com/x'\nrequest = {{ env = 'X' }}\n\
@@ -130,7 +130,7 @@ fn a_program_that_cannot_be_run_does_not_change_health() {
     assert!(not_run(&program).contains("cannot be run"));
 }
 
-/// Judges once the program that is under way has ended.
+/// Sets the health after the running program has ended.
 fn settle(programs: &mut HealthPrograms, script: &str, now: Instant) -> (bool, Vec<String>) {
     let keys = format!("program = ['/bin/sh', '-c', '{script}'], every = 30");
     let mut found = devices(&keys, true);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use device_class::discover::Connections;
 use device_class::placement::Slot;
 
-/// With more bins of one sort than this, the choice stays as it is.
+/// With more interchangeable bins than this, the choice is not changed.
 const MAX_BINS: usize = 128;
 
 /// What distinguishes bins: NUMA node and group, or one slot without a group.
@@ -23,7 +23,7 @@ struct Bin {
 }
 
 /// Exchanges bins that are taken whole for untouched ones of the same size on the same
-/// NUMA node, where that brings the chosen devices together. What was chosen stays as
+/// NUMA node, if the chosen devices are then nearer to each other. The choice stays as
 /// good in every other respect. Then, if devices of other nodes have more direct
 /// connections with each other, these are taken.
 pub(super) fn bring_together(
@@ -39,7 +39,7 @@ pub(super) fn bring_together(
     }
 }
 
-/// What is to be as small as possible, the first number first: pairs of devices without
+/// The cost to minimise, compared from the first number: pairs of devices without
 /// a direct connection, pairs on different NUMA nodes, bridges between all of them.
 type Cost = [usize; 3];
 
@@ -138,14 +138,14 @@ impl<'a> Near<'a> {
     }
 }
 
-/// How far bins are from what is chosen in any case, and from each other.
+/// The distances of bins from the slots that are chosen in any case, and from each other.
 struct Distances {
     to_fixed: Vec<Cost>,
     between: Vec<Vec<Cost>>,
 }
 
 impl Distances {
-    /// What it costs to add a bin to others.
+    /// The cost of adding a bin to others.
     fn added(&self, bin: usize, others: &[usize]) -> Cost {
         let others = others.iter().map(|other| self.between[bin][*other]);
         sum(others.chain([self.to_fixed[bin]]))

@@ -1,18 +1,17 @@
 //! The choice of devices that are far apart.
 //!
-//! Of all choices the best has, in this order: each piece of hardware as few
-//! times as can be, NUMA nodes as even as can be, groups as even as can be, the
-//! hardware with the fewest shares in use; and then comes what stands first.
-//! Evenness is the sum of squares, which grows the more the more is there
-//! already: so the best choice is made by taking, again and again, what adds
-//! least.
+//! The best choice has, in this order: each piece of hardware as few times as possible,
+//! NUMA nodes as even as possible, groups as even as possible, the hardware with the
+//! fewest shares in use; of equal ones the first. Evenness is measured by the sum of
+//! squares, to which each further share adds more than the one before: therefore the
+//! best choice is found by repeatedly taking the share that adds the least.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One available device, or share of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Candidate<'a> {
-    /// Its place in the resource.
+    /// Its index in the resource.
     pub(super) position: usize,
     /// The hardware that it is, or is a share of.
     pub(super) hardware: &'a str,
@@ -28,7 +27,7 @@ pub(super) struct Candidate<'a> {
 struct Hardware<'a> {
     numa: Option<u32>,
     group: Option<&'a str>,
-    /// Places that are not chosen yet, the first one last.
+    /// Indices that are not chosen yet, the first one last.
     shares: Vec<usize>,
     /// How many of its shares the container has.
     chosen: usize,
@@ -37,17 +36,17 @@ struct Hardware<'a> {
 }
 
 impl Hardware<'_> {
-    /// What is better to take comes first.
+    /// The better choice is less.
     fn rank(&self) -> Rank {
         let first = self.shares.last().copied().unwrap_or(usize::MAX);
         (self.used, first)
     }
 }
 
-/// Shares in use, and the place.
+/// Shares in use, and the index.
 type Rank = (usize, usize);
 
-/// How many a node or a group has given already.
+/// How many shares of a node or a group are chosen already.
 type Load = usize;
 
 /// Hardware of one node and one group; or, without a group, one piece.
@@ -138,7 +137,7 @@ fn round(hardware: &mut [Hardware<'_>], least: usize, wanted: usize) -> Vec<usiz
     taken
 }
 
-/// The bins and nodes with what is chosen of them, and what is free of the
+/// The chosen shares of bins and nodes, and the free shares of the
 /// hardware of which `least` are chosen.
 fn arranged(hardware: &[Hardware<'_>], least: usize) -> (Vec<Bin>, BTreeMap<Option<u32>, Node>) {
     let mut places: BTreeMap<(Option<u32>, &str), usize> = BTreeMap::new();
@@ -171,10 +170,10 @@ fn arranged(hardware: &[Hardware<'_>], least: usize) -> (Vec<Bin>, BTreeMap<Opti
 mod tests {
     use super::*;
 
-    /// What is minimised, the first number first.
+    /// The cost to minimise, compared from the first number.
     type Cost = Vec<usize>;
 
-    /// Numbers that look random and are the same each time (Knuth, MMIX).
+    /// Pseudo-random numbers, the same each time (Knuth, MMIX).
     struct Dice(u64);
 
     impl Dice {
@@ -230,7 +229,7 @@ mod tests {
         counts.values().map(|count| count * count).sum()
     }
 
-    /// What has no group is a group by itself.
+    /// A device without a group is a group by itself.
     fn bin<'a>(candidate: &Candidate<'a>) -> (Option<u32>, Option<&'a str>, &'a str) {
         let alone = candidate.group.map_or(candidate.hardware, |_| "");
         (candidate.numa, candidate.group, alone)
@@ -245,7 +244,7 @@ mod tests {
         ]
     }
 
-    /// Against every choice that there is, for small sets.
+    /// Compared with all possible choices, for small sets.
     #[test]
     fn no_choice_is_better_than_the_one_that_is_made() {
         let mut dice = Dice(6);

@@ -12,7 +12,7 @@ use super::*;
 use crate::catalog::fixture::{device, resource};
 use crate::catalog::{AdvertisedDevice, Memory, Terms, scan};
 
-/// A resource of a class that prefers devices that are apart.
+/// A resource of a class with `placement = "spread"`.
 fn spread(devices: Vec<AdvertisedDevice>) -> Resource {
     let packed = resource(devices.clone());
     let terms = Terms {
@@ -162,8 +162,8 @@ fn spread_devices_are_chosen_if_the_class_configures_it() {
     }
 }
 
-/// 8 GB of 8 GPUs of 80 are those of one GPU; and what is in use is filled
-/// before another is broken into.
+/// 8 GB of eight GPUs with 80 GB come from one GPU, and a partly used GPU is filled
+/// before an unused one.
 #[test]
 fn shares_are_of_one_device_if_the_class_configures_it() {
     let gigabytes = |gpu: u32| (0..80).map(move |n| parsed(&format!("{gpu}::{n} share-of={gpu}")));

@@ -10,12 +10,12 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    /// Prints what there is no goal for.
+    /// Prints a figure without a goal.
     pub(crate) fn print(&self, name: &str, value: f64, unit: &str) {
         println!("{name:<32} {value:>9.3} {unit}  no goal: the floor");
     }
 
-    /// Prints what must be at most `goal`.
+    /// Prints a figure that must be at most `goal`.
     pub(crate) fn compare(&mut self, name: &str, value: f64, unit: &str, goal: f64) {
         // What is not a number meets no goal either.
         let met = value <= goal;

@@ -1,4 +1,4 @@
-//! A device plugin that does nothing but answer: what gRPC over a Unix socket
+//! A device plugin that only answers: the time that gRPC over a Unix socket
 //! costs by itself.
 
 use anyhow::Result;

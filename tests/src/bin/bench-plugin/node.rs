@@ -1,4 +1,4 @@
-//! The plugin with a fake kubelet, and what can be measured of them.
+//! The plugin with a fake kubelet, and measurements of them.
 
 use std::fs;
 use std::path::PathBuf;

@@ -19,9 +19,9 @@ pub(crate) enum Kind {
     /// What the plugin adds by NRI: the hook, with arguments that name the container of
     /// a pod, to which the devices were allocated.
     Nri,
-    /// What an engine adds for our thin CDI specification: nodes and the hook.
+    /// The edits of a thin CDI specification: nodes and the hook.
     ThinCdi,
-    /// What an engine adds for our plain CDI specification: nodes and mounts.
+    /// The edits of a plain CDI specification: nodes and mounts.
     PlainCdi,
 }
 
@@ -39,7 +39,7 @@ impl Kind {
         Self::PlainCdi,
     ];
 
-    /// The ways in which a container can get the workload from Boathook.
+    /// The methods by which a container can get the workload from Boathook.
     pub(crate) const WAYS: [Self; 5] = [
         Self::ReferenceWork,
         Self::Wrapper,

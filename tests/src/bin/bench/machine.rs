@@ -10,7 +10,7 @@ use harness::captured::Captured;
 use harness::runc;
 use serde::Serialize;
 
-/// What a reader needs to know of it to compare.
+/// The properties that a reader needs to compare figures.
 #[derive(Debug, Serialize)]
 pub(crate) struct Machine {
     date: String,

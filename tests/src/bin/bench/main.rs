@@ -75,7 +75,7 @@ fn run() -> Result<()> {
     write_results(&machine, rounds, &figures)
 }
 
-/// What is mounted from here on is gone when the bench ends, however it ends.
+/// Everything mounted from here on is unmounted when the bench ends, however it ends.
 fn leave_mount_namespace() -> Result<()> {
     let none = None::<&str>;
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;

@@ -1,4 +1,4 @@
-//! Our CDI specifications of the workload, and what an engine makes of them.
+//! Boathook's CDI specifications of the workload, and an engine's edits by them.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -13,7 +13,7 @@ use crate::kind::Kind;
 use crate::rounds::{WARM_UP, median};
 use crate::workload::{Workload, fake_runtime};
 
-/// The median of what the wrapper adds.
+/// The median of the time that the wrapper adds.
 pub(crate) fn measure(workload: &Workload, rounds: usize) -> Result<Figure> {
     let wrapper = binaries::program("boathook-runtime")?;
     let runtime = fake_runtime()?;

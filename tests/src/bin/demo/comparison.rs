@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// One thing that a container may have, and what became of it.
+/// One object that a container may have, in the plan and in the container.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) what: String,
@@ -12,7 +12,7 @@ pub(crate) struct Row {
     pub(crate) planned: String,
     /// What the probe in the container saw.
     pub(crate) seen: String,
-    /// Whether plan and container agree with what was asked.
+    /// Whether plan and container agree with the request.
     pub(crate) right: bool,
 }
 
@@ -27,7 +27,7 @@ impl Row {
 }
 
 impl Comparison {
-    /// Where plan or container differ from what was asked: a line each.
+    /// The differences of plan or container from the request: a line each.
     pub(crate) fn differences(&self) -> Vec<String> {
         let wrong = self.0.iter().filter(|row| !row.right).map(Row::cells);
         wrong

@@ -1,4 +1,4 @@
-//! One real container with the hook on it, and what it sees.
+//! One real container with the hook, and the devices that it sees.
 
 use std::path::Path;
 
@@ -20,9 +20,9 @@ use crate::kubelet::Allocation;
 use crate::plan::Plan;
 use crate::{ALLOCATED, step};
 
-/// What stands in the table where there is nothing.
+/// The text in the table for an absent value.
 const NOTHING: &str = "-";
-/// What is seen where there is no node.
+/// The text for an absent node.
 const NO_NODE: &str = "no node";
 
 /// Starts a container with the allocation, prints the comparison, and fails on

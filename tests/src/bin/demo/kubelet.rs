@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// How long an event may take to come.
+/// How long an event may take to arrive.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A running fake kubelet with a directory of its own. Stopped when dropped.

@@ -1,11 +1,11 @@
 //! `demo`: the main job on this machine, from a vendor's class file to a real
-//! container, with what was asked, planned and seen side by side.
+//! container, and shows the request, the plan and the result side by side.
 //!
-//! A host directory of its own plays the machine with the devices, a small
-//! server plays the kubelet; the plugin, the hook, runc and the container are
-//! real. With a class file as its argument it shows that class instead, on this
-//! machine or on one that was recorded. Changes nothing outside of temporary directories, and exits non-zero
-//! if anything differs from what was asked.
+//! A host directory of its own plays the machine with the devices, a small server plays
+//! the kubelet; the plugin, the hook, runc and the container are real. With a class
+//! file as its argument it shows that class instead, on this machine or on one that was
+//! recorded. Changes nothing outside of temporary directories, and exits non-zero if
+//! anything differs from the request.
 
 mod class;
 mod comparison;
@@ -85,7 +85,7 @@ fn run() -> Result<()> {
     Ok(())
 }
 
-/// Tells what has just been done.
+/// Prints what has just been done.
 fn step(what: &str, result: &str) {
     println!("{what:<9} {result}");
 }
