@@ -38,11 +38,11 @@ uninstall: ## Remove what make install installed
 	scripts/uninstall-tree $(DESTDIR)$(PREFIX)
 
 dist: ## Make the files of a release in target/dist: archives, packages, image, sums; ARCHES="amd64 arm64"
-	scripts/install-test-packages rpm gcc-aarch64-linux-gnu
+	scripts/install-test-packages rpm gcc-aarch64-linux-gnu libc6-dev-arm64-cross
 	scripts/dist target/dist
 
 dist-check: ## Make the release of HEAD twice in different directories, and compare the bytes (long)
-	scripts/install-test-packages rpm gcc-aarch64-linux-gnu
+	scripts/install-test-packages rpm gcc-aarch64-linux-gnu libc6-dev-arm64-cross
 	scripts/dist-check
 
 programs: ## Build the programs that the tests drive
@@ -82,7 +82,7 @@ QEMU_ARM64 := qemu-aarch64-static -L /usr/aarch64-linux-gnu
 test-arm64: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER = aarch64-linux-gnu-gcc
 test-arm64: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER = aarch64-linux-gnu-gcc
 test-arm64: ## Run the unit tests and those of the command line for arm64 under qemu (long)
-	scripts/install-test-packages gcc-aarch64-linux-gnu qemu-user-static
+	scripts/install-test-packages gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static
 	scripts/add-target $(ARM64)
 	scripts/add-target $(ARM64:gnu=musl)
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=qemu-aarch64-static \
