@@ -43,6 +43,7 @@ mod fpga;
 mod kubernetes;
 mod lab;
 mod load;
+mod packages;
 mod placement;
 mod release;
 mod runc;

@@ -263,6 +263,23 @@ fn the_same_sources_give_the_same_bytes() {
     );
 }
 
+/// Nothing is packed of what is left of an earlier build.
+#[test]
+fn a_build_that_fails_ends_it() {
+    let files = scratch::directory("failing-build").unwrap();
+    let cargo = files.path().join("cargo");
+    fs::write(&cargo, "#!/bin/sh\nexit 101\n").unwrap();
+    fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let mut dist = Command::new(binaries::source_tree().join("scripts/dist"));
+    dist.arg(files.path().join("out"))
+        .env("PATH", format!("{}:{path}", files.path().display()))
+        .env("ARCHES", "amd64");
+    let ended = Captured::run(&mut dist).unwrap();
+    assert_eq!(ended.status.code(), Some(101), "{ended:?}");
+    assert!(!files.path().join("out").exists());
+}
+
 #[test]
 fn the_image_archives_are_whole() {
     let release = Release::new();

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 /// Bytes of a new ext4. Its file is sparse.
 const SIZE: u64 = 4 << 30;
 
-/// A file system in which nothing was deleted before, unmounted when dropped.
+/// A new file system, unmounted when dropped.
 pub(crate) struct FileSystem {
     at: TempDir,
     /// Keeps the file of an ext4.

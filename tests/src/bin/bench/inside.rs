@@ -28,15 +28,16 @@ const FACTOR: usize = 5;
 ///
 /// The containers' root file systems are in /var/tmp, and once more on a new ext4 and on a
 /// tmpfs: what a new file costs on ext4 depends on what was deleted there in the minutes
-/// before.
+/// before. Nothing is deleted on the new one.
 pub(crate) fn measure(workload: &Workload, view: CgroupView, rounds: usize) -> Result<[Figure; 5]> {
     let (nodes, libraries) = MORE;
     let more = Workload::of(nodes, libraries)?;
     let disk = Path::new("/var/tmp");
-    let usual = added(workload, view, rounds, disk)?;
-    let on_ext4 = added(workload, view, rounds, FileSystem::ext4()?.path())?;
-    let on_tmpfs = added(workload, view, rounds, FileSystem::tmpfs()?.path())?;
-    let more = added(&more, view, rounds.div_ceil(FEWER), disk)?;
+    let (ext4, tmpfs) = (FileSystem::ext4()?, FileSystem::tmpfs()?);
+    let usual = added(workload, view, rounds, disk, Bundles::Deleted)?;
+    let on_ext4 = added(workload, view, rounds, ext4.path(), Bundles::Kept)?;
+    let on_tmpfs = added(workload, view, rounds, tmpfs.path(), Bundles::Deleted)?;
+    let more = added(&more, view, rounds.div_ceil(FEWER), disk, Bundles::Deleted)?;
     let goal = match view {
         CgroupView::V1 => 1.8,
         CgroupView::V2 => 2.5,
@@ -67,10 +68,25 @@ pub(crate) fn measure(workload: &Workload, view: CgroupView, rounds: usize) -> R
     ])
 }
 
+/// What becomes of a bundle after its container.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Bundles {
+    Deleted,
+    /// Kept until the end of the measurement.
+    Kept,
+}
+
 /// The median of what the work takes inside, in containers whose roots are in `parent`.
-fn added(workload: &Workload, view: CgroupView, rounds: usize, parent: &Path) -> Result<f64> {
+fn added(
+    workload: &Workload,
+    view: CgroupView,
+    rounds: usize,
+    parent: &Path,
+    bundles: Bundles,
+) -> Result<f64> {
     let runc = Runc::new(view)?;
     let directory = scratch::directory("inside")?;
+    let mut kept = Vec::new();
     let files = ["work", "empty"].map(|name| directory.path().join(name));
     for round in 0..WARM_UP + rounds {
         if round == WARM_UP {
@@ -80,6 +96,9 @@ fn added(workload: &Workload, view: CgroupView, rounds: usize, parent: &Path) ->
             let bundle = workload.timed_bundle(work, file, parent)?;
             create(&runc, &bundle)?;
             runc.delete(bundle.id());
+            if bundles == Bundles::Kept {
+                kept.push(bundle);
+            }
         }
     }
     let [work, empty] = [times(&files[0])?, times(&files[1])?];
