@@ -7,7 +7,7 @@ use serde::Deserialize;
 use crate::formula::{self, FormulaError};
 use crate::name::AttributeName;
 use crate::pattern::PathPattern;
-use crate::template::Template;
+use crate::template::{Template, TemplateError};
 
 /// One entry of `attributes`: a value that is read from the host.
 #[derive(Debug, Clone, Deserialize)]
@@ -250,11 +250,15 @@ impl RawAttributeSource {
 
 /// A formula whose syntax is valid for any numbers of the attributes.
 fn checked_formula(template: Template) -> Result<Template, String> {
-    let one = |name: &AttributeName| (name.clone(), "1".to_owned());
-    let ones = template.attributes().map(one).collect();
-    let filled = template.fill(&ones).map_err(|error| error.to_string())?;
+    let filled = with_ones(&template).map_err(|error| error.to_string())?;
     match formula::evaluate(&filled) {
         Err(error @ FormulaError::Syntax) => Err(format!("`{template}` {error}")),
         Ok(_) | Err(FormulaError::Range) => Ok(template),
     }
+}
+
+/// A template in which every attribute is the number one.
+pub(super) fn with_ones(template: &Template) -> Result<String, TemplateError> {
+    let one = |name: &AttributeName| (name.clone(), "1".to_owned());
+    template.fill(&template.attributes().map(one).collect())
 }

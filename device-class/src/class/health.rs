@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::attribute::with_ones;
 use super::condition::Expectation;
 use super::prepare::Timeout;
 use crate::pattern::PathPattern;
@@ -49,7 +50,7 @@ pub enum HealthTest {
 }
 
 /// A program of the host that reports whether a device is healthy.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HealthProgram {
     /// Its absolute path and its arguments, by template.
     pub command: Vec<Template>,
@@ -64,10 +65,21 @@ pub struct HealthProgram {
 /// What a program must print.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Printed {
-    /// The key of a line `key: value`; nothing for the whole text.
-    pub key: Option<String>,
+    /// The part of its output that is the value.
+    pub part: Part,
     /// What is expected of the value.
     pub expected: Expectation,
+}
+
+/// A part of a program's output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    /// All of it.
+    Whole,
+    /// What follows the key in a line `key: value`.
+    Line(String),
+    /// The first group of a regular expression, by template.
+    Match(Template),
 }
 
 /// What must hold for a file's trimmed content.
@@ -126,6 +138,9 @@ pub(super) struct RawHealthCheck {
     /// With `program`: the value is that of the line `key: value` of its output, instead
     /// of the whole output.
     key: Option<String>,
+    /// With `program`: the value is the first group of this regular expression, by
+    /// template, in its output. A program that reports all devices is run once for them.
+    regex: Option<Template>,
     /// A path matches this pattern.
     exists: Option<PathPattern>,
     /// The file to read: absolute, or relative to the path that the source
@@ -160,7 +175,7 @@ pub(super) struct RawHealthCheck {
 }
 
 const PROGRAM: &str = "`program` goes with `timeout`, `every` and `advice`, and with `equals`, \
-                       `one_of` or `not_equals` for its output or the line `key` of it";
+                       `one_of` or `not_equals` for its output, or `key` or `regex` in it";
 
 impl TryFrom<RawHealthCheck> for HealthCheck {
     type Error = &'static str;
@@ -173,6 +188,7 @@ impl TryFrom<RawHealthCheck> for HealthCheck {
             timeout,
             every,
             key,
+            regex,
             exists,
             file,
             equals,
@@ -225,9 +241,15 @@ impl TryFrom<RawHealthCheck> for HealthCheck {
             if !alone || file.is_some() || steady_for.is_some() || rules.len() > 1 {
                 return Err(PROGRAM);
             }
-            let prints = match (rules.next(), key) {
-                (Some(FileRule::Expected(expected)), key) => Some(Printed { key, expected }),
-                (None, None) => None,
+            let part = match (key, regex) {
+                (None, None) => Part::Whole,
+                (Some(key), None) => Part::Line(key),
+                (None, Some(regex)) if is_regex(&regex) => Part::Match(regex),
+                _ => return Err(PROGRAM),
+            };
+            let prints = match (rules.next(), part) {
+                (Some(FileRule::Expected(expected)), part) => Some(Printed { part, expected }),
+                (None, Part::Whole) => None,
                 _ => return Err(PROGRAM),
             };
             let path = command.first();
@@ -249,8 +271,8 @@ impl TryFrom<RawHealthCheck> for HealthCheck {
                 advice,
             });
         }
-        if timeout.is_some() || every.is_some() || key.is_some() {
-            return Err("`timeout`, `every` and `key` go with `program`");
+        if timeout.is_some() || every.is_some() || key.is_some() || regex.is_some() {
+            return Err("`timeout`, `every`, `key` and `regex` go with `program`");
         }
         let logged = match (kernel_log, codes) {
             (Some(line), Some(codes)) if !codes.is_empty() && steady_for.is_none() => {
@@ -280,6 +302,11 @@ impl TryFrom<RawHealthCheck> for HealthCheck {
             advice,
         })
     }
+}
+
+/// Whether a template is a regular expression, with any attributes.
+fn is_regex(template: &Template) -> bool {
+    with_ones(template).is_ok_and(|text| regex_lite::Regex::new(&text).is_ok())
 }
 
 /// One byte or more, in hexadecimal.

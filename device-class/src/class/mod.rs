@@ -32,7 +32,7 @@ pub use edits::{
     DRIVERS, Directory, Edits, File, Library, LibraryNames, Make, Mask, NamePattern, Node,
     NodeMode, SoName, SoNameTemplate,
 };
-pub use health::{FileRule, HealthCheck, HealthProgram, HealthTest, Printed};
+pub use health::{FileRule, HealthCheck, HealthProgram, HealthTest, Part, Printed};
 pub use image_libraries::ImageLibraries;
 pub use links::Links;
 pub(crate) use path_template::is_plain;

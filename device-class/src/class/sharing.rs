@@ -40,6 +40,10 @@ pub struct Sharing {
     /// The variable that the plugin sets to the number of allocated replicas.
     #[serde(default)]
     pub count_env: Option<EnvName>,
+    /// The variable that the plugin sets to the number of replicas that the kubelet
+    /// allocates in the same call, which is that of one container.
+    #[serde(default)]
+    pub call_count_env: Option<EnvName>,
     /// Devices with more than one replica belong to another resource, whose
     /// name ends with `.shared`, so that a pod can distinguish a share from a
     /// whole device.

@@ -1,16 +1,14 @@
 //! Whether a device can be given to a container.
 
-use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
+use std::path::Path;
 use std::time::Duration;
 
 use super::source::Candidate;
 use super::{FoundNode, Presence, attributes, search};
-use crate::class::{FileRule, HealthCheck, HealthProgram, HealthTest, Printed};
+use crate::class::{FileRule, HealthCheck, HealthProgram, HealthTest};
 use crate::host::{HostView, MAX_ATTRIBUTE};
 use crate::name::excerpt;
 use crate::pattern::PathPattern;
-use crate::template::Attributes;
 
 /// Whether a device can be given to a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,8 +71,12 @@ pub enum OverTime {
         /// What an administrator does about one.
         advice: Option<String>,
     },
-    /// A program reports it, when it is run.
-    Program(HealthCommand),
+    /// A program reports it, when it is run: see [`super::HealthCommand`].
+    Program {
+        program: HealthProgram,
+        /// What an administrator does about a fault.
+        advice: Option<String>,
+    },
     /// A new outcome counts when it has lasted so long.
     Steady {
         /// The outcome at this look.
@@ -82,74 +84,6 @@ pub enum OverTime {
         /// How long it must last.
         lasting: Duration,
     },
-}
-
-/// A program that is to be run for a device.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HealthCommand {
-    /// Its path on the host.
-    pub program: PathBuf,
-    pub arguments: Vec<String>,
-    /// The time after which it is killed.
-    pub timeout: Duration,
-    /// The time from its end to its next start.
-    pub every: Duration,
-    prints: Option<Printed>,
-    advice: Option<String>,
-}
-
-impl HealthCommand {
-    fn of(check: &HealthProgram, advice: Option<&str>, known: &Attributes) -> Result<Self, String> {
-        let command = check.command.iter().map(|text| text.fill(known));
-        let command: Result<Vec<String>, _> = command.collect();
-        let mut command = command.map_err(|error| error.to_string())?.into_iter();
-        Ok(HealthCommand {
-            program: command.next().unwrap_or_default().into(),
-            arguments: command.collect(),
-            timeout: check.timeout,
-            every: check.every,
-            prints: check.prints.clone(),
-            advice: advice.map(str::to_owned),
-        })
-    }
-
-    /// Why the device is unhealthy if the program has exited with this status and
-    /// printed this text.
-    pub fn fault(&self, status: ExitStatus, text: &str) -> Option<String> {
-        let program = self.program.display();
-        if !status.success() {
-            return Some(self.advised(format!("{program} failed ({status})")));
-        }
-        let Printed { key, expected } = self.prints.as_ref()?;
-        let Some(key) = key else {
-            let text = text.trim();
-            let fault = || format!("{program} printed `{}`", excerpt(text));
-            return (!expected.holds(text)).then(|| self.advised(fault()));
-        };
-        match attributes::keyed_values(text, key).next() {
-            Some(value) if expected.holds(value) => None,
-            Some(value) => {
-                let value = excerpt(value);
-                Some(self.advised(format!("{program} printed `{key}: {value}`")))
-            }
-            None => Some(self.advised(format!("{program} printed no line `{key}`"))),
-        }
-    }
-
-    /// Why the device is unhealthy if the program had to be killed.
-    pub fn timed_out(&self) -> String {
-        let (program, seconds) = (self.program.display(), self.timeout.as_secs());
-        self.advised(format!(
-            "{program} took longer than {seconds} seconds and was killed"
-        ))
-    }
-
-    fn advised(&self, fault: String) -> String {
-        match &self.advice {
-            Some(advice) => format!("{fault}; {advice}"),
-            None => fault,
-        }
-    }
 }
 
 /// The health at one scan, as far as that shows it, and what is to be judged
@@ -203,13 +137,11 @@ fn look(
         }
         HealthTest::Program(program) => {
             let of = program.command.first().map(ToString::to_string);
-            let advice = check.advice.as_deref();
-            let command = HealthCommand::of(program, advice, &candidate.attributes);
-            let (rule, fault) = match command {
-                Ok(command) => (Some(OverTime::Program(command)), None),
-                Err(error) => (None, Some(error)),
+            let rule = OverTime::Program {
+                program: program.clone(),
+                advice: check.advice.clone(),
             };
-            (of.unwrap_or_default(), (rule, fault))
+            (of.unwrap_or_default(), (Some(rule), None))
         }
         HealthTest::Unlogged { line, codes } => match line.fill(&candidate.attributes) {
             Ok(line) => {

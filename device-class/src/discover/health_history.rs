@@ -86,7 +86,7 @@ fn compare(
     let of = &reading.of;
     match rule {
         // Judged by the kernel's log, and by those who run programs.
-        OverTime::Unlogged { .. } | OverTime::Program(_) => (Remembered::Logged(None), None),
+        OverTime::Unlogged { .. } | OverTime::Program { .. } => (Remembered::Logged(None), None),
         OverTime::Recovers {
             number,
             limit,

@@ -5,6 +5,7 @@ mod device;
 mod edits;
 mod found;
 mod health;
+mod health_command;
 mod health_history;
 mod libraries;
 mod links;
@@ -26,7 +27,8 @@ pub use found::{
     FoundCopy, FoundDirectory, FoundEdits, FoundFile, FoundLibrary, FoundMask, FoundNode,
     FoundShown, MadeNode, NodeForm, OwnNode, Presence,
 };
-pub use health::{Health, HealthCommand, OverTime, Reading};
+pub use health::{Health, OverTime, Reading};
+pub use health_command::HealthCommand;
 pub use health_history::HealthHistory;
 pub use links::Connections;
 pub use look_up::{Found, LookUpError, look_up, look_up_for};

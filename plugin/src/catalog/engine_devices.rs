@@ -116,7 +116,7 @@ mod tests {
 
     use super::super::{Inventory, Memory, scan};
     use super::*;
-    use crate::service::container;
+    use crate::service::allocate::container;
 
     const CLASS: &str = r#"
         version = 1

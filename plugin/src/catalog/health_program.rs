@@ -1,4 +1,4 @@
-//! One run of a program of the host that reports whether a device is healthy.
+//! One run of a program of the host that reports whether devices are healthy.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -7,7 +7,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use device_class::discover::HealthCommand;
+use device_class::discover::{Health, HealthCommand};
 use device_class::ownership;
 use device_class::program_output::ProgramOutput;
 use nix::sys::signal::{Signal, killpg};
@@ -25,17 +25,34 @@ const MAX_OUTPUT: usize = 64 * 1024;
 /// How long to wait for a killed program, which may be blocked in the kernel.
 const KILLED_WITHIN: Duration = Duration::from_secs(2);
 
-/// The result of a run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Verdict {
-    Healthy,
-    Unhealthy(String),
-    /// It could not be run, which does not change the device's health.
+/// How a run ended. One run may judge several devices.
+#[derive(Debug, Clone)]
+pub(super) enum Outcome {
+    /// It exited, and printed this.
+    Exited(ExitStatus, String),
+    /// It took too long and was killed.
+    Killed,
+    /// It could not be run, which does not change a device's health.
     NotRun(String),
 }
 
+impl Outcome {
+    /// What it means for the device of a command.
+    pub(super) fn health(&self, command: &HealthCommand) -> Health {
+        let fault = match self {
+            Outcome::Exited(status, text) => command.fault(*status, text),
+            Outcome::Killed => Some(command.timed_out()),
+            Outcome::NotRun(_) => None,
+        };
+        match fault {
+            None => Health::Healthy,
+            Some(reason) => Health::Unhealthy { reason },
+        }
+    }
+}
+
 /// Runs a program of the host whose root is at `root`.
-pub(super) fn run(command: &HealthCommand, root: &Path) -> Verdict {
+pub(super) fn run(command: &HealthCommand, root: &Path) -> Outcome {
     let HealthCommand {
         program,
         arguments,
@@ -43,21 +60,18 @@ pub(super) fn run(command: &HealthCommand, root: &Path) -> Verdict {
         ..
     } = command;
     let not_run = |reason: &dyn std::fmt::Display| {
-        Verdict::NotRun(format!("{} cannot be run: {reason}", program.display()))
+        Outcome::NotRun(format!("{} cannot be run: {reason}", program.display()))
     };
     if let Err(error) = ownership::program(root, program) {
         return not_run(&error);
     }
     match ended(host_program::command(root, program, arguments), *timeout) {
         Err(error) => not_run(&error),
-        Ok(None) => Verdict::Unhealthy(command.timed_out()),
+        Ok(None) => Outcome::Killed,
         Ok(Some((status, _))) if status.code() == Some(host_program::NOT_RUN.into()) => {
             not_run(&"see deploy/components/host-programs")
         }
-        Ok(Some((status, text))) => match command.fault(status, &text) {
-            None => Verdict::Healthy,
-            Some(fault) => Verdict::Unhealthy(fault),
-        },
+        Ok(Some((status, text))) => Outcome::Exited(status, text),
     }
 }
 

@@ -1,6 +1,8 @@
 //! Programs that report the health of a class's devices. They run one after another,
 //! while the scans use the last result of each. Before the first result a device's
 //! health is determined without it.
+//! A program that reports several devices, with the same arguments, is run once for all of
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -9,7 +11,7 @@ use std::time::Instant;
 
 use device_class::discover::{Device, Health, HealthCommand, OverTime};
 
-use super::health_program::{Verdict, run};
+use super::health_program::{Outcome, run};
 
 /// A program and its arguments.
 type Key = Vec<String>;
@@ -17,8 +19,8 @@ type Key = Vec<String>;
 /// The programs of one class.
 #[derive(Debug, Default)]
 pub(super) struct HealthPrograms {
-    verdicts: BTreeMap<Key, (Verdict, Instant)>,
-    under_way: Option<JoinHandle<Vec<(Key, Verdict)>>>,
+    outcomes: BTreeMap<Key, (Outcome, Instant)>,
+    under_way: Option<JoinHandle<Vec<(Key, Outcome)>>>,
 }
 
 impl HealthPrograms {
@@ -35,26 +37,34 @@ impl HealthPrograms {
         let mut wanted = BTreeMap::new();
         for device in devices {
             for reading in &device.readings {
-                let OverTime::Program(command) = &reading.rule else {
+                let OverTime::Program { program, advice } = &reading.rule else {
                     continue;
                 };
-                let key = key(command);
-                match self.verdicts.get(&key) {
-                    Some((Verdict::Unhealthy(reason), _)) if device.health.is_healthy() => {
-                        let reason = reason.clone();
+                let command = HealthCommand::of(program, advice.as_deref(), &device.attributes);
+                let command = match command {
+                    Ok(command) => command,
+                    Err(error) => {
+                        let reason = error.to_string();
                         device.health = Health::Unhealthy { reason };
+                        continue;
                     }
-                    Some((Verdict::NotRun(reason), _)) => {
+                };
+                let key = key(&command);
+                match self.outcomes.get(&key) {
+                    Some((Outcome::NotRun(reason), _)) => {
                         not_run.insert(reason.clone());
+                    }
+                    Some((outcome, _)) if device.health.is_healthy() => {
+                        device.health = outcome.health(&command);
                     }
                     _ => {}
                 }
-                wanted.insert(key, command.clone());
+                wanted.insert(key, command);
             }
         }
-        self.verdicts.retain(|key, _| wanted.contains_key(key));
+        self.outcomes.retain(|key, _| wanted.contains_key(key));
         wanted.retain(|key, command| {
-            let ended = self.verdicts.get(key).map(|(_, ended)| *ended);
+            let ended = self.outcomes.get(key).map(|(_, ended)| *ended);
             ended.is_none_or(|ended| now.saturating_duration_since(ended) >= command.every)
         });
         if self.under_way.is_none() && !wanted.is_empty() {
@@ -73,8 +83,8 @@ impl HealthPrograms {
         let Some(ended) = self.under_way.take_if(|under_way| under_way.is_finished()) else {
             return;
         };
-        for (key, verdict) in ended.join().unwrap_or_default() {
-            self.verdicts.insert(key, (verdict, now));
+        for (key, outcome) in ended.join().unwrap_or_default() {
+            self.outcomes.insert(key, (outcome, now));
         }
     }
 

@@ -32,6 +32,8 @@ pub(crate) struct Terms {
     pub(crate) request_env: EnvName,
     /// The variable with the number of allocated shares.
     pub(crate) count_env: Option<EnvName>,
+    /// The variable with the number of shares allocated in one call.
+    pub(crate) call_count_env: Option<EnvName>,
     /// The maximum number of shares of one container; `None`: any number.
     pub(crate) max_per_container: Option<u16>,
     /// Whether the shares of one container are all of one device.
@@ -53,6 +55,7 @@ impl Terms {
             class: class.name.clone(),
             request_env: class.spec.request.env.clone(),
             count_env: sharing.and_then(|sharing| sharing.count_env.clone()),
+            call_count_env: sharing.and_then(|sharing| sharing.call_count_env.clone()),
             max_per_container: sharing
                 .and_then(|sharing| sharing.max_per_container)
                 .map(ReplicaCount::get),

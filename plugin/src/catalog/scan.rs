@@ -244,7 +244,44 @@ mod tests {
     use device_class::host::RecordedHost;
 
     use super::*;
-    use crate::service::allocate::container;
+    use crate::service::allocate::{container, containers_of_a_call};
+
+    /// As the vendor's plugin (gpushare-device-plugin, allocate.go): …_POD is the sum over
+    /// the containers of a call, …_CONTAINER the container's own part.
+    #[test]
+    fn a_gpus_shares_bring_the_variables_of_the_vendors_plugin() {
+        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../device-class"));
+        let file = root.join("classes/gpu-share.toml");
+        let text = std::fs::read_to_string(&file).unwrap();
+        let name = "gpu-share".to_owned().try_into().unwrap();
+        let class = DeviceClass::parse(name, &file, &text).unwrap();
+        let host = std::fs::read_to_string(root.join("testdata/gpu-share/host.txt")).unwrap();
+        let host = RecordedHost::parse(&host).unwrap();
+        let scan = scan(&[class], &host, &mut Memory::new(), Instant::now());
+        let resource = scan.inventory.values().next().unwrap();
+        assert_eq!(resource.name.as_str(), "aliyun.com/gpu-mem");
+        let gpu = resource.devices()[0].hardware();
+        let share = |number| format!("{gpu}::{number}");
+        let first: Vec<String> = (0..5).map(share).collect();
+        let second: Vec<String> = (5..8).map(share).collect();
+        let answers = containers_of_a_call(resource, &[&first, &second]).unwrap();
+        for (answer, own) in answers.iter().zip(["5", "3"]) {
+            let envs: BTreeMap<&str, &str> = answer
+                .envs
+                .iter()
+                .map(|(name, value)| (name.as_str(), value.as_str()))
+                .collect();
+            let wanted = [
+                ("ALIYUN_COM_GPU_MEM_CONTAINER", own),
+                ("ALIYUN_COM_GPU_MEM_DEV", "80"),
+                // The number of the node.
+                ("ALIYUN_COM_GPU_MEM_IDX", "1"),
+                ("ALIYUN_COM_GPU_MEM_POD", "8"),
+                ("GPU_SHARE_VISIBLE_DEVICES", gpu.as_str()),
+            ];
+            assert_eq!(envs, wanted.into());
+        }
+    }
 
     #[test]
     fn shares_are_separate_devices_and_allocate_returns_their_number() {

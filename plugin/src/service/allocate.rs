@@ -116,6 +116,22 @@ fn all_healthy(resource: &Resource, devices: &[&AdvertisedDevice]) -> Result<(),
     Ok(())
 }
 
+/// The answers for the containers of one call.
+pub(crate) fn containers_of_a_call(
+    resource: &Resource,
+    containers: &[&[String]],
+) -> Result<Vec<ContainerAllocateResponse>, AllocateError> {
+    let answers = containers.iter().map(|ids| container(resource, ids));
+    let mut answers: Vec<_> = answers.collect::<Result<_, _>>()?;
+    if let Some(name) = &resource.terms.call_count_env {
+        let count: usize = containers.iter().map(|ids| ids.len()).sum();
+        for answer in &mut answers {
+            answer.envs.insert(name.to_string(), count.to_string());
+        }
+    }
+    Ok(answers)
+}
+
 /// The answer for one container.
 pub(crate) fn container(
     resource: &Resource,

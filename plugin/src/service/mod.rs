@@ -12,7 +12,7 @@ use std::time::Instant;
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
-pub(crate) use allocate::{AllocateError, container};
+use allocate::containers_of_a_call;
 pub(crate) use plugin_info::PluginInfoService;
 pub(crate) use pre_start::Preparer;
 use preferred::preferred;
@@ -122,10 +122,11 @@ impl DevicePlugin for Service {
         let since = Instant::now();
         let resource = self.now();
         let containers = request.into_inner().container_requests;
-        let answers = containers
+        let asked: Vec<&[String]> = containers
             .iter()
-            .map(|asked| container(&resource, &asked.devices_ids));
-        let answers: Result<Vec<_>, AllocateError> = answers.collect();
+            .map(|asked| asked.devices_ids.as_slice())
+            .collect();
+        let answers = containers_of_a_call(&resource, &asked);
         self.metrics
             .allocated(&resource.name, answers.is_ok(), since.elapsed());
         let container_responses = answers.inspect_err(

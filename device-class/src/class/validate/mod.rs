@@ -9,7 +9,7 @@ pub use error::ClassRuleError;
 use known::Known;
 use sharing::check_sharing;
 
-use super::health::HealthTest;
+use super::health::{HealthTest, Part, Printed};
 use super::{CdiTemplate, ClassSpec, Mask, Source};
 use crate::config::DeviceFilter;
 use crate::name::{AttributeName, CapabilityName, EnvName, ResourceName, excerpt};
@@ -215,8 +215,15 @@ fn check_device(spec: &ClassSpec, source: &Source, known: &Known) -> Result<(), 
                 known.serve(text)?;
             }
             HealthTest::Program(program) => {
-                let mut command = program.command.iter();
-                command.try_for_each(|text| known.serve(text))?;
+                let regex = match &program.prints {
+                    Some(Printed {
+                        part: Part::Match(regex),
+                        ..
+                    }) => Some(regex),
+                    _ => None,
+                };
+                let mut texts = program.command.iter().chain(regex);
+                texts.try_for_each(|text| known.serve(text))?;
             }
             HealthTest::Exists(_) => {}
         }

@@ -23,24 +23,34 @@ fn devices(keys: &str, on: bool) -> Vec<Device> {
 
 fn shell(script: &str, keys: &str) -> HealthCommand {
     let keys = format!("program = ['/bin/sh', '-c', '{script}'], {keys}");
-    let devices = devices(&keys, true);
-    match &devices[0].readings[0].rule {
-        OverTime::Program(command) => command.clone(),
-        other => panic!("{other:?}"),
-    }
+    command(&devices(&keys, true)[0])
 }
 
-fn judged(script: &str, keys: &str) -> (Verdict, Duration) {
+fn command(device: &Device) -> HealthCommand {
+    let OverTime::Program { program, advice } = &device.readings[0].rule else {
+        panic!("{:?}", device.readings);
+    };
+    HealthCommand::of(program, advice.as_deref(), &device.attributes).unwrap()
+}
+
+fn judged(script: &str, keys: &str) -> (Health, Duration) {
     let start = Instant::now();
-    (run(&shell(script, keys), Path::new("/")), start.elapsed())
+    let command = shell(script, keys);
+    let outcome = run(&command, Path::new("/"));
+    (outcome.health(&command), start.elapsed())
+}
+
+fn unhealthy(reason: &str) -> Health {
+    let reason = reason.to_owned();
+    Health::Unhealthy { reason }
 }
 
 #[test]
 fn the_status_and_the_output_of_a_program_tell_the_health() {
-    let sick = |reason: &str| Verdict::Unhealthy(format!("/bin/sh {reason}"));
+    let sick = |reason: &str| unhealthy(&format!("/bin/sh {reason}"));
     let state = "key = 'State', equals = 'OK', advice = 'reset it'";
     for (script, keys, wanted) in [
-        ("exit 0", "", Verdict::Healthy),
+        ("exit 0", "", Health::Healthy),
         ("exit 15", "", sick("failed (exit status: 15)")),
         (
             "exit 15",
@@ -48,7 +58,7 @@ fn the_status_and_the_output_of_a_program_tell_the_health() {
             sick("failed (exit status: 15); reset it"),
         ),
         ("kill -SEGV $$", "", sick("failed (signal: 11 (SIGSEGV))")),
-        ("echo Id: 7; echo State : OK", state, Verdict::Healthy),
+        ("echo Id: 7; echo State : OK", state, Health::Healthy),
         (
             "echo State: Alarm",
             state,
@@ -64,11 +74,11 @@ fn the_status_and_the_output_of_a_program_tell_the_health() {
             state,
             sick("printed no line `State`; reset it"),
         ),
-        ("echo ok", "equals = 'ok'", Verdict::Healthy),
+        ("echo ok", "equals = 'ok'", Health::Healthy),
         ("echo bad", "one_of = ['ok', 'fine']", sick("printed `bad`")),
         ("echo bad", "not_equals = 'bad'", sick("printed `bad`")),
         // The environment is empty but for what the shell itself adds.
-        ("test -z \"$HOME$USER\"", "", Verdict::Healthy),
+        ("test -z \"$HOME$USER\"", "", Health::Healthy),
     ] {
         assert_eq!(judged(script, keys).0, wanted, "{script}");
     }
@@ -81,11 +91,11 @@ fn a_program_that_takes_too_long_is_killed_with_its_group() {
     let script = format!("(sleep 3; touch {}) & sleep 60", left.display());
     let (verdict, elapsed) = judged(&script, "timeout = 1");
     let late = "/bin/sh took longer than 1 seconds and was killed";
-    assert_eq!(verdict, Verdict::Unhealthy(late.to_owned()));
+    assert_eq!(verdict, unhealthy(late));
     // A program that ends and leaves another one behind, which holds the output.
     let script = format!("(sleep 3; touch {}) & echo fine", left.display());
     let (verdict, quick) = judged(&script, "equals = 'fine', timeout = 20");
-    assert_eq!(verdict, Verdict::Healthy);
+    assert_eq!(verdict, Health::Healthy);
     assert!(elapsed < Duration::from_secs(15) && quick < Duration::from_secs(15));
     thread::sleep(Duration::from_secs(4));
     assert!(!left.exists());
@@ -94,25 +104,21 @@ fn a_program_that_takes_too_long_is_killed_with_its_group() {
 #[test]
 fn output_without_end_is_dropped() {
     let (verdict, _) = judged("echo ok; exec cat /dev/zero", "timeout = 1");
-    assert!(matches!(verdict, Verdict::Unhealthy(reason) if reason.contains("longer than 1")));
+    assert!(matches!(verdict, Health::Unhealthy { reason } if reason.contains("longer than 1")));
     // More than a pipe holds, and an end.
     let (verdict, _) = judged(
         "echo State: OK; head -c 9000000 /dev/zero",
         "key = 'State', equals = 'OK'",
     );
-    assert_eq!(verdict, Verdict::Healthy);
+    assert_eq!(verdict, Health::Healthy);
 }
 
 #[test]
 fn a_program_that_cannot_be_run_does_not_change_health() {
     let not_run = |program: &Path| {
         let keys = format!("program = ['{}']", program.display());
-        let devices = devices(&keys, true);
-        let OverTime::Program(command) = &devices[0].readings[0].rule else {
-            panic!("no program");
-        };
-        match run(command, Path::new("/")) {
-            Verdict::NotRun(reason) => reason,
+        match run(&command(&devices(&keys, true)[0]), Path::new("/")) {
+            Outcome::NotRun(reason) => reason,
             other => panic!("{other:?}"),
         }
     };
@@ -128,6 +134,44 @@ fn a_program_that_cannot_be_run_does_not_change_health() {
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     std::fs::set_permissions(&program, mode).unwrap();
     assert!(not_run(&program).contains("cannot be run"));
+}
+
+/// One run of a program that prints a table judges each device by its row.
+#[test]
+fn a_program_with_the_same_arguments_is_run_once_for_all_devices() {
+    let directory = tempfile::tempdir().unwrap();
+    let count = directory.path().join("count");
+    let script = format!("echo x >> {}; echo 0 OK; echo 1 Alarm", count.display());
+    let text = format!(
+        "version = 1\nresource = 'x.com/x'\nrequest = {{ env = 'X' }}\n\
+         discover = [{{ count = 3 }}]\n[device]\nid = 'x-{{index}}'\n\
+         health = [{{ program = ['/bin/sh', '-c', '{script}'], \
+         regex = '(?m)^{{index}} (.*)', equals = 'OK' }}]\n"
+    );
+    let file = Path::new("x.toml");
+    let class = DeviceClass::parse("x".to_owned().try_into().unwrap(), file, &text).unwrap();
+    let config = Config::parse(file, "[class.x]\nhealth_programs = true\n").unwrap();
+    let class = config.adapted(&class, file).unwrap();
+    let look = || device_class::discover::devices(&class, &RecordedHost::default()).devices;
+    let mut programs = HealthPrograms::default();
+    let now = Instant::now();
+    programs.judge(&mut look(), Path::new("/"), now);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while programs.is_running() && Instant::now() < deadline {
+        thread::sleep(INTERVAL);
+    }
+    let mut found = look();
+    programs.judge(&mut found, Path::new("/"), now);
+    let health: Vec<String> = found
+        .iter()
+        .map(|device| device.health.to_string())
+        .collect();
+    let no_row = "unhealthy: /bin/sh printed no match of `(?m)^2 (.*)`";
+    assert_eq!(
+        health,
+        ["healthy", "unhealthy: /bin/sh printed `Alarm`", no_row]
+    );
+    assert_eq!(std::fs::read_to_string(&count).unwrap().lines().count(), 1);
 }
 
 /// Sets the health after the running program has ended.
