@@ -4,7 +4,6 @@
 
 pub mod http;
 pub mod json;
-pub mod log;
 pub mod quantity;
 pub mod retry;
 pub mod scheduler;

@@ -44,6 +44,11 @@ pub trait BrokenRule: fmt::Display {
 }
 
 impl FileError {
+    /// The file that is wrong.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// An error about a file as a whole.
     pub fn whole(path: &Path, message: impl Into<String>) -> Self {
         FileError {

@@ -14,7 +14,7 @@ use initcontainer::{Error, install, uninstall};
 use nix::sys::signal::{SigSet, Signal};
 use runtime_config::{Engine, Held, HostRoot, Options, Plan, Record, held};
 
-use crate::output::{Installed, Output, print, print_json};
+use crate::output::{Installed, Output};
 use crate::restart;
 
 /// Runs a command; returns whether all is well.
@@ -172,10 +172,11 @@ fn uninstall(host: &HostRoot, args: &Uninstall, output: &mut Output) -> Result<(
 
 fn status(host: &HostRoot, json: bool) -> Result<bool> {
     let status = Status::read(host)?;
-    match json {
-        true => print_json(&status)?,
-        false => print(&status.to_string()),
-    }
+    let text = match json {
+        true => serde_json::to_string_pretty(&status)? + "\n",
+        false => status.to_string(),
+    };
+    command_line::print(&text)?;
     Ok(status.is_complete())
 }
 

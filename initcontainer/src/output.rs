@@ -108,20 +108,15 @@ impl Output {
 
     /// Prints the JSON document if that is wanted.
     pub(crate) fn finish(&self) -> Result<()> {
-        match self.json {
-            true => print_json(&self.report),
-            false => Ok(()),
+        if self.json {
+            print(&(serde_json::to_string_pretty(&self.report)? + "\n"));
         }
+        Ok(())
     }
 }
 
 /// Prints to stdout. A reader that has gone away must not end an installation
 /// halfway, so what cannot be printed is lost.
-pub(crate) fn print(text: &str) {
+fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
-}
-
-pub(crate) fn print_json(value: &impl Serialize) -> Result<()> {
-    print(&(serde_json::to_string_pretty(value)? + "\n"));
-    Ok(())
 }

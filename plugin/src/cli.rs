@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::{CdiForm, CdiOptions, NriOptions, Options, RegisterBy, host_program};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use command_line::{LogOptions, listen_address};
 use device_class::name::ClassName;
 
 /// Advertise this node's devices to the kubelet, as the device classes describe them.
@@ -13,7 +14,8 @@ use device_class::name::ClassName;
 #[command(
     name = "boathook-plugin",
     version,
-    args_conflicts_with_subcommands = true
+    args_conflicts_with_subcommands = true,
+    after_help = HELP_END
 )]
 pub struct Cli {
     /// The command; the default is `run`.
@@ -25,13 +27,24 @@ pub struct Cli {
     pub run: Run,
 }
 
+const HELP_END: &str = "\
+Examples:
+  boathook-plugin list                             the devices that would be advertised
+  boathook-plugin run --host-root /host            in a container with the host mounted at /host
+  boathook-plugin run --http 127.0.0.1:9911        with metrics and probes
+  boathook-plugin run --nri /var/run/nri/nri.sock  with the hook added by NRI
+
+Exit codes:
+  0  success; run: ended by SIGTERM or SIGINT
+  1  failure; list: a class or a device is left out
+  2  invalid command line";
+
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serve the kubelet until SIGTERM; the default command
     Run(Run),
-    /// List the devices that would be advertised and exit; exit code 1 if a class or a
-    /// device is left out
+    /// List the devices that would be advertised
     List {
         /// Only these classes
         #[arg(value_name = "CLASS", value_parser = class_name)]
@@ -42,7 +55,7 @@ pub enum Command {
         /// Where the host's / is mounted; paths in the configuration are relative to it
         #[arg(long, value_name = "DIR", value_parser = absolute)]
         host_root: Option<PathBuf>,
-        /// Print as JSON, also errors
+        /// Print the result as JSON, and a failure as {"error": ...}
         #[arg(long)]
         json: bool,
     },
@@ -103,7 +116,7 @@ pub struct Run {
 
     /// Listen address for /metrics, /healthz and /readyz, such as 127.0.0.1:9911;
     /// disabled if unset
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen_address)]
     http: Option<SocketAddr>,
 
     /// Add the hook to containers through the engine's NRI socket (containerd 2.0,
@@ -129,17 +142,9 @@ pub struct Run {
     )]
     hook: PathBuf,
 
-    /// Which messages are logged
-    #[arg(long, value_name = "LEVEL", default_value = "info")]
-    pub log_level: LogLevel,
-
-    /// Log more: --log-level debug
-    #[arg(short, long, conflicts_with = "log_level")]
-    pub verbose: bool,
-
-    /// Format of the log on stderr
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
-    pub log_format: LogFormat,
+    /// The log.
+    #[command(flatten)]
+    pub log: LogOptions,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -159,28 +164,6 @@ enum Form {
     Plain,
 }
 
-/// The format of the log.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum LogFormat {
-    /// Human-readable
-    Text,
-    /// JSON lines
-    Json,
-}
-
-/// Which messages are logged: those of a level and of the levels before it.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum LogLevel {
-    /// Errors, such as a resource that cannot be served
-    Error,
-    /// Also warnings
-    Warn,
-    /// Also changes of resources and connections
-    Info,
-    /// Also each allocation
-    Debug,
-}
-
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text
         .parse()
@@ -188,11 +171,6 @@ fn seconds(text: &str) -> Result<Duration, String> {
     let fits = (0.1..=86_400.0).contains(&seconds);
     fits.then(|| Duration::from_secs_f64(seconds))
         .ok_or_else(|| "not from 0.1 to 86400".to_owned())
-}
-
-fn address(text: &str) -> Result<SocketAddr, String> {
-    let example = "give an IP address and a port, such as 127.0.0.1:9911 or [::]:9911";
-    text.parse().map_err(|_| example.to_owned())
 }
 
 fn absolute(text: &str) -> Result<PathBuf, String> {

@@ -5,12 +5,12 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use device_class::DeviceClass;
 use device_class::config::Config;
 use device_class::discover::Health;
 use device_class::host::RealHost;
 use device_class::name::ClassName;
 use device_class::similar;
+use device_class::strict_toml::FileError;
 use serde_json::{Value, json};
 
 use crate::catalog::{AdvertisedDevice, Classes, Inventory, Memory, Resource, scan};
@@ -32,22 +32,28 @@ pub enum ListError {
         path: PathBuf,
         source: std::io::Error,
     },
-    /// No class that is served has this name.
-    #[error("no class {name} is served by the plugin; {hint}")]
+    /// No class file has this name.
+    #[error("no class file {name}.toml on this host; {hint}")]
     UnknownClass { name: ClassName, hint: String },
+    /// The configuration does not enable the class, or its file does not.
+    #[error(
+        "class {0} is not enabled, so the plugin does not serve it; write `enabled = true` below \
+         [class.{0}] in the configuration"
+    )]
+    NotEnabled(ClassName),
 }
 
 impl Listing {
     /// Scans the host that `config` names for the devices of the classes with these
     /// names, or of all.
     pub fn of(config: &Config, names: &[ClassName]) -> Result<Self, ListError> {
-        let (mut usable, errors) = match Classes::load(config) {
-            Ok(classes) => (classes.usable, classes.errors),
-            Err(error) => (Vec::new(), vec![error]),
-        };
-        known(names, &usable)?;
+        let classes = Classes::load(config).unwrap_or_else(|error| Classes {
+            errors: vec![error],
+            ..Classes::default()
+        });
+        let mut problems = problems(names, &classes)?;
+        let mut usable = classes.usable;
         usable.retain(|class| names.is_empty() || names.contains(&class.name));
-        let mut problems: Vec<String> = errors.iter().map(ToString::to_string).collect();
         let host = RealHost::open(&config.host_root).map_err(|source| ListError::HostRoot {
             path: config.host_root.clone(),
             source,
@@ -114,17 +120,41 @@ impl Listing {
     }
 }
 
-fn known(names: &[ClassName], classes: &[DeviceClass]) -> Result<(), ListError> {
-    let is_known = |name: &&ClassName| classes.iter().any(|class| class.name == **name);
-    let Some(unknown) = names.iter().find(|name| !is_known(name)) else {
-        return Ok(());
+/// Why class files are left out: those of these classes, or all.
+fn problems(names: &[ClassName], classes: &Classes) -> Result<Vec<String>, ListError> {
+    let file = |name: &ClassName| format!("{name}.toml");
+    for name in names {
+        let served = classes.usable.iter().any(|class| class.name == *name);
+        let left_out = classes
+            .errors
+            .iter()
+            .any(|error| error.path().ends_with(file(name)));
+        if served || left_out {
+            continue;
+        }
+        let mut known = classes.sources.iter().map(|source| &source.name);
+        if known.any(|known| known == name) {
+            return Err(ListError::NotEnabled(name.clone()));
+        }
+        return Err(unknown(name, classes));
+    }
+    let concerns = |error: &&FileError| {
+        let path = error.path();
+        let is_class = path.extension().is_some_and(|ending| ending == "toml");
+        // A directory may have files of any class.
+        !is_class || names.is_empty() || names.iter().any(|name| path.ends_with(file(name)))
     };
-    let known = classes.iter().map(|class| class.name.as_str());
-    Err(ListError::UnknownClass {
-        hint: match similar::nearest(unknown.as_str(), known) {
+    let errors = classes.errors.iter().filter(concerns);
+    Ok(errors.map(ToString::to_string).collect())
+}
+
+fn unknown(name: &ClassName, classes: &Classes) -> ListError {
+    let known = classes.sources.iter().map(|source| source.name.as_str());
+    ListError::UnknownClass {
+        hint: match similar::nearest(name.as_str(), known) {
             Some(near) => format!("did you mean {near}?"),
             None => "`boathook-plugin list` shows all classes".to_owned(),
         },
-        name: unknown.clone(),
-    })
+        name: name.clone(),
+    }
 }

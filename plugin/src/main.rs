@@ -6,15 +6,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::Parser;
+use command_line::{FAILURE, print};
 use device_class::config::Config;
 use device_class::name::ClassName;
-use plugin::cli::{Cli, Command, LogFormat, LogLevel, Run};
+use plugin::cli::{Cli, Command, Run};
 use plugin::{Listing, host_program, panic_hook};
-use tracing_subscriber::filter::LevelFilter;
 
 fn main() -> ExitCode {
-    let cli = Cli::try_parse().unwrap_or_else(|error| wrong_command_line(&error));
+    let cli: Cli = command_line::parse();
     let json = matches!(cli.command, Some(Command::List { json: true, .. }));
     let result = match cli.command {
         None => run(cli.run),
@@ -36,37 +35,9 @@ fn main() -> ExitCode {
         }
     };
     result.unwrap_or_else(|error| {
-        let message = format!("{error:#}");
-        eprintln!("boathook-plugin: {message}");
-        if json {
-            print_json_error(&message, "failure", 1);
-        }
-        ExitCode::FAILURE
+        command_line::report("boathook-plugin", &format!("{error:#}"), json);
+        ExitCode::from(FAILURE)
     })
-}
-
-/// Ends the process: the command line is wrong, or asks for help.
-fn wrong_command_line(error: &clap::Error) -> ! {
-    // What was understood before the error is not known.
-    if error.use_stderr() && std::env::args_os().any(|argument| argument == "--json") {
-        let text = error.to_string();
-        // Without the hints that follow.
-        let message = text.split("\n\n").next().unwrap_or_default();
-        let words = message.trim_start_matches("error: ").split_whitespace();
-        let message: Vec<&str> = words.collect();
-        print_json_error(&message.join(" "), "usage", error.exit_code());
-    }
-    error.exit()
-}
-
-/// Prints a failure whose message is on stderr, in the form of the other programs.
-fn print_json_error(message: &str, kind: &str, code: i32) {
-    let error = serde_json::json!({ "message": message, "kind": kind, "exit_code": code });
-    let _ = writeln!(
-        std::io::stdout(),
-        "{:#}",
-        serde_json::json!({ "error": error })
-    );
 }
 
 fn list(
@@ -81,35 +52,17 @@ fn list(
     }
     let listing = Listing::of(&config, classes)?;
     match json {
-        true => writeln!(std::io::stdout(), "{:#}", listing.json())?,
-        false => write!(std::io::stdout(), "{}", listing.table())?,
+        true => print(&format!("{:#}\n", listing.json()))?,
+        false => print(&listing.table())?,
     }
     for problem in &listing.problems {
-        eprintln!("boathook-plugin: left out: {problem}");
+        let _ = writeln!(std::io::stderr(), "boathook-plugin: left out: {problem}");
     }
     Ok(ExitCode::from(u8::from(!listing.problems.is_empty())))
 }
 
-fn level(options: &Run) -> LevelFilter {
-    match options.log_level {
-        _ if options.verbose => LevelFilter::DEBUG,
-        LogLevel::Error => LevelFilter::ERROR,
-        LogLevel::Warn => LevelFilter::WARN,
-        LogLevel::Info => LevelFilter::INFO,
-        LogLevel::Debug => LevelFilter::DEBUG,
-    }
-}
-
 fn run(options: Run) -> anyhow::Result<ExitCode> {
-    let log = tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_target(false)
-        .with_max_level(level(&options))
-        .with_ansi(false);
-    match options.log_format {
-        LogFormat::Text => log.init(),
-        LogFormat::Json => log.json().flatten_event(true).init(),
-    }
+    options.log.start();
     panic_hook::abort_on_panic();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

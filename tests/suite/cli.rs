@@ -1,4 +1,4 @@
-//! The program `boathook` by itself: its output and exit codes. Needs no root:
+//! The programs by themselves: their output and exit codes. Needs no root:
 //! nothing here gets as far as a container.
 
 mod classes;
@@ -6,11 +6,13 @@ mod confinement;
 mod deadline;
 mod doctor;
 mod explain;
+mod help;
 mod install;
 mod list;
 mod log;
 mod manners;
 mod mistakes;
+mod output;
 mod process;
 mod requests;
 mod state;

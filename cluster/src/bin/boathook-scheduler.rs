@@ -2,15 +2,17 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use cluster::scheduler::program::Cli;
+use command_line::FAILURE;
 
 fn main() -> ExitCode {
-    match Cli::parse().run() {
+    let cli: Cli = command_line::parse();
+    let json = cli.json();
+    match cli.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("boathook-scheduler: {error:#}");
-            ExitCode::FAILURE
+            command_line::report("boathook-scheduler", &format!("{error:#}"), json);
+            ExitCode::from(FAILURE)
         }
     }
 }

@@ -2,15 +2,16 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use cluster::webhook::program::Cli;
+use command_line::FAILURE;
 
 fn main() -> ExitCode {
-    match Cli::parse().run() {
+    let cli: Cli = command_line::parse();
+    match cli.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("boathook-webhook: {error:#}");
-            ExitCode::FAILURE
+            command_line::report("boathook-webhook", &format!("{error:#}"), false);
+            ExitCode::from(FAILURE)
         }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
+use command_line::{LogOptions, listen_address};
 use kube::Client;
 use tokio::net::TcpListener;
 
@@ -14,17 +15,27 @@ use super::extender::Extender;
 use super::feed;
 use super::simulate;
 use crate::http::{self, Identity, Probes};
-use crate::log::{self, LogFormat};
 use crate::retry::Retry;
 use crate::shutdown;
 
 /// An extender of kube-scheduler that prefers nodes whose devices are partly used.
 #[derive(Debug, Parser)]
-#[command(name = "boathook-scheduler", version)]
+#[command(name = "boathook-scheduler", version, after_help = HELP_END)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
 }
+
+const HELP_END: &str = "\
+Examples:
+  boathook-scheduler run --tls-dir /etc/tls                serve kube-scheduler by HTTPS
+  boathook-scheduler run --listen 127.0.0.1:8888           serve a kube-scheduler on this machine
+  boathook-scheduler simulate cluster/examples/small.toml  compare ways to choose nodes
+
+Exit codes:
+  0  success; run: ended by SIGTERM or SIGINT
+  1  failure
+  2  invalid command line";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -45,7 +56,7 @@ struct Run {
     config: PathBuf,
 
     /// Listen address for kube-scheduler
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8888")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8888", value_parser = listen_address)]
     listen: SocketAddr,
 
     /// Directory with tls.crt and tls.key; without it the extender serves plain HTTP
@@ -53,21 +64,26 @@ struct Run {
     tls_dir: Option<PathBuf>,
 
     /// Listen address for /metrics, /healthz and /readyz
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8081")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8081", value_parser = listen_address)]
     http: SocketAddr,
 
-    /// Format of the log on stderr
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
-    log_format: LogFormat,
+    /// The log.
+    #[command(flatten)]
+    log: LogOptions,
 }
 
 impl Cli {
+    /// Whether a failure is printed as JSON.
+    pub fn json(&self) -> bool {
+        matches!(&self.command, Command::Simulate(options) if options.json)
+    }
+
     /// Runs the command of the command line.
     pub fn run(self) -> anyhow::Result<()> {
         match self.command {
             Command::Simulate(options) => simulate::run(&options),
             Command::Run(run) => {
-                log::start(run.log_format);
+                run.log.start();
                 let runtime = tokio::runtime::Builder::new_multi_thread()
                     .worker_threads(2)
                     .enable_all()

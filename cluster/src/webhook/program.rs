@@ -1,6 +1,5 @@
 //! The process `boathook-webhook`.
 
-use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
+use command_line::{LogOptions, listen_address};
 use kube::Client;
 use time::OffsetDateTime;
 use tokio::net::TcpListener;
@@ -17,7 +17,6 @@ use super::certificate::shared::{Names, reconcile};
 use super::feed::follow;
 use super::review::Reviewer;
 use crate::http::{self, Identity, Probes};
-use crate::log::{self, LogFormat};
 use crate::retry::Retry;
 use crate::shutdown;
 
@@ -26,11 +25,22 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Replace the names by which pods request FPGAs with the device plugin's resources.
 #[derive(Debug, Parser)]
-#[command(name = "boathook-webhook", version)]
+#[command(name = "boathook-webhook", version, after_help = HELP_END)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
 }
+
+const HELP_END: &str = "\
+Examples:
+  boathook-webhook run                      serve the API server, with a certificate of its own
+  boathook-webhook run --tls-dir /etc/tls   with a certificate of cert-manager
+  boathook-webhook crds                     print the CustomResourceDefinitions, as YAML
+
+Exit codes:
+  0  success; run: ended by SIGTERM or SIGINT
+  1  failure
+  2  invalid command line";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -43,11 +53,11 @@ enum Command {
 #[derive(Debug, Args)]
 struct Run {
     /// Listen address for the API server
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:9443")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:9443", value_parser = listen_address)]
     listen: SocketAddr,
 
     /// Listen address for /metrics, /healthz and /readyz
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8081")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8081", value_parser = listen_address)]
     http: SocketAddr,
 
     /// Directory with tls.crt and tls.key, such as a Secret of cert-manager; without it
@@ -71,18 +81,18 @@ struct Run {
     #[arg(long, value_name = "NAME", default_value = "boathook-webhook")]
     configuration: String,
 
-    /// Format of the log on stderr
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
-    log_format: LogFormat,
+    /// The log.
+    #[command(flatten)]
+    log: LogOptions,
 }
 
 impl Cli {
     /// Runs the command of the command line.
     pub fn run(self) -> anyhow::Result<()> {
         match self.command {
-            Command::Crds => write!(std::io::stdout(), "{}", definitions_yaml()?).context("stdout"),
+            Command::Crds => Ok(command_line::print(&definitions_yaml()?)?),
             Command::Run(run) => {
-                log::start(run.log_format);
+                run.log.start();
                 let runtime = tokio::runtime::Builder::new_current_thread()
                     .enable_all()
                     .build()

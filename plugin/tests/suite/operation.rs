@@ -161,13 +161,33 @@ fn a_list_is_of_the_classes_that_are_named() {
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(String::from_utf8(output.stdout).unwrap().lines().count(), 2);
 
-    let output = node.list(&["card", "--json"]);
-    assert_eq!(output.status.code(), Some(1));
-    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let refused = |name: &str| {
+        let output = node.list(&[name, "--json"]);
+        assert_eq!(output.status.code(), Some(1));
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        json["error"]["message"].as_str().unwrap().to_owned()
+    };
     assert_eq!(
-        json["error"]["message"],
-        "no class card is served by the plugin; did you mean cards?"
+        refused("card"),
+        "no class file card.toml on this host; did you mean cards?"
     );
+    let off = CARDS.replacen("version = 1", "version = 1\nenabled = false", 1);
+    node.write("classes/off.toml", &off);
+    assert_eq!(
+        refused("off"),
+        "class off is not enabled, so the plugin does not serve it; write `enabled = true` below \
+         [class.off] in the configuration"
+    );
+
+    // A file that cannot be used is a problem of its own class only.
+    node.write("classes/broken.toml", "version = 2");
+    let output = node.list(&["broken"]);
+    assert_eq!(output.status.code(), Some(1));
+    let problems = String::from_utf8(output.stderr).unwrap();
+    assert!(problems.contains("broken.toml:1: "), "{problems}");
+    let output = node.list(&["cards"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(output.stderr, b"");
 
     let output = node.list(&["--jsn", "--json"]);
     assert_eq!(output.status.code(), Some(2));

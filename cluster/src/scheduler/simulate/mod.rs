@@ -8,7 +8,6 @@ mod report;
 mod scenario;
 mod strategy;
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -26,17 +25,23 @@ pub struct Options {
     /// Write a chart
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+
+    /// Print the results as JSON, and a failure as {"error": ...}
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 /// Simulates a file's scenario, and prints the results.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let scenario = Scenario::read(&options.file)?;
     let outcomes = simulate(&scenario);
-    let mut out = std::io::stdout();
-    write!(out, "{}", report::table(&scenario, &outcomes)).context("stdout")?;
     if let Some(path) = &options.svg {
         write_chart(path, &outcomes)?;
     }
+    command_line::print(&match options.json {
+        true => format!("{:#}\n", report::json(&scenario, &outcomes)),
+        false => report::table(&scenario, &outcomes),
+    })?;
     Ok(())
 }
 

@@ -2,12 +2,16 @@
 
 use std::fmt::Write;
 
+use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
+
 use super::scenario::Scenario;
 use super::strategy::Strategy;
 
 /// The results of one strategy.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
+    #[serde(serialize_with = "name")]
     pub strategy: Strategy,
     /// Pods that ran.
     pub placed: usize,
@@ -28,6 +32,10 @@ pub struct Outcome {
     /// Devices whose free units the extender estimated wrongly, in percent; the mean over
     /// time. `None` without an extender.
     pub wrong: Option<f64>,
+}
+
+fn name<S: Serializer>(strategy: &Strategy, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(strategy.name)
 }
 
 /// The sums from which an outcome is computed.
@@ -84,15 +92,31 @@ fn percent(part: f64, whole: f64) -> f64 {
     100.0 * part / whole.max(1.0)
 }
 
+/// The nodes and the devices of a scenario.
+fn size(scenario: &Scenario) -> (usize, usize) {
+    let groups = scenario.node_groups.iter();
+    groups.fold((0, 0), |(nodes, devices), group| {
+        let each = usize::try_from(group.devices).unwrap_or(0);
+        (nodes + group.count, devices + group.count * each)
+    })
+}
+
+/// What the table has, with the names of [`Outcome`].
+pub(super) fn json(scenario: &Scenario, outcomes: &[Outcome]) -> Value {
+    let (nodes, devices) = size(scenario);
+    json!({
+        "nodes": nodes,
+        "devices": devices,
+        "pods": scenario.pods,
+        "seed": scenario.seed,
+        "outcomes": outcomes,
+    })
+}
+
 /// The table, and bars of the stranded units.
 pub(super) fn table(scenario: &Scenario, outcomes: &[Outcome]) -> String {
     let mut text = String::new();
-    let devices: usize = scenario
-        .node_groups
-        .iter()
-        .map(|group| group.count * usize::try_from(group.devices).unwrap_or(0))
-        .sum();
-    let nodes: usize = scenario.node_groups.iter().map(|group| group.count).sum();
+    let (nodes, devices) = size(scenario);
     let pods = scenario.pods;
     let _ = writeln!(
         text,

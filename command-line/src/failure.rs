@@ -1,0 +1,43 @@
+//! Failures, as text and as JSON.
+
+use std::io::{self, Write};
+
+use clap::Parser;
+use serde_json::json;
+
+/// The exit code of a failure, as `--help` lists it.
+pub const FAILURE: u8 = 1;
+
+/// The command line of this process. The process ends if it is wrong, or if it requests
+/// help.
+pub fn parse<C: Parser>() -> C {
+    C::try_parse().unwrap_or_else(|error| {
+        // clap does not return the options that it parsed before the error.
+        if error.use_stderr() && std::env::args_os().any(|argument| argument == "--json") {
+            print_json(&message_of(&error), "usage", error.exit_code());
+        }
+        error.exit()
+    })
+}
+
+/// Prints why the program fails, with `json` also as a document on stdout.
+pub fn report(program: &str, message: &str, json: bool) {
+    let _ = writeln!(io::stderr(), "{program}: {message}");
+    if json {
+        print_json(message, "failure", FAILURE.into());
+    }
+}
+
+/// clap's message in one line, without the hints that follow it.
+fn message_of(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let message = text.split("\n\n").next().unwrap_or_default();
+    let words = message.trim_start_matches("error: ").split_whitespace();
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// The form is that of `boathook --json`.
+fn print_json(message: &str, kind: &str, code: i32) {
+    let error = json!({ "message": message, "kind": kind, "exit_code": code });
+    let _ = writeln!(io::stdout(), "{:#}", json!({ "error": error }));
+}

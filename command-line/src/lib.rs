@@ -1,0 +1,16 @@
+//! What the command lines of the programs beside the hook have in common. The hook has
+//! its own, because it is started for each container and has to be small.
+
+#![forbid(unsafe_code)]
+
+mod address;
+mod failure;
+#[cfg(feature = "log")]
+mod log;
+mod output;
+
+pub use address::listen_address;
+pub use failure::{FAILURE, parse, report};
+#[cfg(feature = "log")]
+pub use log::LogOptions;
+pub use output::print;

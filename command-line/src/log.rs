@@ -1,0 +1,67 @@
+//! The log on stderr of the programs that serve.
+
+use clap::{Args, ValueEnum};
+use tracing_subscriber::filter::LevelFilter;
+
+/// What is logged, and how.
+#[derive(Debug, Args)]
+pub struct LogOptions {
+    /// Which messages are logged
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    log_level: Level,
+
+    /// Log more: --log-level debug
+    #[arg(short, long, conflicts_with = "log_level")]
+    verbose: bool,
+
+    /// Format of the log on stderr
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    log_format: Format,
+}
+
+/// The format of the log.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Format {
+    /// Human-readable
+    Text,
+    /// JSON lines
+    Json,
+}
+
+/// Which messages are logged: those of a level and of the levels before it.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Level {
+    /// Errors, such as a resource that cannot be served
+    Error,
+    /// Also warnings
+    Warn,
+    /// Also changes of resources and connections
+    Info,
+    /// Also each request
+    Debug,
+}
+
+impl LogOptions {
+    /// Starts to log. Must be called once.
+    pub fn start(&self) {
+        let log = tracing_subscriber::fmt()
+            .with_writer(std::io::stderr)
+            .with_target(false)
+            .with_max_level(self.level())
+            .with_ansi(false);
+        match self.log_format {
+            Format::Text => log.init(),
+            Format::Json => log.json().flatten_event(true).init(),
+        }
+    }
+
+    fn level(&self) -> LevelFilter {
+        match self.log_level {
+            _ if self.verbose => LevelFilter::DEBUG,
+            Level::Error => LevelFilter::ERROR,
+            Level::Warn => LevelFilter::WARN,
+            Level::Info => LevelFilter::INFO,
+            Level::Debug => LevelFilter::DEBUG,
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The help and the exit codes of every program.
+
+use std::process::Command;
+
+use harness::binaries;
+use harness::captured::Captured;
+use serde_json::Value;
+
+use super::code;
+
+/// The programs that people call.
+const PROGRAMS: [&str; 5] = [
+    "boathook",
+    "boathook-init",
+    "boathook-plugin",
+    "boathook-scheduler",
+    "boathook-webhook",
+];
+
+fn run(program: &str, arguments: &[&str]) -> Captured {
+    let mut command = Command::new(binaries::program(program).unwrap());
+    // No cluster.
+    command.args(arguments).env("KUBECONFIG", "/nowhere");
+    Captured::run(&mut command).unwrap()
+}
+
+/// The lines of the help between a heading and the next empty line.
+fn section(help: &str, heading: &str) -> Vec<String> {
+    let lines = help.lines().skip_while(|line| *line != heading).skip(1);
+    let lines = lines.take_while(|line| !line.is_empty());
+    lines.map(str::to_owned).collect()
+}
+
+#[test]
+fn every_program_has_examples_that_it_understands() {
+    for program in PROGRAMS {
+        let help = run(program, &["--help"]).success().unwrap().stdout;
+        let examples = section(&help, "Examples:");
+        assert!(examples.len() > 2, "{program}: {help}");
+        for example in examples {
+            // What follows is the explanation, or the shell's.
+            let line = example.trim().split("  ").next().unwrap_or_default();
+            let line = line.split(" >").next().unwrap_or_default();
+            let mut words: Vec<&str> = line.split_whitespace().collect();
+            assert_eq!(words.remove(0), program, "{example}");
+            // Help is printed only if everything before it was understood.
+            words.push("--help");
+            let ran = run(program, &words);
+            assert_eq!(
+                ran.status.code(),
+                Some(code::SUCCESS),
+                "{example}: {}",
+                ran.stderr
+            );
+        }
+    }
+}
+
+#[test]
+fn every_program_ends_with_the_codes_that_its_help_lists() {
+    let wrong: [(&str, &[&str]); 5] = [
+        ("boathook", &["class", "record", "/dev/null/x"]),
+        (
+            "boathook-init",
+            &["install", "--engine=none", "--source=/nowhere"],
+        ),
+        ("boathook-plugin", &["list", "--config=/nowhere"]),
+        ("boathook-scheduler", &["simulate", "/nowhere"]),
+        (
+            "boathook-webhook",
+            &["run", "--listen=127.0.0.1:0", "--http=127.0.0.1:0"],
+        ),
+    ];
+    for (program, arguments) in wrong {
+        let help = run(program, &["--help"]).stdout;
+        let codes = section(&help, "Exit codes:");
+        for (code, arguments) in [
+            (code::SUCCESS, ["--version"].as_slice()),
+            (code::FAILURE, arguments),
+            (code::USAGE, &["--colour"]),
+        ] {
+            let ran = run(program, arguments);
+            assert_eq!(
+                ran.status.code(),
+                Some(code),
+                "{program} {arguments:?}: {ran:?}"
+            );
+            let listed = codes
+                .iter()
+                .any(|line| line.starts_with(&format!("  {code}  ")));
+            assert!(listed, "{program}, {code}: {help}");
+        }
+    }
+}
+
+#[test]
+fn every_failure_is_printed_as_json_on_request() {
+    for (program, arguments, kind, code) in [
+        (
+            "boathook",
+            ["list", "--json", "--colour"].as_slice(),
+            "usage",
+            code::USAGE,
+        ),
+        (
+            "boathook-init",
+            &["--json", "install", "--engine=none", "--source=/nowhere"],
+            "failure",
+            code::FAILURE,
+        ),
+        (
+            "boathook-init",
+            &["--json", "install", "--restrat"],
+            "usage",
+            code::USAGE,
+        ),
+        (
+            "boathook-plugin",
+            &["list", "--json", "--config=/nowhere"],
+            "failure",
+            code::FAILURE,
+        ),
+        ("boathook-plugin", &["lst", "--json"], "usage", code::USAGE),
+        (
+            "boathook-scheduler",
+            &["simulate", "--json", "/nowhere"],
+            "failure",
+            code::FAILURE,
+        ),
+        (
+            "boathook-scheduler",
+            &["simulate", "--json"],
+            "usage",
+            code::USAGE,
+        ),
+    ] {
+        let ran = run(program, arguments);
+        assert_eq!(ran.status.code(), Some(code), "{program} {arguments:?}");
+        let document: Value = serde_json::from_str(&ran.stdout)
+            .unwrap_or_else(|error| panic!("{program} {arguments:?}: {error}: {ran:?}"));
+        let error = &document["error"];
+        assert_eq!(error["kind"], kind, "{program}: {document}");
+        assert_eq!(error["exit_code"], code, "{program}: {document}");
+        let message = error["message"].as_str().unwrap();
+        assert!(
+            !message.is_empty() && !message.contains('\n'),
+            "{program}: {message}"
+        );
+    }
+}
+
+/// The example is worth more than the parser's "invalid socket address syntax".
+#[test]
+fn a_wrong_address_gets_an_example() {
+    for program in PROGRAMS.into_iter().skip(2) {
+        let ran = run(program, &["run", "--http=:9911"]);
+        assert_eq!(ran.status.code(), Some(code::USAGE), "{program}");
+        let example = "such as 127.0.0.1:9911";
+        assert!(ran.stderr.contains(example), "{program}: {}", ran.stderr);
+    }
+}

@@ -1,0 +1,110 @@
+//! Outputs that end early, and outputs that cannot be written.
+
+use std::fs::File;
+use std::process::{Command, Output, Stdio};
+
+use harness::binaries;
+use harness::demo_host::HostDirectory;
+
+use super::code;
+
+/// Commands that print, with `CONFIG`, `HOST` and `SCENARIO` for what they read, and
+/// their exit codes.
+const COMMANDS: [(&str, &[&str], i32); 7] = [
+    ("boathook", &["--config=CONFIG", "list"], code::SUCCESS),
+    (
+        "boathook",
+        &["--config=CONFIG", "list", "--json"],
+        code::SUCCESS,
+    ),
+    (
+        "boathook-plugin",
+        &["list", "--config=CONFIG"],
+        code::SUCCESS,
+    ),
+    (
+        "boathook-plugin",
+        &["list", "--json", "--config=CONFIG"],
+        code::SUCCESS,
+    ),
+    // Nothing is installed there.
+    (
+        "boathook-init",
+        &["status", "--host-root=HOST"],
+        code::FAILURE,
+    ),
+    ("boathook-scheduler", &["simulate", "SCENARIO"], 0),
+    ("boathook-webhook", &["crds"], code::SUCCESS),
+];
+
+fn run(
+    host: &HostDirectory,
+    program: &str,
+    arguments: &[&str],
+    out: impl Into<Stdio>,
+    err: impl Into<Stdio>,
+) -> Output {
+    let scenario = binaries::source_tree().join("cluster/examples/small.toml");
+    let arguments = arguments.iter().map(|argument| {
+        argument
+            .replace("CONFIG", host.config_file().to_str().unwrap())
+            .replace("HOST", host.path().to_str().unwrap())
+            .replace("SCENARIO", scenario.to_str().unwrap())
+    });
+    let mut command = Command::new(binaries::program(program).unwrap());
+    let child = command.args(arguments).stdout(out).stderr(err).spawn();
+    child.unwrap().wait_with_output().unwrap()
+}
+
+fn without_a_reader() -> std::io::PipeWriter {
+    let (read, write) = std::io::pipe().unwrap();
+    drop(read);
+    write
+}
+
+#[test]
+fn a_reader_that_has_gone_away_is_no_failure() {
+    let host = HostDirectory::new().unwrap();
+    for (program, arguments, code) in COMMANDS {
+        let ran = run(
+            &host,
+            program,
+            arguments,
+            without_a_reader(),
+            Stdio::piped(),
+        );
+        let said = String::from_utf8_lossy(&ran.stderr);
+        assert_eq!(
+            ran.status.code(),
+            Some(code),
+            "{program} {arguments:?}: {said}"
+        );
+        assert!(!said.contains("Broken pipe"), "{program}: {said}");
+        let ran = run(
+            &host,
+            program,
+            arguments,
+            without_a_reader(),
+            without_a_reader(),
+        );
+        assert_eq!(ran.status.code(), Some(code), "{program} {arguments:?}");
+    }
+}
+
+#[test]
+fn an_output_that_cannot_be_written_is_a_failure() {
+    let host = HostDirectory::new().unwrap();
+    for (program, arguments, _) in COMMANDS {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let ran = run(&host, program, arguments, full, Stdio::piped());
+        let said = String::from_utf8_lossy(&ran.stderr);
+        assert_eq!(
+            ran.status.code(),
+            Some(code::FAILURE),
+            "{program} {arguments:?}: {said}"
+        );
+        let expected =
+            format!("{program}: cannot write the output: No space left on device (os error 28)\n");
+        assert_eq!(said, expected, "{program} {arguments:?}");
+    }
+}
