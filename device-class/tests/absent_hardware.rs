@@ -2,16 +2,17 @@
 //! Images request all devices as a matter of course.
 #![allow(clippy::unwrap_used)]
 
+mod planning;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use device_class::DeviceClass;
-use device_class::config::Config;
-use device_class::discover;
 use device_class::host::RecordedHost;
 use device_class::load;
-use device_class::plan::{self, Asked, Authority, InjectionPlan, Recorded, SpecDevices};
+use device_class::plan::{Authority, InjectionPlan, Recorded};
 use device_class::request::Request;
+use planning::asker;
 
 fn shipped() -> Vec<DeviceClass> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("classes");
@@ -32,20 +33,7 @@ fn plan(class: &DeviceClass, value: &str, authority: &Authority) -> Result<Injec
     let host = RecordedHost::parse("").unwrap();
     let env = vec![format!("{}={value}", class.spec.request.env)];
     let request = Request::of(class, &env.into(), |_| None).unwrap().unwrap();
-    let found = discover::look_up(class, &Config::default(), &request.capabilities, &host);
-    let found = found.map_err(|error| error.to_string())?;
-    let asked = Asked {
-        class,
-        request: &request,
-        found: &found,
-        authority,
-    };
-    plan::plan(&[asked], &SpecDevices::default()).map_err(|error| error.to_string())
-}
-
-fn asker() -> Authority {
-    let why = "this is a test".into();
-    Authority::Asker { why }
+    planning::plan(class, &request, &host, authority)
 }
 
 fn kubelet(devices: &[(&str, &str)]) -> Authority {

@@ -1,15 +1,16 @@
 //! What comes with a single device: files, directories, variables, an index.
 #![allow(clippy::unwrap_used)]
 
+mod planning;
+
 use std::path::Path;
 
 use device_class::DeviceClass;
-use device_class::config::Config;
 use device_class::discover;
 use device_class::host::RecordedHost;
 use device_class::name::ClassName;
-use device_class::plan::{self, Asked, Authority, SpecDevices};
 use device_class::request::Request;
+use planning::asker;
 
 const CLASS: &str = r#"version = 1
 resource = "example.com/chip"
@@ -45,20 +46,8 @@ fn plan(request: &str) -> String {
     let (class, host) = (class(), RecordedHost::parse(HOST).unwrap());
     let env = vec![format!("CHIPS={request}")].into();
     let request = Request::of(&class, &env, |_| None).unwrap().unwrap();
-    let capabilities = &request.capabilities;
-    let found = discover::look_up(&class, &Config::default(), capabilities, &host).unwrap();
-    let asked = Asked {
-        class: &class,
-        request: &request,
-        found: &found,
-        authority: &Authority::Asker {
-            why: "this is a test".into(),
-        },
-    };
-    match plan::plan(&[asked], &SpecDevices::default()) {
-        Ok(plan) => plan.to_string(),
-        Err(error) => error.to_string(),
-    }
+    planning::plan(&class, &request, &host, &asker())
+        .map_or_else(|error| error, |plan| plan.to_string())
 }
 
 #[test]

@@ -9,16 +9,17 @@
 //! the difference is then read like any other change.
 #![allow(clippy::unwrap_used)]
 
+mod planning;
+
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use device_class::config::Config;
 use device_class::discover::{self, Inventory};
 use device_class::host::{RecordedHost, Recording};
 use device_class::load::{self, ClassSource};
-use device_class::plan::{self, Asked, Authority, SpecDevices};
 use device_class::request::Request;
 use device_class::{DeviceClass, HostView};
+use planning::asker;
 
 fn directory(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
@@ -73,20 +74,10 @@ fn plan_text(class: &DeviceClass, host: &dyn HostView, env: &[(&str, &str)]) -> 
         Ok(None) => return "no request\n".into(),
         Err(refused) => return format!("refused: {refused}\n"),
     };
-    let config = Config::default();
-    let found = discover::look_up_for(class, &config, &request, host).unwrap();
-    let asked = Asked {
-        class,
-        request: &request,
-        found: &found,
-        authority: &Authority::Asker {
-            why: "this is a test".into(),
-        },
-    };
-    match plan::plan(&[asked], &SpecDevices::default()) {
-        Ok(plan) => plan.to_string(),
-        Err(error) => format!("refused: {error}\n"),
-    }
+    planning::plan(class, &request, host, &asker()).map_or_else(
+        |error| format!("refused: {error}\n"),
+        |plan| plan.to_string(),
+    )
 }
 
 /// What is asked: the lines `$ NAME=value NAME=value` of a golden plan.

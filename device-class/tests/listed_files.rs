@@ -1,16 +1,17 @@
 //! Files that a list on the host names, and lists that cannot be used.
 #![allow(clippy::unwrap_used)]
 
+mod planning;
+
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 use device_class::DeviceClass;
-use device_class::config::Config;
-use device_class::discover;
 use device_class::host::RealHost;
-use device_class::plan::{self, Action, Asked, Authority, SpecDevices};
+use device_class::plan::Action;
 use device_class::request::Request;
+use planning::{asker, plan};
 use tempfile::TempDir;
 
 const CLASS: &str = r#"version = 1
@@ -56,17 +57,7 @@ fn given(root: &TempDir, lists: &str) -> Result<String, String> {
     let request = Request::of(&class, &variables.into(), |_| None);
     let request = request.map_err(|refused| refused.to_string())?.unwrap();
     let host = RealHost::open(root.path()).unwrap();
-    let found = discover::look_up_for(&class, &Config::default(), &request, &host).unwrap();
-    let asked = Asked {
-        class: &class,
-        request: &request,
-        found: &found,
-        authority: &Authority::Asker {
-            why: "a test".into(),
-        },
-    };
-    let plan = plan::plan(&[asked], &SpecDevices::default());
-    let plan = plan.map_err(|error| error.to_string())?;
+    let plan = plan(&class, &request, &host, &asker())?;
     let place = |action: &Action| match action {
         Action::File(mount) | Action::Directory(mount) if mount.source == mount.path => {
             mount.path.display().to_string()

@@ -1,15 +1,16 @@
 //! What of a masked directory is planned to be seen.
 #![allow(clippy::unwrap_used)]
 
+mod planning;
+
 use std::path::Path;
 
 use device_class::DeviceClass;
-use device_class::config::Config;
-use device_class::discover;
 use device_class::host::RecordedHost;
 use device_class::name::ClassName;
-use device_class::plan::{self, Action, Asked, Authority, SpecDevices};
+use device_class::plan::Action;
 use device_class::request::Request;
+use planning::{asker, plan};
 
 const CHIPS: &str = r#"
 version = 1
@@ -32,17 +33,7 @@ fn masked(host: &RecordedHost, env: &[(&str, &str)]) -> Result<Vec<String>, Stri
     let class = DeviceClass::parse(name, Path::new("chips.toml"), CHIPS).unwrap();
     let env: Vec<_> = env.iter().map(|(k, v)| format!("{k}={v}")).collect();
     let request = Request::of(&class, &env.into(), |_| None).unwrap().unwrap();
-    let config = Config::default();
-    let found = discover::look_up(&class, &config, &request.capabilities, host).unwrap();
-    let asked = Asked {
-        class: &class,
-        request: &request,
-        found: &found,
-        authority: &Authority::Asker {
-            why: "a test".into(),
-        },
-    };
-    let plan = plan::plan(&[asked], &SpecDevices::default()).map_err(|error| error.to_string())?;
+    let plan = plan(&class, &request, host, &asker())?;
     let mut seen = Vec::new();
     for step in &plan.steps {
         if let Action::Mask { path, files, shown } = &step.action {
