@@ -193,7 +193,7 @@ pub(crate) fn write_licenses(file: &Path, target: &str) -> Result<()> {
         }
     }
     if texts.is_empty() {
-        bail!("no licence was found: the sources of the dependencies are not there");
+        bail!("no licence was found: the sources of the dependencies are missing");
     }
     let mut all = format!(
         "The programs are under the Apache License 2.0 (LICENSE). They are linked with the\n\

@@ -16,7 +16,7 @@ pub enum Error {
         problem: String,
     },
     #[error(
-        "{source_dir} holds no programs, neither in it nor in bin/; \
+        "{source_dir} has no programs, neither in it nor in bin/; \
          use --source with the directory of a release or of a build (target/release)"
     )]
     NoPrograms { source_dir: PathBuf },

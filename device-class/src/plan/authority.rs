@@ -183,7 +183,7 @@ fn excess(
     let (class, holder) = (&request.class, &recorded.holder);
     if held.is_empty() {
         return Some(format!(
-            "{} asks for devices of {class}, but none is given to {holder}: {}",
+            "{} requests devices of {class}, but none is given to {holder}: {}",
             request.source,
             recorded.why_none()
         ));
@@ -201,7 +201,7 @@ fn excess(
         return None;
     }
     Some(format!(
-        "{} asks for more than the kubelet recorded for {holder}; left out: {}",
+        "{} requests more than the kubelet recorded for {holder}; left out: {}",
         request.source,
         excerpt(&beyond.join(", "))
     ))

@@ -74,7 +74,7 @@ fn a_source_without_programs_names_what_would_do() {
         .unwrap();
     let message = complaint(&output);
     assert!(
-        message.contains("/etc holds no programs") && message.contains("--source"),
+        message.contains("/etc has no programs") && message.contains("--source"),
         "{message}"
     );
 }
