@@ -321,6 +321,11 @@ fn class_files_that_contradict_themselves_are_refused() {
         ),
         (
             "device =",
+            "edits = [{ libraries = [\"/opt/x/libx.so.1\"] }]\ndevice =",
+            "for a path use `directories` with `libraries = true`",
+        ),
+        (
+            "device =",
             "prepare = { program = \"/x\", timeout = 0, file = \"f\", equals = \"x\" }\ndevice =",
             "0 seconds is not between 1",
         ),

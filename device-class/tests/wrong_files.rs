@@ -94,8 +94,8 @@ fn the_message_has_the_line_and_what_to_write() {
         (
             "example.com/chip",
             "kubernetes.io/chip",
-            "chip.toml:2: resource `kubernetes.io/chip` has a domain that is for the resources of \
-             Kubernetes itself",
+            "chip.toml:2: resource `kubernetes.io/chip` has a domain that Kubernetes reserves; use \
+             your own",
         ),
         (
             "example.com/chip",

@@ -20,7 +20,6 @@ use crate::planner::{Caller, NamedContainer};
 #[derive(Debug, Parser)]
 #[command(name = "boathook", version, after_help = HELP_END)]
 pub(crate) struct Cli {
-    /// The configuration; the default may be absent
     #[arg(
         long,
         global = true,
@@ -29,7 +28,7 @@ pub(crate) struct Cli {
     )]
     pub config: Option<PathBuf>,
 
-    /// Seconds until the hook gives up; for tests.
+    // Seconds until the hook gives up; for tests.
     #[arg(long, hide = true, value_name = "SECONDS")]
     pub deadline: Option<u32>,
 

@@ -304,7 +304,8 @@ impl TryFrom<String> for SoName {
         } else {
             let name = crate::name::excerpt(&name);
             Err(format!(
-                "`{name}` is not the name of a shared library, such as libx.so.1"
+                "`{name}` is not the name of a shared library, such as libx.so.1; for a path use \
+                 `directories` with `libraries = true`"
             ))
         }
     }

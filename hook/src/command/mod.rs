@@ -214,6 +214,9 @@ fn explain(bundle: &Path, json: bool, config: &Config) -> Result<ExitCode, Comma
         // The plan has texts of the container's in it.
         write!(Printable(io::stdout().lock()), "{plan}")?;
     }
+    if !plan.grants.is_empty() && bundle.hooks.ours().next().is_none() {
+        log::warning("config.json has no boathook hook; `boathook doctor` shows the fix");
+    }
     Ok(ExitCode::Success)
 }
 

@@ -1,9 +1,9 @@
 //! `boathook explain` prints the plan and changes nothing.
 
 use harness::demo_host::{DemoHost, HostDirectory};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{assert_refused, boathook, bundle, code};
+use super::{assert_refused, boathook, bundle, bundle_of, code};
 use crate::tree::listing;
 
 fn explain(host: &HostDirectory, env: &[(&str, &str)], json: bool) -> String {
@@ -72,6 +72,38 @@ fn a_container_without_a_request_is_reported() {
         );
         let plan: Value = serde_json::from_str(&explain(&host, &env, true)).unwrap();
         assert_eq!(plan["steps"].as_array().map(Vec::len), Some(0), "{env:?}");
+    }
+}
+
+/// It shows what a hook would do, also where none is called: the first mistake of new
+/// users would be hidden.
+#[test]
+fn a_container_without_the_hook_is_reported() {
+    let host = HostDirectory::new().unwrap();
+    for (hooks, env, expected) in [
+        (
+            json!({}),
+            "DUMMY_VISIBLE_DEVICES=0",
+            "boathook: warning: config.json has no boathook hook; `boathook doctor` shows the \
+             fix\n",
+        ),
+        (
+            json!({ "prestart": [{ "path": "/opt/boathook/current/bin/boathook" }] }),
+            "DUMMY_VISIBLE_DEVICES=0",
+            "",
+        ),
+        (json!({}), "PATH=/bin", ""),
+    ] {
+        let bundle = bundle_of(&json!({
+            "ociVersion": "1.0.2",
+            "root": {"path": "rootfs"},
+            "process": {"env": [env]},
+            "hooks": hooks,
+        }));
+        let directory = bundle.path().to_str().unwrap();
+        let ran = boathook(&host, &["explain", "--bundle", directory], b"");
+        assert_eq!(ran.status.code(), Some(code::SUCCESS), "{env}");
+        assert_eq!(ran.stderr, expected, "{env} {hooks}");
     }
 }
 

@@ -94,7 +94,7 @@ fn check_resource(resource: &Template) -> Result<(), ClassRuleError> {
     let domain = name.as_str().split('/').next().unwrap_or_default();
     if domain == "kubernetes.io" || domain.ends_with(".kubernetes.io") {
         return wrong(format!(
-            "resource `{text}` has a domain that is for the resources of Kubernetes itself"
+            "resource `{text}` has a domain that Kubernetes reserves; use your own"
         ));
     }
     let ends_well = |part: &str| {
