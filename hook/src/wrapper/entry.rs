@@ -158,7 +158,7 @@ mod tests {
             "path": "/opt/boathook/1/boathook",
             "args": ["boathook", "prestart"],
             "env": [HOOK_ENV],
-            "timeout": 110,
+            "timeout": TIMEOUT,
         }]);
         let rules = json!([
             {"allow": false, "access": "rwm"},

@@ -1,4 +1,7 @@
-//! Which programs are replaced, how, and what is logged about it.
+//! Which programs are replaced, how, and the report about it.
+
+mod enclosing;
+mod refused;
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -226,17 +229,6 @@ fn gives_up_on_programs_that_never_settle() {
 }
 
 #[test]
-fn a_full_cgroup_is_an_error_with_that_reason() {
-    let kernel = kernel();
-    let mut programs = vec![allow_everything(); MAX_PROGRAMS - 1];
-    programs.push(deny_everything());
-    kernel.with(LEAF, ALLOW_MULTI, &programs);
-
-    let error = allow(&kernel).unwrap_err().to_string();
-    assert!(error.contains("has 64 programs"), "{error}");
-}
-
-#[test]
 fn hidden_programs_of_the_container_are_regenerated() {
     let kernel = FakeKernel {
         hides: true,
@@ -255,157 +247,4 @@ fn hidden_programs_of_the_container_are_regenerated() {
     );
     assert!(admits(&kernel, 183));
     assert_eq!(kernel.attached(POD), pod);
-}
-
-/// A container in a container, whose runtimes use the cgroup driver cgroupfs, or
-/// whose outer one has a scope.
-#[test]
-fn a_program_of_an_enclosing_container_is_never_changed() {
-    for (outer, inner) in [
-        ("/cg/docker/outer", "/cg/docker/outer/docker/inner"),
-        ("/cg/docker-1.scope", "/cg/docker-1.scope/inner/container"),
-        ("/cg", "/cg/inner"),
-    ] {
-        let kernel = FakeKernel::default();
-        kernel.with(inner, ALLOW_MULTI, &[deny_everything()]);
-        kernel.with(outer, ALLOW_MULTI, &[allow_everything(), deny_everything()]);
-        let error = allow_in(&kernel, &cgroup(ROOT, inner)).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            format!(
-                "device c 10:183 rw is not allowed in cgroup {outer}, which encloses the \
-                 container's cgroup {inner}; allow it there first: give it to the enclosing \
-                 container, or set DeviceAllow= on the systemd unit"
-            )
-        );
-        assert_eq!(*kernel.changes.borrow(), []);
-
-        // Where the outer container has the device, the inner one gets it.
-        let kernel = FakeKernel::default();
-        let program = kernel.with(inner, ALLOW_MULTI, &[deny_everything()])[0];
-        let outer_programs = kernel.with(outer, ALLOW_MULTI, &[allow_everything()]);
-        let levels = allow_in(&kernel, &cgroup(ROOT, inner)).unwrap();
-        assert_eq!(levels[0], (inner.into(), Rewritten { program }));
-        assert_eq!(kernel.attached(outer), outer_programs);
-    }
-}
-
-#[test]
-fn an_enclosing_program_that_cannot_be_read_is_reported() {
-    let kernel = FakeKernel {
-        hides: true,
-        ..FakeKernel::default()
-    };
-    let leaf = kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()])[0];
-    let root = kernel.with(ROOT, ALLOW_MULTI, &[allow_everything()])[0];
-    assert_eq!(
-        allow(&kernel).unwrap(),
-        levels([
-            (ROOT, Unreadable { program: root }),
-            (LEAF, Regenerated { program: leaf }),
-            (POD, NoProgram),
-        ])
-    );
-}
-
-#[test]
-fn missing_privileges_are_reported_and_nothing_is_changed() {
-    for kernel in kernels_that_refuse(false) {
-        let levels = allow(&kernel).unwrap();
-        assert!(
-            matches!(levels[..], [(_, NoPermission { .. })]),
-            "{levels:?}"
-        );
-        assert_eq!(*kernel.changes.borrow(), []);
-    }
-}
-
-/// Otherwise the container would start with devices that it cannot open.
-#[test]
-fn with_privileges_a_refusal_is_an_error() {
-    for kernel in kernels_that_refuse(true) {
-        let denied = allow(&kernel).unwrap_err();
-        assert!(
-            matches!(
-                denied,
-                CgroupError::ReadPrograms { .. } | CgroupError::Load { .. }
-            ),
-            "{denied}"
-        );
-        assert_eq!(*kernel.changes.borrow(), []);
-    }
-}
-
-/// Kernels that answer a call with EPERM.
-fn kernels_that_refuse(is_privileged: bool) -> [FakeKernel; 3] {
-    let kernel = || FakeKernel {
-        is_privileged,
-        ..kernel()
-    };
-    let denied = Some(Errno::EPERM);
-    let kernels = [
-        FakeKernel {
-            query_fails: denied,
-            ..kernel()
-        },
-        FakeKernel {
-            open_fails: denied,
-            ..kernel()
-        },
-        FakeKernel {
-            load_fails: Cell::new(Some((usize::MAX, Errno::EPERM))),
-            ..kernel()
-        },
-    ];
-    for kernel in &kernels {
-        kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()]);
-        kernel.with(POD, ALLOW_MULTI, &[deny_everything()]);
-    }
-    kernels
-}
-
-#[test]
-fn a_rewrite_that_does_not_load_is_regenerated_for_the_container() {
-    let refused = Some((2, Errno::EINVAL));
-    let kernel = kernel();
-    let leaf = kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()]);
-    kernel.load_fails.set(refused);
-    assert_eq!(
-        allow(&kernel).unwrap()[0].1,
-        Regenerated { program: leaf[0] }
-    );
-
-    let kernel = FakeKernel::default();
-    kernel.with(POD, ALLOW_MULTI, &[deny_everything()]);
-    kernel.load_fails.set(refused);
-    let error = allow(&kernel).unwrap_err().to_string();
-    assert_eq!(
-        error,
-        "the kernel refuses the new device program for cgroup /cg/pod.slice (15 instructions): \
-         unknown opcode 9c"
-    );
-}
-
-#[test]
-fn programs_above_the_mount_are_looked_at_but_out_of_reach() {
-    let visible = cgroup(POD, LEAF);
-
-    let kernel = kernel();
-    kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()]);
-    kernel.with(ROOT, ALLOW_MULTI, &[allow_everything()]);
-    assert_eq!(allow_in(&kernel, &visible).unwrap().len(), 1);
-    assert!(admits(&kernel, 183));
-
-    let kernel = FakeKernel::default();
-    kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()]);
-    let root = kernel.with(ROOT, ALLOW_MULTI, &[deny_everything()])[0];
-    let error = allow_in(&kernel, &visible).unwrap_err().to_string();
-    assert_eq!(
-        error,
-        format!(
-            "device program {root}, attached above /cg/pod.slice, denies c 10:183 rw: \
-             run the hook in the host's mount and cgroup namespaces"
-        )
-    );
-    assert_eq!(*kernel.changes.borrow(), []);
 }
