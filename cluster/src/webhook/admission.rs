@@ -14,10 +14,10 @@ const KIND: &str = "AdmissionReview";
 /// The longest warning, in bytes: the API server may cut longer ones.
 const MAX_WARNING: usize = 120;
 
-/// The API server's request.
+/// The API server's request for a review.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Asked<'a> {
+pub struct AdmissionReview<'a> {
     pub api_version: String,
     #[serde(borrow)]
     pub request: Request<'a>,

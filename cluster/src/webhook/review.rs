@@ -13,7 +13,7 @@ use axum::routing::post;
 use device_class::name::excerpt;
 use tokio::sync::watch;
 
-use super::admission::{API_VERSION, Answer, Asked, Request};
+use super::admission::{API_VERSION, AdmissionReview, Answer, Request};
 use super::mappings::Mappings;
 use super::metrics::{Metrics, ResultLabels};
 use super::mutate::mutate;
@@ -116,7 +116,7 @@ impl Reviewer {
 
     /// Reviews a request's body.
     pub async fn review(&self, body: &[u8]) -> Result<Answer, String> {
-        let asked: Asked<'_> = serde_json::from_slice(body)
+        let asked: AdmissionReview<'_> = serde_json::from_slice(body)
             .map_err(|error| format!("not an admission review: {error}"))?;
         if asked.api_version != API_VERSION {
             return Err(format!(
