@@ -143,10 +143,12 @@ impl Clean {
             self.path("podman")
         );
         self.write("/etc/containers/storage.conf", &storage);
+        // `podman run --rm` may find the container removed before it waits for it, and then
+        // takes the exit code from the events: podman 3.4 waits forever if there are none.
         self.write(
             "/etc/containers/containers.conf",
             "[containers]\ndefault_ulimits = []\nnetns = \"none\"\n[engine]\nruntime = \"runc\"\n\
-             cgroup_manager = \"cgroupfs\"\nevents_logger = \"none\"\n",
+             cgroup_manager = \"cgroupfs\"\nevents_logger = \"file\"\n",
         );
         self.import("podman");
     }
