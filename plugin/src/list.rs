@@ -58,7 +58,7 @@ impl Listing {
             path: config.host_root.clone(),
             source,
         })?;
-        let found = scan(&usable, &host, &mut Memory::new(), Instant::now());
+        let found = scan(&usable, config, &host, &mut Memory::new(), Instant::now());
         problems.extend(found.warnings);
         Ok(Listing {
             inventory: found.inventory,

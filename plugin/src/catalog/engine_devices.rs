@@ -93,7 +93,7 @@ fn rules(nodes: &[FoundNode], capabilities: &BTreeSet<CapabilityName>) -> Vec<No
 }
 
 /// The default capabilities: those that a container selects are not known at Allocate.
-fn default_capabilities(class: &DeviceClass) -> BTreeSet<CapabilityName> {
+pub(super) fn default_capabilities(class: &DeviceClass) -> BTreeSet<CapabilityName> {
     let request = &class.spec.request;
     let named = request.default_capabilities.iter().cloned().collect();
     request.with_implied(&named)
@@ -112,6 +112,7 @@ fn spec(node: &FoundNode, capabilities: &BTreeSet<CapabilityName>) -> Option<Dev
 mod tests {
     use std::time::Instant;
 
+    use device_class::config::Config;
     use device_class::host::RecordedHost;
 
     use super::super::{Inventory, Memory, scan};
@@ -141,7 +142,14 @@ mod tests {
         let name = "x".to_owned().try_into().unwrap();
         let class = DeviceClass::parse(name, "x.toml".as_ref(), text).unwrap();
         let host = RecordedHost::parse(host).unwrap();
-        scan(&[class], &host, &mut Memory::new(), Instant::now()).inventory
+        scan(
+            &[class],
+            &Config::default(),
+            &host,
+            &mut Memory::new(),
+            Instant::now(),
+        )
+        .inventory
     }
 
     #[test]

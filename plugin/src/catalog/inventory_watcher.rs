@@ -193,14 +193,12 @@ impl InventoryWatcher {
     /// One device scan. It does not run on the thread that serves: a driver may
     /// block reads of its files.
     async fn scan(&mut self, classes_changed: bool) {
-        let (classes, root) = (
-            Arc::clone(&self.classes),
-            self.source.config.host_root.clone(),
-        );
+        let (classes, config) = (Arc::clone(&self.classes), self.source.config.clone());
+        let root = config.host_root.clone();
         let mut memory = std::mem::replace(&mut self.memory, Memory::of_host(&root));
         let scanning = tokio::task::spawn_blocking(move || {
             let scan = match RealHost::open(&root) {
-                Ok(host) => Ok(scan(&classes, &host, &mut memory, Instant::now())),
+                Ok(host) => Ok(scan(&classes, &config, &host, &mut memory, Instant::now())),
                 Err(error) => Err(format!(
                     "cannot open host root {}, keeping previous scan results: {error}",
                     root.display()

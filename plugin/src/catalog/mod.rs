@@ -9,6 +9,7 @@ pub(crate) mod fixture;
 mod grace_period;
 mod health_program;
 mod health_programs;
+mod host_files;
 mod inventory_watcher;
 mod kernel_log;
 mod message_budget;

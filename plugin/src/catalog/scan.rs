@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use device_class::HostView;
 use device_class::class::{Claims, DeviceClass};
+use device_class::config::Config;
 use device_class::discover::{self, Device, Health, HealthHistory};
 use device_class::kernel_log::Line;
 use device_class::name::{ClassName, ResourceName};
@@ -16,6 +17,7 @@ use device_class::prepare::Preparation;
 use super::Inventory;
 use super::engine_devices::{EngineDevices, control_nodes};
 use super::health_programs::HealthPrograms;
+use super::host_files;
 use super::kernel_log::KernelLog;
 use super::message_budget::MessageBudget;
 use super::resource::{AdvertisedDevice, Resource, Terms};
@@ -79,6 +81,7 @@ impl ClassMemory {
 /// the time of this scan.
 pub(crate) fn scan(
     classes: &[DeviceClass],
+    config: &Config,
     host: &dyn HostView,
     memory: &mut Memory,
     now: Instant,
@@ -130,6 +133,10 @@ pub(crate) fn scan(
         let control_nodes = control_nodes(class, &inventory.host_attributes, host);
         if let Err(reason) = &control_nodes {
             refuse_all(&mut inventory.devices, reason);
+        } else if !inventory.devices.is_empty()
+            && let Some(reason) = host_files::unfit(class, config, host)
+        {
+            refuse_all(&mut inventory.devices, &reason);
         }
         let terms = Arc::new(Terms::of(class, control_nodes.unwrap_or_default()));
         for device in inventory.devices {
@@ -168,7 +175,7 @@ pub(crate) fn scan(
     }
 }
 
-/// Without the control nodes no device of the class is usable.
+/// Without the control nodes and files no device of the class is usable.
 fn refuse_all(devices: &mut [Device], reason: &str) {
     for device in devices
         .iter_mut()
@@ -257,7 +264,13 @@ mod tests {
         let class = DeviceClass::parse(name, &file, &text).unwrap();
         let host = std::fs::read_to_string(root.join("testdata/gpu-share/host.txt")).unwrap();
         let host = RecordedHost::parse(&host).unwrap();
-        let scan = scan(&[class], &host, &mut Memory::new(), Instant::now());
+        let scan = scan(
+            &[class],
+            &Config::default(),
+            &host,
+            &mut Memory::new(),
+            Instant::now(),
+        );
         let resource = scan.inventory.values().next().unwrap();
         assert_eq!(resource.name.as_str(), "aliyun.com/gpu-mem");
         let gpu = resource.devices()[0].hardware();
@@ -292,6 +305,7 @@ mod tests {
         let class = DeviceClass::parse(name, "x.toml".as_ref(), text).unwrap();
         let scan = scan(
             &[class],
+            &Config::default(),
             &RecordedHost::default(),
             &mut Memory::new(),
             Instant::now(),
@@ -330,7 +344,7 @@ mod tests {
             let mut host = RecordedHost::default();
             host.add_file("/sys/x/beat", beat);
             let now = start + Duration::from_secs(seconds);
-            let scan = scan(&class, &host, &mut memory, now);
+            let scan = scan(&class, &Config::default(), &host, &mut memory, now);
             let resource = scan.inventory.values().next().unwrap();
             assert_eq!(
                 resource.devices()[0].health.is_healthy(),

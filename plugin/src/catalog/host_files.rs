@@ -1,0 +1,78 @@
+//! Libraries and other files of the host that containers with devices of a class get.
+
+use std::path::Path;
+
+use device_class::HostView;
+use device_class::class::DeviceClass;
+use device_class::config::Config;
+use device_class::discover;
+use device_class::host::Entry;
+
+use super::engine_devices::default_capabilities;
+
+/// Why the hook would refuse a container with a device of the class: something that is not
+/// optional is missing.
+///
+/// `None` also if the plugin does not see the host's libraries: its own container has them
+/// only with the host's whole tree (deploy/components/host-programs).
+pub(super) fn unfit(class: &DeviceClass, config: &Config, host: &dyn HostView) -> Option<String> {
+    let cache = host.entry(Path::new("/etc/ld.so.cache"));
+    if !matches!(cache, Ok(Some(Entry::File))) {
+        return None;
+    }
+    match discover::look_up(class, config, &default_capabilities(class), host) {
+        Ok(found) => found.edits.unfit().next().map(str::to_owned),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::Instant;
+
+    use device_class::discover::Health;
+    use device_class::host::RealHost;
+    use device_class::ld_cache::{Abi, LdCache, NewEntry};
+
+    use crate::catalog::{Memory, scan};
+
+    use super::*;
+
+    #[test]
+    fn a_device_whose_library_is_missing_is_unhealthy_where_the_host_is_seen() {
+        let text = "version = 1\nresource = 'x.com/x'\nrequest = { env = 'X' }\n\
+                    device = { id = 'x-{index}' }\ndiscover = [{ count = 1 }]\n\
+                    edits = [{ libraries = ['libx.so.1'] }]\n";
+        let name = "x".to_owned().try_into().unwrap();
+        let class = [DeviceClass::parse(name, "x.toml".as_ref(), text).unwrap()];
+        let root = tempfile::tempdir().unwrap();
+        let library = Path::new("/usr/lib/libx.so.1");
+        let health = || {
+            let host = RealHost::open(root.path()).unwrap();
+            let config = Config::default();
+            let scan = scan(&class, &config, &host, &mut Memory::new(), Instant::now());
+            let resource = scan.inventory.into_values().next().unwrap();
+            resource.devices()[0].health.clone()
+        };
+        // As in the plugin's container.
+        assert_eq!(health(), Health::Healthy);
+
+        let entry = NewEntry::new("libx.so.1", library).unwrap();
+        let cache = LdCache::merge(None, &[entry], Abi::NATIVE);
+        fs::create_dir(root.path().join("etc")).unwrap();
+        fs::write(
+            root.path().join("etc/ld.so.cache"),
+            cache.to_bytes().unwrap(),
+        )
+        .unwrap();
+        let reason = "libx.so.1 is in the host's ld.so.cache as /usr/lib/libx.so.1, which cannot \
+                      be used; run ldconfig"
+            .to_owned();
+        assert_eq!(health(), Health::Unhealthy { reason });
+
+        fs::create_dir_all(root.path().join("usr/lib")).unwrap();
+        fs::write(root.path().join("usr/lib/libx.so.1"), "").unwrap();
+        assert_eq!(health(), Health::Healthy);
+    }
+}
