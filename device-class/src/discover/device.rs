@@ -3,9 +3,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::edits::DriverRoot;
+use super::driver_root::DriverRoot;
 use super::source::Candidate;
-use super::{Device, FoundNode, StateFile, attributes, edits, health, links, mask, sharing};
+use super::{
+    Device, FoundNode, StateFile, attributes, files, health, links, mask, nodes, paths, sharing,
+};
 use crate::class::{
     CdiTemplateError, DeviceClass, HealthCheck, HealthTest, PathTemplateError, SHARED_SUFFIX,
     Source,
@@ -51,17 +53,17 @@ pub(super) fn from_candidate(
     };
     let mut nodes: Vec<FoundNode> = Vec::new();
     for node in spec.nodes.iter().chain(&source.nodes) {
-        nodes.extend(edits::nodes(node, attributes, false, host)?);
+        nodes.extend(nodes::nodes(node, attributes, false, host)?);
     }
     let driver = DriverRoot::of_host(host);
     let mut files = Vec::new();
     for file in &spec.files {
-        for attributes in edits::each(file.for_each.as_ref(), attributes, host)? {
-            files.push(edits::file(file, false, &attributes, false, driver)?);
+        for attributes in paths::each(file.for_each.as_ref(), attributes, host)? {
+            files.push(files::file(file, false, &attributes, false, driver)?);
         }
     }
     let directories = spec.directories.iter();
-    let directories = directories.map(|spec| edits::directory(spec, attributes, false, driver));
+    let directories = directories.map(|spec| files::directory(spec, attributes, false, driver));
     let directories = directories.collect::<Result<Vec<_>, _>>()?;
     let shown = spec.unmask.iter().chain(&source.unmask);
     let shown: Result<Vec<_>, _> = shown

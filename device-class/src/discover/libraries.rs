@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::DeviceError;
-use super::edits::DriverRoot;
+use super::driver_root::DriverRoot;
 use super::found::{FoundLibrary, Presence};
 use crate::class::{Edits, LibraryNames, SoName};
 use crate::host::{Entry, Programs};

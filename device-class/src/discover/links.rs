@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use super::{DeviceError, attributes, edits};
+use super::{DeviceError, attributes, paths};
 use crate::class::DeviceSpec;
 use crate::host::HostView;
 use crate::template::Attributes;
@@ -65,7 +65,7 @@ pub(super) fn of(
         return Ok(Connections::new(bus, None, BTreeSet::new()));
     };
     let mut peers = BTreeSet::new();
-    for path in edits::paths(&links.for_each, known, host)? {
+    for path in paths::paths(&links.for_each, known, host)? {
         let of = |key: &str| attributes::line_of(&path, key, host);
         let kind = links.kind.as_deref().and_then(of);
         if links.kind.is_some() && !kind.is_some_and(|kind| links.kinds.contains(&kind)) {

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::edits::{self, DriverRoot};
+use super::driver_root::DriverRoot;
+use super::files;
 use super::found::{FoundDirectory, FoundFile, Presence};
 use super::{DeviceError, FoundEdits};
 use crate::class::{PathTemplate, RequestSpec, is_plain};
@@ -102,7 +103,7 @@ fn read(list: &Path, host: &dyn HostView) -> Result<Option<Vec<PathBuf>>, String
 fn add(path: PathBuf, host: &dyn HostView, found: &mut FoundEdits) {
     let driver = DriverRoot::of_host(host);
     if matches!(host.entry(&path), Ok(Some(Entry::Directory))) {
-        let directory = edits::directory_at(&path, true, driver);
+        let directory = files::directory_at(&path, true, driver);
         found.directories.push(FoundDirectory {
             container: path.clone(),
             path,
@@ -111,7 +112,7 @@ fn add(path: PathBuf, host: &dyn HostView, found: &mut FoundEdits) {
             directory,
         });
     } else {
-        let presence = edits::file_at(&path, true, driver);
+        let presence = files::file_at(&path, true, driver);
         found.files.push(file(path, presence));
     }
 }

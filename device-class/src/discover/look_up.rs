@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::edits::{self, DriverRoot, EditsError, Wanted};
+use super::driver_root::DriverRoot;
+use super::edits::{self, EditsError, Wanted};
 use super::{FoundEdits, Inventory, devices};
 use crate::class::{DeviceClass, PathTemplateError};
 use crate::config::Config;

@@ -2,7 +2,9 @@
 
 mod attributes;
 mod device;
+mod driver_root;
 mod edits;
+mod files;
 mod found;
 mod health;
 mod health_command;
@@ -13,7 +15,9 @@ mod listed;
 mod loaded_driver;
 mod look_up;
 mod mask;
+mod nodes;
 mod order;
+mod paths;
 mod search;
 mod sharing;
 mod source;

@@ -1,0 +1,98 @@
+//! Device nodes of a class, as a host has them.
+
+use std::path::{Path, PathBuf};
+
+use super::DeviceError;
+use super::found::{FoundNode, MadeNode, NodeForm, OwnNode, Presence};
+use super::loaded_driver::LoadedDriver;
+use super::paths::{both, each, present};
+use crate::class;
+use crate::host::{Entry, HostView};
+use crate::template::Attributes;
+
+/// Looks up a node, or those of a pattern.
+pub(super) fn nodes(
+    spec: &class::Node,
+    attributes: &Attributes,
+    optional: bool,
+    host: &dyn HostView,
+) -> Result<Vec<FoundNode>, DeviceError> {
+    let each = each(spec.for_each.as_ref(), attributes, host)?;
+    let nodes = each
+        .iter()
+        .map(|attributes| node(spec, attributes, optional, host));
+    nodes.collect()
+}
+
+fn node(
+    spec: &class::Node,
+    attributes: &Attributes,
+    optional: bool,
+    host: &dyn HostView,
+) -> Result<FoundNode, DeviceError> {
+    let (mut path, container) = both(&spec.path, spec.container_path.as_ref(), attributes)?;
+    for preferred in &spec.prefer {
+        let preferred = preferred.fill(attributes)?;
+        if let Ok(Some(Entry::Device(_))) = host.entry(&preferred) {
+            path = preferred;
+            break;
+        }
+    }
+    let links = spec.links.iter().map(|link| link.fill(attributes));
+    let mut links = links.collect::<Result<Vec<PathBuf>, _>>()?;
+    links.retain(|link| leads_to(link, &path, host));
+    let found = |optional| {
+        present(
+            &path,
+            optional,
+            "a device node",
+            host,
+            |entry| match entry {
+                Entry::Device(number) => Some(number),
+                _ => None,
+            },
+        )
+    };
+    let mut number = found(optional || spec.optional);
+    let mut form = OwnNode::of(spec).map_or(NodeForm::Bound, NodeForm::Own);
+    if !matches!(number, Presence::Found(_)) {
+        let driver = LoadedDriver::of(spec, attributes, host)?;
+        if driver.is_some() {
+            number = found(false);
+        }
+        // What is there instead of a node is a fault of the host.
+        let is_absent = matches!(host.entry(&path), Ok(None));
+        if let (Some(driver), Some(make), true) = (&driver, &spec.make, is_absent) {
+            number = Presence::Found(driver.number(&make.minor.fill(attributes)?)?);
+            form = NodeForm::Made(MadeNode {
+                driver: driver.name.clone(),
+                own: OwnNode::made(spec, make),
+                advice: spec.advice.clone(),
+            });
+        }
+        if let Presence::Unfit(reason) = &mut number {
+            if let Some(LoadedDriver { name, .. }) = driver {
+                reason.push_str(&format!(", although its driver {name} is loaded"));
+            }
+            if let Some(advice) = &spec.advice {
+                reason.push_str(&format!("; {advice}"));
+            }
+        }
+    }
+    Ok(FoundNode {
+        host: path,
+        container,
+        links,
+        capability: spec.capability.clone(),
+        access: spec.access,
+        form,
+        number,
+    })
+}
+
+/// Whether the host has this symbolic link, and it leads to the node.
+fn leads_to(link: &Path, node: &Path, host: &dyn HostView) -> bool {
+    let end = host.is_link(link).then(|| host.canonical(link).ok());
+    end.flatten()
+        .is_some_and(|end| host.canonical(node).is_ok_and(|node| node == end))
+}
