@@ -25,7 +25,10 @@ mod writable_layer;
 use harness::bundle::{Bundle, BundleBuilder, HookCommand, Stage};
 use harness::demo_host::DemoHost;
 use harness::demo_host::in_container::node;
+use harness::probe::{Access, Questions};
 use harness::rootfs::Rootfs;
+
+use crate::lab::{Lab, asking};
 
 /// A container with the hook, requesting devices of the class `dummy-npu`.
 fn container(host: &DemoHost, rootfs: Rootfs, devices: &str) -> BundleBuilder {
@@ -34,6 +37,13 @@ fn container(host: &DemoHost, rootfs: Rootfs, devices: &str) -> BundleBuilder {
     Bundle::builder(rootfs)
         .hook(stage, hook)
         .env(DemoHost::VARIABLE, devices)
+}
+
+/// Runs the container, which can read the device of this index.
+fn assert_opens(lab: &Lab, container: BundleBuilder, index: usize) {
+    let question = asking(&Questions::new().path(node(index)));
+    let report = lab.probe(&container.args(question).build().unwrap());
+    assert_eq!(report.path(node(index)).unwrap().read, Access::Granted);
 }
 
 /// The container with a device's node and rule in config.json, as an engine adds them

@@ -7,7 +7,7 @@ use harness::demo_host::DemoHost;
 use harness::probe::{Access, Kind, Questions, Report};
 use harness::rootfs::Rootfs;
 
-use super::{container, node};
+use super::{assert_opens, container, node};
 use crate::lab::{Lab, asking, on_each_cgroup_version};
 
 on_each_cgroup_version!(
@@ -113,14 +113,10 @@ fn access_is_as_the_class_configures(lab: &Lab) {
 /// The nodes are as open to the container's user as they are on the host.
 fn an_ordinary_user_has_them_too(lab: &Lab) {
     let host = DemoHost::new().unwrap();
-    let bundle = container(&host, Rootfs::Busybox, "npu-3")
-        .user(1000, 1000)
-        .args(asking(&Questions::new().path(node(3))))
-        .build()
-        .unwrap();
-    assert_eq!(
-        lab.probe(&bundle).path(node(3)).unwrap().read,
-        Access::Granted
+    assert_opens(
+        lab,
+        container(&host, Rootfs::Busybox, "npu-3").user(1000, 1000),
+        3,
     );
 }
 

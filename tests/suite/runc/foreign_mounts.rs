@@ -5,11 +5,10 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 
 use harness::bundle::{Bundle, BundleBuilder, HookCommand, Stage};
 use harness::demo_host::DemoHost;
-use harness::probe::{Access, Questions};
 use harness::rootfs::Rootfs;
 
-use super::{container, node};
-use crate::lab::{Lab, asking, on_each_cgroup_version};
+use super::{assert_opens, container};
+use crate::lab::{Lab, on_each_cgroup_version};
 use crate::tree::listing;
 
 on_each_cgroup_version!(
@@ -75,14 +74,11 @@ fn a_read_only_etc_gets_a_note(lab: &Lab) {
     let host = DemoHost::new().unwrap();
     let etc = host.root().join("etc");
     let before = listing(&etc);
-    let bundle = container(&host, Rootfs::Glibc, "npu-3")
-        .mount("bind", &etc, "/etc", &["rbind", "ro"])
-        .args(asking(&Questions::new().path(node(3))))
-        .build()
-        .unwrap();
-    assert_eq!(
-        lab.probe(&bundle).path(node(3)).unwrap().read,
-        Access::Granted
+    let container = container(&host, Rootfs::Glibc, "npu-3");
+    assert_opens(
+        lab,
+        container.mount("bind", &etc, "/etc", &["rbind", "ro"]),
+        3,
     );
     assert_eq!(listing(&etc), before);
     let log = host.log();

@@ -4,10 +4,10 @@
 use harness::bundle::Bundle;
 use harness::cgroup_parent::CgroupParent;
 use harness::demo_host::DemoHost;
-use harness::probe::{Access, Questions};
+use harness::probe::Questions;
 use harness::rootfs::Rootfs;
 
-use super::{container, node};
+use super::{assert_opens, container, node};
 use crate::lab::{Lab, asking, on_each_cgroup_version};
 
 on_each_cgroup_version!(a_cgroup_below_a_plain_one, a_cgroup_below_one_that_denies);
@@ -15,15 +15,8 @@ on_each_cgroup_version!(a_cgroup_below_a_plain_one, a_cgroup_below_one_that_deni
 fn a_cgroup_below_a_plain_one(lab: &Lab) {
     let host = DemoHost::new().unwrap();
     let parent = CgroupParent::new();
-    let bundle = container(&host, Rootfs::Busybox, "npu-3")
-        .cgroups_path(parent.child("inner"))
-        .args(asking(&Questions::new().path(node(3))))
-        .build()
-        .unwrap();
-    assert_eq!(
-        lab.probe(&bundle).path(node(3)).unwrap().read,
-        Access::Granted
-    );
+    let inner = container(&host, Rootfs::Busybox, "npu-3").cgroups_path(parent.child("inner"));
+    assert_opens(lab, inner, 3);
 }
 
 /// The cgroup above is that of another container, which has no devices. It gets
