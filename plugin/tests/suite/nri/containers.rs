@@ -72,7 +72,8 @@ fn the_hooks_arguments_name_the_container() {
     ];
     assert_eq!(hook.args, expected);
     assert!(hook.env[0].starts_with("PATH="));
-    assert_eq!(hook.timeout.unwrap().value, 110);
+    let timeout = runtime_config::HOOK_TIMEOUT;
+    assert_eq!(hook.timeout.unwrap().value, i64::from(timeout));
 }
 
 #[test]
