@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use crate::binaries;
 use crate::engine_root::Generation;
 
-/// Namespaces of mounts, processes and networks in which /etc, /run and
+/// Namespaces of mounts, processes and networks in which /etc, /opt, /run, /var/lib and
 /// /dev/shm, or all files, are private. Everything in them ends when this is dropped, and
 /// when the test does.
 #[derive(Debug)]

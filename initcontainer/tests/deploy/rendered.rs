@@ -245,7 +245,7 @@ fn the_class_for_tests_is_advertised_only_where_it_is_switched_on() {
                 })
                 .unwrap();
             let text = &map.data.as_ref().unwrap()["config.toml"];
-            !text.contains("[class.dummy-npu]\nenabled = false\n")
+            text.contains("[class.dummy-npu]\nenabled = true\n")
         };
         assert!(!offers(&render(&overlay)));
         assert!(offers(&with_component(&overlay, "dummy-npu")));

@@ -5,12 +5,25 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
+use harness::cgroup_parent::CgroupParent;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 /// The daemon's files, as the host under `host` has them.
 pub(crate) const CONFIG: &str = "host/etc/docker/daemon.json";
 const SOCKET: &str = "host/run/docker.sock";
+
+/// Starts the daemon where it can write to directories that no option of it names.
+const PRIVATE: &str = "
+    mount --make-rprivate /
+    mount -t tmpfs tmpfs /run
+    for name in etc opt
+    do
+        mkdir /run/$name /run/$name-work
+        mount -t overlay -o lowerdir=/$name,upperdir=/run/$name,workdir=/run/$name-work overlay /$name
+    done
+    exec dockerd \"$@\"
+";
 
 /// How long the daemon may take to answer.
 const START: Duration = Duration::from_secs(60);
@@ -19,6 +32,8 @@ const START: Duration = Duration::from_secs(60);
 pub(crate) struct Docker {
     daemon: Child,
     dir: tempfile::TempDir,
+    /// Removed when the daemon has ended.
+    _cgroups: CgroupParent,
 }
 
 impl Docker {
@@ -38,9 +53,13 @@ impl Docker {
         fs::create_dir(at("host/run")).unwrap();
         fs::write(at(CONFIG), "{}").unwrap();
         let log = File::create(at("log")).unwrap();
-        let daemon = Command::new("dockerd")
+        let cgroups = CgroupParent::new();
+        let daemon = Command::new("unshare")
+            .args(["--mount", "sh", "-euc", PRIVATE, "dockerd"])
             .args(["--bridge=none", "--iptables=false", "--config-file"])
             .arg(at(CONFIG))
+            .arg("--cgroup-parent")
+            .arg(cgroups.path())
             .arg("--data-root")
             .arg(at("data"))
             .arg("--exec-root")
@@ -52,7 +71,11 @@ impl Docker {
             .stderr(log)
             .spawn()
             .unwrap();
-        let mut docker = Self { daemon, dir };
+        let mut docker = Self {
+            daemon,
+            dir,
+            _cgroups: cgroups,
+        };
         let began = Instant::now();
         while !docker
             .client(&["version"])

@@ -1,7 +1,7 @@
 //! `private-host [ROOT]`: namespaces of mounts, processes and networks of their own,
 //! for an engine to run in as if it had the machine to itself.
 //!
-//! Files written to /etc, /run and /dev/shm there are removed afterwards. With ROOT,
+//! Files written to /etc, /opt, /run, /var/lib and /dev/shm there are removed afterwards. With ROOT,
 //! a directory with another root file system, that is the root there, and all that
 //! is written to it is removed; /var/tmp and cargo's output directory are the
 //! machine's. Prints
@@ -69,7 +69,15 @@ fn first(root: Option<&str>) -> Result<()> {
         None => {
             fresh("proc", "/proc", none)?;
             fresh("tmpfs", "/run", None)?;
-            layered("/etc", "/run/etc", "/etc")?;
+            // containerd creates /opt/containerd, podman /var/lib/containers/cache,
+            // wherever their data are configured to be.
+            for (directory, written) in [
+                ("/etc", "/run/etc"),
+                ("/opt", "/run/opt"),
+                ("/var/lib", "/run/var-lib"),
+            ] {
+                layered(directory, written, directory)?;
+            }
         }
         Some(root) => enter(root)?,
     }

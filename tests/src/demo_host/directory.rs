@@ -61,12 +61,12 @@ impl HostDirectory {
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
     }
 
-    /// Adds one of the classes that the project ships.
+    /// Adds one of the classes that the project ships, enabled.
     pub fn add_shipped_class(&self, name: &str) -> Result<()> {
         let source = binaries::source_tree().join(format!("device-class/classes/{name}.toml"));
         let text = fs::read_to_string(&source)
             .with_context(|| format!("cannot read {}", source.display()))?;
-        self.add_class(name, &text)
+        self.add_class(name, &text.replace("\nenabled = false\n", "\n"))
     }
 
     /// Adds a file to the root.

@@ -34,7 +34,9 @@ pub(crate) fn measure(figures: &mut Figures) -> Result<()> {
         }
     }
     let (classes, host) = (at("classes"), at("host"));
-    let config = format!("classes = [{classes:?}]\nhost_root = {host:?}\n");
+    let config = format!(
+        "classes = [{classes:?}]\nhost_root = {host:?}\n[class.dummy-npu]\nenabled = true\n"
+    );
     fs::write(at("config.toml"), config)?;
     let engine = FakeEngine::listen(&at("nri.sock"), "containerd", "v2.1.9")?;
     let mut process = Command::new(binaries::program("boathook-plugin")?)
