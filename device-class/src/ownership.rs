@@ -75,6 +75,16 @@ impl OwnershipError {
         matches!(self, OwnershipError::Open { error, .. } if error.kind() == io::ErrorKind::NotFound)
     }
 
+    /// The message where the file is named already.
+    pub(crate) fn of(&self, file: &Path) -> String {
+        match self {
+            OwnershipError::Open { path, error } if path == file => {
+                format!("cannot be opened: {error}")
+            }
+            _ => self.to_string(),
+        }
+    }
+
     fn open(path: &Path, error: impl Into<io::Error>) -> Self {
         OwnershipError::Open {
             path: path.into(),

@@ -138,6 +138,34 @@ fn a_part_of_an_npu_is_no_npu() {
     assert!(has(&divided, "has no device `1`"), "{divided:#?}");
 }
 
+/// Ascend Docker Runtime's manual, "dynamic virtualization": with the variable, the runtime
+/// makes a virtual NPU of this template for the container, which does not get the NPU.
+#[test]
+fn a_container_that_wants_a_part_of_an_npu_does_not_get_all_of_it() {
+    let class = class("ascend-npu");
+    let request = |variables: &[&str]| {
+        let env: Vec<String> = variables.iter().map(|entry| (*entry).to_owned()).collect();
+        Request::of(&class, &env.into(), |_| None)
+    };
+    let refused = request(&["ASCEND_VISIBLE_DEVICES=0", "ASCEND_VNPU_SPECS=vir04"]);
+    let refused = refused.unwrap_err().to_string();
+    for part in [
+        "ASCEND_VNPU_SPECS is set, which is not supported",
+        "create-vnpu",
+    ] {
+        assert!(refused.contains(part), "{refused}");
+    }
+    assert!(
+        request(&["ASCEND_VISIBLE_DEVICES=0", "ASCEND_VNPU_SPECS="])
+            .unwrap()
+            .is_some()
+    );
+    // An image that sets it requests nothing.
+    assert_eq!(request(&["ASCEND_VNPU_SPECS=vir04"]), Ok(None));
+    let void = request(&["ASCEND_VISIBLE_DEVICES=void", "ASCEND_VNPU_SPECS=vir04"]);
+    assert_eq!(void, Ok(None));
+}
+
 /// Forms that the vendors' programs print: `CanonizeID` of Intel's plugin drops dashes
 /// and case; `amd-ctk gpu list` prints upper case (container-toolkit, `list.go`), and its
 /// runtime folds it; Ascend's runtime names a chip by its generation; nvidia-smi prints

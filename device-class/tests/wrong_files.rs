@@ -111,6 +111,21 @@ fn the_message_has_the_line_and_what_to_write() {
              letter or a digit",
         ),
         (
+            "replicas = 4",
+            "replicas = 4\ncount_resource = \"kubernetes.io/chips\"",
+            "chip.toml:13: resource `kubernetes.io/chips` has a domain that Kubernetes reserves",
+        ),
+        (
+            "replicas = 4",
+            "replicas = 4\ncount_resource = \"example.com/{index}\"",
+            "chip.toml:13: name of the resource `{index}` may not have the character '{'",
+        ),
+        (
+            "replicas = 4",
+            "replicas = 4\ncount_resource = \"example.com/chip\"",
+            "chip.toml:2: count_resource `example.com/chip` is the name of the devices' resource",
+        ),
+        (
             "env = \"CHIPS\"",
             "env = \"PATH\"",
             "chip.toml:4: `PATH` is a variable that containers have for another purpose; choose a \

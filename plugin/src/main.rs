@@ -9,7 +9,7 @@ use anyhow::Context;
 use command_line::{FAILURE, print};
 use device_class::config::Config;
 use device_class::name::ClassName;
-use plugin::cli::{Cli, Command, Run};
+use plugin::cli::{CheckFiles, Cli, Command, Run};
 use plugin::{Listing, host_program, panic_hook};
 
 fn main() -> ExitCode {
@@ -18,6 +18,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         None => run(cli.run),
         Some(Command::Run(options)) => run(options),
+        Some(Command::CheckFiles(options)) => check_files(options),
         Some(Command::List {
             classes,
             config,
@@ -63,12 +64,25 @@ fn list(
 
 fn run(options: Run) -> anyhow::Result<ExitCode> {
     options.log.start();
+    serve(plugin::run(options.into()))
+}
+
+fn check_files(options: CheckFiles) -> anyhow::Result<ExitCode> {
+    options.log.start();
+    serve(plugin::check_files(options.into()))
+}
+
+/// Runs until the future ends.
+fn serve<E>(service: impl Future<Output = Result<(), E>>) -> anyhow::Result<ExitCode>
+where
+    anyhow::Error: From<E>,
+{
     panic_hook::abort_on_panic();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the asynchronous runtime")?;
-    let result = runtime.block_on(plugin::run(options.into()));
+    let result = runtime.block_on(service);
     // A device scan may hang in a driver: do not wait for it.
     runtime.shutdown_timeout(Duration::from_millis(50));
     result?;

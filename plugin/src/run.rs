@@ -23,6 +23,7 @@ use crate::notify::Notifier;
 use crate::nri::{Link, Nri, NriOptions};
 use crate::server::{Context, LeftToOthers, RegisterBy, Timing, remove_stale};
 use crate::service::{Preparer, Streams};
+use crate::signals::EndSignals;
 use crate::supervisor::Supervisor;
 
 /// The options of the process.
@@ -44,6 +45,8 @@ pub struct Options {
     pub forget: Duration,
     /// How long to wait for the kubelet's answer to a registration.
     pub register_timeout: Duration,
+    /// The report of [`crate::check_files`]; `None`: there is none.
+    pub file_report: Option<PathBuf>,
     /// Whether to end when a kubelet has a stream for every resource.
     pub once: bool,
     /// Where to serve metrics and health; `None`: they are not served.
@@ -105,13 +108,8 @@ pub async fn run(options: Options) -> Result<(), RunError> {
     if let Some(root) = &options.host_root {
         config = config.mounted_at(root);
     }
-    let handler = |kind| signal(kind).map_err(RunError::Signals);
-    let ends = [
-        ("SIGTERM", handler(SignalKind::terminate())?),
-        ("SIGINT", handler(SignalKind::interrupt())?),
-        ("SIGQUIT", handler(SignalKind::quit())?),
-    ];
-    let hang_up = handler(SignalKind::hangup())?;
+    let mut ends = EndSignals::new().map_err(RunError::Signals)?;
+    let hang_up = signal(SignalKind::hangup()).map_err(RunError::Signals)?;
 
     for directory in [kubelet.device_plugins(), kubelet.plugins_registry()] {
         remove_stale(&directory);
@@ -124,6 +122,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
     let source = Source {
         config: config.clone(),
         forget: options.forget,
+        file_report: options.file_report,
     };
     let (streams, left) = (Streams::default(), LeftToOthers::default());
     let watcher = InventoryWatcher::start(source, metrics.clone()).await;
@@ -176,7 +175,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
     };
     let mut supervisor = Supervisor::new(context, socket_changes);
     let ended = tokio::select! {
-        name = end_signal(ends) => { tracing::info!("received {name}, exiting"); Ok(()) }
+        name = ends.next() => { tracing::info!("received {name}, exiting"); Ok(()) }
         listed = once => listed,
         () = supervisor.run(inventory.clone()) => Err(RunError::Part("the supervisor")),
         () = watcher.run(options.rescan, reloads) => Err(RunError::Part("the inventory watcher")),
@@ -188,15 +187,6 @@ pub async fn run(options: Options) -> Result<(), RunError> {
     };
     supervisor.stop().await;
     ended
-}
-
-async fn end_signal(signals: [(&'static str, Signal); 3]) -> &'static str {
-    let [(first, mut a), (second, mut b), (third, mut c)] = signals;
-    tokio::select! {
-        _ = a.recv() => first,
-        _ = b.recv() => second,
-        _ = c.recv() => third,
-    }
 }
 
 async fn engine(nri: Option<Nri>) {

@@ -31,7 +31,14 @@ impl NothingAsked {
         let state = json!({"ociVersion": "1.0.2", "id": "bench", "status": "creating",
                            "pid": std::process::id(), "bundle": this.0.path()});
         fs::write(this.state(), state.to_string())?;
-        let classes = binaries::source_tree().join("device-class/classes");
+        // The hook checks each directory above the classes: of the source tree there may be
+        // any number.
+        let classes = this.file("classes");
+        fs::create_dir(&classes)?;
+        for entry in fs::read_dir(binaries::source_tree().join("device-class/classes"))? {
+            let entry = entry?;
+            fs::copy(entry.path(), classes.join(entry.file_name()))?;
+        }
         fs::write(
             this.file("boathook.toml"),
             format!("classes = [{classes:?}]\n"),

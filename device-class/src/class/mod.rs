@@ -46,7 +46,7 @@ pub(crate) use short_form::short_or_table;
 pub use validate::ClassRuleError;
 
 use crate::config::DeviceFilter;
-use crate::name::{CapabilityName, ClassName, EnvName};
+use crate::name::{CapabilityName, ClassName, EnvName, ResourceName};
 use crate::pattern::PathPattern;
 use crate::template::Template;
 
@@ -268,6 +268,12 @@ fn yes() -> bool {
 }
 
 impl ClassSpec {
+    /// The resource whose quantity is the number of devices.
+    pub fn count_resource(&self) -> Option<ResourceName> {
+        let count = self.sharing.as_ref()?.count_resource.as_ref()?;
+        ResourceName::try_from(count.to_string()).ok()
+    }
+
     /// Whether the class can have a resource of this name.
     pub fn may_offer(&self, resource: &str) -> bool {
         let is_shared = self

@@ -41,6 +41,10 @@ pub struct RequestSpec {
     /// host.
     #[serde(default)]
     pub default_lists: Vec<ListName>,
+    /// Variables by which the vendor's stack would give something else than whole devices,
+    /// and the advice for their users. A request with one of them is refused.
+    #[serde(default)]
+    pub refused_env: BTreeMap<String, String>,
     /// Requirements of images on the host.
     #[serde(default)]
     pub requirements: Option<RequirementSpec>,
@@ -50,6 +54,12 @@ pub struct RequestSpec {
 }
 
 impl RequestSpec {
+    /// The capabilities of a container that names none, and all that they imply.
+    pub fn defaults(&self) -> BTreeSet<CapabilityName> {
+        let named = self.default_capabilities.iter().cloned().collect();
+        self.with_implied(&named)
+    }
+
     /// The capabilities and all that they imply.
     pub fn with_implied(&self, named: &BTreeSet<CapabilityName>) -> BTreeSet<CapabilityName> {
         let mut all = named.clone();

@@ -44,6 +44,10 @@ pub struct Sharing {
     /// allocates in the same call, which is that of one container.
     #[serde(default)]
     pub call_count_env: Option<EnvName>,
+    /// A second resource, whose quantity on a node is the number of devices, such as for a
+    /// scheduler that divides memory by the number of GPUs. It cannot be allocated.
+    #[serde(default)]
+    pub count_resource: Option<Template>,
     /// Devices with more than one replica belong to another resource, whose
     /// name ends with `.shared`, so that a pod can distinguish a share from a
     /// whole device.

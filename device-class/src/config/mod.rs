@@ -221,6 +221,6 @@ fn load<T: Default + DeserializeOwned>(path: Option<&Path>) -> Result<T, FileErr
             strict_toml::parse(file, &read(open).map_err(unreadable)?)
         }
         Err(error) if path.is_none() && error.is_absent() => Ok(T::default()),
-        Err(error) => Err(FileError::whole(file, error.to_string())),
+        Err(error) => Err(FileError::whole(file, error.of(file))),
     }
 }

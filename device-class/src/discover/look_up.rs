@@ -80,6 +80,17 @@ pub fn look_up(
     look_up_wanted(class, config, wanted, host)
 }
 
+/// Why the hook would refuse each container with a device of the class and its default
+/// capabilities: a node, library or file that is not optional is missing. `None`: nothing is,
+/// or there is no device.
+pub fn missing(class: &DeviceClass, config: &Config, host: &dyn HostView) -> Option<String> {
+    match look_up(class, config, &class.spec.request.defaults(), host) {
+        Ok(found) if found.inventory.devices.is_empty() => None,
+        Ok(found) => found.edits.unfit().next().map(str::to_owned),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
 fn look_up_wanted(
     class: &DeviceClass,
     config: &Config,

@@ -35,7 +35,7 @@ pub use health::{Health, OverTime, Reading};
 pub use health_command::HealthCommand;
 pub use health_history::HealthHistory;
 pub use links::Connections;
-pub use look_up::{Found, LookUpError, look_up, look_up_for};
+pub use look_up::{Found, LookUpError, look_up, look_up_for, missing};
 
 use device::DeviceError;
 
@@ -63,6 +63,20 @@ pub struct Inventory {
     /// Why nothing of the class can be on this host, if that is so: its driver is
     /// not loaded.
     pub no_driver: Option<String>,
+}
+
+impl Inventory {
+    /// Makes the devices that are healthy unhealthy.
+    pub fn refuse(&mut self, reason: &str) {
+        let healthy = self
+            .devices
+            .iter_mut()
+            .filter(|device| device.health.is_healthy());
+        for device in healthy {
+            let reason = reason.to_owned();
+            device.health = Health::Unhealthy { reason };
+        }
+    }
 }
 
 #[derive(Debug, Clone)]

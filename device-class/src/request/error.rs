@@ -24,6 +24,9 @@ pub enum RequestError {
         excerpt(kind)
     )]
     OtherKind { item: String, kind: String },
+    /// A variable by which the container would get something else than devices as they are.
+    #[error("{env} is set, which is not supported; {advice}")]
+    Unsupported { env: String, advice: String },
     /// A variable of a pair without the other one.
     #[error("{env} is set without {partner}")]
     Unpaired {

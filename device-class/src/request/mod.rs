@@ -128,6 +128,11 @@ impl Request {
         if selection == Selection::Nothing {
             return Ok(None);
         }
+        let is_set = |name: &str| env(name).is_some_and(|value| !value.is_empty());
+        if let Some((env, advice)) = spec.refused_env.iter().find(|(name, _)| is_set(name)) {
+            let (env, advice) = (env.clone(), advice.clone());
+            return Err(refused(RequestError::Unsupported { env, advice }));
+        }
         let pairs = pairs(spec.pairs.as_ref(), env).map_err(refused)?;
         let requirements = requirements(spec.requirements.as_ref(), variables).map_err(refused)?;
         let asked = spec

@@ -50,7 +50,10 @@ pub(super) fn run(
                 continue;
             }
         };
-        let inventory = discover::devices(&class, &host);
+        let mut inventory = discover::devices(&class, &host);
+        if let Some(reason) = discover::missing(&class, config, &host) {
+            inventory.refuse(&reason);
+        }
         for warning in &inventory.warnings {
             crate::log::warning(&format!("class {}: {warning}", class.name));
         }

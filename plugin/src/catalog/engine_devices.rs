@@ -42,7 +42,8 @@ pub(crate) struct ControlNodes {
 
 impl EngineDevices {
     pub(super) fn of(device: &Device, class: &DeviceClass) -> Self {
-        let capabilities = default_capabilities(class);
+        // Those that a container selects are not known at Allocate.
+        let capabilities = class.spec.request.defaults();
         let nodes = device.nodes.iter().filter(|_| class.spec.allocate.devices);
         EngineDevices {
             nodes: nodes.filter_map(|node| spec(node, &capabilities)).collect(),
@@ -61,7 +62,7 @@ pub(super) fn control_nodes(
     attributes: &Attributes,
     host: &dyn HostView,
 ) -> Result<ControlNodes, String> {
-    let capabilities = default_capabilities(class);
+    let capabilities = class.spec.request.defaults();
     let nodes = discover::control_nodes(class, &capabilities, attributes, host)
         .map_err(|error| error.to_string())?;
     if let Some(reason) = nodes.iter().find_map(|node| node.number.unfit()) {
@@ -90,13 +91,6 @@ fn rules(nodes: &[FoundNode], capabilities: &BTreeSet<CapabilityName>) -> Vec<No
         Presence::Optional | Presence::Unfit(_) => None,
     });
     rules.collect()
-}
-
-/// The default capabilities: those that a container selects are not known at Allocate.
-pub(super) fn default_capabilities(class: &DeviceClass) -> BTreeSet<CapabilityName> {
-    let request = &class.spec.request;
-    let named = request.default_capabilities.iter().cloned().collect();
-    request.with_implied(&named)
 }
 
 fn spec(node: &FoundNode, capabilities: &BTreeSet<CapabilityName>) -> Option<DeviceSpec> {

@@ -20,6 +20,7 @@ pub(crate) fn resource(devices: Vec<AdvertisedDevice>) -> Resource {
         call_count_env: None,
         max_per_container: None,
         one_device: false,
+        count_only: false,
         pre_start: false,
         placement: Preference::Packed,
         control_nodes: ControlNodes::default(),

@@ -3,27 +3,13 @@
 use std::path::Path;
 
 use device_class::HostView;
-use device_class::class::DeviceClass;
-use device_class::config::Config;
-use device_class::discover;
 use device_class::host::Entry;
 
-use super::engine_devices::default_capabilities;
-
-/// Why the hook would refuse a container with a device of the class: something that is not
-/// optional is missing.
-///
-/// `None` also if the plugin does not see the host's libraries: its own container has them
-/// only with the host's whole tree (deploy/components/host-programs).
-pub(super) fn unfit(class: &DeviceClass, config: &Config, host: &dyn HostView) -> Option<String> {
+/// Whether libraries and files of the host are where the plugin sees them: its usual
+/// container has only what discovery reads (`check-files` has more).
+pub(super) fn are_visible(host: &dyn HostView) -> bool {
     let cache = host.entry(Path::new("/etc/ld.so.cache"));
-    if !matches!(cache, Ok(Some(Entry::File))) {
-        return None;
-    }
-    match discover::look_up(class, config, &default_capabilities(class), host) {
-        Ok(found) => found.edits.unfit().next().map(str::to_owned),
-        Err(error) => Some(error.to_string()),
-    }
+    matches!(cache, Ok(Some(Entry::File)))
 }
 
 #[cfg(test)]
@@ -31,6 +17,8 @@ mod tests {
     use std::fs;
     use std::time::Instant;
 
+    use device_class::class::DeviceClass;
+    use device_class::config::Config;
     use device_class::discover::Health;
     use device_class::host::RealHost;
     use device_class::ld_cache::{Abi, LdCache, NewEntry};

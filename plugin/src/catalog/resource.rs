@@ -38,6 +38,8 @@ pub(crate) struct Terms {
     pub(crate) max_per_container: Option<u16>,
     /// Whether the shares of one container are all of one device.
     pub(crate) one_device: bool,
+    /// Whether the resource only shows how many devices there are.
+    pub(crate) count_only: bool,
     /// Whether devices are prepared before each start of a container.
     pub(crate) pre_start: bool,
     /// Which devices are preferred together.
@@ -60,9 +62,19 @@ impl Terms {
                 .and_then(|sharing| sharing.max_per_container)
                 .map(ReplicaCount::get),
             one_device: sharing.is_some_and(|sharing| sharing.one_device),
+            count_only: false,
             pre_start: prepare.is_some_and(|prepare| prepare.when == When::PreStart),
             placement: class.spec.allocate.placement,
             control_nodes,
+        }
+    }
+
+    /// Those of the class's count of devices.
+    pub(crate) fn of_count(class: &DeviceClass) -> Self {
+        Terms {
+            count_only: true,
+            pre_start: false,
+            ..Terms::of(class, ControlNodes::default())
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 use device_class::HostView;
 use device_class::class::{Claims, DeviceClass};
 use device_class::config::Config;
-use device_class::discover::{self, Device, Health, HealthHistory};
+use device_class::discover::{self, Device, HealthHistory};
 use device_class::kernel_log::Line;
 use device_class::name::{ClassName, ResourceName};
 use device_class::prepare::Preparation;
@@ -21,6 +21,7 @@ use super::host_files;
 use super::kernel_log::KernelLog;
 use super::message_budget::MessageBudget;
 use super::resource::{AdvertisedDevice, Resource, Terms};
+use crate::file_check::FileReport;
 use kubelet_api::MAX_MESSAGE;
 
 /// The result of a device scan.
@@ -32,10 +33,12 @@ pub(crate) struct Scan {
     pub(crate) warnings: Vec<String>,
 }
 
-/// What earlier scans read of each class's devices.
+/// What earlier scans read of each class's devices, and what another process found.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     classes: BTreeMap<ClassName, ClassMemory>,
+    /// The newest report of missing libraries and files.
+    file_report: FileReport,
     /// The root below which the kernel's log is; `None`: it is not read.
     host_root: Option<PathBuf>,
 }
@@ -56,8 +59,32 @@ impl Memory {
     /// With the kernel's log of a host.
     pub(crate) fn of_host(root: &Path) -> Self {
         Memory {
-            classes: BTreeMap::new(),
             host_root: Some(root.to_owned()),
+            ..Self::default()
+        }
+    }
+
+    /// Reads what `check-files` reported; the previous report is kept if it cannot be read.
+    pub(super) fn read_report(&mut self, file: &Path) -> Result<(), String> {
+        self.file_report = FileReport::read(file).map_err(|error| {
+            format!(
+                "missing libraries are not seen, {} cannot be read: {error}",
+                file.display()
+            )
+        })?;
+        Ok(())
+    }
+
+    /// Which library or file of the class is missing on the host, if that is known.
+    fn missing_files(
+        &self,
+        class: &DeviceClass,
+        config: &Config,
+        host: &dyn HostView,
+    ) -> Option<String> {
+        match host_files::are_visible(host) {
+            true => discover::missing(class, config, host),
+            false => self.file_report.missing(&class.name).map(str::to_owned),
         }
     }
 }
@@ -132,12 +159,13 @@ pub(crate) fn scan(
         );
         let control_nodes = control_nodes(class, &inventory.host_attributes, host);
         if let Err(reason) = &control_nodes {
-            refuse_all(&mut inventory.devices, reason);
+            inventory.refuse(reason);
         } else if !inventory.devices.is_empty()
-            && let Some(reason) = host_files::unfit(class, config, host)
+            && let Some(reason) = memory.missing_files(class, config, host)
         {
-            refuse_all(&mut inventory.devices, &reason);
+            inventory.refuse(&reason);
         }
+        let count_resource = class.spec.count_resource();
         let terms = Arc::new(Terms::of(class, control_nodes.unwrap_or_default()));
         for device in inventory.devices {
             let preparation = match Preparation::before_start(class, &device) {
@@ -150,6 +178,15 @@ pub(crate) fn scan(
             if let Err(claimed) = claims.claim(device.resource.as_str(), &class.name) {
                 warnings.push(format!("{}: {}: {claimed}", class.name, device.id));
                 continue;
+            }
+            if let Some(name) = &count_resource {
+                match claims.claim(name.as_str(), &class.name) {
+                    Ok(()) => found
+                        .entry(name.clone())
+                        .or_insert_with(|| Found::new(Arc::new(Terms::of_count(class))))
+                        .add(undivided(&device), class, None),
+                    Err(claimed) => warnings.push(format!("{}: {claimed}", class.name)),
+                }
             }
             found
                 .entry(device.resource.clone())
@@ -172,17 +209,6 @@ pub(crate) fn scan(
     Scan {
         inventory: inventory.collect(),
         warnings,
-    }
-}
-
-/// Without the control nodes and files no device of the class is usable.
-fn refuse_all(devices: &mut [Device], reason: &str) {
-    for device in devices
-        .iter_mut()
-        .filter(|device| device.health.is_healthy())
-    {
-        let reason = reason.to_owned();
-        device.health = Health::Unhealthy { reason };
     }
 }
 
@@ -222,6 +248,14 @@ impl Found {
     }
 }
 
+/// The device as one, whether or not it is shared.
+fn undivided(device: &Device) -> Device {
+    Device {
+        replicas: None,
+        ..device.clone()
+    }
+}
+
 /// A device, or each of its shares.
 fn advertised(
     device: Device,
@@ -246,6 +280,7 @@ fn advertised(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::time::Duration;
 
     use device_class::host::RecordedHost;
@@ -271,8 +306,13 @@ mod tests {
             &mut Memory::new(),
             Instant::now(),
         );
-        let resource = scan.inventory.values().next().unwrap();
-        assert_eq!(resource.name.as_str(), "aliyun.com/gpu-mem");
+        let of = |name: &str| {
+            let mut resources = scan.inventory.values();
+            resources
+                .find(|resource| resource.name.as_str() == name)
+                .unwrap()
+        };
+        let resource = of("aliyun.com/gpu-mem");
         let gpu = resource.devices()[0].hardware();
         let share = |number| format!("{gpu}::{number}");
         let first: Vec<String> = (0..5).map(share).collect();
@@ -294,6 +334,16 @@ mod tests {
             ];
             assert_eq!(envs, wanted.into());
         }
+        // As the vendor's plugin writes it to the node: the number of GPUs.
+        let count = of("aliyun.com/gpu-count");
+        let gpus: BTreeSet<_> = resource.devices().iter().map(|d| d.hardware()).collect();
+        assert_eq!(count.devices().len(), gpus.len());
+        let error = container(count, &[gpu.to_string()]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "aliyun.com/gpu-count is the number of devices of the class gpu-share and cannot be \
+             allocated; request the class's other resource"
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use device_class::cdi::{self, CdiName};
 use device_class::discover::Health;
-use device_class::name::{DeviceId, EnvName, ResourceName};
+use device_class::name::{ClassName, DeviceId, EnvName, ResourceName};
 use device_class::request::ANNOTATION_PREFIX;
 use tonic::{Code, Status};
 
@@ -42,6 +42,14 @@ pub(crate) enum AllocateError {
         resource: ResourceName,
         devices: usize,
     },
+    #[error(
+        "{resource} is the number of devices of the class {class} and cannot be allocated; \
+         request the class's other resource"
+    )]
+    CountOnly {
+        resource: ResourceName,
+        class: ClassName,
+    },
     #[error("{resource} has no device `{id}`; use the latest list")]
     Unknown {
         resource: ResourceName,
@@ -62,6 +70,7 @@ impl AllocateError {
         match self {
             AllocateError::NoDevice(_)
             | AllocateError::TooMany { .. }
+            | AllocateError::CountOnly { .. }
             | AllocateError::SeveralDevices { .. } => Code::InvalidArgument,
             AllocateError::Unknown { .. } => Code::NotFound,
             AllocateError::Unhealthy { .. } => Code::FailedPrecondition,
@@ -137,6 +146,12 @@ pub(crate) fn container(
     resource: &Resource,
     ids: &[String],
 ) -> Result<ContainerAllocateResponse, AllocateError> {
+    if resource.terms.count_only {
+        return Err(AllocateError::CountOnly {
+            resource: resource.name.clone(),
+            class: resource.terms.class.clone(),
+        });
+    }
     let devices = named(resource, ids)?;
     all_healthy(resource, &devices)?;
     if let Some(max_per_container) = resource.terms.max_per_container

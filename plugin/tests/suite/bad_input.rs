@@ -171,7 +171,7 @@ fn what_can_not_work_ends_the_process_with_one_line() {
         (
             &["--config", "/nonexistent.toml"],
             1,
-            "configuration: /nonexistent.toml: cannot open",
+            "configuration: /nonexistent.toml: cannot be opened: No such file",
         ),
         (&["--rescan", "0"], 2, "not from 0.1 to 86400"),
     ] {

@@ -68,6 +68,22 @@ fn classes_are_listed_by_name_and_without_devices() {
     assert!(ran.stderr.contains(said), "{}", ran.stderr);
 }
 
+/// The hook would refuse a container with it.
+#[test]
+fn a_device_whose_file_is_missing_is_unhealthy() {
+    let host = HostDirectory::new().unwrap();
+    let class = "version = 1\nresource = 'example.com/thing'\n\
+        request = { env = 'THINGS' }\ndiscover = [{ count = 1 }]\n\
+        device = { id = 'thing' }\nedits = [{ nodes = ['/dev/things-control'] }]\n";
+    host.add_class("thing", class).unwrap();
+    let ran = boathook(&host, &["list", "--json", "thing"], b"");
+    let listed: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let thing = &listed["devices"][0];
+    assert_eq!(thing["healthy"], false);
+    let reason = thing["reason"].as_str().unwrap();
+    assert!(reason.contains("/dev/things-control"), "{reason}");
+}
+
 /// Each line has its verdict, and each problem a fix.
 #[test]
 fn a_check_reports_on_this_host() {

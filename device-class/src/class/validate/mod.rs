@@ -19,6 +19,7 @@ use crate::template::Template;
 pub(super) fn check(spec: &ClassSpec) -> Result<(), ClassRuleError> {
     check_request(spec)?;
     check_resource(&spec.resource)?;
+    check_count_resource(spec)?;
     if spec.discover.is_empty() {
         return Err(ClassRuleError::NoSource);
     }
@@ -79,15 +80,20 @@ fn check_filters(spec: &ClassSpec) -> Result<(), ClassRuleError> {
 fn check_resource(resource: &Template) -> Result<(), ClassRuleError> {
     let harmless = |name: &AttributeName| (name.clone(), "aa".to_owned());
     let harmless = resource.attributes().map(harmless).collect();
-    let Ok(example) = resource.fill(&harmless) else {
-        return Ok(());
-    };
+    match resource.fill(&harmless) {
+        Ok(example) => check_resource_name(&resource.to_string(), example),
+        Err(_) => Ok(()),
+    }
+}
+
+/// Checks a name that was written as `resource`.
+fn check_resource_name(resource: &str, name: String) -> Result<(), ClassRuleError> {
     let wrong = |reason: String| {
-        let resource = resource.to_string();
+        let resource = resource.to_owned();
         Err(ClassRuleError::Resource { resource, reason })
     };
-    let text = excerpt(&resource.to_string());
-    let name = match ResourceName::try_from(example) {
+    let text = excerpt(resource);
+    let name = match ResourceName::try_from(name) {
         Ok(name) => name,
         Err(error) => return wrong(format!("{error}; write it as vendor.example/chip")),
     };
@@ -107,6 +113,23 @@ fn check_resource(resource: &Template) -> Result<(), ClassRuleError> {
         false => wrong(format!(
             "each part of resource `{text}` has to begin and end with a letter or a digit"
         )),
+    }
+}
+
+/// A count is a resource of its own.
+fn check_count_resource(spec: &ClassSpec) -> Result<(), ClassRuleError> {
+    let sharing = spec.sharing.as_ref();
+    let Some(count) = sharing.and_then(|sharing| sharing.count_resource.as_ref()) else {
+        return Ok(());
+    };
+    let count = count.to_string();
+    match spec.may_offer(&count) {
+        true => Err(ClassRuleError::Resource {
+            reason: format!("count_resource `{count}` is the name of the devices' resource"),
+            resource: count,
+        }),
+        // The same on all hosts: braces are in no name.
+        false => check_resource_name(&count, count.clone()),
     }
 }
 

@@ -90,7 +90,8 @@ fn claim_resources(class: &DeviceClass, found: &Found, claims: &mut Claims) -> R
         .then(|| fixed.to_string());
     let devices = found.inventory.devices.iter();
     let resources = devices.map(|device| device.resource.to_string());
-    for resource in resources.chain(fixed) {
+    let count = class.spec.count_resource().map(String::from);
+    for resource in resources.chain(fixed).chain(count) {
         let claimed = claims.claim(&resource, &class.name);
         claimed.map_err(|error| error.to_string())?;
     }

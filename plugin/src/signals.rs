@@ -1,0 +1,30 @@
+//! The signals that end the process.
+
+use std::io;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Receives SIGTERM, SIGINT and SIGQUIT, which the first process of a container ignores
+/// unless it handles them.
+#[derive(Debug)]
+pub(crate) struct EndSignals([(&'static str, Signal); 3]);
+
+impl EndSignals {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(EndSignals([
+            ("SIGTERM", signal(SignalKind::terminate())?),
+            ("SIGINT", signal(SignalKind::interrupt())?),
+            ("SIGQUIT", signal(SignalKind::quit())?),
+        ]))
+    }
+
+    /// The name of the next one.
+    pub(crate) async fn next(&mut self) -> &'static str {
+        let [(first, a), (second, b), (third, c)] = &mut self.0;
+        tokio::select! {
+            _ = a.recv() => first,
+            _ = b.recv() => second,
+            _ = c.recv() => third,
+        }
+    }
+}
