@@ -266,8 +266,8 @@ impl DeviceId {
         Self::fitted(text, Self::MAX - Self::REPLICA)
     }
 
-    /// The longest addition for a replica: `::4095`.
-    const REPLICA: usize = 6;
+    /// The longest addition for a replica: `::65534`.
+    const REPLICA: usize = 7;
 
     /// The id of one of the replicas of this device: its own and a number.
     pub fn replica(&self, number: u16) -> Self {

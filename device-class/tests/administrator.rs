@@ -171,7 +171,7 @@ fn a_mistake_is_an_error_that_names_the_table() {
         (
             "nvidia-gpu",
             "[class.nvidia-gpu]\nreplicas = 0",
-            "0 replicas is not between 1 and 4096",
+            "0 replicas is not between 1 and 65535",
         ),
     ] {
         let error = adapted(class, config).unwrap_err();

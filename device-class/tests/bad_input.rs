@@ -182,12 +182,12 @@ fn odd_ids_stay_apart_and_fit() {
 
 #[test]
 fn an_id_leaves_room_for_replicas() {
-    let text = CHIPS.replace("device =", "sharing = { replicas = 4096 }\ndevice =");
+    let text = CHIPS.replace("device =", "sharing = { replicas = 65535 }\ndevice =");
     let found = discover::devices(&class(&text), &serials(&[&[b'x'; 58]]));
     let ids = found.devices[0].offered_ids();
-    assert_eq!(ids.len(), 4096);
+    assert_eq!(ids.len(), 65535);
     assert!(ids.iter().all(|id| id.as_str().len() <= 63));
-    assert!(found.devices[0].has_replica(ids[4095].as_str()));
+    assert!(found.devices[0].has_replica(ids[65534].as_str()));
     assert!(!found.devices[0].has_replica("chip::0"));
 }
 

@@ -32,8 +32,8 @@ fn memory_is_known_by_the_name_the_class_or_the_configuration() {
     let text =
         "[class.gpu-share.map.model]\n'NVIDIA X1' = 'NVIDIA X1 96GB'\n'NVIDIA L4' = '22 GB'\n";
     let configured: Config = toml::from_str(text).unwrap();
-    // A unit of 256 MiB, and one of 1 MiB, of which a GPU would have too many.
-    let text = "[class.gpu-share.map.gigabytes]\n24 = '96'\n48 = '49152'\n";
+    // A unit of 256 MiB, and ones of 1 MiB, of which a GPU may have too many.
+    let text = "[class.gpu-share.map.gigabytes]\n24 = '96'\n48 = '49152'\n80 = '81920'\n";
     let finer: Config = toml::from_str(text).unwrap();
     for (model, config, wanted) in [
         ("NVIDIA A100-SXM4-80GB", &plain, Some(80)),
@@ -46,8 +46,9 @@ fn memory_is_known_by_the_name_the_class_or_the_configuration() {
         ("NVIDIA L4", &configured, Some(22)),
         ("NVIDIA L40S", &configured, Some(48)),
         ("NVIDIA L4", &finer, Some(96)),
-        ("NVIDIA L40S", &finer, None),
-        ("NVIDIA A100-SXM4-80GB", &finer, Some(80)),
+        ("NVIDIA L40S", &finer, Some(49_152)),
+        ("NVIDIA A100-SXM4-80GB", &finer, None),
+        ("NVIDIA A10G", &configured, Some(24)),
     ] {
         assert_eq!(gigabytes(model, config), wanted, "{model}");
     }

@@ -1,6 +1,8 @@
 //! A node from allocation to container: the plugin's devices, the kubelet's record, the
 //! hook in a real container.
 
+use std::fs::File;
+use std::io::Write;
 use std::time::Duration;
 
 use harness::bundle::{Bundle, HookCommand, Stage};
@@ -16,6 +18,7 @@ use crate::lab::{Lab, asking, on_each_cgroup_version};
 
 on_each_cgroup_version!(
     what_was_allocated_is_in_the_container,
+    thousands_of_shares_are_their_device,
     a_pods_own_variable_gives_nothing_more,
     without_a_record_there_is_no_device
 );
@@ -24,6 +27,17 @@ fn what_was_allocated_is_in_the_container(lab: &Lab) {
     let node = Node::start();
     let given = node.allocate(Allocation::of_ids(DemoHost::RESOURCE, &["npu-5", "npu-3"]));
     assert_eq!(node.devices_in_a_container(lab, &given), [3, 5]);
+    node.stop();
+}
+
+/// As many as MiB in 24 GB. Their ids are longer than a request may be.
+fn thousands_of_shares_are_their_device(lab: &Lab) {
+    const SHARES: usize = 24_576;
+    let node = Node::with(&format!("[class.dummy-npu]\nreplicas = {SHARES}\n"));
+    let shares: Vec<String> = (0..SHARES).map(|share| format!("npu-3::{share}")).collect();
+    let shares: Vec<&str> = shares.iter().map(String::as_str).collect();
+    let given = node.allocate(Allocation::of_ids(DemoHost::RESOURCE, &shares));
+    assert_eq!(node.devices_in_a_container(lab, &given), [3]);
     node.stop();
 }
 
@@ -77,16 +91,26 @@ struct Node {
 impl Node {
     /// A node whose plugin has registered its devices.
     fn start() -> Self {
+        Self::with("")
+    }
+
+    /// The same with more lines in config.toml.
+    fn with(config: &str) -> Self {
         let host = DemoHost::new().unwrap();
         let directory = tempfile::tempdir_in("/tmp").unwrap();
         host.trust_kubelet(directory.path()).unwrap();
+        let mut file = File::options()
+            .append(true)
+            .open(host.config_file())
+            .unwrap();
+        file.write_all(config.as_bytes()).unwrap();
         let kubelet = FakeKubelet::start(Config::new(directory.path())).unwrap();
         let plugin = PluginProcess::start(directory.path(), &host.config_file()).unwrap();
         let devices = kubelet
             .wait_devices(PATIENCE, DemoHost::RESOURCE)
             .map_err(|error| plugin.explain(error.into()))
             .unwrap();
-        assert_eq!(devices.len(), 64);
+        assert!(devices.len() >= 64);
         Self {
             host,
             directory,

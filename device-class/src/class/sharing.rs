@@ -5,8 +5,9 @@ use serde::Deserialize;
 use crate::name::EnvName;
 use crate::template::Template;
 
-/// The most replicas that a device may have: the kubelet gets a list of all.
-pub const MAX_REPLICAS: u16 = 4096;
+/// The most replicas that a device may have: as many as MiB in 64 GB. The kubelet gets a
+/// list of all.
+pub const MAX_REPLICAS: u16 = u16::MAX;
 
 /// The suffix of the resource of shared devices, in classes with
 /// `shared_suffix`.

@@ -11,7 +11,7 @@ use crate::ownership::OwnershipError;
 
 pub use crate::device::{DeviceKind, DeviceNumber};
 pub use real::RealHost;
-pub use recorded::{RecordError, RecordedHost};
+pub use recorded::{RecordedHost, RecordedHostError};
 pub use recording::Recording;
 
 /// The largest attribute that is read, in bytes. sysfs gives at most one page;

@@ -44,7 +44,7 @@ enum Recorded {
 /// Why a text is not a recorded host.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
-pub struct RecordError {
+pub struct RecordedHostError {
     line: usize,
     problem: &'static str,
 }
@@ -54,11 +54,11 @@ const MAX_LINKS: usize = 40;
 
 impl RecordedHost {
     /// Reads a recording.
-    pub fn parse(text: &str) -> Result<Self, RecordError> {
+    pub fn parse(text: &str) -> Result<Self, RecordedHostError> {
         let mut host = RecordedHost::default();
         let mut open_file: Option<PathBuf> = None;
         for (at, line) in text.lines().enumerate() {
-            let bad = |problem| RecordError {
+            let bad = |problem| RecordedHostError {
                 line: at + 1,
                 problem,
             };

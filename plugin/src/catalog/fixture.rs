@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use device_class::class::Preference;
-use device_class::discover::{Connections, Health};
+use device_class::discover::Health;
 
 use super::engine_devices::ControlNodes;
 use super::resource::{AdvertisedDevice, Resource, Terms};
@@ -35,9 +35,9 @@ pub(crate) fn device(id: &str) -> AdvertisedDevice {
         health: Health::Healthy,
         numa: None,
         group: None,
-        connections: Connections::default(),
+        connections: Arc::default(),
         share_of: None,
-        env: [].into(),
+        env: Arc::default(),
         engine: Arc::default(),
         preparation: None,
     }

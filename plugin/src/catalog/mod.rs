@@ -6,6 +6,7 @@ mod classes;
 mod engine_devices;
 #[cfg(test)]
 pub(crate) mod fixture;
+mod found;
 mod grace_period;
 mod health_program;
 mod health_programs;

@@ -79,7 +79,8 @@ impl Terms {
     }
 }
 
-/// One device as it is advertised.
+/// One device as it is advertised. There may be tens of thousands, of which many are
+/// shares of one: what these have in common exists once.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct AdvertisedDevice {
     /// Its id, for the kubelet and in requests.
@@ -91,11 +92,11 @@ pub(crate) struct AdvertisedDevice {
     /// Devices with the same group belong together.
     pub(crate) group: Option<String>,
     /// Its connections to other devices.
-    pub(crate) connections: Connections,
+    pub(crate) connections: Arc<Connections>,
     /// The device that it is a share of; `None` if it is not a share.
-    pub(crate) share_of: Option<DeviceId>,
+    pub(crate) share_of: Option<Arc<DeviceId>>,
     /// The variables that a container gets with it.
-    pub(crate) env: BTreeMap<EnvName, String>,
+    pub(crate) env: Arc<BTreeMap<EnvName, String>>,
     /// What the engine injects without the hook.
     pub(crate) engine: Arc<EngineDevices>,
     /// The preparation before each start of a container that has it.
@@ -154,7 +155,7 @@ impl Resource {
 impl AdvertisedDevice {
     /// The hardware behind it.
     pub(crate) fn hardware(&self) -> &DeviceId {
-        self.share_of.as_ref().unwrap_or(&self.id)
+        self.share_of.as_deref().unwrap_or(&self.id)
     }
 
     /// Whether it may be allocated.

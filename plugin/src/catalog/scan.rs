@@ -9,18 +9,18 @@ use std::time::Instant;
 use device_class::HostView;
 use device_class::class::{Claims, DeviceClass};
 use device_class::config::Config;
-use device_class::discover::{self, Device, HealthHistory};
+use device_class::discover::{self, HealthHistory};
 use device_class::kernel_log::Line;
 use device_class::name::{ClassName, ResourceName};
 use device_class::prepare::Preparation;
 
 use super::Inventory;
-use super::engine_devices::{EngineDevices, control_nodes};
+use super::engine_devices::control_nodes;
+use super::found::{Found, undivided};
 use super::health_programs::HealthPrograms;
 use super::host_files;
 use super::kernel_log::KernelLog;
-use super::message_budget::MessageBudget;
-use super::resource::{AdvertisedDevice, Resource, Terms};
+use super::resource::{Resource, Terms};
 use crate::file_check::FileReport;
 use kubelet_api::MAX_MESSAGE;
 
@@ -210,72 +210,6 @@ pub(crate) fn scan(
         inventory: inventory.collect(),
         warnings,
     }
-}
-
-/// The devices found of one resource.
-struct Found {
-    terms: Arc<Terms>,
-    devices: Vec<AdvertisedDevice>,
-    budget: MessageBudget,
-    /// How many devices do not fit into the kubelet's list.
-    left_out: usize,
-}
-
-impl Found {
-    fn new(terms: Arc<Terms>) -> Self {
-        Found {
-            terms,
-            devices: Vec::new(),
-            budget: MessageBudget::new(),
-            left_out: 0,
-        }
-    }
-
-    fn add(&mut self, device: Device, class: &DeviceClass, preparation: Option<Arc<Preparation>>) {
-        // A class can have millions of replicas: beyond the first that does not
-        // fit, they are only counted.
-        if self.left_out > 0 {
-            self.left_out += device.replicas.map_or(1, usize::from);
-            return;
-        }
-        for share in advertised(device, class, preparation) {
-            if self.left_out == 0 && self.budget.reserve(&share) {
-                self.devices.push(share);
-            } else {
-                self.left_out += 1;
-            }
-        }
-    }
-}
-
-/// The device as one, whether or not it is shared.
-fn undivided(device: &Device) -> Device {
-    Device {
-        replicas: None,
-        ..device.clone()
-    }
-}
-
-/// A device, or each of its shares.
-fn advertised(
-    device: Device,
-    class: &DeviceClass,
-    preparation: Option<Arc<Preparation>>,
-) -> Vec<AdvertisedDevice> {
-    let shared = device.replicas.is_some();
-    let engine = Arc::new(EngineDevices::of(&device, class));
-    let share = |id| AdvertisedDevice {
-        id,
-        health: device.health.clone(),
-        numa: device.numa,
-        group: device.group.clone(),
-        connections: device.connections.clone(),
-        share_of: shared.then(|| device.id.clone()),
-        env: device.env.clone(),
-        engine: Arc::clone(&engine),
-        preparation: preparation.clone(),
-    };
-    device.offered_ids().into_iter().map(share).collect()
 }
 
 #[cfg(test)]

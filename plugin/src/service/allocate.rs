@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use device_class::cdi::{self, CdiName};
 use device_class::discover::Health;
 use device_class::name::{ClassName, DeviceId, EnvName, ResourceName};
-use device_class::request::ANNOTATION_PREFIX;
+use device_class::request::{ANNOTATION_PREFIX, MAX_REQUEST};
 use tonic::{Code, Status};
 
 use crate::catalog::{AdvertisedDevice, Resource};
@@ -173,16 +173,22 @@ pub(crate) fn container(
             devices: hardware.len(),
         });
     }
-    let shares: Vec<&str> = devices.iter().map(|device| device.id.as_str()).collect();
     let mut envs = environment(&devices);
     let terms = &resource.terms;
     if let Some(count) = &terms.count_env {
         envs.insert(count.to_string(), devices.len().to_string());
     }
     // The vendor's programs read the variable: they know devices, not shares.
-    envs.insert(terms.request_env.to_string(), hardware.join(","));
+    let hardware = hardware.join(",");
+    let shares: Vec<&str> = devices.iter().map(|device| device.id.as_str()).collect();
+    let mut allocated = shares.join(",");
+    // The hook refuses more, and has the shares from the kubelet's record.
+    if allocated.len() > MAX_REQUEST {
+        allocated.clone_from(&hardware);
+    }
+    envs.insert(terms.request_env.to_string(), hardware);
     let annotation = format!("{ANNOTATION_PREFIX}{}", terms.class);
-    let mut annotations = HashMap::from([(annotation, shares.join(","))]);
+    let mut annotations = HashMap::from([(annotation, allocated)]);
     annotations.extend(cdi_annotation(resource, &devices));
     Ok(ContainerAllocateResponse {
         envs,
@@ -222,7 +228,7 @@ fn cdi_annotation(resource: &Resource, devices: &[&AdvertisedDevice]) -> Option<
 /// values, it lists them all, in the order of the devices.
 fn environment(devices: &[&AdvertisedDevice]) -> HashMap<String, String> {
     let mut values: HashMap<&EnvName, Vec<&str>> = HashMap::new();
-    for (name, value) in devices.iter().flat_map(|device| &device.env) {
+    for (name, value) in devices.iter().flat_map(|device| device.env.iter()) {
         let known = values.entry(name).or_default();
         if !known.contains(&value.as_str()) {
             known.push(value);
@@ -236,6 +242,8 @@ fn environment(devices: &[&AdvertisedDevice]) -> HashMap<String, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::catalog::fixture::{device, resource, sick};
 
@@ -247,7 +255,7 @@ mod tests {
             )
         };
         AdvertisedDevice {
-            env: env.iter().map(entry).collect(),
+            env: Arc::new(env.iter().map(entry).collect()),
             ..device(id)
         }
     }
@@ -307,6 +315,25 @@ mod tests {
             "QAT1=b",
         ];
         assert_eq!(sorted(answer.envs), wanted);
+    }
+
+    #[test]
+    fn the_hook_accepts_an_allocation_of_any_number_of_shares() {
+        let gpu = "GPU-8f0c7b8e-1c5f-4d1c-9a3e-0123456789ab";
+        let share = |number: usize| AdvertisedDevice {
+            share_of: Some(Arc::new(gpu.to_owned().try_into().unwrap())),
+            ..device(&format!("{gpu}::{number}"))
+        };
+        let shared = resource((0..4096).map(share).collect());
+        for (number, text) in [(1, format!("{gpu}::0")), (4096, gpu.to_owned())] {
+            let asked: Vec<String> = shared.devices()[..number]
+                .iter()
+                .map(|share| share.id.to_string())
+                .collect();
+            let answer = container(&shared, &asked).unwrap();
+            assert_eq!(answer.envs["DUMMY_VISIBLE_DEVICES"], gpu);
+            assert_eq!(answer.annotations["devices.boathook.dev/dummy-npu"], text);
+        }
     }
 
     #[test]

@@ -159,9 +159,7 @@ mod tests {
         assert_eq!(sizes(stream.next().await), 1);
 
         let mut richer = device("a");
-        richer
-            .env
-            .insert("X".to_owned().try_into().unwrap(), "1".into());
+        Arc::make_mut(&mut richer.env).insert("X".to_owned().try_into().unwrap(), "1".into());
         sender.send_replace(Arc::new(resource(vec![richer])));
         let quiet = tokio::time::timeout(Duration::from_millis(20), stream.next()).await;
         assert!(quiet.is_err(), "env is not in the list");

@@ -26,6 +26,25 @@ fn ten_thousand_devices_are_listed_chosen_from_and_allocated() {
     assert!(resident < 32 * 1024, "{resident} KiB");
 }
 
+/// The vendor's plugin with `--memory-unit=MiB`: two GPUs of 24 GB, of which a container gets
+/// 8 GB.
+#[test]
+fn a_gpus_memory_is_divided_into_mib() {
+    let gpus = shared(2, 24 * 1024, "GPU-8f0c7b8e-1c5f-4d1c-9a3e-0123456789");
+    let gpus = gpus.replace("sharing = {", "sharing = { one_device = true,");
+    let mut node = Node::new(&[("dummy-npu", &gpus)]);
+    let kubelet = node.kubelet();
+    node.start_plugin();
+    let devices = kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    assert_eq!(devices.len(), 2 * 24 * 1024);
+    let given = kubelet.allocate(Allocation::of(NPU, 8 * 1024)).unwrap();
+    let of = |id: &String| id.split("::").next().unwrap().to_owned();
+    assert!(given.ids.iter().all(|id| of(id) == of(&given.ids[0])));
+    // The limit of the DaemonSet's container.
+    let resident = resident(node.pid());
+    assert!(resident < 64 * 1024, "{resident} KiB");
+}
+
 #[test]
 fn devices_beyond_the_message_limit_are_left_out_and_logged() {
     let long = "x".repeat(50);

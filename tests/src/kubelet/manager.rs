@@ -310,9 +310,10 @@ impl Manager {
         response: &ContainerAllocateResponse,
     ) {
         let mut device_ids: BTreeMap<i64, Vec<String>> = BTreeMap::new();
+        let numa = endpoint.devices.iter().map(|d| (&d.id, d.numa));
+        let numa: BTreeMap<&String, Option<i64>> = numa.collect();
         for id in ids {
-            let device = endpoint.devices.iter().find(|device| device.id == *id);
-            let numa = device.and_then(|device| device.numa).unwrap_or(NO_NUMA);
+            let numa = numa.get(id).copied().flatten().unwrap_or(NO_NUMA);
             device_ids.entry(numa).or_default().push(id.clone());
         }
         let mut state = self.state();

@@ -4,7 +4,7 @@
 use super::evaluator;
 use super::insn::{AluOp, Condition, Instruction, Operand};
 use super::request::Request;
-use super::rewrite::{Verdict, judge};
+use super::rewrite::{Admission, judge};
 use crate::cgroup::rule::{self, Access, DeviceKind, DeviceRule};
 use crate::sys::bpf::Insn;
 
@@ -33,15 +33,15 @@ pub fn device_program(bytes: &[u8]) {
         result.map(|result| result == 1)
     };
     match judge(&program, &rules) {
-        Verdict::Unreadable => {}
-        Verdict::Admits => {
+        Admission::Unreadable => {}
+        Admission::Admits => {
             let covered = rules.iter().flat_map(|rule| Request::covered_by(*rule));
             for request in covered {
                 assert_eq!(admits(&program, &request), Some(true), "{request:?}");
             }
         }
-        Verdict::Replace(new) => {
-            assert_eq!(judge(&new, &rules), Verdict::Admits);
+        Admission::Replace(new) => {
+            assert_eq!(judge(&new, &rules), Admission::Admits);
             for request in requests(&rules) {
                 let before = admits(&program, &request);
                 let expected = if covers(&request) { Some(true) } else { before };

@@ -5,7 +5,7 @@ use nix::errno::Errno;
 use super::kernel::Kernel;
 use super::load::{LoadError, load};
 use super::replace::replace;
-use super::rewrite::{Verdict, judge};
+use super::rewrite::{Admission, judge};
 use super::{Required, assembler};
 use crate::cgroup::error::CgroupError;
 use crate::cgroup::report::Outcome;
@@ -83,10 +83,10 @@ impl<K: Kernel> Level<'_, K> {
             let old = kernel.open(id).map_err(read)?;
             let code = kernel.dump(&old).map_err(read)?;
             let (new, outcome) = match judge(&code, required.rules) {
-                Verdict::Admits => continue,
-                Verdict::Replace(code) => self.load(kernel, &code, id, required)?,
-                Verdict::Unreadable if self.is_own() => self.regenerate(kernel, id, required)?,
-                Verdict::Unreadable => {
+                Admission::Admits => continue,
+                Admission::Replace(code) => self.load(kernel, &code, id, required)?,
+                Admission::Unreadable if self.is_own() => self.regenerate(kernel, id, required)?,
+                Admission::Unreadable => {
                     let outcome = Outcome::Unreadable { program: id };
                     if !outcomes.contains(&outcome) {
                         outcomes.push(outcome);

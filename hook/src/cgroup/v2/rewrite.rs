@@ -9,7 +9,7 @@ use crate::sys::bpf::Insn;
 
 /// How a program must be changed to admit some rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Admission {
     /// Not at all: it admits them.
     Admits,
     /// It is replaced by this one.
@@ -19,14 +19,14 @@ pub(super) enum Verdict {
 }
 
 /// Evaluates a program as the kernel shows it.
-pub(super) fn judge(program: &[Insn], rules: &[DeviceRule]) -> Verdict {
+pub(super) fn judge(program: &[Insn], rules: &[DeviceRule]) -> Admission {
     match denied(program, rules) {
-        Err(NotUnderstood) => Verdict::Unreadable,
-        Ok(denied) if denied.is_empty() => Verdict::Admits,
+        Err(NotUnderstood) => Admission::Unreadable,
+        Ok(denied) if denied.is_empty() => Admission::Admits,
         // Instructions that these rules do not reach must be supported too, or
         // the program might not load or might change its meaning.
-        Ok(_) if !readable(program) => Verdict::Unreadable,
-        Ok(denied) => Verdict::Replace(admit_first(&denied, program)),
+        Ok(_) if !readable(program) => Admission::Unreadable,
+        Ok(denied) => Admission::Replace(admit_first(&denied, program)),
     }
 }
 

@@ -129,7 +129,7 @@ fn packed(
                 held: false,
             });
             shares.push(Vec::new());
-            connections.push(&device.connections);
+            connections.push(&*device.connections);
         }
         if included.contains(position) {
             slots[at].held = true;

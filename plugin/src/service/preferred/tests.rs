@@ -35,11 +35,11 @@ fn parsed(line: &str) -> AdvertisedDevice {
             ("bus", path) => bus = Some(PathBuf::from(path)),
             ("name", text) => name = Some(text.to_owned()),
             ("peers", list) => peers = list.split(',').map(str::to_owned).collect(),
-            ("share-of", id) => parsed.share_of = Some(id.to_owned().try_into().unwrap()),
+            ("share-of", id) => parsed.share_of = Some(Arc::new(id.to_owned().try_into().unwrap())),
             other => panic!("{other:?}"),
         }
     }
-    parsed.connections = Connections::new(bus, name, peers);
+    parsed.connections = Arc::new(Connections::new(bus, name, peers));
     parsed
 }
 

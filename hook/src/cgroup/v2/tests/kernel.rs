@@ -15,7 +15,7 @@ use crate::cgroup::rule::{Access, DeviceKind, DeviceRule};
 use crate::cgroup::spec_rules::SpecRules;
 use crate::cgroup::tests::prober::{FUSE, HWRNG, Prober, TestCgroup, skip};
 use crate::cgroup::v2::kernel::{Kernel, Running};
-use crate::cgroup::v2::rewrite::{Verdict, judge};
+use crate::cgroup::v2::rewrite::{Admission, judge};
 use crate::cgroup::{DeviceCgroup, HostRoots};
 use crate::sys::bpf::{self, ALLOW_MULTI, Insn};
 
@@ -241,7 +241,7 @@ fn the_verifier_takes_every_shape_and_shows_it_unchanged() {
     }
     for name in SHAPES.iter().map(|shape| shape.name) {
         let rules = [rule(HWRNG, "r"), rule(FUSE, "rwm")];
-        let Verdict::Replace(new) = judge(&usual(name), &rules) else {
+        let Admission::Replace(new) = judge(&usual(name), &rules) else {
             panic!("{name}: nothing to do");
         };
         let program = Running

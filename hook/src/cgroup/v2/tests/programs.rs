@@ -9,7 +9,7 @@ use crate::cgroup::v2::assembler::enforce;
 use crate::cgroup::v2::evaluator;
 use crate::cgroup::v2::insn::Instruction;
 use crate::cgroup::v2::request::Request;
-use crate::cgroup::v2::rewrite::{Verdict, judge};
+use crate::cgroup::v2::rewrite::{Admission, judge};
 use crate::sys::bpf::Insn;
 
 /// Every kind and access, against numbers that rules name and others.
@@ -52,7 +52,7 @@ fn check_answers(what: &str, program: &[Insn], expected: impl Fn(&Request) -> bo
 
 fn replacement(what: &str, old: &[Insn], rules: &[DeviceRule]) -> Vec<Insn> {
     match judge(old, rules) {
-        Verdict::Replace(new) => new,
+        Admission::Replace(new) => new,
         verdict => panic!("{what}: {verdict:?}"),
     }
 }
@@ -98,7 +98,7 @@ fn rewritten_programs_admit_the_rules_and_nothing_else() {
             check_answers(shape.name, &new, |request| {
                 covers(&old, request) || covers(&added, request)
             });
-            assert_eq!(judge(&new, &rules), Verdict::Admits, "{}", shape.name);
+            assert_eq!(judge(&new, &rules), Admission::Admits, "{}", shape.name);
         }
         let new = replacement("nothing", &deny_everything(), &rules);
         check_answers("nothing", &new, |request| covers(&added, request));
@@ -129,7 +129,7 @@ fn one_rewrite_serves_all_rules() {
         .map(|minor| device(DeviceKind::Character, 195, minor, "rw"))
         .collect();
     let new = replacement("nothing", &deny_everything(), &rules);
-    assert_eq!(judge(&new, &rules), Verdict::Admits);
+    assert_eq!(judge(&new, &rules), Admission::Admits);
     // Six to load the request, seven per rule, and the old program.
     assert_eq!(new.len(), 6 + 7 * rules.len() + 2);
 }
@@ -175,37 +175,37 @@ fn hidden_and_unknown_programs_are_unreadable() {
     calls_if_major_is_7.push(call);
 
     for (what, program, asked, expected) in [
-        ("all zeros", vec![[0; 8]; 8], "r", Verdict::Unreadable),
-        ("nothing at all", vec![], "r", Verdict::Unreadable),
+        ("all zeros", vec![[0; 8]; 8], "r", Admission::Unreadable),
+        ("nothing at all", vec![], "r", Admission::Unreadable),
         (
             "a result that was never set",
             vec![Instruction::Exit.encode()],
             "r",
-            Verdict::Unreadable,
+            Admission::Unreadable,
         ),
         (
             "an endless loop",
             vec![Instruction::Goto { offset: -1 }.encode()],
             "r",
-            Verdict::Unreadable,
+            Admission::Unreadable,
         ),
         (
             "a jump out of it",
             vec![Instruction::Goto { offset: -2 }.encode()],
             "r",
-            Verdict::Unreadable,
+            Admission::Unreadable,
         ),
         (
             "a call on another path, nothing denied",
             calls_if_major_is_7.clone(),
             "r",
-            Verdict::Admits,
+            Admission::Admits,
         ),
         (
             "a call on another path",
             calls_if_major_is_7,
             "rw",
-            Verdict::Unreadable,
+            Admission::Unreadable,
         ),
     ] {
         let rules = [device(DeviceKind::Character, 10, 183, asked)];

@@ -10,7 +10,7 @@ use crate::cgroup::v2::assembler::enforce;
 use crate::cgroup::v2::evaluator;
 use crate::cgroup::v2::insn::{AluOp, Condition, Instruction, Operand, Reg, Size, Width};
 use crate::cgroup::v2::request::Request;
-use crate::cgroup::v2::rewrite::{Verdict, judge};
+use crate::cgroup::v2::rewrite::{Admission, judge};
 use crate::sys::bpf::Insn;
 
 fn any_kind() -> impl Strategy<Value = DeviceKind> {
@@ -75,9 +75,9 @@ proptest! {
         let program = (SHAPES[shape].program)(&old);
         let added = rule::merge(&added);
         let new = match judge(&program, &added) {
-            Verdict::Replace(new) => new,
-            Verdict::Admits => program,
-            Verdict::Unreadable => return Err(TestCaseError::fail("unreadable")),
+            Admission::Replace(new) => new,
+            Admission::Admits => program,
+            Admission::Unreadable => return Err(TestCaseError::fail("unreadable")),
         };
         let granted: Vec<_> = added.iter().map(SpecRule::from).collect();
         for request in requests {

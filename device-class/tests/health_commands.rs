@@ -1,0 +1,212 @@
+//! Programs that report the health of devices: what is run, and what its output means.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::ExitStatus;
+
+use device_class::DeviceClass;
+use device_class::config::Config;
+use device_class::discover::{self, Device, HealthCommand, OverTime};
+use device_class::host::RecordedHost;
+use device_class::name::ClassName;
+
+/// The class of Ascend's NPUs, with programs, on the recorded 910B, which has this PCI id
+/// instead of its own.
+fn npus(pci_device: &str) -> Vec<Device> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let file = root.join("classes/ascend-npu.toml");
+    let name = ClassName::try_from("ascend-npu".to_owned()).unwrap();
+    let text = std::fs::read_to_string(&file).unwrap();
+    let class = DeviceClass::parse(name, &file, &text).unwrap();
+    let config = Path::new("config.toml");
+    let config = Config::parse(config, "[class.ascend-npu]\nhealth_programs = true\n").unwrap();
+    let class = config.adapted(&class, &file).unwrap();
+    let recorded = std::fs::read_to_string(root.join("testdata/ascend-npu/910b/host.txt"));
+    let host = RecordedHost::parse(&recorded.unwrap().replace("0xd802", pci_device)).unwrap();
+    let found = discover::look(&class, &host).devices;
+    // NPU 1 is divided: its parts are two of the four, and are not judged.
+    assert_eq!(found.len(), 4, "{pci_device}");
+    let judged = found.into_iter().filter(|npu| !npu.readings.is_empty());
+    judged.collect()
+}
+
+fn command(device: &Device) -> HealthCommand {
+    let OverTime::Program { program, advice } = &device.readings[0].rule else {
+        panic!("{:?}", device.readings);
+    };
+    HealthCommand::of(program, advice.as_deref(), &device.attributes).unwrap()
+}
+
+/// The command of each NPU by its number, and why it is ill if npu-smi prints this.
+fn judged_by_npu_smi(pci_device: &str, prints: &str) -> Vec<(String, String, Option<String>)> {
+    let judged = npus(pci_device).into_iter().map(|npu| {
+        let command = command(&npu);
+        let fault = command.fault(ExitStatus::default(), prints);
+        (npu.index.unwrap(), command.arguments.join(" "), fault)
+    });
+    judged.collect()
+}
+
+/// npu-smi names an NPU by card and chip. Where each card has one chip, the card's number
+/// is that of the node.
+#[test]
+fn npu_smi_is_asked_for_a_card_with_one_chip() {
+    for pci_device in ["0xd801", "0xd802"] {
+        for (number, arguments, fault) in judged_by_npu_smi(pci_device, "Health Status : OK") {
+            assert_eq!(arguments, format!("info -t health -i {number} -c 0"));
+            assert_eq!(fault, None);
+        }
+        let ill = judged_by_npu_smi(pci_device, "Health Status : Critical");
+        assert!(ill.iter().all(|(_, _, fault)| fault.is_some()), "{ill:?}");
+    }
+}
+
+/// A table as `npu-smi info` prints it: for each chip a row with its card and health, and a
+/// row with the number of its node. Processes are in another table.
+fn npu_smi_info(chips: &[(u32, u32, &str)]) -> String {
+    let mut text = "\
+        +----------------------+----------+---------------------------+\n\
+        | NPU     Name         | Health   | Power(W)     Temp(C)      |\n\
+        | Chip    Device       | Bus-Id   | AICore(%)    Memory(MB)   |\n\
+        +======================+==========+===========================+\n"
+        .to_owned();
+    for (at, (card, number, health)) in chips.iter().enumerate() {
+        let chip = at % 2;
+        text += &format!(
+            "| {card}       310P3        | {health:<8} | NA           45           |\n\
+             | {chip}       {number:<12} | 0000:01:00.0 | 0         1529 / 44280 |\n\
+             +----------------------+----------+---------------------------+\n"
+        );
+    }
+    text + "| NPU     Chip         | Process id | Process name |\n\
+            +======================+==========+===========================+\n\
+            | 2       0            | 4242       | python       |\n\
+            | 2       10           | 4243       | python       |\n"
+}
+
+/// Cards with several chips: the row of a chip has the number of its node, which differs
+/// from its card's.
+#[test]
+fn npu_smi_judges_the_chips_of_a_card_by_the_number_of_their_nodes() {
+    let ill = |pci_device: &str, chips: &[(u32, u32, &str)]| {
+        let judged = judged_by_npu_smi(pci_device, &npu_smi_info(chips)).into_iter();
+        let ill = judged.filter_map(|(number, arguments, fault)| {
+            assert_eq!(arguments, "info");
+            fault.map(|fault| (number, fault))
+        });
+        ill.collect::<Vec<_>>()
+    };
+    for pci_device in ["0xd100", "0xd500", "0xd803"] {
+        let fine = [(2, 0, "OK"), (2, 1, "OK"), (5, 10, "Warning")];
+        assert_eq!(ill(pci_device, &fine), []);
+        // The card with the number 0 is another one.
+        for (chips, number, reason) in [
+            (
+                [(2, 0, "Alarm"), (2, 1, "OK"), (0, 10, "OK")],
+                "0",
+                "printed `Alarm`",
+            ),
+            (
+                [(0, 0, "OK"), (0, 1, "OK"), (1, 10, "UNKNOWN")],
+                "10",
+                "printed `UNKNOWN`",
+            ),
+            // A chip that has left the bus has no row.
+            (
+                [(0, 0, "OK"), (0, 1, "OK"), (1, 2, "OK")],
+                "10",
+                "printed no match of `",
+            ),
+        ] {
+            let ill = ill(pci_device, &chips);
+            assert!(
+                matches!(&ill[..], [(npu, fault)] if npu == number && fault.contains(reason)),
+                "{pci_device}: {ill:?}"
+            );
+        }
+    }
+    assert!(npus("0xd999").is_empty());
+}
+
+/// The text of an attribute is no regular expression in one.
+#[test]
+fn an_attribute_in_a_regular_expression_stands_for_itself() {
+    let text = "version = 1\nresource = 'x.com/x'\nrequest = { env = 'X' }\n\
+                discover = [{ path = '/dev/{name}' }]\n\
+                [device]\nid = '{name}'\n\
+                health = [{ program = ['/bin/x'], regex = '{name}=([a-z]+)', equals = 'ok' }]\n";
+    let (name, file) = ("x".to_owned().try_into().unwrap(), Path::new("x.toml"));
+    let class = DeviceClass::parse(name, file, text).unwrap();
+    let config = Config::parse(Path::new("c"), "[class.x]\nhealth_programs = true\n").unwrap();
+    let class = config.adapted(&class, file).unwrap();
+    let host = RecordedHost::parse("char /dev/x.1 1:1\n").unwrap();
+    let found = discover::look(&class, &host).devices;
+    let command = command(&found[0]);
+    let fault = |text: &str| command.fault(ExitStatus::default(), text);
+    assert_eq!(fault("xa1=sick\nx.1=ok\n"), None);
+    assert!(fault("xa1=ok\nx.1=sick\n").is_some());
+}
+
+#[test]
+fn a_program_goes_with_what_it_prints_and_begins_with_a_path() {
+    let parsed = |keys: &str| {
+        let text = format!(
+            "version = 1\nresource = 'x.com/x'\nrequest = {{ env = 'X' }}\n\
+             discover = [{{ count = 1 }}]\n\
+             [device]\nid = 'x-{{index}}'\nhealth = [{{ {keys} }}]\n"
+        );
+        let name = "x".to_owned().try_into().unwrap();
+        let parsed = DeviceClass::parse(name, Path::new("x.toml"), &text);
+        parsed.map(|_| ()).map_err(|error| error.to_string())
+    };
+    for (keys, wanted) in [
+        ("program = ['/bin/x', '{index}']", None),
+        (
+            "program = ['/bin/x'], key = 'State', equals = 'OK', timeout = 5, every = 9",
+            None,
+        ),
+        (
+            "program = ['/bin/x'], regex = '{index}: (.*)', equals = 'OK'",
+            None,
+        ),
+        ("program = ['/bin/x'], regex = '(.*)'", Some("goes with")),
+        (
+            "program = ['/bin/x'], regex = '(', equals = 'OK'",
+            Some("goes with"),
+        ),
+        (
+            "program = ['/bin/x'], regex = '.', key = 'State', equals = 'OK'",
+            Some("goes with"),
+        ),
+        (
+            "program = ['/bin/x'], regex = '{serial}', equals = 'OK'",
+            Some("`{serial}`"),
+        ),
+        ("program = ['/bin/x'], key = 'State'", Some("goes with")),
+        ("program = ['/bin/x'], above = 3", Some("goes with")),
+        (
+            "program = ['/bin/x'], equals = 'a', not_equals = 'b'",
+            Some("goes with"),
+        ),
+        ("program = ['/bin/x'], file = 'state'", Some("goes with")),
+        ("program = ['/bin/x'], steady_for = 3", Some("goes with")),
+        ("program = []", Some("begins with the absolute path")),
+        ("program = ['x']", Some("begins with the absolute path")),
+        (
+            "program = ['/bin/{index}']",
+            Some("begins with the absolute path"),
+        ),
+        ("program = ['/bin/x', '{serial}']", Some("`{serial}`")),
+        ("program = ['/bin/x'], timeout = 0", Some("0 seconds")),
+        (
+            "file = 'state', equals = 'OK', key = 'State'",
+            Some("go with `program`"),
+        ),
+    ] {
+        match (parsed(keys), wanted) {
+            (Ok(()), None) => {}
+            (Err(error), Some(wanted)) => assert!(error.contains(wanted), "{keys}: {error}"),
+            (other, _) => panic!("{keys}: {other:?}"),
+        }
+    }
+}

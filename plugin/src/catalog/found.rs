@@ -1,0 +1,85 @@
+//! The devices of one resource, while a host is scanned.
+
+use std::sync::Arc;
+
+use device_class::class::DeviceClass;
+use device_class::discover::Device;
+use device_class::prepare::Preparation;
+
+use super::engine_devices::EngineDevices;
+use super::message_budget::MessageBudget;
+use super::resource::{AdvertisedDevice, Terms};
+
+/// The devices found of one resource.
+pub(super) struct Found {
+    pub(super) terms: Arc<Terms>,
+    pub(super) devices: Vec<AdvertisedDevice>,
+    budget: MessageBudget,
+    /// How many devices do not fit into the kubelet's list.
+    pub(super) left_out: usize,
+}
+
+impl Found {
+    pub(super) fn new(terms: Arc<Terms>) -> Self {
+        Found {
+            terms,
+            devices: Vec::new(),
+            budget: MessageBudget::new(),
+            left_out: 0,
+        }
+    }
+
+    pub(super) fn add(
+        &mut self,
+        device: Device,
+        class: &DeviceClass,
+        preparation: Option<Arc<Preparation>>,
+    ) {
+        // A class can have millions of replicas: beyond the first that does not
+        // fit, they are only counted.
+        if self.left_out > 0 {
+            self.left_out += device.replicas.map_or(1, usize::from);
+            return;
+        }
+        for share in advertised(device, class, preparation) {
+            if self.left_out == 0 && self.budget.reserve(&share) {
+                self.devices.push(share);
+            } else {
+                self.left_out += 1;
+            }
+        }
+    }
+}
+
+/// The device as one, whether or not it is shared.
+pub(super) fn undivided(device: &Device) -> Device {
+    Device {
+        replicas: None,
+        ..device.clone()
+    }
+}
+
+/// A device, or each of its shares.
+fn advertised(
+    device: Device,
+    class: &DeviceClass,
+    preparation: Option<Arc<Preparation>>,
+) -> Vec<AdvertisedDevice> {
+    let shared = device.replicas.is_some();
+    let engine = Arc::new(EngineDevices::of(&device, class));
+    let connections = Arc::new(device.connections.clone());
+    let share_of = shared.then(|| Arc::new(device.id.clone()));
+    let env = Arc::new(device.env.clone());
+    let share = |id| AdvertisedDevice {
+        id,
+        health: device.health.clone(),
+        numa: device.numa,
+        group: device.group.clone(),
+        connections: Arc::clone(&connections),
+        share_of: share_of.clone(),
+        env: Arc::clone(&env),
+        engine: Arc::clone(&engine),
+        preparation: preparation.clone(),
+    };
+    device.offered_ids().into_iter().map(share).collect()
+}
