@@ -35,7 +35,7 @@ Examples:
   boathook-plugin run --nri /var/run/nri/nri.sock  with the hook added by NRI
 
 Exit codes:
-  0  success; run: ended by SIGTERM or SIGINT
+  0  success; run, check-files: ended by SIGTERM or SIGINT
   1  failure; list: a class or a device is left out
   2  invalid command line";
 
