@@ -4,6 +4,7 @@
 
 mod run;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -102,6 +103,22 @@ fn every_command_is_one_that_works() {
         }
     }
     assert!(checked > 60, "{checked}");
+}
+
+#[test]
+fn every_class_is_in_the_readme() {
+    let tree = binaries::source_tree();
+    let readme = fs::read_to_string(tree.join("README.md")).unwrap();
+    let (_, table) = readme.split_once("## Supported hardware").unwrap();
+    let (table, _) = table.split_once("\n## ").unwrap();
+    let listed: BTreeSet<&str> = table.split([' ', ',', '|']).collect();
+    for entry in fs::read_dir(tree.join("device-class/classes")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|ending| ending == "toml") {
+            let name = path.file_stem().unwrap().to_str().unwrap();
+            assert!(listed.contains(name), "{name}");
+        }
+    }
 }
 
 #[test]

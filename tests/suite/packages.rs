@@ -27,3 +27,19 @@ fn each_that_is_named_is_known() {
     }
     assert!(known.contains("e2fsprogs"), "{known:?}");
 }
+
+/// What `make test` installs as root.
+#[test]
+fn the_readme_names_those_of_the_tests() {
+    let tree = binaries::source_tree();
+    let [makefile, readme] = ["Makefile", "README.md"]
+        .map(|file| fs::read_to_string(tree.join(file)).unwrap());
+    let (_, target) = makefile.split_once("\ntest: ").unwrap();
+    let line = target.lines().nth(1).unwrap();
+    let (_, names) = line.split_once("install-test-packages ").unwrap();
+    let (_, told) = readme.split_once("`make test` runs every test").unwrap();
+    let told: BTreeSet<&str> = told.split([' ', ',', '\n']).collect();
+    for name in names.split_whitespace() {
+        assert!(told.contains(name), "{name} is not in README.md");
+    }
+}

@@ -100,8 +100,8 @@ enum Refusal {
     Error(CgroupError),
 }
 
-/// EPERM has two causes: an ancestor denies the device, or the process lacks
-/// CAP_SYS_ADMIN.
+/// EPERM and EACCES have two causes: an ancestor denies the device, or the process lacks
+/// privileges. If it has them, something else refuses, such as a security module.
 fn explain(
     cgroup: &CgroupDir,
     rule: &DeviceRule,
@@ -121,7 +121,7 @@ fn explain(
                 }));
             }
         }
-        if source.raw_os_error() != Some(libc::EPERM)
+        if source.kind() != io::ErrorKind::PermissionDenied
             || !privilege::has(&[Capability::CAP_SYS_ADMIN])
         {
             return Ok(Refusal::Privilege);

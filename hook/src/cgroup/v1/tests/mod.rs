@@ -90,10 +90,11 @@ fn names_the_ancestor_that_denies() {
 #[test]
 fn tells_missing_privileges_from_other_failures() {
     let (_temp, cgroup) = fake(["", "a *:* rwm\n", "a *:* rwm\n"]);
+    let lacks = !privilege::has(&[Capability::CAP_SYS_ADMIN]);
     for (errno, privilege) in [
-        (libc::EACCES, true),
+        (libc::EACCES, lacks),
+        (libc::EPERM, lacks),
         (libc::EROFS, true),
-        (libc::EPERM, !privilege::has(&[Capability::CAP_SYS_ADMIN])),
         (libc::EINVAL, false),
     ] {
         let error = io::Error::from_raw_os_error(errno);
