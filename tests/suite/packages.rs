@@ -32,8 +32,8 @@ fn each_that_is_named_is_known() {
 #[test]
 fn the_readme_names_those_of_the_tests() {
     let tree = binaries::source_tree();
-    let [makefile, readme] = ["Makefile", "README.md"]
-        .map(|file| fs::read_to_string(tree.join(file)).unwrap());
+    let [makefile, readme] =
+        ["Makefile", "README.md"].map(|file| fs::read_to_string(tree.join(file)).unwrap());
     let (_, target) = makefile.split_once("\ntest: ").unwrap();
     let line = target.lines().nth(1).unwrap();
     let (_, names) = line.split_once("install-test-packages ").unwrap();
