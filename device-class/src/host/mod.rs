@@ -3,6 +3,7 @@
 mod real;
 mod recorded;
 mod recording;
+mod view;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ pub use crate::device::{DeviceKind, DeviceNumber};
 pub use real::RealHost;
 pub use recorded::{RecordedHost, RecordedHostError};
 pub use recording::Recording;
+pub use view::View;
 
 /// The largest attribute that is read, in bytes. sysfs gives at most one page;
 /// procfs files that classes read are smaller than this too.

@@ -4,12 +4,11 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
-use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::recorded::Libraries;
-use super::{DeviceKind, Entry, HostView, Programs};
+use super::{DeviceKind, Entry, HostView, Programs, View};
 use crate::ownership::OwnershipError;
 
 /// As many links are followed in one path (path_resolution(7)).
@@ -21,22 +20,6 @@ pub struct Recording<'a> {
     /// Where the view's root is in what is written down.
     root: PathBuf,
     seen: Rc<RefCell<Seen>>,
-}
-
-enum View<'a> {
-    Host(&'a dyn HostView),
-    DriverRoot(Box<dyn HostView + 'a>),
-}
-
-impl<'a> Deref for View<'a> {
-    type Target = dyn HostView + 'a;
-
-    fn deref(&self) -> &Self::Target {
-        match self {
-            View::Host(view) => *view,
-            View::DriverRoot(view) => &**view,
-        }
-    }
 }
 
 #[derive(Default)]
@@ -57,7 +40,7 @@ impl<'a> Recording<'a> {
     /// A recording without calls.
     pub fn new(view: &'a dyn HostView) -> Self {
         Recording {
-            view: View::Host(view),
+            view: View::Borrowed(view),
             root: "/".into(),
             seen: Rc::default(),
         }
@@ -171,7 +154,7 @@ impl HostView for Recording<'_> {
         self.note(path);
         Ok(Box::new(Recording {
             root: self.recorded(&self.view.canonical(path)?),
-            view: View::DriverRoot(view),
+            view: View::Owned(view),
             seen: Rc::clone(&self.seen),
         }))
     }

@@ -204,7 +204,8 @@ impl InventoryWatcher {
         let report = self.source.file_report.clone();
         let mut memory = std::mem::replace(&mut self.memory, Memory::of_host(&root));
         let scanning = tokio::task::spawn_blocking(move || {
-            let unread = report.and_then(|report| memory.read_report(&report).err());
+            let unread =
+                report.and_then(|report| memory.read_report(&report, Instant::now()).err());
             let scan = match RealHost::open(&root) {
                 Ok(host) => {
                     let mut scan = scan(&classes, &config, &host, &mut memory, Instant::now());

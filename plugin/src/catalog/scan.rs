@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use device_class::HostView;
 use device_class::class::{Claims, DeviceClass};
@@ -33,12 +33,17 @@ pub(crate) struct Scan {
     pub(crate) warnings: Vec<String>,
 }
 
+/// How long the first report may take: both containers of the pod start at once.
+const FIRST_REPORT: Duration = Duration::from_secs(60);
+
 /// What earlier scans read of each class's devices, and what another process found.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     classes: BTreeMap<ClassName, ClassMemory>,
     /// The newest report of missing libraries and files.
     file_report: FileReport,
+    /// Since when there is no report.
+    unreported: Option<Instant>,
     /// The root below which the kernel's log is; `None`: it is not read.
     host_root: Option<PathBuf>,
 }
@@ -65,14 +70,28 @@ impl Memory {
     }
 
     /// Reads what `check-files` reported; the previous report is kept if it cannot be read.
-    pub(super) fn read_report(&mut self, file: &Path) -> Result<(), String> {
-        self.file_report = FileReport::read(file).map_err(|error| {
-            format!(
-                "missing libraries are not seen, {} cannot be read: {error}",
-                file.display()
-            )
-        })?;
-        Ok(())
+    pub(super) fn read_report(&mut self, file: &Path, now: Instant) -> Result<(), String> {
+        let unread = |why: String| {
+            let file = file.display();
+            Err(format!("missing libraries are not seen, {file} {why}"))
+        };
+        match FileReport::read(file) {
+            Ok(Some(report)) => {
+                self.file_report = report;
+                self.unreported = None;
+                Ok(())
+            }
+            Ok(None) => {
+                let since = *self.unreported.get_or_insert(now);
+                match now.duration_since(since) < FIRST_REPORT {
+                    true => Ok(()),
+                    false => {
+                        unread("does not exist; is `boathook-plugin check-files` running?".into())
+                    }
+                }
+            }
+            Err(error) => unread(format!("cannot be read: {error}")),
+        }
     }
 
     /// Which library or file of the class is missing on the host, if that is known.
@@ -215,7 +234,6 @@ pub(crate) fn scan(
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-    use std::time::Duration;
 
     use device_class::host::RecordedHost;
 
@@ -335,6 +353,16 @@ mod tests {
                 healthy,
                 "{seconds}"
             );
+        }
+    }
+
+    #[test]
+    fn a_report_that_does_not_come_is_logged() {
+        let file = Path::new("/nonexistent/files.json");
+        let (mut memory, start) = (Memory::new(), Instant::now());
+        for (seconds, logged) in [(0, false), (59, false), (60, true), (90, true)] {
+            let read = memory.read_report(file, start + Duration::from_secs(seconds));
+            assert_eq!(read.is_err(), logged, "{seconds}: {read:?}");
         }
     }
 }

@@ -2,12 +2,11 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use device_class::HostView;
-use device_class::host::{Entry, Programs};
+use device_class::host::{Entry, Programs, View};
 use device_class::ownership::OwnershipError;
 
 /// Passes all calls to another view, and keeps the first path for which this user's
@@ -17,26 +16,10 @@ pub(super) struct NoticeDenied<'a> {
     denied: Rc<RefCell<Option<PathBuf>>>,
 }
 
-enum View<'a> {
-    Host(&'a dyn HostView),
-    DriverRoot(Box<dyn HostView + 'a>),
-}
-
-impl<'a> Deref for View<'a> {
-    type Target = dyn HostView + 'a;
-
-    fn deref(&self) -> &Self::Target {
-        match self {
-            View::Host(view) => *view,
-            View::DriverRoot(view) => &**view,
-        }
-    }
-}
-
 impl<'a> NoticeDenied<'a> {
     pub(super) fn new(host: &'a dyn HostView) -> Self {
         NoticeDenied {
-            view: View::Host(host),
+            view: View::Borrowed(host),
             denied: Rc::default(),
         }
     }
@@ -111,7 +94,7 @@ impl HostView for NoticeDenied<'_> {
     fn driver_root<'a>(&'a self, path: &Path) -> io::Result<Box<dyn HostView + 'a>> {
         let root = self.notice(path, self.view.driver_root(path))?;
         Ok(Box::new(NoticeDenied {
-            view: View::DriverRoot(root),
+            view: View::Owned(root),
             denied: Rc::clone(&self.denied),
         }))
     }

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use device_class::HostView;
@@ -19,30 +19,36 @@ const LIMIT: usize = 1024 * 1024;
 pub(crate) struct FileReport(BTreeMap<String, String>);
 
 impl FileReport {
-    /// Reads what [`Self::write`] wrote. Without a file nothing is missing.
+    /// Reads what [`Self::write`] wrote; `None`: there is no report.
     ///
     /// Another user may write to the directory: a link is followed only within it,
     /// and what is no regular file is not opened.
     ///
     /// # Errors
     /// The file is there but cannot be used.
-    pub(crate) fn read(file: &Path) -> io::Result<Self> {
+    pub(crate) fn read(file: &Path) -> io::Result<Option<Self>> {
         let (Some(directory), Some(name)) = (file.parent(), file.file_name()) else {
             return Err(io::Error::other("not the path of a file"));
         };
         let read = RealHost::open(directory)
             .and_then(|directory| directory.read(&Path::new("/").join(name), LIMIT));
         match read {
-            Ok(bytes) => Ok(FileReport(serde_json::from_slice(&bytes)?)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
+            Ok(bytes) => Ok(Some(FileReport(serde_json::from_slice(&bytes)?))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Replaces the file at once.
+    /// Replaces the file at once. A link that another user put at the name of the temporary
+    /// file is not followed.
     pub(super) fn write(&self, file: &Path) -> io::Result<()> {
         let temporary = temporary(file);
-        fs::write(&temporary, serde_json::to_vec(&self.0)?)?;
+        match fs::remove_file(&temporary) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            // What is left of a process that was killed.
+            _ => {}
+        }
+        File::create_new(&temporary)?.write_all(&serde_json::to_vec(&self.0)?)?;
         fs::rename(&temporary, file)
     }
 
@@ -75,13 +81,16 @@ mod tests {
     fn a_report_is_read_as_it_was_written_and_nothing_else_is() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("files.json");
-        assert_eq!(FileReport::read(&file).unwrap(), FileReport::default());
+        assert_eq!(FileReport::read(&file).unwrap(), None);
 
         let mut report = FileReport::default();
         let class = "x".to_owned().try_into().unwrap();
         report.add(&class, "libx.so.1 is missing".to_owned());
+        let target = tempfile::NamedTempFile::new().unwrap();
+        symlink(target.path(), directory.path().join(".files.json")).unwrap();
         report.write(&file).unwrap();
-        let read = FileReport::read(&file).unwrap();
+        assert_eq!(fs::read(target.path()).unwrap(), b"", "a planted link");
+        let read = FileReport::read(&file).unwrap().unwrap();
         assert_eq!(read.missing(&class), Some("libx.so.1 is missing"));
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
 
@@ -95,6 +104,6 @@ mod tests {
         let outside = tempfile::NamedTempFile::new().unwrap();
         fs::write(outside.path(), r#"{"x": "secret"}"#).unwrap();
         symlink(outside.path(), &file).unwrap();
-        assert_eq!(FileReport::read(&file).unwrap(), FileReport::default());
+        assert_eq!(FileReport::read(&file).unwrap(), None);
     }
 }
