@@ -1,0 +1,18 @@
+//! Links a release without tables for unwinding the stack: the profile has
+//! `panic = "abort"`, so nothing reads them, and they are a ninth of the program.
+
+use std::env;
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed={SCRIPT}");
+    let is = |variable: &str, value: &str| env::var(variable).is_ok_and(|found| found == value);
+    // glibc's static start files need the tables, and other profiles unwind.
+    if is("PROFILE", "release") && is("CARGO_CFG_TARGET_ENV", "musl") {
+        let directory = env::var("CARGO_MANIFEST_DIR").expect("cargo sets it");
+        println!("cargo::rustc-link-arg-bins=-Wl,--script={directory}/{SCRIPT}");
+        println!("cargo::rustc-link-arg-bins=-Wl,--no-eh-frame-hdr");
+    }
+}
+
+const SCRIPT: &str = "without-unwind-tables.ld";
