@@ -8,7 +8,8 @@ use serde::Deserialize;
 
 use super::{Config, PodPattern};
 use crate::class::{
-    ClassSpec, Condition, DeviceClass, Directory, Node, PathTemplate, ReplicaCount, short_or_table,
+    ClassSpec, Condition, DeviceClass, Directory, Node, NodeMode, PathTemplate, ReplicaCount,
+    short_or_table,
 };
 use crate::discover::Device;
 use crate::load::ClassSource;
@@ -41,6 +42,10 @@ pub struct ClassConfig {
     /// such as the one in which a daemon of the driver has its sockets.
     #[serde(deserialize_with = "short_or_table")]
     pub directories: Vec<Directory>,
+    /// The mode of the class's nodes in containers, instead of the class's or the host's.
+    pub node_mode: Option<NodeMode>,
+    /// Their group in containers.
+    pub node_gid: Option<u32>,
     /// How many containers may have a device at once, instead of the class file's number.
     pub replicas: Option<ReplicaCount>,
     /// The resource, instead of the class's.
@@ -110,6 +115,14 @@ impl ClassConfig {
         if let Some(resource) = &self.resource {
             spec.resource = resource.clone();
         }
+        for node in nodes(spec) {
+            node.mode = self.node_mode.or(node.mode);
+            node.gid = self.node_gid.or(node.gid);
+            if let Some(make) = &mut node.make {
+                make.mode = self.node_mode.or(make.mode);
+                make.gid = self.node_gid.or(make.gid);
+            }
+        }
         spec.health_programs = self.health_programs;
         spec.only.clone_from(&self.only);
         spec.except.clone_from(&self.except);
@@ -132,16 +145,9 @@ fn move_nodes(spec: &mut ClassSpec, root: &PathTemplate) -> Result<(), String> {
                 moved(pattern, root)?;
             }
         }
-        move_each(&mut source.nodes, root)?;
     }
-    move_each(&mut spec.device.nodes, root)?;
-    let mut edits = spec.edits.iter_mut();
-    edits.try_for_each(|edits| move_each(&mut edits.nodes, root))
-}
-
-fn move_each(nodes: &mut [Node], root: &PathTemplate) -> Result<(), String> {
     let below = |path: &PathTemplate| path.below(root).map_err(|error| error.to_string());
-    for node in nodes {
+    for node in nodes(spec) {
         let container_path = node.container_path.take();
         node.container_path = Some(container_path.unwrap_or_else(|| node.path.clone()));
         node.path = below(&node.path)?;
@@ -151,6 +157,16 @@ fn move_each(nodes: &mut [Node], root: &PathTemplate) -> Result<(), String> {
         node.for_each.iter_mut().try_for_each(|p| moved(p, root))?;
     }
     Ok(())
+}
+
+/// All nodes that a class names.
+fn nodes(spec: &mut ClassSpec) -> impl Iterator<Item = &mut Node> {
+    let of_sources = spec
+        .discover
+        .iter_mut()
+        .flat_map(|source| &mut source.nodes);
+    let of_edits = spec.edits.iter_mut().flat_map(|edits| &mut edits.nodes);
+    of_sources.chain(&mut spec.device.nodes).chain(of_edits)
 }
 
 fn moved(pattern: &mut PathPattern, root: &PathTemplate) -> Result<(), String> {
