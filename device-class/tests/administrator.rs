@@ -2,12 +2,14 @@
 //! The plugin and the hook read classes in this one way.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use device_class::DeviceClass;
 use device_class::config::Config;
-use device_class::discover::{self, Inventory};
-use device_class::host::RecordedHost;
+use device_class::discover::{self, Inventory, NodeForm, Presence};
+use device_class::host::{RealHost, RecordedHost};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -43,8 +45,8 @@ fn named(inventory: &Inventory) -> Vec<String> {
 }
 
 /// The vendor's plugin: `migStrategy: single` names instances as whole GPUs,
-/// `mixed` by their profile; AMD's names the partitions of a uniform host
-/// amd.com/gpu (`single`, its default).
+/// `mixed` by their profile; AMD's names all GPUs amd.com/gpu (`single`, its default), or
+/// by their modes where the driver has some (`mixed`).
 #[test]
 fn resources_have_the_configured_names() {
     let instance = "MIG-GPU-3c1de7a2-9f5b-4a53-8d25-0f6a1b6f4e10";
@@ -62,11 +64,22 @@ fn resources_have_the_configured_names() {
     let found = inventory("nvidia-gpu", "nvidia-gpu/h200", by_model);
     let mut resources = found.devices.iter().map(|d| d.resource.as_str());
     assert!(resources.all(|resource| resource == "nvidia.com/nvidia-h200"));
-    let single = "[class.amd-gpu]\nresource = 'amd.com/gpu'";
-    let found = inventory("amd-gpu", "amd-gpu/mi300x-cpx", single);
-    assert!(found.devices.len() > 1);
-    let mut resources = found.devices.iter().map(|d| d.resource.as_str());
-    assert!(resources.all(|resource| resource == "amd.com/gpu"));
+    let mixed = "[class.amd-gpu]\nresource = 'amd.com/{sort}'";
+    for (case, config, wanted) in [
+        ("mi300x-cpx", "", &["amd.com/gpu"; 4][..]),
+        ("mi300x-cpx", mixed, &["amd.com/cpx_nps4"; 4]),
+        ("mixed", "", &["amd.com/gpu"; 3]),
+        (
+            "mixed",
+            mixed,
+            &["amd.com/gpu", "amd.com/gpu", "amd.com/spx_nps1"],
+        ),
+        ("xgmi", mixed, &["amd.com/gpu"; 4]),
+    ] {
+        let found = inventory("amd-gpu", &format!("amd-gpu/{case}"), config);
+        let resources = found.devices.iter().map(|d| d.resource.as_str());
+        assert_eq!(resources.collect::<Vec<_>>(), wanted, "{case}: {config}");
+    }
 }
 
 /// Hidden devices do not change the numbers of the others.
@@ -150,6 +163,82 @@ fn nodes_are_under_the_root_that_the_administrator_names() {
     );
 }
 
+/// For containers that are not root and do not know the host's group.
+#[test]
+fn nodes_have_the_mode_and_group_that_the_administrator_sets() {
+    let own = |form: &NodeForm| match form {
+        NodeForm::Bound => None,
+        NodeForm::Own(own) => Some((own.mode, own.gid)),
+        NodeForm::Made(made) => Some((made.own.mode, made.own.gid)),
+    };
+    for (case, config, wanted) in [
+        ("amd-gpu/xgmi", "", None),
+        ("amd-gpu/xgmi", "node_mode = '0666'", Some((0o666, 0))),
+        ("amd-gpu/xgmi", "node_gid = 110", Some((0o660, 110))),
+        (
+            "coral-edgetpu/usb",
+            "node_mode = '0640'\nnode_gid = 46",
+            Some((0o640, 46)),
+        ),
+        // A node that the driver has not created yet.
+        (
+            "nvidia-gpu/headless",
+            "node_mode = '0660'\nnode_gid = 44",
+            Some((0o660, 44)),
+        ),
+    ] {
+        let name = case.split('/').next().unwrap();
+        let config: Config = toml::from_str(&format!("[class.{name}]\n{config}")).unwrap();
+        let class = shipped(name);
+        let class = config.adapted(&class, "class.toml".as_ref()).unwrap();
+        let file = root().join(format!("testdata/{case}/host.txt"));
+        let host = RecordedHost::parse(&std::fs::read_to_string(file).unwrap()).unwrap();
+        let capabilities = class.spec.request.defaults();
+        let found = discover::look_up(&class, &config, &capabilities, &host).unwrap();
+        let devices = found.inventory.devices.iter();
+        let nodes = devices.flat_map(|device| &device.nodes);
+        let nodes: Vec<_> = nodes.chain(&found.edits.nodes).collect();
+        assert!(!nodes.is_empty(), "{case}");
+        for node in nodes {
+            assert_eq!(own(&node.form), wanted, "{case}: {}", node.host.display());
+        }
+    }
+}
+
+/// A daemon's sockets, at the path that its clients use. Below a directory in which every
+/// user can create files, another user may have been there first.
+#[test]
+fn further_directories_are_mounted_if_they_are_roots() {
+    let tree = tempfile::tempdir().unwrap();
+    for directory in ["run/daemon", "tmp/daemon"] {
+        std::fs::create_dir_all(tree.path().join(directory)).unwrap();
+    }
+    let shared = std::fs::Permissions::from_mode(0o1777);
+    std::fs::set_permissions(tree.path().join("tmp"), shared).unwrap();
+    let host = RealHost::open(tree.path()).unwrap();
+    let class = shipped("dummy-npu");
+    let found = |path: &str| {
+        let table = format!("{{ path = '{path}', container_path = '/tmp/daemon' }}");
+        let config = format!("[class.dummy-npu]\ndirectories = [{table}]");
+        let config: Config = toml::from_str(&config).unwrap();
+        let found = discover::look_up(&class, &config, &BTreeSet::new(), &host).unwrap();
+        let [directory] = <[_; 1]>::try_from(found.edits.directories).unwrap();
+        (directory.container, directory.directory)
+    };
+    let at = |path: &str| Presence::Found(path.into());
+    assert_eq!(
+        found("/run/daemon"),
+        ("/tmp/daemon".into(), at("/run/daemon"))
+    );
+    match found("/tmp/daemon").1 {
+        Presence::Unfit(reason) => assert!(
+            reason.starts_with("/tmp/daemon cannot be trusted: every user of the host"),
+            "{reason}"
+        ),
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn a_mistake_is_an_error_that_names_the_table() {
     for (class, config, wanted) in [
@@ -176,5 +265,24 @@ fn a_mistake_is_an_error_that_names_the_table() {
     ] {
         let error = adapted(class, config).unwrap_err();
         assert!(error.contains(wanted), "{config}: {error}");
+    }
+}
+
+#[test]
+fn a_wrong_value_is_an_error_that_names_file_and_key() {
+    for (line, wanted) in [
+        (
+            "node_mode = '0990'",
+            "node_mode: mode `0990` is not an octal number from 0000 to 0777",
+        ),
+        ("node_mode = 660", "node_mode: expected a"),
+        ("node_gid = -1", "node_gid: "),
+        ("node_gid = 'render'", "node_gid: expected a number"),
+    ] {
+        let text = format!("[class.amd-gpu]\n{line}\n");
+        let error = Config::parse("config.toml".as_ref(), &text).unwrap_err();
+        let error = error.to_string();
+        let wanted = format!("config.toml:2: {wanted}");
+        assert!(error.starts_with(&wanted), "{line}: {error}");
     }
 }
