@@ -168,7 +168,14 @@ fn look(
 fn exists(pattern: &PathPattern, candidate: &Candidate, host: &dyn HostView) -> Result<(), String> {
     match search::any(pattern, &candidate.attributes, host) {
         true => Ok(()),
-        false => Err(format!("{pattern} does not exist")),
+        false => {
+            let text = pattern.to_string();
+            let known = candidate.attributes.iter();
+            let text = known.fold(text, |text, (name, value)| {
+                text.replace(&format!("{{{name}}}"), value)
+            });
+            Err(format!("{text} does not exist"))
+        }
     }
 }
 
