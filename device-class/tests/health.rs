@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use device_class::DeviceClass;
+use device_class::config::Config;
 use device_class::discover::{self, HealthHistory};
 use device_class::host::RecordedHost;
 use device_class::kernel_log::Line;
@@ -29,7 +30,16 @@ const FUNCTION: &str = "/sys/class/fpga/intel-fpga-dev.0/intel-fpga-port.0/afu_i
 
 const INTERFACE: &str = "/sys/class/fpga/intel-fpga-dev.0/intel-fpga-fme.0/pr/interface_id";
 
-const CASES: [Case; 4] = [
+const DFL_INTERFACE: &str = "/sys/class/fpga_region/region0/dfl-fme.0/dfl-fme-region.1/\
+                             fpga_region/region1/compat_id";
+const NO_INTERFACE: &str = "ffffffffffffffffffffffffffffffff";
+
+const USB_VENDOR: &str = "/sys/bus/usb/devices/2-10/idVendor";
+const USB_PRODUCT: &str = "/sys/bus/usb/devices/2-10/idProduct";
+const USB_NUMBER: &str = "/sys/bus/usb/devices/2-10/devnum";
+const NO_FIRMWARE: &str = "its firmware is not loaded: run `dfu-util";
+
+const CASES: [Case; 8] = [
     Case {
         class: "tenstorrent",
         host: "tenstorrent",
@@ -93,15 +103,61 @@ const CASES: [Case; 4] = [
         device: "0",
         looks: &[
             (0, INTERFACE, "ce48969398f05f33946d560708be108a", "healthy"),
-            (
-                10,
-                INTERFACE,
-                "ffffffffffffffffffffffffffffffff",
-                "interface_id is `ffffffff",
-            ),
+            (10, INTERFACE, NO_INTERFACE, "interface_id is `ffffffff"),
             (20, INTERFACE, "ce48969398f05f33946d560708be108a", "healthy"),
         ],
     },
+    Case {
+        class: "intel-fpga-region",
+        host: "intel-fpga-region/dfl",
+        device: "0",
+        looks: DFL_REGION,
+    },
+    Case {
+        class: "intel-fpga-regiondevel",
+        host: "intel-fpga-regiondevel/opae",
+        device: "0",
+        looks: &[
+            (0, INTERFACE, NO_INTERFACE, "interface_id is `ffffffff"),
+            (10, INTERFACE, "ce48969398f05f33946d560708be108a", "healthy"),
+        ],
+    },
+    Case {
+        class: "intel-fpga-regiondevel",
+        host: "intel-fpga-regiondevel/dfl",
+        device: "0",
+        looks: DFL_REGION,
+    },
+    // Once its firmware is loaded, it has other ids, and a new number and node.
+    Case {
+        class: "coral-edgetpu",
+        host: "coral-edgetpu/usb",
+        device: "1",
+        looks: &[
+            (0, USB_VENDOR, "1a6e", NO_FIRMWARE),
+            (10, USB_NUMBER, "15", NO_FIRMWARE),
+            (10, USB_PRODUCT, "9302", NO_FIRMWARE),
+            (10, USB_VENDOR, "18d1", "healthy"),
+            (20, USB_NUMBER, "16", "/dev/bus/usb/002/016 does not exist"),
+            (21, USB_NUMBER, "15", "healthy"),
+        ],
+    },
+];
+
+const DFL_REGION: &[Look] = &[
+    (
+        0,
+        DFL_INTERFACE,
+        "ce48969398f05f33946d560708be108a",
+        "healthy",
+    ),
+    (10, DFL_INTERFACE, NO_INTERFACE, "compat_id is `ffffffff"),
+    (
+        20,
+        DFL_INTERFACE,
+        "ce48969398f05f33946d560708be108a",
+        "healthy",
+    ),
 ];
 
 #[test]
@@ -149,6 +205,8 @@ fn devices_that_fall_off_the_bus_are_unhealthy() {
         ("gpu-share", "gpu-share", "0000:17:00.0"),
         ("amd-gpu", "amd-gpu/mixed", "0000:03:00.0"),
         ("xilinx-fpga", "xilinx-fpga", "0000:e3:00.1"),
+        ("xilinx-card", "xilinx-card", "0000:e3:00.1"),
+        ("amd-ma35", "amd-ma35", "0000:41:00.0"),
     ] {
         let file = root.join(format!("classes/{class}.toml"));
         let text = std::fs::read_to_string(&file).unwrap();
@@ -224,4 +282,66 @@ fn faults_in_the_kernels_log_are_those_of_the_device_that_they_name() {
         let repaired = "12,3,4,-;boathook: repaired GPU-3c1de7a2-9f5b-4a53-8d25-0f6a1b6f4e10";
         assert_eq!(ill(repaired), [""; 0]);
     }
+}
+
+/// A shipped class, and its recorded host.
+fn on_host(class: &str, host: &str) -> (DeviceClass, RecordedHost) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let file = root.join(format!("classes/{class}.toml"));
+    let text = std::fs::read_to_string(&file).unwrap();
+    let name = ClassName::try_from(class.to_owned()).unwrap();
+    let recording = root.join(format!("testdata/{host}/host.txt"));
+    let recording = std::fs::read_to_string(recording).unwrap();
+    (
+        DeviceClass::parse(name, &file, &text).unwrap(),
+        RecordedHost::parse(&recording).unwrap(),
+    )
+}
+
+/// KFD is what ROCm computes with: it lists a GPU, and has a node of its own.
+#[test]
+fn an_amd_gpu_is_given_while_kfd_has_it() {
+    let (class, mut host) = on_host("amd-gpu", "amd-gpu/mixed");
+    let listed = Path::new("/sys/class/kfd/kfd/topology/nodes/2/properties");
+    let ids = |host: &RecordedHost| -> Vec<String> {
+        let found = discover::devices(&class, host).devices;
+        found.iter().map(|found| found.id.to_string()).collect()
+    };
+    let missing = |host: &RecordedHost| discover::missing(&class, &Config::default(), host);
+    let all = ["0000:03:00.0", "0000:83:00.0", "0000:c3:00.0"];
+    assert_eq!(ids(&host), all);
+    assert_eq!(missing(&host), None);
+    host.add_file(listed, "simd_count 304\ndrm_render_minor 0\n");
+    assert_eq!(ids(&host), [all[0], all[2]]);
+    host.add_file(listed, "simd_count 304\ndrm_render_minor 128\n");
+    assert_eq!(ids(&host), all);
+    host.remove(Path::new("/dev/kfd"));
+    assert_eq!(missing(&host).unwrap(), "/dev/kfd does not exist");
+}
+
+/// Each card's nodes while one of its ports is active; as with the vendor's plugin, which
+/// has requiredRdmaDevices, only while the nodes that all programs need are there.
+#[test]
+fn an_rdma_card_comes_and_goes_with_its_port() {
+    let (class, mut host) = on_host("rdma-shared", "rdma-shared");
+    let nodes = |host: &RecordedHost| -> Vec<String> {
+        let found = discover::devices(&class, host).devices;
+        let nodes = found.iter().flat_map(|found| &found.nodes);
+        nodes.map(|node| node.host.display().to_string()).collect()
+    };
+    let first = ["uverbs0", "umad0", "issm0"].map(|name| format!("/dev/infiniband/{name}"));
+    let second = ["uverbs1", "umad1"].map(|name| format!("/dev/infiniband/{name}"));
+    let both = [&first[..], &second[..]].concat();
+    let port = "/sys/class/infiniband/mlx5_1/ports/1/state";
+    assert_eq!(nodes(&host), first);
+    for (state, wanted) in [
+        ("4: ACTIVE\n", &both[..]),
+        ("2: INIT\n", &first),
+        ("4: ACTIVE\n", &both),
+    ] {
+        host.add_file(port, state);
+        assert_eq!(nodes(&host), wanted, "{state}");
+    }
+    host.remove(Path::new("/dev/infiniband/rdma_cm"));
+    assert!(discover::devices(&class, &host).devices.is_empty());
 }
