@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -20,6 +20,8 @@ use prost::Message;
 #[derive(Debug)]
 pub struct OtherPlugin {
     stream: UnixStream,
+    /// A message for each container that it has answered for.
+    answered: Receiver<()>,
     thread: Option<JoinHandle<Result<()>>>,
 }
 
@@ -49,16 +51,26 @@ impl OtherPlugin {
             &call.encode_to_vec(),
         ))?;
         let (accepted, is_accepted) = channel();
+        let (answering, answered) = channel();
         let serving = stream.try_clone()?;
-        let thread = std::thread::spawn(move || serve(serving, &adjustment, &accepted));
+        let thread = std::thread::spawn(move || serve(serving, &adjustment, &accepted, &answering));
         let plugin = Self {
             stream,
+            answered,
             thread: Some(thread),
         };
         is_accepted
             .recv_timeout(Duration::from_secs(20))
             .context("the engine does not accept the other plugin")?;
         Ok(plugin)
+    }
+
+    /// Waits until the engine has its answer for another container, and goes on to the
+    /// plugin with the next index.
+    pub fn wait_answered(&self) -> Result<()> {
+        self.answered
+            .recv_timeout(Duration::from_secs(20))
+            .context("the engine does not ask the other plugin")
     }
 }
 
@@ -76,6 +88,7 @@ fn serve(
     mut stream: UnixStream,
     adjustment: &ContainerAdjustment,
     accepted: &Sender<()>,
+    answered: &Sender<()>,
 ) -> Result<()> {
     let mut decoder = Decoder::default();
     let mut buffer = [0; 8192];
@@ -115,10 +128,13 @@ fn serve(
                 message.stream,
                 &body,
             ))?;
-            if call.method == "Synchronize" {
-                // Nobody listens after the first time.
-                let _ = accepted.send(());
-            }
+            // Nobody listens to `accepted` after the first time, or to `answered` after the
+            // end of the test.
+            let _ = match call.method.as_str() {
+                "Synchronize" => accepted.send(()),
+                "CreateContainer" => answered.send(()),
+                _ => Ok(()),
+            };
         }
     }
 }

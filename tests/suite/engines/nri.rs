@@ -230,17 +230,34 @@ fn a_plugin_that_hangs_in_a_request_or_is_killed_there_comes_back() {
             .contains("restart their pods: main of default/test-0\n")
     );
 
-    plugin.signal(Signal::SIGSTOP).unwrap();
-    let second = std::thread::scope(|scope| {
-        let creating = scope.spawn(|| Running::start(&engine, 1, Some("npu-3")));
-        sleep(Duration::from_millis(500));
-        plugin.signal(Signal::SIGKILL).unwrap();
-        creating.join().unwrap().unwrap()
+    let second = killed_in_request(&engine, &plugin, || {
+        Running::start(&engine, 1, Some("npu-3"))
     });
+    let second = second.unwrap();
     assert_eq!(second.hooks(), [] as [&str; 0]);
     NriPlugin::start(machine, "again").unwrap();
     let third = Running::start(&engine, 2, Some("npu-3")).unwrap();
     assert_eq!(third.devices(), [3]);
+}
+
+/// What `create` returns if the plugin is killed while the engine waits for its answer. The
+/// engine asks plugins in the order of their indices: when one before it has answered, the
+/// stopped plugin is asked at once.
+fn killed_in_request<T: Send>(
+    engine: &Cri,
+    plugin: &NriPlugin,
+    create: impl FnOnce() -> Result<T> + Send,
+) -> Result<T> {
+    let socket = engine.machine().private.file("/run/nri/nri.sock");
+    let before = OtherPlugin::start(&socket, "before", "10", ContainerAdjustment::default())?;
+    plugin.signal(Signal::SIGSTOP)?;
+    std::thread::scope(|scope| {
+        let creating = scope.spawn(create);
+        before.wait_answered()?;
+        sleep(Duration::from_millis(200));
+        plugin.signal(Signal::SIGKILL)?;
+        creating.join().expect("the thread does not panic")
+    })
 }
 
 /// With NRI 0.10 or later (containerd 2.2) device rules are kept in the spec, and a
@@ -270,13 +287,10 @@ fn an_engine_with_nri_0_10_keeps_rules_and_misses_a_lost_plugin() {
     let second = Running::start(&engine, 2, Some("npu-2")).unwrap();
     assert_eq!(second.devices(), [2]);
 
-    plugin.signal(Signal::SIGSTOP).unwrap();
-    std::thread::scope(|scope| {
-        let creating = scope.spawn(|| Running::start(&engine, 3, Some("npu-3")).map(drop));
-        sleep(Duration::from_millis(500));
-        plugin.signal(Signal::SIGKILL).unwrap();
-        creating.join().unwrap().unwrap_err();
+    let refused = killed_in_request(&engine, &plugin, || {
+        Running::start(&engine, 3, Some("npu-3")).map(drop)
     });
+    refused.unwrap_err();
     NriPlugin::start(machine, "again").unwrap();
     let third = Running::start(&engine, 4, Some("npu-3")).unwrap();
     assert_eq!(third.devices(), [3]);
