@@ -2,6 +2,7 @@
 //! stacks have rules of their own. Each test names the source of the rule.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use device_class::DeviceClass;
@@ -86,6 +87,46 @@ fn capabilities_of_a_gpu_bring_the_libraries_of_others() {
     assert!(!has(&with("utility"), "/dev/nvidia-uvm "));
 }
 
+/// NEEDED entries of the driver's libraries for each other, read in Debian's packages with
+/// `objdump -p`: a capability that brings a library brings those without which it cannot be
+/// loaded. Between the two versions libnvidia-gpucomp was added.
+#[test]
+fn a_library_comes_with_those_that_it_needs() {
+    let class = class("nvidia-gpu");
+    let always = [
+        ("libGLX_nvidia", "libnvidia-glcore"),
+        ("libGLX_nvidia", "libnvidia-glsi"),
+        ("libGLX_nvidia", "libnvidia-tls"),
+        ("libEGL_nvidia", "libnvidia-glsi"),
+        ("libnvidia-glcore", "libnvidia-tls"),
+        ("libnvidia-eglcore", "libnvidia-glsi"),
+        ("libnvidia-encode", "libnvcuvid"),
+        ("libnvidia-opticalflow", "libnvcuvid"),
+    ];
+    let of_550 = [
+        ("libnvidia-glcore", "libnvidia-gpucomp"),
+        ("libnvidia-eglcore", "libnvidia-gpucomp"),
+    ];
+    let of_535 = [("libnvidia-vulkan-producer", "libEGL_nvidia")];
+    for (version, further) in [("535.261.03", &of_535[..]), ("550.163.01", &of_550)] {
+        let host = host(&format!("nvidia-gpu/debian-{}", &version[..3]));
+        let mut seen = BTreeSet::new();
+        for capability in ["utility", "compute", "video", "graphics", "display", "ngx"] {
+            let capabilities = format!("NVIDIA_DRIVER_CAPABILITIES={capability}");
+            let plan = plan(&class, &host, &["NVIDIA_VISIBLE_DEVICES=0", &capabilities]);
+            let brings = |library: &str| has(&plan, &format!("{library}.so.{version}"));
+            for (library, needed) in always.iter().chain(further) {
+                if brings(library) {
+                    seen.insert(*library);
+                    assert!(brings(needed), "{capability}: {library} needs {needed}");
+                }
+            }
+        }
+        let all = always.iter().chain(further).map(|(library, _)| *library);
+        assert_eq!(seen, all.collect(), "{version}");
+    }
+}
+
 /// libnvidia-container, `cli/common.c`: `select_gpu_device` counts physical GPUs in the
 /// order of the bus, and `select_mig_device` takes `GPU:INSTANCE`; the name
 /// `MIG-GPU-<uuid>/<gi>/<ci>` is that of drivers before the branch 470.
@@ -105,7 +146,8 @@ fn an_index_is_that_of_the_physical_gpu() {
         let gpus = gpus.filter(|name| ["nvidia0", "nvidia1"].contains(&name.as_str()));
         gpus.chain(caps).collect::<Vec<_>>().join(" ")
     };
-    // GPU 0 is divided in two instances; GPU 1 is whole.
+    // GPU 0 is divided in two instances. GPU 1 is in MIG mode too, but has none: no file
+    // shows it, so that it is one GPU (a health program does, see health_commands.rs).
     assert_eq!(of("0"), "nvidia0 cap102 cap103 cap12 cap13");
     assert_eq!(of("1"), "nvidia1");
     assert_eq!(of("0:0"), "nvidia0 cap12 cap13");
