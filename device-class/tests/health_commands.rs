@@ -1,6 +1,7 @@
 //! Programs that report the health of devices: what is run, and what its output means.
 #![allow(clippy::unwrap_used)]
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::ExitStatus;
 
@@ -10,31 +11,104 @@ use device_class::discover::{self, Device, HealthCommand, OverTime};
 use device_class::host::RecordedHost;
 use device_class::name::ClassName;
 
+/// The devices of a shipped class, with its programs, on a host.
+fn devices(class: &str, host: &str) -> Vec<Device> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let file = root.join(format!("classes/{class}.toml"));
+    let text = std::fs::read_to_string(&file).unwrap();
+    let config = format!("[class.{class}]\nhealth_programs = true\n");
+    let config = Config::parse(Path::new("config.toml"), &config).unwrap();
+    let name = ClassName::try_from(class.to_owned()).unwrap();
+    let class = DeviceClass::parse(name, &file, &text).unwrap();
+    let class = config.adapted(&class, &file).unwrap();
+    discover::look(&class, &RecordedHost::parse(host).unwrap()).devices
+}
+
+fn recorded(host: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(root.join(format!("testdata/{host}/host.txt"))).unwrap()
+}
+
 /// The class of Ascend's NPUs, with programs, on the recorded 910B, which has this PCI id
 /// instead of its own.
 fn npus(pci_device: &str) -> Vec<Device> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let file = root.join("classes/ascend-npu.toml");
-    let name = ClassName::try_from("ascend-npu".to_owned()).unwrap();
-    let text = std::fs::read_to_string(&file).unwrap();
-    let class = DeviceClass::parse(name, &file, &text).unwrap();
-    let config = Path::new("config.toml");
-    let config = Config::parse(config, "[class.ascend-npu]\nhealth_programs = true\n").unwrap();
-    let class = config.adapted(&class, &file).unwrap();
-    let recorded = std::fs::read_to_string(root.join("testdata/ascend-npu/910b/host.txt"));
-    let host = RecordedHost::parse(&recorded.unwrap().replace("0xd802", pci_device)).unwrap();
-    let found = discover::look(&class, &host).devices;
+    let host = recorded("ascend-npu/910b").replace("0xd802", pci_device);
+    let found = devices("ascend-npu", &host);
     // NPU 1 is divided: its parts are two of the four, and are not judged.
     assert_eq!(found.len(), 4, "{pci_device}");
     let judged = found.into_iter().filter(|npu| !npu.readings.is_empty());
     judged.collect()
 }
 
+fn commands(device: &Device) -> Vec<HealthCommand> {
+    let programs = device.readings.iter().filter_map(|reading| {
+        let OverTime::Program { program, advice } = &reading.rule else {
+            return None;
+        };
+        Some(HealthCommand::of(program, advice.as_deref(), &device.attributes).unwrap())
+    });
+    programs.collect()
+}
+
 fn command(device: &Device) -> HealthCommand {
-    let OverTime::Program { program, advice } = &device.readings[0].rule else {
-        panic!("{:?}", device.readings);
+    let [command] = commands(device).try_into().unwrap();
+    command
+}
+
+/// nvidia-smi has to reach each GPU, or the GPU of an instance, and a GPU that is offered
+/// as a whole must not be in MIG mode. `nvidia-smi --help-query-gpu` (550.163.01) has
+/// `uuid` and `mig.mode.current`; what is not supported is printed with `N/A` (nvidia-smi(1)).
+#[test]
+fn nvidia_smi_is_asked_for_gpus_and_their_mig_mode() {
+    let query = |gpu: &str, of: &str| {
+        format!("/usr/bin/nvidia-smi -i {gpu} --query-gpu={of} --format=csv,noheader")
     };
-    HealthCommand::of(program, advice.as_deref(), &device.attributes).unwrap()
+    let (divided, undivided) = ("0000:17:00.0", "0000:ca:00.0");
+    let instance = vec![query(divided, "uuid")];
+    let whole = vec![
+        query(undivided, "mig.mode.current"),
+        query(undivided, "uuid"),
+    ];
+    let failed = ExitStatus::from_raw(15 << 8);
+    for (class, wanted) in [
+        (
+            "nvidia-gpu",
+            vec![instance.clone(), instance, whole.clone()],
+        ),
+        // A divided GPU is not shared.
+        ("gpu-share", vec![whole]),
+    ] {
+        let found = devices(class, &recorded("nvidia-gpu/mig"));
+        let commands: Vec<Vec<HealthCommand>> = found.iter().map(commands).collect();
+        let lines = commands.iter().map(|commands| {
+            let line = |command: &HealthCommand| {
+                format!(
+                    "{} {}",
+                    command.program.display(),
+                    command.arguments.join(" ")
+                )
+            };
+            let mut lines: Vec<String> = commands.iter().map(line).collect();
+            lines.sort();
+            lines
+        });
+        assert_eq!(lines.collect::<Vec<_>>(), wanted, "{class}");
+        for command in commands.iter().flatten() {
+            let asks_for_mode = command.arguments[2].ends_with("mig.mode.current");
+            let fault = |text: &str| command.fault(ExitStatus::default(), text);
+            for fine in ["Disabled\n", "[N/A]\n", "N/A\n", "GPU-b0f66a81\n"] {
+                assert_eq!(fault(fine), None, "{class}: {command:?}");
+            }
+            let ill = fault("Enabled\n").unwrap_or_default();
+            assert_eq!(
+                ill.contains("nvidia-smi -i ID -mig 0"),
+                asks_for_mode,
+                "{class}: {ill}"
+            );
+            let ill = command.fault(failed, "").unwrap();
+            assert!(ill.contains("/usr/bin/nvidia-smi failed"), "{class}: {ill}");
+        }
+    }
 }
 
 /// The command of each NPU by its number, and why it is ill if npu-smi prints this.
