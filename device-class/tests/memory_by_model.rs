@@ -8,10 +8,13 @@ use device_class::host::RecordedHost;
 
 const CLASS: &str = include_str!("../classes/gpu-share.toml");
 
-/// The gigabytes of a GPU of this model; `None`: it is not found.
-fn gigabytes(model: &str, config: &Config) -> Option<u16> {
+fn class() -> DeviceClass {
     let name = "gpu-share".to_owned().try_into().unwrap();
-    let class = DeviceClass::parse(name, "gpu-share.toml".as_ref(), CLASS).unwrap();
+    DeviceClass::parse(name, "gpu-share.toml".as_ref(), CLASS).unwrap()
+}
+
+/// A host with one GPU of this model.
+fn host(model: &str) -> RecordedHost {
     let mut host = RecordedHost::default();
     host.add_file(
         "/proc/driver/nvidia/version",
@@ -21,8 +24,14 @@ fn gigabytes(model: &str, config: &Config) -> Option<u16> {
         "/proc/driver/nvidia/gpus/0000:17:00.0/information",
         format!("Model: \t{model}\nGPU UUID: \tGPU-1\nDevice Minor: \t0\n"),
     );
+    host
+}
+
+/// The gigabytes of a GPU of this model; `None`: it is not found.
+fn gigabytes(model: &str, config: &Config) -> Option<u16> {
+    let class = class();
     let class = config.adapted(&class, "gpu-share.toml".as_ref()).unwrap();
-    let devices = discover::devices(&class, &host).devices;
+    let devices = discover::devices(&class, &host(model)).devices;
     devices.first().and_then(|device| device.replicas)
 }
 
@@ -54,11 +63,24 @@ fn memory_is_known_by_the_name_the_class_or_the_configuration() {
     }
 }
 
+/// Shares of it would belong to several devices.
+#[test]
+fn a_gpu_that_is_divided_by_mig_has_no_shares() {
+    let instance = "/proc/driver/nvidia/capabilities/gpu0/mig/gi1/access";
+    let of_all_gpus = "/proc/driver/nvidia/capabilities/mig/config";
+    let gpus = |path: &str| {
+        let mut host = host("NVIDIA A100-SXM4-80GB");
+        host.add_file(path, "DeviceFileMinor: 30\n");
+        discover::devices(&class(), &host).devices.len()
+    };
+    assert_eq!(gpus(instance), 0);
+    assert_eq!(gpus(of_all_gpus), 1);
+    assert_eq!(gpus(&instance.replace("gpu0", "gpu1")), 1);
+}
+
 /// A model that nobody knows is not left out in silence.
 #[test]
 fn a_model_without_a_known_memory_is_reported() {
-    let name = "gpu-share".to_owned().try_into().unwrap();
-    let class = DeviceClass::parse(name, "gpu-share.toml".as_ref(), CLASS).unwrap();
     let mut host = RecordedHost::default();
     host.add_file(
         "/proc/driver/nvidia/version",
@@ -70,7 +92,7 @@ fn a_model_without_a_known_memory_is_reported() {
             format!("Model: \t{model}\nGPU UUID: \tGPU-{bus}\nDevice Minor: \t0\n"),
         );
     }
-    let found = discover::devices(&class, &host);
+    let found = discover::devices(&class(), &host);
     assert_eq!(found.devices.len(), 1);
     assert_eq!(
         found.warnings,

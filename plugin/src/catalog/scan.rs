@@ -286,6 +286,15 @@ mod tests {
             ];
             assert_eq!(envs, wanted.into());
         }
+        // The vendor's plugin names one GPU for all containers of a pod.
+        let mut others = resource.devices().iter().map(|device| device.hardware());
+        let other = others.find(|other| *other != gpu).unwrap();
+        let error = container(resource, &[share(0), format!("{other}::0")]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "aliyun.com/gpu-mem: shares of 2 devices requested for one container, which may have \
+             shares of one device only"
+        );
         // As the vendor's plugin writes it to the node: the number of GPUs.
         let count = of("aliyun.com/gpu-count");
         let gpus: BTreeSet<_> = resource.devices().iter().map(|d| d.hardware()).collect();
