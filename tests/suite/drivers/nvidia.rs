@@ -97,9 +97,15 @@ struct Case {
 
 fn check(lab: &Lab, release: &'static str) {
     let case = Case::new(release);
-    let plan = case.plan();
-    case.check_completeness(&plan);
-    case.check_loading(lab, &plan);
+    case.check_completeness(&case.plan("all"));
+    let everything = case.check_loading(lab, "all");
+    assert!(everything > 40, "{everything} libraries");
+    case.check_calls(lab);
+    // A library that another one needs may be among those of another capability.
+    for capability in ["compute", "video", "graphics", "display"] {
+        let some = case.check_loading(lab, capability);
+        assert!((2..everything).contains(&some), "{capability}: {some}");
+    }
     case.check_programs(lab);
     eprintln!("{release}: driver {}", case.version);
 }
@@ -129,14 +135,14 @@ impl Case {
         }
     }
 
-    fn container(&self, command: &[&str]) -> BundleBuilder {
+    fn container(&self, capabilities: &str, command: &[&str]) -> BundleBuilder {
         container(&self.host, &self.image, command)
             .env("NVIDIA_VISIBLE_DEVICES", "all")
-            .env("NVIDIA_DRIVER_CAPABILITIES", "all")
+            .env("NVIDIA_DRIVER_CAPABILITIES", capabilities)
     }
 
-    fn plan(&self) -> Vec<Value> {
-        let bundle = self.container(&["true"]).build().unwrap();
+    fn plan(&self, capabilities: &str) -> Vec<Value> {
+        let bundle = self.container(capabilities, &["true"]).build().unwrap();
         let mut explain = Command::new(binaries::program("boathook").unwrap());
         explain.arg("--config").arg(self.host.config_file());
         explain
@@ -170,36 +176,43 @@ impl Case {
         }
     }
 
-    /// The image's loader finds each of them by its name, and each finds what it needs.
-    /// CUDA and the management library then miss the device, and nothing else.
-    fn check_loading(&self, lab: &Lab, plan: &[Value]) {
-        let names = library_names(plan);
-        assert!(names.len() > 40, "{names:?}");
+    /// The image's loader finds each library of these capabilities by its name, and each
+    /// finds what it needs. Returns how many names there are.
+    fn check_loading(&self, lab: &Lab, capabilities: &str) -> usize {
+        let names = library_names(&self.plan(capabilities));
         let mut command = vec![PROBE];
         command.extend(names.iter().map(String::as_str));
-        command.extend(["libcuda.so.1:cuInit", "libnvidia-ml.so.1:nvmlInitWithFlags"]);
-        let printed = run(lab, self.container(&command)).success().unwrap().stdout;
-        let mut expected: Vec<String> = names
-            .iter()
-            .map(|name| format!("{name} loaded /usr/lib/boathook/lib/{name}"))
-            .collect();
-        // CUDA_ERROR_NO_DEVICE (cuda.h), NVML_ERROR_DRIVER_NOT_LOADED (nvml.h).
-        for (name, result) in [("libcuda.so.1", 100), ("libnvidia-ml.so.1", 9)] {
-            expected.push(format!(
-                "{name} loaded /usr/lib/boathook/lib/{name} = {result}"
-            ));
-        }
+        let printed = run(lab, self.container(capabilities, &command));
+        let printed = printed.success().unwrap().stdout;
+        let expected: Vec<String> = names.iter().map(|name| loaded(name)).collect();
+        assert_eq!(
+            printed.lines().collect::<Vec<_>>(),
+            expected,
+            "{capabilities}"
+        );
+        names.len()
+    }
+
+    /// CUDA and the management library miss the device, and nothing else:
+    /// CUDA_ERROR_NO_DEVICE (cuda.h), NVML_ERROR_DRIVER_NOT_LOADED (nvml.h).
+    fn check_calls(&self, lab: &Lab) {
+        let calls = ["libcuda.so.1:cuInit", "libnvidia-ml.so.1:nvmlInitWithFlags"];
+        let printed = run(lab, self.container("all", &[&[PROBE], &calls[..]].concat()));
+        let printed = printed.success().unwrap().stdout;
+        let expected = [("libcuda.so.1", 100), ("libnvidia-ml.so.1", 9)];
+        let expected = expected.map(|(name, result)| format!("{} = {result}", loaded(name)));
         assert_eq!(printed.lines().collect::<Vec<_>>(), expected);
     }
 
     fn check_programs(&self, lab: &Lab) {
-        let smi = run(lab, self.container(&["nvidia-smi"]));
+        let smi = run(lab, self.container("all", &["nvidia-smi"]));
         // "NVIDIA driver is not loaded" (nvidia-smi(1), "RETURN VALUE"); 12 would be a
         // library that it does not find.
         assert_eq!(smi.status.code(), Some(9), "{smi:?}");
         let opencl = run(
             lab,
-            self.container(&["clinfo", "-l"]).env("LD_DEBUG", "files"),
+            self.container("all", &["clinfo", "-l"])
+                .env("LD_DEBUG", "files"),
         );
         let opencl = opencl.success().unwrap();
         let loaded = "calling init: /usr/lib/boathook/lib/libnvidia-opencl.so.1";
@@ -259,6 +272,11 @@ fn library_names(plan: &[Value]) -> Vec<String> {
     pairs
         .map(|pair| pair[0].as_str().unwrap().to_string())
         .collect()
+}
+
+/// What the probe prints of a library that it could load.
+fn loaded(name: &str) -> String {
+    format!("{name} loaded /usr/lib/boathook/lib/{name}")
 }
 
 fn name_of(path: &Path) -> String {
