@@ -6,7 +6,9 @@ use memchr::arch::all::memchr::One;
 ///
 /// It finds the values of all keys that end in `env`, without parsing the file:
 /// most containers request nothing, and each of them would pay for the parsing of
-/// every class. What it does not understand counts as a variable that is set.
+/// every class. What it does not understand counts as a variable that is set. Capabilities
+/// are none: they matter only to a container that requests devices, and many images set
+/// them.
 pub(crate) fn mentions(text: &str, is_set: impl Fn(&str) -> bool) -> bool {
     // The portable searcher: to find a better one for this processor would cost more
     // than it saves, because on a virtual machine each question to the processor ends
@@ -19,6 +21,7 @@ pub(crate) fn mentions(text: &str, is_set: impl Fn(&str) -> bool) -> bool {
     has_escapes
         || One::new(b'v').iter(bytes).any(|at| {
             bytes[..at].ends_with(b"en")
+                && !bytes[..at].ends_with(b"capabilities_en")
                 && match value(&text[at + 1..]) {
                     Value::None => false,
                     Value::Plain(name) => is_set(name),
@@ -81,10 +84,11 @@ mod tests {
             ("request.env = \"\"\"X_DEVICES\"\"\"", true),
             ("request.\"\\u0065nv\" = \"X_DEVICES\"", true),
             ("env = \"X\\u005fDEVICES\"", true),
-            ("capabilities_env = \"X_DEVICES\"", true),
+            ("select_env = \"X_DEVICES\"", true),
             ("# env = \"X_DEVICES\"", true),
             ("env = 7", true),
             ("env = \"Y_DEVICES\"", false),
+            ("capabilities_env = \"X_DEVICES\"", false),
             ("env_prefix = \"X_DEVICES\"", false),
             ("id = \"X_DEVICES\"", false),
             ("# Its env: X_DEVICES", false),
