@@ -82,6 +82,52 @@ fn resources_have_the_configured_names() {
     }
 }
 
+/// As with the vendors' plugins, which fail on a node whose devices differ and have one name
+/// (NVIDIA's `internal/rm/device_map.go`, AMD's `internal/pkg/amdgpu`).
+#[test]
+fn devices_that_differ_do_not_share_a_name() {
+    let divided = "file /sys/devices/pci0000:80/0000:83:00.0/current_compute_partition\n| CPX\n\
+                   file /sys/devices/pci0000:80/0000:83:00.0/current_memory_partition\n| NPS4\n";
+    let single = "[class.nvidia-gpu]\nresource = 'nvidia.com/gpu'";
+    let mixed = "[class.amd-gpu]\nresource = 'amd.com/{sort}'";
+    for (class, case, additional, config, differ) in [
+        ("nvidia-gpu", "mig", "", "", None),
+        (
+            "nvidia-gpu",
+            "mig",
+            "",
+            single,
+            Some("nvidia.com/gpu differ (mig-1g.18gb, mig, gpu)"),
+        ),
+        ("nvidia-gpu", "h200", "", single, None),
+        ("amd-gpu", "mi300x-cpx", "", "", None),
+        // GPUs without modes, beside one that has some.
+        ("amd-gpu", "mixed", "", "", None),
+        (
+            "amd-gpu",
+            "mixed",
+            divided,
+            "",
+            Some("amd.com/gpu differ (cpx_nps4, spx_nps1)"),
+        ),
+        ("amd-gpu", "mixed", divided, mixed, None),
+    ] {
+        let recording = root().join(format!("testdata/{class}/{case}/host.txt"));
+        let recording = std::fs::read_to_string(recording).unwrap() + additional;
+        let host = RecordedHost::parse(&recording).unwrap();
+        let adapted = adapted(class, config).unwrap();
+        let mut found = discover::devices(&adapted, &host);
+        found.refuse_mixed(&adapted);
+        for device in &found.devices {
+            let health = device.health.to_string();
+            match differ {
+                None => assert_eq!(health, "healthy", "{class} {case}: {}", device.id),
+                Some(reason) => assert!(health.contains(reason), "{case}: {health}"),
+            }
+        }
+    }
+}
+
 /// Hidden devices do not change the numbers of the others.
 #[test]
 fn devices_are_hidden_by_name_or_attribute() {

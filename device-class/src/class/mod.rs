@@ -232,6 +232,11 @@ pub struct DeviceSpec {
     /// Devices with the same value form a group, for example on one board.
     #[serde(default)]
     pub group: Option<Template>,
+    /// What all devices of a resource must have in common, by template; where it
+    /// is empty, the device goes with every other. If it differs, all of them are
+    /// unhealthy for the plugin, because a container could not choose among them.
+    #[serde(default)]
+    pub uniform: Option<Template>,
     /// Direct connections between devices.
     #[serde(default)]
     pub links: Option<Links>,

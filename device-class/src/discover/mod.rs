@@ -68,11 +68,40 @@ pub struct Inventory {
 impl Inventory {
     /// Makes the devices that are healthy unhealthy.
     pub fn refuse(&mut self, reason: &str) {
-        let healthy = self
-            .devices
-            .iter_mut()
-            .filter(|device| device.health.is_healthy());
-        for device in healthy {
+        self.refuse_some(reason, |_| true);
+    }
+
+    /// The same for devices that have their resource in common with devices that differ
+    /// from them (`uniform` in `[device]`).
+    pub fn refuse_mixed(&mut self, class: &DeviceClass) {
+        let Some(uniform) = &class.spec.device.uniform else {
+            return;
+        };
+        let mut kinds: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for device in &self.devices {
+            let of_resource = kinds.entry(device.resource.to_string()).or_default();
+            // A device whose attributes have no value for it was left out before.
+            let kind = uniform.fill(&device.attributes).unwrap_or_default();
+            if !kind.is_empty() && !of_resource.contains(&kind) {
+                of_resource.push(kind);
+            }
+        }
+        for (resource, kinds) in kinds {
+            if kinds.len() > 1 {
+                let reason = format!(
+                    "the devices of {resource} differ ({}), and a container could not choose: \
+                     set `resource` in [class.{}] of config.toml so that it distinguishes them",
+                    kinds.join(", "),
+                    class.name
+                );
+                self.refuse_some(&reason, |device| device.resource.as_str() == resource);
+            }
+        }
+    }
+
+    fn refuse_some(&mut self, reason: &str, is_refused: impl Fn(&Device) -> bool) {
+        let devices = self.devices.iter_mut();
+        for device in devices.filter(|one| one.health.is_healthy() && is_refused(one)) {
             let reason = reason.to_owned();
             device.health = Health::Unhealthy { reason };
         }

@@ -54,6 +54,7 @@ pub(super) fn run(
         if let Some(reason) = discover::missing(&class, config, &host) {
             inventory.refuse(&reason);
         }
+        inventory.refuse_mixed(&class);
         for warning in &inventory.warnings {
             crate::log::warning(&format!("class {}: {warning}", class.name));
         }

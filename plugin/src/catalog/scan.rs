@@ -184,6 +184,7 @@ pub(crate) fn scan(
         {
             inventory.refuse(&reason);
         }
+        inventory.refuse_mixed(class);
         let count_resource = class.spec.count_resource();
         let terms = Arc::new(Terms::of(class, control_nodes.unwrap_or_default()));
         for device in inventory.devices {
