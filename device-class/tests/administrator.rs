@@ -24,10 +24,8 @@ fn shipped(name: &str) -> DeviceClass {
 fn adapted(class: &str, config: &str) -> Result<DeviceClass, String> {
     let config: Config = toml::from_str(config).map_err(|error| error.to_string())?;
     let class = shipped(class);
-    let adapted = config.adapted(&class, "class.toml".as_ref());
-    adapted
-        .map(|class| class.into_owned())
-        .map_err(|error| error.to_string())
+    let adapted = config.adapted(class, "class.toml".as_ref());
+    adapted.map_err(|error| error.to_string())
 }
 
 fn inventory(class: &str, case: &str, config: &str) -> Inventory {
@@ -236,7 +234,7 @@ fn nodes_have_the_mode_and_group_that_the_administrator_sets() {
         let name = case.split('/').next().unwrap();
         let config: Config = toml::from_str(&format!("[class.{name}]\n{config}")).unwrap();
         let class = shipped(name);
-        let class = config.adapted(&class, "class.toml".as_ref()).unwrap();
+        let class = config.adapted(class, "class.toml".as_ref()).unwrap();
         let file = root().join(format!("testdata/{case}/host.txt"));
         let host = RecordedHost::parse(&std::fs::read_to_string(file).unwrap()).unwrap();
         let capabilities = class.spec.request.defaults();

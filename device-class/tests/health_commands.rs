@@ -20,7 +20,7 @@ fn devices(class: &str, host: &str) -> Vec<Device> {
     let config = Config::parse(Path::new("config.toml"), &config).unwrap();
     let name = ClassName::try_from(class.to_owned()).unwrap();
     let class = DeviceClass::parse(name, &file, &text).unwrap();
-    let class = config.adapted(&class, &file).unwrap();
+    let class = config.adapted(class, &file).unwrap();
     discover::look(&class, &RecordedHost::parse(host).unwrap()).devices
 }
 
@@ -212,7 +212,7 @@ fn an_attribute_in_a_regular_expression_stands_for_itself() {
     let (name, file) = ("x".to_owned().try_into().unwrap(), Path::new("x.toml"));
     let class = DeviceClass::parse(name, file, text).unwrap();
     let config = Config::parse(Path::new("c"), "[class.x]\nhealth_programs = true\n").unwrap();
-    let class = config.adapted(&class, file).unwrap();
+    let class = config.adapted(class, file).unwrap();
     let host = RecordedHost::parse("char /dev/x.1 1:1\n").unwrap();
     let found = discover::look(&class, &host).devices;
     let command = command(&found[0]);

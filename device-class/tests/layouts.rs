@@ -39,7 +39,7 @@ fn found(layout: &str, nodes: &str, config: &str) -> Found {
     let name = "nvidia-gpu".to_owned().try_into().unwrap();
     let class = DeviceClass::parse(name, &file, &text).unwrap();
     let config: Config = toml::from_str(config).unwrap();
-    let class = config.adapted(&class, &file).unwrap();
+    let class = config.adapted(class, &file).unwrap();
     let tree = root.join(format!("testdata/nvidia-gpu/layouts/{layout}.txt"));
     let tree = std::fs::read_to_string(tree).unwrap();
     let host = RecordedHost::parse(&format!("{tree}{DRIVER}{nodes}")).unwrap();

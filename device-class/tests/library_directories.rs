@@ -20,7 +20,7 @@ fn found(host: &str, config: &str) -> FoundEdits {
     let name = "nvidia-gpu".to_owned().try_into().unwrap();
     let class = DeviceClass::parse(name, &file, &text).unwrap();
     let config: Config = toml::from_str(config).unwrap();
-    let class = config.adapted(&class, &file).unwrap();
+    let class = config.adapted(class, &file).unwrap();
     let host = RecordedHost::parse(&format!("{DRIVER}{host}")).unwrap();
     let capabilities = ["utility", "compute"];
     let capabilities = capabilities.map(|name| CapabilityName::try_from(name.to_owned()).unwrap());

@@ -1,6 +1,5 @@
 //! `[class.NAME]`: what differs on this host from a class file.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -61,33 +60,25 @@ pub struct ClassConfig {
 impl Config {
     /// Reads a class, as this host has it.
     pub fn class(&self, source: &ClassSource) -> Result<DeviceClass, FileError> {
-        let class = source.parse()?;
-        Ok(self.adapted(&class, &source.path)?.into_owned())
+        self.adapted(source.parse()?, &source.path)
     }
 
     /// A class as this host has it; `file` is where it was read.
-    pub fn adapted<'a>(
-        &self,
-        class: &'a DeviceClass,
-        file: &Path,
-    ) -> Result<Cow<'a, DeviceClass>, FileError> {
-        let Some(config) = self.class.get(&class.name) else {
-            return Ok(Cow::Borrowed(class));
+    pub fn adapted(&self, mut class: DeviceClass, file: &Path) -> Result<DeviceClass, FileError> {
+        let name = &class.name;
+        let Some(config) = self.class.get(name) else {
+            return Ok(class);
         };
-        let mut adapted = class.clone();
         let failed = |reason: String| {
-            let name = &class.name;
             FileError::whole(
                 file,
                 format!("with [class.{name}] of config.toml: {reason}"),
             )
         };
-        config.change(&mut adapted.spec).map_err(failed)?;
-        adapted
-            .spec
-            .check()
-            .map_err(|error| failed(error.to_string()))?;
-        Ok(Cow::Owned(adapted))
+        config.change(&mut class.spec).map_err(failed)?;
+        let checked = class.spec.check();
+        checked.map_err(|error| failed(error.to_string()))?;
+        Ok(class)
     }
 }
 

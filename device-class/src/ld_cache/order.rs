@@ -25,39 +25,36 @@ pub fn soname_cmp(a: &[u8], b: &[u8]) -> Ordering {
         .count();
     let start = common - digits;
     work::done(common + digits + 1);
-    Tokens(Some(&a[start..])).cmp(Tokens(Some(&b[start..])))
-}
-
-/// The unit of comparison. The order of the variants is part of the order of names.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum Token {
-    /// A character other than a digit, or 0 for the end of the name.
-    Char(c_char),
-    /// The value of a run of digits.
-    Number(i32),
-}
-
-/// The tokens of a name, the last of which is its end; then `None`.
-struct Tokens<'a>(Option<&'a [u8]>);
-
-impl Iterator for Tokens<'_> {
-    type Item = Token;
-
-    fn next(&mut self) -> Option<Token> {
-        let name = self.0?;
-        let (mut number, mut rest) = (0_i32, name);
-        while let [digit @ b'0'..=b'9', tail @ ..] = rest {
-            number = number.wrapping_mul(10).wrapping_add((digit - b'0').into());
-            rest = tail;
+    let (mut a, mut b) = (&a[start..], &b[start..]);
+    loop {
+        let (of_a, of_b) = (token(&mut a), token(&mut b));
+        if of_a != of_b || (a.is_empty() && b.is_empty()) {
+            return of_a.cmp(&of_b);
         }
-        work::done(name.len() - rest.len() + 1);
-        if rest.len() < name.len() {
-            self.0 = Some(rest);
-            return Some(Token::Number(number));
-        }
-        self.0 = name.get(1..);
-        Some(Token::Char(name.first().map_or(0, |byte| *byte as c_char)))
     }
+}
+
+/// Takes the unit of comparison from the beginning of a name, as a number that has the order
+/// of these units: a character other than a digit, 0 for the end of the name, or the value of
+/// a run of digits, which is after all characters.
+fn token(name: &mut &[u8]) -> i64 {
+    const AFTER_ALL_CHARACTERS: i64 = 1 << 33;
+    let Some((&first, tail)) = name.split_first() else {
+        return 0;
+    };
+    if !first.is_ascii_digit() {
+        work::done(1);
+        *name = tail;
+        return (first as c_char).into();
+    }
+    let (mut number, mut rest) = (0_i32, *name);
+    while let [digit @ b'0'..=b'9', tail @ ..] = rest {
+        number = number.wrapping_mul(10).wrapping_add((digit - b'0').into());
+        rest = tail;
+    }
+    work::done(name.len() - rest.len());
+    *name = rest;
+    AFTER_ALL_CHARACTERS + i64::from(number)
 }
 
 #[cfg(test)]

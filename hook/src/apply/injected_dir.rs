@@ -2,7 +2,7 @@
 //! the image has no place for.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use device_class::plan::{FILES, INJECTED};
@@ -14,21 +14,21 @@ use crate::mount::{Mounter, Source, TmpfsOptions};
 
 /// What is to be in the directory.
 #[derive(Default)]
-pub(super) struct InjectedDir {
+pub(super) struct InjectedDir<'p> {
     /// By the directory, each in [`INJECTED`].
-    libraries: BTreeMap<PathBuf, Vec<Library>>,
-    files: Vec<(Source, PathBuf)>,
+    libraries: BTreeMap<&'p Path, Vec<Library<'p>>>,
+    files: Vec<(Source, &'p Path)>,
 }
 
 /// A library, the name of its file, and further names for it.
-type Library = (Source, OsString, BTreeSet<String>);
+type Library<'p> = (Source, &'p OsStr, &'p BTreeSet<String>);
 
 /// The tmpfs holds names only: what is mounted on them has its own pages.
 const SIZE: u64 = 1 << 20;
 
 const MODE: Mode = Mode::from_bits_truncate(0o755);
 
-impl InjectedDir {
+impl<'p> InjectedDir<'p> {
     /// Where the file for `path` is.
     pub(super) fn place_of(path: &Path) -> PathBuf {
         let inside = path.strip_prefix("/").unwrap_or(path);
@@ -38,8 +38,8 @@ impl InjectedDir {
     pub(super) fn library(
         &mut self,
         source: Source,
-        path: &Path,
-        links: BTreeSet<String>,
+        path: &'p Path,
+        links: &'p BTreeSet<String>,
     ) -> Result<(), ApplyError> {
         let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(ApplyError::Path {
@@ -47,14 +47,14 @@ impl InjectedDir {
                 what: "a library",
             });
         };
-        let libraries = self.libraries.entry(directory.to_owned()).or_default();
-        libraries.push((source, name.to_owned(), links));
+        let libraries = self.libraries.entry(directory).or_default();
+        libraries.push((source, name, links));
         Ok(())
     }
 
     /// Adds the file for `path`.
-    pub(super) fn file(&mut self, source: Source, path: &Path) {
-        self.files.push((source, path.to_owned()));
+    pub(super) fn file(&mut self, source: Source, path: &'p Path) {
+        self.files.push((source, path));
     }
 
     /// Makes the directory and puts everything into it, unless all of it is
@@ -78,19 +78,19 @@ impl InjectedDir {
         let staged = mounter.tmpfs(covered, &options)?;
         let mut mounts = Vec::new();
         for (path, libraries) in self.libraries {
-            let (parent, name) = tmpfs::parent(staged.directory(), below(&path))?;
+            let (parent, name) = tmpfs::parent(staged.directory(), below(path))?;
             let directory = parent.create_dir(Name::new(&name)?, MODE)?;
             for (source, name, links) in libraries {
-                let target = directory.mount_point(Name::new(&name)?, source.kind())?;
+                let target = directory.mount_point(Name::new(name)?, source.kind())?;
                 for link in links {
-                    directory.symlink(Name::new(&link)?, Path::new(&name))?;
+                    directory.symlink(Name::new(link)?, Path::new(name))?;
                 }
                 mounts.push((source, target));
             }
         }
         for (source, path) in self.files {
             let files = staged.directory().create_dir(Name::new(FILES)?, MODE)?;
-            let (directory, name) = tmpfs::parent(&files, &path)?;
+            let (directory, name) = tmpfs::parent(&files, path)?;
             let target = directory.mount_point(Name::new(&name)?, source.kind())?;
             mounts.push((source, target));
         }

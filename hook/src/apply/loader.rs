@@ -1,6 +1,7 @@
 //! Configures the container's dynamic loaders to find the libraries, without
 //! running anything of the container.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use device_class::ld_cache::{Abi, LdCache, MAX_SIZE, NewEntry};
@@ -34,12 +35,12 @@ const MAX_CONF: usize = 1 << 20;
 const FILE_MODE: Mode = Mode::from_bits_truncate(0o644);
 
 /// What the loaders are to find: directories, and names with where each leads.
-pub(super) struct Searched {
-    pub(super) directories: Vec<PathBuf>,
-    pub(super) libraries: Vec<(String, PathBuf)>,
-    pub(super) image_libraries: Vec<ImageLibraries>,
-    pub(super) directory_32bit: Option<PathBuf>,
-    pub(super) libraries_32bit: Vec<(String, PathBuf)>,
+pub(super) struct Searched<'p> {
+    pub(super) directories: Cow<'p, [PathBuf]>,
+    pub(super) libraries: Cow<'p, [(String, PathBuf)]>,
+    pub(super) image_libraries: &'p [ImageLibraries],
+    pub(super) directory_32bit: Option<&'p Path>,
+    pub(super) libraries_32bit: &'p [(String, PathBuf)],
 }
 
 /// The files of a container's loaders, and why some of them were not changed.
@@ -55,24 +56,25 @@ struct Files<'r> {
 /// find the libraries by `LD_LIBRARY_PATH`.
 pub(super) fn configure(
     root: &ContainerRoot,
-    mut searched: Searched,
+    mut searched: Searched<'_>,
     notes: &mut Vec<String>,
 ) -> Result<(), ApplyError> {
-    for image in image_libraries::newer(root, &searched.image_libraries, notes) {
-        searched.directories.insert(0, image.directory);
-        searched.libraries.splice(0..0, image.libraries);
+    for image in image_libraries::newer(root, searched.image_libraries, notes) {
+        searched.directories.to_mut().insert(0, image.directory);
+        let libraries = searched.libraries.to_mut();
+        libraries.splice(0..0, image.libraries);
     }
     let searched = &searched;
     let mut files = Files {
         root,
         unchanged: Vec::new(),
     };
-    let native = directories(&searched.directories)?;
+    let native = directories(paths(&searched.directories))?;
     for loader in loaders(interpreters(root, searched)?) {
         match loader {
             Loader::Glibc => {
                 // ldconfig distinguishes 32-bit and 64-bit libraries by itself.
-                let all = [native.as_slice(), &directories(&searched.directory_32bit)?];
+                let all = [native.as_slice(), &directories(searched.directory_32bit)?];
                 configure_glibc(&mut files, &all.concat())?;
                 extend_cache(&mut files, searched, notes)?;
             }
@@ -89,9 +91,9 @@ pub(super) fn configure(
 /// The file names of the interpreters that the container has.
 fn interpreters(
     root: &ContainerRoot,
-    searched: &Searched,
+    searched: &Searched<'_>,
 ) -> Result<Vec<&'static str>, ApplyError> {
-    let interpreter_32bit = searched.directory_32bit.as_ref().and(INTERPRETER_32BIT);
+    let interpreter_32bit = searched.directory_32bit.and(INTERPRETER_32BIT);
     let mut names = Vec::new();
     for path in INTERPRETERS.iter().copied().chain(interpreter_32bit) {
         if root.resolve(Path::new(path))?.is_some() {
@@ -101,8 +103,12 @@ fn interpreters(
     Ok(names)
 }
 
+fn paths(paths: &[PathBuf]) -> impl Iterator<Item = &Path> {
+    paths.iter().map(PathBuf::as_path)
+}
+
 fn directories<'p>(
-    paths: impl IntoIterator<Item = &'p PathBuf>,
+    paths: impl IntoIterator<Item = &'p Path>,
 ) -> Result<Vec<LibraryDir>, LibraryDirError> {
     paths.into_iter().map(LibraryDir::new).collect()
 }
@@ -119,7 +125,7 @@ fn configure_glibc(files: &mut Files<'_>, directories: &[LibraryDir]) -> Result<
 /// For programs until then.
 fn extend_cache(
     files: &mut Files<'_>,
-    searched: &Searched,
+    searched: &Searched<'_>,
     notes: &mut Vec<String>,
 ) -> Result<(), ApplyError> {
     files.edit(CACHE, MAX_SIZE, |bytes| {
@@ -139,7 +145,7 @@ fn extend_cache(
             Abi::NATIVE,
         );
         if let (Some(abi), false) = (Abi::BITS_32, searched.libraries_32bit.is_empty()) {
-            merged = LdCache::merge(Some(&merged), &entries(&searched.libraries_32bit), abi);
+            merged = LdCache::merge(Some(&merged), &entries(searched.libraries_32bit), abi);
         }
         let merged = merged.to_bytes()?;
         Ok((bytes != Some(&merged)).then_some(merged))
@@ -180,9 +186,9 @@ impl Files<'_> {
         Ok(())
     }
 
-    fn note(&self, searched: &Searched) -> Option<String> {
+    fn note(&self, searched: &Searched<'_>) -> Option<String> {
         let reasons: Vec<String> = self.unchanged.iter().map(ToString::to_string).collect();
-        let directories = searched.directories.iter().chain(&searched.directory_32bit);
+        let directories = paths(&searched.directories).chain(searched.directory_32bit);
         let directories: Vec<_> = directories.map(|path| path.to_string_lossy()).collect();
         (!reasons.is_empty()).then(|| {
             format!(

@@ -10,12 +10,12 @@ use crate::container::{ContainerRoot, FileKind, Name, Target};
 use crate::mount::{Mounter, Source, TmpfsOptions};
 
 /// A directory that is to be covered.
-pub(super) struct Mask {
-    pub(super) path: PathBuf,
+pub(super) struct Mask<'p> {
+    pub(super) path: &'p Path,
     /// The files in it, with their contents.
-    pub(super) files: BTreeMap<PathBuf, String>,
+    pub(super) files: &'p BTreeMap<PathBuf, String>,
     /// What of the host is seen in it, and where.
-    pub(super) shown: Vec<(Source, PathBuf)>,
+    pub(super) shown: Vec<(Source, &'p Path)>,
 }
 
 /// Room for the texts; what is mounted has its own pages.
@@ -24,7 +24,7 @@ const SIZE: u64 = 1 << 20;
 const DIRECTORY_MODE: Mode = Mode::from_bits_truncate(0o555);
 const FILE_MODE: Mode = Mode::from_bits_truncate(0o444);
 
-impl Mask {
+impl Mask<'_> {
     /// Covers the directory, if the container has it and it is not covered
     /// yet: a hook may run twice.
     pub(super) fn attach(
@@ -33,7 +33,7 @@ impl Mask {
         mounter: &mut Mounter,
         label: Option<&str>,
     ) -> Result<(), ApplyError> {
-        let Some(target) = root.existing_mount_point(&self.path, FileKind::Directory)? else {
+        let Some(target) = root.existing_mount_point(self.path, FileKind::Directory)? else {
             return Ok(());
         };
         if self.is_there(root, &target)? {
@@ -45,13 +45,13 @@ impl Mask {
             label,
         };
         let staged = mounter.tmpfs(target, &options)?;
-        for (path, text) in &self.files {
-            let (directory, name) = tmpfs::parent(staged.directory(), below(&self.path, path))?;
+        for (path, text) in self.files {
+            let (directory, name) = tmpfs::parent(staged.directory(), below(self.path, path))?;
             directory.write_new(Name::new(&name)?, text.as_bytes(), FILE_MODE)?;
         }
         let mut mounts = Vec::with_capacity(self.shown.len());
         for (source, path) in self.shown {
-            let (directory, name) = tmpfs::parent(staged.directory(), below(&self.path, &path))?;
+            let (directory, name) = tmpfs::parent(staged.directory(), below(self.path, path))?;
             let target = directory.mount_point(Name::new(&name)?, source.kind())?;
             mounts.push((source, target));
         }
@@ -70,7 +70,7 @@ impl Mask {
                 return Ok(false);
             }
         }
-        for (path, text) in &self.files {
+        for (path, text) in self.files {
             // A longer file is another one.
             let found = root.read_file(path, text.len()).unwrap_or_default();
             if found.as_deref() != Some(text.as_bytes()) {

@@ -1,7 +1,8 @@
 //! The sources of a plan, opened and checked in the host's mount namespace.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::Path;
 
 use device_class::device::DeviceNumber;
 use device_class::discover::{MadeNode, OwnNode};
@@ -16,106 +17,103 @@ use crate::container::{DeviceAccess, FileKind};
 use crate::mount::{Attributes, Depth, HostFile, HostRoot, KernelCalls, Source};
 
 /// A step of the plan with its source, for the container's mount namespace.
-pub(super) struct Ready {
-    pub(super) what: What,
+pub(super) struct Ready<'p> {
+    pub(super) what: What<'p>,
     /// The device or class that it is for.
-    pub(super) why: String,
+    pub(super) why: &'p str,
 }
 
 /// What is to be put where.
-pub(super) enum What {
+pub(super) enum What<'p> {
     /// A directory that is covered.
-    Mask(Mask),
+    Mask(Mask<'p>),
     /// A directory, at its path.
-    Directory { source: Source, path: PathBuf },
+    Directory { source: Source, path: &'p Path },
     /// A node, at its path: the host's, or one of the container's own.
     Node {
         source: Source,
-        path: PathBuf,
+        path: &'p Path,
         number: DeviceNumber,
         own: Option<DeviceAccess>,
     },
     /// A node that the host lacks.
     MakeNode {
-        path: PathBuf,
+        path: &'p Path,
         number: DeviceNumber,
-        made: MadeNode,
+        made: &'p MadeNode,
     },
     /// A symbolic link, at its path.
-    Link { path: PathBuf, target: PathBuf },
+    Link { path: &'p Path, target: &'p Path },
     /// A file, over the one at its path or as a link.
-    File { source: Source, path: PathBuf },
+    File { source: Source, path: &'p Path },
     /// A library, under its own name and others.
     Library {
         source: Source,
-        path: PathBuf,
-        links: BTreeSet<String>,
+        path: &'p Path,
+        links: &'p BTreeSet<String>,
     },
     /// The loader's configuration.
-    Loader(Searched),
+    Loader(Searched<'p>),
 }
 
 /// Opens and checks every source of a plan.
-pub(super) fn open(
-    plan: &InjectionPlan,
+pub(super) fn open<'p>(
+    plan: &'p InjectionPlan,
     host: &HostRoot,
     calls: KernelCalls,
-) -> Result<Vec<Ready>, ApplyError> {
+) -> Result<Vec<Ready<'p>>, ApplyError> {
     let mut ready = Vec::with_capacity(plan.steps.len());
     for step in &plan.steps {
         let opened = open_step(&step.action, host, calls);
         if let Some(what) = opened.map_err(|error| error.why(&step.why))? {
-            let why = step.why.clone();
+            let why = &step.why;
             ready.push(Ready { what, why });
         }
     }
     Ok(ready)
 }
 
-fn open_step(
-    action: &Action,
+fn open_step<'p>(
+    action: &'p Action,
     host: &HostRoot,
     calls: KernelCalls,
-) -> Result<Option<What>, ApplyError> {
+) -> Result<Option<What<'p>>, ApplyError> {
     let source = |mount: &BindMount| source(host, mount, None, calls);
     Ok(Some(match action {
         // Done before and after.
         Action::Prepare { .. } | Action::Allow { .. } => return Ok(None),
         Action::Node { mount, number, own } => What::Node {
             source: self::source(host, mount, Some(*number), calls)?,
-            path: mount.path.clone(),
+            path: &mount.path,
             number: *number,
             own: own.map(device_access),
         },
         Action::MakeNode { path, number, made } => What::MakeNode {
-            path: path.clone(),
+            path,
             number: *number,
-            made: made.clone(),
+            made,
         },
-        Action::Link { path, target } => What::Link {
-            path: path.clone(),
-            target: target.clone(),
-        },
+        Action::Link { path, target } => What::Link { path, target },
         Action::Mask { path, files, shown } => What::Mask(Mask {
-            path: path.clone(),
-            files: files.clone(),
+            path,
+            files,
             shown: shown
                 .iter()
-                .map(|mount| Ok((source(mount)?, mount.path.clone())))
+                .map(|mount| Ok((source(mount)?, mount.path.as_path())))
                 .collect::<Result<_, ApplyError>>()?,
         }),
         Action::Directory(mount) => What::Directory {
             source: source(mount)?,
-            path: mount.path.clone(),
+            path: &mount.path,
         },
         Action::File(mount) => What::File {
             source: source(mount)?,
-            path: mount.path.clone(),
+            path: &mount.path,
         },
         Action::Library { mount, links } => What::Library {
             source: source(mount)?,
-            path: mount.path.clone(),
-            links: links.clone(),
+            path: &mount.path,
+            links,
         },
         Action::Loader {
             directories,
@@ -124,11 +122,11 @@ fn open_step(
             directory_32bit,
             libraries_32bit,
         } => What::Loader(Searched {
-            directories: directories.clone(),
-            libraries: libraries.clone(),
-            image_libraries: image_libraries.clone(),
-            directory_32bit: directory_32bit.clone(),
-            libraries_32bit: libraries_32bit.clone(),
+            directories: Cow::Borrowed(directories),
+            libraries: Cow::Borrowed(libraries),
+            image_libraries,
+            directory_32bit: directory_32bit.as_deref(),
+            libraries_32bit,
         }),
     }))
 }

@@ -13,7 +13,7 @@ use crate::mount::{KernelCalls, Mounter, Source};
 
 /// Puts everything in its place.
 pub(super) fn attach(
-    ready: Vec<Ready>,
+    ready: Vec<Ready<'_>>,
     root: &ContainerRoot,
     calls: KernelCalls,
     label: Option<&str>,
@@ -31,43 +31,43 @@ pub(super) fn attach(
             }
             What::Directory { source, path } => {
                 last = LastParent::default();
-                place_at(source, &path, root, &mut mounter)
+                place_at(source, path, root, &mut mounter)
             }
             What::Node {
                 source,
                 path,
                 number,
                 own,
-            } => last.of(&path, root).and_then(|(parent, name)| {
-                match own_node(own, &path, root, notes) {
+            } => last.of(path, root).and_then(|(parent, name)| {
+                match own_node(own, path, root, notes) {
                     Some(own) => Ok(parent.make_device(name, number, own)?),
                     None => place(source, parent, name, &mut mounter),
                 }
             }),
             What::MakeNode { path, number, made } => {
-                last.of(&path, root)
+                last.of(path, root)
                     .and_then(|(parent, name)| match root.can_make_devices() {
                         true => Ok(parent.make_device(name, number, device_access(made.own))?),
-                        false => Err(not_on_host(&path, made)),
+                        false => Err(not_on_host(path, made)),
                     })
             }
             What::Link { path, target } => last
-                .of(&path, root)
-                .and_then(|(parent, name)| link(parent, name, &target)),
+                .of(path, root)
+                .and_then(|(parent, name)| link(parent, name, target)),
             What::File { source, path } => {
-                file(source, &path, root, &mut mounter, &mut injected_dir)
+                file(source, path, root, &mut mounter, &mut injected_dir)
             }
             What::Library {
                 source,
                 path,
                 links,
-            } => injected_dir.library(source, &path, links),
+            } => injected_dir.library(source, path, links),
             What::Loader(searched) => {
                 loaders.push(searched);
                 Ok(())
             }
         };
-        done.map_err(|error| error.why(&why))?;
+        done.map_err(|error| error.why(why))?;
     }
     injected_dir.attach(root, &mut mounter, label)?;
     for searched in loaders {
@@ -119,13 +119,11 @@ fn own_node(
     None
 }
 
-fn not_on_host(path: &Path, made: MadeNode) -> ApplyError {
-    let MadeNode { driver, advice, .. } = made;
-    let path = path.to_owned();
+fn not_on_host(path: &Path, made: &MadeNode) -> ApplyError {
     ApplyError::NodeNotOnHost {
-        path,
-        driver,
-        advice,
+        path: path.to_owned(),
+        driver: made.driver.clone(),
+        advice: made.advice.clone(),
     }
 }
 
@@ -169,12 +167,12 @@ fn place(
 ///
 /// A link of the image is made to lead there too. What it leads to may be more
 /// than one program (`/bin/busybox`), so it must not be covered.
-fn file(
+fn file<'p>(
     source: Source,
-    path: &Path,
+    path: &'p Path,
     root: &ContainerRoot,
     mounter: &mut Mounter,
-    injected_dir: &mut InjectedDir,
+    injected_dir: &mut InjectedDir<'p>,
 ) -> Result<(), ApplyError> {
     let (parent, name) = root.parent(path)?;
     let link = InjectedDir::place_of(path);

@@ -17,7 +17,7 @@ fn devices(keys: &str, on: bool) -> Vec<Device> {
     let class = DeviceClass::parse(name, "x.toml".as_ref(), &text).unwrap();
     let config = format!("[class.x]\nhealth_programs = {on}\n");
     let config = Config::parse("config.toml".as_ref(), &config).unwrap();
-    let class = config.adapted(&class, "x.toml".as_ref()).unwrap();
+    let class = config.adapted(class, "x.toml".as_ref()).unwrap();
     device_class::discover::devices(&class, &RecordedHost::default()).devices
 }
 
@@ -151,7 +151,7 @@ fn a_program_with_the_same_arguments_is_run_once_for_all_devices() {
     let file = Path::new("x.toml");
     let class = DeviceClass::parse("x".to_owned().try_into().unwrap(), file, &text).unwrap();
     let config = Config::parse(file, "[class.x]\nhealth_programs = true\n").unwrap();
-    let class = config.adapted(&class, file).unwrap();
+    let class = config.adapted(class, file).unwrap();
     let look = || device_class::discover::devices(&class, &RecordedHost::default()).devices;
     let mut programs = HealthPrograms::default();
     let now = Instant::now();
