@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 
 /// A directory of programs to use in place of those that were built, such as scripts that
 /// run another machine's under an emulator (`scripts/emulated`); others are taken as built.
-const PROGRAMS: &str = "BOATHOOK_TESTS_PROGRAMS";
+pub const PROGRAMS: &str = "BOATHOOK_TESTS_PROGRAMS";
 
 /// The programs that are built for musl, in a directory of their own.
 pub const FOR_MUSL: [&str; 2] = ["boathook", "boathook-runtime"];

@@ -11,6 +11,7 @@ mod figure;
 mod filesystem;
 mod hook_process;
 mod inside;
+mod installed;
 mod kind;
 mod machine;
 mod rounds;
@@ -45,6 +46,9 @@ fn run() -> Result<()> {
         Some(argument) => argument.parse().context("usage: bench [ROUNDS]")?,
         None => ROUNDS,
     };
+    if !installed::is_used() {
+        return installed::start_again();
+    }
     leave_mount_namespace()?;
     let machine = Machine::here()?;
     println!("{machine}; {rounds} rounds");
