@@ -1,4 +1,4 @@
-//! Nodes for users who are not root: a class gives them a mode and a group.
+//! Nodes for users who are not root: a class or config.toml gives them a mode and a group.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -43,22 +43,26 @@ fn ordinary_user(host: &DemoHost) -> BundleBuilder {
 }
 
 fn a_group_of_the_container_may_open_it(lab: &Lab) {
-    for (keys, wanted) in [
-        (", mode = '0640', gid = 2000", Access::Granted),
-        (", mode = '0644'", Access::Granted),
-        (", gid = 3000", Access::refused("EACCES")),
-        ("", Access::refused("EACCES")),
+    let configured = "[class.owned]\nnode_mode = '0640'\nnode_gid = 2000\n";
+    for (keys, config, wanted) in [
+        (", mode = '0640', gid = 2000", "", Access::Granted),
+        (", mode = '0644'", "", Access::Granted),
+        (", gid = 3000", "", Access::refused("EACCES")),
+        ("", "", Access::refused("EACCES")),
+        ("", configured, Access::Granted),
+        (", mode = '0600', gid = 3000", configured, Access::Granted),
     ] {
         let host = host(keys);
+        host.write_config(config).unwrap();
         let bundle = ordinary_user(&host).user(1000, 2000).build().unwrap();
         let report = lab.probe(&bundle);
         let seen = report.path(node(3)).unwrap();
-        assert_eq!(seen.read, wanted, "{keys}");
+        assert_eq!(seen.read, wanted, "{keys} {config}");
         let (number, device) = (seen.device.unwrap(), host.device(3));
         assert_eq!(
             (number.major, number.minor),
             (device.major, device.minor),
-            "{keys}"
+            "{keys} {config}"
         );
     }
 }
