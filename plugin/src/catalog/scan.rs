@@ -241,6 +241,30 @@ mod tests {
     use super::*;
     use crate::service::allocate::{container, containers_of_a_call};
 
+    /// Two instances of two profiles, and a whole GPU.
+    #[test]
+    fn devices_that_differ_are_unhealthy_under_one_name() {
+        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../device-class"));
+        let file = root.join("classes/nvidia-gpu.toml");
+        let text = std::fs::read_to_string(&file).unwrap();
+        let name = "nvidia-gpu".to_owned().try_into().unwrap();
+        let class = DeviceClass::parse(name, &file, &text).unwrap();
+        let host = std::fs::read_to_string(root.join("testdata/nvidia-gpu/mig/host.txt")).unwrap();
+        let host = RecordedHost::parse(&host).unwrap();
+        for (config, healthy) in [
+            ("", 3),
+            ("[class.nvidia-gpu]\nresource = 'nvidia.com/gpu'\n", 0),
+        ] {
+            let config = Config::parse(Path::new("config.toml"), config).unwrap();
+            let class = config.adapted(class.clone(), &file).unwrap();
+            let mut memory = Memory::new();
+            let scan = scan(&[class], &config, &host, &mut memory, Instant::now());
+            let devices = scan.inventory.values().flat_map(|one| one.devices());
+            let found = devices.filter(|device| device.is_healthy()).count();
+            assert_eq!(found, healthy);
+        }
+    }
+
     /// As the vendor's plugin (gpushare-device-plugin, allocate.go): …_POD is the sum over
     /// the containers of a call, …_CONTAINER the container's own part.
     #[test]

@@ -84,6 +84,20 @@ fn a_device_whose_file_is_missing_is_unhealthy() {
     assert!(reason.contains("/dev/things-control"), "{reason}");
 }
 
+#[test]
+fn devices_that_differ_are_unhealthy_under_one_name() {
+    let host = HostDirectory::new().unwrap();
+    let class = "version = 1\nresource = 'example.com/thing'\n\
+        request = { env = 'THINGS' }\ndiscover = [{ count = 2 }]\n\
+        device = { id = 'thing-{index}', uniform = '{index}' }\n";
+    host.add_class("thing", class).unwrap();
+    let wanted = "the devices of example.com/thing differ (0, 1)";
+    for command in ["list", "check"] {
+        let ran = boathook(&host, &[command, "thing"], b"");
+        assert_eq!(ran.stdout.matches(wanted).count(), 2, "{}", ran.stdout);
+    }
+}
+
 /// Each line has its verdict, and each problem a fix.
 #[test]
 fn a_check_reports_on_this_host() {

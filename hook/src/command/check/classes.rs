@@ -112,7 +112,10 @@ fn judge(subject: &str, class: &DeviceClass, request: &Request, found: &Found) -
     let inventory = &found.inventory;
     let warning = |text: String| Finding::new(Verdict::Warning, subject, text);
     let mut findings: Vec<Finding> = inventory.warnings.iter().cloned().map(warning).collect();
-    let devices = &inventory.devices;
+    // What the plugin offers; the hook gives the devices to who names them.
+    let mut offered = inventory.clone();
+    offered.refuse_mixed(class);
+    let devices = &offered.devices;
     if devices.is_empty() {
         findings.push(Finding::new(Verdict::Ok, subject, "no device on this host"));
         return findings;
