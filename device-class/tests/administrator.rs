@@ -95,7 +95,7 @@ fn devices_that_differ_do_not_share_a_name() {
             "mig",
             "",
             single,
-            Some("nvidia.com/gpu differ (mig-1g.18gb, mig, gpu)"),
+            Some("nvidia.com/gpu differ (gpu, mig, mig-1g.18gb)"),
         ),
         ("nvidia-gpu", "h200", "", single, None),
         ("amd-gpu", "mi300x-cpx", "", "", None),

@@ -101,11 +101,7 @@ const CASES: [Case; 8] = [
         class: "intel-fpga-region",
         host: "intel-fpga-region/opae",
         device: "0",
-        looks: &[
-            (0, INTERFACE, "ce48969398f05f33946d560708be108a", "healthy"),
-            (10, INTERFACE, NO_INTERFACE, "interface_id is `ffffffff"),
-            (20, INTERFACE, "ce48969398f05f33946d560708be108a", "healthy"),
-        ],
+        looks: OPAE_REGION,
     },
     Case {
         class: "intel-fpga-region",
@@ -117,10 +113,7 @@ const CASES: [Case; 8] = [
         class: "intel-fpga-regiondevel",
         host: "intel-fpga-regiondevel/opae",
         device: "0",
-        looks: &[
-            (0, INTERFACE, NO_INTERFACE, "interface_id is `ffffffff"),
-            (10, INTERFACE, "ce48969398f05f33946d560708be108a", "healthy"),
-        ],
+        looks: OPAE_REGION,
     },
     Case {
         class: "intel-fpga-regiondevel",
@@ -142,6 +135,12 @@ const CASES: [Case; 8] = [
             (21, USB_NUMBER, "15", "healthy"),
         ],
     },
+];
+
+const OPAE_REGION: &[Look] = &[
+    (0, INTERFACE, "ce48969398f05f33946d560708be108a", "healthy"),
+    (10, INTERFACE, NO_INTERFACE, "interface_id is `ffffffff"),
+    (20, INTERFACE, "ce48969398f05f33946d560708be108a", "healthy"),
 ];
 
 const DFL_REGION: &[Look] = &[

@@ -22,7 +22,7 @@ mod search;
 mod sharing;
 mod source;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -42,7 +42,7 @@ use device::DeviceError;
 use crate::cdi::CdiName;
 use crate::class::{DeviceClass, Source};
 use crate::host::HostView;
-use crate::name::{DeviceId, EnvName, ResourceName};
+use crate::name::{DeviceId, EnvName, ResourceName, excerpt};
 use crate::template::Attributes;
 
 /// As many devices as one class may have on a host: a glob that matches more
@@ -77,21 +77,22 @@ impl Inventory {
         let Some(uniform) = &class.spec.device.uniform else {
             return;
         };
-        let mut kinds: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let mut kinds: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for device in &self.devices {
             let of_resource = kinds.entry(device.resource.to_string()).or_default();
-            // A device whose attributes have no value for it was left out before.
+            // The check of the class has every attribute of a template known.
             let kind = uniform.fill(&device.attributes).unwrap_or_default();
-            if !kind.is_empty() && !of_resource.contains(&kind) {
-                of_resource.push(kind);
+            if !kind.is_empty() {
+                of_resource.insert(kind);
             }
         }
         for (resource, kinds) in kinds {
             if kinds.len() > 1 {
+                let kinds: Vec<String> = kinds.into_iter().collect();
                 let reason = format!(
                     "the devices of {resource} differ ({}), and a container could not choose: \
                      set `resource` in [class.{}] of config.toml so that it distinguishes them",
-                    kinds.join(", "),
+                    excerpt(&kinds.join(", ")),
                     class.name
                 );
                 self.refuse_some(&reason, |device| device.resource.as_str() == resource);

@@ -1,0 +1,166 @@
+use std::collections::BTreeSet;
+
+use device_class::host::RecordedHost;
+
+use super::*;
+use crate::service::allocate::{container, containers_of_a_call};
+
+/// A shipped class, and one of its recorded hosts.
+fn shipped(name: &str, host: &str) -> (DeviceClass, RecordedHost) {
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../device-class"));
+    let file = root.join(format!("classes/{name}.toml"));
+    let text = std::fs::read_to_string(&file).unwrap();
+    let class = DeviceClass::parse(name.to_owned().try_into().unwrap(), &file, &text);
+    let host = std::fs::read_to_string(root.join(format!("testdata/{host}/host.txt")));
+    let host = RecordedHost::parse(&host.unwrap());
+    (class.unwrap(), host.unwrap())
+}
+
+/// Two instances of two profiles, and a whole GPU.
+#[test]
+fn devices_that_differ_are_unhealthy_under_one_name() {
+    let (class, host) = shipped("nvidia-gpu", "nvidia-gpu/mig");
+    for (config, healthy) in [
+        ("", 3),
+        ("[class.nvidia-gpu]\nresource = 'nvidia.com/gpu'\n", 0),
+    ] {
+        let config = Config::parse(Path::new("config.toml"), config).unwrap();
+        let class = config
+            .adapted(class.clone(), "class.toml".as_ref())
+            .unwrap();
+        let mut memory = Memory::new();
+        let scan = scan(&[class], &config, &host, &mut memory, Instant::now());
+        let devices = scan.inventory.values().flat_map(|one| one.devices());
+        let found = devices.filter(|device| device.is_healthy()).count();
+        assert_eq!(found, healthy);
+    }
+}
+
+/// As the vendor's plugin (gpushare-device-plugin, allocate.go): …_POD is the sum over
+/// the containers of a call, …_CONTAINER the container's own part.
+#[test]
+fn a_gpus_shares_bring_the_variables_of_the_vendors_plugin() {
+    let (class, host) = shipped("gpu-share", "gpu-share");
+    let scan = scan(
+        &[class],
+        &Config::default(),
+        &host,
+        &mut Memory::new(),
+        Instant::now(),
+    );
+    let of = |name: &str| {
+        let mut resources = scan.inventory.values();
+        resources
+            .find(|resource| resource.name.as_str() == name)
+            .unwrap()
+    };
+    let resource = of("aliyun.com/gpu-mem");
+    let gpu = resource.devices()[0].hardware();
+    let share = |number| format!("{gpu}::{number}");
+    let first: Vec<String> = (0..5).map(share).collect();
+    let second: Vec<String> = (5..8).map(share).collect();
+    let answers = containers_of_a_call(resource, &[&first, &second]).unwrap();
+    for (answer, own) in answers.iter().zip(["5", "3"]) {
+        let envs: BTreeMap<&str, &str> = answer
+            .envs
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect();
+        let wanted = [
+            ("ALIYUN_COM_GPU_MEM_CONTAINER", own),
+            ("ALIYUN_COM_GPU_MEM_DEV", "80"),
+            // The number of the node.
+            ("ALIYUN_COM_GPU_MEM_IDX", "1"),
+            ("ALIYUN_COM_GPU_MEM_POD", "8"),
+            ("GPU_SHARE_VISIBLE_DEVICES", gpu.as_str()),
+        ];
+        assert_eq!(envs, wanted.into());
+    }
+    // The vendor's plugin names one GPU for all containers of a pod.
+    let mut others = resource.devices().iter().map(|device| device.hardware());
+    let other = others.find(|other| *other != gpu).unwrap();
+    let error = container(resource, &[share(0), format!("{other}::0")]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "aliyun.com/gpu-mem: shares of 2 devices requested for one container, which may have \
+         shares of one device only"
+    );
+    // As the vendor's plugin writes it to the node: the number of GPUs.
+    let count = of("aliyun.com/gpu-count");
+    let gpus: BTreeSet<_> = resource.devices().iter().map(|d| d.hardware()).collect();
+    assert_eq!(count.devices().len(), gpus.len());
+    let error = container(count, &[gpu.to_string()]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "aliyun.com/gpu-count is the number of devices of the class gpu-share and cannot be \
+         allocated; request the class's other resource"
+    );
+}
+
+#[test]
+fn shares_are_separate_devices_and_allocate_returns_their_number() {
+    let text = "version = 1\nresource = 'x.com/mem'\nrequest = { env = 'X' }\n\
+                device = { id = 'x-{index}' }\n[[discover]]\ncount = 2\n\
+                [sharing]\nreplicas = 3\ncount_env = 'X_COUNT'\n";
+    let name = "x".to_owned().try_into().unwrap();
+    let class = DeviceClass::parse(name, "x.toml".as_ref(), text).unwrap();
+    let scan = scan(
+        &[class],
+        &Config::default(),
+        &RecordedHost::default(),
+        &mut Memory::new(),
+        Instant::now(),
+    );
+    let resource = scan.inventory.values().next().unwrap();
+    let ids: Vec<&str> = resource.devices().iter().map(|d| d.id.as_str()).collect();
+    assert_eq!(
+        ids,
+        ["x-0::0", "x-0::1", "x-0::2", "x-1::0", "x-1::1", "x-1::2"]
+    );
+    assert_eq!(resource.devices()[4].hardware().as_str(), "x-1");
+    let asked = ["x-0::2".to_owned(), "x-1::0".to_owned()];
+    let answer = container(resource, &asked).unwrap();
+    assert_eq!(answer.envs["X"], "x-0,x-1");
+    assert_eq!(
+        answer.annotations["devices.boathook.dev/x"],
+        "x-0::2,x-1::0"
+    );
+    assert_eq!(answer.envs["X_COUNT"], "2");
+}
+
+#[test]
+fn a_counter_that_stops_makes_the_device_unhealthy() {
+    let text = "version = 1\nresource = 'x.com/x'\nrequest = { env = 'X' }\n\
+                discover = [{ path = '/sys/x' }]\n\
+                device = { id = 'x', health = [{ file = 'beat', changes_within = 30 }] }\n";
+    let name = "x".to_owned().try_into().unwrap();
+    let class = [DeviceClass::parse(name, "x.toml".as_ref(), text).unwrap()];
+    let (mut memory, start) = (Memory::new(), Instant::now());
+    for (seconds, beat, healthy) in [
+        (0, "7", true),
+        (30, "7", true),
+        (31, "7", false),
+        (40, "8", true),
+    ] {
+        let mut host = RecordedHost::default();
+        host.add_file("/sys/x/beat", beat);
+        let now = start + Duration::from_secs(seconds);
+        let scan = scan(&class, &Config::default(), &host, &mut memory, now);
+        let resource = scan.inventory.values().next().unwrap();
+        assert_eq!(
+            resource.devices()[0].health.is_healthy(),
+            healthy,
+            "{seconds}"
+        );
+    }
+}
+
+#[test]
+fn a_report_that_does_not_come_is_logged() {
+    let file = Path::new("/nonexistent/files.json");
+    let (mut memory, start) = (Memory::new(), Instant::now());
+    for (seconds, logged) in [(0, false), (59, false), (60, true), (90, true)] {
+        let read = memory.read_report(file, start + Duration::from_secs(seconds));
+        assert_eq!(read.is_err(), logged, "{seconds}: {read:?}");
+    }
+}
