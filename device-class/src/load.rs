@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::OFlag;
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::Mode;
 
 use crate::class::{self, DeviceClass};
 use crate::name::ClassName;
@@ -45,14 +45,8 @@ impl ClassSource {
         let path = directory.path.join(name);
         let mut fault = directory.fault.clone();
         // Without waiting, in case it was replaced by a pipe.
-        let nonblocking = OFlag::O_NONBLOCK.bits();
-        let unchecked = || {
-            let mut options = File::options();
-            options
-                .read(true)
-                .custom_flags(nonblocking)
-                .open(directory.path.join(name))
-        };
+        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+        let unchecked = || Ok(open(&directory.path.join(name), flags, Mode::empty())?.into());
         let mut source = Self::read_from(path, buffer, || match &directory.checked {
             None => unchecked(),
             Some(checked) => checked.file(name).or_else(|error| {

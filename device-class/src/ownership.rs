@@ -18,10 +18,10 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-use nix::fcntl::{OFlag, openat, readlinkat};
+use nix::fcntl::{self, OFlag, openat, readlinkat};
 use nix::sys::stat::Mode;
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 use nix::unistd::geteuid;
@@ -97,11 +97,11 @@ impl OwnershipError {
 pub fn open(path: &Path) -> Result<File, OwnershipError> {
     let found = walk(Rule::RootOnly, Path::new("/"), &absolute(path)?)?;
     // Without waiting for a writer, should it be a pipe.
-    File::options()
-        .read(true)
-        .custom_flags(OFlag::O_NONBLOCK.bits())
-        .open(format!("/proc/self/fd/{}", found.file.as_raw_fd()))
-        .map_err(|error| OwnershipError::open(path, error))
+    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+    let checked = format!("/proc/self/fd/{}", found.file.as_raw_fd());
+    let file = fcntl::open(checked.as_str(), flags, Mode::empty())
+        .map_err(|error| OwnershipError::open(path, error))?;
+    Ok(file.into())
 }
 
 /// The path without links of a program, in the tree at `root`, that root alone
@@ -241,11 +241,10 @@ fn overflow_uid() -> u32 {
 
 /// Follows `path` in the tree at `root`, and checks everything on the way.
 fn walk(rule: Rule, root: &Path, path: &Path) -> Result<Found, OwnershipError> {
-    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
-    let mut options = File::options();
-    let start = options.read(true).custom_flags(flags.bits()).open(root);
-    let start = start.map_err(|error| OwnershipError::open(root, error))?;
-    let start = Found::new(start, root.into())?;
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let start = fcntl::open(root, flags, Mode::empty())
+        .map_err(|error| OwnershipError::open(root, error))?;
+    let start = Found::new(start.into(), root.into())?;
     if rule == Rule::RootOnly {
         start.check_root_only()?;
     }

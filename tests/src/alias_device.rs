@@ -5,11 +5,10 @@
 //! can be used too: it must open on the host, and no
 //! container may open it unless a rule allows it.
 
-use std::fs::OpenOptions;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 
 use crate::scratch;
@@ -73,9 +72,5 @@ impl AliasDevice {
 }
 
 fn opens(node: &Path) -> bool {
-    OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK)
-        .open(node)
-        .is_ok()
+    open(node, OFlag::O_RDONLY | OFlag::O_NONBLOCK, Mode::empty()).is_ok()
 }

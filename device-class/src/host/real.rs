@@ -7,10 +7,11 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
+use nix::sys::stat::Mode;
 
 use super::{DeviceKind, DeviceNumber, Entry, HostView, MAX_LD_CACHE, Programs};
 use crate::ld_cache::{Abi, LdCache};
@@ -39,12 +40,8 @@ impl RealHost {
         let handle = if root == Path::new("/") {
             None
         } else {
-            let directory = OFlag::O_PATH | OFlag::O_DIRECTORY;
-            let file = File::options()
-                .read(true)
-                .custom_flags(directory.bits())
-                .open(&root)?;
-            Some(file.into())
+            let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+            Some(open(&root, flags, Mode::empty())?)
         };
         Ok(RealHost {
             root,
@@ -55,12 +52,7 @@ impl RealHost {
 
     fn open_at(&self, path: &Path, flags: OFlag) -> io::Result<File> {
         let flags = flags | OFlag::O_CLOEXEC;
-        let plain = |path: &Path| {
-            File::options()
-                .read(true)
-                .custom_flags(flags.bits())
-                .open(path)
-        };
+        let plain = |path: &Path| Ok(open(path, flags, Mode::empty())?.into());
         let Some(handle) = &self.handle else {
             return plain(path);
         };

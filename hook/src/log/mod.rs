@@ -12,11 +12,12 @@ mod time;
 use std::error::Error;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use device_class::config::{Config, LogLevel};
+use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
 use node::NodeLog;
 
 pub(crate) use node::print as print_node_log;
@@ -64,14 +65,17 @@ pub(crate) fn start(reader: Reader, config: Option<&Config>, level: Option<LogLe
         reader,
         level: level.unwrap_or_default(),
         file: file.and_then(|path| {
-            let no_follow = nix::fcntl::OFlag::O_NOFOLLOW | nix::fcntl::OFlag::O_NONBLOCK;
-            File::options()
-                .append(true)
-                .create(true)
-                .mode(0o640)
-                .custom_flags(no_follow.bits())
-                .open(path)
-                .ok()
+            let flags = OFlag::O_WRONLY
+                | OFlag::O_APPEND
+                | OFlag::O_CREAT
+                | OFlag::O_NOFOLLOW
+                | OFlag::O_NONBLOCK
+                | OFlag::O_CLOEXEC;
+            Some(
+                nix::fcntl::open(path, flags, Mode::from_bits_retain(0o640))
+                    .ok()?
+                    .into(),
+            )
         }),
         host_root: host_root.to_owned(),
         node: OnceLock::new(),

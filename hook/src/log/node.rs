@@ -5,15 +5,17 @@
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
 use device_class::config::LogLevel;
 use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
 use nix::unistd::geteuid;
 
 use super::printable;
+use crate::oci::open_regular;
 
 /// Below the host's root. Read by root only: messages name containers and their
 /// devices.
@@ -121,13 +123,18 @@ fn open(directory: &Path) -> io::Result<File> {
 }
 
 fn append_to(path: &Path) -> io::Result<File> {
-    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-    let file = File::options()
-        .append(true)
-        .create(true)
-        .mode(0o600)
-        .custom_flags(flags.bits())
-        .open(path)?;
+    let flags = OFlag::O_WRONLY
+        | OFlag::O_APPEND
+        | OFlag::O_CREAT
+        | OFlag::O_NOFOLLOW
+        | OFlag::O_NONBLOCK
+        | OFlag::O_NOCTTY
+        | OFlag::O_CLOEXEC;
+    let file = File::from(nix::fcntl::open(
+        path,
+        flags,
+        Mode::from_bits_retain(0o600),
+    )?);
     if file.metadata()?.is_file() {
         Ok(file)
     } else {
@@ -147,7 +154,7 @@ pub(crate) fn print(root: &Path, to: &mut impl Write) -> io::Result<()> {
 fn print_from(directory: &Path, to: &mut impl Write) -> io::Result<()> {
     for name in [PREVIOUS, NAME] {
         let mut text = String::new();
-        match File::open(directory.join(name)) {
+        match open_regular(&directory.join(name)) {
             // A message more than the file's bound may have been written.
             Ok(file) => {
                 let mut bytes = Vec::new();
@@ -223,11 +230,7 @@ mod tests {
         symlink("../target", directory.join(NAME)).unwrap();
         assert!(open(&directory).is_err(), "a link as the file");
         fs::remove_file(directory.join(NAME)).unwrap();
-        nix::unistd::mkfifo(
-            &directory.join(NAME),
-            nix::sys::stat::Mode::from_bits_truncate(0o600),
-        )
-        .unwrap();
+        nix::unistd::mkfifo(&directory.join(NAME), Mode::from_bits_truncate(0o600)).unwrap();
         assert!(open(&directory).is_err(), "a FIFO");
         assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
         assert!(!top.path().join("target").exists());

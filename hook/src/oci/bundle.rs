@@ -2,7 +2,6 @@
 //! that a hook needs.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +12,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::grants::{CdiGrant, Hooks};
-use super::{State, capped, devices};
+use super::{State, capped, devices, open_regular};
 
 /// What a hook needs of a container's config.json.
 #[derive(Debug, Clone)]
@@ -170,7 +169,7 @@ impl Bundle {
 
     pub fn read(directory: &Path) -> Result<Self, BundleError> {
         let path = directory.join("config.json");
-        let file = File::open(&path).and_then(|file| capped(file, Self::MAX));
+        let file = open_regular(&path).and_then(|file| capped(file, Self::MAX));
         match file {
             Ok(Some(bytes)) => Bundle::parse(directory, &path, &bytes),
             Ok(None) => Err(BundleError::TooLarge(path)),

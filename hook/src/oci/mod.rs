@@ -2,7 +2,12 @@
 //! foreign formats: only what is needed is parsed, and everything else is
 //! ignored.
 
+use std::fs::File;
 use std::io::{self, Read};
+use std::path::Path;
+
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::Mode;
 
 mod bundle;
 pub(crate) mod devices;
@@ -12,6 +17,17 @@ mod state;
 pub use bundle::{Bundle, BundleError};
 pub use grants::{CdiGrant, Hooks};
 pub use state::{State, StateError};
+
+/// Opens a regular file for reading. Another user may own its directory: a pipe in its
+/// place is an error, and is not waited for.
+pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
+    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let file = File::from(open(path, flags, Mode::empty())?);
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("not a regular file")),
+    }
+}
 
 /// All of `from`; `None` if that is more than `limit` bytes.
 pub(crate) fn capped(from: impl Read, limit: usize) -> io::Result<Option<Vec<u8>>> {

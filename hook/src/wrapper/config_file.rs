@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{getegid, geteuid};
 
-use crate::oci::{Bundle, BundleError, capped};
+use crate::oci::{Bundle, BundleError, capped, open_regular};
 
 /// The config.json of a bundle.
 pub(super) struct ConfigFile {
@@ -25,7 +25,7 @@ impl ConfigFile {
             error,
         };
         let path = fs::canonicalize(path).map_err(unreadable)?;
-        let file = File::open(&path).map_err(unreadable)?;
+        let file = open_regular(&path).map_err(unreadable)?;
         let metadata = file.metadata().map_err(unreadable)?;
         let bytes = capped(file, Bundle::MAX).map_err(unreadable)?;
         let bytes = bytes.ok_or_else(|| BundleError::TooLarge(path.clone()))?;

@@ -2,11 +2,11 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use device_class::kernel_log::Line;
-use nix::fcntl::OFlag;
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::Mode;
 
 /// The maximum number of records that one scan reads, so that a driver in a loop does
 /// not keep it busy.
@@ -25,9 +25,9 @@ impl KernelLog {
     /// # Errors
     /// It does not exist, or may not be read: only a privileged container may.
     pub(super) fn open(host_root: &Path) -> io::Result<Self> {
-        let mut options = File::options();
-        options.read(true).custom_flags(OFlag::O_NONBLOCK.bits());
-        options.open(host_root.join("dev/kmsg")).map(KernelLog)
+        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+        let file = open(&host_root.join("dev/kmsg"), flags, Mode::empty())?;
+        Ok(KernelLog(file.into()))
     }
 
     /// The records since the call before.

@@ -1,13 +1,13 @@
 //! How the probe finds its answers.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, Metadata, OpenOptions};
-use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::fs::{self, Metadata};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use anyhow::Result;
 use nix::errno::Errno;
+use nix::fcntl::OFlag;
 use nix::sys::stat::{Mode, SFlag, major, makedev, minor, mknod};
 use nix::unistd::{getegid, geteuid};
 
@@ -64,9 +64,9 @@ fn look_at(path: &Path) -> PathReport {
         device: metadata
             .as_ref()
             .and_then(|metadata| device_number(kind, metadata)),
-        read: open(path, OpenOptions::new().read(true)),
-        write: open(path, OpenOptions::new().write(true)),
-        read_write: open(path, OpenOptions::new().read(true).write(true)),
+        read: open(path, OFlag::O_RDONLY),
+        write: open(path, OFlag::O_WRONLY),
+        read_write: open(path, OFlag::O_RDWR),
         entries: (kind == Kind::Directory).then(|| entries(path)),
         fingerprint: contents.as_deref().map(fingerprint::of_bytes),
         text: contents
@@ -124,7 +124,7 @@ fn make(node: &NewNode) -> NodeAttempt {
             read: None,
         },
         Ok(()) => {
-            let read = open(&node.path, OpenOptions::new().read(true));
+            let read = open(&node.path, OFlag::O_RDONLY);
             // A container's own /dev: what stays there goes with it.
             let _ = fs::remove_file(&node.path);
             NodeAttempt {
@@ -137,14 +137,11 @@ fn make(node: &NewNode) -> NodeAttempt {
 
 /// Whether `path` can be opened in this way. Never waits, never becomes its controlling
 /// terminal.
-fn open(path: &Path, how: &OpenOptions) -> Access {
-    let opened: io::Result<File> = how
-        .clone()
-        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
-        .open(path);
-    match opened {
+fn open(path: &Path, access: OFlag) -> Access {
+    let flags = access | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    match nix::fcntl::open(path, flags, Mode::empty()) {
         Ok(_) => Access::Granted,
-        Err(error) => refused(Errno::from_raw(error.raw_os_error().unwrap_or(0))),
+        Err(errno) => refused(errno),
     }
 }
 

@@ -1,13 +1,14 @@
 //! The kernel's operations on device programs, independent of system calls.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use caps::Capability;
 use nix::errno::Errno;
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::Mode;
 
 use crate::cgroup::privilege;
 use crate::sys::bpf::{self, Attachments, Insn, Scope};
@@ -51,10 +52,8 @@ impl Kernel for Running {
     type Program = OwnedFd;
 
     fn cgroup(&self, dir: &Path) -> io::Result<File> {
-        OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_DIRECTORY)
-            .open(dir)
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        Ok(open(dir, flags, Mode::empty())?.into())
     }
 
     fn query(&self, cgroup: &File, scope: Scope) -> Result<Attachments, Errno> {

@@ -7,13 +7,10 @@ mod state;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{self, File};
-use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use device_class::name::excerpt;
-use nix::fcntl::OFlag;
 use runtime_config::Engine;
 use serde::Serialize;
 
@@ -288,19 +285,6 @@ fn fits(path: &Path, pattern: &str) -> bool {
             .next()
             .is_some_and(|name| part == "*" || part == *name)
     })
-}
-
-/// Opens a regular file that another program writes, without waiting for a pipe.
-pub(super) fn open(path: &Path) -> io::Result<File> {
-    let nonblocking = OFlag::O_NONBLOCK.bits();
-    let file = File::options()
-        .read(true)
-        .custom_flags(nonblocking)
-        .open(path)?;
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::other("not a regular file")),
-    }
 }
 
 #[cfg(test)]

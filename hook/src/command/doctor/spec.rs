@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::containers::Container;
 use crate::cli;
-use crate::oci::{Bundle, BundleError, capped};
+use crate::oci::{Bundle, BundleError, capped, open_regular};
 use crate::planner::Caller;
 use crate::trust::{Origin, OriginError};
 
@@ -50,7 +50,7 @@ impl ContainerSpec {
             path: path.clone(),
             error,
         };
-        let file = super::containers::open(&path).map_err(unreadable)?;
+        let file = open_regular(&path).map_err(unreadable)?;
         let bytes = capped(file, Bundle::MAX).map_err(unreadable)?;
         let bytes = bytes.ok_or_else(|| BundleError::TooLarge(path.clone()))?;
         Ok(Self::new(Bundle::parse(directory, &path, &bytes)?, true))

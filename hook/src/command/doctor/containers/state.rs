@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use nix::unistd::geteuid;
 use serde::Deserialize;
 
-use super::{Container, entries, open};
-use crate::oci::capped;
+use super::{Container, entries};
+use crate::oci::{capped, open_regular};
 
 /// Where runtimes keep it unless an engine configures another place, below /run: a directory
 /// for each container, `*` being any one name above it.
@@ -81,7 +81,7 @@ fn container(directory: &Path) -> Option<Container> {
 }
 
 fn read(path: &Path) -> Option<State> {
-    let bytes = capped(open(path).ok()?, MAX).ok()??;
+    let bytes = capped(open_regular(path).ok()?, MAX).ok()??;
     serde_json::from_slice(&bytes).ok()
 }
 
