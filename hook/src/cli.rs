@@ -9,8 +9,8 @@ use device_class::name::ClassName;
 
 use crate::command::{Whose, print_json_error};
 use crate::exit::ExitCode;
-use crate::oci::{Bundle, CdiGrant};
-use crate::planner::{Caller, NamedContainer};
+use crate::oci::CdiGrant;
+use crate::planner::Caller;
 
 /// Make devices available in containers.
 ///
@@ -261,66 +261,22 @@ pub(crate) enum ClassCommand {
     Schema,
 }
 
-/// What adds the hook to a container's spec (NRI, CDI) names the container of a pod, or
-/// a device. Only root can write a hook's arguments.
+/// A CDI specification names a device. Only root can write a hook's arguments.
 #[derive(Debug, Default, Args)]
 pub(crate) struct HookArguments {
-    /// The uid of the container's pod; the kubelet's record for it determines the devices
-    #[arg(long, value_name = "UID", requires_all = ["pod_namespace", "pod_name", "container"])]
-    pod_uid: Option<String>,
-    /// The namespace of the pod
-    #[arg(long, value_name = "NAME", requires = "pod_uid")]
-    pod_namespace: Option<String>,
-    /// The name of the pod
-    #[arg(long, value_name = "NAME", requires = "pod_uid")]
-    pod_name: Option<String>,
-    /// The name of the container in the pod
-    #[arg(long, value_name = "NAME", requires = "pod_uid")]
-    container: Option<String>,
-    /// An annotation of the allocation; may be repeated
-    #[arg(long, value_name = "KEY=VALUE", requires = "pod_uid", value_parser = key_and_value)]
-    annotation: Vec<(String, String)>,
     /// A device that a CDI specification grants; a container has one hook for each
-    #[arg(long, value_name = "CLASS=DEVICE", conflicts_with = "pod_uid", value_parser = CdiGrant::parse)]
+    #[arg(long, value_name = "CLASS=DEVICE", value_parser = CdiGrant::parse)]
     cdi: Option<CdiGrant>,
 }
 
 impl HookArguments {
     /// What called the hook.
     pub(crate) fn caller(&self) -> Caller {
-        if let Some(grant) = &self.cdi {
-            return Caller::Cdi(grant.clone());
+        match &self.cdi {
+            Some(grant) => Caller::Cdi(grant.clone()),
+            None => Caller::Engine,
         }
-        Caller::Engine(self.named())
     }
-
-    fn named(&self) -> Option<NamedContainer> {
-        let text = |value: &Option<String>| value.clone().unwrap_or_default();
-        self.pod_uid.clone().map(|uid| NamedContainer {
-            uid,
-            namespace: text(&self.pod_namespace),
-            pod: text(&self.pod_name),
-            container: text(&self.container),
-            annotations: self.annotation.iter().cloned().collect(),
-        })
-    }
-}
-
-/// A user who inspects a container; the hook in its config.json may name the pod.
-pub(crate) fn user_of(bundle: &Bundle) -> Caller {
-    let named = bundle.hooks.ours().find_map(|(_, entry)| {
-        let command = Cli::try_parse_from(&entry.args).ok()?.command;
-        match command {
-            Command::Prestart(arguments) | Command::CreateRuntime(arguments) => arguments.named(),
-            _ => None,
-        }
-    });
-    Caller::User(named)
-}
-
-fn key_and_value(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text.split_once('=').ok_or("not KEY=VALUE")?;
-    Ok((key.to_owned(), value.to_owned()))
 }
 
 fn level(text: &str) -> Result<LogLevel, &'static str> {

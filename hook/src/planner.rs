@@ -18,7 +18,6 @@ use device_class::strict_toml::FileError;
 use crate::exit::ExitCode;
 use crate::oci::grants::by_class;
 use crate::oci::{Bundle, CdiGrant};
-pub use crate::trust::NamedContainer;
 use crate::trust::{self, Origin, OriginError, TrustError};
 
 /// Why a container's request is refused.
@@ -81,32 +80,13 @@ impl PlannerError {
 /// What has the plan made. It decides which requests count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Caller {
-    /// An engine that calls the hook for every container, or for the one that it
-    /// names: variables and annotations count, but not for a class whose devices CDI
-    /// specifications name.
-    Engine(Option<NamedContainer>),
+    /// An engine that calls the hook for every container: variables and annotations
+    /// count, but not for a class whose devices CDI specifications name.
+    Engine,
     /// A hook of a CDI specification: only what specifications grant counts.
     Cdi(CdiGrant),
-    /// A user who wants to see all of it, for the container that our hook in
-    /// config.json names, if it does.
-    User(Option<NamedContainer>),
-}
-
-impl Caller {
-    /// Where the container comes from.
-    pub(crate) fn origin(&self, bundle: &Bundle) -> Result<Origin, OriginError> {
-        match self.named() {
-            Some(named) => Origin::named(named, bundle),
-            None => Origin::of(bundle),
-        }
-    }
-
-    fn named(&self) -> Option<&NamedContainer> {
-        match self {
-            Caller::Engine(named) | Caller::User(named) => named.as_ref(),
-            Caller::Cdi(_) => None,
-        }
-    }
+    /// A user who wants to see all of it.
+    User,
 }
 
 /// A request, with the class that it is for.
@@ -124,24 +104,19 @@ struct Requests {
     unreadable: Vec<FileError>,
 }
 
-/// The plan for a container, which is the one that the hook's arguments name if they
-/// do. One that requests nothing gets an empty plan, and not even its classes are
-/// read.
+/// The plan for a container. One that requests nothing gets an empty plan, and not even
+/// its classes are read.
 pub fn plan_for(
     bundle: &Bundle,
     caller: &Caller,
     config: &Config,
 ) -> Result<InjectionPlan, PlannerError> {
-    let origin = caller.origin(bundle);
-    let is_annotated = match caller.named() {
-        Some(named) => !named.annotations.is_empty(),
-        None => trust::may_be_annotated(bundle),
-    };
+    let origin = Origin::of(bundle);
     let annotations = origin.as_ref().ok().and_then(Origin::annotations);
     let Requests { wanted, unreadable } = requests(bundle, annotations, caller, config)?;
     // A container that requests nothing is not stopped because its origin is uncertain.
     let mut plan = match origin {
-        Err(error) if !wanted.is_empty() || is_annotated => {
+        Err(error) if !wanted.is_empty() || trust::may_be_annotated(bundle) => {
             return Err(error.into());
         }
         Ok(origin) if !wanted.is_empty() => plan_of(&wanted, bundle, &origin, config)?,
@@ -231,7 +206,7 @@ fn requests(
     let mut claims = Claims::default();
     for source in sources {
         if let Some(devices) = granted.remove(&source.name) {
-            if matches!(caller, Caller::Engine(_)) {
+            if *caller == Caller::Engine {
                 continue;
             }
             let class = config.class(&source)?;

@@ -56,8 +56,7 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct Install {
     /// The engines to configure: auto, none, or names (containerd, k3s, rke2,
-    /// k0s, microk8s, crio, docker, podman); nri configures no engine, because
-    /// boathook-plugin --nri adds the hook
+    /// k0s, microk8s, crio, docker, podman)
     #[arg(long, value_name = "NAME[,NAME]", default_value = "auto")]
     pub engine: EngineChoice,
     /// The directory of a release, or of a build, that contains the programs
@@ -116,8 +115,6 @@ pub enum EngineChoice {
     Auto,
     /// These, found or not.
     Named(Vec<Engine>),
-    /// None: the plugin calls the hook through the engine's NRI socket.
-    Nri,
 }
 
 impl FromStr for EngineChoice {
@@ -127,7 +124,6 @@ impl FromStr for EngineChoice {
         match text {
             "auto" => Ok(Self::Auto),
             "none" => Ok(Self::Named(Vec::new())),
-            "nri" => Ok(Self::Nri),
             names => names
                 .split(',')
                 .map(str::parse)

@@ -8,7 +8,7 @@ use initcontainer::cli::{Cli, Command, EngineChoice, Install, Uninstall};
 use initcontainer::layout::{HOOK, LINKS, ROOT, RUNTIME, record};
 use initcontainer::lock::Lock;
 use initcontainer::payload::{ClassFiles, Payload};
-use initcontainer::status::{Status, nri_socket};
+use initcontainer::status::Status;
 use initcontainer::step::{self, Step};
 use initcontainer::{Error, install, uninstall};
 use nix::sys::signal::{SigSet, Signal};
@@ -200,10 +200,6 @@ fn own_source() -> Result<PathBuf> {
     Ok(release.unwrap_or(dir).to_path_buf())
 }
 
-/// What is wrong where NRI is to be used.
-const NO_NRI: &str = "no NRI socket at /var/run/nri/nri.sock: containerd 2.0 and CRI-O 1.30 and \
-                      later have it when they run, unless NRI or its connections are disabled";
-
 /// The engines to configure. Among those that were merely found, one that
 /// starts no pods is passed over.
 fn choose(
@@ -212,15 +208,8 @@ fn choose(
     options: &Options,
     output: &mut Output,
 ) -> Result<Vec<Engine>> {
-    match choice {
-        EngineChoice::Auto => {}
-        EngineChoice::Named(engines) => return Ok(engines.clone()),
-        EngineChoice::Nri => {
-            if nri_socket(host).is_none() {
-                output.note(NO_NRI);
-            }
-            return Ok(Vec::new());
-        }
+    if let EngineChoice::Named(engines) = choice {
+        return Ok(engines.clone());
     }
     let mut chosen = Vec::new();
     for engine in Engine::ALL.into_iter().filter(|e| e.detect(host).is_some()) {

@@ -19,19 +19,8 @@ pub struct Status {
     pub versions: Vec<String>,
     /// The engines that were found, or were configured.
     pub engines: Vec<EngineStatus>,
-    /// The socket through which a plugin can add the hook to containers; `None`: no
-    /// engine has one.
-    pub nri: Option<PathBuf>,
     /// What is missing, in words.
     pub missing: Vec<String>,
-}
-
-/// The engine's NRI socket, if one listens there.
-pub fn nri_socket(host: &HostRoot) -> Option<PathBuf> {
-    let mut sockets = ["/run/nri/nri.sock", "/var/run/nri/nri.sock"]
-        .map(PathBuf::from)
-        .into_iter();
-    sockets.find(|socket| host.exists(socket))
 }
 
 /// The state of one engine.
@@ -75,7 +64,6 @@ impl Status {
             version,
             versions,
             engines,
-            nri: nri_socket(host),
             missing,
         })
     }
@@ -159,9 +147,6 @@ impl fmt::Display for Status {
                 "{:<12}{configured:<12}{:<13}{found}",
                 row.engine, row.loaded
             )?;
-        }
-        if let Some(socket) = &self.nri {
-            writeln!(f, "\nNRI socket: {}", socket.display())?;
         }
         if !self.missing.is_empty() {
             writeln!(f, "\nmissing:")?;

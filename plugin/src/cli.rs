@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{CdiForm, CdiOptions, FileCheckOptions, NriOptions, Options, RegisterBy, host_program};
+use crate::{CdiForm, CdiOptions, FileCheckOptions, Options, RegisterBy, host_program};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use command_line::{LogOptions, listen_address};
 use device_class::name::ClassName;
@@ -29,10 +29,9 @@ pub struct Cli {
 
 const HELP_END: &str = "\
 Examples:
-  boathook-plugin list                             the devices that would be advertised
-  boathook-plugin run --host-root /host            in a container with the host mounted at /host
-  boathook-plugin run --http 127.0.0.1:9911        with metrics and probes
-  boathook-plugin run --nri /var/run/nri/nri.sock  with the hook added by NRI
+  boathook-plugin list                       the devices that would be advertised
+  boathook-plugin run --host-root /host      in a container with the host mounted at /host
+  boathook-plugin run --http 127.0.0.1:9911  with metrics and probes
 
 Exit codes:
   0  success; run, check-files: ended by SIGTERM or SIGINT
@@ -126,11 +125,6 @@ pub struct Run {
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen_address)]
     http: Option<SocketAddr>,
 
-    /// Add the hook to containers through the engine's NRI socket (containerd 2.0,
-    /// CRI-O 1.30 and later), such as /var/run/nri/nri.sock; disabled if unset
-    #[arg(long, value_name = "SOCKET")]
-    nri: Option<PathBuf>,
-
     /// Write CDI specifications of all devices into this directory and keep them up to
     /// date, such as /var/run/cdi; disabled if unset
     #[arg(long, value_name = "DIR")]
@@ -140,7 +134,7 @@ pub struct Run {
     #[arg(long, value_name = "FORM", default_value = "thin", requires = "cdi")]
     cdi_form: Form,
 
-    /// The hook for --nri and --cdi, as a path on the host
+    /// The hook for --cdi, as a path on the host
     #[arg(
         long,
         value_name = "FILE",
@@ -229,10 +223,6 @@ impl From<Run> for Options {
             file_report: run.file_report,
             once: run.once,
             http: run.http,
-            nri: run.nri.map(|socket| NriOptions {
-                socket,
-                hook: run.hook.clone(),
-            }),
             cdi: run.cdi.map(|directory| CdiOptions {
                 directory,
                 form: match run.cdi_form {

@@ -23,7 +23,6 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use crate::catalog::Inventory;
 use crate::metrics;
-use crate::nri::Link;
 use crate::server::LeftToOthers;
 use crate::service::Streams;
 
@@ -48,7 +47,6 @@ pub(crate) struct Pages {
     pub(crate) inventory: watch::Receiver<Inventory>,
     pub(crate) streams: Streams,
     pub(crate) left: LeftToOthers,
-    pub(crate) link: Link,
 }
 
 /// Serves until it is dropped.
@@ -138,13 +136,8 @@ impl Pages {
         }
     }
 
-    /// Ready: the kubelet watches every resource that is not left to another plugin, and,
-    /// if NRI is enabled, the engine sends
-    /// requests for new containers.
+    /// Ready: the kubelet watches every resource that is not left to another plugin.
     fn readiness(&self) -> Response<Full<Bytes>> {
-        if let Some(problem) = self.link.problem() {
-            return plain(StatusCode::SERVICE_UNAVAILABLE, format!("{problem}\n"));
-        }
         let mut missing = self.streams.missing(&self.inventory.borrow());
         missing.retain(|name| !self.left.contains(name));
         if missing.is_empty() {
@@ -189,13 +182,11 @@ mod tests {
                 &Metrics::default(),
                 inventory.clone(),
                 (streams.clone(), LeftToOthers::default()),
-                Link::default(),
                 "/nowhere".into(),
             ),
             inventory,
             streams,
             left: LeftToOthers::default(),
-            link: Link::default(),
         };
         for (method, path, status) in [
             (Method::GET, "/healthz", 200),

@@ -14,7 +14,6 @@ use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
 use crate::catalog::Inventory;
-use crate::nri::Link;
 use crate::server::LeftToOthers;
 use crate::service::Streams;
 use present::Present;
@@ -36,9 +35,6 @@ pub(crate) struct Metrics {
     allocation_duration: Histograms,
     scan_duration: Histogram,
     class_errors: Gauge,
-    adjustments: Family<[Label; 1], Counter>,
-    adjustment_duration: Histograms,
-    without_hook: Gauge,
     cdi_errors: Gauge,
 }
 
@@ -50,9 +46,6 @@ impl Default for Metrics {
             allocation_duration: Family::new_with_constructor(histogram),
             scan_duration: histogram(),
             class_errors: Gauge::default(),
-            adjustments: Family::default(),
-            adjustment_duration: Family::new_with_constructor(histogram),
-            without_hook: Gauge::default(),
             cdi_errors: Gauge::default(),
         }
     }
@@ -64,10 +57,6 @@ fn histogram() -> Histogram {
 
 fn of(resource: &ResourceName) -> Label {
     ("resource", resource.to_string())
-}
-
-fn adjustment(result: &str) -> Label {
-    ("result", result.to_owned())
 }
 
 fn with_result(resource: &ResourceName, result: &str) -> [Label; 2] {
@@ -105,27 +94,6 @@ impl Metrics {
         self.scan_duration.observe(took.as_secs_f64());
     }
 
-    /// Creates the counters of the engine's requests with the value 0.
-    pub(crate) fn serving_engine(&self) {
-        for result in ["hook", "unchanged", "refused"] {
-            drop(self.adjustments.get_or_create(&[adjustment(result)]));
-        }
-    }
-
-    /// The result of the engine's request for a new container.
-    pub(crate) fn adjusted(&self, result: &str, took: Duration) {
-        let label = [adjustment(result)];
-        self.adjustments.get_or_create(&label).inc();
-        let durations = self.adjustment_duration.get_or_create(&label);
-        durations.observe(took.as_secs_f64());
-    }
-
-    /// How many running containers with devices were started without the hook.
-    pub(crate) fn without_hook(&self, count: usize) {
-        self.without_hook
-            .set(i64::try_from(count).unwrap_or(i64::MAX));
-    }
-
     /// How many CDI specifications, or classes, are omitted because of an error.
     pub(crate) fn cdi_errors(&self, count: usize) {
         self.cdi_errors
@@ -148,7 +116,6 @@ impl Page {
         metrics: &Metrics,
         inventory: watch::Receiver<Inventory>,
         (streams, left): (Streams, LeftToOthers),
-        link: Link,
         record: PathBuf,
     ) -> Self {
         let mut registry = Registry::with_prefix("boathook");
@@ -156,7 +123,6 @@ impl Page {
             inventory,
             streams,
             left,
-            link: link.clone(),
             record,
         }));
         registry.register("allocations", "Allocate calls", metrics.allocations.clone());
@@ -185,24 +151,6 @@ impl Page {
             "CDI specifications that cannot be written or are left out",
             metrics.cdi_errors.clone(),
         );
-        if link.is_wanted() {
-            registry.register(
-                "nri_adjustments",
-                "Containers about which the engine asked",
-                metrics.adjustments.clone(),
-            );
-            registry.register(
-                "nri_adjustment_duration_seconds",
-                "Time to answer the engine about a container",
-                metrics.adjustment_duration.clone(),
-            );
-            registry.register(
-                "nri_containers_without_hook",
-                "Containers with devices that were started without the hook, when the engine \
-                 accepted the plugin",
-                metrics.without_hook.clone(),
-            );
-        }
         Page(registry)
     }
 
@@ -218,11 +166,8 @@ impl Page {
 mod tests {
     use std::sync::Arc;
 
-    use device_class::config::Config;
-
     use super::*;
     use crate::catalog::fixture::{device, resource, sick};
-    use crate::nri::{Nri, NriOptions};
 
     #[test]
     fn the_page_has_every_family_with_its_samples() {
@@ -244,7 +189,6 @@ mod tests {
             &metrics,
             inventory,
             (streams.clone(), LeftToOthers::default()),
-            Link::default(),
             record,
         );
         metrics.serving(&name);
@@ -284,20 +228,7 @@ mod tests {
         let metrics = Metrics::default();
         // A family without samples is not written.
         metrics.serving(&resource(vec![]).name);
-        let nri = NriOptions {
-            socket: "/run/nri.sock".into(),
-            hook: "/boathook".into(),
-        };
-        let (config, shared) = (Config::default(), metrics.clone());
-        let (_nri, link) = Nri::new(nri, config, shared, inventory.clone());
-        let page = Page::new(
-            &metrics,
-            inventory,
-            Default::default(),
-            link,
-            "/nowhere".into(),
-        )
-        .text();
+        let page = Page::new(&metrics, inventory, Default::default(), "/nowhere".into()).text();
         let families: Vec<&str> = page
             .lines()
             .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())

@@ -20,7 +20,6 @@ use crate::http::{self, Pages};
 use crate::kubelet_dir::{KubeletDir, KubeletDirError, SOCKET_PREFIX};
 use crate::metrics::{Metrics, Page};
 use crate::notify::Notifier;
-use crate::nri::{Link, Nri, NriOptions};
 use crate::server::{Context, LeftToOthers, RegisterBy, Timing, remove_stale};
 use crate::service::{Preparer, Streams};
 use crate::signals::EndSignals;
@@ -51,8 +50,6 @@ pub struct Options {
     pub once: bool,
     /// Where to serve metrics and health; `None`: they are not served.
     pub http: Option<SocketAddr>,
-    /// The connection to the container engine; `None`: none.
-    pub nri: Option<NriOptions>,
     /// How to write CDI specifications; `None`: they are not written.
     pub cdi: Option<CdiOptions>,
 }
@@ -120,32 +117,23 @@ pub async fn run(options: Options) -> Result<(), RunError> {
         .cdi
         .map(|options| CdiFiles::new(options, &host_root, config.clone(), metrics.clone()));
     let source = Source {
-        config: config.clone(),
+        config,
         forget: options.forget,
         file_report: options.file_report,
     };
     let (streams, left) = (Streams::default(), LeftToOthers::default());
     let watcher = InventoryWatcher::start(source, metrics.clone()).await;
     let inventory = watcher.subscribe();
-    let (nri, link) = match options.nri {
-        None => (None, Link::default()),
-        Some(options) => {
-            let (nri, link) = Nri::new(options, config, metrics.clone(), inventory.clone());
-            (Some(nri), link)
-        }
-    };
     let pages = Pages {
         metrics: Page::new(
             &metrics,
             inventory.clone(),
             (streams.clone(), left.clone()),
-            link.clone(),
             kubelet.device_plugins().join(record::FILE_NAME),
         ),
         inventory: inventory.clone(),
         streams: streams.clone(),
         left: left.clone(),
-        link: link.clone(),
     };
     let http = match options.http {
         Some(address) => Some(listen(address).await?),
@@ -165,7 +153,6 @@ pub async fn run(options: Options) -> Result<(), RunError> {
         preparer,
         metrics,
         streams: streams.clone(),
-        link,
     };
     let once = async {
         match options.once {
@@ -182,18 +169,10 @@ pub async fn run(options: Options) -> Result<(), RunError> {
         () = watch_sockets(&kubelet, sockets_changed) => Err(RunError::Part("the socket watch")),
         () = serve_pages(http, pages) => Err(RunError::Part("the HTTP server")),
         () = specifications(cdi, options.rescan, inventory.clone()) => Err(RunError::Part("the writer of CDI specifications")),
-        () = engine(nri) => Err(RunError::Part("the connection to the engine")),
         () = hang_ups(hang_up, reload) => Err(RunError::Part("the SIGHUP handler")),
     };
     supervisor.stop().await;
     ended
-}
-
-async fn engine(nri: Option<Nri>) {
-    match nri {
-        Some(nri) => nri.run().await,
-        None => std::future::pending().await,
-    }
 }
 
 async fn specifications(

@@ -18,8 +18,7 @@ pub enum Generation {
     OfThisMachine,
     /// Those of Debian's next release (forky).
     Forky,
-    /// Those of Ubuntu 26.04 (resolute): the only release that has a containerd with
-    /// NRI 0.10 or later.
+    /// Those of Ubuntu 26.04 (resolute): the first release that has containerd 2.2.
     Resolute,
 }
 

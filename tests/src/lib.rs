@@ -8,7 +8,7 @@
 //! container left on the machine. A [`kubelet`] stands in for the real one, and
 //! a [`systemd_host`] for a host that runs systemd. An engine gets a
 //! [`private_host`], on this machine's files or on an [`engine_root`], and an
-//! [`image`] for each root file system, and containerd is driven by [`cri`]. [`nri`] is an engine for the plugin alone.
+//! [`image`] for each root file system, and containerd is driven by [`cri`].
 
 pub mod alias_device;
 pub mod binaries;
@@ -32,7 +32,6 @@ pub mod loader;
 mod mirror;
 pub mod mountinfo;
 pub mod nothing_asked;
-pub mod nri;
 pub mod plugin_process;
 pub mod private_host;
 pub mod privilege;

@@ -18,8 +18,6 @@ pub(crate) mod engine;
 mod everyday;
 pub(crate) mod machine;
 mod matrix;
-mod nri;
-mod nri_plugin;
 pub(crate) mod podman;
 mod rootless;
 
@@ -77,8 +75,6 @@ mod forky {
             |generation| cri::Cri::new(generation, cri::How::BinaryName);
         containerd_by_cri_and_cdi, "containerd, CRI, CDI", ctr::missing,
             |generation| cri::Cri::new(generation, cri::How::Cdi);
-        containerd_by_cri_and_nri, "containerd, CRI, NRI", ctr::missing,
-            nri::with_plugin;
         runc, "runc", |generation| bundles::missing(generation, "runc"),
             |generation| bundles::Bundles::new(generation, "runc");
         crun, "crun", |generation| bundles::missing(generation, "crun"),
@@ -89,8 +85,8 @@ mod forky {
 mod resolute {
     engines_of! { Resolute:
         docker, "docker", docker::missing, docker::engine;
-        containerd_by_cri_and_nri, "containerd, CRI, NRI", ctr::missing,
-            nri::with_plugin;
+        containerd_by_cri_and_cdi, "containerd, CRI, CDI", ctr::missing,
+            |generation| cri::Cri::new(generation, cri::How::Cdi);
         runc, "runc", |generation| bundles::missing(generation, "runc"),
             |generation| bundles::Bundles::new(generation, "runc");
     }

@@ -37,9 +37,6 @@ k3s:
 rke2:
   engine-config: {path: /var/lib/rancher/rke2/agent/etc/containerd, type: DirectoryOrCreate}
   engine-state: {path: /run/k3s, type: Directory}
-# The directory, not the socket: the engine makes a new one when it starts.
-nri:
-  nri: {path: /var/run/nri, type: Directory}
 {{- end }}
 
 {{- /* The config.toml of the nodes. */ -}}

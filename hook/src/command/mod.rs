@@ -27,7 +27,7 @@ use serde_json::json;
 pub(crate) use doctor::Whose;
 
 use crate::apply::ApplyError;
-use crate::cli::{self, CdiCommand, Cli, Command};
+use crate::cli::{CdiCommand, Cli, Command};
 use crate::exit::ExitCode;
 use crate::log::{self, Printable, Reader};
 use crate::oci::{Bundle, BundleError, StateError};
@@ -207,7 +207,7 @@ fn config(cli: &Cli) -> Result<Config, CommandError> {
 /// Prints the plan for a bundle, and changes nothing.
 fn explain(bundle: &Path, json: bool, config: &Config) -> Result<ExitCode, CommandError> {
     let bundle = Bundle::read(bundle)?;
-    let plan = planner::plan_for(&bundle, &cli::user_of(&bundle), config)?;
+    let plan = planner::plan_for(&bundle, &Caller::User, config)?;
     if json {
         print_json(&plan)?;
     } else {

@@ -1,6 +1,6 @@
 //! The hooks of config.json. The arguments of ours name what the container is granted:
-//! each device of a thin CDI specification adds a hook of its own, and NRI one that names
-//! the container. Only root's software writes specifications and hooks.
+//! each device of a thin CDI specification adds a hook of its own. Only root's software
+//! writes specifications and hooks.
 
 use std::collections::BTreeMap;
 use std::path::Path;

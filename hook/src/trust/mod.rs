@@ -17,7 +17,6 @@ use device_class::record::{Record, RecordError};
 
 #[cfg(feature = "fuzzing")]
 pub use checkpoint::fuzzing::checkpoint;
-pub use origin::NamedContainer;
 pub(crate) use origin::{Origin, OriginError, may_be_annotated};
 
 use checkpoint::devices_of;

@@ -54,23 +54,6 @@ impl fmt::Display for Pod {
     }
 }
 
-/// A container of a pod, as root's software names it in the hook's arguments. It has
-/// the names from the kubelet (by CRI and NRI), and neither an image nor a pod's
-/// author can write a hook into config.json.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NamedContainer {
-    /// The pod's uid.
-    pub uid: String,
-    /// The pod's namespace.
-    pub namespace: String,
-    /// The pod's name.
-    pub pod: String,
-    /// The container's name in the pod.
-    pub container: String,
-    /// The annotations of the container's allocations.
-    pub annotations: BTreeMap<String, String>,
-}
-
 /// Why a container's origin is not certain.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OriginError {
@@ -94,9 +77,6 @@ pub enum OriginError {
         /// By the cgroup.
         of_cgroup: PodUid,
     },
-    /// The hook's arguments are not of the known form.
-    #[error("the hook's argument --pod-uid is not a uid: `{}`", excerpt(.0))]
-    MalformedUid(String),
     /// Annotations of two engines: some of them were written by the user.
     #[error(
         "the container has annotations of both containerd ({CRI_TYPE}) and CRI-O ({CRIO_TYPE}), \
@@ -153,29 +133,6 @@ impl Origin {
             (None, Some(_)) => of_containerd(bundle, uid).map(Origin::Pod),
             (None, None) => Err(OriginError::NoName(uid)),
         }
-    }
-
-    /// The origin of a container that the hook's arguments name. The cgroup need not
-    /// confirm it, but must not name another pod.
-    pub(crate) fn named(named: &NamedContainer, bundle: &Bundle) -> Result<Self, OriginError> {
-        let uid = PodUid::parse(&named.uid)
-            .ok_or_else(|| OriginError::MalformedUid(named.uid.clone()))?;
-        let path = bundle.cgroups_path.as_deref().unwrap_or_default();
-        if let Some(of_cgroup) = PodUid::in_cgroups_path(path)
-            && of_cgroup != uid
-        {
-            return Err(OriginError::TwoUids {
-                annotated: uid,
-                of_cgroup,
-            });
-        }
-        Ok(Origin::Pod(Pod {
-            uid,
-            namespace: named.namespace.clone(),
-            name: named.pod.clone(),
-            container: named.container.clone(),
-            annotations: of_plugin(named.annotations.clone()),
-        }))
     }
 
     /// The annotations by which the container may request devices: those that

@@ -131,7 +131,7 @@ fn equip(
     let bundle = Bundle::parse(&container.bundle, file.path(), file.text().as_bytes())?;
     deadline::concerns(&container.id);
     Stage::Planning.begin();
-    let plan = planner::plan_for(&bundle, &planner::Caller::Engine(None), config)?;
+    let plan = planner::plan_for(&bundle, &planner::Caller::Engine, config)?;
     // The hook logs the warnings, as it does without this wrapper.
     if plan.steps.is_empty() && plan.env.is_empty() && plan.warnings.is_empty() {
         return Ok(());

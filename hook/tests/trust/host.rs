@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use device_class::config::{ClassConfig, Config, Trust};
 use device_class::name::ClassName;
 use hook::oci::{Bundle, CdiGrant};
-use hook::planner::{Caller, NamedContainer, plan_for};
+use hook::planner::{Caller, plan_for};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -24,8 +24,6 @@ pub(crate) struct Host {
     recording: &'static str,
     pub(crate) trust: Trust,
     pub(crate) class: BTreeMap<ClassName, ClassConfig>,
-    /// What the hook's arguments name.
-    pub(crate) named: Option<NamedContainer>,
 }
 
 impl Host {
@@ -53,7 +51,6 @@ impl Host {
             recording,
             trust,
             class: BTreeMap::new(),
-            named: None,
         }
     }
 
@@ -70,7 +67,7 @@ impl Host {
     /// The devices that a container gets, how many warnings there are, and
     /// the plan's text; or why it does not start.
     pub(crate) fn start(&self, config: &Value) -> Result<(Vec<String>, usize, String), String> {
-        self.start_by(&Caller::Engine(self.named.clone()), config)
+        self.start_by(&Caller::Engine, config)
     }
 
     /// The same for a container in which CDI specifications add our hook for these

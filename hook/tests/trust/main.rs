@@ -4,7 +4,6 @@
 
 mod cdi;
 mod host;
-mod named;
 mod outside;
 mod pods;
 mod record;

@@ -5,7 +5,7 @@ use std::fs;
 use std::process::{Command, Output};
 
 use device_class::config::Config;
-use k8s_openapi::api::core::v1::{Container, PodSpec, Volume, VolumeMount};
+use k8s_openapi::api::core::v1::{PodSpec, Volume, VolumeMount};
 use serde_json::{Value, json};
 
 use crate::manifest::{Objects, documents, repository};
@@ -52,45 +52,13 @@ fn arguments(objects: &Objects) -> Vec<String> {
 
 #[test]
 fn every_engine_has_what_it_needs() {
-    for engine in ["containerd", "crio", "k3s", "rke2", "nri"] {
+    for engine in ["containerd", "crio", "k3s", "rke2"] {
         let Some(objects) = render(&json!({"engine": engine})) else {
             return;
         };
         references::check(&objects, &config_maps(&objects));
         references::check_configuration(&objects);
         references::check_engine(&objects);
-    }
-}
-
-/// By the engine's socket: the same pod as the overlay's, and no RuntimeClass.
-#[test]
-fn the_engine_nri_is_that_of_the_overlay() {
-    let values = json!({"engine": "nri", "monitoring": {"enabled": true}});
-    let Some(objects) = render(&values) else {
-        return;
-    };
-    let wanted = ["--nri=/var/run/nri/nri.sock", "--http=[::]:9911"];
-    assert_eq!(arguments(&objects)[4..], wanted);
-    let pod = pod(&objects);
-    let mounts = |container: &Container| {
-        let mounts = container.volume_mounts.iter().flatten();
-        let mounts = mounts.filter(|mount| mount.name == "nri");
-        let mounts = mounts.map(|mount| (mount.mount_path.clone(), mount.read_only == Some(true)));
-        mounts.collect::<Vec<_>>()
-    };
-    let init = &pod.init_containers.as_ref().unwrap()[0];
-    assert_eq!(mounts(init), [("/host/var/run/nri".to_owned(), true)]);
-    let plugin = &pod.containers[0];
-    assert_eq!(mounts(plugin), [("/var/run/nri".to_owned(), false)]);
-    assert!(objects.runtime_classes.is_empty());
-    let overlay = fs::read_to_string(repository("deploy/overlays/nri/kustomization.yaml"));
-    let overlay = overlay.unwrap();
-    for part in [
-        wanted[0],
-        "--engine=nri",
-        "/host/var/run/nri, readOnly: true",
-    ] {
-        assert!(overlay.contains(part), "{part}");
     }
 }
 
@@ -248,33 +216,29 @@ fn cdi_specifications_are_written_on_request() {
     };
     let mentions_cdi = |objects: &Objects| format!("{:?}", pod(objects)).contains("cdi");
     assert!(!mentions_cdi(&plain));
-    for engine in ["containerd", "nri"] {
-        for programs in [false, true] {
-            let objects = render(&json!({
-                "engine": engine, "hostPrograms": programs,
-                "cdi": {"enabled": true, "form": "plain"},
-            }));
-            let objects = objects.unwrap();
-            references::check_volumes(pod(&objects), &config_maps(&objects));
-            let arguments = arguments(&objects);
-            let form = ["--cdi=/var/run/cdi", "--cdi-form=plain"];
-            assert!(
-                arguments.windows(2).any(|pair| pair == form),
-                "{arguments:?}"
-            );
-            let mounts = pod(&objects).containers[0].volume_mounts.as_ref().unwrap();
-            let below = |path: &str| -> Vec<(&str, bool)> {
-                let below = mounts
-                    .iter()
-                    .filter(|mount| mount.mount_path.starts_with(path));
-                below
-                    .map(|mount| (&*mount.mount_path, mount.read_only == Some(true)))
-                    .collect()
-            };
-            assert_eq!(below("/host"), [("/host", !programs)]);
-            assert_eq!(below("/var/run/cdi"), [("/var/run/cdi", false)]);
-            assert_eq!(below("/var/run/nri").len(), usize::from(engine == "nri"));
-        }
+    for programs in [false, true] {
+        let objects = render(&json!({
+            "hostPrograms": programs, "cdi": {"enabled": true, "form": "plain"},
+        }));
+        let objects = objects.unwrap();
+        references::check_volumes(pod(&objects), &config_maps(&objects));
+        let arguments = arguments(&objects);
+        let form = ["--cdi=/var/run/cdi", "--cdi-form=plain"];
+        assert!(
+            arguments.windows(2).any(|pair| pair == form),
+            "{arguments:?}"
+        );
+        let mounts = pod(&objects).containers[0].volume_mounts.as_ref().unwrap();
+        let below = |path: &str| -> Vec<(&str, bool)> {
+            let below = mounts
+                .iter()
+                .filter(|mount| mount.mount_path.starts_with(path));
+            below
+                .map(|mount| (&*mount.mount_path, mount.read_only == Some(true)))
+                .collect()
+        };
+        assert_eq!(below("/host"), [("/host", !programs)]);
+        assert_eq!(below("/var/run/cdi"), [("/var/run/cdi", false)]);
     }
     let thin = render(&json!({"cdi": {"enabled": true}})).unwrap();
     assert_eq!(arguments(&thin)[4..], ["--cdi=/var/run/cdi"]);
@@ -317,7 +281,6 @@ fn wrong_values_are_refused() {
         json!({"monitoring": {"podMonitor": true}}),
         json!({"cdi": true}),
         json!({"cdi": {"enabled": true, "form": "thick"}}),
-        json!({"engine": "nri", "restartEngine": true}),
     ] {
         let output = run(&values);
         if output.status.code() == Some(NO_HELM) {

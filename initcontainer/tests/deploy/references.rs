@@ -25,10 +25,7 @@ pub(crate) fn check(objects: &Objects, config_maps: &BTreeSet<String>) {
         .map(|c| c.handler.as_str())
         .collect();
     let pod = pod(daemon_set);
-    match by_nri(pod) {
-        true => assert!(handlers.is_empty()),
-        false => assert_eq!(handlers, [HANDLER]),
-    }
+    assert_eq!(handlers, [HANDLER]);
     let accounts: Vec<_> = objects
         .service_accounts
         .iter()
@@ -59,9 +56,6 @@ pub(crate) fn check(objects: &Objects, config_maps: &BTreeSet<String>) {
 pub(crate) fn check_engine(objects: &Objects) {
     let pod = pod(&objects.daemon_sets[0]);
     let init = init(pod);
-    if by_nri(pod) {
-        return check_nri(pod);
-    }
     let arguments = init.args.as_ref().unwrap();
     let name = arguments
         .iter()
@@ -125,30 +119,6 @@ pub(crate) fn check_monitoring(objects: &Objects) {
     for (key, value) in spec["selector"]["matchLabels"].as_object().unwrap() {
         assert_eq!(labels.get(key).map(String::as_str), value.as_str(), "{key}");
     }
-}
-
-/// Whether the plugin is to add the hook through the engine's NRI socket.
-fn by_nri(pod: &PodSpec) -> bool {
-    let mounts = containers(pod).flat_map(|container| container.volume_mounts.iter().flatten());
-    mounts.into_iter().any(|mount| mount.name == "nri")
-}
-
-/// The plugin reaches the socket whenever the engine makes a new one.
-fn check_nri(pod: &PodSpec) {
-    let init = init(pod).args.as_ref().unwrap();
-    assert!(init.contains(&"--engine=nri".to_owned()), "{init:?}");
-    let plugin = &pod.containers[0];
-    let arguments = plugin.args.iter().flatten();
-    let mut sockets = arguments.filter_map(|argument| argument.strip_prefix("--nri="));
-    let directory = Path::new(sockets.next().unwrap()).parent().unwrap();
-    let mut mounts = plugin.volume_mounts.iter().flatten();
-    let mount = mounts
-        .find(|mount| Path::new(&mount.mount_path) == directory)
-        .unwrap();
-    let mut volumes = pod.volumes.iter().flatten();
-    let volume = volumes.find(|volume| volume.name == mount.name).unwrap();
-    let host = volume.host_path.as_ref().unwrap();
-    assert_eq!(Path::new(&host.path), directory);
 }
 
 pub(crate) fn pod(daemon_set: &DaemonSet) -> &PodSpec {

@@ -1,13 +1,10 @@
-//! What an engine injects for a device: by the class's `[allocate]`, and the rules of
-//! its nodes.
+//! What an engine injects for a device, by the class's `[allocate]`.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 
 use device_class::HostView;
 use device_class::cdi::CdiName;
 use device_class::class::DeviceClass;
-use device_class::device::DeviceRule;
 use device_class::discover::{self, Device, FoundNode, Presence};
 use device_class::name::CapabilityName;
 use device_class::template::Attributes;
@@ -20,24 +17,6 @@ pub(crate) struct EngineDevices {
     pub(crate) nodes: Vec<DeviceSpec>,
     /// Its names in the Container Device Interface.
     pub(crate) cdi: Vec<CdiName>,
-    /// The rules of its nodes, which engines with NRI 0.10 write into a spec.
-    pub(crate) rules: Vec<NodeRule>,
-}
-
-/// A device node of the host, and the rule that a container needs to use it.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct NodeRule {
-    pub(crate) node: PathBuf,
-    pub(crate) rule: DeviceRule,
-}
-
-/// The nodes and rules that are injected with any device of a class.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct ControlNodes {
-    /// The nodes, where the engine injects them.
-    pub(crate) specs: Vec<DeviceSpec>,
-    /// Their rules.
-    pub(crate) rules: Vec<NodeRule>,
 }
 
 impl EngineDevices {
@@ -48,12 +27,11 @@ impl EngineDevices {
         EngineDevices {
             nodes: nodes.filter_map(|node| spec(node, &capabilities)).collect(),
             cdi: device.cdi.clone(),
-            rules: rules(&device.nodes, &capabilities),
         }
     }
 }
 
-/// The nodes that are injected with any device of the class.
+/// The nodes that the engine injects with any device of the class.
 ///
 /// # Errors
 /// One that is not optional is missing: no device of the class is usable.
@@ -61,7 +39,7 @@ pub(super) fn control_nodes(
     class: &DeviceClass,
     attributes: &Attributes,
     host: &dyn HostView,
-) -> Result<ControlNodes, String> {
+) -> Result<Vec<DeviceSpec>, String> {
     let capabilities = class.spec.request.defaults();
     let nodes = discover::control_nodes(class, &capabilities, attributes, host)
         .map_err(|error| error.to_string())?;
@@ -70,27 +48,9 @@ pub(super) fn control_nodes(
         return Err(reason.to_owned());
     }
     let by_engine = nodes.iter().filter(|_| class.spec.allocate.devices);
-    Ok(ControlNodes {
-        specs: by_engine
-            .filter_map(|node| spec(node, &capabilities))
-            .collect(),
-        rules: rules(&nodes, &capabilities),
-    })
-}
-
-fn rules(nodes: &[FoundNode], capabilities: &BTreeSet<CapabilityName>) -> Vec<NodeRule> {
-    let nodes = nodes.iter().filter(|node| node.is_for(capabilities));
-    let rules = nodes.filter_map(|node| match node.number {
-        Presence::Found(number) => Some(NodeRule {
-            node: node.host.clone(),
-            rule: DeviceRule {
-                number,
-                access: node.access,
-            },
-        }),
-        Presence::Optional | Presence::Unfit(_) => None,
-    });
-    rules.collect()
+    Ok(by_engine
+        .filter_map(|node| spec(node, &capabilities))
+        .collect())
 }
 
 fn spec(node: &FoundNode, capabilities: &BTreeSet<CapabilityName>) -> Option<DeviceSpec> {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use device_class::class::Preference;
 use device_class::discover::Health;
 
-use super::engine_devices::ControlNodes;
 use super::resource::{AdvertisedDevice, Resource, Terms};
 
 /// `dummy.com/npu` of the class `dummy-npu`, requested by
@@ -23,7 +22,7 @@ pub(crate) fn resource(devices: Vec<AdvertisedDevice>) -> Resource {
         count_only: false,
         pre_start: false,
         placement: Preference::Packed,
-        control_nodes: ControlNodes::default(),
+        control_nodes: Vec::new(),
     };
     Resource::new(name, Arc::new(terms), devices)
 }

@@ -26,7 +26,6 @@ use device_class::name::ResourceName;
 
 pub(crate) use changes::changes;
 pub(crate) use classes::Classes;
-pub(crate) use engine_devices::NodeRule;
 pub(crate) use grace_period::GracePeriod;
 pub(crate) use inventory_watcher::{InventoryWatcher, Source};
 #[cfg(test)]

@@ -9,8 +9,8 @@ use device_class::discover::{Connections, Health};
 use device_class::name::{ClassName, DeviceId, EnvName, ResourceName};
 use device_class::prepare::Preparation;
 
-use super::engine_devices::{ControlNodes, EngineDevices};
-use kubelet_api::deviceplugin::{Device, ListAndWatchResponse, NumaNode, TopologyInfo};
+use super::engine_devices::EngineDevices;
+use kubelet_api::deviceplugin::{Device, DeviceSpec, ListAndWatchResponse, NumaNode, TopologyInfo};
 use kubelet_api::{HEALTHY, UNHEALTHY};
 
 /// One extended resource of the node, and all its devices.
@@ -44,13 +44,13 @@ pub(crate) struct Terms {
     pub(crate) pre_start: bool,
     /// Which devices are preferred together.
     pub(crate) placement: Preference,
-    /// The nodes that are injected with any device.
-    pub(crate) control_nodes: ControlNodes,
+    /// The nodes that the engine injects with any device.
+    pub(crate) control_nodes: Vec<DeviceSpec>,
 }
 
 impl Terms {
     /// Those of a class, with its control nodes as the host has them.
-    pub(crate) fn of(class: &DeviceClass, control_nodes: ControlNodes) -> Self {
+    pub(crate) fn of(class: &DeviceClass, control_nodes: Vec<DeviceSpec>) -> Self {
         let sharing = class.spec.sharing.as_ref();
         let prepare = class.spec.prepare.as_ref();
         Terms {
@@ -74,7 +74,7 @@ impl Terms {
         Terms {
             count_only: true,
             pre_start: false,
-            ..Terms::of(class, ControlNodes::default())
+            ..Terms::of(class, Vec::new())
         }
     }
 }

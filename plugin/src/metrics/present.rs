@@ -14,7 +14,6 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use crate::catalog::Inventory;
-use crate::nri::Link;
 use crate::server::LeftToOthers;
 use crate::service::Streams;
 
@@ -24,7 +23,6 @@ pub(super) struct Present {
     pub(super) inventory: watch::Receiver<Inventory>,
     pub(super) streams: Streams,
     pub(super) left: LeftToOthers,
-    pub(super) link: Link,
     /// The kubelet's record of allocated devices.
     pub(super) record: PathBuf,
 }
@@ -65,11 +63,6 @@ impl Collector for Present {
                 ("container", container),
             ];
             number(count).encode(allocated.encode_family(&labels)?)?;
-        }
-        if self.link.is_wanted() {
-            let help = "Whether the engine asks about new containers.";
-            let connected = encoder.encode_descriptor("nri_connected", help, None, gauge)?;
-            number(usize::from(self.link.problem().is_none())).encode(connected)?;
         }
         let tasks = Handle::try_current().map_or(0, |runtime| runtime.metrics().num_alive_tasks());
         let family = encoder.encode_descriptor("tasks", "Asynchronous tasks.", None, gauge)?;

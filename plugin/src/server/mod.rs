@@ -17,7 +17,7 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 
-pub(crate) use backoff::Backoff;
+use backoff::Backoff;
 pub(crate) use other_plugin::LeftToOthers;
 use register::register;
 pub(crate) use socket::remove_stale;
@@ -26,7 +26,6 @@ use crate::catalog::Resource;
 use crate::kubelet_dir::KubeletDir;
 use crate::metrics::Metrics;
 use crate::notify::Notified;
-use crate::nri::Link;
 use crate::service::{PluginInfoService, Preparer, Service, Streams, options};
 use kubelet_api::deviceplugin::device_plugin_server::DevicePluginServer;
 use kubelet_api::pluginregistration::registration_server::RegistrationServer;
@@ -85,8 +84,6 @@ pub(crate) struct Context {
     pub(crate) metrics: Metrics,
     /// The open streams of all servers.
     pub(crate) streams: Streams,
-    /// The connection to the engine.
-    pub(crate) link: Link,
 }
 
 /// Why a server ended although its resource still exists.
@@ -107,7 +104,7 @@ pub(crate) async fn serve(
     socket_changes: Notified,
 ) -> Result<(), ServeError> {
     let name = resource.borrow().name.clone();
-    let options = options(&resource.borrow(), &context.link);
+    let options = options(&resource.borrow());
     context.metrics.serving(&name);
     let streams = context.streams.of(name.clone());
     let listening = streams.subscribe();
@@ -116,7 +113,6 @@ pub(crate) async fn serve(
         streams,
         Arc::clone(&context.preparer),
         context.metrics.clone(),
-        context.link.clone(),
     );
     let service = DevicePluginServer::new(service);
     let (connections, incoming) = mpsc::channel::<UnixStream>(16);

@@ -201,7 +201,7 @@ pub(crate) fn container(
 /// The nodes of the devices and the control nodes, each once.
 fn nodes(resource: &Resource, devices: &[&AdvertisedDevice]) -> Vec<DeviceSpec> {
     let own = devices.iter().flat_map(|device| &device.engine.nodes);
-    let nodes = own.chain(&resource.terms.control_nodes.specs);
+    let nodes = own.chain(&resource.terms.control_nodes);
     let mut seen = BTreeSet::new();
     nodes
         .filter(|node| seen.insert((&node.container_path, &node.host_path, &node.permissions)))

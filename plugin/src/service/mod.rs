@@ -20,7 +20,6 @@ pub(crate) use streams::{DeviceStream, StreamCount, Streams};
 
 use crate::catalog::Resource;
 use crate::metrics::Metrics;
-use crate::nri::Link;
 use kubelet_api::deviceplugin::device_plugin_server::DevicePlugin;
 use kubelet_api::deviceplugin::{
     AllocateRequest, AllocateResponse, ContainerPreferredAllocationResponse, DevicePluginOptions,
@@ -29,9 +28,9 @@ use kubelet_api::deviceplugin::{
 };
 
 /// The optional calls that the kubelet may make.
-pub(crate) fn options(resource: &Resource, link: &Link) -> DevicePluginOptions {
+pub(crate) fn options(resource: &Resource) -> DevicePluginOptions {
     DevicePluginOptions {
-        pre_start_required: resource.terms.pre_start || link.is_wanted(),
+        pre_start_required: resource.terms.pre_start,
         get_preferred_allocation_available: true,
     }
 }
@@ -43,7 +42,6 @@ pub(crate) struct Service {
     streams: StreamCount,
     preparer: Arc<Preparer>,
     metrics: Metrics,
-    link: Link,
 }
 
 impl Service {
@@ -54,14 +52,12 @@ impl Service {
         streams: StreamCount,
         preparer: Arc<Preparer>,
         metrics: Metrics,
-        link: Link,
     ) -> Self {
         Service {
             resource,
             streams,
             preparer,
             metrics,
-            link,
         }
     }
 
@@ -78,7 +74,7 @@ impl DevicePlugin for Service {
         &self,
         _: Request<Empty>,
     ) -> Result<Response<DevicePluginOptions>, Status> {
-        Ok(Response::new(options(&self.now(), &self.link)))
+        Ok(Response::new(options(&self.now())))
     }
 
     async fn list_and_watch(&self, _: Request<Empty>) -> Result<Response<DeviceStream>, Status> {
@@ -145,13 +141,6 @@ impl DevicePlugin for Service {
         request: Request<PreStartContainerRequest>,
     ) -> Result<Response<PreStartContainerResponse>, Status> {
         let resource = self.now();
-        // The engine would start the container without its devices.
-        if let Some(problem) = self.link.problem() {
-            tracing::warn!(resource = %resource.name, "container not started: {problem}");
-            return Err(Status::unavailable(format!(
-                "the container would start without its devices: {problem}"
-            )));
-        }
         let devices = &request.get_ref().devices_ids;
         tracing::debug!(resource = %resource.name, ?devices, "a container is about to start");
         let preparing = self.preparer.prepare(&resource, devices).await;

@@ -19,7 +19,6 @@ mod hotplug;
 mod leaks;
 mod listeners;
 mod node;
-mod nri;
 mod operation;
 mod pages;
 mod pre_start;

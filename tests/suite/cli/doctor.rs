@@ -178,46 +178,23 @@ fn the_report_is_json_on_request() {
     assert_eq!(container["findings"][1]["fix"], fix);
 }
 
-/// What adds the hook names the container or the devices in its arguments, and doctor and
-/// explain read them as the hook does.
+/// A CDI specification names the devices in the hook's arguments, and doctor and explain
+/// read them as the hook does.
 #[test]
-fn hooks_of_nri_and_of_cdi_specifications_are_understood() {
+fn hooks_of_cdi_specifications_are_understood() {
     let host = HostDirectory::new().unwrap();
     let program = binaries::program("boathook").unwrap();
-    let uid = "7c7dd54d-787e-4d2a-16bb-d8e6ec744689";
-    let record = host.root().join("record");
-    let held = json!({"Data": {"PodDeviceEntries": [{
-        "PodUID": uid, "ContainerName": "c", "ResourceName": "dummy.com/npu",
-        "DeviceIDs": {"-1": ["npu-5"]}, "AllocResp": "",
-    }], "RegisteredDevices": {}}, "Checksum": 0});
-    fs::write(&record, held.to_string()).unwrap();
-    host.write_config(&format!("[trust]\nkubelet_checkpoint = {record:?}\n"))
-        .unwrap();
-    let with_arguments = |stage: &str, arguments: &[&str]| {
+    let granting = |device: &str| {
         let mut config = asking("PATH=/bin");
-        let arguments = [&["boathook"][..], arguments].concat();
-        config["hooks"] = json!({ stage: [{ "path": program, "args": arguments }] });
+        let arguments = ["boathook", "create-runtime", "--cdi", device];
+        config["hooks"] = json!({ "createRuntime": [{ "path": program, "args": arguments }] });
         config
     };
-    let pod_uid = format!("--pod-uid={uid}");
-    // A cgroup without the pod's uid: only the arguments name it.
-    let by_nri = with_arguments(
-        "prestart",
-        &[
-            "prestart",
-            &pod_uid,
-            "--pod-namespace=training",
-            "--pod-name=job",
-            "--container=c",
-            "--annotation=devices.boathook.dev/dummy-npu=npu-5",
-        ],
-    );
-    let mut by_cdi = with_arguments("createRuntime", &["create-runtime", "--cdi", "dummy-npu=7"]);
+    let mut by_cdi = granting("dummy-npu=7");
     // It does not count beside the names of a specification.
     by_cdi["process"]["env"] = json!(["DUMMY_VISIBLE_DEVICES=all"]);
-    let gone = with_arguments("createRuntime", &["create-runtime", "--cdi", "gone=0"]);
+    let gone = granting("gone=0");
     for (config, code, words) in [
-        (&by_nri, 0, ["npu-5 of dummy-npu", "by NRI"]),
         (&by_cdi, 0, ["npu-7 of dummy-npu", "by CDI specifications"]),
         (&gone, 5, ["class gone", "boathook cdi generate"]),
     ] {

@@ -25,8 +25,6 @@ pub(crate) enum How {
     BinaryName,
     /// Every spec begins with the hook in it.
     BaseRuntimeSpec,
-    /// A plugin adds it through the engine's NRI socket. There is no handler.
-    Nri,
     /// It is in CDI specifications, whose devices the kubelet names. There is no handler.
     Cdi,
 }
@@ -56,13 +54,12 @@ impl Cri {
             );
         machine.write("/etc/containerd/config.toml", &settings)?;
         let base_spec = match how {
-            How::BinaryName | How::Nri | How::Cdi => None,
+            How::BinaryName | How::Cdi => None,
             How::BaseRuntimeSpec => Some(printed(
                 machine.private.command("ctr").args(["oci", "spec"]),
             )?),
         };
         match how {
-            How::Nri => {}
             How::Cdi => cdi::generate(&machine, &[])?,
             How::BinaryName | How::BaseRuntimeSpec => {
                 machine.install(runtime_config::Engine::Containerd, base_spec)?;
@@ -96,7 +93,7 @@ impl Cri {
         let config = pod.sandbox(&parent.display().to_string());
         let handler = match self.how {
             How::BinaryName | How::BaseRuntimeSpec => "boathook",
-            How::Nri | How::Cdi => "",
+            How::Cdi => "",
         };
         let sandbox = self.client.run_sandbox(&config, handler)?;
         Ok((config, sandbox))

@@ -2,8 +2,13 @@
 //! field of CRI they are a column of the table.
 
 use std::fs;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
+use anyhow::Result;
 use harness::cri::Pod;
+use harness::cri::api::{ContainerConfig, KeyValue};
+use harness::demo_host::DemoHost;
 use harness::demo_host::in_container;
 use harness::engine_root::Generation;
 use harness::image::name_of;
@@ -13,7 +18,9 @@ use harness::rootfs::Rootfs;
 use super::cri::{Cri, How};
 use super::ctr;
 use super::engine::printed;
-use super::nri::Running;
+
+/// How long the engine may take to answer after a restart.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The engine with specifications of all devices. `None`: it cannot be run here.
 fn engine(test: &str) -> Option<Cri> {
@@ -23,6 +30,47 @@ fn engine(test: &str) -> Option<Cri> {
             None
         }
         None => Some(Cri::new(Generation::Forky, How::Cdi).unwrap()),
+    }
+}
+
+/// A container that runs, of a pod of its own.
+struct Running<'a> {
+    engine: &'a Cri,
+    sandbox: String,
+    id: String,
+}
+
+impl<'a> Running<'a> {
+    /// That of a pod. The caller may change what the kubelet asks for.
+    fn of(engine: &'a Cri, pod: &Pod, change: impl FnOnce(&mut ContainerConfig)) -> Result<Self> {
+        let (config, sandbox) = engine.run_pod(pod)?;
+        let mut asked = pod.container(0);
+        change(&mut asked);
+        let id = engine.client.create(&sandbox, &config, asked);
+        let container = Self {
+            engine,
+            sandbox,
+            id: id.as_ref().cloned().unwrap_or_default(),
+        };
+        engine.client.start(&id?)?;
+        Ok(container)
+    }
+
+    /// The devices that it has.
+    fn devices(&self) -> Vec<usize> {
+        let questions = in_container::questions().command().unwrap();
+        let printed = self.engine.client.exec(&self.id, &questions);
+        let report = Report::parse(&printed.unwrap()).unwrap();
+        in_container::devices(&report).unwrap()
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.engine.client.remove_sandbox(&self.sandbox) {
+            // Called while dropping: there is nobody to return it to.
+            eprintln!("{error:#}");
+        }
     }
 }
 
@@ -60,6 +108,55 @@ fn a_device_that_is_gone_stops_the_pods_container() {
     let error = start(1).err().expect("it started");
     let message = format!("{error:#}");
     assert!(message.contains("dummy.com/npu=npu-3"), "{message}");
+}
+
+/// A pod's author writes variables and labels of the container; the kubelet does not pass
+/// the pod's annotations on to it.
+#[test]
+fn a_pod_cannot_name_another_ones_devices() {
+    let Some(engine) = engine("CDI, forged names") else {
+        return;
+    };
+    let victim = Pod::new(0, Rootfs::Busybox).devices(Some("npu-3"));
+    let victim = Running::of(&engine, &victim.by_cdi(true), |_| {}).unwrap();
+    let attacker = Running::of(&engine, &Pod::new(1, Rootfs::Busybox), |asked| {
+        asked.envs.push(KeyValue {
+            key: DemoHost::VARIABLE.into(),
+            value: "npu-3".into(),
+        });
+        for (key, value) in [
+            ("cdi.k8s.io/test", "dummy.com/npu=npu-3"),
+            ("devices.boathook.dev/dummy-npu", "npu-3"),
+        ] {
+            asked.labels.insert(key.into(), value.into());
+        }
+    });
+    assert_eq!(attacker.unwrap().devices(), [] as [usize; 0]);
+    assert_eq!(victim.devices(), [3]);
+}
+
+#[test]
+fn a_restart_of_the_engine_is_survived() {
+    let Some(engine) = engine("CDI, restart of containerd") else {
+        return;
+    };
+    let start = |number, devices| {
+        let pod = Pod::new(number, Rootfs::Busybox).devices(Some(devices));
+        Running::of(&engine, &pod.by_cdi(true), |_| {})
+    };
+    let first = start(0, "npu-1").unwrap();
+    engine.containerd.restart().unwrap();
+    // It answers a moment after it listens.
+    let since = Instant::now();
+    let second = loop {
+        match start(1, "npu-2") {
+            Ok(container) => break container,
+            Err(error) if since.elapsed() > PATIENCE => panic!("{error:#}"),
+            Err(_) => sleep(Duration::from_millis(200)),
+        }
+    };
+    assert_eq!(first.devices(), [1]);
+    assert_eq!(second.devices(), [2]);
 }
 
 /// As `nerdctl run --device` does, which no Debian release has.

@@ -1,5 +1,6 @@
 //! containerd, by its own client `ctr` and the wrapper as `--runc-binary`.
 
+use std::fs;
 use std::process::{Child, Command};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,12 +13,12 @@ use harness::engine_root::Generation;
 use harness::image::{Image, name_of};
 use harness::probe;
 use harness::rootfs::Rootfs;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use super::case::Case;
 use super::engine::{Engine, IMAGES, Running, Wanted, printed};
 use super::machine::{self, Machine};
-use super::nri_plugin::signal_child;
 
 /// How often a command is run in a container until it prints something.
 const EXEC_ATTEMPTS: usize = 5;
@@ -45,7 +46,7 @@ impl Containerd {
     /// Kills the daemon and starts it again. Its containers keep running.
     pub(super) fn restart(&self) -> Result<()> {
         let mut daemon = self.daemon.lock().unwrap();
-        signal_child(&daemon, Signal::SIGKILL)?;
+        kill_child(&daemon)?;
         daemon.wait()?;
         *daemon = start_daemon(&self.machine)?;
         Ok(())
@@ -207,4 +208,13 @@ impl Drop for Container<'_> {
         let mut delete = self.engine.0.ctr();
         let _ = printed(delete.args(["containers", "delete", &self.id]));
     }
+}
+
+/// Kills the process that a child of this test started in other namespaces. The child,
+/// nsenter, ends with it.
+fn kill_child(outside: &Child) -> Result<()> {
+    let id = outside.id();
+    let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children"))?;
+    let inside: i32 = children.trim().parse().context("it has no process")?;
+    Ok(kill(Pid::from_raw(inside), Signal::SIGKILL)?)
 }

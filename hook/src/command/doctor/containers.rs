@@ -15,7 +15,6 @@ use runtime_config::Engine;
 use serde::Serialize;
 
 use super::Whose;
-use crate::cli;
 use crate::oci::Bundle;
 use crate::trust::Origin;
 
@@ -163,7 +162,7 @@ fn of_pod(pod: &str, known: BTreeMap<String, Container>) -> Result<Vec<Container
         let Some(Ok(bundle)) = bundle else {
             return false;
         };
-        let origin = cli::user_of(&bundle).origin(&bundle);
+        let origin = Origin::of(&bundle);
         matches!(origin, Ok(Origin::Pod(of)) if of.is_named(pod))
     };
     let containers: Vec<Container> = known.into_values().filter(is_of).map(located).collect();

@@ -9,7 +9,6 @@ use super::containers::Container;
 use super::spec::ContainerSpec;
 use crate::command::finding::{Finding, Verdict};
 use crate::exit::ExitCode;
-use crate::planner::Caller;
 
 pub(super) fn finding(container: &Container, spec: &ContainerSpec, all_there: bool) -> Finding {
     const SUBJECT: &str = "hook";
@@ -21,7 +20,7 @@ pub(super) fn finding(container: &Container, spec: &ContainerSpec, all_there: bo
     }
     let Some((stage, entry)) = spec.bundle.hooks.ours().next() else {
         let text = "config.json has no boathook hook: neither the runtime boathook, a hooks.d \
-                    entry, NRI nor a CDI specification was used for this container";
+                    entry nor a CDI specification was used for this container";
         if all_there {
             let text = format!("{text}; the container has the devices nevertheless");
             return Finding::new(Verdict::Note, SUBJECT, text);
@@ -37,10 +36,9 @@ pub(super) fn finding(container: &Container, spec: &ContainerSpec, all_there: bo
         return Finding::fault(ExitCode::HookMissing, SUBJECT, text)
             .fix("install it with `boathook-init install`, then create the container again");
     }
-    let by = match (&spec.caller, spec.bundle.cdi.is_empty()) {
-        (Caller::User(Some(_)), _) => ", by NRI: its arguments name the container",
-        (_, false) => ", by CDI specifications: its arguments name the devices",
-        _ => "",
+    let by = match spec.bundle.cdi.is_empty() {
+        true => "",
+        false => ", by CDI specifications: its arguments name the devices",
     };
     let text = format!("{} is called at {stage}{by}", path.display());
     Finding::new(Verdict::Ok, SUBJECT, text)
@@ -53,11 +51,7 @@ fn fix(container: &Container, spec: &ContainerSpec) -> String {
         keys.any(|key| key.starts_with(prefix))
     };
     if annotated("io.kubernetes.cri") {
-        return format!(
-            "set `runtimeClassName: {HANDLER}` in the pod and create it again; where \
-             boathook-plugin adds the hook (--nri), its log has the reason, and the pod has to \
-             be created again"
-        );
+        return format!("set `runtimeClassName: {HANDLER}` in the pod and create it again");
     }
     match container.engine() {
         Some("docker") => format!(

@@ -23,7 +23,7 @@ use super::finding::{Finding, Verdict};
 use super::output::Style;
 use super::{CommandError, log};
 use crate::exit::ExitCode;
-use crate::planner;
+use crate::planner::{self, Caller};
 
 use containers::{Container, Unknown};
 use injected::Root;
@@ -178,7 +178,7 @@ fn examine_spec(container: &Container, spec: &ContainerSpec, config: &Config) ->
         ));
         return findings;
     }
-    let plan = match planner::plan_for(&spec.bundle, &spec.caller, config) {
+    let plan = match planner::plan_for(&spec.bundle, &Caller::User, config) {
         Ok(plan) => plan,
         Err(error) => {
             let fault = granted::fault_of(&error);

@@ -7,16 +7,12 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::containers::Container;
-use crate::cli;
 use crate::oci::{Bundle, BundleError, capped, open_regular};
-use crate::planner::Caller;
 use crate::trust::{Origin, OriginError};
 
 /// A container as its config.json has it.
 pub(super) struct ContainerSpec {
     pub(super) bundle: Bundle,
-    /// A user who examines a container; the hook in its config.json may name the pod.
-    pub(super) caller: Caller,
     /// Whether there is a config.json: what calls the hook is not known without.
     pub(super) has_config: bool,
 }
@@ -57,16 +53,12 @@ impl ContainerSpec {
     }
 
     fn new(bundle: Bundle, has_config: bool) -> Self {
-        ContainerSpec {
-            caller: cli::user_of(&bundle),
-            bundle,
-            has_config,
-        }
+        ContainerSpec { bundle, has_config }
     }
 
     /// Where the container comes from.
     pub(super) fn origin(&self) -> Result<Origin, OriginError> {
-        self.caller.origin(&self.bundle)
+        Origin::of(&self.bundle)
     }
 
     pub(super) fn is_in_a_pod(&self) -> bool {

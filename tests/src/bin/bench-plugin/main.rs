@@ -7,7 +7,6 @@ mod calls;
 mod figures;
 mod grpc_baseline;
 mod node;
-mod nri;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -45,7 +44,6 @@ fn run() -> Result<()> {
     figures.print("echo p99", floor.p99, "ms");
     few_devices(&mut figures)?;
     many_devices(&mut figures)?;
-    nri::measure(&mut figures)?;
 
     let mut node = Node::start(node::WATCHED, node::USUAL)?;
     let unplugged = (0..TURNS).map(|_| node.unplug()).collect::<Result<_>>()?;

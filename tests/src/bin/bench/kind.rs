@@ -16,9 +16,6 @@ pub(crate) enum Kind {
     SpecCarried,
     /// The wrapper before runc, which adds the hook, with all that the workload has.
     Wrapper,
-    /// What the plugin adds by NRI: the hook, with arguments that name the container of
-    /// a pod, to which the devices were allocated.
-    Nri,
     /// The edits of a thin CDI specification: nodes and the hook.
     ThinCdi,
     /// The edits of a plain CDI specification: nodes and mounts.
@@ -27,23 +24,21 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// Every kind, in the order of their numbers.
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::NoHook,
         Self::EmptyHook,
         Self::NothingAsked,
         Self::ReferenceWork,
         Self::SpecCarried,
         Self::Wrapper,
-        Self::Nri,
         Self::ThinCdi,
         Self::PlainCdi,
     ];
 
     /// The methods by which a container can get the workload from Boathook.
-    pub(crate) const WAYS: [Self; 5] = [
+    pub(crate) const WAYS: [Self; 4] = [
         Self::ReferenceWork,
         Self::Wrapper,
-        Self::Nri,
         Self::ThinCdi,
         Self::PlainCdi,
     ];
@@ -58,7 +53,6 @@ impl fmt::Display for Kind {
             Self::ReferenceWork => "boathook, reference work",
             Self::SpecCarried => "reference work in config.json",
             Self::Wrapper => "boathook-runtime, reference work",
-            Self::Nri => "NRI, reference work",
             Self::ThinCdi => "thin CDI, reference work",
             Self::PlainCdi => "plain CDI, reference work",
         })

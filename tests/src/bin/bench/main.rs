@@ -126,7 +126,6 @@ fn measure(workload: &Workload, view: CgroupView, rounds: usize) -> Result<Vec<F
     );
     for (what, way) in [
         ("added by boathook-runtime, reference work", Kind::Wrapper),
-        ("added by NRI's hook, reference work", Kind::Nri),
         ("added by thin CDI, reference work", Kind::ThinCdi),
         ("added by plain CDI, reference work", Kind::PlainCdi),
     ] {

@@ -14,38 +14,11 @@ use harness::probe::{Access, Questions, Report};
 use harness::reference_work::ReferenceWork;
 use harness::rootfs::Rootfs;
 use harness::runc::{self, Runc};
-use serde_json::json;
 
 use crate::kind::Kind;
 use crate::specification::Specification;
 
 const VARIABLE: &str = ReferenceWork::VARIABLE;
-
-/// The pod to which the devices were allocated.
-const POD: &str = "00000000-0000-4000-8000-000000000001";
-
-/// The ids of all devices.
-fn devices() -> String {
-    let ids = (0..ReferenceWork::NODES).map(|index| format!("bench-{index}"));
-    ids.collect::<Vec<_>>().join(",")
-}
-
-/// The kubelet's record of the allocation.
-fn record() -> Result<String> {
-    let devices = devices();
-    let ids: Vec<&str> = devices.split(',').collect();
-    let entry = json!({
-        "PodUID": POD,
-        "ContainerName": "main",
-        "ResourceName": "bench.com/npu",
-        "DeviceIDs": {"-1": ids},
-        "AllocResp": "",
-    });
-    let data = json!({"PodDeviceEntries": [entry], "RegisteredDevices": {}});
-    Ok(serde_json::to_string(
-        &json!({"Data": data, "Checksum": 0}),
-    )?)
-}
 
 /// A host with a class for the work.
 pub(crate) struct Workload {
@@ -60,11 +33,7 @@ impl Workload {
     /// The reference work.
     pub(crate) fn new() -> Result<Self> {
         let host = ReferenceWork::new()?;
-        let checkpoint = host.root().join("checkpoint");
-        std::fs::write(&checkpoint, record()?)?;
-        let config = |runtime: &Path| {
-            format!("[runtime]\npath = {runtime:?}\n[trust]\nkubelet_checkpoint = {checkpoint:?}\n")
-        };
+        let config = |runtime: &Path| format!("[runtime]\npath = {runtime:?}\n");
         let runtime = runc::program().context("no runc on this machine")?;
         host.write_config(&config(&runtime))?;
         let wrapper_config = host.root().join("wrapper.toml");
@@ -112,25 +81,10 @@ impl Workload {
             Kind::ReferenceWork => builder.hook(stage, boathook()?).env(VARIABLE, "all"),
             Kind::SpecCarried => self.carried(builder)?,
             Kind::Wrapper => builder.env(VARIABLE, "all"),
-            Kind::Nri => builder
-                .hook(Stage::Prestart, self.named()?)
-                .env(VARIABLE, &devices()),
             Kind::ThinCdi => self.thin.apply(builder, &self.host)?,
             Kind::PlainCdi => self.plain.apply(builder, &self.host)?,
         }
         .build()
-    }
-
-    /// The hook as the plugin adds it by NRI.
-    fn named(&self) -> Result<HookCommand> {
-        let hook = HookCommand::boathook(Stage::Prestart, &self.host.config_file())?;
-        let allocated = format!("--annotation=devices.boathook.dev/bench={}", devices());
-        let hook = hook
-            .arg(&format!("--pod-uid={POD}"))
-            .arg("--pod-namespace=default")
-            .arg("--pod-name=bench")
-            .arg("--container=main");
-        Ok(hook.arg(&allocated))
     }
 
     /// A bundle in `parent` whose hook is timed: how long it runs is added to `times`.
