@@ -88,7 +88,7 @@ test-arm64: ## Run the unit tests and those of the command line for arm64 under 
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=qemu-aarch64-static \
 		BOATHOOK_TESTS_CC=aarch64-linux-gnu-gcc BOATHOOK_TESTS_EMULATOR="$(QEMU_ARM64)" \
 		cargo test --target $(ARM64) --lib --no-fail-fast \
-		$(addprefix --package ,boathook-device-class boathook-hook boathook-json-text boathook-runtime-config) -- $(NOT_EMULATED)
+		$(addprefix --package ,boathook-device-class boathook-hook boathook-injection-plan boathook-json-text boathook-runtime-config) -- $(NOT_EMULATED)
 	cargo build --package boathook-hook --bins --target $(ARM64:gnu=musl)
 	cargo build --package boathook-initcontainer --target $(ARM64)
 	scripts/emulated qemu-aarch64-static $(ARM64_PROGRAMS) \

@@ -1,8 +1,14 @@
 //! Types of names, each with its syntax rules.
 
+mod canonical;
+mod cdi;
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+
+pub use canonical::canonical;
+pub use cdi::{CdiName, CdiNameError};
 
 /// Why a text is not a valid name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -2,6 +2,7 @@
 //! container does: files come from there, nodes from the host.
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use device_class::DeviceClass;
@@ -86,7 +87,13 @@ fn the_class_or_the_configuration_names_the_root() {
         (&plain, configured("/opt/chip"), "/opt/chip"),
         (CLASS, configured("/opt/chip"), "/opt/chip"),
     ] {
-        let found = discover::look_up(&class(class_text), &config, &[].into(), &host).unwrap();
+        let found = discover::look_up(
+            &class(class_text),
+            &config,
+            (&BTreeSet::new()).into(),
+            &host,
+        )
+        .unwrap();
         files_are_the_drivers_and_nodes_the_hosts(&found, root);
     }
 }
@@ -96,10 +103,10 @@ fn a_recording_has_the_files_of_the_drivers_root() {
     let host = RecordedHost::parse(HOST).unwrap();
     let (class, config) = (class(CLASS), Config::default());
     let recording = Recording::new(&host);
-    discover::look_up(&class, &config, &[].into(), &recording).unwrap();
+    discover::look_up(&class, &config, (&BTreeSet::new()).into(), &recording).unwrap();
     let written = recording.to_string();
     let again = RecordedHost::parse(&written).unwrap();
-    let found = discover::look_up(&class, &config, &[].into(), &again);
+    let found = discover::look_up(&class, &config, (&BTreeSet::new()).into(), &again);
     let found = found.unwrap_or_else(|error| panic!("{error}\n{written}"));
     files_are_the_drivers_and_nodes_the_hosts(&found, "/run/chip/driver");
 }
@@ -107,7 +114,12 @@ fn a_recording_has_the_files_of_the_drivers_root() {
 #[test]
 fn a_root_that_is_missing_is_named() {
     let host = RecordedHost::parse(HOST).unwrap();
-    let error = discover::look_up(&class(CLASS), &configured("/opt/other"), &[].into(), &host);
+    let error = discover::look_up(
+        &class(CLASS),
+        &configured("/opt/other"),
+        (&BTreeSet::new()).into(),
+        &host,
+    );
     assert_eq!(
         error.unwrap_err().to_string(),
         "class chip: driver_root /opt/other cannot be opened: entity not found"

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use device_class::DeviceClass;
 use device_class::config::Config;
+use device_class::discover::KernelLine;
 use device_class::discover::{self, HealthHistory};
 use device_class::host::RecordedHost;
-use device_class::kernel_log::Line;
 use device_class::name::ClassName;
 
 /// One look: seconds since the first, a file and what it says from then on, and
@@ -265,7 +265,7 @@ fn faults_in_the_kernels_log_are_those_of_the_device_that_they_name() {
         let host = RecordedHost::parse(&std::fs::read_to_string(recording).unwrap()).unwrap();
         let mut memory = HealthHistory::default();
         let mut ill = |record: &str| -> Vec<String> {
-            let lines = [Line::parse(record.as_bytes()).unwrap()];
+            let lines = [KernelLine::parse(record.as_bytes()).unwrap()];
             let mut found = discover::look(&class, &host).devices;
             memory.judge_with(&mut found, Instant::now(), &lines);
             let ill = found.iter().filter(|found| !found.health.is_healthy());

@@ -2,6 +2,7 @@
 //! document that its first lines name.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use device_class::DeviceClass;
@@ -45,7 +46,8 @@ fn found(layout: &str, nodes: &str, config: &str) -> Found {
     let host = RecordedHost::parse(&format!("{tree}{DRIVER}{nodes}")).unwrap();
     let capabilities = ["utility", "compute", "compat32"];
     let capabilities = capabilities.map(|name| CapabilityName::try_from(name.to_owned()).unwrap());
-    discover::look_up(&class, &config, &capabilities.into(), &host).unwrap()
+    let capabilities = BTreeSet::from(capabilities);
+    discover::look_up(&class, &config, (&capabilities).into(), &host).unwrap()
 }
 
 /// Where the files of these names are found.

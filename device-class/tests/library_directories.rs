@@ -1,6 +1,7 @@
 //! Hosts that keep a driver's libraries elsewhere, without a cache of the loader.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use device_class::DeviceClass;
@@ -24,7 +25,8 @@ fn found(host: &str, config: &str) -> FoundEdits {
     let host = RecordedHost::parse(&format!("{DRIVER}{host}")).unwrap();
     let capabilities = ["utility", "compute"];
     let capabilities = capabilities.map(|name| CapabilityName::try_from(name.to_owned()).unwrap());
-    let found = discover::look_up(&class, &config, &capabilities.into(), &host).unwrap();
+    let capabilities = BTreeSet::from(capabilities);
+    let found = discover::look_up(&class, &config, (&capabilities).into(), &host).unwrap();
     found.edits
 }
 

@@ -11,9 +11,9 @@ use device_class::discover::{self, Found, LookUpError};
 use device_class::host::RealHost;
 use device_class::load;
 use device_class::name::ClassName;
-use device_class::plan::{self, Asked, Authority, InjectionPlan, PlanError};
-use device_class::request::{ANNOTATION_PREFIX, RefusedRequest, Request, RequestSource};
 use device_class::strict_toml::FileError;
+use injection_plan::plan::{self, Asked, Authority, InjectionPlan, PlanError};
+use injection_plan::request::{ANNOTATION_PREFIX, RefusedRequest, Request, RequestSource};
 
 use crate::exit::ExitCode;
 use crate::oci::grants::by_class;
@@ -150,7 +150,7 @@ fn plan_of(
     });
     let authorities = authorities.collect::<Result<Vec<Authority>, _>>()?;
     let found = wanted.iter().map(|ClassRequest { class, request }| {
-        discover::look_up_for(class, config, request, &host)
+        discover::look_up(class, config, request.wanted(), &host)
     });
     let found = found.collect::<Result<Vec<Found>, _>>()?;
     let asked: Vec<Asked<'_>> = wanted

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use device_class::cdi::directory::{self, Change};
-use device_class::cdi::{Form, Generator};
 use device_class::config::Config;
 use device_class::host::RealHost;
+use injection_plan::cdi::directory::{self, Change};
+use injection_plan::cdi::{Form, Generator};
 use tokio::sync::watch;
 
 use crate::catalog::{Classes, Inventory};

@@ -176,7 +176,7 @@ mod tests {
         let (_sender, inventory) = watch::channel(Inventory::from([(name.clone(), npus)]));
         let (metrics, streams) = (Metrics::default(), Streams::default());
         let directory = tempfile::tempdir().unwrap();
-        let record = directory.path().join(device_class::record::FILE_NAME);
+        let record = directory.path().join(injection_plan::record::FILE_NAME);
         std::fs::write(
             &record,
             r#"{"Data":{"PodDeviceEntries":[

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device_class::config::Config;
-use device_class::record;
 use device_class::strict_toml::FileError;
+use injection_plan::record;
 use kubelet_api::KUBELET_SOCKET;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};

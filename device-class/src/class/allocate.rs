@@ -2,8 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::cdi::{CdiName, CdiNameError};
-use crate::name::AttributeName;
+use crate::name::{AttributeName, CdiName, CdiNameError};
 use crate::template::{Attributes, Template, TemplateError};
 
 /// # `[allocate]`

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
-use crate::name::{AttributeName, CapabilityName, EnvName, ListName};
-use crate::requirement::WordName;
+use crate::name::{AttributeName, CapabilityName, EnvName, ListName, excerpt};
 use crate::template::Template;
 
 /// # `[request]`
@@ -104,9 +103,33 @@ pub struct RequirementSpec {
 
 impl RequirementSpec {
     /// Whether a variable of this name is a requirement.
-    pub(crate) fn is_one(&self, name: &str) -> bool {
+    pub fn is_one(&self, name: &str) -> bool {
         let begins = |prefix: &EnvName| name.starts_with(prefix.as_str());
         begins(&self.env_prefix) && !self.except_prefixes.iter().any(begins)
+    }
+}
+
+/// A name that a requirement may use.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "String")]
+pub struct WordName(String);
+
+impl TryFrom<String> for WordName {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        if !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric()) {
+            Ok(WordName(name))
+        } else {
+            let name = excerpt(&name);
+            Err(format!("`{name}` is not a name of letters and digits"))
+        }
+    }
+}
+
+impl WordName {
+    pub fn as_str(&self) -> &str {
+        &self.0
     }
 }
 
@@ -151,7 +174,7 @@ pub enum Normalize {
 
 impl PairSpec {
     /// A text of a pair in the form in which texts are compared.
-    pub(crate) fn canonical(&self, text: &str) -> String {
+    pub fn canonical(&self, text: &str) -> String {
         let text = text.trim().to_ascii_lowercase();
         match self.normalize {
             Normalize::Lower => text,

@@ -22,7 +22,6 @@ mod tests {
     use crate::device::Access;
     use crate::name::{AttributeName, CapabilityName, EnvName, ListName};
     use crate::pattern::PathPattern;
-    use crate::requirement::WordName;
     use crate::template::Template;
 
     /// What types that check their value are read from.

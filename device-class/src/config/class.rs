@@ -12,9 +12,8 @@ use crate::class::{
 };
 use crate::discover::Device;
 use crate::load::ClassSource;
-use crate::name::AttributeName;
+use crate::name::{AttributeName, canonical};
 use crate::pattern::PathPattern;
-use crate::request::canonical;
 use crate::strict_toml::FileError;
 use crate::template::Template;
 

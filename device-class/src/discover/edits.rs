@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::driver_root::DriverRoot;
 use super::files::{directory, file};
-use super::found::{FoundDirectory, FoundEdits, FoundNode};
+use super::found::{FoundDirectory, FoundEdits, FoundNode, ImageLibraries};
 use super::libraries::LibrarySearch;
 use super::listed::Lists;
 use super::nodes::nodes;
@@ -14,15 +14,24 @@ use super::{DeviceError, mask, source};
 use crate::class::{self, DeviceClass, Edits};
 use crate::host::HostView;
 use crate::name::{CapabilityName, ListName};
-use crate::plan::ImageLibraries;
 use crate::template::Attributes;
 
 /// The parts of a class's `[[edits]]` that a container selects.
-#[derive(Clone, Copy)]
-pub(super) struct Wanted<'a> {
-    pub(super) capabilities: &'a BTreeSet<CapabilityName>,
-    /// The lists of files that it names.
-    pub(super) lists: &'a [ListName],
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    pub capabilities: &'a BTreeSet<CapabilityName>,
+    /// The lists of files that the container names.
+    pub lists: &'a [ListName],
+}
+
+impl<'a> From<&'a BTreeSet<CapabilityName>> for Wanted<'a> {
+    /// By a container that names no lists of files.
+    fn from(capabilities: &'a BTreeSet<CapabilityName>) -> Self {
+        Wanted {
+            capabilities,
+            lists: &[],
+        }
+    }
 }
 
 /// Looks up everything that a container with these capabilities gets once.

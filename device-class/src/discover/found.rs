@@ -9,7 +9,6 @@ use crate::class;
 use crate::device::{Access, DeviceNumber};
 use crate::host::Programs;
 use crate::name::CapabilityName;
-use crate::plan::ImageLibraries;
 
 /// What there is where a class expects something.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -171,6 +170,18 @@ pub struct FoundShown {
     pub path: PathBuf,
     /// The file or directory, without links in its path.
     pub source: Presence<PathBuf>,
+}
+
+/// A directory of the image with libraries that are used instead of the host's
+/// if they are newer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ImageLibraries {
+    /// The directory in the container.
+    pub directory: PathBuf,
+    /// The library whose file name ends with the version.
+    pub library: String,
+    /// The host's major version, which the image's must exceed.
+    pub newer_than: u64,
 }
 
 /// What a host has for the `[[edits]]` that a container gets.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use super::kernel_log::KernelLine;
 use super::{Device, Health, OverTime, Reading};
-use crate::kernel_log::Line;
 
 /// Which check of which device; where a device is made of several, what the
 /// check read distinguishes them.
@@ -39,7 +39,7 @@ impl HealthHistory {
 
     /// The same, with what the kernel has logged since the look before; at the
     /// first look, with all that it remembers.
-    pub fn judge_with(&mut self, devices: &mut [Device], now: Instant, log: &[Line]) {
+    pub fn judge_with(&mut self, devices: &mut [Device], now: Instant, log: &[KernelLine]) {
         let mut seen = BTreeMap::new();
         for device in devices {
             for reading in &device.readings {
@@ -231,9 +231,9 @@ mod tests {
             for chip in chips {
                 host.add_file(format!("/sys/{chip}/x"), "");
             }
-            let lines: Vec<Line> = lines
+            let lines: Vec<KernelLine> = lines
                 .iter()
-                .map(|line| Line::parse(line.as_bytes()).unwrap())
+                .map(|line| KernelLine::parse(line.as_bytes()).unwrap())
                 .collect();
             let mut found = look(&class, &host).devices;
             memory.judge_with(&mut found, Instant::now(), &lines);

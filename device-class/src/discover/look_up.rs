@@ -1,6 +1,5 @@
 //! All that a host has of a class, in one call.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -10,8 +9,7 @@ use super::{FoundEdits, Inventory, devices};
 use crate::class::{DeviceClass, PathTemplateError};
 use crate::config::Config;
 use crate::host::HostView;
-use crate::name::{CapabilityName, ClassName};
-use crate::request::Request;
+use crate::name::ClassName;
 use crate::template::Attributes;
 
 /// What a host has of a class for a container with certain capabilities.
@@ -46,52 +44,10 @@ pub enum LookUpError {
     Edits { class: ClassName, error: EditsError },
 }
 
-/// Finds the devices of a class, and what a container with this request gets
-/// besides.
-///
-/// # Errors
-/// As [`look_up`].
-pub fn look_up_for(
-    class: &DeviceClass,
-    config: &Config,
-    request: &Request,
-    host: &dyn HostView,
-) -> Result<Found, LookUpError> {
-    let wanted = Wanted {
-        capabilities: &request.capabilities,
-        lists: &request.lists,
-    };
-    look_up_wanted(class, config, wanted, host)
-}
-
-/// Finds the devices of a class, and what a container with these capabilities
-/// gets besides, if it names no lists of files. Nodes are the host's; libraries and files are the driver's,
-/// which has a root of its own if the configuration or the class names one.
+/// Finds the devices of a class, and what a container gets besides. Nodes are the host's;
+/// libraries and files are the driver's, which has a root of its own if the configuration
+/// or the class names one.
 pub fn look_up(
-    class: &DeviceClass,
-    config: &Config,
-    capabilities: &BTreeSet<CapabilityName>,
-    host: &dyn HostView,
-) -> Result<Found, LookUpError> {
-    let wanted = Wanted {
-        capabilities,
-        lists: &[],
-    };
-    look_up_wanted(class, config, wanted, host)
-}
-
-/// Why the hook would refuse each container with a device of the class and its default
-/// capabilities: a node, library or file that is not optional is missing. `None`: nothing is,
-/// or there is no device.
-pub fn missing(class: &DeviceClass, config: &Config, host: &dyn HostView) -> Option<String> {
-    match look_up(class, config, &class.spec.request.defaults(), host) {
-        Ok(found) if found.inventory.devices.is_empty() => None,
-        Ok(found) => found.edits.unfit().next().map(str::to_owned),
-        Err(error) => Some(error.to_string()),
-    }
-}
-
-fn look_up_wanted(
     class: &DeviceClass,
     config: &Config,
     wanted: Wanted<'_>,
@@ -135,6 +91,18 @@ fn look_up_wanted(
     let mut edits = edits.map_err(failed)?;
     edits.directories.extend(directories);
     Ok(Found { inventory, edits })
+}
+
+/// Why the hook would refuse each container with a device of the class and its default
+/// capabilities: a node, library or file that is not optional is missing. `None`: nothing is,
+/// or there is no device.
+pub fn missing(class: &DeviceClass, config: &Config, host: &dyn HostView) -> Option<String> {
+    let capabilities = class.spec.request.defaults();
+    match look_up(class, config, (&capabilities).into(), host) {
+        Ok(found) if found.inventory.devices.is_empty() => None,
+        Ok(found) => found.edits.unfit().next().map(str::to_owned),
+        Err(error) => Some(error.to_string()),
+    }
 }
 
 /// Where the driver's root is when it is not the host's.

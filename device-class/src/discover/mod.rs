@@ -9,6 +9,7 @@ mod found;
 mod health;
 mod health_command;
 mod health_history;
+mod kernel_log;
 mod libraries;
 mod links;
 mod listed;
@@ -26,23 +27,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Instant;
 
-pub use edits::{EditsError, control_nodes};
+pub use edits::{EditsError, Wanted, control_nodes};
 pub use found::{
     FoundCopy, FoundDirectory, FoundEdits, FoundFile, FoundLibrary, FoundMask, FoundNode,
-    FoundShown, MadeNode, NodeForm, OwnNode, Presence,
+    FoundShown, ImageLibraries, MadeNode, NodeForm, OwnNode, Presence,
 };
 pub use health::{Health, OverTime, Reading};
 pub use health_command::HealthCommand;
 pub use health_history::HealthHistory;
+pub use kernel_log::KernelLine;
 pub use links::Connections;
-pub use look_up::{Found, LookUpError, look_up, look_up_for, missing};
+pub use look_up::{Found, LookUpError, look_up, missing};
 
 use device::DeviceError;
 
-use crate::cdi::CdiName;
 use crate::class::{DeviceClass, Source};
 use crate::host::HostView;
-use crate::name::{DeviceId, EnvName, ResourceName, excerpt};
+use crate::name::{CdiName, DeviceId, EnvName, ResourceName, excerpt};
 use crate::template::Attributes;
 
 /// As many devices as one class may have on a host: a glob that matches more

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use device_class::class::SoName;
-use device_class::plan::ImageLibraries;
+use device_class::discover::ImageLibraries;
 
 use crate::container::{self, ContainerRoot, FileKind, Name};
 

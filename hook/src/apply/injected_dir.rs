@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use device_class::plan::{FILES, INJECTED};
+use injection_plan::plan::{FILES, INJECTED};
 use nix::sys::stat::Mode;
 
 use super::{ApplyError, tmpfs};

@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
+use device_class::discover::ImageLibraries;
 use device_class::ld_cache::{Abi, LdCache, MAX_SIZE, NewEntry};
-use device_class::plan::ImageLibraries;
 use nix::sys::stat::Mode;
 
 use super::{ApplyError, image_libraries};

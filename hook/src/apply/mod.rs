@@ -20,8 +20,8 @@ use std::path::PathBuf;
 
 use device_class::config::Config;
 use device_class::ld_cache::LdCacheError;
-use device_class::plan::InjectionPlan;
-use device_class::prepare::PrepareError;
+use injection_plan::plan::InjectionPlan;
+use injection_plan::prepare::PrepareError;
 
 use crate::cgroup::CgroupError;
 use crate::container::{self, ContainerNamespace};

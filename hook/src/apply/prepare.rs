@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use device_class::class::MAX_CONTAINER_START;
 use device_class::ownership;
-use device_class::plan::{Action, InjectionPlan};
-use device_class::prepare::PrepareError;
+use injection_plan::plan::{Action, InjectionPlan};
+use injection_plan::prepare::PrepareError;
 use nix::errno::Errno;
 
 use super::ApplyError;
@@ -52,8 +52,8 @@ pub(super) fn run(plan: &InjectionPlan, root: &Path) -> Result<(), ApplyError> {
 mod tests {
     use std::fs;
 
-    use device_class::plan::InjectionStep;
-    use device_class::prepare::Preparation;
+    use injection_plan::plan::InjectionStep;
+    use injection_plan::prepare::Preparation;
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! Telling the container's cgroup.
 
-use device_class::plan::{Action, InjectionPlan, SpecDevices};
+use injection_plan::plan::{Action, InjectionPlan, SpecDevices};
 
 use super::ApplyError;
 use crate::cgroup::{DeviceCgroup, DeviceRule, SpecRules};

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use device_class::device::DeviceNumber;
 use device_class::discover::{MadeNode, OwnNode};
-use device_class::plan::{Action, BindMount, InjectionPlan, SourceKind};
+use injection_plan::plan::{Action, BindMount, InjectionPlan, SourceKind};
 use nix::sys::stat::Mode;
 use nix::unistd::{Gid, Uid};
 
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     use device_class::device::DeviceKind;
-    use device_class::plan::{InjectionStep, MountAttributes};
+    use injection_plan::plan::{InjectionStep, MountAttributes};
 
     fn mount(source: &Path, path: &str, kinds: &'static [SourceKind]) -> BindMount {
         BindMount {

@@ -3,7 +3,7 @@
 //! They are needed where a device program cannot be read back and must be
 //! generated again.
 
-pub(super) use device_class::plan::SpecRule;
+pub(super) use injection_plan::plan::SpecRule;
 
 use super::rule::{Access, DeviceKind, DeviceRule};
 

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
-use device_class::cdi::directory::{self, Change, DirectoryError};
-use device_class::cdi::{Form, Generated, Generator, Omission};
 use device_class::config::Config;
 use device_class::load::{self, ClassSource};
 use device_class::name::ClassName;
+use injection_plan::cdi::directory::{self, Change, DirectoryError};
+use injection_plan::cdi::{Form, Generated, Generator, Omission};
 use serde_json::{Value, json};
 
 use super::CommandError;

@@ -8,7 +8,7 @@ use std::path::Path;
 use device_class::config::Config;
 use device_class::discover::Device;
 use device_class::name::{DeviceId, excerpt};
-use device_class::record::Record;
+use injection_plan::record::Record;
 use serde::Serialize;
 
 /// The kubelet's directory of logs: a directory NAMESPACE_NAME_UID for each pod

@@ -19,12 +19,13 @@ use device_class::config::{Config, DEFAULT_PATH};
 use device_class::load::ClassSource;
 use device_class::name::ClassName;
 use device_class::similar;
-use device_class::starter::TargetError;
 use device_class::strict_toml::FileError;
 use serde::Serialize;
 use serde_json::json;
 
 pub(crate) use doctor::Whose;
+
+use class::TargetError;
 
 use crate::apply::ApplyError;
 use crate::cli::{CdiCommand, Cli, Command};

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use device_class::plan::SpecDevices;
-use device_class::request::Environment;
+use injection_plan::plan::SpecDevices;
+use injection_plan::request::Environment;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;

@@ -5,7 +5,7 @@
 //! used: the hook must not allow what the runtime would not.
 
 use device_class::device::{Access, DeviceKind, DeviceNumber, DeviceRule};
-use device_class::plan::{SpecNode, SpecRule};
+use injection_plan::plan::{SpecNode, SpecRule};
 use oci_spec::runtime::{LinuxDevice, LinuxDeviceCgroup, LinuxDeviceType};
 
 /// The rules of `linux.resources.devices`, as a runtime applies them.

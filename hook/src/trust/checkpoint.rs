@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use device_class::name::{DeviceId, ResourceName};
-use device_class::record::Record;
+use injection_plan::record::Record;
 
 use super::PodUid;
 

@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 
-use device_class::cdi;
 use device_class::config::{PodPattern, Trust};
-use device_class::plan::{Authority, Recorded};
-use device_class::record::{Record, RecordError};
+use injection_plan::cdi;
+use injection_plan::plan::{Authority, Recorded};
+use injection_plan::record::{Record, RecordError};
 
 #[cfg(feature = "fuzzing")]
 pub use checkpoint::fuzzing::checkpoint;

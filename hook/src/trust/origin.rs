@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use device_class::name::excerpt;
-use device_class::request::ANNOTATION_PREFIX;
+use injection_plan::request::ANNOTATION_PREFIX;
 use serde::Deserialize;
 
 use super::PodUid;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use device_class::class::MAX_CONTAINER_START;
-use device_class::plan::{Action, InjectionPlan};
+use injection_plan::plan::{Action, InjectionPlan};
 use json_text::EditError;
 use runtime_config::HOOK_ENV;
 use serde::Deserialize;
@@ -124,7 +124,7 @@ fn beside_this_program() -> PathBuf {
 #[cfg(test)]
 mod tests {
     use device_class::device::{Access, DeviceKind, DeviceRule};
-    use device_class::plan::InjectionStep;
+    use injection_plan::plan::InjectionStep;
     use serde_json::Value;
 
     use super::*;

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use device_class::HostView;
-use device_class::cdi::CdiName;
 use device_class::class::DeviceClass;
 use device_class::discover::{self, Device, FoundNode, Presence};
 use device_class::name::CapabilityName;
+use device_class::name::CdiName;
 use device_class::template::Attributes;
 
 use kubelet_api::deviceplugin::DeviceSpec;

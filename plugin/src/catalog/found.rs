@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use device_class::class::DeviceClass;
 use device_class::discover::Device;
-use device_class::prepare::Preparation;
+use injection_plan::prepare::Preparation;
 
 use super::engine_devices::EngineDevices;
 use super::message_budget::MessageBudget;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use device_class::discover::{Health, HealthCommand};
 use device_class::ownership;
-use device_class::program_output::ProgramOutput;
+use injection_plan::program_output::ProgramOutput;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;

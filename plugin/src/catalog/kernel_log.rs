@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use device_class::kernel_log::Line;
+use device_class::discover::KernelLine;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 
@@ -31,13 +31,13 @@ impl KernelLog {
     }
 
     /// The records since the call before.
-    pub(super) fn new_lines(&mut self) -> io::Result<Vec<Line>> {
+    pub(super) fn new_lines(&mut self) -> io::Result<Vec<KernelLine>> {
         let mut lines = Vec::new();
         let mut record = [0; MAX_RECORD];
         for _ in 0..MAX_RECORDS {
             match self.0.read(&mut record) {
                 Ok(0) => break,
-                Ok(length) => lines.extend(Line::parse(&record[..length])),
+                Ok(length) => lines.extend(KernelLine::parse(&record[..length])),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 // The kernel has overwritten records that were not read yet.
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
@@ -64,7 +64,7 @@ mod tests {
         let mut log = KernelLog::open(host.path()).unwrap();
         assert_eq!(
             log.new_lines().unwrap(),
-            [Line::parse(b"6,1,5,-;first").unwrap()]
+            [KernelLine::parse(b"6,1,5,-;first").unwrap()]
         );
         assert_eq!(log.new_lines().unwrap(), []);
     }

@@ -7,11 +7,11 @@ use device_class::DeviceClass;
 use device_class::class::{Preference, ReplicaCount, When};
 use device_class::discover::{Connections, Health};
 use device_class::name::{ClassName, DeviceId, EnvName, ResourceName};
-use device_class::prepare::Preparation;
-
-use super::engine_devices::EngineDevices;
+use injection_plan::prepare::Preparation;
 use kubelet_api::deviceplugin::{Device, DeviceSpec, ListAndWatchResponse, NumaNode, TopologyInfo};
 use kubelet_api::{HEALTHY, UNHEALTHY};
+
+use super::engine_devices::EngineDevices;
 
 /// One extended resource of the node, and all its devices.
 #[derive(Debug, Clone, PartialEq)]

@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 use device_class::HostView;
 use device_class::class::{Claims, DeviceClass};
 use device_class::config::Config;
+use device_class::discover::KernelLine;
 use device_class::discover::{self, HealthHistory};
-use device_class::kernel_log::Line;
 use device_class::name::{ClassName, ResourceName};
-use device_class::prepare::Preparation;
+use injection_plan::prepare::Preparation;
+use kubelet_api::MAX_MESSAGE;
 
 use super::Inventory;
 use super::engine_devices::control_nodes;
@@ -22,7 +23,6 @@ use super::host_files;
 use super::kernel_log::KernelLog;
 use super::resource::{Resource, Terms};
 use crate::file_check::FileReport;
-use kubelet_api::MAX_MESSAGE;
 
 /// The result of a device scan.
 #[derive(Debug, Default)]
@@ -109,7 +109,7 @@ impl Memory {
 }
 
 impl ClassMemory {
-    fn new_lines(&mut self, host_root: &Path) -> io::Result<Vec<Line>> {
+    fn new_lines(&mut self, host_root: &Path) -> io::Result<Vec<KernelLine>> {
         let log = match self.log.take() {
             Some(log) => log,
             None => KernelLog::open(host_root)?,

@@ -3,14 +3,15 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use device_class::cdi::{self, CdiName};
 use device_class::discover::Health;
+use device_class::name::CdiName;
 use device_class::name::{ClassName, DeviceId, EnvName, ResourceName};
-use device_class::request::{ANNOTATION_PREFIX, MAX_REQUEST};
+use injection_plan::cdi;
+use injection_plan::request::{ANNOTATION_PREFIX, MAX_REQUEST};
+use kubelet_api::deviceplugin::{ContainerAllocateResponse, DeviceSpec};
 use tonic::{Code, Status};
 
 use crate::catalog::{AdvertisedDevice, Resource};
-use kubelet_api::deviceplugin::{ContainerAllocateResponse, DeviceSpec};
 
 /// The plugin's name in the keys of CDI annotations.
 const CDI_PLUGIN: &str = "boathook";

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use device_class::name::{ClassName, DeviceId, ResourceName};
 use device_class::ownership;
-use device_class::prepare::{Preparation, PrepareError};
+use injection_plan::prepare::{Preparation, PrepareError};
 use nix::unistd::Pid;
 use tokio::sync::OwnedMutexGuard;
 use tokio::task::{JoinError, JoinSet};

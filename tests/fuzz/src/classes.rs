@@ -8,7 +8,7 @@ use device_class::DeviceClass;
 use device_class::discover::{Inventory, MAX_DEVICES, look};
 use device_class::host::RecordedHost;
 use device_class::name::ClassName;
-use device_class::request::{Environment, MAX_REQUEST, Request};
+use injection_plan::request::{Environment, MAX_REQUEST, Request};
 
 macro_rules! shipped {
     ($class:literal, $host:literal) => {

@@ -8,10 +8,10 @@ use device_class::config::Config;
 use device_class::discover::{self, Found, Health};
 use device_class::load::{self, ClassSource};
 use device_class::name::ClassName;
-use device_class::plan::{self, Asked, Authority, SpecDevices};
-use device_class::request::{Environment, Request};
 use device_class::strict_toml::FileError;
 use device_class::{DeviceClass, HostView, similar};
+use injection_plan::plan::{self, Asked, Authority, SpecDevices};
+use injection_plan::request::{Environment, Request};
 
 use crate::command::finding::{Finding, Verdict};
 use crate::command::{CommandError, known_classes};
@@ -68,7 +68,7 @@ fn one(
         Ok(request) => request,
         Err(problem) => return error(problem),
     };
-    let found = match discover::look_up_for(&class, config, &request, host) {
+    let found = match discover::look_up(&class, config, request.wanted(), host) {
         Ok(found) => found,
         Err(problem) => return error(chain(&problem)),
     };

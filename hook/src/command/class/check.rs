@@ -82,7 +82,12 @@ fn look_up(
     host: &dyn HostView,
 ) -> Result<Found, PlannerError> {
     let capabilities = class.spec.capabilities();
-    Ok(discover::look_up(class, config, &capabilities, host)?)
+    Ok(discover::look_up(
+        class,
+        config,
+        (&capabilities).into(),
+        host,
+    )?)
 }
 
 fn read_recorded(path: &Path) -> Result<RecordedHost, CommandError> {

@@ -2,6 +2,7 @@
 
 mod check;
 mod record;
+mod starter;
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -10,8 +11,11 @@ use device_class::HostView;
 use device_class::class::JSON_SCHEMA;
 use device_class::config::Config;
 use device_class::host::Entry;
-use device_class::starter::Target;
 use serde_json::json;
+
+pub(super) use starter::TargetError;
+
+use starter::Target;
 
 use super::{CommandError, print_json};
 use crate::cli::ClassCommand;

@@ -1,7 +1,7 @@
 //! What the container is granted, and by whose authority.
 
 use device_class::DeviceClass;
-use device_class::plan::InjectionPlan;
+use injection_plan::plan::InjectionPlan;
 
 use super::spec::ContainerSpec;
 use crate::command::finding::{Finding, Verdict};

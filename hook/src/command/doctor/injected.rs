@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use device_class::device::DeviceNumber;
-use device_class::plan::{Action, InjectionPlan};
+use injection_plan::plan::{Action, InjectionPlan};
 
 use crate::command::finding::{Finding, Verdict};
 use crate::container::{Handle, Resolver, RootDir, device_number};

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use device_class::config::Config;
-use device_class::plan::Grant;
+use injection_plan::plan::Grant;
 use serde::Serialize;
 
 use super::finding::{Finding, Verdict};

@@ -8,8 +8,8 @@ use device_class::config::Config;
 use device_class::discover::{self, Found, Health};
 use device_class::load;
 use device_class::name::excerpt;
-use device_class::request::{Request, RequestSource};
 use device_class::similar;
+use injection_plan::request::{Request, RequestSource};
 
 use super::spec::ContainerSpec;
 use super::unrequested::Unrequested;
@@ -182,7 +182,7 @@ fn on_host(class: &DeviceClass, request: &Request, config: &Config) -> Vec<Findi
     let subject = format!("class {}", class.name);
     let found = planner::open_host(config).map_err(|error| chain(&error));
     let found = found.and_then(|host| {
-        let found = discover::look_up_for(class, config, request, &host);
+        let found = discover::look_up(class, config, request.wanted(), &host);
         found.map_err(|error| chain(&error))
     });
     let Found { inventory, edits } = match found {

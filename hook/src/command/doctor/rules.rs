@@ -1,7 +1,7 @@
 //! What the container's cgroup allows now.
 
 use device_class::device::DeviceRule;
-use device_class::plan::{Action, InjectionPlan};
+use injection_plan::plan::{Action, InjectionPlan};
 
 use super::containers::Container;
 use crate::cgroup::{Denied, DeviceCgroup};

@@ -7,7 +7,7 @@ use device_class::DeviceClass;
 use device_class::config::Config;
 use device_class::device::{DeviceNumber, DeviceRule};
 use device_class::discover::{self, Found, FoundNode, Health, Presence};
-use device_class::plan::{
+use injection_plan::plan::{
     Action, BindMount, InjectionPlan, InjectionStep, MountAttributes, SourceKind, SpecNode,
 };
 
@@ -40,7 +40,7 @@ impl Unrequested {
             return unrequested;
         };
         for class in known {
-            let found = discover::look_up(class, config, &BTreeSet::new(), &host);
+            let found = discover::look_up(class, config, (&BTreeSet::new()).into(), &host);
             if let Ok(found) = found {
                 unrequested.add(class, &found, nodes);
             }

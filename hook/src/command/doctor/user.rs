@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use device_class::device::Access;
-use device_class::plan::{Action, InjectionPlan};
+use injection_plan::plan::{Action, InjectionPlan};
 
 use super::injected::Root;
 use crate::command::finding::{Finding, Verdict};

@@ -1,0 +1,58 @@
+//! Records of the kernel's log, as /dev/kmsg has them
+//! (Documentation/ABI/testing/dev-kmsg).
+
+/// What root writes to the log when a device is repaired, before the device's id.
+const REPAIRED: &str = "boathook: repaired ";
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KernelLine {
+    /// Whether the kernel wrote it, and no process.
+    is_kernels: bool,
+    text: String,
+}
+
+impl KernelLine {
+    /// A record of /dev/kmsg: `priority,sequence,time,flags;text`, with lines of
+    /// further values after it. `None`: it is none.
+    pub fn parse(record: &[u8]) -> Option<Self> {
+        let record = String::from_utf8_lossy(record);
+        let (head, text) = record.lines().next()?.split_once(';')?;
+        let priority: u32 = head.split(',').next()?.parse().ok()?;
+        Some(KernelLine {
+            // The facility: 0 is the kernel's.
+            is_kernels: priority >> 3 == 0,
+            text: text.to_owned(),
+        })
+    }
+
+    /// Whether the kernel's record begins with `line` and one of these numbers. Further
+    /// on in a record the kernel repeats names that a local user can choose.
+    pub(crate) fn has_fault(&self, line: &str, codes: &[u32]) -> bool {
+        let Some(after) = self.text.strip_prefix(line).filter(|_| self.is_kernels) else {
+            return false;
+        };
+        let digits = after.find(|c: char| !c.is_ascii_digit());
+        let number = &after[..digits.unwrap_or(after.len())];
+        number.parse().is_ok_and(|number| codes.contains(&number))
+    }
+
+    /// Whether root reports that this device is repaired.
+    pub(crate) fn is_repair_of(&self, device: &str) -> bool {
+        let repaired = self.text.trim_end().strip_prefix(REPAIRED);
+        !self.is_kernels && repaired == Some(device)
+    }
+
+    pub(crate) fn reason(&self, advice: Option<&str>) -> String {
+        let advice = advice.map(|advice| format!("; {advice}"));
+        let text: String = self
+            .text
+            .chars()
+            .take(200)
+            .flat_map(char::escape_debug)
+            .collect();
+        format!(
+            "the kernel has logged: {text}{}",
+            advice.unwrap_or_default()
+        )
+    }
+}

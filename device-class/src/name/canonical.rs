@@ -1,0 +1,28 @@
+//! Names that mean the same.
+
+/// The canonical form of a name: in lower case, and of a PCI address without
+/// the leading zeros of its domain, which programs write with four or eight
+/// digits.
+pub fn canonical(name: &str) -> String {
+    let name = name.to_ascii_lowercase();
+    match name.split_once(':') {
+        Some((domain, rest)) if is_domain(domain) && is_bus_address(rest) => {
+            format!("{}:{rest}", domain.trim_start_matches('0'))
+        }
+        _ => name,
+    }
+}
+
+fn is_domain(text: &str) -> bool {
+    matches!(text.len(), 1..=8) && text.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+/// `BB:DD.F`.
+fn is_bus_address(text: &str) -> bool {
+    text.len() == 7
+        && text.bytes().enumerate().all(|(at, b)| match at {
+            2 => b == b':',
+            5 => b == b'.',
+            _ => b.is_ascii_hexdigit(),
+        })
+}

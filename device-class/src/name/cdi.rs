@@ -1,0 +1,105 @@
+//! The names of devices in the Container Device Interface (CDI specification, "kind";
+//! tags.cncf.io/container-device-interface, `pkg/parser`).
+
+use std::fmt;
+
+use super::excerpt;
+
+/// The longest vendor, in characters: that of a DNS subdomain.
+const MAX_VENDOR: usize = 253;
+
+/// The longest class, and the longest name of a device, in characters.
+const MAX_PART: usize = 63;
+
+/// The fully qualified name of a CDI device: `vendor.com/class=name`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CdiName(String);
+
+/// A text that is no [`CdiName`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` is not the name of a CDI device: vendor.com/class=name, of letters, digits, `_`, `-`, \
+     `.` and, in the name, `:`; vendor and class begin with a letter, and each part ends with a \
+     letter or digit"
+)]
+pub struct CdiNameError(String);
+
+impl CdiNameError {
+    pub(crate) fn of(text: &str) -> Self {
+        CdiNameError(excerpt(text))
+    }
+}
+
+impl CdiName {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for CdiName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl TryFrom<String> for CdiName {
+    type Error = CdiNameError;
+
+    fn try_from(text: String) -> Result<Self, CdiNameError> {
+        let parts = text.split_once('=').and_then(|(kind, name)| {
+            let (vendor, class) = kind.split_once('/')?;
+            Some((vendor, class, name))
+        });
+        let letter = |c: char| c.is_ascii_alphabetic();
+        let fits = parts.is_some_and(|(vendor, class, name)| {
+            is_part(vendor, MAX_VENDOR, "_-.", letter)
+                && is_part(class, MAX_PART, "_-.", letter)
+                && is_part(name, MAX_PART, "_-.:", |c| c.is_ascii_alphanumeric())
+        });
+        match fits {
+            true => Ok(CdiName(text)),
+            false => Err(CdiNameError::of(&text)),
+        }
+    }
+}
+
+fn is_part(text: &str, max: usize, marks: &str, first: impl Fn(char) -> bool) -> bool {
+    text.len() <= max
+        && text.starts_with(first)
+        && text.ends_with(|c: char| c.is_ascii_alphanumeric())
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || marks.contains(c))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_named_by_vendor_class_and_name() {
+        let long = format!("a.com/b={}", "x".repeat(64));
+        for (text, fits) in [
+            ("vendor.com/npu=0", true),
+            ("vendor.com/npu=0000:03:00.0", true),
+            ("v/c=n", true),
+            ("Vendor_1.com/gpu-a.b=all", true),
+            ("vendor.com/npu=", false),
+            ("vendor.com/npu=-0", false),
+            ("vendor.com/npu=0-", false),
+            ("vendor.com/npu=a b", false),
+            ("vendor.com/npu=a,b", false),
+            ("vendor.com/npu=a=b", false),
+            ("vendor.com/npu", false),
+            ("vendor.com=npu", false),
+            ("1vendor.com/npu=0", false),
+            ("vendor.com/0npu=0", false),
+            ("vendor.com/a/b=0", false),
+            ("vendor.com:1/a=0", false),
+            (&long, false),
+            ("", false),
+        ] {
+            assert_eq!(CdiName::try_from(text.to_owned()).is_ok(), fits, "{text}");
+        }
+    }
+}

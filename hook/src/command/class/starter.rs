@@ -1,0 +1,233 @@
+//! A first class file for a device, with the reasons in comments.
+
+use std::fmt;
+use std::path::Path;
+
+use device_class::name::excerpt;
+
+/// The device that a class file is wanted for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Target {
+    /// A node, with others of its sort beside it that differ in the number at
+    /// the end of the name.
+    Node {
+        /// Its path without that number.
+        stem: String,
+        /// Whether there is such a number.
+        numbered: bool,
+    },
+    /// All devices on PCI with these ids, as four hexadecimal digits.
+    Pci { vendor: String, device: String },
+    /// All devices on USB with these ids, as four hexadecimal digits.
+    Usb { vendor: String, product: String },
+}
+
+/// Why there is no class file for a text.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{}` is neither a path in /dev nor an id such as pci:10ee:5000 or usb:054c:06c1", excerpt(.0))]
+pub(crate) struct TargetError(String);
+
+impl Target {
+    /// Reads a path in /dev, `pci:VVVV:DDDD` or `usb:VVVV:PPPP`.
+    pub(super) fn parse(text: &str) -> Result<Self, TargetError> {
+        let error = || TargetError(text.to_owned());
+        let ids = |ids: &str| {
+            let (vendor, device) = ids.split_once(':')?;
+            let fits = |id: &str| id.len() == 4 && id.bytes().all(|b| b.is_ascii_hexdigit());
+            let ids = (vendor.to_ascii_lowercase(), device.to_ascii_lowercase());
+            (fits(vendor) && fits(device)).then_some(ids)
+        };
+        if let Some(pci) = text.strip_prefix("pci:") {
+            let (vendor, device) = ids(pci).ok_or_else(error)?;
+            return Ok(Target::Pci { vendor, device });
+        }
+        if let Some(usb) = text.strip_prefix("usb:") {
+            let (vendor, product) = ids(usb).ok_or_else(error)?;
+            return Ok(Target::Usb { vendor, product });
+        }
+        let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+        let stem = text.trim_end_matches(|c: char| c.is_ascii_digit());
+        let path = Path::new(text);
+        let named = text.starts_with("/dev/") && path.file_name().is_some() && stem != "/dev/";
+        if !named || !text.chars().all(plain) || text.contains("..") || text.contains("//") {
+            return Err(error());
+        }
+        Ok(Target::Node {
+            stem: stem.to_owned(),
+            numbered: stem != text,
+        })
+    }
+
+    /// A name for the class: what is special in the path, or the ids.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Target::Pci { vendor, device } => format!("pci-{vendor}-{device}"),
+            Target::Usb { vendor, product } => format!("usb-{vendor}-{product}"),
+            Target::Node { stem, .. } => {
+                let name = stem.strip_prefix("/dev/").unwrap_or(stem);
+                let parts = name.split(|c: char| !c.is_ascii_alphanumeric());
+                let parts: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
+                parts.join("-").to_ascii_lowercase()
+            }
+        }
+    }
+}
+
+/// The class file.
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.name();
+        let variable = name.replace('-', "_").to_ascii_uppercase();
+        write!(
+            f,
+            r#"# Save this as {name}.toml, and try it: boathook class check {name}.toml
+# Every key is explained in docs/device-classes.md.
+version = 1
+description = "{name}"
+
+# The resource that pods request: your domain, and a name.
+resource = "example.com/{name}"
+
+[request]
+# The variable with which a container requests devices: all, none, or ids, indices
+# and ranges such as 0-3.
+env = "{variable}_VISIBLE_DEVICES"
+
+[[discover]]
+"#
+        )?;
+        match self {
+            Target::Node { stem, numbered } => {
+                let number = if *numbered { "{index:number}" } else { "" };
+                write!(
+                    f,
+                    r#"# Each match is a device. The text that matches the braces becomes an attribute.
+path = "{stem}{number}"
+
+[device]
+# An id that stays the same after a reboot is better than a number, such as a serial
+# number, read with attributes = [{{ name = "serial", file = "/sys/..." }}] above.
+"#
+                )?;
+                if *numbered {
+                    writeln!(f, "id = \"{name}-{{index}}\"\nindex = \"{{index}}\"")?;
+                    writeln!(f, "nodes = [\"{stem}{{index}}\"]")?;
+                } else {
+                    writeln!(f, "id = \"{name}\"\nnodes = [\"{stem}\"]")?;
+                }
+            }
+            Target::Pci { vendor, device } => write!(
+                f,
+                r#"# Faster, if the driver's name is known: /sys/bus/pci/drivers/DRIVER/{{bdf}}
+path = "/sys/bus/pci/devices/{{bdf}}"
+attributes = [
+  {{ name = "vendor", file = "vendor" }},
+  {{ name = "model", file = "device" }},
+]
+require = [
+  {{ value = "{{vendor}}", equals = "0x{vendor}" }},
+  {{ value = "{{model}}", equals = "0x{device}" }},
+]
+
+[device]
+id = "{{bdf}}"
+order = "{{bdf}}"
+numa = "/sys/bus/pci/devices/{{bdf}}"
+# The nodes: find the number that the driver gave to the device, with an
+# attribute {{ path = "/sys/bus/pci/devices/{{bdf}}/CLASS/NAME{{number:number}}" }}
+# above, and write nodes = ["/dev/NAME{{number}}"].
+nodes = []
+"#
+            )?,
+            Target::Usb { vendor, product } => write!(
+                f,
+                r#"path = "/sys/bus/usb/devices/{{port}}"
+attributes = [
+  {{ name = "vendor", file = "idVendor" }},
+  {{ name = "product", file = "idProduct" }},
+  {{ name = "bus", file = "busnum" }},
+  {{ name = "number", file = "devnum" }},
+  {{ name = "serial", file = "serial", default = "{{port}}" }},
+]
+require = [
+  {{ exists = "/sys/bus/usb/devices/{{port}}/idVendor" }},
+  {{ value = "{{vendor}}", equals = "{vendor}" }},
+  {{ value = "{{product}}", equals = "{product}" }},
+]
+
+[device]
+id = "{{serial}}"
+order = "{{port}}"
+nodes = ["/dev/bus/usb/{{bus:03}}/{{number:03}}"]
+"#
+            )?,
+        }
+        write!(
+            f,
+            r#"
+# What else a container needs, once: libraries by soname, programs, files.
+# [[edits]]
+# libraries = ["libexample.so.1"]
+# binaries = ["/usr/bin/example-info"]
+"#
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use device_class::class::DeviceClass;
+    use device_class::discover;
+    use device_class::host::RecordedHost;
+    use device_class::name::ClassName;
+
+    #[test]
+    fn a_first_class_file_finds_the_device() {
+        let host = "char /dev/mychip0 240:0\nchar /dev/mychip10 240:10\n\
+            char /dev/net/tun 10:200\nchar /dev/vend/chip3 1:3\n\
+            file /sys/bus/pci/devices/0000:01:00.0/vendor\n| 0x10ee\n\
+            file /sys/bus/pci/devices/0000:01:00.0/device\n| 0x5000\n\
+            file /sys/bus/usb/devices/1-2/idVendor\n| 054c\n\
+            file /sys/bus/usb/devices/1-2/idProduct\n| 06c1\n\
+            file /sys/bus/usb/devices/1-2/busnum\n| 1\n\
+            file /sys/bus/usb/devices/1-2/devnum\n| 7\n\
+            char /dev/bus/usb/001/007 189:6\n";
+        let host = RecordedHost::parse(host).unwrap();
+        for (text, name, ids) in [
+            ("/dev/mychip0", "mychip", "mychip-0 mychip-10"),
+            ("/dev/net/tun", "net-tun", "net-tun"),
+            ("/dev/vend/chip3", "vend-chip", "vend-chip-3"),
+            ("pci:10EE:5000", "pci-10ee-5000", "0000:01:00.0"),
+            ("usb:054c:06c1", "usb-054c-06c1", "1-2"),
+        ] {
+            let target = Target::parse(text).unwrap();
+            assert_eq!(target.name(), name, "{text}");
+            let class = ClassName::try_from(target.name()).unwrap();
+            let path = Path::new("new.toml");
+            let class = DeviceClass::parse(class, path, &target.to_string()).unwrap();
+            let found = discover::devices(&class, &host).devices;
+            assert!(found.iter().all(|device| device.health.is_healthy()));
+            let found: Vec<_> = found.iter().map(|device| device.id.as_str()).collect();
+            assert_eq!(found.join(" "), ids, "{text}");
+        }
+    }
+
+    #[test]
+    fn other_texts_are_refused() {
+        for text in [
+            "",
+            "mychip0",
+            "/dev",
+            "/dev/",
+            "/dev/../etc/x",
+            "/dev/a\"b",
+            "10ee:5000",
+            "pci:1:2",
+            "usb:054c",
+            "/dev/7",
+        ] {
+            assert!(Target::parse(text).is_err(), "{text}");
+        }
+    }
+}

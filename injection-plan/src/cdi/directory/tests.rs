@@ -1,0 +1,143 @@
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use super::*;
+use crate::cdi::{ContainerEdits, SpecifiedDevice};
+
+/// One device of each kind. The edits do not matter here.
+fn generated(kinds: &[&str]) -> Generated {
+    let specifications = kinds.iter().map(|kind| {
+        let device = SpecifiedDevice {
+            name: "npu-0".to_owned(),
+            container_edits: ContainerEdits::default(),
+        };
+        Specification::new((*kind).to_owned(), vec![device])
+    });
+    Generated {
+        specifications: specifications.collect(),
+        omissions: Vec::new(),
+    }
+}
+
+/// The names of the directory's files.
+fn files(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn files_are_written_once_and_removed_when_their_devices_are_gone() {
+    let scratch = tempfile::tempdir().unwrap();
+    let directory = scratch.path().join("missing/cdi");
+    let both = generated(&["a.com/x", "b.com/y"]);
+    let written = update(&directory, &both, true).unwrap();
+    assert_eq!(written.len(), 2, "{written:?}");
+    let mode = fs::metadata(&directory).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o755);
+    assert_eq!(update(&directory, &both, true).unwrap(), []);
+
+    // Not all classes were requested, or one cannot be used now.
+    let one = generated(&["a.com/x"]);
+    assert_eq!(update(&directory, &one, false).unwrap(), []);
+    let error = device_class::strict_toml::FileError::whole("c.toml".as_ref(), "broken");
+    let incomplete = Generated {
+        omissions: vec![Omission::Class(error.into())],
+        ..generated(&["a.com/x"])
+    };
+    assert_eq!(update(&directory, &incomplete, true).unwrap(), []);
+
+    let gone = directory.join("boathook-b.com-y.json");
+    assert_eq!(
+        update(&directory, &one, true).unwrap(),
+        [Change::Removed(gone)]
+    );
+    assert_eq!(files(&directory), ["boathook-a.com-x.json"]);
+}
+
+#[test]
+fn a_foreign_file_of_the_kind_is_kept_and_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let foreign = directory.path().join("vendor.yaml");
+    fs::write(&foreign, "cdiVersion: 0.5.0\nkind: a.com/x\n").unwrap();
+    let changes = update(directory.path(), &generated(&["a.com/x"]), true).unwrap();
+    let kind = "a.com/x".to_owned();
+    assert_eq!(
+        changes,
+        [Change::Conflict {
+            kind,
+            other: foreign
+        }]
+    );
+    assert_eq!(files(directory.path()), ["vendor.yaml"]);
+}
+
+/// Neither a pipe, which blocks its reader, nor a directory, nor an empty file.
+#[test]
+fn what_is_no_specification_is_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let pipe = directory.path().join("pipe.json");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    fs::create_dir(directory.path().join("directory.json")).unwrap();
+    fs::write(directory.path().join("empty.json"), "").unwrap();
+    let changes = update(directory.path(), &generated(&["a.com/x"]), true).unwrap();
+    assert_eq!(changes.len(), 1, "{changes:?}");
+    assert_eq!(files(directory.path()).len(), 4);
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_named() {
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("file");
+    fs::write(&file, "").unwrap();
+    let error = update(&file, &generated(&["a.com/x"]), true).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!("cannot read the directory {}", file.display())
+    );
+    let below = file.join("cdi");
+    let error = update(&below, &generated(&["a.com/x"]), true).unwrap_err();
+    assert!(error.to_string().contains("file/cdi"), "{error}");
+
+    // A read-only file system refuses root too.
+    let read_only = Path::new("/proc/sys");
+    let error = update(read_only, &generated(&["a.com/x"]), true).unwrap_err();
+    let DirectoryError::Write { path, .. } = error else {
+        panic!("{error:?}");
+    };
+    assert_eq!(path, read_only.join("boathook-a.com-x.json"));
+}
+
+#[test]
+fn a_link_at_the_temporary_file_is_not_followed() {
+    let directory = tempfile::tempdir().unwrap();
+    let victim = directory.path().join("victim");
+    fs::write(&victim, "kept").unwrap();
+    let path = directory.path().join("boathook-a.com-b.json");
+    symlink(&victim, path.with_extension("tmp")).unwrap();
+    write(directory.path(), &path, "text").unwrap();
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "kept");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "text");
+    assert!(path.symlink_metadata().unwrap().is_file());
+}
+
+#[test]
+fn the_kind_of_a_specification_is_found() {
+    for (text, kind) in [
+        (
+            r#"{"cdiVersion": "0.5.0", "kind": "a.com/b"}"#,
+            Some("a.com/b"),
+        ),
+        (
+            "cdiVersion: 0.5.0\nkind: a.com/b\ndevices:\n",
+            Some("a.com/b"),
+        ),
+        ("kind: \"a.com/b\"\n", Some("a.com/b")),
+        ("devices:\n- kind: a.com/b\n", None),
+        ("{}", None),
+        ("", None),
+    ] {
+        assert_eq!(kind_in(text).as_deref(), kind, "{text}");
+    }
+}

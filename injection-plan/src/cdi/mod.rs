@@ -1,0 +1,49 @@
+//! The Container Device Interface: specifications of the classes' devices, the
+//! directory that engines read them from, and the annotations that request devices (CDI
+//! specification, "annotations"; tags.cncf.io/container-device-interface,
+//! `producer/annotations`).
+
+pub mod directory;
+mod generator;
+mod spec;
+
+use device_class::name::fnv1a;
+
+pub use generator::{ClassError, Form, Generated, Generator, Omission};
+pub use spec::{ContainerEdits, FILE_PREFIX, GrantingHook, Specification, SpecifiedDevice};
+
+/// How the keys of annotations begin that ask an engine for CDI devices.
+pub const ANNOTATION_PREFIX: &str = "cdi.k8s.io/";
+
+/// The longest name part of a key, in characters (Kubernetes, "Annotations").
+const MAX_KEY_NAME: usize = 63;
+
+/// The key of the annotation by which `plugin` requests the CDI devices of one
+/// allocation: both parts joined by `_`, and hashed where they are too long.
+pub fn annotation_key(plugin: &str, allocation: &str) -> String {
+    let allocation = allocation.replace('/', "_");
+    let name = format!("{plugin}_{allocation}");
+    if name.len() <= MAX_KEY_NAME {
+        return format!("{ANNOTATION_PREFIX}{name}");
+    }
+    let hash = fnv1a(allocation.as_bytes());
+    format!("{ANNOTATION_PREFIX}{plugin}_{hash:016x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_readable_or_hashed_and_always_fits() {
+        let long = format!("vendor.com/{}", "x".repeat(63));
+        for (allocation, wanted) in [
+            ("vendor.com/npu", "cdi.k8s.io/boathook_vendor.com_npu"),
+            (&long, "cdi.k8s.io/boathook_149cf0dde998755b"),
+        ] {
+            let key = annotation_key("boathook", allocation);
+            assert!(key.len() <= ANNOTATION_PREFIX.len() + MAX_KEY_NAME);
+            assert_eq!(key, wanted);
+        }
+    }
+}

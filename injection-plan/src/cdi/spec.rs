@@ -1,0 +1,280 @@
+//! CDI specifications, made from plans (CDI specification 1.1, SPEC.md). Readers
+//! refuse unknown fields and versions lower than the content needs, so a file
+//! states the lowest version that fits.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use device_class::device::{Access, DeviceNumber};
+use serde::Serialize;
+
+use crate::plan::{Action, BindMount, InjectionPlan};
+
+/// One specification file: the devices of one kind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Specification {
+    cdi_version: &'static str,
+    /// `vendor.com/class`, which is the devices' resource.
+    pub kind: String,
+    /// The devices; never none.
+    pub devices: Vec<SpecifiedDevice>,
+}
+
+/// A device of a specification.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SpecifiedDevice {
+    /// Its name within the kind.
+    pub name: String,
+    /// What a container gets with it.
+    pub container_edits: ContainerEdits,
+}
+
+/// What a container gets.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ContainerEdits {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    env: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    device_nodes: Vec<CdiNode>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    mounts: Vec<CdiMount>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    hooks: Vec<CdiHook>,
+}
+
+/// A node. Without numbers if the host has it: the engine reads them when it starts a
+/// container, so that a device that is renumbered stays right.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CdiNode {
+    path: PathBuf,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host_path: Option<PathBuf>,
+    #[serde(flatten)]
+    number: Option<DeviceNumber>,
+    permissions: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file_mode: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gid: Option<u32>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CdiMount {
+    host_path: PathBuf,
+    container_path: PathBuf,
+    options: Vec<&'static str>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CdiHook {
+    hook_name: &'static str,
+    path: PathBuf,
+    args: Vec<String>,
+    /// Seconds.
+    timeout: u32,
+}
+
+/// The hook of a thin specification.
+#[derive(Debug, Clone, Copy)]
+pub struct GrantingHook<'a> {
+    /// The program on the host, as an absolute path.
+    pub program: &'a Path,
+    /// The argument that names the device: `CLASS=DEVICE`.
+    pub grant: &'a str,
+    /// Seconds until the engine ends it.
+    pub timeout: u32,
+}
+
+impl ContainerEdits {
+    /// The nodes of a plan, and the hook, which does everything else when the
+    /// container starts. The engine finds the plan's paths of the host below
+    /// `host_root`.
+    pub fn thin(plan: &InjectionPlan, host_root: &Path, hook: GrantingHook<'_>) -> Self {
+        let name = hook.program.file_name().unwrap_or_default();
+        let args = [
+            &name.to_string_lossy(),
+            "create-runtime",
+            "--cdi",
+            hook.grant,
+        ];
+        ContainerEdits {
+            env: variables(plan),
+            device_nodes: nodes(plan, host_root, Which::OfHost),
+            hooks: vec![CdiHook {
+                hook_name: "createRuntime",
+                path: hook.program.to_owned(),
+                args: args.map(str::to_owned).to_vec(),
+                timeout: hook.timeout,
+            }],
+            ..ContainerEdits::default()
+        }
+    }
+
+    /// All of a plan that a specification without a hook can hold. The second
+    /// value describes the parts that it cannot, for people.
+    pub fn plain(plan: &InjectionPlan, host_root: &Path) -> (Self, BTreeSet<String>) {
+        let mut edits = ContainerEdits {
+            env: variables(plan),
+            device_nodes: nodes(plan, host_root, Which::All),
+            ..ContainerEdits::default()
+        };
+        let mut lacking = BTreeSet::new();
+        let bound = |mount: &BindMount, path| CdiMount::of(mount, host_root, path);
+        for step in &plan.steps {
+            match &step.action {
+                Action::Allow { .. } | Action::Node { .. } | Action::MakeNode { .. } => {}
+                Action::Prepare(preparation) => {
+                    lacking.insert(format!("the program {}", preparation.program.display()));
+                }
+                Action::Link { path, .. } => {
+                    lacking.insert(format!("the link {}", path.display()));
+                }
+                Action::Mask { path, .. } => {
+                    lacking.insert(format!("the mask of {}", path.display()));
+                }
+                Action::Directory(mount) | Action::File(mount) => {
+                    edits.mounts.push(bound(mount, mount.path.clone()));
+                }
+                Action::Library { mount, links } => {
+                    edits.mounts.push(bound(mount, mount.path.clone()));
+                    let home = mount.path.parent().unwrap_or(Path::new("/"));
+                    let links = links.iter().map(|link| home.join(link));
+                    let links = links.map(|link| bound(mount, link));
+                    edits.mounts.extend(links);
+                }
+                Action::Loader {
+                    directories,
+                    image_libraries,
+                    directory_32bit,
+                    ..
+                } => {
+                    lacking.extend(image_libraries.iter().map(|image| {
+                        let directory = image.directory.display();
+                        format!("the image's own libraries in {directory}")
+                    }));
+                    let directories = directories.iter().chain(directory_32bit);
+                    let directories = directories.map(|path| path.display().to_string());
+                    let directories = directories.collect::<Vec<_>>().join(":");
+                    edits.env.push(format!("LD_LIBRARY_PATH={directories}"));
+                    lacking.insert("the loader's cache (LD_LIBRARY_PATH is set instead)".into());
+                }
+            }
+        }
+        (edits, lacking)
+    }
+
+    /// Whether a container gets nothing: no specification may hold such edits.
+    pub fn is_empty(&self) -> bool {
+        *self == ContainerEdits::default()
+    }
+}
+
+impl CdiMount {
+    fn of(mount: &BindMount, host_root: &Path, container_path: PathBuf) -> Self {
+        let bind = if mount.recursive { "rbind" } else { "bind" };
+        let options = mount.attributes.options();
+        CdiMount {
+            host_path: below(host_root, &mount.source),
+            container_path,
+            options: std::iter::once(bind).chain(options).collect(),
+        }
+    }
+}
+
+fn variables(plan: &InjectionPlan) -> Vec<String> {
+    let variables = plan.env.iter();
+    variables
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect()
+}
+
+/// The host's path as the engine finds it.
+fn below(host_root: &Path, path: &Path) -> PathBuf {
+    host_root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// Which nodes of a plan a specification has. Those that the host lacks would have
+/// their numbers of the time when the file is written: a hook makes them with those of
+/// the container's start.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Which {
+    OfHost,
+    All,
+}
+
+fn nodes(plan: &InjectionPlan, host_root: &Path, which: Which) -> Vec<CdiNode> {
+    let access = |number| {
+        let mut steps = plan.steps.iter();
+        let access = steps.find_map(|step| match &step.action {
+            Action::Allow { rule, .. } if rule.number == number => Some(rule.access),
+            _ => None,
+        });
+        access.unwrap_or(Access::ALL).to_string()
+    };
+    let nodes = plan.steps.iter().filter_map(|step| match &step.action {
+        Action::Node { mount, number, own } => {
+            let source = below(host_root, &mount.source);
+            Some(CdiNode {
+                host_path: (source != mount.path).then_some(source),
+                path: mount.path.clone(),
+                number: None,
+                permissions: access(*number),
+                file_mode: own.map(|own| own.mode),
+                gid: own.map(|own| own.gid),
+            })
+        }
+        Action::MakeNode { path, number, made } if which == Which::All => Some(CdiNode {
+            host_path: None,
+            path: path.clone(),
+            number: Some(*number),
+            permissions: access(*number),
+            file_mode: Some(made.own.mode),
+            gid: Some(made.own.gid),
+        }),
+        _ => None,
+    });
+    nodes.collect()
+}
+
+impl Specification {
+    /// The specification of a kind, in the lowest version that has all its fields.
+    pub fn new(kind: String, devices: Vec<SpecifiedDevice>) -> Self {
+        let class_has_dots = kind
+            .split_once('/')
+            .is_some_and(|(_, name)| name.contains('.'));
+        let mut nodes = devices
+            .iter()
+            .flat_map(|device| &device.container_edits.device_nodes);
+        let has_host_path = nodes.any(|node| node.host_path.is_some());
+        let mut names = devices.iter().map(|device| &device.name);
+        let has_digit = names.any(|name| name.starts_with(|c: char| c.is_ascii_digit()));
+        let cdi_version = if class_has_dots {
+            "0.6.0"
+        } else if has_host_path || has_digit {
+            "0.5.0"
+        } else {
+            "0.3.0"
+        };
+        Specification {
+            cdi_version,
+            kind,
+            devices,
+        }
+    }
+
+    pub fn file_name(&self) -> String {
+        format!("{FILE_PREFIX}{}.json", self.kind.replace('/', "-"))
+    }
+}
+
+/// How the names of generated files begin.
+pub const FILE_PREFIX: &str = "boathook-";
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,200 @@
+use device_class::device::{DeviceKind, DeviceNumber, DeviceRule};
+use device_class::discover::{MadeNode, OwnNode};
+
+use super::*;
+use crate::plan::InjectionStep;
+
+fn plan() -> InjectionPlan {
+    let number = DeviceNumber {
+        kind: DeviceKind::Character,
+        major: 195,
+        minor: 0,
+    };
+    let access = Access::READ.union(Access::WRITE);
+    let rule = DeviceRule { number, access };
+    let own = OwnNode {
+        mode: 0o660,
+        gid: 44,
+    };
+    let lib = Path::new("/usr/lib/boathook/lib");
+    let actions = [
+        Action::Allow {
+            rule,
+            in_spec: false,
+        },
+        Action::Mask {
+            path: "/proc/driver/chip".into(),
+            files: [].into(),
+            shown: Vec::new(),
+        },
+        Action::Node {
+            mount: BindMount::device("/dev/chip0".into(), "/dev/chip".into()),
+            number,
+            own: Some(own),
+        },
+        Action::Directory(BindMount::directory(
+            "/opt/chip".into(),
+            "/opt/chip".into(),
+            false,
+        )),
+        Action::Library {
+            mount: BindMount::library("/usr/lib/libchip.so.1.2".into(), lib.join("libchip.so.1.2")),
+            links: ["libchip.so.1".to_owned()].into(),
+        },
+        Action::Loader {
+            directories: vec![lib.into()],
+            libraries: Vec::new(),
+            image_libraries: Vec::new(),
+            directory_32bit: None,
+            libraries_32bit: Vec::new(),
+        },
+    ];
+    let step = |action| InjectionStep {
+        action,
+        why: "chip".into(),
+    };
+    InjectionPlan {
+        steps: actions.map(step).to_vec(),
+        env: [("CHIP".to_owned(), "0".to_owned())].into(),
+        ..InjectionPlan::default()
+    }
+}
+
+fn json(edits: &ContainerEdits) -> serde_json::Value {
+    serde_json::to_value(edits).unwrap()
+}
+
+#[test]
+fn the_thin_form_has_the_nodes_and_the_hook_that_names_the_device() {
+    let hook = GrantingHook {
+        program: Path::new("/opt/bin/boathook"),
+        grant: "chip=0",
+        timeout: 30,
+    };
+    let edits = ContainerEdits::thin(&plan(), Path::new("/"), hook);
+    let wanted = serde_json::json!({
+        "env": ["CHIP=0"],
+        "deviceNodes": [{
+            "path": "/dev/chip",
+            "hostPath": "/dev/chip0",
+            "permissions": "rw",
+            "fileMode": 0o660,
+            "gid": 44,
+        }],
+        "hooks": [{
+            "hookName": "createRuntime",
+            "path": "/opt/bin/boathook",
+            "args": ["boathook", "create-runtime", "--cdi", "chip=0"],
+            "timeout": 30,
+        }],
+    });
+    assert_eq!(json(&edits), wanted);
+}
+
+#[test]
+fn the_plain_form_has_all_but_what_needs_a_hook_and_names_that() {
+    let (edits, lacking) = ContainerEdits::plain(&plan(), Path::new("/host"));
+    let file = ["bind", "ro", "nosuid", "nodev"];
+    let wanted = serde_json::json!({
+        "env": ["CHIP=0", "LD_LIBRARY_PATH=/usr/lib/boathook/lib"],
+        "deviceNodes": [{
+            "path": "/dev/chip",
+            "hostPath": "/host/dev/chip0",
+            "permissions": "rw",
+            "fileMode": 0o660,
+            "gid": 44,
+        }],
+        "mounts": [
+            {
+                "hostPath": "/host/opt/chip",
+                "containerPath": "/opt/chip",
+                "options": ["rbind", "ro", "nosuid", "nodev"],
+            },
+            {
+                "hostPath": "/host/usr/lib/libchip.so.1.2",
+                "containerPath": "/usr/lib/boathook/lib/libchip.so.1.2",
+                "options": file,
+            },
+            {
+                "hostPath": "/host/usr/lib/libchip.so.1.2",
+                "containerPath": "/usr/lib/boathook/lib/libchip.so.1",
+                "options": file,
+            },
+        ],
+    });
+    assert_eq!(json(&edits), wanted);
+    let lacking: Vec<_> = lacking.iter().map(String::as_str).collect();
+    assert_eq!(
+        lacking,
+        [
+            "the loader's cache (LD_LIBRARY_PATH is set instead)",
+            "the mask of /proc/driver/chip",
+        ]
+    );
+}
+
+#[test]
+fn a_node_that_the_host_lacks_has_its_number_in_the_plain_form_alone() {
+    let kind = DeviceKind::Character;
+    let (major, minor) = (511, 0);
+    let action = Action::MakeNode {
+        path: "/dev/late".into(),
+        number: DeviceNumber { kind, major, minor },
+        made: MadeNode {
+            driver: "late".into(),
+            own: OwnNode {
+                mode: 0o666,
+                gid: 0,
+            },
+            advice: None,
+        },
+    };
+    let why = "chip".into();
+    let plan = InjectionPlan {
+        steps: vec![InjectionStep { action, why }],
+        ..InjectionPlan::default()
+    };
+    let (plain, lacking) = ContainerEdits::plain(&plan, Path::new("/"));
+    let node = serde_json::json!({
+        "path": "/dev/late", "type": "c", "major": 511, "minor": 0,
+        "permissions": "rwm", "fileMode": 0o666, "gid": 0,
+    });
+    assert_eq!(json(&plain)["deviceNodes"], serde_json::json!([node]));
+    assert!(lacking.is_empty());
+    let hook = GrantingHook {
+        program: Path::new("/opt/bin/boathook"),
+        grant: "chip=0",
+        timeout: 30,
+    };
+    let thin = json(&ContainerEdits::thin(&plan, Path::new("/"), hook));
+    assert_eq!(thin.get("deviceNodes"), None);
+}
+
+#[test]
+fn a_file_states_the_lowest_version_that_has_its_fields() {
+    let edits = |host: &str| ContainerEdits {
+        device_nodes: vec![CdiNode {
+            path: "/dev/chip".into(),
+            host_path: (!host.is_empty()).then(|| host.into()),
+            number: None,
+            permissions: "rw".into(),
+            file_mode: None,
+            gid: None,
+        }],
+        ..ContainerEdits::default()
+    };
+    for (kind, name, host, version) in [
+        ("a.com/chip", "chip-0", "", "0.3.0"),
+        ("a.com/chip", "0", "", "0.5.0"),
+        ("a.com/chip", "chip-0", "/dev/chip0", "0.5.0"),
+        ("a.com/chip.x", "chip-0", "", "0.6.0"),
+        ("a.com/chip.x", "0", "/dev/chip0", "0.6.0"),
+    ] {
+        let device = SpecifiedDevice {
+            name: name.into(),
+            container_edits: edits(host),
+        };
+        let specification = Specification::new(kind.into(), vec![device]);
+        assert_eq!(specification.cdi_version, version, "{kind}={name} {host}");
+    }
+}

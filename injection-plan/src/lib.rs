@@ -1,0 +1,19 @@
+//! What a container requests of device classes ([`request::Request`]), the plan to give it
+//! ([`plan::InjectionPlan`]), and the same as specifications of the Container Device
+//! Interface ([`cdi`]).
+//!
+//! ```text
+//! environment, annotations ─▶ Request ─plan(Found, Authority)─▶ InjectionPlan ─▶ CDI
+//! ```
+//!
+//! Planning changes nothing; only [`prepare`] runs programs of the host, and
+//! [`cdi::directory`] writes files.
+#![forbid(unsafe_code)]
+
+pub mod cdi;
+pub mod plan;
+pub mod prepare;
+pub mod program_output;
+pub mod record;
+pub mod request;
+mod requirement;

@@ -1,0 +1,209 @@
+//! Who authorizes a request for devices.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::path::PathBuf;
+
+use device_class::DeviceClass;
+use device_class::discover::Device;
+use device_class::name::{DeviceId, ResourceName, excerpt};
+
+use crate::request::{RefusedRequest, Request, RequestError, RequestSource, Selection};
+
+/// Who authorizes a container's devices.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Authority {
+    /// The user who started the container: the request is sufficient.
+    Asker { why: String },
+    /// The kubelet: its record of this container's devices, and nothing else.
+    Kubelet(Recorded),
+    /// No one: the container gets no device.
+    Nobody { why: String },
+}
+
+/// What the kubelet recorded for one container.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Recorded {
+    pub holder: String,
+    /// Its devices, by resource.
+    pub devices: BTreeMap<ResourceName, BTreeSet<DeviceId>>,
+    /// The record's file, if there is none: no device was ever allocated on
+    /// this node.
+    pub absent_file: Option<PathBuf>,
+}
+
+impl fmt::Display for Authority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Authority::Asker { why } => write!(f, "the request itself: {why}"),
+            Authority::Kubelet(recorded) => {
+                write!(f, "the kubelet's record for {}", recorded.holder)
+            }
+            Authority::Nobody { why } => write!(f, "nobody: {why}"),
+        }
+    }
+}
+
+impl Authority {
+    /// The devices of the class that the container gets, and a note if it
+    /// requested others.
+    pub(super) fn choose<'a>(
+        &self,
+        class: &DeviceClass,
+        request: &Request,
+        devices: &'a [Device],
+    ) -> Result<(Vec<&'a Device>, Option<String>), RefusedRequest> {
+        let refused = |error| RefusedRequest {
+            asked_by: request.source.to_string(),
+            error,
+        };
+        let asked = || {
+            request
+                .selection
+                .choose(&request.class, devices)
+                .map_err(refused)
+        };
+        if request.selection == Selection::FilesOnly {
+            return Ok((Vec::new(), None));
+        }
+        match self {
+            Authority::Asker { .. } => Ok((asked()?, None)),
+            Authority::Nobody { why } => {
+                let note = format!("not injecting devices of {}: {why}", request.class);
+                Ok((Vec::new(), Some(note)))
+            }
+            Authority::Kubelet(recorded) => {
+                let held = recorded.held(class, devices).map_err(refused)?;
+                recorded.check_promise(request, &held).map_err(refused)?;
+                if matches!(request.source, RequestSource::Cdi { .. }) {
+                    recorded
+                        .check_edits(request, &asked()?, &held)
+                        .map_err(refused)?;
+                }
+                let note = excess(request, asked().ok(), &held, recorded);
+                Ok((held, note))
+            }
+        }
+    }
+}
+
+impl Recorded {
+    /// Refuses a container that the plugin's allocation annotated, but that has
+    /// no devices by the record: otherwise it would start without its allocated
+    /// devices.
+    fn check_promise(&self, request: &Request, held: &[&Device]) -> Result<(), RequestError> {
+        let is_annotated = matches!(request.source, RequestSource::Annotation { .. });
+        if !is_annotated || !held.is_empty() {
+            return Ok(());
+        }
+        Err(RequestError::Unrecorded {
+            class: request.class.clone(),
+            holder: self.holder.clone(),
+            why: self.why_none(),
+        })
+    }
+
+    /// Refuses CDI devices beyond the record: the engine has put their nodes into the
+    /// spec already.
+    fn check_edits(
+        &self,
+        request: &Request,
+        asked: &[&Device],
+        held: &[&Device],
+    ) -> Result<(), RequestError> {
+        let is_held = |device: &&Device| held.iter().any(|other| other.id == device.id);
+        if asked.iter().all(is_held) {
+            return Ok(());
+        }
+        Err(RequestError::Unrecorded {
+            class: request.class.clone(),
+            holder: self.holder.clone(),
+            why: "the kubelet did not record all devices that CDI annotations name".into(),
+        })
+    }
+
+    /// Why there are no devices, as text.
+    fn why_none(&self) -> String {
+        match &self.absent_file {
+            None => "the kubelet recorded none".into(),
+            Some(path) => format!(
+                "the kubelet has no record {}; set trust.kubelet_checkpoint in the configuration \
+                 if it is elsewhere",
+                path.display()
+            ),
+        }
+    }
+
+    /// The devices of one class among those that were recorded, found in one pass
+    /// over both.
+    fn held<'a>(
+        &self,
+        class: &DeviceClass,
+        devices: &'a [Device],
+    ) -> Result<Vec<&'a Device>, RequestError> {
+        let resources: BTreeSet<_> = devices.iter().map(|device| &device.resource).collect();
+        let by_id: HashMap<_, _> = devices
+            .iter()
+            .zip(0..)
+            .map(|(d, at)| (d.id.as_str(), at))
+            .collect();
+        let mut held = BTreeSet::new();
+        for (resource, ids) in &self.devices {
+            // If the host has lost all devices of the class, its resources are
+            // not known otherwise.
+            let is_lost = devices.is_empty() && class.spec.may_offer(resource.as_str());
+            if !resources.contains(resource) && !is_lost {
+                continue;
+            }
+            for id in ids {
+                let unshared = id.as_str().rsplit_once("::").map(|(id, _)| id);
+                let mut names = [Some(id.as_str()), unshared].into_iter().flatten();
+                let at = names.find_map(|name| by_id.get(name).copied());
+                match at.filter(|at: &usize| devices[*at].is_offered_as(id)) {
+                    Some(at) if devices[at].resource == *resource => held.insert(at),
+                    _ => {
+                        return Err(RequestError::Lost {
+                            class: class.name.clone(),
+                            id: id.clone(),
+                        });
+                    }
+                };
+            }
+        }
+        Ok(held.into_iter().map(|at| &devices[at]).collect())
+    }
+}
+
+/// A note if the request includes devices that are not recorded.
+fn excess(
+    request: &Request,
+    asked: Option<Vec<&Device>>,
+    held: &[&Device],
+    recorded: &Recorded,
+) -> Option<String> {
+    let (class, holder) = (&request.class, &recorded.holder);
+    if held.is_empty() {
+        return Some(format!(
+            "{} requests devices of {class}, but none is given to {holder}: {}",
+            request.source,
+            recorded.why_none()
+        ));
+    }
+    let Some(asked) = asked else {
+        return Some(format!(
+            "{} names unknown devices; {holder} gets what the kubelet recorded",
+            request.source
+        ));
+    };
+    let held: BTreeSet<&DeviceId> = held.iter().map(|device| &device.id).collect();
+    let beyond = asked.iter().filter(|device| !held.contains(&device.id));
+    let beyond: Vec<&str> = beyond.map(|device| device.id.as_str()).collect();
+    if beyond.is_empty() {
+        return None;
+    }
+    Some(format!(
+        "{} requests more than the kubelet recorded for {holder}; left out: {}",
+        request.source,
+        excerpt(&beyond.join(", "))
+    ))
+}

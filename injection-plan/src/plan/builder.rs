@@ -1,0 +1,403 @@
+//! Collects the parts of a plan, over all requests of a container.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use device_class::device::{Access, DeviceNumber};
+use device_class::discover::{
+    Device, Found, FoundDirectory, FoundEdits, FoundFile, FoundMask, FoundNode, Inventory,
+    NodeForm, Presence,
+};
+use device_class::host::Programs;
+use device_class::name::{DeviceId, excerpt};
+
+use super::{
+    Asked, Grant, INJECTED, ImageLibraries, InjectionStep, LIBRARIES, LIBRARIES_32BIT, PlanError,
+    prepare,
+};
+use crate::request::{RefusedRequest, Request, RequestError, Selection};
+use crate::requirement;
+
+/// A node of the host for a place in the container.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct PlannedNode {
+    pub(super) source: PathBuf,
+    pub(super) number: DeviceNumber,
+    pub(super) form: NodeForm,
+}
+
+/// A masked directory, with what is visible in it.
+#[derive(Default)]
+pub(super) struct PlannedMask {
+    pub(super) files: BTreeMap<PathBuf, String>,
+    pub(super) shown: BTreeMap<PathBuf, PathBuf>,
+    pub(super) users: BTreeSet<String>,
+}
+
+/// The parts of all requests, each place and device once.
+#[derive(Default)]
+pub(super) struct PlanBuilder {
+    pub(super) grants: Vec<Grant>,
+    pub(super) warnings: Vec<String>,
+    pub(super) notes: Vec<String>,
+    pub(super) preparations: Vec<InjectionStep>,
+    pub(super) rules: BTreeMap<DeviceNumber, (Access, BTreeSet<String>)>,
+    pub(super) nodes: BTreeMap<PathBuf, (PlannedNode, BTreeSet<String>)>,
+    /// Links, with the nodes that they lead to.
+    pub(super) links: BTreeMap<PathBuf, (PathBuf, String)>,
+    pub(super) masks: BTreeMap<PathBuf, PlannedMask>,
+    pub(super) directories: BTreeMap<PathBuf, (PathBuf, String)>,
+    pub(super) files: BTreeMap<PathBuf, (PathBuf, String)>,
+    pub(super) libraries: BTreeMap<(Programs, String), (PathBuf, BTreeSet<String>, String)>,
+    /// Places in the container, of directories that it may write to.
+    pub(super) writable: BTreeSet<PathBuf>,
+    /// Variables, each with its values in the order of the devices.
+    pub(super) env: BTreeMap<String, Vec<String>>,
+    pub(super) searched: Vec<(PathBuf, Vec<String>)>,
+    /// Directories of the image that come before them.
+    pub(super) image_libraries: Vec<ImageLibraries>,
+    /// Optional parts that the host lacks, by device or class.
+    pub(super) absent: BTreeMap<String, Vec<String>>,
+}
+
+impl PlanBuilder {
+    pub(super) fn add(&mut self, asked: &Asked<'_>) -> Result<(), PlanError> {
+        let Asked {
+            class: spec,
+            request,
+            found: Found { inventory, edits },
+            authority,
+        } = asked;
+        let (devices, warning) = authority.choose(spec, request, &inventory.devices)?;
+        let absent = nothing_of_class(request, asked.found);
+        self.warnings.extend(warning.or_else(|| {
+            let absent = absent.as_ref()?;
+            Some(format!("{}: {absent}", request.source))
+        }));
+        // `all` on a host without devices does not require the files.
+        let gives_files = match request.selection {
+            Selection::FilesOnly => absent.is_none(),
+            _ => !devices.is_empty(),
+        };
+        if gives_files {
+            self.requirements(asked)?;
+        }
+        let class = request.class.to_string();
+        self.notes.extend(
+            inventory
+                .warnings
+                .iter()
+                .map(|warning| format!("{class}: {warning}")),
+        );
+        if !inventory.hidden.is_empty() {
+            let hidden: Vec<&str> = inventory.hidden.iter().map(DeviceId::as_str).collect();
+            let hidden = hidden.join(", ");
+            self.notes
+                .push(format!("{class}: hidden by config.toml: {hidden}"));
+        }
+        let unknown = request.unknown_capabilities.iter();
+        self.notes
+            .extend(unknown.map(|name| format!("{class} has no capability {name}")));
+        self.note_health(request, inventory, &devices);
+        for (device, action) in prepare::actions(spec, request, &devices)? {
+            let why = device.id.to_string();
+            self.preparations.push(InjectionStep { action, why });
+        }
+        let capabilities = spec.spec.request.with_implied(&request.capabilities);
+        let is_asked = |node: &&FoundNode| node.is_for(&capabilities);
+        for device in &devices {
+            for node in device.nodes.iter().filter(is_asked) {
+                self.node(node, device.id.as_str())?;
+            }
+        }
+        if !devices.is_empty() {
+            for node in edits.nodes.iter().filter(is_asked) {
+                self.node(node, &class)?;
+            }
+        }
+        if gives_files {
+            self.edits(edits, &class)?;
+        }
+        for device in &devices {
+            let id = device.id.as_str();
+            self.files(&device.files, id)?;
+            self.directories(&device.directories, id)?;
+            self.show(device)?;
+            for (name, value) in &device.env {
+                let values = self.env.entry(name.to_string()).or_default();
+                if !values.contains(value) {
+                    values.push(value.clone());
+                }
+            }
+        }
+        self.grants.push(Grant {
+            devices: devices.iter().map(|device| device.id.to_string()).collect(),
+            available: inventory.devices.len(),
+            class,
+            asked_by: request.source.to_string(),
+            authorized_by: authority.to_string(),
+        });
+        Ok(())
+    }
+
+    /// Checks the image's requirements on the host.
+    fn requirements(&mut self, asked: &Asked<'_>) -> Result<(), PlanError> {
+        let Some(spec) = &asked.class.spec.request.requirements else {
+            return Ok(());
+        };
+        let known = &asked.found.inventory.host_attributes;
+        let values = spec.values.iter().filter_map(|(name, value)| {
+            let value = value.fill(known).ok()?;
+            Some((name.clone(), value))
+        });
+        let values = values.collect();
+        for (env, text) in &asked.request.requirements {
+            let unknown = requirement::check(text, &values).map_err(|error| RefusedRequest {
+                asked_by: asked.request.source.to_string(),
+                error: RequestError::Requirement {
+                    env: env.clone(),
+                    text: text.clone(),
+                    error,
+                },
+            })?;
+            if !unknown.is_empty() {
+                let unknown = unknown.join(", ");
+                self.notes.push(format!(
+                    "{}: cannot be evaluated, assuming it is met: {unknown}",
+                    excerpt(env)
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn note_health(&mut self, request: &Request, inventory: &Inventory, given: &[&Device]) {
+        let ill = inventory
+            .devices
+            .iter()
+            .filter(|device| !device.health.is_healthy());
+        for device in ill {
+            let is_given = given.iter().any(|other| other.id == device.id);
+            if is_given {
+                self.warnings.push(format!(
+                    "injecting {} as requested although it is {}",
+                    device.id, device.health
+                ));
+            } else if request.selection == Selection::All {
+                self.notes
+                    .push(format!("{} is left out: {}", device.id, device.health));
+            }
+        }
+    }
+
+    fn node(&mut self, node: &FoundNode, whose: &str) -> Result<(), PlanError> {
+        let Some(number) = self.fit(&node.number, &node.host, whose)?.copied() else {
+            return Ok(());
+        };
+        let (access, users) = self
+            .rules
+            .entry(number)
+            .or_insert((node.access, BTreeSet::new()));
+        *access = access.union(node.access);
+        users.insert(whose.to_owned());
+        let planned = PlannedNode {
+            source: node.host.clone(),
+            number,
+            form: node.form.clone(),
+        };
+        let (before, users) = self
+            .nodes
+            .entry(node.container.clone())
+            .or_insert((planned.clone(), BTreeSet::new()));
+        if *before != planned {
+            return Err(conflict(
+                node.container.clone(),
+                &before.source,
+                &planned.source,
+            ));
+        }
+        users.insert(whose.to_owned());
+        for link in &node.links {
+            place(&mut self.links, link, node.container.clone(), whose)?;
+        }
+        Ok(())
+    }
+
+    fn edits(&mut self, edits: &FoundEdits, class: &str) -> Result<(), PlanError> {
+        for library in &edits.libraries {
+            let named = Path::new(&library.soname);
+            let Some(source) = self.fit(&library.file, named, class)?.cloned() else {
+                continue;
+            };
+            let name = source
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            let (first, links, _) = self.libraries.entry((library.programs, name)).or_insert((
+                source.clone(),
+                BTreeSet::new(),
+                class.to_owned(),
+            ));
+            if *first != source {
+                let path = home_of(library.programs).join(&library.soname);
+                return Err(conflict(path, first, &source));
+            }
+            links.extend(library.links.iter().cloned());
+        }
+        for libraries in &edits.image_libraries {
+            if !self.image_libraries.contains(libraries) {
+                self.image_libraries.push(libraries.clone());
+            }
+        }
+        self.files(&edits.files, class)?;
+        for mask in &edits.masks {
+            self.mask(mask, class)?;
+        }
+        self.directories(&edits.directories, class)
+    }
+
+    fn files(&mut self, files: &[FoundFile], whose: &str) -> Result<(), PlanError> {
+        for file in files {
+            if let Some(source) = self.fit(&file.file, &file.path, whose)?.cloned() {
+                place(&mut self.files, &file.container, source, whose)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn directories(
+        &mut self,
+        directories: &[FoundDirectory],
+        whose: &str,
+    ) -> Result<(), PlanError> {
+        for directory in directories {
+            let found = self.fit(&directory.directory, &directory.path, whose)?;
+            let Some(source) = found.cloned() else {
+                continue;
+            };
+            place(&mut self.directories, &directory.container, source, whose)?;
+            if directory.writable {
+                self.writable.insert(directory.container.clone());
+            }
+            if !directory.libraries.is_empty() {
+                self.searched
+                    .push((directory.container.clone(), directory.libraries.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    fn mask(&mut self, mask: &FoundMask, class: &str) -> Result<(), PlanError> {
+        let mut files = Vec::new();
+        for copy in &mask.copies {
+            if let Some(text) = self.fit(&copy.text, &copy.path, class)? {
+                files.push((copy.path.clone(), text.clone()));
+            }
+        }
+        let planned = self.masks.entry(mask.path.clone()).or_default();
+        planned.users.insert(class.to_owned());
+        for (path, text) in files {
+            let before = planned.files.entry(path.clone()).or_insert(text.clone());
+            if *before != text {
+                return Err(conflict(path.clone(), &path, &path));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the contents of masked directories that belong to a device
+    /// visible. Without a mask, the container sees them anyway.
+    fn show(&mut self, device: &Device) -> Result<(), PlanError> {
+        let id = device.id.as_str();
+        for shown in &device.shown {
+            let Some(source) = self.fit(&shown.source, &shown.path, id)?.cloned() else {
+                continue;
+            };
+            let mut masks = self.masks.iter_mut();
+            if let Some((_, mask)) = masks.find(|(path, _)| shown.path.starts_with(path)) {
+                mask.shown.insert(shown.path.clone(), source);
+            }
+        }
+        Ok(())
+    }
+
+    /// What was found; `None` and a note if it is optional and missing.
+    fn fit<'a, T>(
+        &mut self,
+        presence: &'a Presence<T>,
+        path: &Path,
+        whose: &str,
+    ) -> Result<Option<&'a T>, PlanError> {
+        match presence {
+            Presence::Found(found) => Ok(Some(found)),
+            Presence::Optional => {
+                let absent = self.absent.entry(whose.to_owned()).or_default();
+                let path = path.display().to_string();
+                if !absent.contains(&path) {
+                    absent.push(path);
+                }
+                Ok(None)
+            }
+            Presence::Unfit(problem) => Err(PlanError::Unfit {
+                whose: whose.to_owned(),
+                problem: problem.clone(),
+            }),
+        }
+    }
+}
+
+/// Why a request for `all` or `none` gets nothing on this host, if that is so.
+/// Many images set these by default, also for hosts without such hardware.
+fn nothing_of_class(request: &Request, found: &Found) -> Option<String> {
+    let Found { inventory, edits } = found;
+    let class = &request.class;
+    if !inventory.devices.is_empty() {
+        return None;
+    }
+    // Nodes are added with devices only.
+    let files = FoundEdits {
+        nodes: Vec::new(),
+        ..edits.clone()
+    };
+    let reason = match (&request.selection, &inventory.no_driver) {
+        (_, Some(no_driver)) => no_driver,
+        (Selection::FilesOnly, None) => files.unfit().next()?,
+        (_, None) => "this host has no device of it",
+    };
+    Some(format!("not injecting anything of {class}: {reason}"))
+}
+
+/// The directory of the libraries for such programs in the container.
+pub(super) fn home_of(programs: Programs) -> PathBuf {
+    let directory = match programs {
+        Programs::Native => LIBRARIES,
+        Programs::Bits32 => LIBRARIES_32BIT,
+    };
+    Path::new(INJECTED).join(directory)
+}
+
+fn place(
+    places: &mut BTreeMap<PathBuf, (PathBuf, String)>,
+    path: &Path,
+    source: PathBuf,
+    class: &str,
+) -> Result<(), PlanError> {
+    let (first, _) = places
+        .entry(path.into())
+        .or_insert((source.clone(), class.to_owned()));
+    if *first == source {
+        Ok(())
+    } else {
+        Err(conflict(path.into(), first, &source))
+    }
+}
+
+fn conflict(path: PathBuf, first: &Path, second: &Path) -> PlanError {
+    let (first, second) = (first.display().to_string(), second.display().to_string());
+    PlanError::Conflict {
+        path,
+        first,
+        second,
+    }
+}

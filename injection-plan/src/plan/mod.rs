@@ -1,0 +1,192 @@
+//! The plan: what a container gets, step by step, and why. Planning is pure.
+//! The hook executes the plan, and decides only what depends on the container.
+
+mod authority;
+mod builder;
+mod error;
+mod mount;
+mod prepare;
+mod spec_devices;
+mod steps;
+mod text;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use device_class::DeviceClass;
+use device_class::device::{DeviceNumber, DeviceRule};
+use device_class::discover::{Found, ImageLibraries, MadeNode, OwnNode};
+use serde::Serialize;
+
+use crate::prepare::Preparation;
+use crate::request::Request;
+
+use builder::PlanBuilder;
+
+pub use authority::{Authority, Recorded};
+pub use error::PlanError;
+pub use mount::{BindMount, MountAttributes, SourceKind};
+pub use spec_devices::{SpecDevices, SpecNode, SpecRule};
+
+/// The directory in the container for files that the image does not have: a
+/// read-only tmpfs, so that nothing stays in the writable layer.
+pub const INJECTED: &str = "/usr/lib/boathook";
+
+/// The directory under [`INJECTED`] for libraries and their links.
+pub const LIBRARIES: &str = "lib";
+
+/// The directory under [`INJECTED`] for libraries of 32-bit programs.
+pub const LIBRARIES_32BIT: &str = "lib32";
+
+/// The directory under [`INJECTED`] for programs and other files.
+pub const FILES: &str = "files";
+
+/// What a container gets.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct InjectionPlan {
+    /// The outcome of each request.
+    pub grants: Vec<Grant>,
+    /// The steps, in the order of their execution.
+    pub steps: Vec<InjectionStep>,
+    /// Variables of the devices, for those who can still set them: a wrapper in
+    /// front of the runtime, but no hook.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// Messages for the administrator: one line each.
+    pub warnings: Vec<String>,
+    /// What was omitted, and why: one line each.
+    pub notes: Vec<String>,
+}
+
+/// The outcome of one request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Grant {
+    pub class: String,
+    /// The ids of the devices.
+    pub devices: Vec<String>,
+    /// How many devices of the class the host has.
+    pub available: usize,
+    /// Where the request was found, and its text.
+    pub asked_by: String,
+    /// What authorizes it.
+    pub authorized_by: String,
+}
+
+/// One change to the container.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct InjectionStep {
+    #[serde(flatten)]
+    pub action: Action,
+    /// The devices or the class that it is done for.
+    #[serde(rename = "for")]
+    pub why: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "action")]
+pub enum Action {
+    /// A program of the host prepares a device for the container.
+    Prepare(Preparation),
+    /// The container's cgroup, and those above it, allow a device.
+    Allow {
+        #[serde(flatten)]
+        rule: DeviceRule,
+        /// Whether the container's spec has the same rule, so that its own
+        /// cgroup allows it already. Ancestors may not.
+        in_spec: bool,
+    },
+    /// A device node appears in the container.
+    Node {
+        /// The host's node, and its path in the container.
+        #[serde(flatten)]
+        mount: BindMount,
+        #[serde(flatten)]
+        number: DeviceNumber,
+        /// Instead of mounting the host's node, a node with this mode and group
+        /// is created in the container. In a user namespace such a node could
+        /// not be opened; there the host's node is mounted.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        own: Option<OwnNode>,
+    },
+    /// A device node that the host lacks is created in the container.
+    MakeNode {
+        /// Its path in the container.
+        path: PathBuf,
+        #[serde(flatten)]
+        number: DeviceNumber,
+        /// Its driver, mode and group.
+        #[serde(flatten)]
+        made: MadeNode,
+    },
+    /// A symbolic link appears in the container, unless something has its name.
+    Link {
+        /// Its path in the container.
+        path: PathBuf,
+        /// Its text.
+        target: PathBuf,
+    },
+    /// A directory of the container is masked: a read-only tmpfs covers it. If
+    /// the container has no such directory, nothing is done.
+    Mask {
+        path: PathBuf,
+        /// Files in it, with their text.
+        files: BTreeMap<PathBuf, String>,
+        /// Files and directories of the host that are visible in it.
+        shown: Vec<BindMount>,
+    },
+    /// A directory of the host appears in the container.
+    Directory(BindMount),
+    /// A file of the host appears in the container: mounted over a file that is
+    /// there, otherwise under [`INJECTED`] with a link to it.
+    File(BindMount),
+    /// A library appears under [`INJECTED`].
+    Library {
+        /// The file, and its path in the container.
+        #[serde(flatten)]
+        mount: BindMount,
+        /// Further names for it beside the file.
+        links: BTreeSet<String>,
+    },
+    /// The container's dynamic loader finds these libraries.
+    Loader {
+        /// The directories, the first to be searched first.
+        directories: Vec<PathBuf>,
+        /// Names and where each leads.
+        libraries: Vec<(String, PathBuf)>,
+        /// Directories of the image that are searched before these, if they
+        /// have newer libraries.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        image_libraries: Vec<ImageLibraries>,
+        /// The directory of the libraries for 32-bit programs, if there are any.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        directory_32bit: Option<PathBuf>,
+        /// Their names and where each leads.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        libraries_32bit: Vec<(String, PathBuf)>,
+    },
+}
+
+/// One request, with what the host has for it.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    pub class: &'a DeviceClass,
+    pub request: &'a Request,
+    /// What the host has of the class.
+    pub found: &'a Found,
+    /// What authorizes the request.
+    pub authority: &'a Authority,
+}
+
+/// Makes the plan for all requests of a container, without what the spec has
+/// already.
+///
+/// # Errors
+/// A request cannot be met in full: no container starts with less than
+/// it requested.
+pub fn plan(asked: &[Asked<'_>], spec: &SpecDevices) -> Result<InjectionPlan, PlanError> {
+    let mut builder = PlanBuilder::default();
+    for asked in asked {
+        builder.add(asked)?;
+    }
+    Ok(builder.finish(spec))
+}

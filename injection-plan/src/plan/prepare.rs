@@ -1,0 +1,95 @@
+//! Which devices are prepared, and how.
+
+use device_class::class::{DeviceClass, PairSpec, PathTemplateError, Prepare, When};
+use device_class::discover::Device;
+use device_class::template::Attributes;
+
+use super::{Action, PlanError};
+use crate::prepare::Preparation;
+use crate::request::{Pair, Request};
+
+/// The preparations before the container gets its devices. Every pair of the
+/// request is assigned a device; one that already is in the requested state is
+/// preferred, and not prepared.
+pub(super) fn actions<'a>(
+    class: &DeviceClass,
+    request: &Request,
+    devices: &[&'a Device],
+) -> Result<Vec<(&'a Device, Action)>, PlanError> {
+    let (Some(prepare), Some(spec)) = (&class.spec.prepare, &class.spec.request.pairs) else {
+        return Ok(Vec::new());
+    };
+    if prepare.when != When::ContainerStart {
+        return Ok(Vec::new());
+    }
+    let mut free = devices.to_vec();
+    let mut waiting = Vec::new();
+    for pair in &request.pairs {
+        match take(&mut free, |device| is_ready(device, pair, spec, prepare))? {
+            Some(_) => {}
+            None => waiting.push(pair),
+        }
+    }
+    let mut actions = Vec::new();
+    for pair in waiting {
+        let fits = |device: &Device| is_meant(device, pair, spec);
+        let device = take(&mut free, fits)?.ok_or_else(|| PlanError::NoPartner {
+            env: pair.env.clone(),
+            select: pair.select.clone(),
+            class: class.name.to_string(),
+        })?;
+        let known = with_value(device, pair, spec);
+        let preparation = Preparation::of(prepare, device, &known);
+        let preparation = preparation.map_err(|error| of(device, error))?;
+        actions.push((device, Action::Prepare(preparation)));
+    }
+    Ok(actions)
+}
+
+/// Removes and returns the first device that fits.
+fn take<'a>(
+    free: &mut Vec<&'a Device>,
+    fits: impl Fn(&Device) -> Result<bool, PlanError>,
+) -> Result<Option<&'a Device>, PlanError> {
+    for at in 0..free.len() {
+        if fits(free[at])? {
+            return Ok(Some(free.remove(at)));
+        }
+    }
+    Ok(None)
+}
+
+fn is_meant(device: &Device, pair: &Pair, spec: &PairSpec) -> Result<bool, PlanError> {
+    let select = spec.select.fill(&device.attributes);
+    let select = select.map_err(|error| of(device, error.into()))?;
+    Ok(spec.canonical(&select) == pair.select)
+}
+
+/// Whether the pair selects the device, and the device was in the requested
+/// state when the host was scanned.
+fn is_ready(
+    device: &Device,
+    pair: &Pair,
+    spec: &PairSpec,
+    prepare: &Prepare,
+) -> Result<bool, PlanError> {
+    let known = with_value(device, pair, spec);
+    let wanted = prepare.equals.fill(&known);
+    let wanted = wanted.map_err(|error| of(device, error.into()))?;
+    let is = device
+        .state
+        .as_ref()
+        .and_then(|state| state.content.as_ref());
+    Ok(is_meant(device, pair, spec)? && is.is_some_and(|is| is.eq_ignore_ascii_case(&wanted)))
+}
+
+fn with_value(device: &Device, pair: &Pair, spec: &PairSpec) -> Attributes {
+    let mut known = device.attributes.clone();
+    known.insert(spec.attribute.clone(), pair.value.clone());
+    known
+}
+
+fn of(device: &Device, error: PathTemplateError) -> PlanError {
+    let whose = device.id.to_string();
+    PlanError::Template { whose, error }
+}

@@ -1,0 +1,135 @@
+//! The devices that a container's spec has already.
+
+use std::path::{Path, PathBuf};
+
+use device_class::device::{Access, DeviceKind, DeviceNumber, DeviceRule};
+
+/// The devices of a spec: `linux.devices` and `linux.resources.devices` (OCI
+/// runtime spec, config-linux).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SpecDevices {
+    /// The nodes that the runtime makes.
+    pub nodes: Vec<SpecNode>,
+    /// The rules that the runtime sets. A later one overrides an earlier one.
+    pub rules: Vec<SpecRule>,
+}
+
+/// A node that the runtime makes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpecNode {
+    /// The path in the container.
+    pub path: PathBuf,
+    pub number: DeviceNumber,
+}
+
+/// A rule that the runtime sets; `None` matches everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpecRule {
+    /// Whether it allows or denies.
+    pub allow: bool,
+    /// The devices' kind.
+    pub kind: Option<DeviceKind>,
+    /// The devices' major number.
+    pub major: Option<u32>,
+    /// The devices' minor number.
+    pub minor: Option<u32>,
+    /// What is allowed or denied.
+    pub access: Access,
+}
+
+impl SpecDevices {
+    /// Whether the runtime creates this node.
+    pub(super) fn has_node(&self, path: &Path, number: DeviceNumber) -> bool {
+        let mut nodes = self.nodes.iter();
+        nodes.any(|node| node.path == path && node.number == number)
+    }
+
+    /// Whether the runtime allows all that a rule does. For each kind of
+    /// access, the last matching rule applies.
+    pub(super) fn allow(&self, wanted: &DeviceRule) -> bool {
+        wanted.access.each().all(|access| {
+            let mut rules = self.rules.iter().rev();
+            let last = rules.find(|rule| rule.is_about(wanted.number, access));
+            last.is_some_and(|rule| rule.allow)
+        })
+    }
+}
+
+impl SpecRule {
+    fn is_about(&self, number: DeviceNumber, access: Access) -> bool {
+        self.kind.is_none_or(|kind| kind == number.kind)
+            && self.major.is_none_or(|major| major == number.major)
+            && self.minor.is_none_or(|minor| minor == number.minor)
+            && self.access.contains(access)
+    }
+}
+
+impl From<&DeviceRule> for SpecRule {
+    fn from(rule: &DeviceRule) -> Self {
+        Self {
+            allow: true,
+            kind: Some(rule.number.kind),
+            major: Some(rule.number.major),
+            minor: Some(rule.number.minor),
+            access: rule.access,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use DeviceKind::{Block, Character};
+
+    fn rule(
+        allow: bool,
+        kind: Option<DeviceKind>,
+        number: [Option<u32>; 2],
+        access: &str,
+    ) -> SpecRule {
+        SpecRule {
+            allow,
+            kind,
+            major: number[0],
+            minor: number[1],
+            access: Access::parse(access).unwrap(),
+        }
+    }
+
+    #[test]
+    fn the_last_rule_for_a_device_and_a_letter_counts() {
+        let nothing = || rule(false, None, [None; 2], "rwm");
+        let device = |allow, minor, access| {
+            let number = [Some(10), Some(minor)];
+            rule(allow, Some(Character), number, access)
+        };
+        let block = rule(true, Some(Block), [Some(10), Some(183)], "rw");
+        let driver = rule(true, Some(Character), [Some(10), None], "rwm");
+        let wanted = DeviceRule::new(Character, 10, 183, Access::default());
+        for (rules, allowed) in [
+            (vec![], false),
+            (vec![nothing()], false),
+            (vec![nothing(), device(true, 183, "rw")], true),
+            (vec![nothing(), driver], true),
+            (vec![rule(true, None, [None; 2], "rwm")], true),
+            (vec![nothing(), device(true, 183, "r")], false),
+            (vec![nothing(), block], false),
+            (vec![nothing(), device(true, 184, "rw")], false),
+            (vec![device(true, 183, "rw"), nothing()], false),
+            (
+                vec![
+                    device(true, 183, "r"),
+                    device(true, 183, "w"),
+                    device(false, 183, "m"),
+                ],
+                true,
+            ),
+        ] {
+            let spec = SpecDevices {
+                nodes: vec![],
+                rules,
+            };
+            assert_eq!(spec.allow(&wanted), allowed, "{spec:?}");
+        }
+    }
+}

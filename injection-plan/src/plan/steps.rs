@@ -1,0 +1,157 @@
+//! Orders the collected parts as steps.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use device_class::device::DeviceRule;
+use device_class::discover::NodeForm;
+use device_class::host::Programs;
+
+use super::builder::{PlanBuilder, home_of};
+use super::{Action, BindMount, InjectionPlan, InjectionStep, SpecDevices};
+
+impl PlanBuilder {
+    pub(super) fn finish(self, spec: &SpecDevices) -> InjectionPlan {
+        let mut steps = self.preparations;
+        let mut notes = self.notes;
+        notes.extend(self.absent.into_iter().map(|(whose, paths)| {
+            let paths = paths.join(", ");
+            format!("{whose}: optional and not on this host: {paths}")
+        }));
+        for (number, (access, users)) in self.rules {
+            let rule = DeviceRule { number, access };
+            let in_spec = spec.allow(&rule);
+            let action = Action::Allow { rule, in_spec };
+            steps.push(InjectionStep {
+                action,
+                why: joined(users),
+            });
+        }
+        for (path, mask) in self.masks {
+            let shown = mask.shown.into_iter();
+            let shown = shown.map(|(at, from)| BindMount::shown(from, at));
+            let action = Action::Mask {
+                path,
+                shown: shown.collect(),
+                files: mask.files,
+            };
+            steps.push(InjectionStep {
+                action,
+                why: joined(mask.users),
+            });
+        }
+        for (path, (node, users)) in self.nodes {
+            if spec.has_node(&path, node.number) {
+                notes.push(format!("{} is made by the runtime already", path.display()));
+                continue;
+            }
+            let number = node.number;
+            let bound = |own| Action::Node {
+                mount: BindMount::device(node.source, path.clone()),
+                number,
+                own,
+            };
+            let action = match node.form {
+                NodeForm::Bound => bound(None),
+                NodeForm::Own(own) => bound(Some(own)),
+                NodeForm::Made(made) => Action::MakeNode { path, number, made },
+            };
+            steps.push(InjectionStep {
+                action,
+                why: joined(users),
+            });
+        }
+        for (path, (node, why)) in self.links {
+            let target = relative(&path, &node);
+            steps.push(InjectionStep {
+                action: Action::Link { path, target },
+                why,
+            });
+        }
+        for (path, (source, why)) in self.directories {
+            let writable = self.writable.contains(&path);
+            steps.push(InjectionStep {
+                action: Action::Directory(BindMount::directory(source, path, writable)),
+                why,
+            });
+        }
+        for (path, (source, why)) in self.files {
+            steps.push(InjectionStep {
+                action: Action::File(BindMount::file(source, path)),
+                why,
+            });
+        }
+        let mut loader = Vec::new();
+        let mut libraries_32bit = Vec::new();
+        for ((programs, name), (source, links, why)) in self.libraries {
+            let home = home_of(programs);
+            let path = home.join(&name);
+            let names = match programs {
+                Programs::Native => &mut loader,
+                Programs::Bits32 => &mut libraries_32bit,
+            };
+            names.extend(
+                links
+                    .iter()
+                    .chain([&name])
+                    .map(|link| (link.clone(), home.join(link))),
+            );
+            let mount = BindMount::library(source, path);
+            steps.push(InjectionStep {
+                action: Action::Library { mount, links },
+                why,
+            });
+        }
+        let mut directories = Vec::new();
+        if !loader.is_empty() {
+            directories.push(home_of(Programs::Native));
+        }
+        for (directory, names) in self.searched {
+            loader.extend(
+                names
+                    .into_iter()
+                    .map(|name| (name.clone(), directory.join(name))),
+            );
+            directories.push(directory);
+        }
+        let any_32bit = !libraries_32bit.is_empty();
+        if !directories.is_empty() || any_32bit {
+            let why = "libraries".to_owned();
+            steps.push(InjectionStep {
+                action: Action::Loader {
+                    directories,
+                    libraries: loader,
+                    image_libraries: self.image_libraries,
+                    directory_32bit: any_32bit.then(|| home_of(Programs::Bits32)),
+                    libraries_32bit,
+                },
+                why,
+            });
+        }
+        notes.dedup();
+        InjectionPlan {
+            grants: self.grants,
+            steps,
+            env: self
+                .env
+                .into_iter()
+                .map(|(name, values)| (name, values.join(",")))
+                .collect(),
+            warnings: self.warnings,
+            notes,
+        }
+    }
+}
+
+/// The text of a link at `link` that leads to `target`, as udev writes it.
+fn relative(link: &Path, target: &Path) -> PathBuf {
+    let directory = link.parent().unwrap_or(link);
+    let common = directory.iter().zip(target).take_while(|(a, b)| a == b);
+    let common = common.count();
+    let up = directory.iter().skip(common).map(|_| "..".as_ref());
+    up.chain(target.iter().skip(common)).collect()
+}
+
+fn joined(users: BTreeSet<String>) -> String {
+    users.into_iter().collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,153 @@
+//! The plan as `boathook explain` prints it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use device_class::discover::MadeNode;
+
+use super::{Action, BindMount, ImageLibraries, InjectionPlan};
+
+impl fmt::Display for InjectionPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for grant in &self.grants {
+            let (granted, available) = (grant.devices.len(), grant.available);
+            writeln!(f, "{}: {granted} of {available} devices", grant.class)?;
+            writeln!(f, "  requested by  {}", grant.asked_by)?;
+            writeln!(f, "  authorized by {}", grant.authorized_by)?;
+        }
+        if self.grants.is_empty() {
+            writeln!(f, "no request, nothing to do")?;
+        }
+        let rows: Vec<[String; 3]> = self
+            .steps
+            .iter()
+            .map(|step| row(&step.action, &step.why))
+            .collect();
+        let width = rows.iter().map(|row| row[1].len()).max().unwrap_or(0);
+        for [kind, why, what] in rows {
+            writeln!(f, "  {kind:<10} {why:<width$}  {what}")?;
+        }
+        for (name, value) in &self.env {
+            writeln!(f, "  env        {name}={value}")?;
+        }
+        for warning in &self.warnings {
+            writeln!(f, "  warning    {warning}")?;
+        }
+        for note in &self.notes {
+            writeln!(f, "  note       {note}")?;
+        }
+        Ok(())
+    }
+}
+
+fn row(action: &Action, why: &str) -> [String; 3] {
+    let (kind, what) = match action {
+        Action::Prepare(preparation) => {
+            let program = preparation.program.display().to_string();
+            let command = [&[program], preparation.arguments.as_slice()].concat();
+            let wanted = &preparation.wanted;
+            ("prepare", format!("{wanted} by {}", command.join(" ")))
+        }
+        Action::Allow { rule, in_spec } => {
+            let and = if *in_spec { ", as the spec does" } else { "" };
+            ("allow", format!("{rule}{and}"))
+        }
+        Action::Node { mount, number, own } => {
+            let how = match own {
+                Some(own) => format!("made with mode {:04o} and group {}", own.mode, own.gid),
+                None => options(mount),
+            };
+            ("node", format!("{} ({number}; {how})", placed(mount)))
+        }
+        Action::MakeNode { path, number, made } => {
+            let MadeNode { driver, own, .. } = made;
+            let how = format!("made with mode {:04o} and group {}", own.mode, own.gid);
+            let why = format!("the host has no node of the driver {driver}");
+            (
+                "node",
+                format!("{} ({number}; {how}: {why})", path.display()),
+            )
+        }
+        Action::Link { path, target } => {
+            let (path, target) = (path.display(), target.display());
+            ("link", format!("{path} -> {target}"))
+        }
+        Action::Mask { path, files, shown } => ("mask", masked(path, files, shown)),
+        Action::Directory(mount) => ("directory", bound(mount)),
+        Action::File(mount) => ("file", bound(mount)),
+        Action::Library { mount, links } => {
+            let name = mount.path.file_name().unwrap_or_default();
+            let names: Vec<_> = [name.to_string_lossy()]
+                .into_iter()
+                .chain(links.iter().map(Into::into))
+                .collect();
+            let source = mount.source.parent().unwrap_or(&mount.source);
+            let (names, source) = (names.join(", "), source.display());
+            (
+                "library",
+                format!("{names} from {source} ({})", options(mount)),
+            )
+        }
+        Action::Loader {
+            directories,
+            libraries,
+            image_libraries,
+            directory_32bit,
+            libraries_32bit,
+        } => {
+            let directories = directories.iter().chain(directory_32bit);
+            let directories: Vec<_> = directories.map(|d| d.display().to_string()).collect();
+            let count = libraries.len() + libraries_32bit.len();
+            let mut text = format!("{count} names in {}", directories.join(", "));
+            for ImageLibraries {
+                directory,
+                library,
+                newer_than,
+            } in image_libraries
+            {
+                text.push_str(&format!(
+                    "; after the image's {} if its {library} is newer than {newer_than}",
+                    directory.display()
+                ));
+            }
+            ("loader", text)
+        }
+    };
+    [kind.into(), why.into(), what]
+}
+
+fn masked(path: &Path, files: &BTreeMap<PathBuf, String>, shown: &[BindMount]) -> String {
+    let below = |seen: &Path| {
+        let below = seen.strip_prefix(path).unwrap_or(seen);
+        below.display().to_string()
+    };
+    let seen = files.keys().chain(shown.iter().map(|mount| &mount.path));
+    let seen: Vec<String> = seen.map(|path| below(path)).collect();
+    match seen.as_slice() {
+        [] => format!("{} shows nothing", path.display()),
+        seen => format!("{} shows only {}", path.display(), seen.join(", ")),
+    }
+}
+
+fn bound(mount: &BindMount) -> String {
+    format!("{} ({})", placed(mount), options(mount))
+}
+
+fn options(mount: &BindMount) -> String {
+    let bind = if mount.recursive { "rbind" } else { "bind" };
+    let options: Vec<_> = [bind]
+        .into_iter()
+        .chain(mount.attributes.options())
+        .collect();
+    options.join(",")
+}
+
+/// A single path if it is the same on the host and in the container.
+fn placed(mount: &BindMount) -> String {
+    let (source, path) = (mount.source.display(), mount.path.display());
+    match mount.source == mount.path {
+        true => path.to_string(),
+        false => format!("{path} from {source}"),
+    }
+}

@@ -1,0 +1,167 @@
+//! A container's request: the text of a variable or an annotation is parsed,
+//! and matched with the existing devices.
+
+mod environment;
+mod error;
+mod names;
+mod selection;
+#[cfg(test)]
+mod tests;
+mod variables;
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+pub use environment::Environment;
+pub use error::{RefusedRequest, RequestError};
+pub use selection::{Item, MAX_REQUEST, Selection};
+
+use device_class::DeviceClass;
+use device_class::discover::Wanted;
+use device_class::name::{CapabilityName, ClassName, ListName, excerpt};
+
+use variables::{capabilities, lists, pairs, requirements};
+
+/// The prefix of the annotation with an allocation; the class's name follows.
+pub const ANNOTATION_PREFIX: &str = "devices.boathook.dev/";
+
+/// One container's request for devices of one class.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    pub class: ClassName,
+    /// Which devices.
+    pub selection: Selection,
+    /// The requested capabilities of the class.
+    pub capabilities: BTreeSet<CapabilityName>,
+    /// Requested capabilities that the class does not have.
+    pub unknown_capabilities: Vec<String>,
+    /// The lists of files that the container names.
+    pub lists: Vec<ListName>,
+    /// The image's requirements on the host: variables and their texts.
+    pub requirements: Vec<(String, String)>,
+    /// The pairs of variables for single devices.
+    pub pairs: Vec<Pair>,
+    pub source: RequestSource,
+}
+
+/// A pair of variables for one device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pair {
+    /// The variable that selects the device, as text.
+    pub env: String,
+    pub select: String,
+    /// The value of the pair's second variable.
+    pub value: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RequestSource {
+    /// In the container's environment.
+    Env {
+        /// The variable.
+        name: String,
+        value: String,
+    },
+    /// In the container's annotations.
+    Annotation { key: String, value: String },
+    /// In the arguments of a hook that a CDI specification added.
+    Cdi {
+        /// The names of the devices, with commas between them.
+        devices: String,
+    },
+}
+
+impl fmt::Display for RequestSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RequestSource::Env { name, value } => write!(f, "env {name}={}", excerpt(value)),
+            RequestSource::Annotation { key, value } => {
+                write!(f, "annotation {key}={}", excerpt(value))
+            }
+            RequestSource::Cdi { devices } => write!(f, "CDI device {}", excerpt(devices)),
+        }
+    }
+}
+
+impl Request {
+    /// What is to be looked up for it beside the devices.
+    pub fn wanted(&self) -> Wanted<'_> {
+        Wanted {
+            capabilities: &self.capabilities,
+            lists: &self.lists,
+        }
+    }
+
+    /// A container's request for a class. An annotation, which has the
+    /// allocation, takes precedence over the variable, which an image can set
+    /// as well. `None`: there is no request.
+    pub fn of<'a>(
+        class: &DeviceClass,
+        variables: &'a Environment,
+        annotation: impl Fn(&str) -> Option<&'a str>,
+    ) -> Result<Option<Self>, RefusedRequest> {
+        let env = &class.spec.request.env;
+        let key = format!("{ANNOTATION_PREFIX}{}", class.name);
+        let source = match (annotation(&key), variables.get(env.as_str())) {
+            (Some(value), _) => RequestSource::Annotation {
+                key,
+                value: value.to_owned(),
+            },
+            (None, Some(value)) => RequestSource::Env {
+                name: env.to_string(),
+                value: value.to_owned(),
+            },
+            (None, None) => return Ok(None),
+        };
+        Request::parse(class, variables, source)
+    }
+
+    /// What a source requests of a class. The variables define what else is wanted of the
+    /// devices.
+    pub fn parse(
+        class: &DeviceClass,
+        variables: &Environment,
+        source: RequestSource,
+    ) -> Result<Option<Self>, RefusedRequest> {
+        let spec = &class.spec.request;
+        let env = |name: &str| variables.get(name);
+        let text = match &source {
+            RequestSource::Env { value, .. } | RequestSource::Annotation { value, .. } => value,
+            RequestSource::Cdi { devices } => devices,
+        };
+        let refused = |error| RefusedRequest {
+            asked_by: source.to_string(),
+            error,
+        };
+        let selection = Selection::parse(text, &class.spec).map_err(refused)?;
+        if selection == Selection::Nothing {
+            return Ok(None);
+        }
+        let is_set = |name: &str| env(name).is_some_and(|value| !value.is_empty());
+        if let Some((env, advice)) = spec.refused_env.iter().find(|(name, _)| is_set(name)) {
+            let (env, advice) = (env.clone(), advice.clone());
+            return Err(refused(RequestError::Unsupported { env, advice }));
+        }
+        let pairs = pairs(spec.pairs.as_ref(), env).map_err(refused)?;
+        let requirements = requirements(spec.requirements.as_ref(), variables).map_err(refused)?;
+        let asked = spec
+            .capabilities_env
+            .as_ref()
+            .and_then(|name| env(name.as_str()));
+        let (capabilities, unknown_capabilities) = capabilities(class, asked).map_err(refused)?;
+        let named = spec.lists_env.as_ref();
+        let named = named.and_then(|name| env(name.as_str()));
+        let lists = lists(named.unwrap_or_default()).map_err(refused)?;
+        let class = class.name.clone();
+        Ok(Some(Request {
+            class,
+            selection,
+            lists,
+            capabilities,
+            unknown_capabilities,
+            requirements,
+            pairs,
+            source,
+        }))
+    }
+}

@@ -1,0 +1,177 @@
+//! The devices of a request: its text is parsed, and matched with the existing
+//! devices.
+
+use std::collections::{BTreeSet, HashSet};
+
+use device_class::class::ClassSpec;
+use device_class::discover::Device;
+use device_class::name::{ClassName, DeviceId};
+
+use super::RequestError;
+use super::names::{DeviceNames, Meaning};
+
+/// The longest value of a variable or annotation that is read, in bytes. It
+/// bounds every loop over a request; 1,000 ids of the maximum length fit.
+pub const MAX_REQUEST: usize = 64 << 10;
+
+/// The devices of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Selection {
+    /// `void`, or an empty list: nothing at all.
+    Nothing,
+    /// `none`: the class's files, but no device and no control node.
+    FilesOnly,
+    /// `all`: every healthy device.
+    All,
+    /// A comma-separated list.
+    These(Vec<Item>),
+}
+
+/// One item of the list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Item {
+    /// An id, an index or an alias.
+    Name(String),
+    /// The indices from the first to the last.
+    Range(u32, u32),
+}
+
+impl Selection {
+    /// Parses a request: a comma-separated list, whose empty items are ignored.
+    /// A keyword anywhere in the list applies to the whole list; of several,
+    /// the one that gives less applies.
+    pub fn parse(text: &str, class: &ClassSpec) -> Result<Self, RequestError> {
+        if text.len() > MAX_REQUEST {
+            return Err(RequestError::TooLong { length: text.len() });
+        }
+        let items = text.split(',').map(str::trim);
+        let items = items.filter(|item| !item.is_empty());
+        let items: Vec<&str> = items
+            .map(|item| unqualified(item, class))
+            .collect::<Result<_, _>>()?;
+        let has = |word: &str| items.iter().any(|item| item.eq_ignore_ascii_case(word));
+        if items.is_empty() || has("void") {
+            return Ok(Selection::Nothing);
+        }
+        if has("none") {
+            return Ok(Selection::FilesOnly);
+        }
+        if has("all") {
+            return Ok(Selection::All);
+        }
+        let items = items.into_iter().map(Item::parse);
+        items.collect::<Result<_, _>>().map(Self::These)
+    }
+
+    /// The requested devices, each once, in the order of `devices`.
+    ///
+    /// # Errors
+    /// [`RequestError::Unknown`] if no device has an item's name.
+    pub fn choose<'a>(
+        &self,
+        class: &ClassName,
+        devices: &'a [Device],
+    ) -> Result<Vec<&'a Device>, RequestError> {
+        let items = match self {
+            Selection::Nothing | Selection::FilesOnly => return Ok(Vec::new()),
+            Selection::All => {
+                return Ok(devices.iter().filter(|d| d.health.is_healthy()).collect());
+            }
+            Selection::These(items) => items,
+        };
+        let names = DeviceNames::of(devices);
+        let mut chosen = BTreeSet::<usize>::new();
+        // An alias may mean many devices, and a request repeat it.
+        let mut aliases = HashSet::new();
+        let mut choose = |name: &str| match names.meaning(name) {
+            None => Err(RequestError::Unknown {
+                class: class.clone(),
+                wanted: name.to_owned(),
+                known: known(devices),
+            }),
+            Some(Meaning::One(at)) => {
+                chosen.insert(at);
+                Ok(())
+            }
+            Some(Meaning::All(found)) => {
+                if aliases.insert(found.as_ptr()) {
+                    chosen.extend(found);
+                }
+                Ok(())
+            }
+        };
+        let mut ranges = Vec::new();
+        for item in items {
+            match item {
+                Item::Name(name) => choose(name)?,
+                Item::Range(first, last) => ranges.push((*first, *last)),
+            }
+        }
+        for (first, last) in merged(ranges) {
+            // Ends at the first index that no device has.
+            (first..=last).try_for_each(|index| choose(&index.to_string()))?;
+        }
+        Ok(chosen.into_iter().map(|at| &devices[at]).collect())
+    }
+}
+
+/// The item without the kind of a CDI name, `vendor.com/class=name`; the kind
+/// must be a resource of the class.
+fn unqualified<'a>(item: &'a str, class: &ClassSpec) -> Result<&'a str, RequestError> {
+    match item.split_once('=') {
+        None => Ok(item),
+        Some((kind, name)) if class.may_offer(kind) => Ok(name),
+        Some((kind, _)) => Err(RequestError::OtherKind {
+            item: item.to_owned(),
+            kind: kind.to_owned(),
+        }),
+    }
+}
+
+/// The same numbers as sorted ranges that do not overlap.
+fn merged(mut ranges: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
+    ranges.sort_unstable();
+    let mut merged: Vec<(u32, u32)> = Vec::new();
+    for (first, last) in ranges {
+        match merged.last_mut() {
+            Some(before) if first <= before.1 => before.1 = before.1.max(last),
+            _ => merged.push((first, last)),
+        }
+    }
+    merged
+}
+
+impl Item {
+    fn parse(item: &str) -> Result<Self, RequestError> {
+        let malformed = || RequestError::Malformed(item.to_owned());
+        // The names of parts of devices may have slashes.
+        if DeviceId::try_from(item.replace('/', ":")).is_err() {
+            return Err(malformed());
+        }
+        // Digits and dashes alone are a range or a mistake: no id is guessed
+        // from them.
+        if item.contains('-') && item.chars().all(|c| c.is_ascii_digit() || c == '-') {
+            let (first, last) = item.split_once('-').ok_or_else(malformed)?;
+            return match (first.parse(), last.parse()) {
+                (Ok(first), Ok(last)) if first <= last => Ok(Item::Range(first, last)),
+                _ => Err(malformed()),
+            };
+        }
+        Ok(Item::Name(item.to_owned()))
+    }
+}
+
+fn known(devices: &[Device]) -> String {
+    match devices {
+        [] => "there are none, so check that the driver is loaded".into(),
+        [only] => format!("there is {}", only.id),
+        [first, .., last] => {
+            format!(
+                "there are {}, from {} to {}",
+                devices.len(),
+                first.id,
+                last.id
+            )
+        }
+    }
+}

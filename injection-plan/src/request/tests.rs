@@ -1,0 +1,302 @@
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use device_class::discover::{self, Device};
+use device_class::host::RecordedHost;
+use device_class::name::ClassName;
+
+use super::*;
+
+/// A class with a resource by template, names of three sorts and capabilities.
+const CLASS: &str = r#"version = 1
+resource = "vendor.com/{sort}"
+request = { env = "VISIBLE", capabilities_env = "CAPS", default_capabilities = ["base"] }
+[[discover]]
+count = 4
+attributes = [
+  { name = "sort", value = "npu" },
+  { name = "bdf", value = "0000:0{index}:00.0" },
+  { name = "serial", value = "AbC{index}" },
+]
+[device]
+id = "NPU-{serial}"
+index = "{index}"
+aliases = ["{bdf}", "0x5c4a{index}", "part/{index}", "every"]
+[[edits]]
+capability = "base"
+[[edits]]
+capability = "Video"
+[[edits]]
+unless_capability = "NOFILES"
+"#;
+
+fn class(text: &str) -> DeviceClass {
+    let name = ClassName::try_from("npu".to_owned()).unwrap();
+    DeviceClass::parse(name, Path::new("npu.toml"), text).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn devices(class: &DeviceClass) -> Vec<Device> {
+    let host = RecordedHost::parse("").unwrap();
+    discover::devices(class, &host).devices
+}
+
+fn request(class: &DeviceClass, env: &[(&str, &str)]) -> Result<Option<Request>, RefusedRequest> {
+    let env: Vec<String> = env.iter().map(|(n, v)| format!("{n}={v}")).collect();
+    Request::of(class, &env.into(), |_| None)
+}
+
+/// The result of a request: a word, the indices of devices, or the error.
+fn asked(class: &DeviceClass, devices: &[Device], value: &str) -> String {
+    let selection = match request(class, &[("VISIBLE", value)]) {
+        Ok(None) => return "nothing".into(),
+        Ok(Some(request)) => request.selection,
+        Err(refused) => return refused.error.to_string(),
+    };
+    match selection.choose(&class.name, devices) {
+        _ if selection == Selection::FilesOnly => "files".into(),
+        _ if selection == Selection::All => "all".into(),
+        Ok(chosen) => {
+            let indices = chosen.iter().map(|device| device.index.clone().unwrap());
+            indices.collect::<Vec<_>>().join(" ")
+        }
+        Err(error) => error.to_string(),
+    }
+}
+
+/// Forms that users of vendors' stacks write, and what those stacks make of
+/// them: libnvidia-container `select_devices` (case, extra commas, `all` in a
+/// list, PCI addresses with any number of zeros), nvidia-container-toolkit
+/// `DevicesFromEnvvars` and `NewVisibleDevices` (blanks, `void` before `none`
+/// before `all`), ROCm container-toolkit `parseGPUsList` (case of `0x…`).
+#[test]
+fn a_request_means_what_it_means_in_the_vendors_stack() {
+    let class = class(CLASS);
+    let devices = devices(&class);
+    for (value, wanted) in [
+        ("", "nothing"),
+        (" , ,", "nothing"),
+        ("void", "nothing"),
+        ("VOID", "nothing"),
+        ("0,void", "nothing"),
+        ("all,none,void", "nothing"),
+        ("none", "files"),
+        ("None", "files"),
+        ("all,none", "files"),
+        ("all", "all"),
+        (" ALL ", "all"),
+        ("All", "all"),
+        ("0,all", "all"),
+        ("vendor.com/npu=all", "all"),
+        ("0", "0"),
+        ("0,", "0"),
+        ("0,,1", "0 1"),
+        (" 3 , 1-2,1", "1 2 3"),
+        ("0-2,1-3,2-2", "0 1 2 3"),
+        ("NPU-AbC1", "1"),
+        ("npu-abc1", "1"),
+        ("0x5C4A2", "2"),
+        ("0X5c4a2", "2"),
+        ("0000:02:00.0", "2"),
+        ("00000000:02:00.0", "2"),
+        ("0:02:00.0", "2"),
+        ("PART/3", "3"),
+        ("EVERY,0", "0 1 2 3"),
+        ("vendor.com/npu=0", "0"),
+        ("vendor.com/npu=NPU-abc1,vendor.com/npu=3", "1 3"),
+        (
+            "vendor.org/npu=0",
+            "`vendor.org/npu=0` is of the kind vendor.org/npu, which is not a resource of the class",
+        ),
+        (
+            "vendor.com/npu=",
+            "`` is neither a device nor a range such as 0-3; separate several with commas",
+        ),
+        (
+            "4",
+            "class npu has no device `4` on this host; there are 4, from NPU-AbC0 to NPU-AbC3",
+        ),
+        (
+            "2-4294967295",
+            "class npu has no device `4` on this host; there are 4, from NPU-AbC0 to NPU-AbC3",
+        ),
+        (
+            "3-0",
+            "`3-0` is neither a device nor a range such as 0-3; separate several with commas",
+        ),
+        (
+            "0-",
+            "`0-` is neither a device nor a range such as 0-3; separate several with commas",
+        ),
+        (
+            "0-1-2",
+            "`0-1-2` is neither a device nor a range such as 0-3; separate several with commas",
+        ),
+        (
+            "0-99999999999",
+            "`0-99999999999` is neither a device nor a range such as 0-3; separate several with commas",
+        ),
+        (
+            "a b",
+            "`a b` is neither a device nor a range such as 0-3; separate several with commas",
+        ),
+        (
+            "a\0b",
+            "`a\\0b` is neither a device nor a range such as 0-3; separate several with commas",
+        ),
+        (
+            "a\nb\x1b[2J",
+            "`a\\nb\\u{1b}[2J` is neither a device nor a range such as 0-3; separate several with commas",
+        ),
+        (
+            &"npu-1,".repeat(20_000),
+            "120000 bytes is too long; a request may have at most 65536",
+        ),
+    ] {
+        assert_eq!(asked(&class, &devices, value), wanted, "{value:.40}");
+    }
+}
+
+#[test]
+fn ids_that_differ_in_case_alone_stay_apart() {
+    let class = class(
+        "version = 1\nresource = 'vendor.com/npu'\nrequest = { env = 'VISIBLE' }\n\
+         [[discover]]\ncount = 2\nattributes = [{ name = 'name', value = '{index}', \
+         map = { 0 = 'Npu', 1 = 'nPU' } }]\n[device]\nid = '{name}'\nindex = '{index}'\n",
+    );
+    let devices = devices(&class);
+    for (value, wanted) in [("Npu", "0"), ("nPU", "1"), ("nPU,Npu", "0 1")] {
+        assert_eq!(asked(&class, &devices, value), wanted, "{value}");
+    }
+    let error = asked(&class, &devices, "npu");
+    assert!(error.contains("no device `npu`"), "{error}");
+}
+
+#[test]
+fn a_shared_device_is_meant_by_its_name_and_by_its_replicas() {
+    let text = format!("{CLASS}[sharing]\nreplicas = 3\n");
+    let class = class(&text);
+    let devices = devices(&class);
+    for (value, wanted) in [
+        ("NPU-AbC1", "1"),
+        ("NPU-AbC1::0,npu-abc2::2", "1 2"),
+        ("NPU-AbC1::0,NPU-AbC1::1", "1"),
+    ] {
+        assert_eq!(asked(&class, &devices, value), wanted, "{value}");
+    }
+    for value in ["NPU-AbC1::3", "NPU-AbC1::x", "other::0", "::"] {
+        let error = asked(&class, &devices, value);
+        assert!(error.contains("no device"), "{value}: {error}");
+    }
+}
+
+/// `utility,all` is all: libnvidia-container and the toolkit take `all` among
+/// others. What takes something away is not in it.
+#[test]
+fn capabilities_are_named_in_any_case_and_all_may_stand_among_them() {
+    let class = class(CLASS);
+    let many: Vec<String> = (0..20).map(|n| format!("x{n:02}")).collect();
+    for (value, wanted, unknown) in [
+        (None, "base", 0),
+        (Some(""), "base", 0),
+        (Some(" , "), "base", 0),
+        (Some("video"), "Video", 0),
+        (Some("all"), "Video base", 0),
+        (Some("base,ALL"), "Video base", 0),
+        (Some("nofiles,all,odd"), "NOFILES Video base", 1),
+        (Some(&many.join(",")), "", 9),
+    ] {
+        let mut env = vec![("VISIBLE", "0")];
+        env.extend(value.map(|value| ("CAPS", value)));
+        let request = request(&class, &env).unwrap().unwrap();
+        let names: Vec<&str> = request
+            .capabilities
+            .iter()
+            .map(|name| name.as_str())
+            .collect();
+        assert_eq!(names.join(" "), wanted, "{value:?}");
+        assert_eq!(request.unknown_capabilities.len(), unknown, "{value:?}");
+    }
+    let long = "base,".repeat(20_000);
+    let error = request(&class, &[("VISIBLE", "0"), ("CAPS", &long)]).unwrap_err();
+    assert!(error.to_string().contains("100000 bytes"), "{error}");
+}
+
+/// As Go's `strconv.ParseBool`, by which the vendor's stack reads the variable.
+#[test]
+fn requirements_are_switched_off_by_true_alone() {
+    let text = CLASS.replace(
+        "[[discover]]",
+        "[request.requirements]\nenv_prefix = 'REQUIRE_'\ndisable_env = 'DISABLE'\n\
+         values = {}\n[[discover]]",
+    );
+    // The inline table of CLASS cannot be extended.
+    let text = text.replace(
+        "request = { env = \"VISIBLE\", capabilities_env = \"CAPS\", default_capabilities = [\"base\"] }",
+        "[request]\nenv = 'VISIBLE'\ncapabilities_env = 'CAPS'\ndefault_capabilities = ['base']",
+    );
+    let class = class(&text);
+    for (switch, is_off) in [
+        ("1", true),
+        ("t", true),
+        ("T", true),
+        ("true", true),
+        ("TRUE", true),
+        ("True", true),
+        ("0", false),
+        ("f", false),
+        ("F", false),
+        ("false", false),
+        ("FALSE", false),
+        ("False", false),
+        ("", false),
+        ("no", false),
+        ("yes", false),
+        ("tRUE", false),
+        (" true", false),
+        ("2", false),
+    ] {
+        let env = [("VISIBLE", "0"), ("REQUIRE_X", "x>=1"), ("DISABLE", switch)];
+        let request = request(&class, &env).unwrap().unwrap();
+        assert_eq!(request.requirements.is_empty(), is_off, "{switch:?}");
+    }
+    let long = "x>=1 ".repeat(20_000);
+    let error = request(&class, &[("VISIBLE", "0"), ("REQUIRE_X", &long)]).unwrap_err();
+    assert!(error.to_string().contains("100000 bytes"), "{error}");
+}
+
+/// The largest requests that are read, on a host with more devices than any: each
+/// would take minutes if every item were looked up among all devices.
+#[test]
+fn a_hostile_request_takes_no_time() {
+    let class = class(CLASS);
+    let first = devices(&class).swap_remove(0);
+    let devices: Vec<Device> = (0..10_000)
+        .map(|number| Device {
+            id: format!("npu-{number}").try_into().unwrap(),
+            part_of: None,
+            index: Some(number.to_string()),
+            aliases: vec!["every".into(), format!("a-{number}")],
+            ..first.clone()
+        })
+        .collect();
+    let fill = |item: &str| item.repeat(MAX_REQUEST / item.len());
+    let chain: String = (0..5_000).map(|n| format!("{n}-{},", n + 4_999)).collect();
+    for (value, wanted) in [
+        (fill("0-1999,"), 2_000),
+        (fill("0-9999,"), 10_000),
+        (chain, 9_999),
+        (fill("every,"), 10_000),
+        (fill("a-7,"), 1),
+        (fill("0,"), 1),
+    ] {
+        let start = Instant::now();
+        let selection = Selection::parse(&value, &class.spec).unwrap();
+        let chosen = selection
+            .choose(&class.name, &devices)
+            .map_or(0, |chosen| chosen.len());
+        let took = start.elapsed();
+        assert_eq!(chosen, wanted, "{value:.20}");
+        // Not optimised, and on a busy machine.
+        assert!(took < Duration::from_secs(2), "{value:.20}: {took:?}");
+    }
+}

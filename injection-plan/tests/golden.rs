@@ -1,0 +1,156 @@
+//! The shipped classes on recorded hosts: what is found, and what is planned.
+//!
+//! A directory of `testdata` with a `host.txt` is a case. It belongs to the
+//! class whose name its path begins with; generations of hardware that differ
+//! are directories below. `plan.txt` says what is asked, each time in a line
+//! `$ VARIABLE=value ...`, and what the plan is.
+//!
+//! `UPDATE_EXPECT=1 cargo test -p boathook-injection-plan` regenerates the golden files;
+//! the difference is then read like any other change.
+#![allow(clippy::unwrap_used)]
+
+mod planning;
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use device_class::discover::{self, Inventory};
+use device_class::host::{RecordedHost, Recording};
+use device_class::load::{self, ClassSource};
+use device_class::{DeviceClass, HostView};
+use injection_plan::request::Request;
+use planning::asker;
+
+fn directory(name: &str) -> PathBuf {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../device-class")).join(name)
+}
+
+fn classes() -> Vec<DeviceClass> {
+    let sources = load::sources(&[directory("classes")]).unwrap();
+    let parse = |source: &ClassSource| source.parse().unwrap_or_else(|error| panic!("{error}"));
+    sources.iter().map(parse).collect()
+}
+
+/// The directories with recorded hosts of a class.
+fn cases(class: &DeviceClass) -> Vec<PathBuf> {
+    let mut cases = Vec::new();
+    let mut unseen = vec![directory("testdata").join(class.name.as_str())];
+    while let Some(directory) = unseen.pop() {
+        for entry in std::fs::read_dir(&directory).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                unseen.push(path);
+            } else if path.ends_with("host.txt") {
+                cases.push(directory.clone());
+            }
+        }
+    }
+    cases.sort();
+    cases
+}
+
+fn inventory_text(inventory: &Inventory) -> String {
+    let mut text = String::new();
+    for device in &inventory.devices {
+        let numa = device
+            .numa
+            .map_or("none".to_owned(), |node| node.to_string());
+        let (id, resource, health) = (&device.id, &device.resource, &device.health);
+        writeln!(text, "{id}  {resource}  numa {numa}  {health}").unwrap();
+    }
+    for warning in &inventory.warnings {
+        writeln!(text, "warning: {warning}").unwrap();
+    }
+    text
+}
+
+fn plan_text(class: &DeviceClass, host: &dyn HostView, env: &[(&str, &str)]) -> String {
+    let env: Vec<_> = env
+        .iter()
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    let request = match Request::of(class, &env.into(), |_| None) {
+        Ok(Some(request)) => request,
+        Ok(None) => return "no request\n".into(),
+        Err(refused) => return format!("refused: {refused}\n"),
+    };
+    planning::plan(class, &request, host, &asker()).map_or_else(
+        |error| format!("refused: {error}\n"),
+        |plan| plan.to_string(),
+    )
+}
+
+/// What is asked: the lines `$ NAME=value NAME=value` of a golden plan.
+fn requests(plan: &str) -> Vec<Vec<(&str, &str)>> {
+    let lines = plan.lines().filter_map(|line| line.strip_prefix("$ "));
+    lines
+        .map(|line| line.split(' ').map(pair).collect())
+        .collect()
+}
+
+fn pair(text: &str) -> (&str, &str) {
+    text.split_once('=')
+        .unwrap_or_else(|| panic!("`{text}` is not NAME=value"))
+}
+
+#[test]
+fn every_class_finds_and_plans_what_its_golden_files_say() {
+    for class in classes() {
+        let cases = cases(&class);
+        assert!(!cases.is_empty(), "{} has no recorded host", class.name);
+        for case in cases {
+            let text = std::fs::read_to_string(case.join("host.txt")).unwrap();
+            let host =
+                RecordedHost::parse(&text).unwrap_or_else(|e| panic!("{}: {e}", case.display()));
+            let inventory = discover::devices(&class, &host);
+            assert!(
+                !inventory.devices.is_empty(),
+                "{}: {:?}",
+                case.display(),
+                inventory.warnings
+            );
+            expect_test::expect_file![case.join("inventory.txt")]
+                .assert_eq(&inventory_text(&inventory));
+            let golden = std::fs::read_to_string(case.join("plan.txt")).unwrap_or_default();
+            let asked = requests(&golden);
+            assert!(
+                !asked.is_empty(),
+                "{}/plan.txt asks for nothing",
+                case.display()
+            );
+            let plans = asked.iter().map(|env| {
+                let pairs: Vec<_> = env
+                    .iter()
+                    .map(|(name, value)| format!("{name}={value}"))
+                    .collect();
+                format!("$ {}\n{}", pairs.join(" "), plan_text(&class, &host, env))
+            });
+            let plans = plans.collect::<Vec<_>>().join("\n");
+            expect_test::expect_file![case.join("plan.txt")].assert_eq(&plans);
+        }
+    }
+}
+
+/// A recording of a recording, made by looking at it as discovery and planning
+/// do, has the same devices and gives the same plans.
+#[test]
+fn what_is_looked_at_can_be_recorded() {
+    for class in classes() {
+        for case in cases(&class) {
+            let text = std::fs::read_to_string(case.join("host.txt")).unwrap();
+            let host = RecordedHost::parse(&text).unwrap();
+            let golden = std::fs::read_to_string(case.join("plan.txt")).unwrap();
+            let recording = Recording::new(&host);
+            let look = |view: &dyn HostView| {
+                let asked = requests(&golden);
+                let plans = asked.iter().map(|env| plan_text(&class, view, env));
+                plans.collect::<String>() + &inventory_text(&discover::devices(&class, view))
+            };
+            let first = look(&recording);
+            let written = recording.to_string();
+            let again =
+                RecordedHost::parse(&written).unwrap_or_else(|e| panic!("{}: {e}", case.display()));
+            assert_eq!(look(&again), first, "{}\n{written}", case.display());
+        }
+    }
+}

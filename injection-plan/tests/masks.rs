@@ -1,0 +1,103 @@
+//! What of a masked directory is planned to be seen.
+#![allow(clippy::unwrap_used)]
+
+mod planning;
+
+use std::path::Path;
+
+use device_class::DeviceClass;
+use device_class::host::RecordedHost;
+use device_class::name::ClassName;
+use injection_plan::plan::Action;
+use injection_plan::request::Request;
+use planning::{asker, plan};
+
+const CHIPS: &str = r#"
+version = 1
+resource = "example.com/chip"
+request = { env = "CHIPS", capabilities_env = "CAPS", default_capabilities = ["tell"] }
+discover = [{ path = "/proc/chips/{index:number}" }]
+device = { id = "chip-{index}", index = "{index}", unmask = ["/proc/chips/{index}/info"] }
+[[edits]]
+capability = "tell"
+masks = [{ path = "/proc/chips", copies = ["/proc/chips/params"], set = { Make = "0" } }]
+"#;
+
+const HOST: &str = "file /proc/chips/params\n| Make: 1\n\
+    file /proc/chips/0/info\nfile /proc/chips/1/info\n";
+
+/// What the plan masks: the directory, the texts, and what is shown; or why
+/// there is no plan.
+fn masked(host: &RecordedHost, env: &[(&str, &str)]) -> Result<Vec<String>, String> {
+    let name = ClassName::try_from("chips".to_owned()).unwrap();
+    let class = DeviceClass::parse(name, Path::new("chips.toml"), CHIPS).unwrap();
+    let env: Vec<_> = env.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    let request = Request::of(&class, &env.into(), |_| None).unwrap().unwrap();
+    let plan = plan(&class, &request, host, &asker())?;
+    let mut seen = Vec::new();
+    for step in &plan.steps {
+        if let Action::Mask { path, files, shown } = &step.action {
+            seen.push(path.display().to_string());
+            let files = files.iter();
+            seen.extend(files.map(|(path, text)| format!("{}={text:?}", path.display())));
+            let shown = shown.iter();
+            seen.extend(shown.map(|mount| mount.path.display().to_string()));
+        }
+    }
+    Ok(seen)
+}
+
+#[test]
+fn a_container_sees_its_own_devices_and_the_copies() {
+    let host = RecordedHost::parse(HOST).unwrap();
+    let params = "/proc/chips/params=\"Make: 0\\n\"";
+    for (env, wanted) in [
+        (
+            [("CHIPS", "1")].as_slice(),
+            ["/proc/chips", params, "/proc/chips/1/info"].as_slice(),
+        ),
+        (
+            &[("CHIPS", "0-1")],
+            &[
+                "/proc/chips",
+                params,
+                "/proc/chips/0/info",
+                "/proc/chips/1/info",
+            ],
+        ),
+        // The driver's files, and no device.
+        (&[("CHIPS", "none")], &["/proc/chips", params]),
+        // A container that is not to have the mask sees everything anyway.
+        (&[("CHIPS", "1"), ("CAPS", "other")], &[]),
+    ] {
+        assert_eq!(masked(&host, env).unwrap(), wanted, "{env:?}");
+    }
+}
+
+#[test]
+fn what_is_promised_and_is_not_there_is_named() {
+    let mut binary = RecordedHost::parse(HOST).unwrap();
+    binary.add_file("/proc/chips/params", b"\xff\xfe".as_slice());
+    let without = |path: &str| {
+        let mut host = RecordedHost::parse(HOST).unwrap();
+        host.remove(Path::new(path));
+        host
+    };
+    for (host, wanted) in [
+        (binary, "chips: /proc/chips/params is not plain text"),
+        (
+            without("/proc/chips/1/info"),
+            "chip-1: /proc/chips/1/info does not exist",
+        ),
+    ] {
+        assert_eq!(masked(&host, &[("CHIPS", "1")]), Err(wanted.to_owned()));
+    }
+}
+
+#[test]
+fn a_copy_that_the_host_lacks_is_not_there() {
+    let mut host = RecordedHost::parse(HOST).unwrap();
+    host.remove(Path::new("/proc/chips/params"));
+    let seen = masked(&host, &[("CHIPS", "1")]).unwrap();
+    assert_eq!(seen, ["/proc/chips", "/proc/chips/1/info"]);
+}

@@ -1,0 +1,30 @@
+//! From a request to its plan, for the tests of plans.
+
+use device_class::config::Config;
+use device_class::discover;
+use device_class::{DeviceClass, HostView};
+use injection_plan::plan::{self, Asked, Authority, InjectionPlan, SpecDevices};
+use injection_plan::request::Request;
+
+/// The plan for a container with this request; or why it is refused.
+pub(crate) fn plan(
+    class: &DeviceClass,
+    request: &Request,
+    host: &dyn HostView,
+    authority: &Authority,
+) -> Result<InjectionPlan, String> {
+    let found = discover::look_up(class, &Config::default(), request.wanted(), host);
+    let asked = Asked {
+        class,
+        request,
+        found: &found.map_err(|error| error.to_string())?,
+        authority,
+    };
+    plan::plan(&[asked], &SpecDevices::default()).map_err(|error| error.to_string())
+}
+
+/// The request authorizes itself, as outside Kubernetes.
+pub(crate) fn asker() -> Authority {
+    let why = "this is a test".into();
+    Authority::Asker { why }
+}
