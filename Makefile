@@ -137,13 +137,9 @@ bench: ## Measure what the hook adds to starting a container, and the plugin (as
 	cargo test --release --package boathook-device-class --test large_hosts a_thousand
 	cargo run --release $(HARNESS) bench-plugin
 
-bench-cluster: ## Measure the scheduler extender at 5,000 nodes and 100,000 pods, and simulate two clusters
+bench-cluster: ## Measure the scheduler extender at 5,000 nodes and 100,000 pods
 	cargo build --release --package boathook-cluster --bins
 	cargo test --release --package boathook-cluster --test suite figures -- --ignored --nocapture
-	for scenario in whole-devices small; do \
-		cargo run --release --quiet --package boathook-cluster --bin boathook-scheduler -- simulate \
-			--svg docs/simulation-$$scenario.svg cluster/examples/$$scenario.toml || exit 1; \
-	done
 
 lint: ## Check the formatting, run clippy, and build the documentation
 	cargo fmt --all --check

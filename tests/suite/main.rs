@@ -15,7 +15,6 @@
 //! - `durability`: devices on a host with systemd; needs root, runc and debootstrap
 //! - `fpga`: webhook, plugin, kubelet, hook and programmer together; needs root and runc
 //! - `kubernetes`: plugin, kubelet and hook together; needs root and runc
-//! - `placement`: the scheduler extender and the plugin choose alike; needs no root
 //! - `wrapper`: the program `boathook-runtime` by itself; needs no root
 //! - `engines`: docker, podman, containerd, crun, with their own commands; needs
 //!   root and the engine
@@ -44,7 +43,6 @@ mod kubernetes;
 mod lab;
 mod load;
 mod packages;
-mod placement;
 mod release;
 mod runc;
 mod selfcheck;

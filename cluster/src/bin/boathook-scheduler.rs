@@ -7,11 +7,10 @@ use command_line::FAILURE;
 
 fn main() -> ExitCode {
     let cli: Cli = command_line::parse();
-    let json = cli.json();
     match cli.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            command_line::report("boathook-scheduler", &format!("{error:#}"), json);
+            command_line::report("boathook-scheduler", &format!("{error:#}"), false);
             ExitCode::from(FAILURE)
         }
     }

@@ -8,8 +8,8 @@ use serde::Deserialize;
 /// The largest number of resources: each request and each node is compared with all.
 const MAX_RESOURCES: usize = 64;
 
-/// The maximum number of devices of one node that are distinguished.
-pub const MAX_DEVICES: u64 = 1024;
+/// The labels of a node.
+pub type Labels = BTreeMap<String, String>;
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -28,24 +28,10 @@ pub struct Resource {
     /// Its weight in the score of a pod that requests several resources.
     #[serde(default = "one")]
     pub weight: u32,
-    /// What is scored.
-    #[serde(default)]
-    pub score: ScoreBy,
-    /// Nodes' devices; the first layout whose labels a node has applies to it.
+    /// Nodes' devices, if a container's units must be of one device (`[sharing]
+    /// one_device` in the class). The first layout whose labels a node has applies to it.
     #[serde(default, rename = "layout")]
     pub layouts: Vec<Layout>,
-}
-
-/// What the score is computed from.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ScoreBy {
-    /// How full the node would be.
-    #[default]
-    Node,
-    /// How full the device would be that a container's units come from. Where
-    /// several devices serve it, how full the node would be.
-    Device,
 }
 
 /// How a node's units are divided among devices.
@@ -54,19 +40,9 @@ pub enum ScoreBy {
 pub struct Layout {
     /// The labels of the nodes to which it applies; none: all nodes.
     #[serde(default)]
-    pub labels: BTreeMap<String, String>,
+    pub labels: Labels,
     /// The units of each device.
     pub units_per_device: u64,
-    /// Whether a container's units must be of one device, as with
-    /// `[sharing] one_device` in the class.
-    #[serde(default)]
-    pub one_device: bool,
-    /// How many devices in a row share a NUMA node.
-    #[serde(default)]
-    pub devices_per_numa_node: Option<usize>,
-    /// How many devices in a row are linked.
-    #[serde(default)]
-    pub devices_per_group: Option<usize>,
 }
 
 fn one() -> u32 {
@@ -138,33 +114,25 @@ impl Config {
                 } else if resource.weight == 0 {
                     Some(format!("weight of {name}: must be at least 1"))
                 } else {
-                    resource
-                        .layouts
-                        .iter()
-                        .find_map(|layout| layout.problem(name))
+                    let mut layouts = resource.layouts.iter();
+                    let zero = layouts.any(|layout| layout.units_per_device == 0);
+                    zero.then(|| format!("layout of {name}: units_per_device must not be 0"))
                 }
             })
     }
 }
 
-impl Layout {
-    fn problem(&self, name: &str) -> Option<String> {
-        let zero = |key: &str| Some(format!("layout of {name}: {key} must not be 0"));
-        match self {
-            Layout {
-                units_per_device: 0,
-                ..
-            } => zero("units_per_device"),
-            Layout {
-                devices_per_numa_node: Some(0),
-                ..
-            } => zero("devices_per_numa_node"),
-            Layout {
-                devices_per_group: Some(0),
-                ..
-            } => zero("devices_per_group"),
-            _ => None,
-        }
+impl Resource {
+    /// The units of each device of a node with these labels, if they are configured.
+    pub fn units_per_device(&self, labels: Option<&Labels>) -> Option<u64> {
+        let is_of = |layout: &&Layout| {
+            let mut wanted = layout.labels.iter();
+            wanted.all(|(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value))
+        };
+        self.layouts
+            .iter()
+            .find(is_of)
+            .map(|layout| layout.units_per_device)
     }
 }
 
@@ -202,7 +170,6 @@ mod tests {
     fn a_resource_needs_only_a_name() {
         let config = read("[[resource]]\nname = 'nvidia.com/gpu'").unwrap();
         assert_eq!(config.resources[0].weight, 1);
-        assert_eq!(config.resources[0].score, ScoreBy::Node);
     }
 
     #[test]
@@ -230,11 +197,6 @@ mod tests {
             (
                 "[[resource]]\nname = 'a.b/c'\n[[resource.layout]]\nunits_per_device = 0",
                 "units_per_device must not be 0",
-            ),
-            (
-                "[[resource]]\nname = 'a.b/c'\n[[resource.layout]]\nunits_per_device = 1\n\
-                 devices_per_group = 0",
-                "devices_per_group must not be 0",
             ),
         ] {
             let error = read(text).unwrap_err();

@@ -18,48 +18,40 @@ pub struct Demand {
 /// start, and the kubelet allocates their devices again to the containers that follow;
 /// a sidecar keeps its devices.
 pub fn demand(pod: &Pod, resource: &str) -> Result<Demand, QuantityError> {
-    let mut sidecars = Vec::new();
-    let (mut sidecar_units, mut peak, mut largest) = (0_u64, 0_u64, 0_u64);
+    let mut lasting = Vec::new();
+    // Those of the time before the containers start at which most units are held.
+    let mut peak: Vec<u64> = Vec::new();
     for container in &pod.spec.init_containers {
         let units = asked(container, resource)?;
+        let now: Vec<u64> = lasting.iter().copied().chain([units]).collect();
+        if sum(&now) > sum(&peak) {
+            peak = now;
+        }
         if container.restart_policy.as_deref() == Some("Always") {
-            sidecar_units = sidecar_units.saturating_add(units);
-            sidecars.push(units);
-            peak = peak.max(sidecar_units);
-        } else {
-            largest = largest.max(units);
-            peak = peak.max(sidecar_units.saturating_add(units));
+            lasting.push(units);
         }
     }
-    let containers = pod.spec.containers.iter();
-    let lasting: Vec<u64> = containers
-        .map(|container| asked(container, resource))
-        .collect::<Result<_, _>>()?;
-    let lasting: Vec<u64> = sidecars
-        .into_iter()
-        .chain(lasting)
-        .filter(|units| *units > 0)
-        .collect();
-    let running = lasting
-        .iter()
-        .fold(0_u64, |sum, units| sum.saturating_add(*units));
+    for container in &pod.spec.containers {
+        lasting.push(asked(container, resource)?);
+    }
     let overhead = match pod.spec.overhead.get(resource) {
         Some(text) => quantity::units(text)?,
         None => 0,
     };
-    let claims = match peak > running {
+    let mut claims = match sum(&peak) > sum(&lasting) {
         false => lasting,
-        // The init container's devices are reused, so that its claim is the one that
-        // counts; what sidecars hold beside it comes on top.
-        true => [largest, peak - largest]
-            .into_iter()
-            .filter(|units| *units > 0)
-            .collect(),
+        true => peak,
     };
+    claims.retain(|units| *units > 0);
     Ok(Demand {
-        units: peak.max(running).saturating_add(overhead),
+        units: sum(&claims).saturating_add(overhead),
         claims,
     })
+}
+
+fn sum(units: &[u64]) -> u64 {
+    let add = |sum: u64, units: &u64| sum.saturating_add(*units);
+    units.iter().fold(0, add)
 }
 
 /// The API server copies limits of extended resources to requests.
@@ -105,7 +97,7 @@ mod tests {
             (&[("2", false), ("3", false)], &["1"], 3, &[3]),
             (&[("1", true)], &["1"], 2, &[1, 1]),
             // A sidecar runs beside the init container that follows it,
-            (&[("1", true), ("3", false)], &["1"], 4, &[3, 1]),
+            (&[("1", true), ("3", false)], &["1"], 4, &[1, 3]),
             // and not beside the one before it.
             (&[("3", false), ("1", true)], &["1"], 3, &[3]),
             (&[], &["0"], 0, &[]),

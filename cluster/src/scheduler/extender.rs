@@ -1,7 +1,7 @@
 //! The extender's verbs. Answers come from memory: no request waits for the API
 //! server.
 
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Instant;
 
 use axum::Router;
@@ -13,7 +13,7 @@ use axum::routing::post;
 
 use super::config::Config;
 use super::metrics::{KindLabels, Metrics, RequestLabels, VerbLabels};
-use super::view::{Asks, Verdict, View};
+use super::view::{Asks, View};
 use super::wire::{Arguments, Refused, filter_answer, prioritize_answer};
 use crate::http::{Intake, text};
 
@@ -59,7 +59,7 @@ impl Extender {
 
     /// Changes the known objects.
     pub fn change(&self, change: impl FnOnce(&mut View)) {
-        let mut view = self.view_mut();
+        let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
         change(&mut view);
         let (nodes, pods) = view.size();
         drop(view);
@@ -67,10 +67,6 @@ impl Extender {
             let gauge = self.metrics.known.get_or_create(&KindLabels { kind });
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
         }
-    }
-
-    fn view_mut(&self) -> RwLockWriteGuard<'_, View> {
-        self.view.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The verbs, each under its path.
@@ -133,7 +129,7 @@ impl Extender {
         // A pod that cannot be counted is the kubelet's to refuse.
         if let (Ok(asks), true) = (Asks::of(&pod, &self.config), view.is_complete()) {
             for name in nodes.names() {
-                if let Verdict::Refused(reason) = view.judge(&asks, name) {
+                if let Some(reason) = view.refusal(&asks, name) {
                     refused.insert(name.to_owned(), reason);
                 }
             }
@@ -144,7 +140,7 @@ impl Extender {
         filter_answer(spelling, &nodes, refused)
     }
 
-    /// The score of each node for a pod. The best node is assumed to become the pod's.
+    /// The score of each node for a pod.
     pub fn prioritize(&self, body: &[u8]) -> serde_json::Result<Vec<u8>> {
         let Arguments {
             spelling,
@@ -152,40 +148,14 @@ impl Extender {
             nodes,
         } = Arguments::read(body)?;
         let asks = Asks::of(&pod, &self.config).unwrap_or_default();
-        let names = nodes.names();
-        let (uid, now) = (pod.metadata.uid.as_deref(), Instant::now());
-        {
-            let mut view = self.view_mut();
-            view.expire(now);
-            // An attempt for the same pod has failed.
-            uid.into_iter().for_each(|uid| view.forget_assumption(uid));
-        }
-        let scores = self.scores(&asks, &names);
-        if let (Some(uid), Some(best)) = (uid, only_best(&scores)) {
-            self.view_mut().assume(uid, best, &asks, now);
-        }
-        prioritize_answer(spelling, &scores)
-    }
-
-    fn scores<'a>(&self, asks: &Asks, names: &[&'a str]) -> Vec<(&'a str, u8)> {
         let view = self.view();
         let known = view.is_complete() && !asks.is_empty();
-        let score = |name: &&'a str| {
-            let score = if known { view.score(asks, name) } else { 0 };
-            (*name, score)
+        let score = |name| {
+            let score = if known { view.score(&asks, name) } else { 0 };
+            (name, score)
         };
-        names.iter().map(score).collect()
-    }
-}
-
-/// The node with the highest score. Of several, kube-scheduler chooses one at random.
-fn only_best<'a>(scores: &[(&'a str, u8)]) -> Option<&'a str> {
-    let best = scores.iter().map(|(_, score)| *score).max()?;
-    let mut with_best = scores
-        .iter()
-        .filter(|(_, score)| *score == best && best > 0);
-    match (with_best.next(), with_best.next()) {
-        (Some((name, _)), None) => Some(name),
-        _ => None,
+        let scores: Vec<(&str, u8)> = nodes.names().into_iter().map(score).collect();
+        drop(view);
+        prioritize_answer(spelling, &scores)
     }
 }

@@ -27,11 +27,7 @@ pub async fn nodes(client: Client, extender: Arc<Extender>, retry: Retry) {
         retry,
         |event| match event {
             Event::Init => listed.clear(),
-            Event::InitApply(mut node) => {
-                node.metadata.managed_fields = None;
-                node.metadata.annotations = None;
-                listed.push(node);
-            }
+            Event::InitApply(node) => listed.push(node),
             Event::InitDone => {
                 extender.change(|view| view.replace_nodes(&listed));
                 listed = Vec::new();

@@ -3,13 +3,12 @@
 
 pub mod config;
 pub mod demand;
-pub mod devices;
 pub mod extender;
 pub mod feed;
 pub mod metrics;
 pub mod objects;
 pub mod program;
+pub mod room;
 pub mod score;
-pub mod simulate;
 pub mod view;
 pub mod wire;

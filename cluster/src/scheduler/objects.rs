@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::core::ClusterResourceScope;
 use serde::{Deserialize, Deserializer};
@@ -15,7 +15,7 @@ pub type Amounts = BTreeMap<String, String>;
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct Pod {
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "identity")]
     pub metadata: ObjectMeta,
     /// Its specification.
     #[serde(deserialize_with = "or_default")]
@@ -67,14 +67,12 @@ pub struct Resources {
 pub struct PodStatus {
     /// `Succeeded` and `Failed` are final.
     pub phase: Option<String>,
-    /// When the kubelet first saw it.
-    pub start_time: Option<Time>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct Node {
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "identity")]
     pub metadata: ObjectMeta,
     #[serde(deserialize_with = "or_default")]
     pub status: NodeStatus,
@@ -94,6 +92,27 @@ pub(crate) fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de
     from: D,
 ) -> Result<T, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or_default())
+}
+
+/// The metadata that is read. Not annotations: kubectl keeps whole objects there, with
+/// the values of variables.
+fn identity<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta, D::Error> {
+    #[derive(Default, Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Identity {
+        name: Option<String>,
+        uid: Option<String>,
+        resource_version: Option<String>,
+        labels: Option<BTreeMap<String, String>>,
+    }
+    let read: Identity = or_default(from)?;
+    Ok(ObjectMeta {
+        name: read.name,
+        uid: read.uid,
+        resource_version: read.resource_version,
+        labels: read.labels,
+        ..ObjectMeta::default()
+    })
 }
 
 impl Pod {

@@ -13,12 +13,11 @@ use tokio::net::TcpListener;
 use super::config::Config;
 use super::extender::Extender;
 use super::feed;
-use super::simulate;
 use crate::http::{self, Identity, Probes};
 use crate::retry::Retry;
 use crate::shutdown;
 
-/// An extender of kube-scheduler that prefers nodes whose devices are partly used.
+/// An extender of kube-scheduler that prefers nodes whose devices are partly used
 #[derive(Debug, Parser)]
 #[command(name = "boathook-scheduler", version, after_help = HELP_END)]
 pub struct Cli {
@@ -28,9 +27,9 @@ pub struct Cli {
 
 const HELP_END: &str = "\
 Examples:
-  boathook-scheduler run --tls-dir /etc/tls                serve kube-scheduler by HTTPS
-  boathook-scheduler run --listen 127.0.0.1:8888           serve a kube-scheduler on this machine
-  boathook-scheduler simulate cluster/examples/small.toml  compare ways to choose nodes
+  boathook-scheduler run --tls-dir /etc/tls       serve kube-scheduler by HTTPS
+  boathook-scheduler run --listen 127.0.0.1:8888  serve a kube-scheduler on this machine
+  boathook-scheduler run --config scheduler.toml  score by another file's resources
 
 Exit codes:
   0  success; run: ended by SIGTERM or SIGINT
@@ -41,8 +40,6 @@ Exit codes:
 enum Command {
     /// Serve kube-scheduler until SIGTERM
     Run(Run),
-    /// Simulate a cluster with and without the extender, and compare
-    Simulate(simulate::Options),
 }
 
 #[derive(Debug, Args)]
@@ -73,25 +70,16 @@ struct Run {
 }
 
 impl Cli {
-    /// Whether a failure is printed as JSON.
-    pub fn json(&self) -> bool {
-        matches!(&self.command, Command::Simulate(options) if options.json)
-    }
-
     /// Runs the command of the command line.
     pub fn run(self) -> anyhow::Result<()> {
-        match self.command {
-            Command::Simulate(options) => simulate::run(&options),
-            Command::Run(run) => {
-                run.log.start();
-                let runtime = tokio::runtime::Builder::new_multi_thread()
-                    .worker_threads(2)
-                    .enable_all()
-                    .build()
-                    .context("cannot start the asynchronous runtime")?;
-                runtime.block_on(serve(run))
-            }
-        }
+        let Command::Run(run) = self.command;
+        run.log.start();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .context("cannot start the asynchronous runtime")?;
+        runtime.block_on(serve(run))
     }
 }
 

@@ -3,27 +3,47 @@
 /// The highest score that kube-scheduler accepts from an extender.
 pub const MAX_SCORE: u8 = 10;
 
-/// (requested + in use) / capacity × 10, rounded down: kube-scheduler discards the
-/// whole answer if one score has a fraction. Never above 10; 0 without capacity.
-pub fn score(asked: u64, in_use: u64, capacity: u64) -> u8 {
-    if capacity == 0 {
-        return 0;
-    }
-    let full = u128::from(asked) + u128::from(in_use);
-    let tenths = full * u128::from(MAX_SCORE) / u128::from(capacity);
-    u8::try_from(tenths).map_or(MAX_SCORE, |tenths| tenths.min(MAX_SCORE))
+/// One resource of a node, for a pod that requests it.
+#[derive(Debug, Clone, Copy)]
+pub struct Load {
+    pub requested: u64,
+    pub in_use: u64,
+    pub total: u64,
+    /// The weight of the resource's score.
+    pub weight: u32,
 }
 
-/// The mean of several resources' scores by their weights, rounded down; 0 if
-/// there are none.
-pub fn weighted(scores: impl IntoIterator<Item = (u8, u32)>) -> u8 {
-    let (mut sum, mut weights) = (0_u64, 0_u64);
-    for (score, weight) in scores {
-        sum += u64::from(score) * u64::from(weight);
-        weights += u64::from(weight);
+/// (requested + in use) / total × 10, the mean of all resources by their weights, as a
+/// whole number: kube-scheduler discards the whole answer if one score has a fraction.
+/// It is rounded down, and on a node in use up, so that of two nodes of one size the one
+/// in use has more points. 0 if there are no resources, or none has a unit.
+pub fn score(loads: impl IntoIterator<Item = Load>) -> u8 {
+    let (mut sum, mut weights, mut idle) = (0_u64, 0_u64, true);
+    for load in loads {
+        sum += u64::from(load.weight) * u64::from(load.score());
+        weights += u64::from(load.weight);
+        idle &= load.in_use == 0;
     }
-    let mean = sum.checked_div(weights).unwrap_or(0);
+    let mean = match idle {
+        true => sum.checked_div(weights).unwrap_or(0),
+        false => sum.div_ceil(weights.max(1)),
+    };
     u8::try_from(mean).map_or(MAX_SCORE, |mean| mean.min(MAX_SCORE))
+}
+
+impl Load {
+    fn score(self) -> u8 {
+        if self.total == 0 {
+            return 0;
+        }
+        let full = u128::from(self.requested) + u128::from(self.in_use);
+        let tenths = full * u128::from(MAX_SCORE);
+        let rounded = match self.in_use {
+            0 => tenths / u128::from(self.total),
+            _ => tenths.div_ceil(u128::from(self.total)),
+        };
+        u8::try_from(rounded).map_or(MAX_SCORE, |score| score.min(MAX_SCORE))
+    }
 }
 
 #[cfg(test)]
@@ -32,41 +52,55 @@ mod tests {
 
     use super::*;
 
+    fn load(requested: u64, in_use: u64, total: u64, weight: u32) -> Load {
+        Load {
+            requested,
+            in_use,
+            total,
+            weight,
+        }
+    }
+
     #[test]
     fn the_published_examples() {
-        for (asked, in_use, capacity, wanted) in [
+        for (requested, in_use, total, wanted) in [
             // A node of two, and a pod that requests one.
             (1, 1, 2, 10),
             (1, 0, 2, 5),
-            // 3.75
-            (1, 2, 8, 3),
+            // 3.75, of a node in use and of an idle one.
+            (1, 2, 8, 4),
+            (3, 0, 8, 3),
             (1, 0, 0, 0),
+            (1, 1, 0, 0),
             // More than there is, as after a device has failed.
             (4, 8, 8, 10),
             (u64::MAX, u64::MAX, 1, 10),
         ] {
-            assert_eq!(score(asked, in_use, capacity), wanted);
+            assert_eq!(score([load(requested, in_use, total, 1)]), wanted);
         }
-        assert_eq!(weighted([(10, 1), (4, 2)]), 6);
-        assert_eq!(weighted([(7, 0)]), 0);
-        assert_eq!(weighted([]), 0);
+        assert_eq!(score([load(1, 1, 2, 1), load(1, 3, 10, 2)]), 6);
+        assert_eq!(score([]), 0);
     }
 
     proptest! {
         #[test]
-        fn scores_are_in_range_and_grow_with_use(
-            asked: u64, in_use: u64, more: u64, capacity: u64,
+        fn a_node_in_use_has_more_points_than_an_idle_one_of_its_size(
+            units in prop::collection::vec((1..=640_u64, 0..=640_u64, 640..=1280_u64, 1..=9_u32), 1..4),
         ) {
-            let low = score(asked, in_use, capacity);
-            let high = score(asked, in_use.saturating_add(more), capacity);
-            prop_assert!(low <= high && high <= MAX_SCORE);
+            let fits = |(requested, in_use, total, _): &(u64, u64, u64, u32)| requested + in_use <= *total;
+            prop_assume!(units.iter().all(fits) && units.iter().any(|unit| unit.1 > 0));
+            let used = units.iter().map(|unit| load(unit.0, unit.1, unit.2, unit.3));
+            let idle = units.iter().map(|unit| load(unit.0, 0, unit.2, unit.3));
+            prop_assert!(score(used) > score(idle));
         }
 
         #[test]
-        fn a_mean_is_between_its_parts(parts in prop::collection::vec((0..=10_u8, 1..=u32::MAX), 1..9)) {
-            let scores = || parts.iter().map(|(score, _)| *score);
-            let mean = weighted(parts.iter().copied());
-            prop_assert!(scores().min() <= Some(mean) && Some(mean) <= scores().max());
+        fn scores_are_in_range_and_grow_with_use(
+            requested: u64, in_use: u64, more: u64, total: u64, weight in 1..=u32::MAX,
+        ) {
+            let low = score([load(requested, in_use, total, weight)]);
+            let high = score([load(requested, in_use.saturating_add(more), total, weight)]);
+            prop_assert!(low <= high && high <= MAX_SCORE);
         }
     }
 }

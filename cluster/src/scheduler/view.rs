@@ -1,27 +1,18 @@
-//! The extender's view of the cluster: nodes, the pods on them, and the pods
-//! that were probably just placed.
+//! The extender's view of the cluster: nodes, and the pods on them.
 
-mod assumed;
-mod node;
-mod pods;
-
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Instant;
 
-use super::config::{Config, ScoreBy};
+use super::config::Config;
 use super::demand::demand;
 use super::objects;
-use super::score::{score, weighted};
-use crate::quantity::QuantityError;
-
-use assumed::Assumptions;
-use node::Node;
-pub use pods::PlacedPod;
+use super::room::least_devices;
+use super::score::{Load, score};
+use crate::quantity::{self, QuantityError};
 
 /// A pod's requests for the configured resources.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Asks(Vec<Ask>);
+pub struct Asks(Box<[Ask]>);
 
 /// A pod's request for one resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,16 +20,43 @@ struct Ask {
     /// The resource's index in the configuration.
     resource: usize,
     units: u64,
+    claims: Box<[u64]>,
+}
+
+/// The stored parts of a pod on a node.
+#[derive(Debug)]
+pub struct PlacedPod {
+    uid: Arc<str>,
+    node: Arc<str>,
+    asks: Asks,
+}
+
+#[derive(Debug)]
+struct Node {
+    /// One for each configured resource.
+    resources: Box<[NodeResource]>,
+    /// How many pods are on it.
+    pods: usize,
+    /// A pod may be seen before its node, and after it.
+    listed: bool,
+}
+
+#[derive(Debug, Clone, Default)]
+struct NodeResource {
+    /// The units of healthy devices.
+    allocatable: u64,
+    /// The units of the pods on it.
+    in_use: u64,
+    devices: Option<Devices>,
+    /// What the kubelet allocated at once, each for one container.
     claims: Vec<u64>,
 }
 
-/// Whether a pod can run on a node.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    /// As far as is known.
-    Fits,
-    /// No device has room, for this reason.
-    Refused(String),
+/// The devices of a node, if they are configured and agree with the capacity.
+#[derive(Debug, Clone, Copy)]
+struct Devices {
+    count: u64,
+    units: u64,
 }
 
 /// The known state of the cluster.
@@ -46,8 +64,7 @@ pub enum Verdict {
 pub struct View {
     config: Arc<Config>,
     nodes: HashMap<Arc<str>, Node>,
-    pods: HashMap<Arc<str>, pods::Held>,
-    assumptions: Assumptions,
+    pods: HashMap<Arc<str>, PlacedPod>,
     nodes_listed: bool,
     pods_listed: bool,
 }
@@ -56,22 +73,40 @@ impl Asks {
     /// What a pod requests.
     pub fn of(pod: &objects::Pod, config: &Config) -> Result<Self, QuantityError> {
         let mut asks = Vec::new();
-        for (at, resource) in config.resources.iter().enumerate() {
-            let demand = demand(pod, &resource.name)?;
+        for (resource, configured) in config.resources.iter().enumerate() {
+            let demand = demand(pod, &configured.name)?;
             if demand.units > 0 {
                 asks.push(Ask {
-                    resource: at,
+                    resource,
                     units: demand.units,
-                    claims: demand.claims,
+                    claims: demand.claims.into(),
                 });
             }
         }
-        Ok(Self(asks))
+        Ok(Self(asks.into()))
     }
 
     /// Whether it requests none of the configured resources.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+}
+
+impl PlacedPod {
+    /// The parts of a pod to store; `None` if it has no node, has ended, or requests
+    /// none of the resources.
+    pub fn of(pod: &objects::Pod, config: &Config) -> Option<Self> {
+        let node = pod.spec.node_name.as_deref();
+        let node = node.filter(|name| !name.is_empty())?;
+        // A quantity that no kubelet would have admitted holds nothing.
+        let asks = Asks::of(pod, config).unwrap_or_default();
+        let counts = !pod.is_terminal() && !asks.is_empty();
+        let uid = pod.metadata.uid.as_deref().filter(|_| counts)?;
+        Some(Self {
+            uid: uid.into(),
+            node: node.into(),
+            asks,
+        })
     }
 }
 
@@ -82,7 +117,6 @@ impl View {
             config,
             nodes: HashMap::new(),
             pods: HashMap::new(),
-            assumptions: Assumptions::default(),
             nodes_listed: false,
             pods_listed: false,
         }
@@ -95,146 +129,175 @@ impl View {
 
     /// How many nodes and pods with the resources there are.
     pub fn size(&self) -> (usize, usize) {
-        let nodes = self.nodes.values().filter(|node| node.is_listed());
+        let nodes = self.nodes.values().filter(|node| node.listed);
         (nodes.count(), self.pods.len())
     }
 
-    /// How many units of each device of a node are free, known or estimated.
-    pub fn free_units(&self, name: &str, resource: usize) -> Option<&[u32]> {
-        let devices = self
-            .nodes
-            .get(name)?
-            .resources
-            .get(resource)?
-            .devices
-            .as_ref();
-        devices.map(super::devices::Devices::free)
-    }
-
-    /// Whether a pod with this request can run on a node. An estimate never excludes a
-    /// node.
-    pub fn judge(&self, asks: &Asks, name: &str) -> Verdict {
-        let Some(node) = self.nodes.get(name).filter(|node| node.is_listed()) else {
-            return Verdict::Fits;
-        };
-        for ask in &asks.0 {
-            let Some(devices) = &node.resources[ask.resource].devices else {
-                continue;
-            };
-            let units = devices.layout().units_per_device;
-            let resource = &self.config.resources[ask.resource].name;
-            let one_device = devices.layout().one_device;
-            if let Some(claim) = ask
-                .claims
-                .iter()
-                .find(|claim| one_device && **claim > units)
-            {
-                return Verdict::Refused(format!(
-                    "no device has {claim} units of {resource}, each has {units}"
+    /// Why no device of a node can have room for a pod with this request; `None` if one
+    /// may have.
+    pub fn refusal(&self, asks: &Asks, name: &str) -> Option<String> {
+        let node = self.nodes.get(name).filter(|node| node.listed)?;
+        asks.0.iter().find_map(|ask| {
+            let resource = &node.resources[ask.resource];
+            let Devices { count, units } = resource.devices?;
+            let name = &self.config.resources[ask.resource].name;
+            if let Some(claim) = ask.claims.iter().find(|claim| **claim > units) {
+                return Some(format!(
+                    "no device has {claim} units of {name}, each has {units}"
                 ));
             }
-            let full = match devices.are_exact() {
-                true => one_device && !devices.fit(&ask.claims),
-                false => {
-                    let in_use = || self.claims(node, ask.resource);
-                    let mut claims = ask.claims.iter();
-                    claims.any(|claim| devices.certainly_full(in_use(), *claim))
-                }
-            };
-            if full {
+            let claims = [&resource.claims, &*ask.claims].concat();
+            (least_devices(&claims, units) > count).then(|| {
                 let wanted: Vec<String> = ask.claims.iter().map(u64::to_string).collect();
-                let wanted = wanted.join(" + ");
-                return Verdict::Refused(format!(
-                    "no device has {wanted} free units of {resource}"
-                ));
-            }
-        }
-        Verdict::Fits
+                format!("no device has {} free units of {name}", wanted.join(" + "))
+            })
+        })
     }
 
     /// The score of a node for a pod with this request.
     pub fn score(&self, asks: &Asks, name: &str) -> u8 {
-        let Some(node) = self.nodes.get(name).filter(|node| node.is_listed()) else {
+        let Some(node) = self.nodes.get(name).filter(|node| node.listed) else {
             return 0;
         };
-        let scores = asks.0.iter().map(|ask| {
-            let config = &self.config.resources[ask.resource];
-            (node.score(ask, config.score), config.weight)
-        });
-        weighted(scores)
+        score(asks.0.iter().map(|ask| {
+            let resource = &node.resources[ask.resource];
+            Load {
+                requested: ask.units,
+                in_use: resource.in_use,
+                total: resource.allocatable,
+                weight: self.config.resources[ask.resource].weight,
+            }
+        }))
     }
 
-    /// Assumes that a pod was placed on a node, until it is seen on one.
-    pub fn assume(&mut self, uid: &str, name: &str, asks: &Asks, now: Instant) {
-        self.forget_assumption(uid);
-        let known = self.nodes.get_key_value(name);
-        let Some(name) = known.map(|(name, _)| Arc::clone(name)) else {
+    /// Adds or updates a node.
+    pub fn apply_node(&mut self, object: &objects::Node) {
+        let Some(name) = object.metadata.name.as_deref() else {
             return;
         };
-        if self.pods.contains_key(uid) {
-            return;
+        let config = Arc::clone(&self.config);
+        let node = self.node(name);
+        node.listed = true;
+        for (resource, known) in config.resources.iter().zip(&mut node.resources) {
+            // What is no number of devices counts as none.
+            let amount = |amounts: &objects::Amounts| {
+                let text = amounts.get(&resource.name);
+                text.map_or(0, |text| quantity::units(text).unwrap_or(0))
+            };
+            known.allocatable = amount(&object.status.allocatable);
+            let capacity = amount(&object.status.capacity).max(known.allocatable);
+            let units = resource.units_per_device(object.metadata.labels.as_ref());
+            known.devices = units
+                .filter(|units| capacity.is_multiple_of(*units))
+                .map(|units| Devices {
+                    count: capacity / units,
+                    units,
+                });
         }
-        self.add_assumed(&name, asks);
-        let dropped = self.assumptions.add(uid, name, asks.clone(), now);
-        self.subtract_assumed(dropped);
     }
 
-    /// Drops assumptions that were not confirmed in time.
-    pub fn expire(&mut self, now: Instant) {
-        let expired = self.assumptions.expire(now);
-        self.subtract_assumed(expired);
-    }
-
-    /// Drops the assumption about a pod.
-    pub fn forget_assumption(&mut self, uid: &str) {
-        let ended = self.assumptions.remove(uid);
-        self.subtract_assumed(ended);
-    }
-
-    fn add_assumed(&mut self, name: &str, asks: &Asks) {
+    /// Removes a node. Its pods are removed later, each by itself.
+    pub fn remove_node(&mut self, name: &str) {
         if let Some(node) = self.nodes.get_mut(name) {
-            for ask in &asks.0 {
-                let units = &mut node.resources[ask.resource].assumed;
-                *units = units.saturating_add(ask.units);
-            }
+            node.listed = false;
+            self.drop_if_empty(name);
         }
     }
 
-    fn subtract_assumed(&mut self, ended: impl IntoIterator<Item = (Arc<str>, Asks)>) {
-        for (name, asks) in ended {
-            if let Some(node) = self.nodes.get_mut(&name) {
-                for ask in &asks.0 {
-                    let units = &mut node.resources[ask.resource].assumed;
-                    *units = units.saturating_sub(ask.units);
+    /// Replaces all nodes.
+    pub fn replace_nodes(&mut self, objects: &[objects::Node]) {
+        let names = objects
+            .iter()
+            .filter_map(|node| node.metadata.name.as_deref());
+        let listed: HashSet<&str> = names.collect();
+        for (name, node) in &mut self.nodes {
+            node.listed = listed.contains(&**name);
+        }
+        self.nodes.retain(|_, node| node.listed || node.pods > 0);
+        for object in objects {
+            self.apply_node(object);
+        }
+        self.nodes_listed = true;
+    }
+
+    /// Adds or updates a pod.
+    pub fn apply_pod(&mut self, object: &objects::Pod) {
+        match PlacedPod::of(object, &Arc::clone(&self.config)) {
+            Some(pod) => self.add_pod(pod),
+            None if object.is_terminal() => {
+                let uid = object.metadata.uid.as_deref();
+                uid.into_iter().for_each(|uid| self.remove_pod(uid));
+            }
+            None => {}
+        }
+    }
+
+    /// Removes a pod.
+    pub fn remove_pod(&mut self, uid: &str) {
+        let Some(pod) = self.pods.remove(uid) else {
+            return;
+        };
+        let node = self.node(&pod.node);
+        node.pods -= 1;
+        for ask in &pod.asks.0 {
+            let resource = &mut node.resources[ask.resource];
+            resource.in_use = resource.in_use.saturating_sub(ask.units);
+            for claim in &ask.claims {
+                let at = resource.claims.iter().position(|held| held == claim);
+                if let Some(at) = at {
+                    resource.claims.swap_remove(at);
                 }
             }
         }
+        self.drop_if_empty(&pod.node);
     }
 
-    /// The claims of a node's pods.
-    fn claims<'a>(&'a self, node: &'a Node, resource: usize) -> impl Iterator<Item = &'a u64> {
-        let pods = node.pods.iter().filter_map(|uid| self.pods.get(uid));
-        pods.flat_map(move |pod| pod.claims(resource))
+    /// Replaces all pods.
+    pub fn replace_pods(&mut self, listed: Vec<PlacedPod>) {
+        let kept: HashSet<&str> = listed.iter().map(|pod| &*pod.uid).collect();
+        let gone = self.pods.keys().filter(|uid| !kept.contains(&***uid));
+        let gone: Vec<Arc<str>> = gone.cloned().collect();
+        gone.iter().for_each(|uid| self.remove_pod(uid));
+        listed.into_iter().for_each(|pod| self.add_pod(pod));
+        self.pods_listed = true;
     }
-}
 
-impl Node {
-    fn score(&self, ask: &Ask, by: ScoreBy) -> u8 {
-        let resource = &self.resources[ask.resource];
-        let in_use = resource.in_use.saturating_add(resource.assumed);
-        let whole_node = score(ask.units, in_use, resource.allocatable);
-        let Some(devices) = &resource.devices else {
-            return whole_node;
-        };
-        if !devices.fit(&ask.claims) {
-            return 0;
+    /// Adds a pod that is not known yet. What a pod holds never changes: requests for
+    /// extended resources are immutable, and so is a pod's node.
+    fn add_pod(&mut self, mut pod: PlacedPod) {
+        if self.pods.contains_key(&pod.uid) {
+            return;
         }
-        let device = match by {
-            ScoreBy::Node => None,
-            ScoreBy::Device => devices.use_of_best_device(&ask.claims),
-        };
-        let units = devices.layout().units_per_device;
-        let full = device.map_or(whole_node, |in_use| score(0, in_use, units));
-        full.saturating_sub(devices.crossings(&ask.claims))
+        let node = self.node(&pod.node);
+        node.pods += 1;
+        for ask in &pod.asks.0 {
+            let resource = &mut node.resources[ask.resource];
+            resource.in_use = resource.in_use.saturating_add(ask.units);
+            resource.claims.extend(&ask.claims);
+        }
+        // One text for all pods of a node.
+        if let Some((name, _)) = self.nodes.get_key_value(&pod.node) {
+            pod.node = Arc::clone(name);
+        }
+        self.pods.insert(Arc::clone(&pod.uid), pod);
+    }
+
+    /// The node of this name, which may not have been listed yet.
+    fn node(&mut self, name: &str) -> &mut Node {
+        let known = self.nodes.get_key_value(name);
+        let key = known.map_or_else(|| name.into(), |(name, _)| Arc::clone(name));
+        self.nodes.entry(key).or_insert_with(|| Node {
+            resources: vec![NodeResource::default(); self.config.resources.len()].into(),
+            pods: 0,
+            listed: false,
+        })
+    }
+
+    /// Removes a node that is not listed and has no pods.
+    fn drop_if_empty(&mut self, name: &str) {
+        let node = self.nodes.get(name);
+        if node.is_some_and(|node| !node.listed && node.pods == 0) {
+            self.nodes.remove(name);
+        }
     }
 }

@@ -11,5 +11,4 @@ mod feed;
 mod figures;
 mod hostile_clients;
 mod manifests;
-mod simulation;
 mod webhook;

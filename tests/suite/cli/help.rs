@@ -65,7 +65,7 @@ fn every_program_ends_with_the_codes_that_its_help_lists() {
             &["install", "--engine=none", "--source=/nowhere"],
         ),
         ("boathook-plugin", &["list", "--config=/nowhere"]),
-        ("boathook-scheduler", &["simulate", "/nowhere"]),
+        ("boathook-scheduler", &["run", "--config=/nowhere"]),
         (
             "boathook-webhook",
             &["run", "--listen=127.0.0.1:0", "--http=127.0.0.1:0"],
@@ -121,18 +121,6 @@ fn every_failure_is_printed_as_json_on_request() {
             code::FAILURE,
         ),
         ("boathook-plugin", &["lst", "--json"], "usage", code::USAGE),
-        (
-            "boathook-scheduler",
-            &["simulate", "--json", "/nowhere"],
-            "failure",
-            code::FAILURE,
-        ),
-        (
-            "boathook-scheduler",
-            &["simulate", "--json"],
-            "usage",
-            code::USAGE,
-        ),
     ] {
         let ran = run(program, arguments);
         assert_eq!(ran.status.code(), Some(code), "{program} {arguments:?}");

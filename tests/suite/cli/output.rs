@@ -8,9 +8,9 @@ use harness::demo_host::HostDirectory;
 
 use super::code;
 
-/// Commands that print, with `CONFIG`, `HOST` and `SCENARIO` for what they read, and
+/// Commands that print, with `CONFIG` and `HOST` for what they read, and
 /// their exit codes.
-const COMMANDS: [(&str, &[&str], i32); 7] = [
+const COMMANDS: [(&str, &[&str], i32); 6] = [
     ("boathook", &["--config=CONFIG", "list"], code::SUCCESS),
     (
         "boathook",
@@ -33,7 +33,6 @@ const COMMANDS: [(&str, &[&str], i32); 7] = [
         &["status", "--host-root=HOST"],
         code::FAILURE,
     ),
-    ("boathook-scheduler", &["simulate", "SCENARIO"], 0),
     ("boathook-webhook", &["crds"], code::SUCCESS),
 ];
 
@@ -44,12 +43,10 @@ fn run(
     out: impl Into<Stdio>,
     err: impl Into<Stdio>,
 ) -> Output {
-    let scenario = binaries::source_tree().join("cluster/examples/small.toml");
     let arguments = arguments.iter().map(|argument| {
         argument
             .replace("CONFIG", host.config_file().to_str().unwrap())
             .replace("HOST", host.path().to_str().unwrap())
-            .replace("SCENARIO", scenario.to_str().unwrap())
     });
     let mut command = Command::new(binaries::program(program).unwrap());
     let child = command.args(arguments).stdout(out).stderr(err).spawn();

@@ -41,12 +41,11 @@ const NOT_RUN: [(&[&str], &str); 5] = [
 const SERVING: [&str; 2] = ["boathook-plugin run", "boathook cdi generate --watch"];
 
 /// A placeholder in the documentation for a name of the reader's host.
-const PLACEHOLDERS: [(&str, &str, &str); 5] = [
+const PLACEHOLDERS: [(&str, &str, &str); 4] = [
     ("boathook", "CLASS", "dummy-npu"),
     ("boathook", "FILE", "/etc/boathook/classes.d/mychip.toml"),
     ("boathook", "DIR", "/run/bundle"),
     ("boathook", "DIRECTORY", "/tmp/another"),
-    ("boathook-scheduler", "FILE", "/root/scenario.toml"),
 ];
 
 /// The process of docs/troubleshooting.md.
@@ -158,9 +157,6 @@ impl Host {
             let config = format!("{bundle}/config.json");
             host.write(&config, &of_a_pod().to_string());
         }
-        let scenario = binaries::source_tree().join("cluster/examples/small.toml");
-        let scenario = fs::read_to_string(scenario).unwrap();
-        host.write("/root/scenario.toml", &scenario);
         host.succeeds("boathook-init install");
         host.succeeds("boathook class record --class mychip /tmp/recorded");
         let started = host
@@ -184,9 +180,6 @@ impl Host {
             let link = self.private.file("/usr/bin").join(name);
             symlink(format!("{home}/bin/{name}"), link).unwrap();
         }
-        // Not in the package: it runs beside the nodes.
-        let scheduler = binaries::program("boathook-scheduler").unwrap();
-        symlink(scheduler, self.private.file("/usr/bin/boathook-scheduler")).unwrap();
         let classes = self.private.file(home).join("classes.d");
         fs::create_dir(&classes).unwrap();
         let shipped = binaries::source_tree().join("device-class/classes");
