@@ -1,6 +1,8 @@
 //! Class files: the directories they are in, which file masks which, and which
 //! of them must be parsed for a request.
 
+mod bases;
+
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -13,7 +15,7 @@ use nix::sys::stat::Mode;
 use crate::class::{self, DeviceClass};
 use crate::name::ClassName;
 use crate::ownership;
-use crate::strict_toml::FileError;
+use crate::strict_toml::{FileError, Layer};
 
 /// The largest class file, in bytes.
 const MAX_FILE: u64 = 1 << 20;
@@ -25,13 +27,42 @@ pub struct ClassSource {
     pub name: ClassName,
     pub path: PathBuf,
     text: String,
-    /// Set if others than root can change the file: it cannot be used.
+    /// The files that it extends, the nearest first.
+    bases: Vec<Base>,
+    /// Set if others than root can change one of the files, or one is missing: the class
+    /// cannot be used.
     fault: Option<FileError>,
 }
 
+/// A class file that another one extends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Base {
+    path: PathBuf,
+    text: String,
+}
+
 impl ClassSource {
-    /// Reads one class file, without a check of owner and mode.
-    pub fn read(path: &Path) -> Result<Self, FileError> {
+    /// Reads one class file, without a check of owner and mode. The classes that it
+    /// extends are searched for beside it, then in `directories`, of which a later one
+    /// masks an earlier one.
+    pub fn read(path: &Path, directories: &[PathBuf]) -> Result<Self, FileError> {
+        let mut source = Self::read_alone(path)?;
+        let beside = path.parent().unwrap_or(Path::new(""));
+        source.extend(|name| {
+            let file = PathBuf::from(format!("{name}.toml"));
+            let there = beside.join(&file);
+            if there.symlink_metadata().is_ok() {
+                return Some(Self::read_alone(&there));
+            }
+            let mut directories = directories.iter().rev();
+            let directory = directories.find(|path| path.join(&file).symlink_metadata().is_ok())?;
+            let directory = Directory::open(directory)?;
+            Some(Self::read_in(&directory, file.as_os_str(), &mut Vec::new()))
+        });
+        Ok(source)
+    }
+
+    fn read_alone(path: &Path) -> Result<Self, FileError> {
         Self::read_from(path.into(), &mut Vec::new(), || File::open(path))
     }
 
@@ -84,6 +115,7 @@ impl ClassSource {
             name,
             path,
             text,
+            bases: Vec::new(),
             fault: None,
         })
     }
@@ -92,19 +124,42 @@ impl ClassSource {
     /// class's own. Only a class whose text mentions a variable of the container
     /// must be parsed.
     pub fn mentions(&self, is_set: impl Fn(&str) -> bool) -> bool {
-        class::mentions(&self.text, is_set)
+        let bases = self.bases.iter().map(|base| base.text.as_str());
+        let mut texts = [self.text.as_str()].into_iter().chain(bases).peekable();
+        while let Some(text) = texts.next() {
+            if class::mentions(text, &is_set) {
+                return true;
+            }
+            if texts.peek().is_some() && class::sets_variable(text) {
+                break;
+            }
+        }
+        false
     }
 
     /// Parses the class.
     ///
     /// # Errors
-    /// Others than root can change the file, or the text breaks a rule of the
-    /// schema.
+    /// Others than root can change the file or one that it extends, one of these is
+    /// missing, or the text breaks a rule of the schema.
     pub fn parse(&self) -> Result<DeviceClass, FileError> {
         if let Some(fault) = &self.fault {
             return Err(fault.clone());
         }
-        DeviceClass::parse(self.name.clone(), &self.path, &self.text)
+        let bases = self.bases.iter();
+        let files = bases.map(|base| (base.path.as_path(), base.text.as_str()));
+        let files = [(self.path.as_path(), self.text.as_str())]
+            .into_iter()
+            .chain(files);
+        let layers = files.map(|(path, text)| {
+            let extends = class::extends(text);
+            Layer {
+                path,
+                text,
+                extends,
+            }
+        });
+        DeviceClass::of_layers(self.name.clone(), &layers.collect::<Vec<_>>())
     }
 }
 
@@ -142,9 +197,10 @@ pub fn each_source(
         .iter()
         .map(|(name, directory)| ClassSource::read_in(directory, name, &mut buffer));
     let only_masks = |source: &ClassSource| source.fault.is_none() && source.text.trim().is_empty();
-    Ok(sources
-        .filter(|source| !source.as_ref().is_ok_and(only_masks))
-        .collect())
+    let sources = sources.filter(|source| !source.as_ref().is_ok_and(only_masks));
+    let mut sources: Vec<_> = sources.collect();
+    bases::add(&mut sources);
+    Ok(sources)
 }
 
 /// A directory of class files.

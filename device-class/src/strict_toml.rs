@@ -1,6 +1,7 @@
 //! Strict parsing of class files and config.toml: an error names the file, the
 //! line, the key and, for an unknown key, the most similar known one.
 
+mod layers;
 mod type_error;
 
 use std::fmt;
@@ -9,6 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 
 use crate::similar;
+pub(crate) use layers::{EXTENDS, Layer, parse_layers};
 
 /// Why a class file or config.toml cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -59,32 +61,42 @@ impl FileError {
         }
     }
 
-    /// A broken rule, with the line of its culprit.
-    pub fn rule(path: &Path, text: &str, rule: &dyn BrokenRule) -> Self {
-        let begin = rule.table().and_then(|(header, number)| {
-            let mut headers = text.match_indices(header);
-            headers.nth(number).map(|(at, _)| at)
-        });
-        let find = |from: usize| {
-            let found = text.get(from..)?.find(rule.culprit()?)?;
-            Some(from + found)
-        };
-        // Inline tables have no header.
-        let at = begin.and_then(find).or_else(|| find(0));
+    /// An error about the value of a key at the beginning of a line.
+    pub(crate) fn of_key(path: &Path, text: &str, key: &str, message: String) -> Self {
+        let begins = |line: &str| line.trim_start().starts_with(key);
         FileError {
             path: path.into(),
-            line: at.map(|at| line_of(text, at)),
+            line: text.lines().position(begins).map(|line| line + 1),
+            key: Some(key.to_owned()),
+            message,
+        }
+    }
+
+    /// A broken rule, with the file and the line of its culprit.
+    pub(crate) fn rule(layers: &[Layer<'_>], rule: &dyn BrokenRule) -> Self {
+        let in_table = |text: &str| {
+            let (header, number) = rule.table()?;
+            let (begin, _) = text.match_indices(header).nth(number)?;
+            Some(begin + text[begin..].find(rule.culprit()?)?)
+        };
+        // Inline tables have no header.
+        let anywhere = |text: &str| text.find(rule.culprit()?);
+        let find = |find: &dyn Fn(&str) -> Option<usize>| {
+            let mut layers = layers.iter();
+            layers.find_map(|layer| Some((layer, find(layer.text)?)))
+        };
+        let found = find(&in_table).or_else(|| find(&anywhere));
+        FileError {
+            path: found.map_or(layers[0].path, |(layer, _)| layer.path).into(),
+            line: found.map(|(layer, at)| line_of(layer.text, at)),
             key: None,
             message: rule.to_string(),
         }
     }
-}
 
-/// Parses the whole text of the file at `path`.
-pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, FileError> {
-    toml::from_str(text).map_err(|error| {
-        let at = error.span().map(|span| span.start.min(text.len()));
-        let message = first_line(error.message());
+    /// An error at a place in the file's text.
+    fn at(path: &Path, text: &str, at: Option<usize>, message: &str) -> Self {
+        let message = first_line(message);
         let unknown = message.starts_with("unknown field");
         let key = at.filter(|_| !unknown).and_then(|at| key_before(text, at));
         FileError {
@@ -96,6 +108,14 @@ pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, FileErro
             },
             key,
         }
+    }
+}
+
+/// Parses the whole text of the file at `path`.
+pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, FileError> {
+    toml::from_str(text).map_err(|error| {
+        let at = error.span().map(|span| span.start.min(text.len()));
+        FileError::at(path, text, at, error.message())
     })
 }
 

@@ -10,6 +10,7 @@ use device_class::DeviceClass;
 use device_class::config::Config;
 use device_class::discover::{self, Inventory, NodeForm, Presence};
 use device_class::host::{RealHost, RecordedHost};
+use device_class::load::ClassSource;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -17,8 +18,7 @@ fn root() -> &'static Path {
 
 fn shipped(name: &str) -> DeviceClass {
     let file = root().join(format!("classes/{name}.toml"));
-    let text = std::fs::read_to_string(&file).unwrap();
-    DeviceClass::parse(name.to_owned().try_into().unwrap(), &file, &text).unwrap()
+    ClassSource::read(&file, &[]).unwrap().parse().unwrap()
 }
 
 fn adapted(class: &str, config: &str) -> Result<DeviceClass, String> {

@@ -9,7 +9,7 @@ use device_class::config::Config;
 use device_class::discover::KernelLine;
 use device_class::discover::{self, HealthHistory};
 use device_class::host::RecordedHost;
-use device_class::name::ClassName;
+use device_class::load::ClassSource;
 
 /// One look: seconds since the first, a file and what it says from then on, and
 /// what the device's health is said to be.
@@ -164,9 +164,7 @@ fn devices_fall_ill_and_recover() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     for case in CASES {
         let file = root.join(format!("classes/{}.toml", case.class));
-        let text = std::fs::read_to_string(&file).unwrap();
-        let name = ClassName::try_from(case.class.to_owned()).unwrap();
-        let class = DeviceClass::parse(name, &file, &text).unwrap();
+        let class = ClassSource::read(&file, &[]).unwrap().parse().unwrap();
         let recording = root.join("testdata").join(case.host).join("host.txt");
         let recording = std::fs::read_to_string(recording).unwrap();
         let mut host = RecordedHost::parse(&recording).unwrap();
@@ -208,9 +206,7 @@ fn devices_that_fall_off_the_bus_are_unhealthy() {
         ("amd-ma35", "amd-ma35", "0000:41:00.0"),
     ] {
         let file = root.join(format!("classes/{class}.toml"));
-        let text = std::fs::read_to_string(&file).unwrap();
-        let name = ClassName::try_from(class.to_owned()).unwrap();
-        let class = DeviceClass::parse(name, &file, &text).unwrap();
+        let class = ClassSource::read(&file, &[]).unwrap().parse().unwrap();
         let recording = root.join("testdata").join(host).join("host.txt");
         let recording = std::fs::read_to_string(recording).unwrap();
         let mut host = RecordedHost::parse(&recording).unwrap();
@@ -258,9 +254,7 @@ fn faults_in_the_kernels_log_are_those_of_the_device_that_they_name() {
         ("gpu-share", "gpu-share"),
     ] {
         let file = root.join(format!("classes/{class}.toml"));
-        let text = std::fs::read_to_string(&file).unwrap();
-        let name = ClassName::try_from(class.to_owned()).unwrap();
-        let class = DeviceClass::parse(name, &file, &text).unwrap();
+        let class = ClassSource::read(&file, &[]).unwrap().parse().unwrap();
         let recording = root.join("testdata").join(host).join("host.txt");
         let host = RecordedHost::parse(&std::fs::read_to_string(recording).unwrap()).unwrap();
         let mut memory = HealthHistory::default();
@@ -287,12 +281,10 @@ fn faults_in_the_kernels_log_are_those_of_the_device_that_they_name() {
 fn on_host(class: &str, host: &str) -> (DeviceClass, RecordedHost) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let file = root.join(format!("classes/{class}.toml"));
-    let text = std::fs::read_to_string(&file).unwrap();
-    let name = ClassName::try_from(class.to_owned()).unwrap();
     let recording = root.join(format!("testdata/{host}/host.txt"));
     let recording = std::fs::read_to_string(recording).unwrap();
     (
-        DeviceClass::parse(name, &file, &text).unwrap(),
+        ClassSource::read(&file, &[]).unwrap().parse().unwrap(),
         RecordedHost::parse(&recording).unwrap(),
     )
 }

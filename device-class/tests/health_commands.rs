@@ -9,18 +9,17 @@ use device_class::DeviceClass;
 use device_class::config::Config;
 use device_class::discover::{self, Device, HealthCommand, OverTime};
 use device_class::host::RecordedHost;
-use device_class::name::ClassName;
+use device_class::load::ClassSource;
 
 /// The devices of a shipped class, with its programs, on a host.
 fn devices(class: &str, host: &str) -> Vec<Device> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let file = root.join(format!("classes/{class}.toml"));
-    let text = std::fs::read_to_string(&file).unwrap();
     let config = format!("[class.{class}]\nhealth_programs = true\n");
     let config = Config::parse(Path::new("config.toml"), &config).unwrap();
-    let name = ClassName::try_from(class.to_owned()).unwrap();
-    let class = DeviceClass::parse(name, &file, &text).unwrap();
-    let class = config.adapted(class, &file).unwrap();
+    let class = config
+        .class(&ClassSource::read(&file, &[]).unwrap())
+        .unwrap();
     discover::look(&class, &RecordedHost::parse(host).unwrap()).devices
 }
 

@@ -5,12 +5,12 @@ use device_class::DeviceClass;
 use device_class::config::Config;
 use device_class::discover;
 use device_class::host::RecordedHost;
-
-const CLASS: &str = include_str!("../classes/gpu-share.toml");
+use device_class::load::ClassSource;
 
 fn class() -> DeviceClass {
-    let name = "gpu-share".to_owned().try_into().unwrap();
-    DeviceClass::parse(name, "gpu-share.toml".as_ref(), CLASS).unwrap()
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/classes/gpu-share.toml");
+    let class = ClassSource::read(file.as_ref(), &[]).unwrap();
+    class.parse().unwrap()
 }
 
 /// A host with one GPU of this model.

@@ -74,9 +74,10 @@ impl Payload {
                 mode: 0o755,
             });
         }
+        let shipped = source.join(CLASSES);
         match classes {
-            ClassFiles::OfSource => files.extend(class_files(&source.join(CLASSES))?),
-            ClassFiles::From(dir) => files.extend(class_files(dir)?),
+            ClassFiles::OfSource => files.extend(class_files(&shipped, &[])?),
+            ClassFiles::From(dir) => files.extend(class_files(dir, &[shipped])?),
             ClassFiles::None => {}
         }
         Ok(Self {
@@ -125,7 +126,8 @@ fn program_dir(source: &Path) -> Result<PathBuf, Error> {
     })
 }
 
-fn class_files(dir: &Path) -> Result<Vec<PayloadFile>, Error> {
+/// The class files in a directory, which may extend those in others.
+fn class_files(dir: &Path, bases: &[PathBuf]) -> Result<Vec<PayloadFile>, Error> {
     let none = |problem: String| Error::NoClasses {
         dir: dir.into(),
         problem,
@@ -138,7 +140,7 @@ fn class_files(dir: &Path) -> Result<Vec<PayloadFile>, Error> {
         if from.extension().is_none_or(|e| e != "toml") {
             continue;
         }
-        ClassSource::read(&from)?.parse()?;
+        ClassSource::read(&from, bases)?.parse()?;
         files.push(PayloadFile {
             name: from
                 .file_name()

@@ -9,6 +9,7 @@ use device_class::DeviceClass;
 use device_class::config::Config;
 use device_class::discover;
 use device_class::host::RecordedHost;
+use device_class::load::ClassSource;
 use injection_plan::plan::{self, Asked, Authority, SpecDevices};
 use injection_plan::request::Request;
 
@@ -18,9 +19,9 @@ fn read(path: &str) -> String {
 }
 
 fn class(name: &str) -> DeviceClass {
-    let file = format!("classes/{name}.toml");
-    let text = read(&file);
-    DeviceClass::parse(name.to_owned().try_into().unwrap(), file.as_ref(), &text).unwrap()
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../device-class"));
+    let file = root.join(format!("classes/{name}.toml"));
+    ClassSource::read(&file, &[]).unwrap().parse().unwrap()
 }
 
 fn host(case: &str) -> RecordedHost {

@@ -21,6 +21,7 @@ mod short_form;
 mod validate;
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use serde::Deserialize;
 
@@ -37,7 +38,7 @@ pub use image_libraries::ImageLibraries;
 pub use links::Links;
 pub(crate) use path_template::is_plain;
 pub use path_template::{PathTemplate, PathTemplateError};
-pub(crate) use prefilter::mentions;
+pub(crate) use prefilter::{extends, mentions, sets_variable};
 pub use prepare::{MAX_CONTAINER_START, MAX_PRE_START, Prepare, Timeout, When};
 pub use request::{Normalize, PairSpec, RequestSpec, RequirementSpec, WordName};
 pub use schema::JSON_SCHEMA;
@@ -48,6 +49,7 @@ pub use validate::ClassRuleError;
 use crate::config::DeviceFilter;
 use crate::name::{CapabilityName, ClassName, EnvName, ResourceName};
 use crate::pattern::PathPattern;
+use crate::strict_toml::{self, FileError, Layer};
 use crate::template::Template;
 
 /// One class of devices: a whole class file, checked.
@@ -66,6 +68,10 @@ pub struct DeviceClass {
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ClassSpec {
+    /// The class whose file this one extends. Tables are merged key by key; any
+    /// other value of this file, also a list, replaces that of the other one.
+    #[serde(default)]
+    pub extends: Option<ClassName>,
     /// The schema's version: 1.
     pub version: Version,
     /// A one-line description for users.
@@ -324,19 +330,27 @@ impl ClassSpec {
 }
 
 impl DeviceClass {
-    /// A class from its file's text.
+    /// A class from its file's text, which extends no other one.
     ///
     /// # Errors
     /// The text is no class file: the error names the line, the key and, for
     /// an unknown key, the nearest one that exists.
-    pub fn parse(
-        name: ClassName,
-        path: &std::path::Path,
-        text: &str,
-    ) -> Result<Self, crate::strict_toml::FileError> {
-        let spec: ClassSpec = crate::strict_toml::parse(path, text)?;
-        validate::check(&spec)
-            .map_err(|error| crate::strict_toml::FileError::rule(path, text, &error))?;
+    pub fn parse(name: ClassName, path: &Path, text: &str) -> Result<Self, FileError> {
+        let extends = None;
+        Self::of_layers(
+            name,
+            &[Layer {
+                path,
+                text,
+                extends,
+            }],
+        )
+    }
+
+    /// A class from its file and those that it extends.
+    pub(crate) fn of_layers(name: ClassName, layers: &[Layer<'_>]) -> Result<Self, FileError> {
+        let spec: ClassSpec = strict_toml::parse_layers(layers)?;
+        validate::check(&spec).map_err(|error| FileError::rule(layers, &error))?;
         Ok(DeviceClass { name, spec })
     }
 }

@@ -2,6 +2,8 @@
 
 use memchr::arch::all::memchr::One;
 
+use crate::strict_toml::EXTENDS;
+
 /// Whether a class file could have a request variable that `is_set`.
 ///
 /// It finds the values of all keys that end in `env`, without parsing the file:
@@ -28,6 +30,25 @@ pub(crate) fn mentions(text: &str, is_set: impl Fn(&str) -> bool) -> bool {
                     Value::Other => true,
                 }
         })
+}
+
+/// Whether a class file sets the request variable, so that a class that it extends does
+/// not. It is understood only in a table with a header, as one writes it.
+pub(crate) fn sets_variable(text: &str) -> bool {
+    let lines = text.lines().map(str::trim_start);
+    let table = lines.skip_while(|line| !line.starts_with("[request]"));
+    let mut keys = table.skip(1).take_while(|line| !line.starts_with('['));
+    keys.any(|line| matches!(line.strip_prefix("env").map(value), Some(Value::Plain(_))))
+}
+
+/// What a class file extends: the value of a key at the beginning of a line, before all
+/// tables. Whether that is what it says is verified when it is parsed.
+pub(crate) fn extends(text: &str) -> Option<&str> {
+    let lines = text.lines().take_while(|line| !line.starts_with('['));
+    let mut values = lines.filter_map(|line| line.strip_prefix(EXTENDS)?.trim().strip_prefix('='));
+    let quoted = values.next()?.trim_start();
+    let quote = quoted.starts_with(['"', '\'']).then(|| &quoted[..1])?;
+    Some(quoted[1..].split_once(quote)?.0)
 }
 
 /// What a key is followed by.
@@ -72,6 +93,44 @@ fn value(after_key: &str) -> Value<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_class_extends_is_known_without_parsing_it() {
+        for (text, wanted) in [
+            ("version = 1\nextends = \"gpu\"\n[request]\n", Some("gpu")),
+            ("extends='gpu' # with less memory", Some("gpu")),
+            ("extends = \"gp u\"", Some("gp u")),
+            ("# extends = \"gpu\"", None),
+            ("[device]\nextends = \"gpu\"", None),
+            ("extends_all = \"gpu\"", None),
+            ("extends = 7", None),
+            ("extends = \"gpu", None),
+            ("extends", None),
+        ] {
+            assert_eq!(extends(text), wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_class_is_known_to_have_a_variable_of_its_own() {
+        for (text, sets) in [
+            ("[request]\nenv = \"X_DEVICES\"\n", true),
+            (
+                "[request]\ncapabilities_env = 'X_CAPS'\n  env = 'X_DEVICES'",
+                true,
+            ),
+            (
+                "[request]\ndefault_capabilities = []\n[device]\nenv = 'X'",
+                false,
+            ),
+            ("[request]\n# env = \"X_DEVICES\"\n", false),
+            ("[request]\ncapabilities_env = \"X_CAPS\"", false),
+            ("request.env = \"X_DEVICES\"", false),
+            ("env = \"X_DEVICES\"", false),
+        ] {
+            assert_eq!(sets_variable(text), sets, "{text}");
+        }
+    }
 
     #[test]
     fn a_class_is_parsed_if_its_variable_could_be_set() {

@@ -20,7 +20,7 @@ mod tests {
     use super::super::health::RawHealthCheck;
     use crate::class::*;
     use crate::device::Access;
-    use crate::name::{AttributeName, CapabilityName, EnvName, ListName};
+    use crate::name::{AttributeName, CapabilityName, ClassName, EnvName, ListName};
     use crate::pattern::PathPattern;
     use crate::template::Template;
 
@@ -45,6 +45,7 @@ mod tests {
         Access => String,
         AttributeName => String,
         CapabilityName => String,
+        ClassName => String,
         ListName => String,
         CdiTemplate => String,
         EnvName => String,

@@ -37,7 +37,7 @@ pub(super) fn run(
     json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
-    let class = config.class(&ClassSource::read(file)?)?;
+    let class = config.class(&ClassSource::read(file, &config.classes)?)?;
     let found = match recorded {
         Some(recorded) => look_up(&class, config, &read_recorded(recorded)?),
         None => look_up(&class, config, &planner::open_host(config)?),

@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 
 use device_class::host::RecordedHost;
+use device_class::load::ClassSource;
 
 use super::*;
 use crate::service::allocate::{container, containers_of_a_call};
@@ -9,8 +10,7 @@ use crate::service::allocate::{container, containers_of_a_call};
 fn shipped(name: &str, host: &str) -> (DeviceClass, RecordedHost) {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../device-class"));
     let file = root.join(format!("classes/{name}.toml"));
-    let text = std::fs::read_to_string(&file).unwrap();
-    let class = DeviceClass::parse(name.to_owned().try_into().unwrap(), &file, &text);
+    let class = ClassSource::read(&file, &[]).unwrap().parse();
     let host = std::fs::read_to_string(root.join(format!("testdata/{host}/host.txt")));
     let host = RecordedHost::parse(&host.unwrap());
     (class.unwrap(), host.unwrap())

@@ -1,0 +1,83 @@
+//! The classes that a class extends.
+
+use super::{Base, ClassSource};
+use crate::class;
+use crate::name::ClassName;
+use crate::strict_toml::{EXTENDS, FileError};
+
+/// The most classes that a class extends, one by way of another.
+const MAX_BASES: usize = 4;
+
+/// What a search for a class found; `None`: there is no such class.
+type Found = Option<Result<ClassSource, FileError>>;
+
+/// Gives each class the files that it extends.
+pub(super) fn add(sources: &mut [Result<ClassSource, FileError>]) {
+    let find = |name: &ClassName| {
+        let is_base = |source: &&Result<ClassSource, FileError>| match source {
+            Ok(source) => source.name == *name,
+            Err(error) => error.path().file_stem() == Some(name.as_str().as_ref()),
+        };
+        sources.iter().find(is_base).cloned()
+    };
+    let extended = sources.iter().enumerate().filter_map(|(at, source)| {
+        let mut source = source.as_ref().ok()?.clone();
+        class::extends(&source.text)?;
+        source.extend(find);
+        Some((at, source))
+    });
+    for (at, source) in extended.collect::<Vec<_>>() {
+        sources[at] = Ok(source);
+    }
+}
+
+impl ClassSource {
+    /// Gives the class the files that it extends.
+    pub(super) fn extend(&mut self, find: impl Fn(&ClassName) -> Found) {
+        match self.bases(find) {
+            Ok(bases) => self.bases = bases,
+            Err(error) => self.fault = self.fault.take().or(Some(error)),
+        }
+    }
+
+    fn bases(&self, find: impl Fn(&ClassName) -> Found) -> Result<Vec<Base>, FileError> {
+        let mut bases: Vec<Base> = Vec::new();
+        let mut chain = vec![self.name.clone()];
+        loop {
+            let last = bases.last().map(|base| (&base.path, &base.text));
+            let (path, text) = last.unwrap_or((&self.path, &self.text));
+            let Some(name) = class::extends(text) else {
+                return Ok(bases);
+            };
+            let failed = |message: String| FileError::of_key(path, text, EXTENDS, message);
+            let name = ClassName::try_from(name.to_owned()).map_err(|e| failed(e.to_string()))?;
+            let is_loop = chain.contains(&name);
+            chain.push(name.clone());
+            let way = || {
+                let names: Vec<&str> = chain.iter().map(ClassName::as_str).collect();
+                names.join(" -> ")
+            };
+            if is_loop {
+                return Err(failed(format!("a class cannot extend itself: {}", way())));
+            }
+            if bases.len() == MAX_BASES {
+                let message = format!("more than {MAX_BASES} classes, one by way of another");
+                return Err(failed(format!("{message}: {}", way())));
+            }
+            let base = match find(&name) {
+                None => Err(failed(format!(
+                    "no class file of the name {name}.toml, or an empty one disables it"
+                ))),
+                Some(Err(error)) => Err(failed(error.to_string())),
+                Some(Ok(base)) => match base.fault {
+                    Some(fault) => Err(failed(fault.to_string())),
+                    None => Ok(base),
+                },
+            }?;
+            bases.push(Base {
+                path: base.path,
+                text: base.text,
+            });
+        }
+    }
+}

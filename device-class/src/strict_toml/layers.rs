@@ -1,0 +1,82 @@
+//! A file that extends another one: what it says itself is put over what that one says.
+
+use std::borrow::Cow;
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::FileError;
+
+/// The key that names what a file extends.
+pub(crate) const EXTENDS: &str = "extends";
+
+/// A file of several that make one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Layer<'t> {
+    pub path: &'t Path,
+    pub text: &'t str,
+    /// What its key [`EXTENDS`] was taken to be when the other layers were looked for.
+    pub extends: Option<&'t str>,
+}
+
+/// Parses files of which each extends the next one: tables are merged key by key, and any
+/// other value, also a list, replaces that of the next file. An error names the file that
+/// is wrong.
+pub(crate) fn parse_layers<T: DeserializeOwned>(layers: &[Layer<'_>]) -> Result<T, FileError> {
+    // Each text begins where the one before it ends, so that a place tells its file.
+    let mut end = 0;
+    let texts = layers.iter().map(|layer| {
+        let begin = end;
+        end += layer.text.len() + 1;
+        let text = match begin {
+            0 => Cow::Borrowed(layer.text),
+            _ => Cow::Owned(format!("{:begin$}{}", "", layer.text)),
+        };
+        (begin, text)
+    });
+    let texts: Vec<_> = texts.collect();
+    let failed = |error: toml::de::Error| {
+        let at = error.span().map_or(0, |span| span.start);
+        let mut places = layers.iter().zip(&texts).rev();
+        let place = places.find(|(_, (begin, _))| *begin <= at);
+        let (layer, begin) = place.map_or((&layers[0], 0), |(layer, (begin, _))| (layer, *begin));
+        let at = error.span().map(|_| (at - begin).min(layer.text.len()));
+        FileError::at(layer.path, layer.text, at, error.message())
+    };
+    let mut merged: Option<Spanned<DeTable<'_>>> = None;
+    for (layer, (_, text)) in layers.iter().zip(&texts) {
+        let table = DeTable::parse(text).map_err(failed)?;
+        let extends = table.get_ref().get(EXTENDS);
+        if extends.map(|name| name.get_ref().as_str()) != layer.extends.map(Some) {
+            let message = "write it at the beginning of a line, before all tables, as \
+                           extends = \"CLASS\"";
+            let (path, text) = (layer.path, layer.text);
+            return Err(FileError::of_key(path, text, EXTENDS, message.into()));
+        }
+        match &mut merged {
+            None => merged = Some(table),
+            Some(merged) => complete(merged.get_mut(), table.into_inner()),
+        }
+    }
+    let merged = merged.unwrap_or_else(|| Spanned::new(0..0, DeTable::new()));
+    T::deserialize(toml::Deserializer::from(merged)).map_err(failed)
+}
+
+/// Adds to a table what it lacks of another one.
+fn complete<'t>(table: &mut DeTable<'t>, base: DeTable<'t>) {
+    for (key, value) in base {
+        match table.get_mut(&key).map(Spanned::get_mut) {
+            None => {
+                table.insert(key, value);
+            }
+            Some(DeValue::Table(own)) => {
+                if let DeValue::Table(of_base) = value.into_inner() {
+                    complete(own, of_base);
+                }
+            }
+            Some(_) => {}
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! Classes that extend others: what they get, and what is wrong with them.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use device_class::DeviceClass;
+use device_class::config::Config;
+use device_class::discover;
+use device_class::host::RecordedHost;
+use device_class::load::{self, ClassSource};
+
+const CHIP: &str = r#"
+version = 1
+description = "Chips"
+resource = "example.com/chip"
+[request]
+env = "CHIP_VISIBLE_DEVICES"
+capabilities_env = "CHIP_CAPABILITIES"
+[[discover]]
+path = "/dev/chip{index:number}"
+[device]
+id = "chip-{index}"
+nodes = ["/dev/chip{index}"]
+[[edits]]
+capability = "math"
+"#;
+
+/// Directories of class files, of which a later one masks an earlier one.
+struct Directories {
+    root: tempfile::TempDir,
+    all: Vec<PathBuf>,
+}
+
+impl Directories {
+    /// `files` have paths such as `1/chip.toml`.
+    fn new(files: &[(&str, &str)]) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let all = ["1", "2"].map(|name| root.path().join(name));
+        all.iter().for_each(|path| fs::create_dir(path).unwrap());
+        for (path, text) in files {
+            let path = root.path().join(path);
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(path, Permissions::from_mode(0o644)).unwrap();
+        }
+        Directories {
+            root,
+            all: all.into(),
+        }
+    }
+
+    fn source(&self, class: &str) -> ClassSource {
+        let sources = load::each_source(&self.all).unwrap();
+        let mut sources = sources.into_iter().flatten();
+        let is_asked = |source: &ClassSource| source.name.as_str() == class;
+        sources.find(is_asked).unwrap()
+    }
+
+    fn class(&self, class: &str) -> Result<DeviceClass, String> {
+        let parsed = self.source(class).parse();
+        let root = format!("{}/", self.root.path().display());
+        parsed.map_err(|error| error.to_string().replace(&root, ""))
+    }
+}
+
+#[test]
+fn tables_are_merged_and_other_values_replaced() {
+    let small = "extends = \"chip\"\nresource = \"example.com/small\"\n\
+                 [request]\nenv = \"SMALL\"\n[device]\nnodes = []\naliases = [\"{index}\"]\n";
+    let tiny = "extends = \"small\"\ndescription = \"Tiny chips\"\n";
+    let files = [
+        ("1/chip.toml", CHIP),
+        ("1/small.toml", small),
+        ("1/tiny.toml", tiny),
+    ];
+    let directories = Directories::new(&files);
+    let small = directories.class("small").unwrap().spec;
+    assert_eq!(small.description, "Chips");
+    assert_eq!(small.resource.to_string(), "example.com/small");
+    assert_eq!(small.request.env.as_str(), "SMALL");
+    let capabilities = small.request.capabilities_env.unwrap();
+    assert_eq!(capabilities.as_str(), "CHIP_CAPABILITIES");
+    assert_eq!(small.device.id.to_string(), "chip-{index}");
+    assert_eq!(
+        (small.device.nodes.len(), small.device.aliases.len()),
+        (0, 1)
+    );
+    assert_eq!((small.discover.len(), small.edits.len()), (1, 1));
+    let tiny = directories.class("tiny").unwrap().spec;
+    assert_eq!(tiny.description, "Tiny chips");
+    assert_eq!(tiny.request.env.as_str(), "SMALL");
+}
+
+#[test]
+fn the_administrators_file_is_the_base() {
+    let own = CHIP.replace("\"Chips\"", "\"Our chips\"");
+    let files = [
+        ("1/chip.toml", CHIP),
+        ("1/small.toml", "extends = 'chip'\n"),
+        ("2/chip.toml", &own),
+    ];
+    let class = Directories::new(&files).class("small").unwrap();
+    assert_eq!(class.spec.description, "Our chips");
+}
+
+/// A container that sets none of its variables does not pay for the parsing of a class.
+#[test]
+fn a_variable_is_mentioned_that_the_base_has() {
+    let files = [
+        ("1/chip.toml", CHIP),
+        ("1/same.toml", "extends = 'chip'\n"),
+        ("1/own.toml", "extends = 'chip'\n[request]\nenv = 'OWN'\n"),
+        ("1/third.toml", "extends = 'own'\n"),
+    ];
+    let directories = Directories::new(&files);
+    for (class, variable, mentioned) in [
+        ("same", "CHIP_VISIBLE_DEVICES", true),
+        ("own", "CHIP_VISIBLE_DEVICES", false),
+        ("own", "OWN", true),
+        ("third", "OWN", true),
+        ("third", "CHIP_VISIBLE_DEVICES", false),
+    ] {
+        let source = directories.source(class);
+        let found = source.mentions(|name| name == variable);
+        assert_eq!(found, mentioned, "{class}: {variable}");
+    }
+}
+
+#[test]
+fn what_cannot_be_extended_is_refused() {
+    for (files, class, wanted) in [
+        (
+            &[("1/x.toml", "\nextends = 'chips'")][..],
+            "x",
+            "1/x.toml:2: extends: no class file of the name chips.toml, or an empty one disables it",
+        ),
+        (
+            &[
+                ("1/chip.toml", CHIP),
+                ("2/chip.toml", ""),
+                ("2/x.toml", "extends = 'chip'"),
+            ],
+            "x",
+            "2/x.toml:1: extends: no class file of the name chip.toml, or an empty one disables it",
+        ),
+        (
+            &[("1/x.toml", "extends = 'x'")],
+            "x",
+            "1/x.toml:1: extends: a class cannot extend itself: x -> x",
+        ),
+        (
+            &[("1/a.toml", "extends = 'b'"), ("1/b.toml", "extends = 'a'")],
+            "a",
+            "1/b.toml:1: extends: a class cannot extend itself: a -> b -> a",
+        ),
+        (
+            &[
+                ("1/a.toml", "extends = 'b'"),
+                ("1/b.toml", "extends = 'c'"),
+                ("1/c.toml", "extends = 'd'"),
+                ("1/d.toml", "extends = 'e'"),
+                ("1/e.toml", "extends = 'chip'"),
+                ("1/chip.toml", CHIP),
+            ],
+            "a",
+            "1/e.toml:1: extends: more than 4 classes, one by way of another: \
+             a -> b -> c -> d -> e -> chip",
+        ),
+        (
+            &[("1/x.toml", "extends = 'n/o'")],
+            "x",
+            "1/x.toml:1: extends: class name `n/o` may not have the character '/'; allowed are \
+             a-z A-Z 0-9 - _ .",
+        ),
+        (
+            &[("1/chip.toml", CHIP), ("1/x.toml", "'extends' = 'chip'")],
+            "x",
+            "1/x.toml: extends: write it at the beginning of a line, before all tables, as \
+             extends = \"CLASS\"",
+        ),
+        // Mistakes are those of the file that has them.
+        (
+            &[
+                ("1/chip.toml", CHIP),
+                ("1/x.toml", "extends = 'chip'\n[device]\nnods = []"),
+            ],
+            "x",
+            "1/x.toml:3: unknown key `nods`, did you mean `nodes`?",
+        ),
+        (
+            &[
+                ("1/chip.toml", "\n\nx = "),
+                ("1/x.toml", "extends = 'chip'\n"),
+            ],
+            "x",
+            "1/chip.toml:3: x: string values must be quoted, expected literal string",
+        ),
+        (
+            &[
+                ("1/chip.toml", CHIP),
+                ("1/x.toml", "extends = 'chip'\n[device]\nid = '{serial}'"),
+            ],
+            "x",
+            "1/x.toml:3: `{serial}` uses the attribute `serial`; known attributes are index",
+        ),
+        (
+            &[
+                ("1/chip.toml", CHIP),
+                (
+                    "1/x.toml",
+                    "extends = 'chip'\n[[discover]]\npath = '/dev/x'",
+                ),
+            ],
+            "x",
+            "1/chip.toml:11: `chip-{index}` uses the attribute `index`; known attributes are none",
+        ),
+    ] {
+        let error = Directories::new(files).class(class).unwrap_err();
+        assert_eq!(error, wanted, "{files:?}");
+    }
+}
+
+#[test]
+fn a_base_that_others_can_change_is_refused() {
+    let files = [("1/chip.toml", CHIP), ("2/x.toml", "extends = 'chip'\n")];
+    let directories = Directories::new(&files);
+    let base = directories.all[0].join("chip.toml");
+    fs::set_permissions(&base, Permissions::from_mode(0o666)).unwrap();
+    let error = directories.class("x").unwrap_err();
+    let wanted = "2/x.toml:1: extends: 1/chip.toml: 1/chip.toml has mode 0666";
+    assert!(error.starts_with(wanted), "{error}");
+    fs::remove_file(&base).unwrap();
+    fs::create_dir(&base).unwrap();
+    assert_eq!(
+        directories.class("x").unwrap_err(),
+        "2/x.toml:1: extends: 1/chip.toml: cannot be read: Is a directory (os error 21)"
+    );
+}
+
+/// A file that is no installed one: `boathook class check FILE`.
+#[test]
+fn the_base_of_one_file_is_beside_it_or_installed() {
+    let own = CHIP.replace("\"Chips\"", "\"Chips beside\"");
+    let files = [("1/chip.toml", CHIP), ("2/x.toml", "extends = 'chip'\n")];
+    let directories = Directories::new(&files);
+    let description = || {
+        let file = directories.all[1].join("x.toml");
+        let class = ClassSource::read(&file, &directories.all[..1]).unwrap();
+        class.parse().unwrap().spec.description
+    };
+    assert_eq!(description(), "Chips");
+    fs::write(directories.all[1].join("chip.toml"), own).unwrap();
+    assert_eq!(description(), "Chips beside");
+}
+
+/// docs/device-classes.md, "A class that extends another one".
+#[test]
+fn a_second_resource_of_the_same_hardware_is_a_few_lines() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let docs = fs::read_to_string(root.join("../docs/device-classes.md")).unwrap();
+    let block = |first: &str| {
+        let (_, rest) = docs.split_once(&format!("```toml\n{first}")).unwrap();
+        format!("{first}{}", rest.split_once("```").unwrap().0)
+    };
+    let (class, config) = (
+        block("extends = \"rdma-shared\""),
+        block("[class.rdma-fast]"),
+    );
+    let directories = Directories::new(&[("2/rdma-fast.toml", &class)]);
+    let file = directories.all[1].join("rdma-fast.toml");
+    let config = Config::parse(Path::new("config.toml"), &config).unwrap();
+    let host = fs::read_to_string(root.join("testdata/rdma-shared/host.txt")).unwrap();
+    let host = RecordedHost::parse(&host).unwrap();
+    let devices = |file: &Path| {
+        let class = ClassSource::read(file, &[root.join("classes")]).unwrap();
+        let class = config.class(&class).unwrap();
+        let found = discover::devices(&class, &host).devices;
+        let names = found
+            .iter()
+            .map(|device| format!("{} {}", device.resource, device.id));
+        names.collect::<Vec<_>>()
+    };
+    assert_eq!(devices(&file), ["rdma/hca_fast hca_fast"]);
+    assert_eq!(
+        devices(&root.join("classes/rdma-shared.toml")),
+        ["rdma/hca_shared_devices_a hca_shared_devices_a"]
+    );
+}
