@@ -69,8 +69,7 @@ test-dist: ## Install the release in target/dist in clean roots and on engines (
 # qemu-user 7.2 has no bpf(2), openat2(2) and open_tree(2), and bounds on time do not hold
 # under an emulator.
 NOT_EMULATED := $(addprefix --skip=,cgroup::v2::tests::kernel container::procfs \
-	container::tests::random_trees container::tests::resolve container::tests::root \
-	mount::host takes_no_time cost_little)
+	tests::random_trees tests::root mount::host takes_no_time cost_little)
 # Of the tests of the command line: those that look at the process or limit it, which is
 # the emulator's, and a shell's before that.
 NOT_EMULATED_CLI := $(addprefix --skip=cli::,confinement process)
@@ -88,7 +87,7 @@ test-arm64: ## Run the unit tests and those of the command line for arm64 under 
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=qemu-aarch64-static \
 		BOATHOOK_TESTS_CC=aarch64-linux-gnu-gcc BOATHOOK_TESTS_EMULATOR="$(QEMU_ARM64)" \
 		cargo test --target $(ARM64) --lib --no-fail-fast \
-		$(addprefix --package ,boathook-device-class boathook-hook boathook-injection-plan boathook-json-text boathook-runtime-config) -- $(NOT_EMULATED)
+		$(addprefix --package ,boathook-device-class boathook-hook boathook-injection-plan boathook-json-text boathook-rooted-path boathook-runtime-config) -- $(NOT_EMULATED)
 	cargo build --package boathook-hook --bins --target $(ARM64:gnu=musl)
 	cargo build --package boathook-initcontainer --target $(ARM64)
 	scripts/emulated qemu-aarch64-static $(ARM64_PROGRAMS) \

@@ -14,20 +14,17 @@
 //! Each check is made on an open descriptor, from which the next name is
 //! opened, so that the file that was checked is the file that is read.
 
-use std::ffi::{OsStr, OsString};
-use std::fs::{self, File, Metadata};
+use std::ffi::OsStr;
+use std::fs::{self, File};
 use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Component, Path, PathBuf};
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::{Path, PathBuf};
 
-use nix::fcntl::{self, OFlag, openat, readlinkat};
+use nix::fcntl::{self, OFlag, openat};
 use nix::sys::stat::Mode;
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 use nix::unistd::geteuid;
-
-/// As many links as Linux follows in one path (path_resolution(7)).
-const MAX_LINKS: usize = 40;
+use rooted_path::{FileKind, Handle, LastLink, Resolver, RootDir, Walk, path_below};
 
 const GROUP_OR_OTHERS_WRITE: u32 = 0o022;
 const OTHERS_WRITE: u32 = 0o002;
@@ -91,6 +88,15 @@ impl OwnershipError {
             error: error.into(),
         }
     }
+
+    /// A failure on the way to a file. None of these means that it is absent.
+    fn failed(path: &Path, error: rooted_path::Error) -> Self {
+        let error = match error.errno() {
+            nix::Error::ENOENT => io::Error::other(error),
+            errno => errno.into(),
+        };
+        OwnershipError::open(path, error)
+    }
 }
 
 /// Opens a file for reading that root alone can change.
@@ -98,7 +104,7 @@ pub fn open(path: &Path) -> Result<File, OwnershipError> {
     let found = walk(Rule::RootOnly, Path::new("/"), &absolute(path)?)?;
     // Without waiting for a writer, should it be a pipe.
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-    let checked = format!("/proc/self/fd/{}", found.file.as_raw_fd());
+    let checked = format!("/proc/self/fd/{}", found.handle.as_fd().as_raw_fd());
     let file = fcntl::open(checked.as_str(), flags, Mode::empty())
         .map_err(|error| OwnershipError::open(path, error))?;
     Ok(file.into())
@@ -156,11 +162,12 @@ impl Directory {
     pub fn file(&self, name: &OsStr) -> Result<File, OwnershipError> {
         let path = self.found.path.join(name);
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-        match openat(&self.found.file, name, flags, Mode::empty()) {
+        match openat(&self.found.handle, name, flags, Mode::empty()) {
             Ok(file) => {
-                let found = Found::new(file.into(), path)?;
-                found.check_root_only()?;
-                Ok(found.file)
+                let failed = |error| OwnershipError::failed(&path, error);
+                let file = Handle::new(file, &path).map_err(failed)?;
+                check_root_only(&file, || path.clone())?;
+                Ok(file.into_fd().into())
             }
             Err(nix::Error::ELOOP) => open(&path),
             Err(error) => Err(OwnershipError::open(&path, error)),
@@ -168,56 +175,47 @@ impl Directory {
     }
 }
 
+/// A file, and its path for messages.
 #[derive(Debug)]
 struct Found {
-    file: File,
+    handle: Handle,
     path: PathBuf,
-    metadata: Metadata,
 }
 
-impl Found {
-    fn new(file: File, path: PathBuf) -> Result<Self, OwnershipError> {
-        // The file is there: no failure of this call means that it is absent.
-        let metadata = file.metadata().map_err(io::Error::other);
-        let metadata = metadata.map_err(|error| OwnershipError::open(&path, error))?;
-        Ok(Found {
-            file,
-            path,
-            metadata,
-        })
+/// Checks that root alone can change the file.
+fn check_root_only(file: &Handle, path: impl FnOnce() -> PathBuf) -> Result<(), OwnershipError> {
+    let (uid, mode) = (file.stat().st_uid, mode(file));
+    if !is_ours(uid) {
+        return Err(OwnershipError::Owner { path: path(), uid });
     }
-
-    fn mode(&self) -> u32 {
-        self.metadata.mode() & 0o7777
+    let is_writable = match file.kind() {
+        FileKind::Symlink => false,
+        FileKind::Directory if mode & STICKY != 0 => false,
+        _ => mode & GROUP_OR_OTHERS_WRITE != 0,
+    };
+    if is_writable && !is_on_read_only_mount(file) {
+        return Err(OwnershipError::Writable { path: path(), mode });
     }
-
-    fn check_root_only(&self) -> Result<(), OwnershipError> {
-        let (uid, mode) = (self.metadata.uid(), self.mode());
-        if !is_ours(uid) {
-            let path = self.path.clone();
-            return Err(OwnershipError::Owner { path, uid });
-        }
-        let is_writable = mode & GROUP_OR_OTHERS_WRITE != 0
-            && !self.metadata.is_symlink()
-            && !(self.metadata.is_dir() && mode & STICKY != 0);
-        if is_writable && !is_on_read_only_mount(&self.file) {
-            let path = self.path.clone();
-            return Err(OwnershipError::Writable { path, mode });
-        }
-        Ok(())
-    }
-
-    fn check_not_shared(&self) -> Result<(), OwnershipError> {
-        let mode = self.mode();
-        if mode & OTHERS_WRITE != 0 && !is_on_read_only_mount(&self.file) {
-            let path = self.path.clone();
-            return Err(OwnershipError::Shared { path, mode });
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
-fn is_on_read_only_mount(file: &File) -> bool {
+/// Checks that not every user can create files in the directory.
+fn check_not_shared(
+    directory: &Handle,
+    path: impl FnOnce() -> PathBuf,
+) -> Result<(), OwnershipError> {
+    let mode = mode(directory);
+    if mode & OTHERS_WRITE != 0 && !is_on_read_only_mount(directory) {
+        return Err(OwnershipError::Shared { path: path(), mode });
+    }
+    Ok(())
+}
+
+fn mode(file: &Handle) -> u32 {
+    file.stat().st_mode & 0o7777
+}
+
+fn is_on_read_only_mount(file: &Handle) -> bool {
     fstatvfs(file).is_ok_and(|fs| fs.flags().contains(FsFlags::ST_RDONLY))
 }
 
@@ -241,63 +239,32 @@ fn overflow_uid() -> u32 {
 
 /// Follows `path` in the tree at `root`, and checks everything on the way.
 fn walk(rule: Rule, root: &Path, path: &Path) -> Result<Found, OwnershipError> {
-    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let start = fcntl::open(root, flags, Mode::empty())
-        .map_err(|error| OwnershipError::open(root, error))?;
-    let start = Found::new(start.into(), root.into())?;
+    let top = RootDir::open(root, Resolver::Walk).and_then(|top| top.into_handle(root));
+    let top = top.map_err(|error| OwnershipError::open(root, error))?;
     if rule == Rule::RootOnly {
-        start.check_root_only()?;
+        check_root_only(&top, || root.to_owned())?;
     }
-    let mut trail = vec![start];
-    let mut pending = names(path);
-    let mut links = 0;
-    while let Some(name) = pending.pop() {
-        if name == ".." {
-            trail.truncate((trail.len() - 1).max(1));
-            continue;
+    let failed = |error| OwnershipError::failed(path, error);
+    let mut walk = Walk::new(top.as_fd(), path, LastLink::Follow).map_err(failed)?;
+    while let Some(step) = walk.step().map_err(failed)? {
+        match rule {
+            Rule::RootOnly => check_root_only(&step.found.handle, || step.path(root))?,
+            Rule::NotShared => {
+                let parent = step.above.last().map_or(&top, |parent| &parent.handle);
+                check_not_shared(parent, || path_below(root, step.above))?;
+            }
         }
-        let Some(parent) = trail.last() else { break };
-        if rule == Rule::NotShared {
-            parent.check_not_shared()?;
-        }
-        let path = parent.path.join(&name);
-        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let file = openat(&parent.file, &*name, flags, Mode::empty())
-            .map_err(|error| OwnershipError::open(&path, error))?;
-        let found = Found::new(file.into(), path)?;
-        if rule == Rule::RootOnly {
-            found.check_root_only()?;
-        }
-        if !found.metadata.is_symlink() {
-            trail.push(found);
-            continue;
-        }
-        links += 1;
-        if links > MAX_LINKS {
-            return Err(OwnershipError::open(&found.path, nix::Error::ELOOP));
-        }
-        let target = readlinkat(&found.file, "")
-            .map_err(|error| OwnershipError::open(&found.path, error))?;
-        let target = Path::new(&target);
-        if target.is_absolute() {
-            trail.truncate(1);
-        }
-        pending.extend(names(target));
     }
-    // `trail` begins with the root and is never emptied.
-    trail
-        .pop()
-        .ok_or_else(|| OwnershipError::open(path, nix::Error::ENOENT))
-}
-
-/// The names of a path, the last one first.
-fn names(path: &Path) -> Vec<OsString> {
-    let name = |component| match component {
-        Component::Normal(name) => Some(name.to_owned()),
-        Component::ParentDir => Some(OsString::from("..")),
-        _ => None,
+    let mut end = walk.finish().map_err(failed)?;
+    let path = path_below(root, &end.trail);
+    let handle = end.trail.pop().map_or(top, |last| last.handle);
+    let Some(name) = end.missing.first() else {
+        return Ok(Found { handle, path });
     };
-    path.components().rev().filter_map(name).collect()
+    if rule == Rule::NotShared {
+        check_not_shared(&handle, || path.clone())?;
+    }
+    Err(OwnershipError::open(&path.join(name), nix::Error::ENOENT))
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, OwnershipError> {

@@ -5,21 +5,18 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
+use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
+use rooted_path::{Resolver, RootDir};
 
 use super::{DeviceKind, DeviceNumber, Entry, HostView, MAX_LD_CACHE, Programs};
 use crate::ld_cache::{Abi, LdCache};
 use crate::ownership::{self, OwnershipError};
-
-/// How often a path is looked up again: each time something would have to be
-/// renamed or mounted within a few microseconds.
-const ATTEMPTS: usize = 256;
 
 /// A [`HostView`] of the real file system under a root.
 ///
@@ -29,7 +26,7 @@ const ATTEMPTS: usize = 256;
 pub struct RealHost {
     root: PathBuf,
     /// Only for a root other than `/`.
-    handle: Option<OwnedFd>,
+    inside: Option<RootDir>,
     ld_cache: OnceCell<Option<LdCache>>,
 }
 
@@ -37,52 +34,28 @@ impl RealHost {
     /// The host whose root directory is at `root`.
     pub fn open(root: &Path) -> io::Result<Self> {
         let root = fs::canonicalize(root)?;
-        let handle = if root == Path::new("/") {
-            None
-        } else {
-            let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-            Some(open(&root, flags, Mode::empty())?)
+        let inside = match root == Path::new("/") {
+            true => None,
+            false => Some(RootDir::open(&root, Resolver::Openat2)?),
         };
         Ok(RealHost {
             root,
-            handle,
+            inside,
             ld_cache: OnceCell::new(),
         })
     }
 
     fn open_at(&self, path: &Path, flags: OFlag) -> io::Result<File> {
-        let flags = flags | OFlag::O_CLOEXEC;
-        let plain = |path: &Path| Ok(open(path, flags, Mode::empty())?.into());
-        let Some(handle) = &self.handle else {
-            return plain(path);
+        let file = match &self.inside {
+            None => open(path, flags | OFlag::O_CLOEXEC, Mode::empty())?,
+            Some(root) => root.open_file(path, flags)?.ok_or(nix::Error::ENOENT)?,
         };
-        let how = OpenHow::new()
-            .flags(flags)
-            .resolve(ResolveFlag::RESOLVE_IN_ROOT);
-        for _ in 0..ATTEMPTS {
-            match openat2(handle, path, how) {
-                Ok(file) => return Ok(file.into()),
-                // Something was renamed or mounted meanwhile, anywhere on the
-                // system, and the kernel is not sure of a `..` (openat2(2)).
-                Err(nix::Error::EAGAIN) => {}
-                // Before Linux 5.6: links that are absolute lead out of the root.
-                Err(nix::Error::ENOSYS | nix::Error::EPERM) => return plain(&self.joined(path)),
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Err(nix::Error::EAGAIN.into())
+        Ok(file.into())
     }
 
     /// Not blocking: what a glob matched may be a pipe.
     fn open_for_reading(&self, path: &Path) -> io::Result<File> {
         self.open_at(path, OFlag::O_RDONLY | OFlag::O_NONBLOCK)
-    }
-
-    fn joined(&self, path: &Path) -> PathBuf {
-        let inside = path
-            .components()
-            .filter(|part| !matches!(part, Component::RootDir));
-        self.root.join(inside.collect::<PathBuf>())
     }
 
     fn ld_cache(&self) -> io::Result<Option<&LdCache>> {
@@ -158,7 +131,7 @@ impl HostView for RealHost {
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
-        let directory = match self.handle {
+        let directory = match self.inside {
             None => path.to_owned(),
             Some(_) => match self.open_at(path, OFlag::O_PATH | OFlag::O_DIRECTORY) {
                 Ok(directory) => real_path(&directory)?,
@@ -195,7 +168,7 @@ impl HostView for RealHost {
 
     fn canonical(&self, path: &Path) -> io::Result<PathBuf> {
         let real = real_path(&self.open_at(path, OFlag::O_PATH)?)?;
-        if self.handle.is_none() {
+        if self.inside.is_none() {
             return Ok(real);
         }
         // Both are without links: what is left of the text begins with the slash.
@@ -250,39 +223,4 @@ fn absent(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
     ) || error.raw_os_error() == Some(nix::Error::ENXIO as i32)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
-
-    use super::*;
-
-    #[test]
-    fn a_path_is_found_however_busy_the_system_is() {
-        let temp = tempfile::tempdir().unwrap();
-        let root = temp.path().join("host");
-        fs::create_dir_all(root.join("devices/npu0")).unwrap();
-        fs::create_dir_all(root.join("class/npu")).unwrap();
-        std::os::unix::fs::symlink("../../devices/npu0", root.join("class/npu/npu0")).unwrap();
-        let host = RealHost::open(&root).unwrap();
-        let done = AtomicBool::new(false);
-        let (one, two) = (temp.path().join("one"), temp.path().join("two"));
-        fs::write(&one, "").unwrap();
-        std::thread::scope(|scope| {
-            // The kernel is not sure of a `..` while anything is renamed.
-            scope.spawn(|| {
-                while !done.load(Ordering::Relaxed) {
-                    fs::rename(&one, &two).unwrap();
-                    fs::rename(&two, &one).unwrap();
-                }
-            });
-            let path = Path::new("/class/npu/npu0");
-            let lost =
-                (0..20_000).filter(|_| host.entry(path).ok() != Some(Some(Entry::Directory)));
-            let lost = lost.count();
-            done.store(true, Ordering::Relaxed);
-            assert_eq!(lost, 0);
-        });
-    }
 }

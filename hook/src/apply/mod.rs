@@ -86,6 +86,12 @@ pub(crate) enum ApplyError {
     },
 }
 
+impl From<rooted_path::Error> for ApplyError {
+    fn from(error: rooted_path::Error) -> Self {
+        Self::Container(error.into())
+    }
+}
+
 impl ApplyError {
     /// The same error, with the device or class that it concerns.
     fn why(self, why: &str) -> Self {

@@ -11,8 +11,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
 
-use super::handle::HANDLE_NOFOLLOW;
-use super::{Error, FileKind, Handle, Name, Result};
+use super::{Error, FileKind, HANDLE_NOFOLLOW, Handle, Name, Result};
 
 /// A handle on a directory, cheap to clone. Its methods take single names, and
 /// none follows a symbolic link. See [`super::WritableDirectory`] for those that
@@ -48,7 +47,7 @@ impl Directory {
     /// exist.
     pub fn open(&self, name: Name<'_>) -> Result<Option<Handle>> {
         match openat(&self.fd, name.as_os_str(), HANDLE_NOFOLLOW, Mode::empty()) {
-            Ok(fd) => Handle::new(fd, &self.path_of(name)).map(Some),
+            Ok(fd) => Ok(Some(Handle::new(fd, &self.path_of(name))?)),
             Err(Errno::ENOENT) => Ok(None),
             Err(errno) => Err(self.system("open", name, errno)),
         }
@@ -57,13 +56,9 @@ impl Directory {
     /// The names of all entries, in no order.
     ///
     /// # Errors
-    /// [`Error::TooManyEntries`] if there are more than `cap`; [`Error::System`].
+    /// [`Error::TooManyEntries`] if there are more than `cap`; [`Error::File`].
     pub fn names(&self, cap: usize) -> Result<Vec<OsString>> {
-        let failed = |errno| Error::System {
-            action: "list",
-            path: self.path.to_path_buf(),
-            errno,
-        };
+        let failed = |errno| Error::system("list", &*self.path, errno);
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         let mut entries = Dir::openat(&self.fd, ".", flags, Mode::empty()).map_err(failed)?;
         let mut names = Vec::new();
@@ -89,11 +84,7 @@ impl Directory {
     }
 
     pub(super) fn system(&self, action: &'static str, name: Name<'_>, errno: Errno) -> Error {
-        Error::System {
-            action,
-            path: self.path_of(name),
-            errno,
-        }
+        Error::system(action, self.path_of(name), errno)
     }
 
     pub(super) fn occupied(&self, name: Name<'_>, found: FileKind) -> Error {

@@ -9,31 +9,9 @@ use super::{FileKind, IdMapError, Refusal};
 /// Why an operation on a root, or the way into it, failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The kernel refused a call.
-    #[error("cannot {action} {}: {errno}", path.display())]
-    System {
-        /// The operation, as text before a path.
-        action: &'static str,
-        path: PathBuf,
-        errno: Errno,
-    },
-    /// The path is invalid in any root.
-    #[error("{} is not a usable path: {reason}", path.display())]
-    Path {
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: &'static str,
-    },
-    /// A symbolic link of `/proc` that leads out of the root, or more links
-    /// than the kernel follows (40).
-    #[error(
-        "{} leads through too many symbolic links, or through one of /proc that is never followed",
-        path.display()
-    )]
-    Links {
-        /// The path that was being resolved.
-        path: PathBuf,
-    },
+    /// A call of the kernel, or the way to a file.
+    #[error(transparent)]
+    File(#[from] rooted_path::Error),
     /// A link in the path of something to be created is dangling.
     #[error(
         "{} leads through a symbolic link to {}, which does not exist: nothing is created through \
@@ -159,15 +137,16 @@ pub enum Error {
 }
 
 impl Error {
+    /// The error of a call that the kernel refused.
+    pub(super) fn system(action: &'static str, path: impl Into<PathBuf>, errno: Errno) -> Self {
+        rooted_path::Error::system(action, path, errno).into()
+    }
+
     /// The error of a failed call that creates something.
     pub(super) fn creating(action: &'static str, path: PathBuf, errno: Errno) -> Self {
         match errno {
             Errno::EROFS => Self::ReadOnly { path },
-            errno => Self::System {
-                action,
-                path,
-                errno,
-            },
+            errno => Self::system(action, path, errno),
         }
     }
 }

@@ -66,7 +66,7 @@ impl WritableFile {
     ///
     /// # Errors
     /// [`Error::WrongKind`] if something else has the name; [`Error::ReadOnly`];
-    /// [`Error::System`].
+    /// [`Error::File`].
     pub fn replace(self, bytes: &[u8], mode: Mode) -> Result<()> {
         let directory = self.directory.create_dirs(&self.missing, PARENT_MODE)?;
         directory.replace(Name::new(&self.name)?, self.found.as_ref(), bytes, mode)
@@ -100,11 +100,8 @@ pub(super) fn read(found: &Handle, proc: &Procfs, path: &Path, cap: usize) -> Re
     let mut bytes = Vec::with_capacity(size.min(cap).saturating_add(1));
     let limit = u64::try_from(cap).unwrap_or(u64::MAX).saturating_add(1);
     if let Err(error) = file.take(limit).read_to_end(&mut bytes) {
-        return Err(Error::System {
-            action: "read",
-            path: path.to_owned(),
-            errno: error.raw_os_error().map_or(Errno::EIO, Errno::from_raw),
-        });
+        let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
+        return Err(Error::system("read", path, errno));
     }
     if bytes.len() > cap {
         let path = path.to_owned();

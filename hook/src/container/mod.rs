@@ -18,20 +18,16 @@ mod device;
 mod directory;
 mod error;
 mod file;
-mod handle;
 mod idmap;
 mod namespace;
 mod parent;
-mod path;
 mod policy;
 mod procfs;
 mod replace;
-mod resolve;
 mod root;
 mod target;
 #[cfg(test)]
 mod tests;
-mod walk;
 mod writable;
 
 pub(crate) use creator::Owner;
@@ -40,17 +36,15 @@ pub(crate) use device::device_number;
 pub(crate) use directory::Directory;
 pub use error::Error;
 pub(crate) use file::WritableFile;
-pub use handle::FileKind;
-pub(crate) use handle::{Handle, Identity};
 pub(crate) use idmap::{IdMap, IdMapError, Reader};
 pub use namespace::ContainerNamespace;
 pub(crate) use namespace::INITIAL_USER_NAMESPACE;
 pub(crate) use parent::Parent;
-pub use path::Name;
 pub(crate) use policy::{Refusal, WritableDirectory};
 pub(crate) use procfs::Procfs;
-pub(crate) use resolve::{Resolver, RootDir};
 pub use root::ContainerRoot;
+pub use rooted_path::{FileKind, Name, Resolver};
+pub(crate) use rooted_path::{HANDLE, HANDLE_NOFOLLOW, Handle, Identity, RootDir};
 pub(crate) use target::Target;
 
 /// The result of an operation inside a root.

@@ -9,12 +9,11 @@ use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::{Mode, fstat, fstatat, stat, umask};
 
-use super::handle::HANDLE;
 use super::procfs::read_proc;
 use super::root::RootFacts;
 use super::{
-    ContainerRoot, Error, Handle, IdMap, IdMapError, Identity, Owner, Procfs, Reader, Resolver,
-    Result, RootDir,
+    ContainerRoot, Error, HANDLE, Handle, IdMap, IdMapError, Identity, Owner, Procfs, Reader,
+    Resolver, Result, RootDir,
 };
 
 /// The size limit of an id map. The kernel allows 340 lines.
@@ -53,7 +52,7 @@ impl ContainerNamespace {
     /// [`Error::SameNamespace`] if the process has no namespace of its own;
     /// [`Error::IdMap`] if its user namespace has no root; [`Error::RootChanged`]
     /// if `rootfs` is another directory there than on the host; otherwise
-    /// [`Error::System`].
+    /// [`Error::File`].
     pub fn of(pid: i32, rootfs: &Path, resolver: Resolver) -> Result<Self> {
         let proc = Procfs::open()?;
         let process = proc.process(pid)?;
@@ -107,17 +106,13 @@ impl ContainerNamespace {
     /// same process whose namespace this is.
     ///
     /// # Errors
-    /// [`Error::System`], also if the process has ended: its number may be another's.
+    /// [`Error::File`], also if the process has ended: its number may be another's.
     pub fn cgroups(&self) -> Result<Vec<u8>> {
         let path = || PathBuf::from(format!("/proc/{}/cgroup", self.pid));
         let bytes = read_proc(&self.process, "cgroup", MEMBERSHIP_CAP + 1, path)?;
         // A path that is cut short names another cgroup.
         if bytes.len() as u64 > MEMBERSHIP_CAP {
-            return Err(Error::System {
-                action: "read",
-                path: path(),
-                errno: Errno::EFBIG,
-            });
+            return Err(Error::system("read", path(), Errno::EFBIG));
         }
         Ok(bytes)
     }
@@ -184,11 +179,7 @@ fn namespace(process: impl AsFd, pid: i32, file: &str) -> Result<Identity> {
 }
 
 fn system(path: PathBuf, errno: Errno) -> Error {
-    Error::System {
-        action: "open",
-        path,
-        errno,
-    }
+    Error::system("open", path, errno)
 }
 
 fn read_map(process: &OwnedFd, pid: i32, file: &'static str) -> Result<IdMap> {

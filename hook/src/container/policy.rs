@@ -19,13 +19,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use nix::fcntl::openat;
-use nix::sys::stat::Mode;
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
+use rooted_path::{LastLink, Resolved, Walk};
 
-use super::handle::HANDLE_NOFOLLOW;
-use super::path::{Component, components};
-use super::{Directory, Error, Procfs, Result, RootDir};
+use super::{Directory, Error, FileKind, Handle, Procfs, Result, RootDir};
 
 /// Why a directory must not be written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +121,7 @@ pub(super) struct WritePolicy {
     /// The paths at which the runtime mounts a new tmpfs, by config.json.
     tmpfs: Vec<PathBuf>,
     /// Those of them that were found; the handles keep their mount ids valid.
-    found: RefCell<Vec<(u64, OwnedFd)>>,
+    found: RefCell<Vec<(u64, Handle)>>,
 }
 
 impl WritePolicy {
@@ -188,7 +185,7 @@ impl WritePolicy {
     /// is found without following a link, and it is mounted directly on the
     /// root file system, so nothing else is mounted there, above it or below
     /// it.
-    fn own_tmpfs(&self, root: &RootDir, path: &Path, mount: u64) -> Result<Option<OwnedFd>> {
+    fn own_tmpfs(&self, root: &RootDir, path: &Path, mount: u64) -> Result<Option<Handle>> {
         let Some((parent, top)) = walk_without_links(root, path) else {
             return Ok(None);
         };
@@ -203,17 +200,16 @@ impl WritePolicy {
 
 /// The parent directory of `path`, unless it is the root, and the file at
 /// `path`.
-fn walk_without_links(root: &RootDir, path: &Path) -> Option<(Option<OwnedFd>, OwnedFd)> {
-    let (mut parent, mut here) = (None, None::<OwnedFd>);
-    for component in components(path.as_os_str()) {
-        let name = match component {
-            Component::Name(name) => name.as_os_str(),
-            Component::Current => continue,
-            Component::Parent => return None,
-        };
-        let directory = here.as_ref().map_or(root.as_fd(), AsFd::as_fd);
-        let next = openat(directory, name, HANDLE_NOFOLLOW, Mode::empty()).ok()?;
-        (parent, here) = (here, Some(next));
+fn walk_without_links(root: &RootDir, path: &Path) -> Option<(Option<Handle>, Handle)> {
+    let mut walk = Walk::new(root.as_fd(), path, LastLink::Follow).ok()?;
+    while let Some(step) = walk.step().ok()? {
+        if step.found.handle.kind() == FileKind::Symlink {
+            return None;
+        }
     }
-    Some((parent, here?))
+    let Resolved {
+        mut trail, missing, ..
+    } = walk.finish().ok()?;
+    let top = trail.pop().filter(|_| missing.is_empty())?;
+    Some((trail.pop().map(|parent| parent.handle), top.handle))
 }

@@ -17,8 +17,7 @@ use nix::sys::stat::Mode;
 use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 use nix::unistd::fchdir;
 
-use super::handle::HANDLE;
-use super::{Error, Result};
+use super::{Error, HANDLE, Result};
 use crate::mountinfo::MountLine;
 use crate::sys::statmount;
 
@@ -40,7 +39,7 @@ impl Procfs {
     /// Opens `/proc` in the current mount namespace: the host's.
     pub(crate) fn open() -> Result<Self> {
         let flags = HANDLE | OFlag::O_DIRECTORY;
-        let failed = |path: &str, errno| system("open", Path::new(path).to_owned(), errno);
+        let failed = |path: &str, errno| Error::system("open", path, errno);
         let root = open("/proc", flags, Mode::empty()).map_err(|errno| failed("/proc", errno))?;
         let file_system = fstatfs(&root).map_err(|errno| failed("/proc", errno))?;
         if file_system.filesystem_type() != PROC_SUPER_MAGIC {
@@ -67,7 +66,7 @@ impl Procfs {
             HANDLE | OFlag::O_DIRECTORY,
             Mode::empty(),
         )
-        .map_err(|errno| system("open", Path::new("/proc").join(name), errno))
+        .map_err(|errno| Error::system("open", Path::new("/proc").join(name), errno))
     }
 
     /// Opens the file behind a handle for use.
@@ -79,7 +78,7 @@ impl Procfs {
             flags | OFlag::O_CLOEXEC,
             Mode::empty(),
         )
-        .map_err(|errno| system("open", path.to_owned(), errno))
+        .map_err(|errno| Error::system("open", path, errno))
     }
 
     /// Makes the directory of descriptors the working directory, so that a
@@ -87,7 +86,7 @@ impl Procfs {
     /// `umount` take no other handle.
     pub(crate) fn enter_descriptors(&self) -> Result<()> {
         fchdir(&self.descriptors)
-            .map_err(|errno| system("change directory to", "/proc/self/fd".into(), errno))
+            .map_err(|errno| Error::system("change directory to", "/proc/self/fd", errno))
     }
 
     /// The id of the mount that `file` is in, as in `mountinfo`.
@@ -98,7 +97,7 @@ impl Procfs {
         let name = format!("fdinfo/{}", file.as_fd().as_raw_fd());
         let text = self.read(&name, SMALL_CAP)?;
         mount_id_in(&text).ok_or_else(|| {
-            system(
+            Error::system(
                 "find the mount id in",
                 Path::new("/proc/self").join(name),
                 Errno::EINVAL,
@@ -157,7 +156,7 @@ pub(super) fn read_proc(
         OFlag::O_RDONLY | OFlag::O_CLOEXEC,
         Mode::empty(),
     )
-    .map_err(|errno| system("open", path(), errno))?;
+    .map_err(|errno| Error::system("open", path(), errno))?;
     // Room for most of these files in one read.
     let mut bytes = Vec::with_capacity(4096);
     File::from(fd)
@@ -165,7 +164,7 @@ pub(super) fn read_proc(
         .read_to_end(&mut bytes)
         .map_err(|error| {
             let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
-            system("read", path(), errno)
+            Error::system("read", path(), errno)
         })?;
     Ok(bytes)
 }
@@ -175,14 +174,6 @@ fn mount_id_in(fdinfo: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(fdinfo).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
     line.trim().parse().ok()
-}
-
-fn system(action: &'static str, path: PathBuf, errno: Errno) -> Error {
-    Error::System {
-        action,
-        path,
-        errno,
-    }
 }
 
 #[cfg(test)]

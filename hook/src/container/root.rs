@@ -1,13 +1,15 @@
 //! The operations on a container's root.
 
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use device_class::host::DeviceNumber;
+use nix::errno::Errno;
 use nix::sys::stat::Mode;
+use rooted_path::{LastLink, Resolved, Walk, Waypoint, split_leaf};
 
 use super::creator::Creator;
-use super::path::split_leaf;
 use super::policy::WritePolicy;
 use super::{
     DeviceAccess, Directory, Error, FileKind, Handle, Name, Owner, Parent, Procfs, Resolver,
@@ -87,7 +89,7 @@ impl ContainerRoot {
 
     /// Resolves `path`; `None` if it does not exist.
     pub fn resolve(&self, path: &Path) -> Result<Option<Handle>> {
-        self.root.lookup(path)
+        Ok(self.root.lookup(path)?)
     }
 
     /// The directory `path`, for reading; `None` if it does not exist or is
@@ -181,11 +183,29 @@ impl ContainerRoot {
     /// is itself mounted on; [`Error::Dangling`] if a link leads to nothing;
     /// [`Error::WrongKind`] if it is a directory.
     pub fn file(&self, path: &Path) -> Result<WritableFile> {
-        let place = self.root.place(path)?;
+        let Resolved {
+            mut trail,
+            mut missing,
+            ..
+        } = self.to_create(path)?;
+        let (name, found) = match (missing.pop(), trail.pop()) {
+            (Some(name), directory) => {
+                trail.extend(directory);
+                (name, None)
+            }
+            (None, Some(file)) => (file.name, Some(file.handle)),
+            (None, None) => {
+                return Err(Error::WrongKind {
+                    path: path.to_owned(),
+                    found: FileKind::Directory,
+                    wanted: FileKind::Regular,
+                });
+            }
+        };
         let parent = path.parent().unwrap_or(Path::new("/"));
-        let directory = Directory::new(place.directory.into_fd(), parent);
+        let directory = Directory::new(self.last(trail)?.into_fd(), parent);
         match self.policy.admit(&self.root, directory)? {
-            Ok(directory) => WritableFile::new(directory, place.missing, place.name, place.found),
+            Ok(directory) => WritableFile::new(directory, missing, name, found),
             Err((_, refusal)) => Err(refusal.of(path)),
         }
     }
@@ -194,7 +214,10 @@ impl ContainerRoot {
         // Most directories exist, and the kernel resolves them in one call.
         let (handle, missing) = match self.root.lookup(path)? {
             Some(handle) => (handle, Vec::new()),
-            None => self.root.deepest(path)?,
+            None => {
+                let Resolved { trail, missing, .. } = self.to_create(path)?;
+                (self.last(trail)?, missing)
+            }
         };
         if handle.kind() != FileKind::Directory {
             return Err(Error::WrongKind {
@@ -210,6 +233,28 @@ impl ContainerRoot {
             Ok(directory) => Ok(Parent::Writable(directory.create_dirs(&missing, mode)?)),
             Err((_, refusal)) if !missing.is_empty() => Err(refusal.of(path)),
             Err((directory, refusal)) => Ok(Parent::LeftAlone(directory, refusal)),
+        }
+    }
+    /// Resolves `path` as far as it exists. What is missing can be created.
+    fn to_create(&self, path: &Path) -> Result<Resolved> {
+        let end = Walk::new(self.root.as_fd(), path, LastLink::Follow)?.finish()?;
+        match end.missing.first() {
+            Some(missing) if end.is_dangling => Err(Error::Dangling {
+                path: path.to_owned(),
+                missing: missing.into(),
+            }),
+            Some(_) if end.missing.iter().any(|name| name == "..") => {
+                Err(Error::system("open", path, Errno::ENOENT))
+            }
+            _ => Ok(end),
+        }
+    }
+
+    /// The last file of a trail, or the root.
+    fn last(&self, mut trail: Vec<Waypoint>) -> Result<Handle> {
+        match trail.pop() {
+            Some(last) => Ok(last.handle),
+            None => Ok(self.root.handle()?),
         }
     }
 }

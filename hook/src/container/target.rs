@@ -61,11 +61,10 @@ impl Target {
     pub fn is_tmpfs(&self) -> Result<bool> {
         match fstatfs(&self.fd) {
             Ok(found) => Ok(found.filesystem_type() == TMPFS_MAGIC),
-            Err(errno) => Err(Error::System {
-                action: "look at the file system of",
-                path: self.path(),
-                errno,
-            }),
+            Err(errno) => {
+                let action = "look at the file system of";
+                Err(Error::system(action, self.path(), errno))
+            }
         }
     }
 

@@ -66,7 +66,7 @@ impl WritableDirectory {
     ///
     /// # Errors
     /// [`Error::WrongKind`] if `name` is not a symbolic link; [`Error::ReadOnly`];
-    /// [`Error::System`].
+    /// [`Error::File`].
     pub fn redirect_link(&self, name: Name<'_>, target: &Path) -> Result<()> {
         let found = self.directory().existing(name)?;
         if found.kind() != FileKind::Symlink {

@@ -20,7 +20,7 @@ pub struct HostRoot {
 impl HostRoot {
     pub fn open(path: &Path, resolver: Resolver) -> Result<Self> {
         Ok(Self {
-            root: RootDir::open(path, resolver).map_err(Error::Host)?,
+            root: RootDir::open(path, resolver).map_err(|error| Error::Host(error.into()))?,
             path: Rc::from(path),
         })
     }
@@ -32,7 +32,11 @@ impl HostRoot {
     /// [`Error::Missing`] if there is nothing, [`Error::Host`] if it cannot be
     /// opened.
     pub fn file(&self, path: &Path) -> Result<HostFile> {
-        match self.root.lookup(path).map_err(Error::Host)? {
+        match self
+            .root
+            .lookup(path)
+            .map_err(|error| Error::Host(error.into()))?
+        {
             Some(handle) => Ok(HostFile {
                 handle,
                 path: path.to_owned(),

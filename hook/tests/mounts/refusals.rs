@@ -162,10 +162,7 @@ fn a_process_that_has_ended_is_in_no_cgroup(scene: &Scene) -> Result<()> {
     ensure!(!namespace.cgroups()?.is_empty());
     drop(container);
     match namespace.cgroups() {
-        Err(RootError::System {
-            errno: Errno::ESRCH,
-            ..
-        }) => Ok(()),
+        Err(RootError::File(error)) if error.errno() == Errno::ESRCH => Ok(()),
         other => bail!("{other:?}"),
     }
 }

@@ -14,11 +14,12 @@ use std::path::{Path, PathBuf};
 use nix::dir;
 use nix::fcntl::OFlag;
 use nix::sys::stat::{FileStat, Mode, SFlag};
+use rooted_path::LastLink;
 
 use crate::error::Error;
 
 pub use place::Place;
-use walk::{Dir, LastLink, Parents, Walk};
+use walk::{Dir, Parents, Reached};
 
 /// Engine configurations are a few kilobytes; nothing larger is read.
 const MAX_FILE: u64 = 4 << 20;
@@ -66,32 +67,40 @@ impl HostRoot {
     }
 
     fn writable(&self, path: &Path, last: LastLink) -> Result<Place, Error> {
-        let walk = self.walk(path, last, Parents::Trusted)?;
-        if walk.missing.is_empty() {
-            return Ok(walk.place);
+        match walk::resolve(&self.root, path, last, Parents::Trusted)? {
+            Reached::Found(place) => Ok(place),
+            Reached::Missing(place, below) if below.is_empty() => Ok(place),
+            Reached::Missing(place, _) => Err(Error::io("open", &place.shown())(
+                io::ErrorKind::NotFound.into(),
+            )),
         }
-        Err(Error::io("open", &walk.place.shown())(
-            io::ErrorKind::NotFound.into(),
-        ))
     }
 
-    fn walk(&self, path: &Path, last: LastLink, parents: Parents) -> Result<Walk, Error> {
-        walk::resolve(&self.root, path, last, parents)
+    /// What is at `path`, to be read only.
+    fn find(&self, path: &Path, last: LastLink) -> Result<Option<Place>, Error> {
+        match walk::resolve(&self.root, path, last, Parents::Any) {
+            Ok(Reached::Found(place)) => Ok(Some(place)),
+            Ok(Reached::Missing(..)) => Ok(None),
+            // A file where a directory should be: nothing can be below it.
+            Err(Error::Io { cause, .. }) if cause.kind() == io::ErrorKind::NotADirectory => {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Checks that only root can change what is at `path`: each
     /// directory on the way, as far as it exists, and the last one belong to
     /// root and can be written by no other user or group.
     pub fn check_private(&self, path: &Path) -> Result<(), Error> {
-        self.walk(path, LastLink::Follow, Parents::Private)
-            .map(drop)
+        walk::resolve(&self.root, path, LastLink::Follow, Parents::Private).map(drop)
     }
 
     /// The metadata of the file at `path`; `None` when there is
     /// none. Links are followed.
     pub fn try_stat(&self, path: &Path) -> Result<Option<FileStat>, Error> {
-        let walk = self.walk(path, LastLink::Follow, Parents::Any)?;
-        walk.found().map_or(Ok(None), Place::stat)
+        self.find(path, LastLink::Follow)?
+            .map_or(Ok(None), |place| place.stat())
     }
 
     /// As [`HostRoot::try_stat`], where an error means the same as no file.
@@ -101,8 +110,7 @@ impl HostRoot {
 
     /// Where `path` is, a link at its end kept, to be read only.
     pub(crate) fn reach(&self, path: &Path) -> Option<Place> {
-        let walk = self.walk(path, LastLink::Keep, Parents::Any).ok()?;
-        walk.found().cloned()
+        self.find(path, LastLink::Keep).ok()?
     }
 
     /// Whether something is at `path`; a link that leads nowhere is nothing.
@@ -123,8 +131,7 @@ impl HostRoot {
 
     /// The text of the link at `path`; `None` when there is no link.
     pub fn read_link(&self, path: &Path) -> Result<Option<PathBuf>, Error> {
-        let walk = self.walk(path, LastLink::Keep, Parents::Any)?;
-        walk.found()
+        self.find(path, LastLink::Keep)?
             .map_or(Ok(None), |place| place.read_link().map(Some))
             .or_else(|e| match e {
                 Error::Io { cause, .. } if cause.kind() == io::ErrorKind::InvalidInput => Ok(None),
@@ -134,14 +141,13 @@ impl HostRoot {
 
     /// The text of a file; `None` when there is none.
     pub fn read(&self, path: &Path) -> Result<Option<String>, Error> {
-        let walk = self.walk(path, LastLink::Follow, Parents::Any)?;
-        walk.found().map_or(Ok(None), Place::read)
+        self.find(path, LastLink::Follow)?
+            .map_or(Ok(None), |place| place.read())
     }
 
     /// The names in a directory, sorted; none when the directory is absent.
     pub fn list(&self, path: &Path) -> Result<Vec<OsString>, Error> {
-        let walk = self.walk(path, LastLink::Follow, Parents::Any)?;
-        match walk.found() {
+        match self.find(path, LastLink::Follow)? {
             Some(place) if place.stat()?.is_some_and(|stat| is_dir(&stat)) => place.list(),
             _ => Ok(Vec::new()),
         }
@@ -162,11 +168,7 @@ impl HostRoot {
 }
 
 fn is_dir(stat: &FileStat) -> bool {
-    kind(stat) == SFlag::S_IFDIR
-}
-
-fn kind(stat: &FileStat) -> SFlag {
-    SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits())
+    stat.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFDIR.bits()
 }
 
 /// Reads an open file, which must be regular.

@@ -1,26 +1,17 @@
-//! Resolves a path under a root by directory handles, one name at a time.
-//!
-//! `openat2(RESOLVE_IN_ROOT)` would do the same in one call, but shows only
-//! where a path ends; here each directory on the way is checked, and `..`
-//! returns to a handle that is held, so that a directory which is moved
-//! meanwhile leads nowhere else.
+//! Where a path of the host leads, and who could change the way there.
 
 use std::ffi::OsString;
-use std::io;
-use std::os::fd::OwnedFd;
-use std::path::{Component, Path, PathBuf};
+use std::iter;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nix::errno::Errno;
-use nix::fcntl::{OFlag, openat, readlinkat};
-use nix::sys::stat::{Mode, SFlag, fstat};
+use nix::sys::stat::fstat;
+use rooted_path::{FileKind, LastLink, Resolver, RootDir, Waypoint};
 
 use super::place::Place;
-use super::{kind, trust};
+use super::trust;
 use crate::error::Error;
-
-/// The kernel's own limit (`MAXSYMLINKS`, path_resolution(7)).
-const MAX_LINKS: usize = 40;
 
 /// A directory that is held open, and the name by which it was reached.
 #[derive(Debug, Clone)]
@@ -30,21 +21,22 @@ pub(super) struct Dir {
 }
 
 impl Dir {
-    pub(super) fn open(path: &Path) -> nix::Result<Self> {
-        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let fd = nix::fcntl::open(path, flags, Mode::empty())?;
+    pub(super) fn open(path: &Path) -> rooted_path::Result<Self> {
+        let root = RootDir::open(path, Resolver::Walk)?.into_handle(path)?;
         Ok(Self {
-            fd: Arc::new(fd),
+            fd: Arc::new(root.into_fd()),
             name: path.into(),
         })
     }
 }
 
-/// What is done with a link at the very end of a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LastLink {
-    Follow,
-    Keep,
+impl From<Waypoint> for Dir {
+    fn from(waypoint: Waypoint) -> Self {
+        Self {
+            fd: Arc::new(waypoint.handle.into_fd()),
+            name: waypoint.name,
+        }
+    }
 }
 
 /// Which directories may be on the way.
@@ -59,19 +51,10 @@ pub(super) enum Parents {
 }
 
 /// Where a path leads.
-pub(super) struct Walk {
-    /// The place, or the first one on the way that does not exist.
-    pub(super) place: Place,
-    /// Whether something is there.
-    exists: bool,
-    /// The names that follow a place that does not exist.
-    pub(super) missing: Vec<OsString>,
-}
-
-impl Walk {
-    pub(super) fn found(&self) -> Option<&Place> {
-        self.exists.then_some(&self.place)
-    }
+pub(super) enum Reached {
+    Found(Place),
+    /// The first place on the way that does not exist, and the names below it.
+    Missing(Place, Vec<OsString>),
 }
 
 pub(super) fn resolve(
@@ -79,110 +62,49 @@ pub(super) fn resolve(
     path: &Path,
     last: LastLink,
     parents: Parents,
-) -> Result<Walk, Error> {
-    let mut dirs = vec![root.clone()];
-    check(&dirs, parents)?;
-    let mut todo = reversed(path);
-    let mut links = 0;
-    while let Some(name) = todo.pop() {
-        if name == ".." {
-            if dirs.len() > 1 {
-                dirs.pop();
-            }
-            continue;
+) -> Result<Reached, Error> {
+    let top = Path::new(&root.name);
+    let failed = |error| match error {
+        rooted_path::Error::Links { .. } => Error::LinkLoop { path: path.into() },
+        error => {
+            let shown = top.join(path.strip_prefix("/").unwrap_or(path));
+            Error::io("open", &shown)(error.into())
         }
-        let place = Place::new(dirs.clone(), name);
-        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let io = |errno: Errno| Error::io("open", &place.shown())(errno.into());
-        let fd = match openat(place.dir(), place.name(), flags, Mode::empty()) {
-            Ok(fd) => fd,
-            Err(Errno::ENOENT) => {
-                todo.reverse();
-                return Ok(Walk {
-                    place,
-                    exists: false,
-                    missing: todo,
-                });
-            }
-            Err(errno) => return Err(io(errno)),
-        };
-        let stat = fstat(&fd).map_err(io)?;
-        match kind(&stat) {
-            SFlag::S_IFLNK if !(todo.is_empty() && last == LastLink::Keep) => {
-                links += 1;
-                if links > MAX_LINKS {
-                    return Err(Error::LinkLoop { path: path.into() });
-                }
-                if parents != Parents::Any && !trust::is_trusted_owner(&stat) {
-                    let problem = format!("the link belongs to user {}", stat.st_uid);
-                    let path = place.shown();
-                    return Err(Error::Untrusted { path, problem });
-                }
-                let target = PathBuf::from(readlinkat(&fd, "").map_err(io)?);
-                if target.is_absolute() {
-                    dirs.truncate(1);
-                }
-                todo.extend(reversed(&target));
-            }
-            SFlag::S_IFDIR => {
-                dirs.push(Dir {
-                    fd: Arc::new(fd),
-                    name: place.name().to_owned(),
-                });
-                check(&dirs, parents)?;
-            }
-            _ if todo.is_empty() => return Ok(found(place)),
-            // A file where a directory should be: nothing can be below it.
-            _ => {
-                todo.reverse();
-                return Ok(Walk {
-                    place,
-                    exists: false,
-                    missing: todo,
-                });
-            }
-        }
-    }
-    // The path ended in a directory.
-    let place = match dirs.pop() {
-        Some(dir) if !dirs.is_empty() => Place::new(dirs, dir.name),
-        dir => Place::new(dir.into_iter().collect(), ".".into()),
     };
-    Ok(found(place))
-}
-
-fn found(place: Place) -> Walk {
-    Walk {
-        place,
-        exists: true,
-        missing: Vec::new(),
+    if parents != Parents::Any {
+        let stat = fstat(&*root.fd).map_err(|errno| Error::io("read", top)(errno.into()))?;
+        let problem = trust::problem(&stat, parents == Parents::Private);
+        refuse(problem, || top.into())?;
     }
-}
-
-/// Checks the innermost directory.
-fn check(dirs: &[Dir], parents: Parents) -> Result<(), Error> {
-    let (Some(dir), true) = (dirs.last(), parents != Parents::Any) else {
-        return Ok(());
-    };
-    let path = || dirs.iter().map(|dir| &dir.name).collect::<PathBuf>();
-    let stat = fstat(&*dir.fd).map_err(|e| Error::io("read", &path())(io::Error::from(e)))?;
-    match trust::problem(&stat, parents == Parents::Private) {
-        None => Ok(()),
-        Some(problem) => Err(Error::Untrusted {
-            path: path(),
-            problem,
-        }),
-    }
-}
-
-/// A path's names in reverse, ready to be taken one by one from the end.
-fn reversed(path: &Path) -> Vec<OsString> {
-    path.components()
-        .rev()
-        .filter_map(|c| match c {
-            Component::Normal(name) => Some(name.to_os_string()),
-            Component::ParentDir => Some("..".into()),
+    let mut walk = rooted_path::Walk::new(root.fd.as_fd(), path, last).map_err(failed)?;
+    while let Some(step) = walk.step().map_err(failed)? {
+        let stat = step.found.handle.stat();
+        let problem = match step.found.handle.kind() {
+            _ if parents == Parents::Any => None,
+            FileKind::Symlink if trust::is_trusted_owner(stat) => None,
+            FileKind::Symlink => Some(format!("the link belongs to user {}", stat.st_uid)),
+            FileKind::Directory => trust::problem(stat, parents == Parents::Private),
             _ => None,
-        })
-        .collect()
+        };
+        refuse(problem, || step.path(top))?;
+    }
+    let end = walk.finish().map_err(failed)?;
+    let mut dirs: Vec<Dir> = iter::once(root.clone())
+        .chain(end.trail.into_iter().map(Dir::from))
+        .collect();
+    let mut missing = end.missing.into_iter();
+    Ok(match missing.next() {
+        Some(name) => Reached::Missing(Place::new(dirs, name), missing.collect()),
+        None => Reached::Found(match dirs.pop() {
+            Some(last) if !dirs.is_empty() => Place::new(dirs, last.name),
+            top => Place::new(top.into_iter().collect(), ".".into()),
+        }),
+    })
+}
+
+fn refuse(problem: Option<String>, path: impl FnOnce() -> PathBuf) -> Result<(), Error> {
+    problem.map_or(Ok(()), |problem| {
+        let path = path();
+        Err(Error::Untrusted { path, problem })
+    })
 }

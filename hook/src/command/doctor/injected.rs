@@ -9,7 +9,6 @@ use crate::command::finding::{Finding, Verdict};
 use crate::container::{Handle, Resolver, RootDir, device_number};
 use crate::exit::ExitCode;
 use crate::log::chain;
-use crate::mount::KernelCalls;
 
 /// The root of a running container. Paths in it are resolved inside it: the image
 /// may have made links of them.
@@ -26,11 +25,7 @@ impl Root {
 
     /// What a path in the container leads to.
     pub(super) fn look(&self, path: &Path) -> Result<Option<Handle>, String> {
-        let resolver = match KernelCalls::probe().openat2 {
-            true => Resolver::Openat2,
-            false => Resolver::Walk,
-        };
-        let root = RootDir::open(&self.path, resolver);
+        let root = RootDir::open(&self.path, Resolver::Openat2);
         root.and_then(|root| root.lookup(path))
             .map_err(|error| chain(&error))
     }

@@ -1,3 +1,1 @@
-mod random_trees;
-mod resolve;
 mod root;

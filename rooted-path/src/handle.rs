@@ -7,13 +7,14 @@ use std::path::Path;
 use nix::fcntl::OFlag;
 use nix::sys::stat::{FileStat, SFlag, fstat};
 
-use super::{Error, Result};
+use crate::{Error, Result};
 
 /// Flags for a handle on a file of any kind, without opening it for use.
-pub(crate) const HANDLE: OFlag = OFlag::O_PATH.union(OFlag::O_CLOEXEC);
+pub const HANDLE: OFlag = OFlag::O_PATH.union(OFlag::O_CLOEXEC);
 /// The same for a single name that may be a symbolic link.
-pub(crate) const HANDLE_NOFOLLOW: OFlag = HANDLE.union(OFlag::O_NOFOLLOW);
+pub const HANDLE_NOFOLLOW: OFlag = HANDLE.union(OFlag::O_NOFOLLOW);
 
+/// What kind of file something is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
     Regular,
@@ -73,7 +74,9 @@ pub struct Identity {
 }
 
 impl Identity {
-    pub(super) fn of(stat: &FileStat) -> Self {
+    /// The identity of the file with this metadata.
+    #[must_use]
+    pub fn of(stat: &FileStat) -> Self {
         Self {
             dev: stat.st_dev,
             ino: stat.st_ino,
@@ -81,7 +84,9 @@ impl Identity {
         }
     }
 
-    pub(super) fn is_inode(self, number: u64) -> bool {
+    /// Whether it is the inode with this number, on whatever file system.
+    #[must_use]
+    pub fn is_inode(self, number: u64) -> bool {
         self.ino == number
     }
 }
@@ -97,14 +102,10 @@ pub struct Handle {
 
 impl Handle {
     /// A handle from a descriptor. `path` is for the error only.
-    pub(crate) fn new(fd: OwnedFd, path: &Path) -> Result<Self> {
+    pub fn new(fd: OwnedFd, path: &Path) -> Result<Self> {
         match fstat(&fd) {
             Ok(stat) => Ok(Self { fd, stat }),
-            Err(errno) => Err(Error::System {
-                action: "read the metadata of",
-                path: path.to_owned(),
-                errno,
-            }),
+            Err(errno) => Err(Error::system("read the metadata of", path, errno)),
         }
     }
 
@@ -126,7 +127,9 @@ impl Handle {
         &self.stat
     }
 
-    pub(crate) fn into_fd(self) -> OwnedFd {
+    /// The descriptor alone.
+    #[must_use]
+    pub fn into_fd(self) -> OwnedFd {
         self.fd
     }
 }

@@ -4,14 +4,14 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::{Error, Result};
+use crate::{Error, Result};
 
 /// The longest path that the kernel accepts, in bytes, without the final NUL.
 const MAX_LENGTH: usize = 4095;
 
 /// The maximum number of components of a path. Deeper paths do not occur in
-/// practice, and without `openat2` each level takes a descriptor.
-pub(super) const MAX_DEPTH: usize = 256;
+/// practice, and in a walk each level takes a descriptor.
+pub(crate) const MAX_DEPTH: usize = 256;
 
 /// One name in a directory: not empty, not `.` or `..`, and without a slash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl<'a> Name<'a> {
 
 /// One step of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Component<'a> {
+pub(crate) enum Component<'a> {
     /// `.`, or the end after a trailing slash: the current path must be a
     /// directory.
     Current,
@@ -49,7 +49,7 @@ pub(super) enum Component<'a> {
 }
 
 /// Refuses paths that are invalid in any root.
-pub(super) fn check(path: &Path) -> Result<()> {
+pub(crate) fn check(path: &Path) -> Result<()> {
     let bytes = path.as_os_str().as_bytes();
     if bytes.is_empty() {
         return Err(refused(path.as_os_str(), "it is empty"));
@@ -67,7 +67,7 @@ pub(super) fn check(path: &Path) -> Result<()> {
 }
 
 /// The steps of `path`. The caller determines where it starts.
-pub(super) fn components(path: &OsStr) -> impl DoubleEndedIterator<Item = Component<'_>> {
+pub(crate) fn components(path: &OsStr) -> impl DoubleEndedIterator<Item = Component<'_>> {
     let bytes = path.as_bytes();
     let trailing = bytes.ends_with(b"/").then_some(Component::Current);
     bytes
@@ -85,7 +85,7 @@ pub(super) fn components(path: &OsStr) -> impl DoubleEndedIterator<Item = Compon
 ///
 /// # Errors
 /// [`Error::Path`] if the path ends in no name, as `/` and `a/..` do.
-pub(super) fn split_leaf(path: &Path) -> Result<(&Path, Name<'_>)> {
+pub fn split_leaf(path: &Path) -> Result<(&Path, Name<'_>)> {
     check(path)?;
     let bytes = path.as_os_str().as_bytes();
     let end = bytes.iter().rposition(|byte| *byte != b'/');

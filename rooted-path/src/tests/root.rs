@@ -1,14 +1,17 @@
-//! One table of cases for both resolvers.
+//! The same for both resolvers, and where the kernel's is missing.
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
+use nix::fcntl::{OFlag, readlinkat};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 use tempfile::TempDir;
 
-use crate::container::{Error, FileKind, Resolver, RootDir};
+use crate::{Error, FileKind, LastLink, Resolver, RootDir, Walk, path_below};
 
 /// What a look-up is expected to give.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,7 +28,35 @@ enum Found {
 }
 use Found::{Directory, Links, NotADirectory, NotAPath, Nothing, Release, TooLong};
 
-const BOTH: [Resolver; 2] = [Resolver::Openat2, Resolver::Walk];
+/// Runs `test` with each resolver, and where `openat2` fails as on an old kernel and as
+/// under an old seccomp filter.
+fn in_each_way(test: impl Fn(Resolver) + Sync) {
+    test(Resolver::Openat2);
+    test(Resolver::Walk);
+    for answer in [Errno::ENOSYS, Errno::EPERM] {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                hide_openat2(answer);
+                test(Resolver::Openat2);
+            });
+        });
+    }
+}
+
+/// From this thread on.
+fn hide_openat2(answer: Errno) {
+    let filter = SeccompFilter::new(
+        [(OPENAT2, Vec::new())].into_iter().collect(),
+        SeccompAction::Allow,
+        SeccompAction::Errno(answer as u32),
+        std::env::consts::ARCH.try_into().unwrap(),
+    );
+    let program: BpfProgram = filter.unwrap().try_into().unwrap();
+    apply_filter(&program).unwrap();
+}
+
+/// Of every architecture.
+const OPENAT2: i64 = 437;
 
 /// A root with links of every kind, next to files that must not be reached.
 fn fixture() -> TempDir {
@@ -80,7 +111,6 @@ fn found(root: &RootDir, path: &str) -> Found {
             Errno::ENAMETOOLONG => TooLong,
             errno => panic!("{path}: {errno}"),
         },
-        Err(error) => panic!("{path}: {error}"),
     }
 }
 
@@ -143,19 +173,19 @@ fn both_resolvers_stay_in_the_root_and_agree() {
         ("", NotAPath),
         ("etc\0", NotAPath),
     ];
-    for resolver in BOTH {
+    in_each_way(|resolver| {
         let root = RootDir::open(&base.path().join("root"), resolver).unwrap();
         for (path, expected) in cases {
             let shown = &path[..path.len().min(60)];
             assert_eq!(found(&root, path), expected, "{resolver:?} {shown}");
         }
-    }
+    });
 }
 
 #[test]
 fn magic_links_are_never_followed() {
     let pid = std::process::id();
-    for resolver in BOTH {
+    in_each_way(|resolver| {
         let root = RootDir::open(Path::new("/"), resolver).unwrap();
         for link in ["root", "cwd", "exe", "fd/0", "ns/mnt", "root/etc"] {
             let path = format!("/proc/{pid}/{link}");
@@ -165,6 +195,108 @@ fn magic_links_are_never_followed() {
                 "{resolver:?} {path}"
             );
         }
+    });
+}
+
+#[test]
+fn a_file_is_opened_for_use_inside_the_root() {
+    let base = fixture();
+    let errno = |error: Error| Some(error.errno());
+    in_each_way(|resolver| {
+        let root = RootDir::open(&base.path().join("root"), resolver).unwrap();
+        let open = |path: &str, flags| root.open_file(Path::new(path), flags);
+        for path in ["etc/os-release", "absolute", "escape"] {
+            let file = open(path, OFlag::O_RDONLY).unwrap().unwrap();
+            let text = std::io::read_to_string(fs::File::from(file)).unwrap();
+            assert_eq!(text, "inside", "{resolver:?} {path}");
+        }
+        let link = open("absolute", OFlag::O_PATH | OFlag::O_NOFOLLOW);
+        let text = readlinkat(link.unwrap().unwrap(), "").unwrap();
+        assert_eq!(text, "/etc/os-release");
+        for (path, flags, refusal) in [
+            ("out", OFlag::O_RDONLY, None),
+            (
+                "absolute",
+                OFlag::O_RDONLY | OFlag::O_NOFOLLOW,
+                Some(Errno::ELOOP),
+            ),
+            (
+                "absolute",
+                OFlag::O_PATH | OFlag::O_DIRECTORY,
+                Some(Errno::ENOTDIR),
+            ),
+        ] {
+            let opened = open(path, flags);
+            let found = opened.map_or_else(errno, |file| file.map(|_| Errno::EEXIST));
+            assert_eq!(found, refusal, "{resolver:?} {path}");
+        }
+    });
+}
+
+#[test]
+fn a_path_is_found_however_busy_the_system_is() {
+    let base = tempfile::tempdir().unwrap();
+    let top = base.path().join("host");
+    fs::create_dir_all(top.join("devices/npu0")).unwrap();
+    fs::create_dir_all(top.join("class/npu")).unwrap();
+    symlink("../../devices/npu0", top.join("class/npu/npu0")).unwrap();
+    let root = RootDir::open(&top, Resolver::Openat2).unwrap();
+    let done = AtomicBool::new(false);
+    let (one, two) = (base.path().join("one"), base.path().join("two"));
+    fs::write(&one, "").unwrap();
+    std::thread::scope(|scope| {
+        // The kernel is not sure of a `..` while anything is renamed.
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                fs::rename(&one, &two).unwrap();
+                fs::rename(&two, &one).unwrap();
+            }
+        });
+        let lost = (0..20_000).filter(|_| found(&root, "/class/npu/npu0") != Directory);
+        let lost = lost.count();
+        done.store(true, Ordering::Relaxed);
+        assert_eq!(lost, 0);
+    });
+}
+
+#[test]
+fn a_walk_shows_each_file_on_the_way_before_what_is_below_it() {
+    let base = fixture();
+    let root = RootDir::open(&base.path().join("root"), Resolver::Walk).unwrap();
+    let seen = |path: &str, last| {
+        let mut walk = Walk::new(root.as_fd(), Path::new(path), last).unwrap();
+        let mut seen = Vec::new();
+        while let Some(step) = walk.step().unwrap() {
+            seen.push(step.path(Path::new("/")).display().to_string());
+        }
+        let end = walk.finish().unwrap();
+        let path = path_below(Path::new("/"), &end.trail).display().to_string();
+        (seen.join(" "), path, end.missing.len(), end.is_dangling)
+    };
+    for (path, last, steps, end, missing, is_dangling) in [
+        (
+            "lib/up",
+            LastLink::Follow,
+            "/lib /usr /usr/lib /usr/lib/up /etc /etc/os-release",
+            "/etc/os-release",
+            0,
+            false,
+        ),
+        (
+            "lib/up",
+            LastLink::Keep,
+            "/lib /usr /usr/lib",
+            "/usr/lib/up",
+            0,
+            false,
+        ),
+        ("etc/x/../y", LastLink::Follow, "/etc", "/etc", 3, false),
+        ("dangling", LastLink::Follow, "/dangling", "/", 1, true),
+        ("dangling", LastLink::Keep, "", "/dangling", 0, false),
+        ("/", LastLink::Follow, "", "/", 0, false),
+    ] {
+        let expected = (steps.to_owned(), end.to_owned(), missing, is_dangling);
+        assert_eq!(seen(path, last), expected, "{path} {last:?}");
     }
 }
 

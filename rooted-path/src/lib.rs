@@ -1,0 +1,25 @@
+//! Paths below a root directory, resolved by handles that never leave it.
+//!
+//! A root is another system's `/`: a container's, or a host's that is mounted in a
+//! container. Every symbolic link is followed inside it. The result is a handle
+//! (`O_PATH`) on what was found, so that no path is resolved a second time.
+//!
+//! [`RootDir::lookup`] takes one call of the kernel where it has `openat2`. [`Walk`]
+//! goes name by name, for kernels without the call, and for callers that check each
+//! directory and link on the way or create what is missing at the end.
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod handle;
+mod path;
+mod root;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+pub use error::{Error, Result};
+pub use handle::{FileKind, HANDLE, HANDLE_NOFOLLOW, Handle, Identity};
+pub use path::{Name, split_leaf};
+pub use root::{Resolver, RootDir};
+pub use walk::{LastLink, Resolved, Step, Walk, Waypoint, path_below};

@@ -1,0 +1,2 @@
+mod random_trees;
+mod root;
