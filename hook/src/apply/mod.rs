@@ -26,7 +26,7 @@ use injection_plan::prepare::PrepareError;
 use crate::cgroup::CgroupError;
 use crate::container::{self, ContainerNamespace};
 use crate::loader::LibraryDirError;
-use crate::mount::{self, HostRoot, KernelCalls};
+use crate::mount::{self, KernelCalls, SourceRoot};
 use crate::oci::{Bundle, State};
 use crate::sys::deadline::{Deadline, Stage};
 
@@ -112,7 +112,7 @@ pub(crate) fn apply(
     deadline: &mut Deadline,
 ) -> Result<Vec<String>, ApplyError> {
     let calls = KernelCalls::probe();
-    let host = HostRoot::open(&config.host_root, calls.resolver())?;
+    let host = SourceRoot::open(&config.host_root, calls.resolver())?;
     // These programs have a limit of their own.
     deadline.pause(|| prepare::run(plan, &config.host_root))?;
     Stage::Sources.begin();

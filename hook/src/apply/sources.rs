@@ -14,7 +14,7 @@ use super::ApplyError;
 use super::loader::Searched;
 use super::mask::Mask;
 use crate::container::{DeviceAccess, FileKind};
-use crate::mount::{Attributes, Depth, HostFile, HostRoot, KernelCalls, Source};
+use crate::mount::{Attributes, Depth, HostFile, KernelCalls, Source, SourceRoot};
 
 /// A step of the plan with its source, for the container's mount namespace.
 pub(super) struct Ready<'p> {
@@ -59,7 +59,7 @@ pub(super) enum What<'p> {
 /// Opens and checks every source of a plan.
 pub(super) fn open<'p>(
     plan: &'p InjectionPlan,
-    host: &HostRoot,
+    host: &SourceRoot,
     calls: KernelCalls,
 ) -> Result<Vec<Ready<'p>>, ApplyError> {
     let mut ready = Vec::with_capacity(plan.steps.len());
@@ -75,7 +75,7 @@ pub(super) fn open<'p>(
 
 fn open_step<'p>(
     action: &'p Action,
-    host: &HostRoot,
+    host: &SourceRoot,
     calls: KernelCalls,
 ) -> Result<Option<What<'p>>, ApplyError> {
     let source = |mount: &BindMount| source(host, mount, None, calls);
@@ -142,7 +142,7 @@ pub(super) fn device_access(own: OwnNode) -> DeviceAccess {
 
 /// Opens what is to be mounted, if it still is what was planned.
 fn source(
-    host: &HostRoot,
+    host: &SourceRoot,
     mount: &BindMount,
     number: Option<DeviceNumber>,
     calls: KernelCalls,
@@ -241,7 +241,7 @@ mod tests {
                 ..InjectionPlan::default()
             };
             let calls = KernelCalls::probe();
-            let host = HostRoot::open(Path::new("/"), calls.resolver()).unwrap();
+            let host = SourceRoot::open(Path::new("/"), calls.resolver()).unwrap();
             let error = match open(&plan, &host, calls) {
                 Ok(_) => panic!("opened in spite of: {reason}"),
                 Err(error) => crate::log::chain(&error),

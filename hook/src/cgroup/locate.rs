@@ -18,14 +18,14 @@ const MOUNTINFO_LIMIT: u64 = 32 * 1024 * 1024;
 
 /// Where the kernel's file systems are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct HostRoots {
+pub(crate) struct KernelMounts {
     /// A procfs of the host's PID namespace.
     pub proc: PathBuf,
     /// The mount of the unified hierarchy, on a host without cgroup v1.
     pub cgroup: PathBuf,
 }
 
-impl Default for HostRoots {
+impl Default for KernelMounts {
     fn default() -> Self {
         Self {
             proc: "/proc".into(),
@@ -35,7 +35,7 @@ impl Default for HostRoots {
 }
 
 /// See [`DeviceCgroup::of`].
-pub(super) fn find(roots: &HostRoots, pid: i32) -> Result<Option<DeviceCgroup>, CgroupError> {
+pub(super) fn find(roots: &KernelMounts, pid: i32) -> Result<Option<DeviceCgroup>, CgroupError> {
     let membership = read(
         &roots.proc.join(pid.to_string()).join("cgroup"),
         MEMBERSHIP_LIMIT,
@@ -45,7 +45,7 @@ pub(super) fn find(roots: &HostRoots, pid: i32) -> Result<Option<DeviceCgroup>, 
 
 /// See [`DeviceCgroup::of_member`].
 pub(super) fn find_in(
-    roots: &HostRoots,
+    roots: &KernelMounts,
     membership: &[u8],
 ) -> Result<Option<DeviceCgroup>, CgroupError> {
     let mountinfo = read(&roots.proc.join("thread-self/mountinfo"), MOUNTINFO_LIMIT)?;
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn reads_the_given_roots() {
         let dir = tempfile::tempdir().unwrap();
-        let roots = HostRoots {
+        let roots = KernelMounts {
             proc: dir.path().to_owned(),
             cgroup: dir.path().to_owned(),
         };

@@ -33,7 +33,7 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use denied::Denied;
 pub(crate) use error::CgroupError;
-pub(crate) use locate::HostRoots;
+pub(crate) use locate::KernelMounts;
 pub(crate) use rule::DeviceRule;
 pub(crate) use spec_rules::SpecRules;
 #[cfg(feature = "fuzzing")]
@@ -121,17 +121,17 @@ impl DeviceCgroup {
     /// If `/proc` cannot be read or understood, or the process's cgroup is
     /// outside every mount of its hierarchy.
     pub(crate) fn of(pid: i32) -> Result<Option<Self>, CgroupError> {
-        Self::find(&HostRoots::default(), pid)
+        Self::find(&KernelMounts::default(), pid)
     }
 
     /// The same for a process whose `/proc/PID/cgroup` has been read.
     pub(crate) fn of_member(membership: &[u8]) -> Result<Option<Self>, CgroupError> {
-        locate::find_in(&HostRoots::default(), membership)
+        locate::find_in(&KernelMounts::default(), membership)
     }
 
     /// [`DeviceCgroup::of`], on a host whose `/proc` and `/sys/fs/cgroup` are
     /// elsewhere.
-    pub(crate) fn find(roots: &HostRoots, pid: i32) -> Result<Option<Self>, CgroupError> {
+    pub(crate) fn find(roots: &KernelMounts, pid: i32) -> Result<Option<Self>, CgroupError> {
         locate::find(roots, pid)
     }
 }

@@ -11,7 +11,7 @@
 //! and [`Directory`].
 //!
 //! Paths of the host are resolved in the same way (see
-//! [`crate::mount::HostRoot`]), inside a tree such as `/host`.
+//! [`crate::mount::SourceRoot`]), inside a tree such as `/host`.
 
 mod creator;
 mod device;

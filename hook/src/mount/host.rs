@@ -12,12 +12,12 @@ use crate::container::{FileKind, Handle, Identity, Resolver, RootDir, device_num
 /// The host's root directory, or a directory with a tree like it (`/host`, a
 /// driver's root). Paths are resolved in it and never out of it.
 #[derive(Debug)]
-pub struct HostRoot {
+pub struct SourceRoot {
     root: RootDir,
     path: Rc<Path>,
 }
 
-impl HostRoot {
+impl SourceRoot {
     pub fn open(path: &Path, resolver: Resolver) -> Result<Self> {
         Ok(Self {
             root: RootDir::open(path, resolver).map_err(|error| Error::Host(error.into()))?,
@@ -141,8 +141,8 @@ mod tests {
         minor: 3,
     };
 
-    fn host(resolver: Resolver) -> HostRoot {
-        HostRoot::open(Path::new("/"), resolver).unwrap()
+    fn host(resolver: Resolver) -> SourceRoot {
+        SourceRoot::open(Path::new("/"), resolver).unwrap()
     }
 
     #[test]

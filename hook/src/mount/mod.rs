@@ -1,6 +1,6 @@
 //! Mounts from the host into a container, without races.
 //!
-//! On the host, a source is opened through [`HostRoot`], checked, and turned
+//! On the host, a source is opened through [`SourceRoot`], checked, and turned
 //! into a [`Source`]. After [`crate::container::ContainerNamespace::enter`], a
 //! [`Mounter`] puts sources on targets. All of it uses descriptors.
 //!
@@ -28,7 +28,7 @@ pub use attributes::Attributes;
 pub use calls::KernelCalls;
 pub use error::Error;
 pub(crate) use host::HostFile;
-pub use host::HostRoot;
+pub use host::SourceRoot;
 pub use mounter::Mounter;
 pub use source::{Depth, Source};
 pub(crate) use tmpfs::StagedTmpfs;

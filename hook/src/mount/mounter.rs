@@ -7,7 +7,7 @@ use nix::errno::Errno;
 
 use super::propagation::Propagation;
 use super::source::Form;
-use super::{Error, HostRoot, KernelCalls, Result, Source, bind};
+use super::{Error, KernelCalls, Result, Source, SourceRoot, bind};
 use crate::container::{ContainerRoot, Owner, Procfs, Target};
 
 /// Makes mounts in a container's mount namespace that was entered.
@@ -19,7 +19,7 @@ pub struct Mounter {
     pub(super) owner: Owner,
     /// The host's trees as the container's namespace has them, opened when
     /// first needed. Only for kernels without detached mounts.
-    hosts: Vec<(Rc<Path>, HostRoot)>,
+    hosts: Vec<(Rc<Path>, SourceRoot)>,
 }
 
 impl Mounter {
@@ -72,11 +72,11 @@ impl Mounter {
         bind::bind(file.handle(), target, attributes, depth, propagation, proc)
     }
 
-    fn host(&mut self, path: &Rc<Path>) -> Result<&HostRoot> {
+    fn host(&mut self, path: &Rc<Path>) -> Result<&SourceRoot> {
         let index = match self.hosts.iter().position(|(known, _)| known == path) {
             Some(index) => index,
             None => {
-                let root = HostRoot::open(path, self.calls.resolver())?;
+                let root = SourceRoot::open(path, self.calls.resolver())?;
                 self.hosts.push((Rc::clone(path), root));
                 self.hosts.len() - 1
             }

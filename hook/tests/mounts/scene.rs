@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use hook::container::{ContainerNamespace, ContainerRoot};
-use hook::mount::{Attributes, Depth, HostRoot, KernelCalls, Mounter, Source};
+use hook::mount::{Attributes, Depth, KernelCalls, Mounter, Source, SourceRoot};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
@@ -104,7 +104,7 @@ impl Scene {
         self.calls.apply()?;
         let calls = KernelCalls::probe();
         Ok(Host {
-            root: HostRoot::open(&self.base.join("host"), calls.resolver())?,
+            root: SourceRoot::open(&self.base.join("host"), calls.resolver())?,
             calls,
         })
     }
@@ -172,7 +172,7 @@ impl Scene {
 
 /// The host's side of a case, with the calls that it may use.
 pub(crate) struct Host {
-    pub(crate) root: HostRoot,
+    pub(crate) root: SourceRoot,
     pub(crate) calls: KernelCalls,
 }
 

@@ -12,15 +12,15 @@ use crate::log::chain;
 
 /// The root of a running container. Paths in it are resolved inside it: the image
 /// may have made links of them.
-pub(super) struct Root {
+pub(super) struct RunningRoot {
     pub(super) pid: i32,
     path: PathBuf,
 }
 
-impl Root {
+impl RunningRoot {
     pub(super) fn of(pid: i32) -> Self {
         let path = Path::new("/proc").join(pid.to_string()).join("root");
-        Root { pid, path }
+        RunningRoot { pid, path }
     }
 
     /// What a path in the container leads to.

@@ -26,7 +26,7 @@ use crate::exit::ExitCode;
 use crate::planner::{self, Caller};
 
 use containers::{Container, Unknown};
-use injected::Root;
+use injected::RunningRoot;
 use requested::Requests;
 use spec::ContainerSpec;
 use unrequested::Unrequested;
@@ -168,7 +168,7 @@ fn examine_spec(container: &Container, spec: &ContainerSpec, config: &Config) ->
         unrequested,
         mut findings,
     } = requested::requests(spec, config);
-    let root = container.pid.map(Root::of);
+    let root = container.pid.map(RunningRoot::of);
     if classes.is_empty() {
         findings.extend(examine_unrequested(
             container,
@@ -208,7 +208,7 @@ fn examine_unrequested(
     container: &Container,
     spec: &ContainerSpec,
     unrequested: Unrequested,
-    root: Option<&Root>,
+    root: Option<&RunningRoot>,
 ) -> Vec<Finding> {
     if unrequested.is_empty() {
         return Vec::new();

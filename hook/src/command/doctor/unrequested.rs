@@ -11,7 +11,7 @@ use injection_plan::plan::{
     Action, BindMount, InjectionPlan, InjectionStep, MountAttributes, SourceKind, SpecNode,
 };
 
-use super::injected::Root;
+use super::injected::RunningRoot;
 use super::spec::ContainerSpec;
 use crate::command::finding::{Finding, Verdict};
 use crate::exit::ExitCode;
@@ -88,7 +88,7 @@ impl Unrequested {
     }
 
     /// What there is to report of them.
-    pub(super) fn findings(self, spec: &ContainerSpec, root: Option<&Root>) -> Vec<Finding> {
+    pub(super) fn findings(self, spec: &ContainerSpec, root: Option<&RunningRoot>) -> Vec<Finding> {
         const SHOWN: usize = 8;
         let text = "the container sets no variable of any class";
         let mut findings = vec![Finding::new(Verdict::Ok, "request", text)];
@@ -115,7 +115,7 @@ impl Unrequested {
 }
 
 /// Whether the container has the nodes.
-fn mounts(root: &Root, plan: &InjectionPlan) -> Finding {
+fn mounts(root: &RunningRoot, plan: &InjectionPlan) -> Finding {
     const SUBJECT: &str = "mounts";
     match root.missing(plan) {
         Err(text) => Finding::new(Verdict::Warning, SUBJECT, text)

@@ -7,7 +7,7 @@ use std::path::Path;
 use device_class::device::Access;
 use injection_plan::plan::{Action, InjectionPlan};
 
-use super::injected::Root;
+use super::injected::RunningRoot;
 use crate::command::finding::{Finding, Verdict};
 use crate::exit::ExitCode;
 
@@ -59,7 +59,7 @@ impl Credentials {
     }
 }
 
-pub(super) fn finding(root: &Root, plan: &InjectionPlan) -> Option<Finding> {
+pub(super) fn finding(root: &RunningRoot, plan: &InjectionPlan) -> Option<Finding> {
     const SUBJECT: &str = "user";
     let process = Path::new("/proc").join(root.pid.to_string());
     let namespace = |process: &Path| fs::read_link(process.join("ns/user")).ok();

@@ -7,11 +7,11 @@ use std::path::Path;
 use crate::cgroup::report::Outcome;
 use crate::cgroup::rule::{Access, DeviceKind, DeviceRule};
 use crate::cgroup::tests::prober::{FUSE, HWRNG, Prober, TestCgroup, skip};
-use crate::cgroup::{CgroupError, DeviceCgroup, HostRoots, SpecRules};
+use crate::cgroup::{CgroupError, DeviceCgroup, KernelMounts, SpecRules};
 
 /// The root of the hierarchy, if there is one that we may change.
 fn hierarchy() -> Option<CgroupV1> {
-    let found = match DeviceCgroup::find(&HostRoots::default(), 1) {
+    let found = match DeviceCgroup::find(&KernelMounts::default(), 1) {
         Ok(Some(DeviceCgroup::V1(cgroup))) => cgroup.mount,
         other => {
             skip(&format!("no v1 devices hierarchy here: {other:?}"));

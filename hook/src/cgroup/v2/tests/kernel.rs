@@ -16,7 +16,7 @@ use crate::cgroup::spec_rules::SpecRules;
 use crate::cgroup::tests::prober::{FUSE, HWRNG, Prober, TestCgroup, skip};
 use crate::cgroup::v2::kernel::{Kernel, Running};
 use crate::cgroup::v2::rewrite::{Admission, judge};
-use crate::cgroup::{DeviceCgroup, HostRoots};
+use crate::cgroup::{DeviceCgroup, KernelMounts};
 use crate::sys::bpf::{self, ALLOW_MULTI, Insn};
 
 /// A cgroup2 of this thread's own mount namespace.
@@ -58,9 +58,9 @@ impl Cgroup2 {
     }
 
     fn device_cgroup(&self, prober: &Prober) -> DeviceCgroup {
-        let roots = HostRoots {
+        let roots = KernelMounts {
             cgroup: self.point.clone(),
-            ..HostRoots::default()
+            ..KernelMounts::default()
         };
         let found = DeviceCgroup::find(&roots, prober.pid()).unwrap().unwrap();
         assert!(matches!(found, DeviceCgroup::V2(_)), "{found:?}");
