@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{CdiForm, CdiOptions, FileCheckOptions, Options, RegisterBy, host_program};
+use crate::{CdiForm, CdiOptions, Options, RegisterBy, host_program};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use command_line::{LogOptions, listen_address};
 use device_class::name::ClassName;
@@ -34,7 +34,7 @@ Examples:
   boathook-plugin run --http 127.0.0.1:9911  with metrics and probes
 
 Exit codes:
-  0  success; run, check-files: ended by SIGTERM or SIGINT
+  0  success; run: ended by SIGTERM or SIGINT
   1  failure; list: a class or a device is left out
   2  invalid command line";
 
@@ -58,8 +58,6 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Report missing libraries and files of the host to `run --file-report`, until SIGTERM
-    CheckFiles(CheckFiles),
     /// Change the root directory and execute a program there
     #[command(name = host_program::IN_ROOT, hide = true)]
     InRoot {
@@ -110,11 +108,6 @@ pub struct Run {
     #[arg(long, value_name = "SECONDS", default_value = "15", value_parser = seconds)]
     register_timeout: Duration,
 
-    /// The report of `check-files`: devices whose libraries or files are missing on the host
-    /// are unhealthy; needed where the host's /etc/ld.so.cache is not visible
-    #[arg(long, value_name = "FILE", value_parser = absolute)]
-    file_report: Option<PathBuf>,
-
     /// Exit when the kubelet has read the list of every resource; exit code 1 if that
     /// takes longer than the timeout of a registration, or if there is no resource
     #[arg(long)]
@@ -142,30 +135,6 @@ pub struct Run {
         value_parser = absolute
     )]
     hook: PathBuf,
-
-    /// The log.
-    #[command(flatten)]
-    pub log: LogOptions,
-}
-
-/// The options of `check-files`.
-#[derive(Debug, Args)]
-pub struct CheckFiles {
-    /// Configuration file [default: /etc/boathook/config.toml, if it exists]
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-
-    /// Where the host's / is mounted; it may be read-only, and this user needs no rights
-    #[arg(long, value_name = "DIR", value_parser = absolute)]
-    host_root: Option<PathBuf>,
-
-    /// The file to write, in a directory that `run` reads as well
-    #[arg(long, value_name = "FILE", value_parser = absolute)]
-    report: PathBuf,
-
-    /// Time between two checks
-    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
-    interval: Duration,
 
     /// The log.
     #[command(flatten)]
@@ -220,7 +189,6 @@ impl From<Run> for Options {
             rescan: run.rescan,
             forget: run.forget,
             register_timeout: run.register_timeout,
-            file_report: run.file_report,
             once: run.once,
             http: run.http,
             cdi: run.cdi.map(|directory| CdiOptions {
@@ -231,17 +199,6 @@ impl From<Run> for Options {
                 },
                 hook: run.hook,
             }),
-        }
-    }
-}
-
-impl From<CheckFiles> for FileCheckOptions {
-    fn from(check: CheckFiles) -> Self {
-        FileCheckOptions {
-            config: check.config,
-            host_root: check.host_root,
-            report: check.report,
-            interval: check.interval,
         }
     }
 }

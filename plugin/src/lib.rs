@@ -16,7 +16,6 @@ mod catalog;
 mod cdi;
 pub mod cli;
 mod dir_watch;
-mod file_check;
 pub mod host_program;
 mod hotplug;
 mod http;
@@ -32,7 +31,6 @@ mod signals;
 mod supervisor;
 
 pub use cdi::{CdiForm, CdiOptions};
-pub use file_check::{FileCheckError, FileCheckOptions, check_files};
 pub use kubelet_dir::KubeletDirError;
 pub use list::{ListError, Listing};
 pub use run::{Options, RunError, run};

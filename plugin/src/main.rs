@@ -9,7 +9,7 @@ use anyhow::Context;
 use command_line::{FAILURE, print};
 use device_class::config::Config;
 use device_class::name::ClassName;
-use plugin::cli::{CheckFiles, Cli, Command, Run};
+use plugin::cli::{Cli, Command, Run};
 use plugin::{Listing, host_program, panic_hook};
 
 fn main() -> ExitCode {
@@ -18,7 +18,6 @@ fn main() -> ExitCode {
     let result = match cli.command {
         None => run(cli.run),
         Some(Command::Run(options)) => run(options),
-        Some(Command::CheckFiles(options)) => check_files(options),
         Some(Command::List {
             classes,
             config,
@@ -65,11 +64,6 @@ fn list(
 fn run(options: Run) -> anyhow::Result<ExitCode> {
     options.log.start();
     serve(plugin::run(options.into()))
-}
-
-fn check_files(options: CheckFiles) -> anyhow::Result<ExitCode> {
-    options.log.start();
-    serve(plugin::check_files(options.into()))
 }
 
 /// Runs until the future ends.

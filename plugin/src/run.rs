@@ -44,8 +44,6 @@ pub struct Options {
     pub forget: Duration,
     /// How long to wait for the kubelet's answer to a registration.
     pub register_timeout: Duration,
-    /// The report of [`crate::check_files`]; `None`: there is none.
-    pub file_report: Option<PathBuf>,
     /// Whether to end when a kubelet has a stream for every resource.
     pub once: bool,
     /// Where to serve metrics and health; `None`: they are not served.
@@ -119,7 +117,6 @@ pub async fn run(options: Options) -> Result<(), RunError> {
     let source = Source {
         config,
         forget: options.forget,
-        file_report: options.file_report,
     };
     let (streams, left) = (Streams::default(), LeftToOthers::default());
     let watcher = InventoryWatcher::start(source, metrics.clone()).await;

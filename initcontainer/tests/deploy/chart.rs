@@ -132,12 +132,7 @@ fn every_value_has_its_effect() {
     };
     assert_eq!(
         arguments(&plain),
-        [
-            "run",
-            "--config=/config/config.toml",
-            "--host-root=/host",
-            "--file-report=/reports/files.json"
-        ]
+        ["run", "--config=/config/config.toml", "--host-root=/host"]
     );
     let with = |values: Value| {
         let objects = render(&values).unwrap();
@@ -164,7 +159,7 @@ fn every_value_has_its_effect() {
         "kubeletDir": "/k",
     }));
     assert_eq!(
-        arguments(&options)[4..],
+        arguments(&options)[3..],
         [
             "--kubelet-dir=/k",
             "--register=watcher",
@@ -199,9 +194,6 @@ fn every_value_has_its_effect() {
             .runtime_classes
             .is_empty()
     );
-    let unchecked = with(json!({"checkFiles": false}));
-    assert_eq!(pod(&unchecked).containers.len(), 1);
-    assert_eq!(arguments(&unchecked), arguments(&plain)[..3]);
     let limits = with(json!({"resources": {"plugin": {"limits": {"memory": "128Mi"}}}}));
     let resources = pod(&limits).containers[0].resources.as_ref().unwrap();
     assert_eq!(resources.limits.as_ref().unwrap()["memory"].0, "128Mi");
@@ -241,7 +233,7 @@ fn cdi_specifications_are_written_on_request() {
         assert_eq!(below("/var/run/cdi"), [("/var/run/cdi", false)]);
     }
     let thin = render(&json!({"cdi": {"enabled": true}})).unwrap();
-    assert_eq!(arguments(&thin)[4..], ["--cdi=/var/run/cdi"]);
+    assert_eq!(arguments(&thin)[3..], ["--cdi=/var/run/cdi"]);
     let removed = render(&json!({"cdi": {"enabled": true}, "uninstall": true})).unwrap();
     references::check_volumes(pod(&removed), &config_maps(&removed));
     assert!(!mentions_cdi(&removed));
@@ -253,7 +245,7 @@ fn monitoring_has_probes_a_port_and_a_pod_monitor() {
     let Some(objects) = render(&values) else {
         return;
     };
-    assert_eq!(arguments(&objects)[4], "--http=[::]:9000");
+    assert_eq!(arguments(&objects)[3], "--http=[::]:9000");
     references::check_monitoring(&objects);
 }
 

@@ -38,7 +38,6 @@ pub(crate) fn check(objects: &Objects, config_maps: &BTreeSet<String>) {
     for container in containers(pod) {
         check_security(container);
     }
-    check_file_report(pod);
     let init = init(pod);
     assert_eq!(
         init.command.as_deref(),
@@ -204,41 +203,6 @@ fn check_security(container: &Container) {
         resources.limits.as_ref().unwrap().contains_key("memory"),
         "{name}"
     );
-}
-
-/// What sees the whole host has no rights, and its report is what the plugin reads.
-fn check_file_report(pod: &PodSpec) {
-    let whole = |container: &&Container| {
-        let mut mounts = container.volume_mounts.iter().flatten();
-        mounts.any(|mount| mount.name == "host-files")
-    };
-    let Some(check) = pod.containers.iter().find(whole) else {
-        // It is being uninstalled, or left out.
-        let plugin = pod.containers[0].args.iter().flatten();
-        assert!(!plugin.clone().any(|argument| argument.contains("report")));
-        return;
-    };
-    let context = check.security_context.as_ref().unwrap();
-    assert_eq!(context.run_as_non_root, Some(true));
-    assert_ne!(context.run_as_user, Some(0));
-    assert_ne!(context.run_as_group, Some(0));
-    let mount = |container: &Container, path: &str| {
-        let mut mounts = container.volume_mounts.iter().flatten();
-        let mount = mounts.find(|mount| Path::new(path).starts_with(&mount.mount_path));
-        mount.unwrap().clone()
-    };
-    assert_eq!(mount(check, "/host").read_only, Some(true));
-    let argument = |container: &Container, option: &str| {
-        let mut arguments = container.args.iter().flatten();
-        let value = arguments.find_map(|argument| argument.strip_prefix(option));
-        value.unwrap().to_owned()
-    };
-    let written = argument(check, "--report=");
-    let plugin = &pod.containers[0];
-    assert_eq!(argument(plugin, "--file-report="), written);
-    let [read, write] = [plugin, check].map(|container| mount(container, &written));
-    assert_eq!(read.name, write.name);
-    assert_eq!((read.read_only, write.read_only), (Some(true), None));
 }
 
 /// The plugin in its container and the hook on the host have one configuration.

@@ -3,13 +3,19 @@
 use std::path::Path;
 
 use device_class::HostView;
+use device_class::class::DeviceClass;
+use device_class::config::Config;
+use device_class::discover;
 use device_class::host::Entry;
 
-/// Whether libraries and files of the host are where the plugin sees them: its usual
-/// container has only what discovery reads (`check-files` has more).
-pub(super) fn are_visible(host: &dyn HostView) -> bool {
+/// Which library or file of the class is missing on the host. `None`: none is, or they
+/// are not visible, since the plugin's usual container has only what discovery reads.
+pub(super) fn missing(class: &DeviceClass, config: &Config, host: &dyn HostView) -> Option<String> {
     let cache = host.entry(Path::new("/etc/ld.so.cache"));
-    matches!(cache, Ok(Some(Entry::File)))
+    match cache {
+        Ok(Some(Entry::File)) => discover::missing(class, config, host),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -17,8 +23,6 @@ mod tests {
     use std::fs;
     use std::time::Instant;
 
-    use device_class::class::DeviceClass;
-    use device_class::config::Config;
     use device_class::discover::Health;
     use device_class::host::RealHost;
     use device_class::ld_cache::{Abi, LdCache, NewEntry};

@@ -1,7 +1,6 @@
 //! Scans the host for devices repeatedly, and publishes the inventory.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -40,8 +39,6 @@ pub(crate) struct Source {
     pub(crate) config: Config,
     /// The grace period of missing devices.
     pub(crate) forget: Duration,
-    /// The report of missing libraries and files; `None`: there is none.
-    pub(crate) file_report: Option<PathBuf>,
 }
 
 /// Keeps the inventory up to date.
@@ -99,10 +96,7 @@ impl InventoryWatcher {
         let mut watched = BTreeSet::new();
         let mut _watching = None;
         loop {
-            let mut directories =
-                hotplug::directories(&self.classes, &self.source.config.host_root);
-            let report = self.source.file_report.as_deref();
-            directories.extend(report.and_then(Path::parent).map(Path::to_owned));
+            let directories = hotplug::directories(&self.classes, &self.source.config.host_root);
             if directories != watched {
                 _watching = Some(Watching::directories(
                     &directories,
@@ -201,17 +195,10 @@ impl InventoryWatcher {
     async fn scan(&mut self, classes_changed: bool) {
         let (classes, config) = (Arc::clone(&self.classes), self.source.config.clone());
         let root = config.host_root.clone();
-        let report = self.source.file_report.clone();
         let mut memory = std::mem::replace(&mut self.memory, Memory::of_host(&root));
         let scanning = tokio::task::spawn_blocking(move || {
-            let unread =
-                report.and_then(|report| memory.read_report(&report, Instant::now()).err());
             let scan = match RealHost::open(&root) {
-                Ok(host) => {
-                    let mut scan = scan(&classes, &config, &host, &mut memory, Instant::now());
-                    scan.warnings.extend(unread);
-                    Ok(scan)
-                }
+                Ok(host) => Ok(scan(&classes, &config, &host, &mut memory, Instant::now())),
                 Err(error) => Err(format!(
                     "cannot open host root {}, keeping previous scan results: {error}",
                     root.display()

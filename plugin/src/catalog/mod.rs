@@ -32,7 +32,6 @@ pub(crate) use inventory_watcher::{InventoryWatcher, Source};
 pub(crate) use resource::Terms;
 pub(crate) use resource::{AdvertisedDevice, Resource};
 pub(crate) use scan::{Memory, Scan, scan};
-pub(crate) use slow_scan::wait_for_scan;
 
 /// All resources of the host.
 pub(crate) type Inventory = BTreeMap<ResourceName, Arc<Resource>>;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use device_class::HostView;
 use device_class::class::{Claims, DeviceClass};
@@ -22,7 +22,6 @@ use super::health_programs::HealthPrograms;
 use super::host_files;
 use super::kernel_log::KernelLog;
 use super::resource::{Resource, Terms};
-use crate::file_check::FileReport;
 
 /// The result of a device scan.
 #[derive(Debug, Default)]
@@ -33,17 +32,10 @@ pub(crate) struct Scan {
     pub(crate) warnings: Vec<String>,
 }
 
-/// How long the first report may take: both containers of the pod start at once.
-const FIRST_REPORT: Duration = Duration::from_secs(60);
-
-/// What earlier scans read of each class's devices, and what another process found.
+/// What earlier scans read of each class's devices.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     classes: BTreeMap<ClassName, ClassMemory>,
-    /// The newest report of missing libraries and files.
-    file_report: FileReport,
-    /// Since when there is no report.
-    unreported: Option<Instant>,
     /// The root below which the kernel's log is; `None`: it is not read.
     host_root: Option<PathBuf>,
 }
@@ -66,44 +58,6 @@ impl Memory {
         Memory {
             host_root: Some(root.to_owned()),
             ..Self::default()
-        }
-    }
-
-    /// Reads what `check-files` reported; the previous report is kept if it cannot be read.
-    pub(super) fn read_report(&mut self, file: &Path, now: Instant) -> Result<(), String> {
-        let unread = |why: String| {
-            let file = file.display();
-            Err(format!("missing libraries are not seen, {file} {why}"))
-        };
-        match FileReport::read(file) {
-            Ok(Some(report)) => {
-                self.file_report = report;
-                self.unreported = None;
-                Ok(())
-            }
-            Ok(None) => {
-                let since = *self.unreported.get_or_insert(now);
-                match now.duration_since(since) < FIRST_REPORT {
-                    true => Ok(()),
-                    false => {
-                        unread("does not exist; is `boathook-plugin check-files` running?".into())
-                    }
-                }
-            }
-            Err(error) => unread(format!("cannot be read: {error}")),
-        }
-    }
-
-    /// Which library or file of the class is missing on the host, if that is known.
-    fn missing_files(
-        &self,
-        class: &DeviceClass,
-        config: &Config,
-        host: &dyn HostView,
-    ) -> Option<String> {
-        match host_files::are_visible(host) {
-            true => discover::missing(class, config, host),
-            false => self.file_report.missing(&class.name).map(str::to_owned),
         }
     }
 }
@@ -180,7 +134,7 @@ pub(crate) fn scan(
         if let Err(reason) = &control_nodes {
             inventory.refuse(reason);
         } else if !inventory.devices.is_empty()
-            && let Some(reason) = memory.missing_files(class, config, host)
+            && let Some(reason) = host_files::missing(class, config, host)
         {
             inventory.refuse(&reason);
         }

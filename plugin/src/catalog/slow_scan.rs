@@ -8,7 +8,7 @@ use tokio::task::{JoinError, JoinHandle};
 const SLOW: Duration = Duration::from_secs(30);
 
 /// Waits for a scan without a limit, and logs once if it is slow.
-pub(crate) async fn wait_for_scan<T>(mut scan: JoinHandle<T>) -> Result<T, JoinError> {
+pub(super) async fn wait_for_scan<T>(mut scan: JoinHandle<T>) -> Result<T, JoinError> {
     if let Ok(scanned) = tokio::time::timeout(SLOW, &mut scan).await {
         return scanned;
     }

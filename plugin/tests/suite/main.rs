@@ -11,7 +11,6 @@ mod clock;
 mod coexistence;
 mod devices;
 mod faults;
-mod file_check;
 mod footprint;
 mod health_programs;
 mod hostile;
