@@ -215,9 +215,6 @@ pub(crate) enum CdiCommand {
         /// With or without the hook, which does the rest when a container starts
         #[arg(long, value_enum, default_value = "thin")]
         form: CdiForm,
-        /// Scan every 5 seconds and write what has changed, until the process is stopped
-        #[arg(long)]
-        watch: bool,
     },
 }
 

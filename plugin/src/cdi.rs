@@ -16,11 +16,11 @@ use crate::catalog::{Classes, Inventory};
 use crate::metrics::Metrics;
 
 /// The contents of a specification.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum CdiForm {
-    /// Nodes, and the hook.
+    /// Device nodes and the hook, which does the rest when a container starts
     Thin,
-    /// Nodes, mounts and variables.
+    /// Device nodes, mounts and variables, without a hook
     Plain,
 }
 

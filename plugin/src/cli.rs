@@ -108,11 +108,6 @@ pub struct Run {
     #[arg(long, value_name = "SECONDS", default_value = "15", value_parser = seconds)]
     register_timeout: Duration,
 
-    /// Exit when the kubelet has read the list of every resource; exit code 1 if that
-    /// takes longer than the timeout of a registration, or if there is no resource
-    #[arg(long)]
-    once: bool,
-
     /// Listen address for /metrics, /healthz and /readyz, such as 127.0.0.1:9911;
     /// disabled if unset
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen_address)]
@@ -125,7 +120,7 @@ pub struct Run {
 
     /// Form of the specifications
     #[arg(long, value_name = "FORM", default_value = "thin", requires = "cdi")]
-    cdi_form: Form,
+    cdi_form: CdiForm,
 
     /// The hook for --cdi, as a path on the host
     #[arg(
@@ -147,15 +142,6 @@ enum Register {
     Kubelet,
     /// Put the sockets into plugins_registry, for the kubelet's plugin watcher
     Watcher,
-}
-
-/// The form of CDI specifications.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Form {
-    /// Device nodes and the hook, which does the rest when a container starts
-    Thin,
-    /// Device nodes, mounts and variables, without a hook
-    Plain,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -189,14 +175,10 @@ impl From<Run> for Options {
             rescan: run.rescan,
             forget: run.forget,
             register_timeout: run.register_timeout,
-            once: run.once,
             http: run.http,
             cdi: run.cdi.map(|directory| CdiOptions {
                 directory,
-                form: match run.cdi_form {
-                    Form::Thin => CdiForm::Thin,
-                    Form::Plain => CdiForm::Plain,
-                },
+                form: run.cdi_form,
                 hook: run.hook,
             }),
         }

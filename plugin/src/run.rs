@@ -44,8 +44,6 @@ pub struct Options {
     pub forget: Duration,
     /// How long to wait for the kubelet's answer to a registration.
     pub register_timeout: Duration,
-    /// Whether to end when a kubelet has a stream for every resource.
-    pub once: bool,
     /// Where to serve metrics and health; `None`: they are not served.
     pub http: Option<SocketAddr>,
     /// How to write CDI specifications; `None`: they are not written.
@@ -71,17 +69,6 @@ pub enum RunError {
         #[source]
         error: std::io::Error,
     },
-    /// There is no resource to advertise.
-    #[error("no device to advertise; `boathook-plugin list` shows what is left out")]
-    Nothing,
-    /// No kubelet requested the list in time.
-    #[error("no kubelet has read the list of {names} in {} s", limit.as_secs_f32())]
-    Unlisted {
-        /// The resources.
-        names: String,
-        /// The time limit.
-        limit: Duration,
-    },
     /// A permanent task ended.
     #[error("{0} ended")]
     Part(&'static str),
@@ -90,12 +77,10 @@ pub enum RunError {
 /// The time after which a failed watch is tried again.
 const WATCH_AGAIN: Duration = Duration::from_secs(300);
 
-/// Runs until a signal that ends processes; with `once`, until a kubelet has a
-/// stream for every resource.
+/// Runs until a signal that ends processes.
 ///
 /// # Errors
-/// The options cannot be used, or a part failed that cannot be restarted; with
-/// `once`, there is no resource, or no kubelet in time.
+/// The options cannot be used, or a part failed that cannot be restarted.
 pub async fn run(options: Options) -> Result<(), RunError> {
     let kubelet = KubeletDir::new(options.kubelet_dir)?;
     let mut config = Config::load(options.config.as_deref())?;
@@ -151,16 +136,9 @@ pub async fn run(options: Options) -> Result<(), RunError> {
         metrics,
         streams: streams.clone(),
     };
-    let once = async {
-        match options.once {
-            true => listed(inventory.clone(), &streams, options.register_timeout).await,
-            false => std::future::pending().await,
-        }
-    };
     let mut supervisor = Supervisor::new(context, socket_changes);
     let ended = tokio::select! {
         name = ends.next() => { tracing::info!("received {name}, exiting"); Ok(()) }
-        listed = once => listed,
         () = supervisor.run(inventory.clone()) => Err(RunError::Part("the supervisor")),
         () = watcher.run(options.rescan, reloads) => Err(RunError::Part("the inventory watcher")),
         () = watch_sockets(&kubelet, sockets_changed) => Err(RunError::Part("the socket watch")),
@@ -234,39 +212,4 @@ async fn watch_sockets(kubelet: &KubeletDir, notifier: Notifier) {
         }
         tokio::time::sleep(WATCH_AGAIN).await;
     }
-}
-
-/// Waits until a kubelet has a stream for every resource.
-async fn listed(
-    mut inventory: watch::Receiver<Inventory>,
-    streams: &Streams,
-    limit: Duration,
-) -> Result<(), RunError> {
-    let mut changes = streams.subscribe();
-    let all = async {
-        loop {
-            changes.mark_unchanged();
-            let missing = {
-                let inventory = inventory.borrow_and_update();
-                if inventory.is_empty() {
-                    return Err(RunError::Nothing);
-                }
-                streams.missing(&inventory)
-            };
-            if missing.is_empty() {
-                return Ok(());
-            }
-            tokio::select! {
-                _ = inventory.changed() => {}
-                _ = changes.changed() => {}
-            }
-        }
-    };
-    if let Ok(listed) = tokio::time::timeout(limit, all).await {
-        return listed;
-    }
-    let missing = streams.missing(&inventory.borrow());
-    let names: Vec<&str> = missing.iter().map(|name| name.as_str()).collect();
-    let names = names.join(", ");
-    Err(RunError::Unlisted { names, limit })
 }

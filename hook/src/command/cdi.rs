@@ -1,11 +1,8 @@
 //! `boathook cdi generate`.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::thread::sleep;
-use std::time::Duration;
 
 use device_class::config::Config;
 use device_class::load::{self, ClassSource};
@@ -20,9 +17,6 @@ use crate::exit::ExitCode;
 use crate::log;
 use crate::planner;
 
-/// How long `--watch` waits between scans.
-const SCAN_INTERVAL: Duration = Duration::from_secs(5);
-
 /// What to generate.
 pub(super) struct Generate<'a> {
     /// The classes; none represents all.
@@ -30,8 +24,7 @@ pub(super) struct Generate<'a> {
     pub directory: &'a Path,
     pub form: CdiForm,
     pub config: &'a Config,
-    /// Whether what is done is printed as JSON: an object, with `--watch` a line for each
-    /// change.
+    /// Whether what is done is printed as JSON.
     pub json: bool,
 }
 
@@ -44,64 +37,33 @@ pub(crate) enum CdiError {
     Program(#[source] io::Error),
 }
 
-/// The keys of the problems that were reported, each once.
-#[derive(Default)]
-struct Reported(BTreeSet<String>);
-
-impl Reported {
-    fn report(&mut self, problems: &[Problem]) {
-        for Problem { text, is_error, .. } in self.update(problems) {
-            match is_error {
-                true => log::error(text),
-                false => log::warning(text),
-            }
-        }
-    }
-
-    /// Those that are new. One that comes back after it was gone is new.
-    fn update<'a>(&mut self, problems: &'a [Problem]) -> Vec<&'a Problem> {
-        let new = problems
-            .iter()
-            .filter(|problem| !self.0.contains(&problem.key));
-        let new = new.collect();
-        self.0 = problems.iter().map(|problem| problem.key.clone()).collect();
-        new
-    }
-}
-
-/// What a scan could not do.
+/// What could not be done.
 struct Problem {
-    /// What stays the same from scan to scan.
-    key: String,
     text: String,
     is_error: bool,
 }
 
 impl Problem {
-    /// An error whose text stays the same.
-    fn error(text: String) -> Self {
+    fn of(omission: &Omission) -> Self {
         Problem {
-            key: text.clone(),
-            text,
-            is_error: true,
+            text: log::chain(omission),
+            is_error: omission.is_error(),
         }
     }
 
-    fn of(omission: &Omission) -> Self {
-        let text = log::chain(omission);
-        Problem {
-            key: omission.key().unwrap_or_else(|| text.clone()),
-            text,
-            is_error: omission.is_error(),
+    fn report(&self) {
+        match self.is_error {
+            true => log::error(&self.text),
+            false => log::warning(&self.text),
         }
     }
 }
 
 impl Generate<'_> {
-    /// Writes the specifications once. An unchanged file is not written again.
-    pub(super) fn once(&self) -> Result<ExitCode, CommandError> {
+    /// Writes the specifications. An unchanged file is not written again.
+    pub(super) fn write(&self) -> Result<ExitCode, CommandError> {
         let (changes, problems) = self.update()?;
-        Reported::default().report(&problems);
+        problems.iter().for_each(Problem::report);
         if self.json {
             let changes: Vec<Value> = changes.iter().map(in_json).collect();
             let texts: Vec<&str> = problems.iter().map(|problem| &*problem.text).collect();
@@ -115,25 +77,6 @@ impl Generate<'_> {
         })
     }
 
-    /// Writes the specifications, and again after each change, until the process ends.
-    pub(super) fn watch(&self) -> Result<ExitCode, CommandError> {
-        let mut reported = Reported::default();
-        // What is wrong with the command line is wrong for ever.
-        let (mut changes, mut problems) = self.update()?;
-        loop {
-            if self.json {
-                let lines = changes.iter().map(|change| in_json(change).to_string());
-                lines.for_each(|line| report(&line));
-            }
-            reported.report(&problems);
-            sleep(SCAN_INTERVAL);
-            (changes, problems) = self.update().unwrap_or_else(|error| {
-                let problem = Problem::error(log::chain(&error));
-                (Vec::new(), vec![problem])
-            });
-        }
-    }
-
     /// Writes what has changed, and prints it unless JSON is wanted. The first value is
     /// what was written or removed.
     fn update(&self) -> Result<(Vec<Change>, Vec<Problem>), CommandError> {
@@ -144,8 +87,10 @@ impl Generate<'_> {
         let (conflicts, changes): (Vec<Change>, Vec<Change>) = changes
             .into_iter()
             .partition(|change| matches!(change, Change::Conflict { .. }));
-        let conflicts = conflicts.iter().map(ToString::to_string);
-        problems.extend(conflicts.map(Problem::error));
+        problems.extend(conflicts.iter().map(|conflict| Problem {
+            text: conflict.to_string(),
+            is_error: true,
+        }));
         if !self.json {
             changes
                 .iter()
@@ -208,35 +153,4 @@ fn this_program() -> Result<PathBuf, CdiError> {
 /// Prints a line. A reader that has gone away does not end the work halfway.
 fn report(line: &str) {
     let _ = writeln!(io::stdout(), "{line}");
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_problem_is_reported_once_until_it_was_gone() {
-        let problems = |texts: &[&str]| -> Vec<Problem> {
-            let problem = |key: &&str| Problem {
-                key: (*key).to_owned(),
-                // As a measured value in it would be.
-                text: format!("{key} {}", texts.len()),
-                is_error: false,
-            };
-            texts.iter().map(problem).collect()
-        };
-        let mut reported = Reported::default();
-        for (present, new) in [
-            (&["a"][..], &["a"][..]),
-            (&["a", "b"], &["b"]),
-            (&["a", "b"], &[]),
-            (&["b"], &[]),
-            (&["b", "a"], &["a"]),
-        ] {
-            let problems = problems(present);
-            let found = reported.update(&problems);
-            let found: Vec<_> = found.iter().map(|problem| &*problem.key).collect();
-            assert_eq!(found, new, "{present:?}");
-        }
-    }
 }

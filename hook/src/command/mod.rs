@@ -227,19 +227,15 @@ fn generate(command: &CdiCommand, json: bool, config: &Config) -> Result<ExitCod
         classes,
         output,
         form,
-        watch,
     } = command;
-    let generate = cdi::Generate {
+    cdi::Generate {
         classes,
         directory: output,
         form: *form,
         config,
         json,
-    };
-    match watch {
-        true => generate.watch(),
-        false => generate.once(),
     }
+    .write()
 }
 
 /// `boathook log`.

@@ -39,11 +39,6 @@ impl Streams {
         let missing = inventory.keys().filter(|name| !open.contains_key(*name));
         missing.cloned().collect()
     }
-
-    /// Notifies of each change.
-    pub(crate) fn subscribe(&self) -> watch::Receiver<BTreeMap<ResourceName, usize>> {
-        self.0.subscribe()
-    }
 }
 
 /// How many streams one server has open. Without any, no kubelet uses it,

@@ -195,11 +195,6 @@ impl Node {
         kubelet
     }
 
-    /// Starts the plugin and waits for its end.
-    pub(crate) fn run_plugin(&mut self) -> ExitStatus {
-        self.command().status().unwrap()
-    }
-
     pub(crate) fn pid(&self) -> u32 {
         self.plugin.as_ref().unwrap().id()
     }

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use harness::kubelet::{Allocation, Event};
+use harness::kubelet::Allocation;
 
 use crate::node::{CARDS, NPU, NPUS, Node, PATIENCE, wait_until};
 use crate::pages::{self, get};
@@ -196,38 +196,6 @@ fn a_list_is_of_the_classes_that_are_named() {
     assert_eq!(json["error"]["exit_code"], 2);
     let message = json["error"]["message"].as_str().unwrap();
     assert!(message.contains("--jsn"), "{message}");
-}
-
-#[test]
-fn once_it_ends_when_the_kubelet_has_read_every_list() {
-    let mut node = Node::new(&[("dummy-npu", NPUS), ("cards", CARDS)]).with_arguments(&["--once"]);
-    node.add_card(0, "mark-1", -1);
-    let kubelet = node.kubelet();
-    assert!(node.run_plugin().success());
-    for (wanted, count) in [(NPU, 64), ("cards.example/mark-1", 1)] {
-        let told = |event: &Event| {
-            matches!(event, Event::Devices { resource, devices }
-                if resource == wanted && devices.len() == count)
-        };
-        wait_until(wanted, || kubelet.log().next(0).iter().any(told));
-    }
-    assert_eq!(node.sockets(), [] as [String; 0]);
-}
-
-#[test]
-fn once_without_a_kubelet_or_a_device_it_fails_with_the_reason() {
-    for (class, said) in [
-        (
-            NPUS,
-            "no kubelet has read the list of dummy.com/npu in 0.2 s",
-        ),
-        (CARDS, "no device to advertise"),
-    ] {
-        let mut node =
-            Node::new(&[("class", class)]).with_arguments(&["--once", "--register-timeout=0.2"]);
-        assert_eq!(node.run_plugin().code(), Some(1));
-        node.wait_log(said);
-    }
 }
 
 #[test]

@@ -37,8 +37,8 @@ const NOT_RUN: [(&[&str], &str); 5] = [
     (&["cargo"], "runs a test of this suite"),
 ];
 
-/// Commands that run until they are stopped: for a second here.
-const SERVING: [&str; 2] = ["boathook-plugin run", "boathook cdi generate --watch"];
+/// A command that runs until it is stopped: for a second here.
+const SERVING: &str = "boathook-plugin run";
 
 /// A placeholder in the documentation for a name of the reader's host.
 const PLACEHOLDERS: [(&str, &str, &str); 4] = [
@@ -77,7 +77,7 @@ fn way(command: &str) -> Option<Way> {
     if NOT_RUN.iter().any(|(names, _)| names.contains(&program)) {
         return Some(Way::NotRun);
     }
-    let serves = SERVING.iter().any(|begin| command.starts_with(begin));
+    let serves = command.starts_with(SERVING);
     match OURS.contains(&program) {
         false => None,
         true if serves && !command.ends_with("--help") => Some(Way::Serve),
@@ -89,7 +89,7 @@ fn way(command: &str) -> Option<Way> {
 fn a_command_in_no_list_is_found() {
     for (command, expected) in [
         ("boathook list", Some(Way::Run)),
-        ("boathook-plugin run --once", Some(Way::Serve)),
+        ("boathook-plugin run --cdi /var/run/cdi", Some(Way::Serve)),
         ("boathook-plugin run --help", Some(Way::Run)),
         ("kubectl get pods", Some(Way::NotRun)),
         ("systemctl restart docker", None),
