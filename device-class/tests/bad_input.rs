@@ -336,21 +336,6 @@ fn class_files_that_contradict_themselves_are_refused() {
         ),
         (
             "device =",
-            "prepare = { when = \"pre-start\", program = \"/x\", timeout = 31, file = \"f\", equals = \"x\" }\ndevice =",
-            "timeout of 31 seconds; before a container's start the kubelet waits 30",
-        ),
-        (
-            "device =",
-            "prepare = { when = \"pre-start\", program = \"/x\", timeout = 9, file = \"f\", equals = \"x\" }\nsharing = { replicas = 2 }\ndevice =",
-            "would change a device that [sharing] gives to several",
-        ),
-        (
-            "device =",
-            "prepare = { when = \"pre-start\", program = \"/x\", timeout = 9, file = \"f\", equals = \"{wanted}\" }\ndevice =",
-            "uses the attribute `wanted`",
-        ),
-        (
-            "device =",
             "allocate = { cdi = \"example.com={serial}\" }\ndevice =",
             "`example.com={serial}` is not the name of a CDI device",
         ),

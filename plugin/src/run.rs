@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use device_class::config::Config;
@@ -21,7 +20,7 @@ use crate::kubelet_dir::{KubeletDir, KubeletDirError, SOCKET_PREFIX};
 use crate::metrics::{Metrics, Page};
 use crate::notify::Notifier;
 use crate::server::{Context, LeftToOthers, RegisterBy, Timing, remove_stale};
-use crate::service::{Preparer, Streams};
+use crate::service::Streams;
 use crate::signals::EndSignals;
 use crate::supervisor::Supervisor;
 
@@ -94,7 +93,6 @@ pub async fn run(options: Options) -> Result<(), RunError> {
     for directory in [kubelet.device_plugins(), kubelet.plugins_registry()] {
         remove_stale(&directory);
     }
-    let preparer = Arc::new(Preparer::new(config.host_root.clone()));
     let metrics = Metrics::default();
     let cdi = options
         .cdi
@@ -132,7 +130,6 @@ pub async fn run(options: Options) -> Result<(), RunError> {
             register: options.register_timeout,
             ..Timing::default()
         },
-        preparer,
         metrics,
         streams: streams.clone(),
     };

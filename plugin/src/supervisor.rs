@@ -31,9 +31,6 @@ pub(crate) struct Supervisor {
 }
 
 struct Running {
-    /// Whether it requests PreStartContainer, which the kubelet reads only when it
-    /// connects.
-    pre_start: bool,
     /// Dropping it ends the server.
     resource: watch::Sender<Arc<Resource>>,
     task: Id,
@@ -85,11 +82,6 @@ impl Supervisor {
     }
 
     fn adjust(&mut self, wanted: &Inventory) {
-        let renewed = |name: &ResourceName, running: &Running| {
-            let wanted = wanted.get(name);
-            wanted.is_some_and(|wanted| wanted.terms.pre_start != running.pre_start)
-        };
-        self.running.retain(|name, running| !renewed(name, running));
         self.running.retain(|name, _| {
             let stays = wanted.contains_key(name);
             if !stays {
@@ -114,7 +106,6 @@ impl Supervisor {
     fn start(&mut self, name: ResourceName, resource: Arc<Resource>) {
         let devices = resource.devices().len();
         tracing::info!(resource = %name, class = %resource.terms.class, devices, "serving");
-        let pre_start = resource.terms.pre_start;
         let (resource, receiver) = watch::channel(resource);
         let server = (self.serve)(receiver);
         let wait = match self.failed.remove(&name) {
@@ -126,14 +117,7 @@ impl Supervisor {
             server.await
         };
         let task = self.servers.spawn(server).id();
-        self.running.insert(
-            name,
-            Running {
-                pre_start,
-                resource,
-                task,
-            },
-        );
+        self.running.insert(name, Running { resource, task });
     }
 
     /// A server that was ended on purpose has no entry any more. One that has an

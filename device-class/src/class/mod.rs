@@ -39,7 +39,7 @@ pub use links::Links;
 pub(crate) use path_template::is_plain;
 pub use path_template::{PathTemplate, PathTemplateError};
 pub(crate) use prefilter::{extends, mentions, sets_variable};
-pub use prepare::{MAX_CONTAINER_START, MAX_PRE_START, Prepare, Timeout, When};
+pub use prepare::{MAX_CONTAINER_START, Prepare, Timeout};
 pub use request::{Normalize, PairSpec, RequestSpec, RequirementSpec, WordName};
 pub use schema::JSON_SCHEMA;
 pub use sharing::{MAX_REPLICAS, ReplicaCount, SHARED_SUFFIX, Sharing};

@@ -10,7 +10,8 @@ use crate::template::Template;
 /// # `[prepare]`
 ///
 /// A program of the host that brings a device into the state that a container
-/// requests. It is skipped if the device is in that state; after it exits, the
+/// requests by a pair of `[request.pairs]`. The hook runs it while the container is
+/// created. It is skipped if the device is in that state; after it exits, the
 /// state is read again to verify. Its environment is empty.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -29,38 +30,9 @@ pub struct Prepare {
     pub file: Template,
     /// The requested state, by template: what the file must contain.
     pub equals: Template,
-    /// `container-start`: the hook runs it while the container is created, with
-    /// the values of `[request.pairs]`. `pre-start`: the plugin runs it before
-    /// each start of a container, when the kubelet calls PreStartContainer;
-    /// templates can only use attributes of the device, the timeout is at most
-    /// 30 seconds, and the class must not have `[sharing]`. Default
-    /// `container-start`.
-    #[serde(default)]
-    pub when: When,
 }
 
-/// When a device is prepared, and by whom.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub enum When {
-    /// By the hook, while the container is made, for what the container requests
-    /// in a pair of `[request.pairs]`.
-    #[default]
-    ContainerStart,
-    /// By the plugin, before each start of a container, when the kubelet calls
-    /// PreStartContainer. It passes ids and nothing else, so that what is wanted
-    /// can only be made of the device's own attributes.
-    PreStart,
-}
-
-/// The longest that a program may take at [`When::PreStart`]: the kubelet
-/// waits no longer for an answer (kubernetes/kubernetes,
-/// `KubeletPreStartContainerRPCTimeoutInSecs`).
-pub const MAX_PRE_START: Duration = Duration::from_secs(30);
-
-/// The longest that all programs for one container may take together at
-/// [`When::ContainerStart`]. The kubelet gives a container's start 120 s
+/// The longest that all programs for one container may take together. The kubelet gives a container's start 120 s
 /// (`runtimeRequestTimeout`), and the reason should be heard before.
 pub const MAX_CONTAINER_START: Duration = Duration::from_secs(100);
 

@@ -1,6 +1,6 @@
 //! Which devices are prepared, and how.
 
-use device_class::class::{DeviceClass, PairSpec, PathTemplateError, Prepare, When};
+use device_class::class::{DeviceClass, PairSpec, PathTemplateError, Prepare};
 use device_class::discover::Device;
 use device_class::template::Attributes;
 
@@ -19,9 +19,6 @@ pub(super) fn actions<'a>(
     let (Some(prepare), Some(spec)) = (&class.spec.prepare, &class.spec.request.pairs) else {
         return Ok(Vec::new());
     };
-    if prepare.when != When::ContainerStart {
-        return Ok(Vec::new());
-    }
     let mut free = devices.to_vec();
     let mut waiting = Vec::new();
     for pair in &request.pairs {

@@ -1,7 +1,6 @@
 //! `[prepare]`: programs of the host that bring a device into the state that a
 //! container requests. This is the only module of the crate that changes the
-//! system. It is here because the hook and the plugin both need it, and share
-//! no other code.
+//! system.
 
 mod run;
 
@@ -11,7 +10,7 @@ use serde::Serialize;
 
 pub use run::PrepareError;
 
-use device_class::class::{DeviceClass, PathTemplateError, Prepare, When};
+use device_class::class::{PathTemplateError, Prepare};
 use device_class::discover::Device;
 use device_class::template::Attributes;
 
@@ -53,18 +52,5 @@ impl Preparation {
                 .collect(),
             wanted: prepare.equals.fill(known)?,
         })
-    }
-
-    /// The run before each start of a container with the device; `None` if the
-    /// class has none.
-    pub fn before_start(
-        class: &DeviceClass,
-        device: &Device,
-    ) -> Result<Option<Self>, PathTemplateError> {
-        let prepare = class.spec.prepare.as_ref();
-        let prepare = prepare.filter(|prepare| prepare.when == When::PreStart);
-        prepare
-            .map(|prepare| Preparation::of(prepare, device, &device.attributes))
-            .transpose()
     }
 }

@@ -20,7 +20,6 @@ pub(crate) fn resource(devices: Vec<AdvertisedDevice>) -> Resource {
         max_per_container: None,
         one_device: false,
         count_only: false,
-        pre_start: false,
         placement: Preference::Packed,
         control_nodes: Vec::new(),
     };
@@ -38,7 +37,6 @@ pub(crate) fn device(id: &str) -> AdvertisedDevice {
         share_of: None,
         env: Arc::default(),
         engine: Arc::default(),
-        preparation: None,
     }
 }
 

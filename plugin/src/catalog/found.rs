@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use device_class::class::DeviceClass;
 use device_class::discover::Device;
-use injection_plan::prepare::Preparation;
 
 use super::engine_devices::EngineDevices;
 use super::message_budget::MessageBudget;
@@ -29,19 +28,14 @@ impl Found {
         }
     }
 
-    pub(super) fn add(
-        &mut self,
-        device: Device,
-        class: &DeviceClass,
-        preparation: Option<Arc<Preparation>>,
-    ) {
+    pub(super) fn add(&mut self, device: Device, class: &DeviceClass) {
         // A class can have millions of replicas: beyond the first that does not
         // fit, they are only counted.
         if self.left_out > 0 {
             self.left_out += device.replicas.map_or(1, usize::from);
             return;
         }
-        for share in advertised(device, class, preparation) {
+        for share in advertised(device, class) {
             if self.left_out == 0 && self.budget.reserve(&share) {
                 self.devices.push(share);
             } else {
@@ -60,11 +54,7 @@ pub(super) fn undivided(device: &Device) -> Device {
 }
 
 /// A device, or each of its shares.
-fn advertised(
-    device: Device,
-    class: &DeviceClass,
-    preparation: Option<Arc<Preparation>>,
-) -> Vec<AdvertisedDevice> {
+fn advertised(device: Device, class: &DeviceClass) -> Vec<AdvertisedDevice> {
     let shared = device.replicas.is_some();
     let engine = Arc::new(EngineDevices::of(&device, class));
     let connections = Arc::new(device.connections.clone());
@@ -79,7 +69,6 @@ fn advertised(
         share_of: share_of.clone(),
         env: Arc::clone(&env),
         engine: Arc::clone(&engine),
-        preparation: preparation.clone(),
     };
     device.offered_ids().into_iter().map(share).collect()
 }

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use device_class::DeviceClass;
-use device_class::class::{Preference, ReplicaCount, When};
+use device_class::class::{Preference, ReplicaCount};
 use device_class::discover::{Connections, Health};
 use device_class::name::{ClassName, DeviceId, EnvName, ResourceName};
-use injection_plan::prepare::Preparation;
 use kubelet_api::deviceplugin::{Device, DeviceSpec, ListAndWatchResponse, NumaNode, TopologyInfo};
 use kubelet_api::{HEALTHY, UNHEALTHY};
 
@@ -40,8 +39,6 @@ pub(crate) struct Terms {
     pub(crate) one_device: bool,
     /// Whether the resource only shows how many devices there are.
     pub(crate) count_only: bool,
-    /// Whether devices are prepared before each start of a container.
-    pub(crate) pre_start: bool,
     /// Which devices are preferred together.
     pub(crate) placement: Preference,
     /// The nodes that the engine injects with any device.
@@ -52,7 +49,6 @@ impl Terms {
     /// Those of a class, with its control nodes as the host has them.
     pub(crate) fn of(class: &DeviceClass, control_nodes: Vec<DeviceSpec>) -> Self {
         let sharing = class.spec.sharing.as_ref();
-        let prepare = class.spec.prepare.as_ref();
         Terms {
             class: class.name.clone(),
             request_env: class.spec.request.env.clone(),
@@ -63,7 +59,6 @@ impl Terms {
                 .map(ReplicaCount::get),
             one_device: sharing.is_some_and(|sharing| sharing.one_device),
             count_only: false,
-            pre_start: prepare.is_some_and(|prepare| prepare.when == When::PreStart),
             placement: class.spec.allocate.placement,
             control_nodes,
         }
@@ -73,7 +68,6 @@ impl Terms {
     pub(crate) fn of_count(class: &DeviceClass) -> Self {
         Terms {
             count_only: true,
-            pre_start: false,
             ..Terms::of(class, Vec::new())
         }
     }
@@ -99,8 +93,6 @@ pub(crate) struct AdvertisedDevice {
     pub(crate) env: Arc<BTreeMap<EnvName, String>>,
     /// What the engine injects without the hook.
     pub(crate) engine: Arc<EngineDevices>,
-    /// The preparation before each start of a container that has it.
-    pub(crate) preparation: Option<Arc<Preparation>>,
 }
 
 impl Resource {

@@ -12,7 +12,6 @@ use device_class::config::Config;
 use device_class::discover::KernelLine;
 use device_class::discover::{self, HealthHistory};
 use device_class::name::{ClassName, ResourceName};
-use injection_plan::prepare::Preparation;
 use kubelet_api::MAX_MESSAGE;
 
 use super::Inventory;
@@ -142,13 +141,6 @@ pub(crate) fn scan(
         let count_resource = class.spec.count_resource();
         let terms = Arc::new(Terms::of(class, control_nodes.unwrap_or_default()));
         for device in inventory.devices {
-            let preparation = match Preparation::before_start(class, &device) {
-                Ok(preparation) => preparation.map(Arc::new),
-                Err(error) => {
-                    warnings.push(format!("{}: {}: {error}", class.name, device.id));
-                    continue;
-                }
-            };
             if let Err(claimed) = claims.claim(device.resource.as_str(), &class.name) {
                 warnings.push(format!("{}: {}: {claimed}", class.name, device.id));
                 continue;
@@ -158,14 +150,14 @@ pub(crate) fn scan(
                     Ok(()) => found
                         .entry(name.clone())
                         .or_insert_with(|| Found::new(Arc::new(Terms::of_count(class))))
-                        .add(undivided(&device), class, None),
+                        .add(undivided(&device), class),
                     Err(claimed) => warnings.push(format!("{}: {claimed}", class.name)),
                 }
             }
             found
                 .entry(device.resource.clone())
                 .or_insert_with(|| Found::new(Arc::clone(&terms)))
-                .add(device, class, preparation);
+                .add(device, class);
         }
     }
     let full = found.iter().filter(|(_, found)| found.left_out > 0);

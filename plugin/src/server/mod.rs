@@ -26,7 +26,7 @@ use crate::catalog::Resource;
 use crate::kubelet_dir::KubeletDir;
 use crate::metrics::Metrics;
 use crate::notify::Notified;
-use crate::service::{PluginInfoService, Preparer, Service, Streams, options};
+use crate::service::{PluginInfoService, Service, Streams, options};
 use kubelet_api::deviceplugin::device_plugin_server::DevicePluginServer;
 use kubelet_api::pluginregistration::registration_server::RegistrationServer;
 use lifecycle::Lifecycle;
@@ -78,8 +78,6 @@ pub(crate) struct Context {
     pub(crate) left: LeftToOthers,
     /// The timeouts.
     pub(crate) timing: Timing,
-    /// Prepares devices before containers start.
-    pub(crate) preparer: Arc<Preparer>,
     /// The counters of events.
     pub(crate) metrics: Metrics,
     /// The open streams of all servers.
@@ -104,16 +102,11 @@ pub(crate) async fn serve(
     socket_changes: Notified,
 ) -> Result<(), ServeError> {
     let name = resource.borrow().name.clone();
-    let options = options(&resource.borrow());
+    let options = options();
     context.metrics.serving(&name);
     let streams = context.streams.of(name.clone());
     let listening = streams.subscribe();
-    let service = Service::new(
-        resource.clone(),
-        streams,
-        Arc::clone(&context.preparer),
-        context.metrics.clone(),
-    );
+    let service = Service::new(resource.clone(), streams, context.metrics.clone());
     let service = DevicePluginServer::new(service);
     let (connections, incoming) = mpsc::channel::<UnixStream>(16);
     let (listener, listeners) = watch::channel(None);

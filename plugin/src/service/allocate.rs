@@ -67,7 +67,7 @@ pub(crate) enum AllocateError {
 }
 
 impl AllocateError {
-    pub(super) fn code(&self) -> Code {
+    fn code(&self) -> Code {
         match self {
             AllocateError::NoDevice(_)
             | AllocateError::TooMany { .. }
@@ -88,7 +88,7 @@ impl From<AllocateError> for Status {
 /// The devices that `ids` name, each once, in the resource's own order: the
 /// kubelet's order is that of a hash table, and equal requests should have
 /// equal answers.
-pub(super) fn named<'a>(
+fn named<'a>(
     resource: &'a Resource,
     ids: &[String],
 ) -> Result<Vec<&'a AdvertisedDevice>, AllocateError> {

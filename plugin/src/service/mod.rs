@@ -2,7 +2,6 @@
 
 pub(crate) mod allocate;
 mod plugin_info;
-mod pre_start;
 mod preferred;
 mod streams;
 
@@ -14,7 +13,6 @@ use tonic::{Request, Response, Status};
 
 use allocate::containers_of_a_call;
 pub(crate) use plugin_info::PluginInfoService;
-pub(crate) use pre_start::Preparer;
 use preferred::preferred;
 pub(crate) use streams::{DeviceStream, StreamCount, Streams};
 
@@ -28,9 +26,9 @@ use kubelet_api::deviceplugin::{
 };
 
 /// The optional calls that the kubelet may make.
-pub(crate) fn options(resource: &Resource) -> DevicePluginOptions {
+pub(crate) fn options() -> DevicePluginOptions {
     DevicePluginOptions {
-        pre_start_required: resource.terms.pre_start,
+        pre_start_required: false,
         get_preferred_allocation_available: true,
     }
 }
@@ -40,7 +38,6 @@ pub(crate) fn options(resource: &Resource) -> DevicePluginOptions {
 pub(crate) struct Service {
     resource: watch::Receiver<Arc<Resource>>,
     streams: StreamCount,
-    preparer: Arc<Preparer>,
     metrics: Metrics,
 }
 
@@ -50,13 +47,11 @@ impl Service {
     pub(crate) fn new(
         resource: watch::Receiver<Arc<Resource>>,
         streams: StreamCount,
-        preparer: Arc<Preparer>,
         metrics: Metrics,
     ) -> Self {
         Service {
             resource,
             streams,
-            preparer,
             metrics,
         }
     }
@@ -74,7 +69,7 @@ impl DevicePlugin for Service {
         &self,
         _: Request<Empty>,
     ) -> Result<Response<DevicePluginOptions>, Status> {
-        Ok(Response::new(options(&self.now())))
+        Ok(Response::new(options()))
     }
 
     async fn list_and_watch(&self, _: Request<Empty>) -> Result<Response<DeviceStream>, Status> {
@@ -138,15 +133,8 @@ impl DevicePlugin for Service {
 
     async fn pre_start_container(
         &self,
-        request: Request<PreStartContainerRequest>,
+        _: Request<PreStartContainerRequest>,
     ) -> Result<Response<PreStartContainerResponse>, Status> {
-        let resource = self.now();
-        let devices = &request.get_ref().devices_ids;
-        tracing::debug!(resource = %resource.name, ?devices, "a container is about to start");
-        let preparing = self.preparer.prepare(&resource, devices).await;
-        preparing.inspect_err(
-            |error| tracing::warn!(resource = %resource.name, "container not started: {error}"),
-        )?;
         Ok(Response::new(PreStartContainerResponse {}))
     }
 }

@@ -101,10 +101,6 @@ fn ten_thousand_ids_in_one_call_are_answered() {
     assert_eq!(refused.code(), Code::NotFound);
     assert_eq!(preferred(&client, &unknown, &[], 0).unwrap(), [""; 0]);
     assert_eq!(preferred(&client, &known, &[], 64).unwrap().len(), 64);
-    assert_eq!(
-        client.pre_start(&unknown).unwrap_err().code(),
-        Code::NotFound
-    );
 }
 
 #[test]
@@ -134,21 +130,6 @@ fn a_preference_that_can_not_be_met_is_refused() {
             }
             (got, wanted) => panic!("{size} of {available:?}: {got:?}, not {wanted:?}"),
         }
-    }
-}
-
-#[test]
-fn pre_start_container_checks_its_devices_even_without_preparations() {
-    let (_node, client) = served();
-    assert!(!client.options().pre_start_required);
-    for (ids, wanted) in [
-        (&["npu-0", "npu-0"][..], Ok(())),
-        (&["npu-64"], Err(Code::NotFound)),
-        (&["npu-0", ""], Err(Code::NotFound)),
-        (&[], Err(Code::InvalidArgument)),
-    ] {
-        let answer = client.pre_start(ids).map_err(|status| status.code());
-        assert_eq!(answer, wanted, "{ids:?}");
     }
 }
 

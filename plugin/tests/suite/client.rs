@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use kubelet_api::deviceplugin::device_plugin_client::DevicePluginClient;
-use kubelet_api::deviceplugin::{DevicePluginOptions, Empty, PreStartContainerRequest};
 use tokio::runtime::Runtime;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Response, Status};
@@ -55,17 +54,5 @@ impl Client {
     {
         let answer = self.run(call(DevicePluginClient::new(self.channel())));
         answer.map(Response::into_inner)
-    }
-
-    pub(crate) fn options(&self) -> DevicePluginOptions {
-        self.call(async |mut plugin| plugin.get_device_plugin_options(Empty {}).await)
-            .unwrap()
-    }
-
-    pub(crate) fn pre_start(&self, ids: &[&str]) -> Result<(), Status> {
-        let devices_ids = ids.iter().map(|id| (*id).to_owned()).collect();
-        let request = PreStartContainerRequest { devices_ids };
-        self.call(async |mut plugin| plugin.pre_start_container(request).await)
-            .map(|_| ())
     }
 }

@@ -20,7 +20,6 @@ mod listeners;
 mod node;
 mod operation;
 mod pages;
-mod pre_start;
 mod registration;
 mod shutdown;
 mod withdrawal;

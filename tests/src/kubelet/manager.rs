@@ -3,16 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use kubelet_api::UNHEALTHY;
 use kubelet_api::deviceplugin::{
     AllocateRequest, ContainerAllocateRequest, ContainerAllocateResponse,
-    ContainerPreferredAllocationRequest, ListAndWatchResponse, PreStartContainerRequest,
-    PreferredAllocationRequest,
+    ContainerPreferredAllocationRequest, ListAndWatchResponse, PreferredAllocationRequest,
 };
 use serde::Deserialize;
-use tokio::time::timeout;
 use tonic::{Status, Streaming};
 
 use super::Config;
@@ -82,9 +79,6 @@ pub struct Allocated {
     /// The plugin's answer as it came.
     pub response: ContainerAllocateResponse,
 }
-
-/// How long the kubelet waits for the answer to PreStartContainer.
-const PRE_START: Duration = Duration::from_secs(30);
 
 pub(super) struct Manager {
     directory: PathBuf,
@@ -248,7 +242,6 @@ impl Manager {
         let patterns = &self.container_annotations;
         let annotations = container::annotations(&response.annotations, patterns, &allocation);
         self.give(&endpoint, &allocation, &ids, &response);
-        start(&mut endpoint, &ids).await?;
         Ok(Allocated {
             ids,
             envs,
@@ -346,22 +339,6 @@ impl Manager {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A container that has these devices starts: where the plugin wants it, it is
-/// told before, and its refusal keeps the container from starting.
-async fn start(endpoint: &mut Endpoint, ids: &[String]) -> Result<(), String> {
-    if !endpoint.options.pre_start_required {
-        return Ok(());
-    }
-    let devices_ids = ids.to_vec();
-    let request = PreStartContainerRequest { devices_ids };
-    let telling = endpoint.client.pre_start_container(request);
-    match timeout(PRE_START, telling).await {
-        Ok(Ok(_)) => Ok(()),
-        Ok(Err(status)) => Err(said(&status)),
-        Err(_) => Err(format!("no answer to PreStartContainer in {PRE_START:?}")),
     }
 }
 

@@ -1,8 +1,5 @@
 //! What can be wrong with several values of a class file together.
 
-use std::time::Duration;
-
-use crate::class::MAX_PRE_START;
 use crate::name::AttributeName;
 use crate::strict_toml::BrokenRule;
 
@@ -89,15 +86,6 @@ pub enum ClassRuleError {
     /// A rule for replicas where there are none.
     #[error("[sharing] has `{0}`, but neither `replicas` nor `replicas_from`")]
     NoReplicas(&'static str),
-    /// The kubelet gives up before.
-    #[error(
-        "[prepare] has a timeout of {} seconds; before a container's start the kubelet waits {}",
-        .0.as_secs(), MAX_PRE_START.as_secs()
-    )]
-    PreStartTooLong(Duration),
-    /// A container that has the device already would lose it.
-    #[error("[prepare] at `pre-start` would change a device that [sharing] gives to several")]
-    PreStartShared,
     /// The major number of a node that is to be made is that of its driver.
     #[error(
         "a node with `make = {{ minor = \"{0}\" }}` needs `driver`, its driver's name in /proc/devices"
@@ -119,8 +107,6 @@ impl BrokenRule for ClassRuleError {
             ClassRuleError::NoSource => None,
             ClassRuleError::PathOrCount => Some("[[discover]]"),
             ClassRuleError::NoReplicas(key) => Some(key),
-            ClassRuleError::PreStartTooLong(_) => Some("timeout"),
-            ClassRuleError::PreStartShared => Some("pre-start"),
             ClassRuleError::Lists(key) => Some(key),
             ClassRuleError::In { error, .. } => error.culprit(),
             ClassRuleError::Resource { resource: text, .. }

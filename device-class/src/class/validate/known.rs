@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::ClassRuleError;
-use super::sharing::check_pre_start;
 use crate::class::attribute::AttributeSource;
 use crate::class::condition::Condition;
-use crate::class::{ClassSpec, Directory, Edits, File, Mask, Node, PathTemplate, When};
+use crate::class::{ClassSpec, Directory, Edits, File, Mask, Node, PathTemplate};
 use crate::name::AttributeName;
 use crate::pattern::PathPattern;
 use crate::template::Template;
@@ -36,10 +35,6 @@ impl Known {
         let Some(prepare) = &spec.prepare else {
             return Ok(());
         };
-        if prepare.when == When::PreStart {
-            check_pre_start(spec, prepare)?;
-            known = self.clone();
-        }
         // The file is read before it is known what is wanted.
         self.serve(&prepare.file)?;
         let mut templates = prepare.arguments.iter().chain([&prepare.equals]);

@@ -1,7 +1,7 @@
-//! Rules for shared devices, and for preparing them.
+//! Rules for shared devices.
 
 use super::ClassRuleError;
-use crate::class::{ClassSpec, MAX_PRE_START, Prepare, Sharing};
+use crate::class::Sharing;
 
 pub(super) fn check_sharing(sharing: &Sharing) -> Result<(), ClassRuleError> {
     if let (true, Some(by)) = (sharing.combine, &sharing.combine_by) {
@@ -15,15 +15,5 @@ pub(super) fn check_sharing(sharing: &Sharing) -> Result<(), ClassRuleError> {
             Err(ClassRuleError::NoReplicas("max_per_container"))
         }
         _ => Ok(()),
-    }
-}
-
-pub(super) fn check_pre_start(spec: &ClassSpec, prepare: &Prepare) -> Result<(), ClassRuleError> {
-    if prepare.timeout.get() > MAX_PRE_START {
-        return Err(ClassRuleError::PreStartTooLong(prepare.timeout.get()));
-    }
-    match spec.sharing {
-        Some(_) => Err(ClassRuleError::PreStartShared),
-        None => Ok(()),
     }
 }
