@@ -113,7 +113,7 @@ fn numbers_that_no_device_can_have_are_refused() {
 }
 
 #[test]
-fn a_class_file_sets_both_driver_and_minor_number_and_needs_the_hook() {
+fn a_class_file_sets_both_driver_and_minor_number() {
     let refused = |text: &str| {
         let name = "x".to_owned().try_into().unwrap();
         let error = DeviceClass::parse(name, Path::new("x.toml"), text).unwrap_err();
@@ -124,7 +124,4 @@ fn a_class_file_sets_both_driver_and_minor_number_and_needs_the_hook() {
     assert!(error.contains("needs `driver`"), "{error}");
     let text = with_node("driver = 'x', make = { minor = '{index}' }");
     assert!(refused(&text).contains("put what belongs to one device into [device]"));
-    let text = with_node("driver = 'x', make = { minor = '3' }") + "[allocate]\ndevices = true\n";
-    let error = refused(&text);
-    assert!(error.contains("which only the hook does"), "{error}");
 }

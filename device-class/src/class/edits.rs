@@ -132,7 +132,7 @@ pub struct Node {
     #[serde(default)]
     pub block: bool,
     /// What the hook creates in the container if the host has no such node and
-    /// the driver is loaded. Not with `[allocate] devices`.
+    /// the driver is loaded.
     #[serde(default)]
     pub make: Option<Make>,
     /// What the administrator should do if the node is missing; appended to the

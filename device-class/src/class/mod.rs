@@ -25,7 +25,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-pub use allocate::{Allocate, CdiTemplate, CdiTemplateError, Preference};
+pub use allocate::{Allocate, Preference};
 pub use attribute::{AttributeSource, Expected, Origin, Text};
 pub use claims::{Claimed, Claims};
 pub use condition::{Condition, Expectation};
@@ -106,7 +106,7 @@ pub struct ClassSpec {
     pub discover: Vec<Source>,
     /// A device's id, nodes and properties, by templates over its attributes.
     pub device: DeviceSpec,
-    /// What the plugin returns to the kubelet in addition to names.
+    /// Which devices the plugin recommends to the kubelet.
     #[serde(default)]
     pub allocate: Allocate,
     /// How many containers may have a device at once.

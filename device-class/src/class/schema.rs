@@ -47,7 +47,6 @@ mod tests {
         CapabilityName => String,
         ClassName => String,
         ListName => String,
-        CdiTemplate => String,
         EnvName => String,
         NamePattern => String,
         NodeMode => String,

@@ -9,8 +9,7 @@ use super::{
     Device, FoundNode, StateFile, attributes, files, health, links, mask, nodes, paths, sharing,
 };
 use crate::class::{
-    CdiTemplateError, DeviceClass, HealthCheck, HealthTest, PathTemplateError, SHARED_SUFFIX,
-    Source,
+    DeviceClass, HealthCheck, HealthTest, PathTemplateError, SHARED_SUFFIX, Source,
 };
 use crate::host::{HostView, MAX_ATTRIBUTE};
 use crate::name::{DeviceId, NameError, ResourceName};
@@ -27,8 +26,6 @@ pub(super) enum DeviceError {
     Name(#[from] NameError),
     #[error("{0}")]
     SoName(String),
-    #[error(transparent)]
-    Cdi(#[from] CdiTemplateError),
     #[error("`{0}` is not the minor number of a device")]
     Minor(String),
     #[error("`{0}` is not a number of replicas")]
@@ -92,8 +89,6 @@ pub(super) fn from_candidate(
         .env
         .iter()
         .map(|(name, value)| Ok((name.clone(), value.fill(attributes)?)));
-    let cdi = class.spec.allocate.cdi.iter();
-    let cdi: Result<_, _> = cdi.map(|template| template.fill(attributes)).collect();
     let aliases: Result<Vec<_>, _> = spec.aliases.iter().map(|a| a.fill(attributes)).collect();
     let to_id = |text: &str| match class.spec.sharing {
         None => DeviceId::from_hardware(text),
@@ -122,7 +117,6 @@ pub(super) fn from_candidate(
         directories,
         shown: shown?,
         env: env.collect::<Result<_, DeviceError>>()?,
-        cdi: cdi?,
         state,
         attributes: attributes.clone(),
     })

@@ -43,7 +43,7 @@ use device::DeviceError;
 
 use crate::class::{DeviceClass, Source};
 use crate::host::HostView;
-use crate::name::{CdiName, DeviceId, EnvName, ResourceName, excerpt};
+use crate::name::{DeviceId, EnvName, ResourceName, excerpt};
 use crate::template::Attributes;
 
 /// As many devices as one class may have on a host: a glob that matches more
@@ -144,9 +144,6 @@ pub struct Device {
     pub shown: Vec<FoundShown>,
     /// The variables that a container gets with it.
     pub env: BTreeMap<EnvName, String>,
-    /// Its names in the Container Device Interface: one where the class gives
-    /// it one, those of its parts where it is made of several.
-    pub cdi: Vec<CdiName>,
     /// The file that a preparation of the class would change.
     pub state: Option<StateFile>,
     /// All that was read about it.

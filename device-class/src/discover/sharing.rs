@@ -121,7 +121,6 @@ fn empty(id: DeviceId, first: &Device) -> Device {
         directories: Vec::new(),
         shown: Vec::new(),
         readings: Vec::new(),
-        cdi: Vec::new(),
         ..first.clone()
     }
 }
@@ -138,7 +137,6 @@ fn add(whole: &mut Device, part: Device) {
     }
     whole.health = Health::Healthy;
     whole.readings.extend(part.readings);
-    whole.cdi.extend(part.cdi);
     for node in part.nodes {
         if !whole.nodes.contains(&node) {
             whole.nodes.push(node);

@@ -67,12 +67,6 @@ pub enum Omission {
         #[source]
         error: Claimed,
     },
-    /// A class names the devices of another vendor's specification.
-    #[error(
-        "class {0} is left out: it names the CDI devices of another vendor's specification \
-         (allocate.cdi)"
-    )]
-    Foreign(ClassName),
     #[error("{device} is left out: {reason}")]
     Unhealthy {
         device: DeviceId,
@@ -182,11 +176,6 @@ impl Generator<'_> {
         claims: &mut Claims,
         omissions: &mut Vec<Omission>,
     ) -> Result<Vec<(String, SpecifiedDevice)>, ClassError> {
-        if class.spec.allocate.cdi.is_some() {
-            omissions.push(Omission::Foreign(class.name.clone()));
-            claim_all(class, host, claims);
-            return Ok(Vec::new());
-        }
         let defaults = &class.spec.request.default_capabilities;
         let capabilities: BTreeSet<_> = defaults.iter().cloned().collect();
         let found = discover::look_up(class, self.config, (&capabilities).into(), host)?;

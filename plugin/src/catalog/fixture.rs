@@ -21,7 +21,6 @@ pub(crate) fn resource(devices: Vec<AdvertisedDevice>) -> Resource {
         one_device: false,
         count_only: false,
         placement: Preference::Packed,
-        control_nodes: Vec::new(),
     };
     Resource::new(name, Arc::new(terms), devices)
 }
@@ -36,7 +35,6 @@ pub(crate) fn device(id: &str) -> AdvertisedDevice {
         connections: Arc::default(),
         share_of: None,
         env: Arc::default(),
-        engine: Arc::default(),
     }
 }
 

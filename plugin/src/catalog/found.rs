@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use device_class::class::DeviceClass;
 use device_class::discover::Device;
 
-use super::engine_devices::EngineDevices;
 use super::message_budget::MessageBudget;
 use super::resource::{AdvertisedDevice, Terms};
 
@@ -28,14 +26,14 @@ impl Found {
         }
     }
 
-    pub(super) fn add(&mut self, device: Device, class: &DeviceClass) {
+    pub(super) fn add(&mut self, device: Device) {
         // A class can have millions of replicas: beyond the first that does not
         // fit, they are only counted.
         if self.left_out > 0 {
             self.left_out += device.replicas.map_or(1, usize::from);
             return;
         }
-        for share in advertised(device, class) {
+        for share in advertised(device) {
             if self.left_out == 0 && self.budget.reserve(&share) {
                 self.devices.push(share);
             } else {
@@ -54,9 +52,8 @@ pub(super) fn undivided(device: &Device) -> Device {
 }
 
 /// A device, or each of its shares.
-fn advertised(device: Device, class: &DeviceClass) -> Vec<AdvertisedDevice> {
+fn advertised(device: Device) -> Vec<AdvertisedDevice> {
     let shared = device.replicas.is_some();
-    let engine = Arc::new(EngineDevices::of(&device, class));
     let connections = Arc::new(device.connections.clone());
     let share_of = shared.then(|| Arc::new(device.id.clone()));
     let env = Arc::new(device.env.clone());
@@ -68,7 +65,6 @@ fn advertised(device: Device, class: &DeviceClass) -> Vec<AdvertisedDevice> {
         connections: Arc::clone(&connections),
         share_of: share_of.clone(),
         env: Arc::clone(&env),
-        engine: Arc::clone(&engine),
     };
     device.offered_ids().into_iter().map(share).collect()
 }

@@ -3,7 +3,6 @@
 
 mod changes;
 mod classes;
-mod engine_devices;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod found;

@@ -7,10 +7,8 @@ use device_class::DeviceClass;
 use device_class::class::{Preference, ReplicaCount};
 use device_class::discover::{Connections, Health};
 use device_class::name::{ClassName, DeviceId, EnvName, ResourceName};
-use kubelet_api::deviceplugin::{Device, DeviceSpec, ListAndWatchResponse, NumaNode, TopologyInfo};
+use kubelet_api::deviceplugin::{Device, ListAndWatchResponse, NumaNode, TopologyInfo};
 use kubelet_api::{HEALTHY, UNHEALTHY};
-
-use super::engine_devices::EngineDevices;
 
 /// One extended resource of the node, and all its devices.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,13 +39,11 @@ pub(crate) struct Terms {
     pub(crate) count_only: bool,
     /// Which devices are preferred together.
     pub(crate) placement: Preference,
-    /// The nodes that the engine injects with any device.
-    pub(crate) control_nodes: Vec<DeviceSpec>,
 }
 
 impl Terms {
-    /// Those of a class, with its control nodes as the host has them.
-    pub(crate) fn of(class: &DeviceClass, control_nodes: Vec<DeviceSpec>) -> Self {
+    /// Those of a class.
+    pub(crate) fn of(class: &DeviceClass) -> Self {
         let sharing = class.spec.sharing.as_ref();
         Terms {
             class: class.name.clone(),
@@ -60,7 +56,6 @@ impl Terms {
             one_device: sharing.is_some_and(|sharing| sharing.one_device),
             count_only: false,
             placement: class.spec.allocate.placement,
-            control_nodes,
         }
     }
 
@@ -68,7 +63,7 @@ impl Terms {
     pub(crate) fn of_count(class: &DeviceClass) -> Self {
         Terms {
             count_only: true,
-            ..Terms::of(class, Vec::new())
+            ..Terms::of(class)
         }
     }
 }
@@ -91,8 +86,6 @@ pub(crate) struct AdvertisedDevice {
     pub(crate) share_of: Option<Arc<DeviceId>>,
     /// The variables that a container gets with it.
     pub(crate) env: Arc<BTreeMap<EnvName, String>>,
-    /// What the engine injects without the hook.
-    pub(crate) engine: Arc<EngineDevices>,
 }
 
 impl Resource {

@@ -12,10 +12,10 @@ use device_class::config::Config;
 use device_class::discover::KernelLine;
 use device_class::discover::{self, HealthHistory};
 use device_class::name::{ClassName, ResourceName};
+use device_class::template::Attributes;
 use kubelet_api::MAX_MESSAGE;
 
 use super::Inventory;
-use super::engine_devices::control_nodes;
 use super::found::{Found, undivided};
 use super::health_programs::HealthPrograms;
 use super::host_files;
@@ -129,9 +129,8 @@ pub(crate) fn scan(
                 .iter()
                 .map(|line| format!("{}: {line}", class.name)),
         );
-        let control_nodes = control_nodes(class, &inventory.host_attributes, host);
-        if let Err(reason) = &control_nodes {
-            inventory.refuse(reason);
+        if let Err(reason) = check_control_nodes(class, &inventory.host_attributes, host) {
+            inventory.refuse(&reason);
         } else if !inventory.devices.is_empty()
             && let Some(reason) = host_files::missing(class, config, host)
         {
@@ -139,7 +138,7 @@ pub(crate) fn scan(
         }
         inventory.refuse_mixed(class);
         let count_resource = class.spec.count_resource();
-        let terms = Arc::new(Terms::of(class, control_nodes.unwrap_or_default()));
+        let terms = Arc::new(Terms::of(class));
         for device in inventory.devices {
             if let Err(claimed) = claims.claim(device.resource.as_str(), &class.name) {
                 warnings.push(format!("{}: {}: {claimed}", class.name, device.id));
@@ -150,14 +149,14 @@ pub(crate) fn scan(
                     Ok(()) => found
                         .entry(name.clone())
                         .or_insert_with(|| Found::new(Arc::new(Terms::of_count(class))))
-                        .add(undivided(&device), class),
+                        .add(undivided(&device)),
                     Err(claimed) => warnings.push(format!("{}: {claimed}", class.name)),
                 }
             }
             found
                 .entry(device.resource.clone())
                 .or_insert_with(|| Found::new(Arc::clone(&terms)))
-                .add(device, class);
+                .add(device);
         }
     }
     let full = found.iter().filter(|(_, found)| found.left_out > 0);
@@ -175,6 +174,24 @@ pub(crate) fn scan(
     Scan {
         inventory: inventory.collect(),
         warnings,
+    }
+}
+
+/// Whether the host has the nodes that a container gets with any device of the class.
+///
+/// # Errors
+/// One that is not optional is missing, or unfit: the hook would refuse the container.
+fn check_control_nodes(
+    class: &DeviceClass,
+    attributes: &Attributes,
+    host: &dyn HostView,
+) -> Result<(), String> {
+    let capabilities = class.spec.request.defaults();
+    let nodes = discover::control_nodes(class, &capabilities, attributes, host)
+        .map_err(|error| error.to_string())?;
+    match nodes.iter().find_map(|node| node.number.unfit()) {
+        Some(reason) => Err(reason.to_owned()),
+        None => Ok(()),
     }
 }
 

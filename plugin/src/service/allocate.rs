@@ -1,20 +1,15 @@
 //! Allocate: names the devices to the hook, by environment and annotation, and
-//! adds nothing else unless the class has `[allocate]`.
+//! adds nothing else.
 
 use std::collections::{BTreeSet, HashMap};
 
 use device_class::discover::Health;
-use device_class::name::CdiName;
 use device_class::name::{ClassName, DeviceId, EnvName, ResourceName};
-use injection_plan::cdi;
 use injection_plan::request::{ANNOTATION_PREFIX, MAX_REQUEST};
-use kubelet_api::deviceplugin::{ContainerAllocateResponse, DeviceSpec};
+use kubelet_api::deviceplugin::ContainerAllocateResponse;
 use tonic::{Code, Status};
 
 use crate::catalog::{AdvertisedDevice, Resource};
-
-/// The plugin's name in the keys of CDI annotations.
-const CDI_PLUGIN: &str = "boathook";
 
 /// Why devices cannot be allocated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -189,40 +184,11 @@ pub(crate) fn container(
     }
     envs.insert(terms.request_env.to_string(), hardware);
     let annotation = format!("{ANNOTATION_PREFIX}{}", terms.class);
-    let mut annotations = HashMap::from([(annotation, allocated)]);
-    annotations.extend(cdi_annotation(resource, &devices));
     Ok(ContainerAllocateResponse {
         envs,
-        annotations,
-        devices: nodes(resource, &devices),
+        annotations: HashMap::from([(annotation, allocated)]),
         ..Default::default()
     })
-}
-
-/// The nodes of the devices and the control nodes, each once.
-fn nodes(resource: &Resource, devices: &[&AdvertisedDevice]) -> Vec<DeviceSpec> {
-    let own = devices.iter().flat_map(|device| &device.engine.nodes);
-    let nodes = own.chain(&resource.terms.control_nodes);
-    let mut seen = BTreeSet::new();
-    nodes
-        .filter(|node| seen.insert((&node.container_path, &node.host_path, &node.permissions)))
-        .cloned()
-        .collect()
-}
-
-/// Makes the engine inject the devices without the hook. Every engine with CDI
-/// reads the annotation; with `cdi_devices` as well, the devices would be
-/// injected twice.
-fn cdi_annotation(resource: &Resource, devices: &[&AdvertisedDevice]) -> Option<(String, String)> {
-    let names = devices.iter().flat_map(|device| &device.engine.cdi);
-    // Shares of one device have one name.
-    let mut seen = BTreeSet::new();
-    let names: Vec<&str> = names
-        .map(CdiName::as_str)
-        .filter(|name| seen.insert(*name))
-        .collect();
-    let key = cdi::annotation_key(CDI_PLUGIN, resource.name.as_str());
-    (!names.is_empty()).then(|| (key, names.join(",")))
 }
 
 /// The devices' own variables. If several devices set a variable to different

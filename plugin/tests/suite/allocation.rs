@@ -53,24 +53,6 @@ fn a_device_brings_its_own_variables() {
 }
 
 #[test]
-fn an_engine_can_inject_the_devices() {
-    let text = format!("allocate = {{ cdi = 'dummy.com/npu={{index}}' }}\n{NPUS}");
-    let mut node = Node::new(&[("dummy-npu", &text)]);
-    let kubelet = node.serve(NPU);
-    let given = kubelet
-        .allocate(Allocation::of_ids(NPU, &["npu-5", "npu-3"]))
-        .unwrap();
-    let annotations = given.response.annotations;
-    assert_eq!(
-        annotations["cdi.k8s.io/boathook_dummy.com_npu"],
-        "dummy.com/npu=3,dummy.com/npu=5"
-    );
-    // The hook is told, too: it knows what the engine does already.
-    assert_eq!(annotations.len(), 2);
-    assert_eq!(given.response.cdi_devices, []);
-}
-
-#[test]
 fn the_kubelet_chooses_among_what_is_free_and_records_it() {
     let mut node = Node::new(&[("dummy-npu", NPUS)]);
     let kubelet = node.serve(NPU);

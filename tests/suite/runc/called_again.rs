@@ -48,8 +48,7 @@ fn both_stages_do_no_harm(lab: &Lab) {
     assert!(matches!(&loaded[..], [Loaded::Found { .. }]), "{loaded:?}");
 }
 
-/// As if the plugin lists nodes for the engine (`[allocate] devices`), and
-/// the hook is called as well.
+/// As with a CDI specification, whose nodes the engine adds before the hook is called.
 fn what_the_engine_gives_is_not_given_twice(lab: &Lab) {
     let host = DemoHost::new().unwrap();
     let asked = Questions::new().path(node(3)).path(node(DemoHost::UNLIKE));

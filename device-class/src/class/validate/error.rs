@@ -91,11 +91,6 @@ pub enum ClassRuleError {
         "a node with `make = {{ minor = \"{0}\" }}` needs `driver`, its driver's name in /proc/devices"
     )]
     MakeWithoutDriver(String),
-    /// An engine cannot make nodes that the host lacks.
-    #[error(
-        "[allocate] devices has the engine add the nodes, but the node {0} has `make`, which only the hook does"
-    )]
-    MadeByEngine(String),
     /// What is shown or copied is not in a directory that is masked.
     #[error("`{0}` is not in a directory of `masks`")]
     Unmasked(String),
@@ -121,7 +116,6 @@ impl BrokenRule for ClassRuleError {
             | ClassRuleError::ReplicasTwice(text)
             | ClassRuleError::CombineTwice(text)
             | ClassRuleError::MakeWithoutDriver(text)
-            | ClassRuleError::MadeByEngine(text)
             | ClassRuleError::Unmasked(text) => Some(text),
         }
     }

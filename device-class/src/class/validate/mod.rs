@@ -10,7 +10,7 @@ use known::Known;
 use sharing::check_sharing;
 
 use super::health::{HealthTest, Part, Printed};
-use super::{CdiTemplate, ClassSpec, Mask, Source};
+use super::{ClassSpec, Mask, Source};
 use crate::config::DeviceFilter;
 use crate::name::{AttributeName, CapabilityName, EnvName, ResourceName, excerpt};
 use crate::template::Template;
@@ -40,21 +40,7 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), ClassRuleError> {
         let checked = host.check_edits(edits);
         checked.map_err(|error| error.of_edits().in_table("[[edits]]", number))?;
     }
-    check_made(spec)?;
     check_filters(spec)
-}
-
-/// An engine adds only nodes that the host has.
-fn check_made(spec: &ClassSpec) -> Result<(), ClassRuleError> {
-    let of_sources = spec.discover.iter().flat_map(|source| &source.nodes);
-    let of_edits = spec.edits.iter().flat_map(|edits| &edits.nodes);
-    let mut nodes = spec.device.nodes.iter().chain(of_sources).chain(of_edits);
-    match nodes.find(|node| spec.allocate.devices && node.make.is_some()) {
-        Some(node) => Err(ClassRuleError::MadeByEngine(
-            node.path.template().to_string(),
-        )),
-        None => Ok(()),
-    }
 }
 
 /// Attributes in `only` and `except` that no device of the class has are mistakes.
@@ -214,7 +200,6 @@ fn check_device(spec: &ClassSpec, source: &Source, known: &Known) -> Result<(), 
         device.uniform.as_ref(),
         sharing.and_then(|sharing| sharing.replicas_from.as_ref()),
         sharing.and_then(|sharing| sharing.combine_by.as_ref()),
-        spec.allocate.cdi.as_ref().map(CdiTemplate::template),
         source.part_of.as_ref(),
     ];
     let templates = templates.into_iter().flatten();

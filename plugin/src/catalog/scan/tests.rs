@@ -155,3 +155,28 @@ fn a_counter_that_stops_makes_the_device_unhealthy() {
         );
     }
 }
+
+#[test]
+fn without_a_control_node_no_device_is_healthy() {
+    let class = "version = 1\nresource = 'x.com/npu'\n\
+                 request = { env = 'X', capabilities_env = 'XC', default_capabilities = ['video'] }\n\
+                 discover = [{ path = '/dev/x{index:number}' }]\n\
+                 edits = [{ nodes = ['/dev/xctl', { path = '/dev/xopt', optional = true }], capability = 'video' }]\n\
+                 device = { id = 'x-{index}', nodes = ['/dev/x{index}'] }\n";
+    let healthy = |text: &str| {
+        let name = "x".to_owned().try_into().unwrap();
+        let class = DeviceClass::parse(name, "x.toml".as_ref(), text).unwrap();
+        let host = RecordedHost::parse("char /dev/x0 10:1\n").unwrap();
+        let scan = scan(
+            &[class],
+            &Config::default(),
+            &host,
+            &mut Memory::new(),
+            Instant::now(),
+        );
+        let resource = scan.inventory.into_values().next().unwrap();
+        resource.devices()[0].health.to_string()
+    };
+    assert_eq!(healthy(class), "unhealthy: /dev/xctl does not exist");
+    assert_eq!(healthy(&class.replace("'/dev/xctl', ", "")), "healthy");
+}
