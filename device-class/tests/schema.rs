@@ -76,22 +76,6 @@ fn no_two_classes_speak_for_each_other() {
     }
 }
 
-/// The ConfigMap for a cluster has every class.
-#[test]
-fn the_deployment_has_every_class() {
-    let text = std::fs::read_to_string(root().join("classes/kustomization.yaml")).unwrap();
-    let listed = text
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("- "));
-    let listed: Vec<&str> = listed.filter(|name| name.ends_with(".toml")).collect();
-    let sources = load::sources(&[root().join("classes")]).unwrap();
-    let names: Vec<_> = sources
-        .iter()
-        .map(|source| format!("{}.toml", source.name))
-        .collect();
-    assert_eq!(listed, names);
-}
-
 /// The documentation, whose generated parts stand between two comments.
 fn check_part(name: &str, content: &str) {
     let path = root().join("../docs/device-classes.md");

@@ -69,6 +69,10 @@ pub struct Install {
     /// Install no class files
     #[arg(long, conflicts_with = "classes")]
     pub no_classes: bool,
+    /// The directory of your own class files, such as a cluster's ConfigMap, which are
+    /// installed beside the others; one with the name of another replaces it
+    #[arg(long, value_name = "DIR")]
+    pub own_classes: Option<PathBuf>,
     /// The configuration for /etc/boathook/config.toml, such as a cluster's ConfigMap; an
     /// existing file that boathook-init did not write is kept
     #[arg(long, value_name = "FILE")]

@@ -56,6 +56,9 @@ fn install(host: &HostRoot, args: &Install, output: &mut Output) -> Result<()> {
         None => ClassFiles::OfSource,
     };
     let mut payload = Payload::read(env!("CARGO_PKG_VERSION"), &source, classes)?;
+    if let Some(dir) = &args.own_classes {
+        payload = payload.with_own_classes(&source, dir)?;
+    }
     if let Some(file) = &args.config {
         payload = payload.with_config(file)?;
     }

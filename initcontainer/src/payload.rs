@@ -76,8 +76,8 @@ impl Payload {
         }
         let shipped = source.join(CLASSES);
         match classes {
-            ClassFiles::OfSource => files.extend(class_files(&shipped, &[])?),
-            ClassFiles::From(dir) => files.extend(class_files(dir, &[shipped])?),
+            ClassFiles::OfSource => files.extend(some(&shipped, &[])?),
+            ClassFiles::From(dir) => files.extend(some(dir, &[shipped])?),
             ClassFiles::None => {}
         }
         Ok(Self {
@@ -85,6 +85,20 @@ impl Payload {
             config: None,
             files,
         })
+    }
+
+    /// The same with the administrator's own class files, which may extend those of the
+    /// release in `source`. One with the name of a file of the release replaces it.
+    ///
+    /// # Errors
+    /// The directory cannot be read, or a class file is wrong.
+    pub fn with_own_classes(mut self, source: &Path, dir: &Path) -> Result<Self, Error> {
+        let own = class_files(dir, &[source.join(CLASSES)])?;
+        let is_replaced =
+            |file: &PayloadFile| file.dir == CLASSES && own.iter().any(|own| own.name == file.name);
+        self.files.retain(|file| !is_replaced(file));
+        self.files.extend(own);
+        Ok(self)
     }
 
     /// The same with the configuration in a file.
@@ -126,13 +140,24 @@ fn program_dir(source: &Path) -> Result<PathBuf, Error> {
     })
 }
 
+/// The class files of a directory that has some.
+fn some(dir: &Path, bases: &[PathBuf]) -> Result<Vec<PayloadFile>, Error> {
+    let files = class_files(dir, bases)?;
+    if files.is_empty() {
+        return Err(Error::NoClasses {
+            dir: dir.into(),
+            problem: "no file in it ends in .toml".into(),
+        });
+    }
+    Ok(files)
+}
+
 /// The class files in a directory, which may extend those in others.
 fn class_files(dir: &Path, bases: &[PathBuf]) -> Result<Vec<PayloadFile>, Error> {
-    let none = |problem: String| Error::NoClasses {
+    let entries = fs::read_dir(dir).map_err(|error| Error::NoClasses {
         dir: dir.into(),
-        problem,
-    };
-    let entries = fs::read_dir(dir).map_err(|e| none(e.to_string()))?;
+        problem: error.to_string(),
+    })?;
     let mut files = Vec::new();
     for entry in entries {
         let from = entry.map_err(HostError::io("list", dir))?.path();
@@ -153,14 +178,13 @@ fn class_files(dir: &Path, bases: &[PathBuf]) -> Result<Vec<PayloadFile>, Error>
         });
     }
     files.sort_by(|a, b| a.name.cmp(&b.name));
-    match files.len() {
-        0 => Err(none("no file in it ends in .toml".into())),
-        count if count > MAX_CLASSES => Err(Error::Payload {
+    if files.len() > MAX_CLASSES {
+        return Err(Error::Payload {
             path: dir.into(),
             problem: format!("it holds more than {MAX_CLASSES} class files"),
-        }),
-        _ => Ok(files),
+        });
     }
+    Ok(files)
 }
 
 fn regular(path: PathBuf) -> Result<PathBuf, Error> {

@@ -27,8 +27,7 @@ fn generated(dir: &str) -> BTreeSet<String> {
 #[test]
 fn the_base_refers_to_what_there_is() {
     let objects = Objects::read(&manifests(&repository("deploy/base")));
-    let config_maps = &generated("deploy/base") | &generated("device-class/classes");
-    references::check(&objects, &config_maps);
+    references::check(&objects, &generated("deploy/base"));
     assert_eq!(objects.namespaces.len(), 1);
     let namespace = objects.namespaces[0].metadata.name.clone().unwrap();
     assert_eq!(kustomization("deploy/base")["namespace"], namespace);
@@ -84,20 +83,6 @@ fn both_ways_to_build_the_image_end_alike() {
         text[start..].replace("--from=build /image", ".")
     };
     assert_eq!(last_stage("Dockerfile"), last_stage("Dockerfile.prebuilt"));
-}
-
-#[test]
-fn every_class_file_is_in_the_config_map() {
-    let entries = fs::read_dir(repository("device-class/classes")).unwrap();
-    let names = entries.map(|e| e.unwrap().file_name().into_string().unwrap());
-    let classes: BTreeSet<_> = names.filter(|name| name.ends_with(".toml")).collect();
-    let listed = kustomization("device-class/classes")["configMapGenerator"][0]["files"].clone();
-    let listed = listed
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|f| f.as_str().unwrap().to_owned());
-    assert_eq!(listed.collect::<BTreeSet<_>>(), classes);
 }
 
 #[test]

@@ -66,6 +66,32 @@ fn class_files_that_are_missing_are_an_error_unless_none_are_wanted() {
 }
 
 #[test]
+fn own_class_files_are_added_and_replace_those_of_the_release() {
+    let site = Site::with_containerd();
+    let own = site.release().join("own");
+    fs::create_dir(&own).unwrap();
+    let install = ["install", "--own-classes", own.to_str().unwrap()];
+    // An empty ConfigMap is the usual case.
+    said(&site.run(&install));
+    assert_eq!(classes(&site), ["dummy-npu.toml"]);
+
+    let shipped = fs::read_to_string(site.release().join("classes.d/dummy-npu.toml")).unwrap();
+    let changed = format!("# Ours.\n{shipped}");
+    fs::write(own.join("dummy-npu.toml"), &changed).unwrap();
+    fs::write(own.join("mychip.toml"), &shipped).unwrap();
+    said(&site.run(&install));
+    assert_eq!(classes(&site), ["dummy-npu.toml", "mychip.toml"]);
+    let installed = site
+        .root()
+        .join("opt/boathook/current/classes.d/dummy-npu.toml");
+    assert_eq!(fs::read_to_string(installed).unwrap(), changed);
+
+    fs::write(own.join("mychip.toml"), "version = ").unwrap();
+    let message = complaint(&site.run(&install));
+    assert!(message.contains("mychip.toml"), "{message}");
+}
+
+#[test]
 fn a_source_without_programs_names_what_would_do() {
     let site = Site::with_containerd();
     let output = site
