@@ -143,10 +143,18 @@ fn append_to(path: &Path) -> io::Result<File> {
 }
 
 /// Prints the messages that are kept on the host whose root is at `root`, the
-/// oldest first.
+/// oldest first. A user without the right to read the node's log gets that of the
+/// user's own engine, and a warning.
 pub(crate) fn print(root: &Path, to: &mut impl Write) -> io::Result<()> {
-    for directory in directories(root) {
-        print_from(&directory, to)?;
+    let directories = directories(root);
+    let has_own = directories.len() > 1;
+    for (at, directory) in directories.iter().enumerate() {
+        match print_from(directory, to) {
+            Err(error) if at == 0 && has_own && error.kind() == io::ErrorKind::PermissionDenied => {
+                super::warning(&format!("{error}; run as root to see the messages of root's engines"));
+            }
+            printed => printed?,
+        }
     }
     Ok(())
 }

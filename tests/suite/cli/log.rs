@@ -1,7 +1,12 @@
 //! Messages: one line each wherever they go, whatever an image puts into them.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
+use harness::binaries;
+use harness::captured::Captured;
 use harness::demo_host::{DemoHost, HostDirectory};
 use serde_json::json;
 
@@ -95,4 +100,31 @@ fn a_level_of_the_configuration_holds_for_the_hook() {
     host.write_config("log_level = 'error'\n").unwrap();
     assert_eq!(reported(&["prestart"]), "");
     assert!(reported(&["--log-level=warning", "prestart"]).contains("warning"));
+}
+
+/// A rootless engine's user has the right to the messages of that engine alone.
+#[test]
+fn a_user_sees_the_messages_of_the_own_engine() {
+    if !nix::unistd::geteuid().is_root() {
+        return skip::report("log of a user", "needs root, to be another user");
+    }
+    const USER: u32 = 4242;
+    let host = HostDirectory::new().unwrap();
+    let own = host.root().join(format!("run/user/{USER}/boathook"));
+    let roots = host.root().join("run/boathook");
+    for (directory, message) in [(&roots, "of root\n"), (&own, "of the user\n")] {
+        fs::create_dir_all(directory).unwrap();
+        fs::write(directory.join("log"), message).unwrap();
+    }
+    fs::set_permissions(&roots, fs::Permissions::from_mode(0o700)).unwrap();
+    fs::set_permissions(host.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    // The user may not be able to enter the build's own directory.
+    let program = host.path().join("boathook");
+    fs::copy(binaries::program("boathook").unwrap(), &program).unwrap();
+    let mut command = Command::new(program);
+    command.arg("--config").arg(host.config_file()).arg("log");
+    command.uid(USER).gid(USER);
+    let ran = Captured::run(&mut command).unwrap().success().unwrap();
+    assert_eq!(ran.stdout, "of the user\n");
+    assert!(ran.stderr.contains("run as root"), "{}", ran.stderr);
 }
