@@ -2,7 +2,6 @@
 //! line, the key and, for an unknown key, the most similar known one.
 
 mod layers;
-mod type_error;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -104,7 +103,7 @@ impl FileError {
             line: at.map(|at| line_of(text, at)),
             message: match unknown {
                 true => unknown_key(&message),
-                false => type_error::in_words(&message, text, at, key.as_deref()),
+                false => message,
             },
             key,
         }
@@ -133,8 +132,13 @@ fn first_line(message: &str) -> String {
         .to_owned()
 }
 
-/// The key whose value begins at `at`, for example `path` in `path = "x"`.
+/// The key whose value begins at `at`, for example `path` in `path = "x"`, or the header
+/// of the table.
 fn key_before(text: &str, at: usize) -> Option<String> {
+    let rest = text.get(at..)?;
+    if rest.starts_with('[') && (at == 0 || text[..at].ends_with('\n')) {
+        return rest.lines().next().map(str::to_owned);
+    }
     let (line, _) = text.get(..at)?.rsplit('\n').next()?.rsplit_once('=')?;
     let is_bare = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     let key = line.trim_end().rsplit(|c: char| !is_bare(c)).next()?;

@@ -210,14 +210,14 @@ const MISTAKES: [Mistake; 26] = [
         wrong: Wrong::Class("[[discover]]", "[discover]"),
         run: CLASS_CHECK,
         code: 3,
-        printed: ["thing.toml:5: ", "write [[discover]]"],
+        printed: ["thing.toml:5: [discover]: ", "expected a sequence"],
     },
     Mistake {
         name: "a number in quotes",
         wrong: Wrong::Class("replicas = 2", "replicas = \"2\""),
         run: CLASS_CHECK,
         code: 3,
-        printed: ["expected a number without quotes", "write replicas = 2"],
+        printed: ["replicas: ", "invalid type: string \"2\""],
     },
     Mistake {
         name: "a mode without quotes",
@@ -227,7 +227,7 @@ const MISTAKES: [Mistake; 26] = [
         ),
         run: CLASS_CHECK,
         code: 3,
-        printed: ["a mode is a string", "write mode = \"0660\""],
+        printed: ["mode: ", "unexpected leading zero"],
     },
     Mistake {
         name: "a resource without a domain",
