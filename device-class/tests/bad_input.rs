@@ -347,7 +347,7 @@ fn class_files_that_contradict_themselves_are_refused() {
         (
             "numa =",
             "health = [{ file = \"x\", changes_within = 5, steady_for = 9 }], numa =",
-            "`steady_for` goes with neither",
+            "with neither `recovers_below` nor",
         ),
     ] {
         let text = CHIPS.replacen(part, by, 1);

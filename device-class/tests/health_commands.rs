@@ -235,7 +235,7 @@ fn a_program_goes_with_what_it_prints_and_begins_with_a_path() {
     for (keys, wanted) in [
         ("program = ['/bin/x', '{index}']", None),
         (
-            "program = ['/bin/x'], key = 'State', equals = 'OK', timeout = 5, every = 9",
+            "program = ['/bin/x'], key = 'State', equals = 'OK', timeout = 5",
             None,
         ),
         (
@@ -256,7 +256,7 @@ fn a_program_goes_with_what_it_prints_and_begins_with_a_path() {
             Some("`{serial}`"),
         ),
         ("program = ['/bin/x'], key = 'State'", Some("goes with")),
-        ("program = ['/bin/x'], above = 3", Some("goes with")),
+        ("program = ['/bin/x'], below = 3", Some("goes with")),
         (
             "program = ['/bin/x'], equals = 'a', not_equals = 'b'",
             Some("goes with"),

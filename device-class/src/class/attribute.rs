@@ -121,7 +121,7 @@ impl AttributeSource {
 /// A value that is read from the host: at the top of the file once for the
 /// host, in a source for each candidate. Either `name` with one of `file`,
 /// `value`, `formula`, `real_path` and `link`; or `path` alone.
-#[derive(Deserialize)]
+#[derive(Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "attribute"))]
@@ -180,32 +180,21 @@ impl TryFrom<RawAttributeSource> for AttributeSource {
             Some(path) => raw.path(path),
             None => raw.named()?,
         };
-        let sets_captures = matches!(origin, Origin::Path { .. });
-        match raw {
-            // Every key that is there was used.
-            RawAttributeSource {
-                name: None,
-                file: None,
-                key: None,
-                regex: None,
-                value: None,
-                formula: None,
-                real_path: None,
-                link: None,
-                path: None,
-                equals: None,
-                one_of: None,
-                map,
-                default,
-                advice,
-            } if map.is_empty() || !sets_captures => Ok(AttributeSource {
-                origin,
-                map,
-                default,
-                advice,
-            }),
-            _ => Err(FORMS.into()),
+        let map = match &origin {
+            Origin::Path { .. } => BTreeMap::new(),
+            _ => std::mem::take(&mut raw.map),
+        };
+        let (default, advice) = (raw.default.take(), raw.advice.take());
+        // Every key that is there was used.
+        if raw != RawAttributeSource::default() {
+            return Err(FORMS.into());
         }
+        Ok(AttributeSource {
+            origin,
+            map,
+            default,
+            advice,
+        })
     }
 }
 

@@ -67,10 +67,10 @@ impl Expectation {
 /// # `require`
 ///
 /// A condition that a candidate must meet to be a device. One of: `value` with
-/// `equals`, `not_equals`, `one_of` or `none_of`; `exists`; `absent`; `value`
-/// with `listed_in` and `key`. A condition is tested as soon as the attributes
+/// `equals`, `one_of` or `none_of`; `exists`; `absent`; `value` with
+/// `listed_in` and `key`. A condition is tested as soon as the attributes
 /// that it uses are known.
-#[derive(Deserialize)]
+#[derive(Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "condition"))]
@@ -79,8 +79,6 @@ pub(super) struct RawCondition {
     value: Option<Template>,
     /// The value is this.
     equals: Option<String>,
-    /// The value is not this.
-    not_equals: Option<String>,
     /// The value is one of these.
     one_of: Option<Vec<String>>,
     /// The value is not one of these.
@@ -97,8 +95,8 @@ pub(super) struct RawCondition {
 }
 
 /// The forms of a condition.
-const FORMS: &str = "a condition is `value` with one of `equals`, `not_equals`, `one_of`, \
-                     `none_of`; or `exists`; or `absent`; or `value` with `listed_in` and `key`";
+const FORMS: &str = "a condition is `value` with one of `equals`, `one_of`, `none_of`; or \
+                     `exists`; or `absent`; or `value` with `listed_in` and `key`";
 
 impl TryFrom<RawCondition> for Condition {
     type Error = &'static str;
@@ -115,39 +113,21 @@ impl TryFrom<RawCondition> for Condition {
                 value: raw.value.take().ok_or(FORMS)?,
             }
         } else {
-            let value = raw.value.take().ok_or(FORMS)?;
-            let expected = raw.expectation().ok_or(FORMS)?;
-            Condition::Value { value, expected }
+            let equals = raw.equals.take().map(|wanted| vec![wanted]);
+            let wanted = equals.or_else(|| raw.one_of.take());
+            let refused = || raw.none_of.take().map(Expectation::NoneOf);
+            Condition::Value {
+                value: raw.value.take().ok_or(FORMS)?,
+                expected: wanted
+                    .map(Expectation::OneOf)
+                    .or_else(refused)
+                    .ok_or(FORMS)?,
+            }
         };
-        match raw {
-            // Every key that is there was used.
-            RawCondition {
-                value: None,
-                equals: None,
-                not_equals: None,
-                one_of: None,
-                none_of: None,
-                exists: None,
-                absent: None,
-                listed_in: None,
-                key: None,
-            } => Ok(condition),
-            _ => Err(FORMS),
-        }
-    }
-}
-
-impl RawCondition {
-    fn expectation(&mut self) -> Option<Expectation> {
-        let one = |value| vec![value];
-        if let Some(value) = self.equals.take() {
-            Some(Expectation::OneOf(one(value)))
-        } else if let Some(value) = self.not_equals.take() {
-            Some(Expectation::NoneOf(one(value)))
-        } else if let Some(values) = self.one_of.take() {
-            Some(Expectation::OneOf(values))
-        } else {
-            self.none_of.take().map(Expectation::NoneOf)
+        // Every key that is there was used.
+        match raw == RawCondition::default() {
+            true => Ok(condition),
+            false => Err(FORMS),
         }
     }
 }

@@ -56,8 +56,6 @@ pub struct HealthProgram {
     pub command: Vec<Template>,
     /// The time after which it is killed.
     pub timeout: Duration,
-    /// The time from its end to its next start.
-    pub every: Duration,
     /// What it must print, in addition to exiting with status 0.
     pub prints: Option<Printed>,
 }
@@ -96,8 +94,6 @@ pub enum FileRule {
         /// A device that was too high is healthy only below this again.
         recovers_below: i64,
     },
-    /// It is a number above this one.
-    Above(i64),
     /// It is a number that changes at least so often, as a heartbeat does. One
     /// scan cannot show it: [`crate::discover::HealthHistory`] can.
     Advances {
@@ -109,10 +105,9 @@ pub enum FileRule {
 /// # `health`
 ///
 /// A check that must pass for a device to be healthy. One of: `exists`; `file`
-/// with `equals`, `one_of`, `not_equals`, `not_leading_bytes`, `above`, `below`
-/// (and `recovers_below`) or `changes_within`; `kernel_log` with `codes`;
-/// `program`. A device whose nodes are missing is always unhealthy.
-#[derive(Deserialize)]
+/// with `equals`, `one_of`, `not_equals`, `not_leading_bytes`, `below` (and
+/// `recovers_below`) or `changes_within`; `kernel_log` with `codes`; `program`. A device whose nodes are missing is always unhealthy.
+#[derive(Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "health"))]
@@ -127,14 +122,12 @@ pub(super) struct RawHealthCheck {
     /// A program of the host: its absolute path and its arguments, by template. The
     /// device is healthy if it exits with status 0 and prints what `equals`, `one_of`
     /// or `not_equals` requires. The plugin runs it, without a shell, with an empty
-    /// environment, one program of a class at a time, if `health_programs` in
-    /// `[class.NAME]` of config.toml is `true`.
+    /// environment, one program of a class at a time and each 60 seconds after its end
+    /// again, if `health_programs` in `[class.NAME]` of config.toml is `true`.
     program: Option<Vec<Template>>,
     /// With `program`: the time after which it is killed with all processes of its
     /// group, in seconds; the device is unhealthy then. Default 10.
     timeout: Option<Timeout>,
-    /// With `program`: the seconds from its end to its next start. Default 60.
-    every: Option<u32>,
     /// With `program`: the value is that of the line `key: value` of its output, instead
     /// of the whole output.
     key: Option<String>,
@@ -156,8 +149,6 @@ pub(super) struct RawHealthCheck {
     /// hexadecimal. The configuration space of a PCI device that no longer
     /// answers reads as `ffffffff`.
     not_leading_bytes: Option<String>,
-    /// The file has a number above this limit, in the file's unit.
-    above: Option<i64>,
     /// The file has a number below this limit, in the file's unit.
     below: Option<i64>,
     /// A device that exceeded the limit becomes healthy again below this value.
@@ -174,134 +165,122 @@ pub(super) struct RawHealthCheck {
     advice: Option<String>,
 }
 
-const PROGRAM: &str = "`program` goes with `timeout`, `every` and `advice`, and with `equals`, \
-                       `one_of` or `not_equals` for its output, or `key` or `regex` in it";
+const FORMS: &str = "a health check is `exists`, or `file` with one of `equals`, `one_of`, \
+                     `not_equals`, `not_leading_bytes`, `below` (and a lower `recovers_below`), \
+                     `changes_within`, or `kernel_log` with `codes`, or `program`; `timeout`, \
+                     `key` and `regex` go with `program`";
+const KERNEL_LOG: &str = "`kernel_log` goes with `codes` and `advice`";
+const PROGRAM: &str = "`program` goes with `timeout` and `advice`, and with `equals`, `one_of` \
+                       or `not_equals` for its output, or `key` or `regex` in it";
+const STEADY: &str = "`steady_for` goes with `exists` and `file`, and with neither \
+                      `recovers_below` nor `changes_within`";
 
 impl TryFrom<RawHealthCheck> for HealthCheck {
     type Error = &'static str;
 
-    fn try_from(raw: RawHealthCheck) -> Result<Self, &'static str> {
-        let RawHealthCheck {
-            kernel_log,
-            codes,
-            program,
-            timeout,
-            every,
-            key,
-            regex,
-            exists,
-            file,
-            equals,
-            one_of,
-            not_equals,
-            not_leading_bytes,
-            above,
-            below,
-            recovers_below,
-            changes_within,
-            steady_for,
-            advice,
-        } = raw;
-        let bytes = match not_leading_bytes.as_deref().map(hexadecimal) {
-            None => None,
-            Some(Some(bytes)) => Some(FileRule::NotBytes(bytes)),
-            Some(None) => {
-                return Err("`not_leading_bytes` are bytes in hexadecimal, such as ffffffff");
-            }
+    fn try_from(mut raw: RawHealthCheck) -> Result<Self, &'static str> {
+        let (steady_for, advice) = (raw.steady_for.take(), raw.advice.take());
+        let (test, form) = if let Some(command) = raw.program.take() {
+            (HealthTest::Program(raw.program(command)?), PROGRAM)
+        } else if let Some(line) = raw.kernel_log.take() {
+            let codes = raw.codes.take().filter(|codes| !codes.is_empty());
+            let codes = codes.ok_or(KERNEL_LOG)?;
+            (HealthTest::Unlogged { line, codes }, KERNEL_LOG)
+        } else if let Some(pattern) = raw.exists.take() {
+            (HealthTest::Exists(pattern), FORMS)
+        } else {
+            let file = raw.file.take().ok_or(FORMS)?;
+            let rule = raw.rule()?;
+            (HealthTest::File { file, rule }, FORMS)
         };
-        let again_fits = match (below, recovers_below) {
-            (Some(limit), Some(again)) => again <= limit,
-            (None, Some(_)) => false,
-            _ => true,
-        };
-        let below = below.map(|limit| FileRule::Below {
-            limit,
-            recovers_below: recovers_below.unwrap_or(limit),
-        });
-        let advances = changes_within.map(|seconds| FileRule::Advances {
-            within: Duration::from_secs(seconds.into()),
-        });
-        let rules = [
-            equals.map(|wanted| FileRule::Expected(Expectation::OneOf(vec![wanted]))),
-            one_of.map(|wanted| FileRule::Expected(Expectation::OneOf(wanted))),
-            not_equals.map(|refused| FileRule::Expected(Expectation::NoneOf(vec![refused]))),
-            bytes,
-            above.map(FileRule::Above),
-            below,
-            advances,
-        ];
-        // These two have a patience of their own.
-        if steady_for.is_some() && (recovers_below.is_some() || changes_within.is_some()) {
-            return Err("`steady_for` goes with neither `recovers_below` nor `changes_within`");
+        // Every key that is there was used.
+        if raw != RawHealthCheck::default() {
+            return Err(form);
         }
-        let rules: Vec<FileRule> = rules.into_iter().flatten().collect();
-        let mut rules = rules.into_iter();
-        if let Some(command) = program {
-            let alone = kernel_log.is_none() && codes.is_none() && exists.is_none();
-            if !alone || file.is_some() || steady_for.is_some() || rules.len() > 1 {
-                return Err(PROGRAM);
-            }
-            let part = match (key, regex) {
-                (None, None) => Part::Whole,
-                (Some(key), None) => Part::Line(key),
-                (None, Some(regex)) if is_regex(&regex) => Part::Match(regex),
-                _ => return Err(PROGRAM),
-            };
-            let prints = match (rules.next(), part) {
-                (Some(FileRule::Expected(expected)), part) => Some(Printed { part, expected }),
-                (None, Part::Whole) => None,
-                _ => return Err(PROGRAM),
-            };
-            let path = command.first();
-            let is_path = |path: &Template| {
-                path.to_string().starts_with('/') && path.attributes().next().is_none()
-            };
-            if !path.is_some_and(is_path) {
-                return Err("`program` begins with the absolute path of a program");
-            }
-            let seconds = |seconds: u32| Duration::from_secs(seconds.into());
-            return Ok(HealthCheck {
-                test: HealthTest::Program(HealthProgram {
-                    command,
-                    timeout: timeout.map_or(seconds(10), Timeout::get),
-                    every: seconds(every.unwrap_or(60)),
-                    prints,
-                }),
-                steady_for: None,
-                advice,
-            });
+        if steady_for.is_some() && !test.may_be_steady() {
+            return Err(STEADY);
         }
-        if timeout.is_some() || every.is_some() || key.is_some() || regex.is_some() {
-            return Err("`timeout`, `every`, `key` and `regex` go with `program`");
-        }
-        let logged = match (kernel_log, codes) {
-            (Some(line), Some(codes)) if !codes.is_empty() && steady_for.is_none() => {
-                Some(HealthTest::Unlogged { line, codes })
-            }
-            (None, None) => None,
-            _ => return Err("`kernel_log` goes with `codes`, and not with `steady_for`"),
-        };
-        let test = match (exists, file, rules.next(), rules.next()) {
-            (None, None, None, None) if logged.is_some() => logged,
-            _ if logged.is_some() => None,
-            (Some(pattern), None, None, None) if again_fits => Some(HealthTest::Exists(pattern)),
-            (None, Some(file), Some(rule), None) if again_fits => {
-                Some(HealthTest::File { file, rule })
-            }
-            _ => None,
-        };
-        let test = test.ok_or(
-            "a health check is `exists`, or `file` with one of `equals`, `one_of`, \
-             `not_equals`, `not_leading_bytes`, `above`, `below` (and a lower `recovers_below`), \
-             `changes_within`, or `kernel_log` with `codes`, or `program`",
-        )?;
-        let steady_for = steady_for.map(|seconds| Duration::from_secs(seconds.into()));
         Ok(HealthCheck {
             test,
-            steady_for,
+            steady_for: steady_for.map(seconds),
             advice,
         })
     }
+}
+
+impl HealthTest {
+    /// Whether `steady_for` may delay its outcome.
+    fn may_be_steady(&self) -> bool {
+        match self {
+            HealthTest::Exists(_) => true,
+            HealthTest::Program(_) | HealthTest::Unlogged { .. } => false,
+            HealthTest::File { rule, .. } => match rule {
+                FileRule::Expected(_) | FileRule::NotBytes(_) => true,
+                FileRule::Advances { .. } => false,
+                FileRule::Below {
+                    limit,
+                    recovers_below,
+                } => limit == recovers_below,
+            },
+        }
+    }
+}
+
+/// Each takes the keys that belong to its form.
+impl RawHealthCheck {
+    fn program(&mut self, command: Vec<Template>) -> Result<HealthProgram, &'static str> {
+        let is_path = |path: &Template| {
+            path.to_string().starts_with('/') && path.attributes().next().is_none()
+        };
+        if !command.first().is_some_and(is_path) {
+            return Err("`program` begins with the absolute path of a program");
+        }
+        let part = match (self.key.take(), self.regex.take()) {
+            (None, None) => Part::Whole,
+            (Some(key), None) => Part::Line(key),
+            (None, Some(regex)) if is_regex(&regex) => Part::Match(regex),
+            _ => return Err(PROGRAM),
+        };
+        let expected = self.expectation();
+        if expected.is_none() && part != Part::Whole {
+            return Err(PROGRAM);
+        }
+        Ok(HealthProgram {
+            command,
+            timeout: self.timeout.take().map_or(seconds(10), Timeout::get),
+            prints: expected.map(|expected| Printed { part, expected }),
+        })
+    }
+
+    fn rule(&mut self) -> Result<FileRule, &'static str> {
+        if let Some(expected) = self.expectation() {
+            Ok(FileRule::Expected(expected))
+        } else if let Some(text) = self.not_leading_bytes.take() {
+            let bytes = hexadecimal(&text).map(FileRule::NotBytes);
+            bytes.ok_or("`not_leading_bytes` are bytes in hexadecimal, such as ffffffff")
+        } else if let Some(limit) = self.below.take() {
+            let recovers_below = self.recovers_below.take().unwrap_or(limit);
+            let rule = FileRule::Below {
+                limit,
+                recovers_below,
+            };
+            (recovers_below <= limit).then_some(rule).ok_or(FORMS)
+        } else {
+            let within = seconds(self.changes_within.take().ok_or(FORMS)?);
+            Ok(FileRule::Advances { within })
+        }
+    }
+
+    fn expectation(&mut self) -> Option<Expectation> {
+        let equals = self.equals.take().map(|wanted| vec![wanted]);
+        let wanted = equals.or_else(|| self.one_of.take());
+        let refused = || Some(Expectation::NoneOf(vec![self.not_equals.take()?]));
+        wanted.map(Expectation::OneOf).or_else(refused)
+    }
+}
+
+fn seconds(seconds: u32) -> Duration {
+    Duration::from_secs(seconds.into())
 }
 
 /// Whether a template is a regular expression, with any attributes.

@@ -221,10 +221,6 @@ fn read(path: &Path, rule: &FileRule, host: &dyn HostView) -> (Option<OverTime>,
             let fault = || format!("{} is {number}, not below {limit}", path.display());
             (Some(recovers), (number >= limit).then(fault))
         }
-        (&FileRule::Above(limit), Ok(number)) => {
-            let fault = || format!("{} is {number}, not above {limit}", path.display());
-            (None, (number <= limit).then(fault))
-        }
         (&FileRule::Advances { within }, Ok(number)) => {
             (Some(OverTime::Advances { number, within }), None)
         }

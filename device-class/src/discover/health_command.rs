@@ -17,8 +17,6 @@ pub struct HealthCommand {
     pub arguments: Vec<String>,
     /// The time after which it is killed.
     pub timeout: Duration,
-    /// The time from its end to its next start.
-    pub every: Duration,
     prints: Option<Printed>,
     /// The regular expression whose first group is the value.
     regex: Option<String>,
@@ -54,7 +52,6 @@ impl HealthCommand {
             program: command.next().unwrap_or_default().into(),
             arguments: command.collect(),
             timeout: check.timeout,
-            every: check.every,
             prints: check.prints.clone(),
             regex,
             advice: advice.map(str::to_owned),

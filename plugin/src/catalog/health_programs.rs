@@ -7,11 +7,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use device_class::discover::{Device, Health, HealthCommand, OverTime};
 
 use super::health_program::{Outcome, run};
+
+/// The time from a program's end to its next start.
+const REST: Duration = Duration::from_secs(60);
 
 /// A program and its arguments.
 type Key = Vec<String>;
@@ -63,9 +66,9 @@ impl HealthPrograms {
             }
         }
         self.outcomes.retain(|key, _| wanted.contains_key(key));
-        wanted.retain(|key, command| {
+        wanted.retain(|key, _| {
             let ended = self.outcomes.get(key).map(|(_, ended)| *ended);
-            ended.is_none_or(|ended| now.saturating_duration_since(ended) >= command.every)
+            ended.is_none_or(|ended| now.saturating_duration_since(ended) >= REST)
         });
         if self.under_way.is_none() && !wanted.is_empty() {
             let root = root.to_owned();

@@ -176,7 +176,7 @@ fn a_program_with_the_same_arguments_is_run_once_for_all_devices() {
 
 /// Sets the health after the running program has ended.
 fn settle(programs: &mut HealthPrograms, script: &str, now: Instant) -> (bool, Vec<String>) {
-    let keys = format!("program = ['/bin/sh', '-c', '{script}'], every = 30");
+    let keys = format!("program = ['/bin/sh', '-c', '{script}']");
     let mut found = devices(&keys, true);
     programs.judge(&mut found, Path::new("/"), now);
     let deadline = Instant::now() + Duration::from_secs(20);
@@ -207,12 +207,12 @@ fn a_device_recovers_and_a_program_rests_between_its_runs() {
     assert_eq!(settle(&mut programs, &script, at(0)), (true, Vec::new()));
     std::fs::write(&state, "").unwrap();
     // Not asked again yet.
-    assert!(settle(&mut programs, &script, at(29)).0);
+    assert!(settle(&mut programs, &script, at(59)).0);
     assert_eq!(runs(), 1);
-    assert!(!settle(&mut programs, &script, at(31)).0);
+    assert!(!settle(&mut programs, &script, at(61)).0);
     std::fs::remove_file(&state).unwrap();
-    assert!(!settle(&mut programs, &script, at(60)).0);
-    assert!(settle(&mut programs, &script, at(62)).0);
+    assert!(!settle(&mut programs, &script, at(120)).0);
+    assert!(settle(&mut programs, &script, at(122)).0);
     assert_eq!(runs(), 3);
 }
 
