@@ -1,6 +1,6 @@
 # `make` alone shows what there is.
 .DEFAULT_GOAL := help
-.PHONY: help build programs install uninstall dist dist-check test test-drivers test-dist test-arm64 attacks failures load fuzz demo bench bench-cluster lint deny msrv
+.PHONY: help build programs install uninstall dist dist-check unit test test-release test-drivers test-dist test-arm64 attacks failures load fuzz demo bench bench-cluster lint deny msrv
 
 # The harness is the program that runs, so that it finds the others beside it.
 HARNESS := --quiet --package boathook-tests --bin
@@ -10,28 +10,23 @@ SKIPPED := $(abspath $(or $(CARGO_TARGET_DIR),target)/skipped-tests)
 BEFORE := $(abspath $(or $(CARGO_TARGET_DIR),target)/before-tests)
 # What it needs to run containers.
 IN_CONTAINERS := probe cgroup2-view
-# The machine's own target, and the one of the hook and the wrapper: they are started
-# for each container, and without glibc they start faster (docs/performance.md).
 TARGET := $(shell rustc -vV | sed -n 's/^host: //p')
-HOOK_TARGET := $(TARGET:gnu=musl)
-HOOK := --package boathook-hook --bins --target $(HOOK_TARGET)
+
+# What programs print is what the tests expect, whoever calls.
+export LC_ALL := C
 
 PREFIX ?= /usr/local
+RELEASE_PROGRAMS = $(abspath $(or $(CARGO_TARGET_DIR),target))/$(TARGET)/release/programs
 RELEASE_TREE = $(or $(CARGO_TARGET_DIR),target)/release-tree
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
-# Not the whole workspace: what other programs need of the dependencies would be in these.
-# The hook by itself: features of libraries that only the others need would get into it.
 build: ## Build the programs, optimised and static
-	scripts/add-target $(HOOK_TARGET)
-	cargo build --release $(HOOK)
-	cargo build --release $(addprefix --package ,boathook-plugin boathook-initcontainer boathook-cluster)
+	scripts/build-programs release $(TARGET)
 
 install: ## Install what was built in DESTDIR/PREFIX (/usr/local); boathook-init install then configures the engines
-	scripts/collect-programs $(TARGET) $(RELEASE_TREE)-programs
-	scripts/release-tree $(TARGET) $(RELEASE_TREE)-programs $(RELEASE_TREE)
+	scripts/release-tree $(TARGET) $(RELEASE_PROGRAMS) $(RELEASE_TREE)
 	scripts/install-tree $(RELEASE_TREE) $(DESTDIR)$(PREFIX)
 
 uninstall: ## Remove what make install installed
@@ -45,21 +40,29 @@ dist-check: ## Make the release of HEAD twice in different directories, and comp
 	scripts/install-test-packages rpm gcc-aarch64-linux-gnu libc6-dev-arm64-cross
 	scripts/dist-check
 
-programs: ## Build the programs that the tests drive
-	scripts/add-target $(HOOK_TARGET)
-	cargo build --workspace --bins
-	cargo build $(HOOK)
+programs: ## Build the programs that the tests drive, as a release has them but not optimised
+	scripts/build-programs dev $(TARGET)
+
+unit: ## Run the tests that need no root, no packages and no other program (a minute after the build)
+	cargo test --workspace --lib
+	cargo test --package boathook-device-class --package boathook-injection-plan --package boathook-runtime-config --tests
 
 test: ## Install what the tests need, build, and run every test
-	scripts/install-test-packages runc busybox-static musl-tools debootstrap crun containerd docker.io podman strace valgrind rpm
+	scripts/install-test-packages runc busybox-static musl-tools debootstrap crun containerd docker.io podman strace rpm
 	scripts/install-helm
 	$(MAKE) --no-print-directory programs
 	rm -f $(SKIPPED)
 	scripts/leftovers record $(BEFORE)
-	status=0; LEFTOVERS_MARK=$$$$ BOATHOOK_TESTS_SKIPPED=$(SKIPPED) \
+	umask 022; status=0; LEFTOVERS_MARK=$$$$ BOATHOOK_TESTS_SKIPPED=$(SKIPPED) \
 		cargo test --workspace --no-fail-fast || status=$$?; \
 		scripts/print-skips $(SKIPPED); \
 		scripts/leftovers compare $(BEFORE) $$$$ || status=1; exit $$status
+
+test-release: ## Run tests of the command line, of runc and at / on the programs of a release (as root)
+	scripts/install-test-packages runc busybox-static musl-tools strace
+	$(MAKE) --no-print-directory build
+	BOATHOOK_TESTS_PROGRAMS=$(RELEASE_PROGRAMS) cargo test --package boathook-tests --test suite \
+		--no-fail-fast -- cli:: at_root:: runc::devices runc::libraries runc::requests wrapper::real_runtime
 
 test-dist: ## Install the release in target/dist in clean roots and on engines (as root; long; after make dist)
 	scripts/install-test-packages debootstrap rpm qemu-user-static containerd docker.io busybox-static
@@ -83,15 +86,13 @@ test-arm64: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER = aarch64-linu
 test-arm64: ## Run the unit tests and those of the command line for arm64 under qemu (long)
 	scripts/install-test-packages gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static
 	scripts/add-target $(ARM64)
-	scripts/add-target $(ARM64:gnu=musl)
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=qemu-aarch64-static \
 		BOATHOOK_TESTS_CC=aarch64-linux-gnu-gcc BOATHOOK_TESTS_EMULATOR="$(QEMU_ARM64)" \
 		cargo test --target $(ARM64) --lib --no-fail-fast \
 		$(addprefix --package ,boathook-device-class boathook-hook boathook-injection-plan boathook-json-text boathook-rooted-path boathook-runtime-config) -- $(NOT_EMULATED)
-	cargo build --package boathook-hook --bins --target $(ARM64:gnu=musl)
-	cargo build --package boathook-initcontainer --target $(ARM64)
+	scripts/build-programs dev $(ARM64) hook node
 	scripts/emulated qemu-aarch64-static $(ARM64_PROGRAMS) \
-		$(addprefix $(or $(CARGO_TARGET_DIR),target)/,$(addprefix $(ARM64:gnu=musl)/debug/,boathook boathook-runtime) $(ARM64)/debug/boathook-init)
+		$(addprefix $(or $(CARGO_TARGET_DIR),target)/$(ARM64)/debug/programs/,boathook boathook-runtime boathook-init)
 	$(MAKE) --no-print-directory programs
 	BOATHOOK_TESTS_PROGRAMS=$(ARM64_PROGRAMS) cargo test --package boathook-tests --test suite \
 		--no-fail-fast cli:: -- $(NOT_EMULATED_CLI)
@@ -121,16 +122,14 @@ fuzz: ## Fuzz every parser and editor with libFuzzer, each for TIME seconds (60 
 
 demo: ## Show the main job: two devices into a real container (as root); CLASS=FILE [HOST=host.txt] for any class
 	scripts/install-test-packages runc busybox-static
-	scripts/add-target $(HOOK_TARGET)
-	cargo build $(HOOK)
-	cargo build --bin boathook-plugin $(addprefix --bin ,demo $(IN_CONTAINERS) fake-kubelet)
+	scripts/build-programs dev $(TARGET) hook node
+	cargo build $(addprefix --bin ,demo $(IN_CONTAINERS) fake-kubelet)
 	cargo run $(HARNESS) demo -- $(CLASS) $(HOST)
 
 bench: ## Measure what the hook adds to starting a container, and the plugin (as root, on a quiet machine)
 	scripts/install-test-packages runc busybox-static musl-tools debootstrap e2fsprogs
-	scripts/add-target $(HOOK_TARGET)
-	cargo build --release $(HOOK)
-	cargo build --release --bin boathook-plugin $(addprefix --bin ,bench bench-plugin timed $(IN_CONTAINERS))
+	scripts/build-programs release $(TARGET) hook node
+	cargo build --release $(addprefix --bin ,bench bench-plugin timed $(IN_CONTAINERS))
 	cargo run --release $(HARNESS) bench
 	cargo test --release --package boathook-tests --test suite durability::cost -- --ignored --nocapture
 	cargo test --release --package boathook-device-class --test large_hosts a_thousand

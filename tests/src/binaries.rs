@@ -8,14 +8,23 @@ use anyhow::{Context, Result, bail};
 /// run another machine's under an emulator (`scripts/emulated`); others are taken as built.
 pub const PROGRAMS: &str = "BOATHOOK_TESTS_PROGRAMS";
 
-/// The programs that are built for musl, in a directory of their own.
-pub const FOR_MUSL: [&str; 2] = ["boathook", "boathook-runtime"];
+/// The programs of a release, as `scripts/build-programs` builds them, in a directory of
+/// their own: cargo's build of a whole workspace gives them features of libraries that
+/// they do not have in a release.
+pub const RELEASED: [&str; 6] = [
+    "boathook",
+    "boathook-runtime",
+    "boathook-plugin",
+    "boathook-init",
+    "boathook-scheduler",
+    "boathook-webhook",
+];
 
 /// The file of the program `name` (for example `boathook`), as built in the
 /// same profile as the running program.
 ///
-/// Fails when it was not built: `cargo test` alone does not build the programs
-/// of other packages.
+/// Fails when it was not built: `cargo test` builds only the harness's own programs, and
+/// those only for the tests of this package.
 pub fn program(name: &str) -> Result<PathBuf> {
     if let Some(replaced) = std::env::var_os(PROGRAMS) {
         let path = Path::new(&replaced).join(name);
@@ -24,28 +33,21 @@ pub fn program(name: &str) -> Result<PathBuf> {
         }
     }
     let mut directory = directory()?;
-    if FOR_MUSL.contains(&name) {
-        directory = for_musl(&directory)?;
+    if RELEASED.contains(&name) {
+        directory.push("programs");
     }
     let path = directory.join(name);
     if !path.is_file() {
+        let build = match RELEASED.contains(&name) {
+            true => "make programs` (`make bench` for the bench)",
+            false => "cargo build --package boathook-tests --bins`",
+        };
         bail!(
-            "no program {}: build it first with `make programs` (`make bench` builds those of the bench)",
+            "no program {}: build it first with `{build}",
             path.display()
         );
     }
     Ok(path)
-}
-
-/// The directory of the same profile for musl.
-fn for_musl(directory: &Path) -> Result<PathBuf> {
-    let profile = directory.file_name();
-    let targets = directory.ancestors().nth(2);
-    let (profile, targets) = profile
-        .zip(targets)
-        .with_context(|| format!("{} is not cargo's", directory.display()))?;
-    let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
-    Ok(targets.join(target).join(profile))
 }
 
 /// Cargo's output directory (`target`), whatever it is called.

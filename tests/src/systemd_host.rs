@@ -35,8 +35,8 @@ use crate::{binaries, cgroup_parent, privilege, scratch};
 
 /// Where the programs are in the host.
 const PROGRAMS: &str = "/opt";
-/// Where those of [`binaries::FOR_MUSL`] are.
-const FOR_MUSL: &str = "/srv";
+/// Where those of [`binaries::RELEASED`] are.
+const RELEASED: &str = "/srv";
 /// How long it may take to boot, or to come back after `daemon-reexec`.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -146,8 +146,8 @@ impl SystemdHost {
 
     /// Where one of the built programs is in the host.
     pub fn program(name: &str) -> PathBuf {
-        let is_for_musl = binaries::FOR_MUSL.contains(&name);
-        Path::new(if is_for_musl { FOR_MUSL } else { PROGRAMS }).join(name)
+        let is_released = binaries::RELEASED.contains(&name);
+        Path::new(if is_released { RELEASED } else { PROGRAMS }).join(name)
     }
 
     /// Waits until systemd answers that it runs.

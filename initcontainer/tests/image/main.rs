@@ -16,22 +16,20 @@ use docker::Docker;
 /// All of the image together, in bytes.
 const MAX_SIZE: u64 = 12 << 20;
 
-/// The directory of the programs that were built with this test; `None`, with
+/// The directory of the programs as a release has them (`make programs`); `None`, with
 /// a word on the reason, when one is missing.
 fn release() -> Option<PathBuf> {
-    let dir = Path::new(env!("CARGO_BIN_EXE_boathook-init"))
-        .parent()
-        .unwrap();
+    let dir = Path::new(env!("CARGO_BIN_EXE_boathook-init")).with_file_name("programs");
     for name in ["boathook", "boathook-runtime", "boathook-plugin"] {
         if !dir.join(name).exists() {
             skip::report(
                 "the image",
-                &format!("{name} was not built (cargo build --workspace --bins)"),
+                &format!("{name} was not built (make programs)"),
             );
             return None;
         }
     }
-    Some(dir.to_path_buf())
+    Some(dir)
 }
 
 #[test]

@@ -11,7 +11,7 @@ use oci_spec::runtime::{
     ProcessBuilder, RootBuilder, Spec, SpecBuilder, UserBuilder,
 };
 
-use super::{FOR_MUSL, PROGRAMS};
+use super::{PROGRAMS, RELEASED};
 use crate::binaries;
 use crate::cgroup_view::CgroupView;
 
@@ -48,7 +48,7 @@ const CAPABILITIES: [Capability; 24] = [
 pub(super) const CONFIGURED: [&str; 2] = ["etc/boathook", "etc/containerd"];
 
 /// The container that boots `root`, which stays as it is, on this view of
-/// cgroups, with the programs at [`PROGRAMS`] and [`FOR_MUSL`], and its
+/// cgroups, with the programs at [`PROGRAMS`] and [`RELEASED`], and its
 /// [`CONFIGURED`] directories in `configuration`.
 pub(super) fn spec(view: CgroupView, root: &Path, configuration: &Path) -> Result<Spec> {
     let root = RootBuilder::default().path(root).readonly(true).build()?;
@@ -118,7 +118,7 @@ fn process(view: CgroupView) -> Result<Process> {
 /// Bundles and demo hosts are in /var/tmp, so it is the machine's own: paths
 /// mean the same inside.
 fn mounts(configuration: &Path) -> Result<Vec<Mount>> {
-    let (programs, for_musl) = (directory_of("probe")?, directory_of("boathook")?);
+    let (programs, released) = (directory_of("probe")?, directory_of("boathook")?);
     let configured = CONFIGURED.map(|directory| {
         let target = Path::new("/").join(directory);
         mount("none", &configuration.join(directory), &target, &["bind"])
@@ -139,7 +139,7 @@ fn mounts(configuration: &Path) -> Result<Vec<Mount>> {
         ("cgroup", Path::new("cgroup"), "/sys/fs/cgroup", &["rw"]),
         ("none", Path::new("/var/tmp"), "/var/tmp", &["bind"]),
         ("none", &programs, PROGRAMS, &["bind", "ro"]),
-        ("none", &for_musl, FOR_MUSL, &["bind", "ro"]),
+        ("none", &released, RELEASED, &["bind", "ro"]),
     ]
     .into_iter()
     .map(|(kind, source, target, options)| mount(kind, source, Path::new(target), options));

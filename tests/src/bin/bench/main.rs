@@ -11,7 +11,6 @@ mod figure;
 mod filesystem;
 mod hook_process;
 mod inside;
-mod installed;
 mod kind;
 mod machine;
 mod rounds;
@@ -46,9 +45,6 @@ fn run() -> Result<()> {
         Some(argument) => argument.parse().context("usage: bench [ROUNDS]")?,
         None => ROUNDS,
     };
-    if !installed::is_used() {
-        return installed::start_again();
-    }
     leave_mount_namespace()?;
     let machine = Machine::here()?;
     println!("{machine}; {rounds} rounds");
