@@ -2,8 +2,9 @@
 //! `device-class/testdata` of a machine becomes files, links, nodes and
 //! libraries.
 //!
-//! Every node bears the number of one device that this machine has, and every
-//! library is a small one that reports the name by which it was requested.
+//! Every node bears the number of one device that this machine has, unless the recorded
+//! numbers are asked for, and every library is a small one that reports the name by which
+//! it was requested.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,6 +14,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
+use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 
 use crate::alias_device::AliasDevice;
 use crate::compile::{self, Libc};
@@ -28,6 +30,7 @@ const FUNCTION: &str = "recorded_library_name";
 pub struct RecordedHost {
     directory: HostDirectory,
     device: AliasDevice,
+    own_numbers: bool,
 }
 
 impl RecordedHost {
@@ -40,9 +43,22 @@ impl RecordedHost {
 
     /// The host of a recording, without a class of its own.
     pub fn bare(recording: &str) -> Result<Self> {
+        Self::of(recording, false)
+    }
+
+    /// The same with the numbers that were recorded: nodes to look at, not to open.
+    pub fn with_own_numbers(recording: &str) -> Result<Self> {
+        Self::of(recording, true)
+    }
+
+    fn of(recording: &str, own_numbers: bool) -> Result<Self> {
         let (device, _) = AliasDevice::pair()?;
         let directory = HostDirectory::new()?;
-        let host = Self { directory, device };
+        let host = Self {
+            directory,
+            device,
+            own_numbers,
+        };
         host.make(recording)?;
         Ok(host)
     }
@@ -98,6 +114,7 @@ impl RecordedHost {
         let path = self.place(&entry.path)?;
         match entry.kind.as_str() {
             "dir" => fs::create_dir_all(path)?,
+            "char" | "block" if self.own_numbers => entry.make_node(&path)?,
             "char" | "block" => self.device.make_node(&path)?,
             "link" => symlink(&entry.value, path)?,
             "other" => drop(UnixListener::bind(path)?),
@@ -185,6 +202,17 @@ fn parse(recording: &str) -> Result<Vec<Entry>> {
 }
 
 impl Entry {
+    /// The node with the number that was recorded.
+    fn make_node(&self, path: &Path) -> Result<()> {
+        let (major, minor) = self.value.split_once(':').context("no device number")?;
+        let kind = match self.kind.as_str() {
+            "block" => SFlag::S_IFBLK,
+            _ => SFlag::S_IFCHR,
+        };
+        let number = makedev(major.parse()?, minor.parse()?);
+        Ok(mknod(path, kind, Mode::S_IRWXU, number)?)
+    }
+
     /// Whether it lists the loader's cache.
     fn is_cached(&self) -> bool {
         matches!(self.kind.as_str(), "lib" | "lib32")

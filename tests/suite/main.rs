@@ -3,12 +3,13 @@
 //! Tiers are modules. A test that needs more than the machine has prints
 //! `skipped: <test>: <reason>`.
 //!
+//! - `at_root`: the programs with `/` as the host's root; needs root, and strace and runc
+//!   for parts
 //! - `attacks`: images, users and pods that try to turn the hook against the host;
 //!   needs root and runc, and podman for those that are podman's
 //! - `cli`: the program `boathook` by itself; needs no root
-//! - `cost`: the hook's instructions; needs valgrind and strace, and for the reference
-//!   work root and runc
-//! - `dependencies`: their licences and sources
+//! - `cost`: the hook's system calls; needs strace, and for the reference work root and
+//!   runc
 //! - `documentation`: the commands in README.md and docs
 //! - `drivers`: the vendors' real drivers, from Debian's packages; needs root, runc,
 //!   debootstrap and a mirror, and runs by `make test-drivers` alone
@@ -28,11 +29,11 @@
 // A test fails by panicking, in its helpers as well.
 #![allow(clippy::unwrap_used)]
 
+mod at_root;
 mod attacks;
 mod cli;
 mod cost;
 mod demo;
-mod dependencies;
 mod documentation;
 mod drivers;
 mod durability;
@@ -42,7 +43,6 @@ mod fpga;
 mod kubernetes;
 mod lab;
 mod load;
-mod packages;
 mod release;
 mod runc;
 mod selfcheck;

@@ -1,7 +1,7 @@
 //! The hook in real containers.
 
 mod called_again;
-mod classes;
+pub(crate) mod classes;
 mod container_kinds;
 mod devices;
 mod doctor;

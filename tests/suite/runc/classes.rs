@@ -24,8 +24,8 @@ on_each_cgroup_version!(every_class_is_injected_as_planned);
 const DRIVERS: &str = "/proc/driver";
 
 /// A class, and a host that was recorded for it.
-struct Case {
-    class: String,
+pub(crate) struct Case {
+    pub(crate) class: String,
     directory: PathBuf,
 }
 
@@ -60,7 +60,7 @@ fn every_class_is_injected_as_planned(lab: &Lab) {
     let _ = std::io::stderr().write_all((head + &table).as_bytes());
 }
 
-fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let testdata = binaries::source_tree().join("device-class/testdata");
     let mut cases = Vec::new();
     let mut unseen = vec![testdata.clone()];
@@ -83,7 +83,7 @@ fn cases() -> Vec<Case> {
 }
 
 impl Case {
-    fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         let last = self.directory.file_name().unwrap().to_string_lossy();
         if last == self.class {
             self.class.clone()
@@ -92,7 +92,7 @@ impl Case {
         }
     }
 
-    fn read(&self, file: &str) -> String {
+    pub(crate) fn read(&self, file: &str) -> String {
         fs::read_to_string(self.directory.join(file)).unwrap()
     }
 

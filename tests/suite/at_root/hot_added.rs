@@ -1,0 +1,80 @@
+//! Block devices that a test adds to this machine and removes again.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use harness::captured::Captured;
+
+/// The kernel's interface for zram (Documentation/admin-guide/blockdev/zram.rst).
+const ZRAM_CONTROL: &str = "/sys/class/zram-control";
+/// LOOP_CTL_ADD and LOOP_CTL_REMOVE (linux/loop.h); util-linux removes only since 2.40.
+const LOOP_CONTROL: &str = "open my $c, '+<', '/dev/loop-control' or die $!; defined ioctl($c, $ARGV[0], int $ARGV[1]) or die $!";
+const ADD: u32 = 0x4C80;
+const REMOVE: u32 = 0x4C81;
+
+pub(super) struct HotAdded {
+    kind: &'static str,
+    number: u32,
+}
+
+impl HotAdded {
+    /// A loop device, if one can be added.
+    pub(super) fn disk() -> Option<Self> {
+        static COUNTER: AtomicU32 = AtomicU32::new(0);
+        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+        let number = 200 + 10 * (std::process::id() % 1000) + number;
+        loop_control(ADD, number).ok()?;
+        let added = Self {
+            kind: "loop",
+            number,
+        };
+        fs::exists(added.node()).unwrap().then_some(added)
+    }
+
+    /// A block device in compressed memory, if one can be added.
+    pub(super) fn memory() -> Option<Self> {
+        let number = fs::read_to_string(format!("{ZRAM_CONTROL}/hot_add")).ok()?;
+        let number = number.trim().parse().ok()?;
+        Some(Self {
+            kind: "zram",
+            number,
+        })
+    }
+
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Its node on the host and, for the class of the test, in the container.
+    pub(super) fn node(&self) -> String {
+        format!("/dev/{}{}", self.kind, self.number)
+    }
+
+    /// Its major and minor number.
+    pub(super) fn device(&self) -> (u64, u64) {
+        let number = fs::metadata(self.node()).unwrap().rdev();
+        (nix::sys::stat::major(number), nix::sys::stat::minor(number))
+    }
+}
+
+impl Drop for HotAdded {
+    fn drop(&mut self) {
+        match self.kind {
+            "loop" => loop_control(REMOVE, self.number).unwrap(),
+            _ => fs::write(
+                format!("{ZRAM_CONTROL}/hot_remove"),
+                self.number.to_string(),
+            )
+            .unwrap(),
+        }
+    }
+}
+
+fn loop_control(request: u32, number: u32) -> anyhow::Result<()> {
+    let mut perl = Command::new("perl");
+    perl.args(["-e", LOOP_CONTROL])
+        .args([request, number].map(|n| n.to_string()));
+    Captured::run(&mut perl)?.success().map(drop)
+}

@@ -1,0 +1,141 @@
+//! What a class names is looked at and not opened, and links are links.
+//!
+//! musl's O_ACCMODE contains O_PATH, and Rust's standard library removes it from the flags
+//! that a program adds: a program for musl then opened what it meant to look at. It waited
+//! for a writer of a pipe, took what it could not open for absent, and followed links.
+
+use std::fs;
+use std::os::unix::net::UnixListener;
+use std::process::Command;
+
+use harness::alias_device::AliasDevice;
+use harness::captured::Captured;
+use harness::privilege::missing_for_root;
+use harness::{binaries, count};
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+
+use super::ThisHost;
+
+/// Devices by the links of the kernel's class `mem`.
+const MEM: &str = r#"
+    version = 1
+    resource = "example.com/mem"
+    request = { env = "MEM" }
+    [[discover]]
+    path = "/sys/class/mem/{name}"
+    symlink = "required"
+    attributes = [{ name = "bus", link = "subsystem" }]
+    [device]
+    id = "{bus}-{name}"
+"#;
+
+/// Everything in the test's own directory is a device.
+const OWN: &str = r#"
+    version = 1
+    resource = "example.com/own"
+    request = { env = "OWN_DEVICES" }
+    discover = [{ path = "@own@/{name}" }]
+    device = { id = "{name}", nodes = ["@own@/{name}"] }
+"#;
+
+/// The kernel's memory devices, as their ids are in [`MEM`].
+fn memory() -> Vec<String> {
+    let entries = fs::read_dir("/sys/class/mem").unwrap();
+    let id = |entry: fs::DirEntry| format!("mem-{}", entry.file_name().display());
+    let mut ids: Vec<_> = entries.map(|entry| id(entry.unwrap())).collect();
+    ids.sort();
+    ids
+}
+
+#[test]
+fn links_of_sysfs_are_read() {
+    if let Some(reason) = missing_for_root() {
+        return skip::report("links_of_sysfs_are_read", &reason);
+    }
+    let host = ThisHost::new().class("mem", MEM);
+    assert_eq!(host.ids(), memory());
+    let refused = MEM.replace("required", "refused");
+    assert!(ThisHost::new().class("mem", &refused).ids().is_empty());
+}
+
+#[test]
+fn links_of_sysfs_are_recorded() {
+    if let Some(reason) = missing_for_root() {
+        return skip::report("links_of_sysfs_are_recorded", &reason);
+    }
+    let host = ThisHost::new().class("mem", MEM);
+    let recording = host.own("recording");
+    host.boathook(&["class", "record", recording.to_str().unwrap()]);
+    let text = fs::read_to_string(recording.join("host.txt")).unwrap();
+    let links = text.lines().filter(|line| line.starts_with("link /sys/"));
+    assert_eq!(links.count(), 2 * memory().len(), "{text}");
+}
+
+#[test]
+fn what_cannot_be_opened_is_there() {
+    if let Some(reason) = missing_for_root() {
+        return skip::report("what_cannot_be_opened_is_there", &reason);
+    }
+    let host = ThisHost::new().class("own", OWN);
+    mkfifo(&host.own("pipe"), Mode::S_IRWXU).unwrap();
+    let _socket = UnixListener::bind(host.own("socket")).unwrap();
+    driverless().make_node(&host.own("driverless")).unwrap();
+    let devices = host.devices();
+    assert_eq!(devices.len(), 3, "{devices:?}");
+    for device in devices {
+        if device["id"] == "driverless" {
+            assert_eq!(device["healthy"], true, "{device}");
+        } else {
+            let reason = device["reason"].as_str().unwrap();
+            assert!(reason.contains("not a device node"), "{reason}");
+        }
+    }
+}
+
+#[test]
+fn no_node_is_opened() {
+    let missing = missing_for_root().or_else(count::missing);
+    if let Some(reason) = missing {
+        return skip::report("no_node_is_opened", &reason);
+    }
+    let host = ThisHost::new().class("own", OWN);
+    AliasDevice::pair()
+        .unwrap()
+        .0
+        .make_node(&host.own("node"))
+        .unwrap();
+    for command in ["list", "check"] {
+        let trace = host.own("trace");
+        let mut traced = Command::new("strace");
+        traced.args(["-f", "-e", "trace=open,openat,openat2", "-o"]);
+        traced
+            .arg(&trace)
+            .arg(binaries::program("boathook").unwrap());
+        traced.arg("--config").arg(host.config_file()).arg(command);
+        Captured::run(&mut traced).unwrap();
+        let text = fs::read_to_string(&trace).unwrap();
+        fs::remove_file(trace).unwrap();
+        let of_node: Vec<_> = text
+            .lines()
+            .filter(|line| line.contains("/node\""))
+            .collect();
+        assert!(!of_node.is_empty(), "{text}");
+        let opened = of_node.iter().find(|line| !line.contains("O_PATH"));
+        assert_eq!(opened, None, "{command}");
+    }
+}
+
+/// The number of a device that no driver of this kernel has.
+fn driverless() -> AliasDevice {
+    let drivers = fs::read_to_string("/proc/devices").unwrap();
+    let is_free = |major: &u64| {
+        let mut used = drivers
+            .lines()
+            .filter_map(|line| line.split_whitespace().next());
+        !used.any(|number| number == major.to_string())
+    };
+    // Reserved for local use (the kernel's Documentation/admin-guide/devices.txt).
+    let major = (240..=254).find(is_free).unwrap();
+    AliasDevice { major, minor: 0 }
+}
