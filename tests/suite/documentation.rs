@@ -1,18 +1,16 @@
 //! The commands in README.md and docs: Boathook's own are accepted by its programs, and
-//! the files that the others name exist. `run` runs Boathook's own; those of README.md
+//! `make` and kubectl find what they name. `run` runs Boathook's own; those of README.md
 //! that install a release are run by `release::roots`, all as they are written.
 
 mod run;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use harness::binaries;
 use harness::captured::Captured;
-
-const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Our programs that people call.
 const OURS: [&str; 4] = [
@@ -128,25 +126,17 @@ fn a_command_that_does_not_work_is_found() {
         "boathook lst",
         "make everything",
         "kubectl apply -k deploy/overlays/nothing",
-        "docker run --runtime boathook -e FUSE_VISIBLE_DEVICE=all busybox",
-        "docker run -e FUSE_VISIBLE_DEVICES=all busybox",
-        "tar xzf boathook-0.0.1-linux-amd64.tar.gz",
-        "cargo test -p boathook-test",
-        "helm install boathook deploy/helm --set engin=crio",
-        "frobnicate",
     ] {
         assert!(check(command).is_err(), "{command}");
     }
 }
 
+/// Of other programs' commands only the files that they name.
 fn check(command: &str) -> Result<(), String> {
-    let mut words: Vec<&str> = command.split_whitespace().collect();
-    while words
-        .first()
-        .is_some_and(|word| *word == "sudo" || word.contains('='))
-    {
-        words.remove(0);
-    }
+    let words = command.split_whitespace();
+    let words: Vec<&str> = words
+        .skip_while(|word| *word == "sudo" || word.contains('='))
+        .collect();
     let Some((program, arguments)) = words.split_first() else {
         return Ok(());
     };
@@ -154,11 +144,7 @@ fn check(command: &str) -> Result<(), String> {
         name if OURS.contains(&name) => ours(name, arguments),
         "make" => has_target(arguments),
         "kubectl" => names_manifests(arguments),
-        "docker" | "podman" => asks_for_devices(program, arguments),
-        "tar" | "dpkg" | "rpm" | "ctr" => names_release(arguments),
-        "helm" => sets_values(arguments),
-        "cargo" => names_package(arguments),
-        _ => Err("no rule checks this program".into()),
+        _ => Ok(()),
     }
 }
 
@@ -176,10 +162,8 @@ fn ours(name: &str, arguments: &[&str]) -> Result<(), String> {
 fn has_target(arguments: &[&str]) -> Result<(), String> {
     let makefile = fs::read_to_string(binaries::source_tree().join("Makefile")).unwrap();
     for target in arguments.iter().filter(|word| !word.contains('=')) {
-        if !makefile
-            .lines()
-            .any(|line| line.starts_with(&format!("{target}:")))
-        {
+        let rule = format!("{target}:");
+        if !makefile.lines().any(|line| line.starts_with(&rule)) {
             return Err(format!("no target {target}"));
         }
     }
@@ -187,96 +171,14 @@ fn has_target(arguments: &[&str]) -> Result<(), String> {
 }
 
 fn names_manifests(arguments: &[&str]) -> Result<(), String> {
-    for pair in arguments
+    let named = arguments
         .windows(2)
-        .filter(|pair| ["-k", "-f"].contains(&pair[0]))
-    {
+        .filter(|pair| ["-k", "-f"].contains(&pair[0]));
+    for pair in named {
         let tree = binaries::source_tree();
         let here = [tree.join(pair[1]), tree.join("deploy").join(pair[1])];
         if !here.iter().any(|path| path.exists()) {
             return Err(format!("{} is not there", pair[1]));
-        }
-    }
-    Ok(())
-}
-
-/// A container whose variable is of a class; with Docker also its runtime.
-fn asks_for_devices(program: &str, arguments: &[&str]) -> Result<(), String> {
-    if arguments.first() != Some(&"run") {
-        return Ok(());
-    }
-    let has = |first: &str, second: &str| arguments.windows(2).any(|w| w == [first, second]);
-    let named = arguments.windows(2).find(|pair| pair[0] == "--device");
-    if let Some((kind, _)) = named.and_then(|pair| pair[1].split_once('=')) {
-        let classes = fs::read_dir(binaries::source_tree().join("device-class/classes")).unwrap();
-        let resource = format!("resource = \"{kind}\"");
-        let mut texts = classes.map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap());
-        let is_known = texts.any(|text| text.contains(&resource));
-        return is_known
-            .then_some(())
-            .ok_or(format!("no class has {resource}"));
-    }
-    if program == "docker" && !has("--runtime", "boathook") {
-        return Err("without the runtime boathook".into());
-    }
-    let variable = arguments.windows(2).find(|pair| pair[0] == "-e");
-    let variable = variable.and_then(|pair| pair[1].split('=').next());
-    let variable = variable.ok_or("it asks for no device")?;
-    let classes = fs::read_dir(binaries::source_tree().join("device-class/classes")).unwrap();
-    let known = |path: PathBuf| {
-        fs::read_to_string(path).is_ok_and(|text| text.contains(&format!("\"{variable}\"")))
-    };
-    let mut classes = classes.map(|entry| entry.unwrap().path());
-    classes
-        .any(known)
-        .then_some(())
-        .ok_or(format!("no class has {variable}"))
-}
-
-fn names_release(arguments: &[&str]) -> Result<(), String> {
-    let made = |name: &str| {
-        let archives = ["amd64", "arm64"].map(|a| format!("boathook-{VERSION}-linux-{a}.tar.gz"));
-        let debs = ["amd64", "arm64"].map(|a| format!("boathook_{VERSION}_{a}.deb"));
-        let rpms = ["x86_64", "aarch64"].map(|a| format!("boathook-{VERSION}-1.{a}.rpm"));
-        let images = ["", "-cluster"].map(|image| format!("boathook{image}-{VERSION}-image.tar"));
-        let all = [&archives[..], &debs, &rpms, &images].concat();
-        all.iter().any(|one| one == name)
-    };
-    let is_file =
-        |word: &&&str| word.starts_with("boathook") && Path::new(word).extension().is_some();
-    match arguments.iter().find(|word| is_file(word) && !made(word)) {
-        Some(other) => Err(format!("a release has no {other}")),
-        None => Ok(()),
-    }
-}
-
-fn sets_values(arguments: &[&str]) -> Result<(), String> {
-    let text = fs::read_to_string(binaries::source_tree().join("deploy/helm/values.yaml"));
-    let text = text.map_err(|e| e.to_string())?;
-    for pair in arguments.windows(2).filter(|pair| pair[0] == "--set") {
-        let key = pair[1].split('=').next().unwrap();
-        // The last part of a key, on its line of any depth.
-        let last = key.rsplit('.').next().unwrap();
-        let is_known = |line: &str| {
-            line.trim_start()
-                .trim_start_matches("# ")
-                .starts_with(&format!("{last}:"))
-        };
-        if !text.lines().any(is_known) {
-            return Err(format!("values.yaml has no {key}"));
-        }
-    }
-    Ok(())
-}
-
-fn names_package(arguments: &[&str]) -> Result<(), String> {
-    let lock = fs::read_to_string(binaries::source_tree().join("Cargo.lock")).unwrap();
-    for pair in arguments
-        .windows(2)
-        .filter(|pair| ["-p", "--package"].contains(&pair[0]))
-    {
-        if !lock.contains(&format!("name = \"{}\"", pair[1])) {
-            return Err(format!("no package {}", pair[1]));
         }
     }
     Ok(())
