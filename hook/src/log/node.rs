@@ -151,7 +151,9 @@ pub(crate) fn print(root: &Path, to: &mut impl Write) -> io::Result<()> {
     for (at, directory) in directories.iter().enumerate() {
         match print_from(directory, to) {
             Err(error) if at == 0 && has_own && error.kind() == io::ErrorKind::PermissionDenied => {
-                super::warning(&format!("{error}; run as root to see the messages of root's engines"));
+                super::warning(&format!(
+                    "{error}; run as root to see the messages of root's engines"
+                ));
             }
             printed => printed?,
         }

@@ -127,7 +127,6 @@ fn a_full_node_is_read_in_no_time() {
     host.checkpoint(json!({"Data": {"PodDeviceEntries": entries}}).to_string());
     let start = std::time::Instant::now();
     assert_eq!(host.start(&host.config()).unwrap().0, [FIRST]);
-    // Unoptimised and on a busy machine; it takes about a millisecond when built for
-    // release.
-    assert!(start.elapsed().as_millis() < 500, "{:?}", start.elapsed());
+    // About a millisecond when built for release; here unoptimised and on a busy machine.
+    assert!(start.elapsed().as_secs() < 10, "{:?}", start.elapsed());
 }

