@@ -227,11 +227,11 @@ fn choose(
     }
     if chosen.is_empty() {
         let known = Engine::ALL.map(Engine::name).join(", ");
-        return Err(Error::NoEngine {
-            root: host.as_path().into(),
-            known,
-        }
-        .into());
+        output.note(&format!(
+            "no engine to configure was found under {}: name one with --engine ({known}), or \
+             use CDI (docs/cdi.md)",
+            host.as_path().display()
+        ));
     }
     Ok(chosen)
 }

@@ -60,13 +60,6 @@ pub enum Error {
         /// The locked directory.
         path: PathBuf,
     },
-    #[error("no container engine was found under {root}; name one with --engine ({known})")]
-    NoEngine {
-        /// The host's root.
-        root: PathBuf,
-        /// The names that would do.
-        known: String,
-    },
     /// Containers still need the wrapper runtime.
     #[error(
         "these containers were started by boathook-runtime and cannot be stopped without it: \

@@ -28,6 +28,8 @@ pub const MANIFEST: &str = "/opt/boathook/state/install.json";
 /// The configuration that an installation was given, with which `boathook check`
 /// compares the one in use.
 pub const GIVEN_CONFIG: &str = device_class::config::GIVEN_PATH;
+/// The directory of the administrator's files.
+pub const OWN_CONFIG: &str = "/etc/boathook";
 /// The administrator's configuration.
 pub const CONFIG: &str = "/etc/boathook/config.toml";
 /// The administrator's class files.

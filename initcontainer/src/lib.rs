@@ -16,6 +16,7 @@ pub mod layout;
 pub mod lock;
 pub mod manifest;
 pub mod payload;
+mod specifications;
 pub mod status;
 pub mod step;
 mod step_json;

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use injection_plan::cdi::FILE_PREFIX;
 use nix::fcntl::RenameFlags;
 use runtime_config::{Change, HostRoot, Place};
 
@@ -175,7 +176,11 @@ impl fmt::Display for Step {
 }
 
 pub(crate) fn is_own(path: &Path) -> bool {
-    path.starts_with(ROOT) || Path::new(CONFIG) == path
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let is_specification = path.parent().is_some_and(|dir| dir.ends_with("cdi"));
+    path.starts_with(ROOT)
+        || Path::new(CONFIG) == path
+        || is_specification && name.starts_with(FILE_PREFIX)
 }
 
 fn make_tree(host: &HostRoot, path: &Path, (file, text): &(PathBuf, String)) -> Result<(), Error> {

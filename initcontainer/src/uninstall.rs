@@ -7,14 +7,18 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use nix::sys::stat::FileStat;
 use runtime_config::{Change, Engine, HostRoot, Plan, Record, scratch, scratch_of};
 
 use crate::error::Error;
 use crate::in_use;
 use crate::install::linked_program;
 use crate::install::{current, installed};
-use crate::layout::{CONFIG, CURRENT, ROOT, STATE, is_leftover, record, version_dir};
+use crate::layout::{
+    CONFIG, CURRENT, OWN_CLASSES, OWN_CONFIG, ROOT, STATE, is_leftover, record, version_dir,
+};
 use crate::manifest::{MODE, Manifest};
+use crate::specifications;
 use crate::step::{Step, discard_leftovers};
 
 /// A removal, planned.
@@ -71,12 +75,20 @@ pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal, Er
             kept.push(format!("{}: it was edited", config.display()));
         }
     }
+    for path in specifications::find(host)? {
+        steps.extend(remove(host, &path)?);
+    }
     steps.extend(unlink(host, &manifest)?);
-    let (below, dirs): (Vec<_>, Vec<_>) = manifest
-        .made_dirs
+    let made = made(host, &manifest);
+    let (below, dirs): (Vec<_>, Vec<_>) = made
         .iter()
         .rev()
         .partition(|dir| !Path::new(ROOT).starts_with(dir));
+    let own = host.list(Path::new(OWN_CLASSES))?;
+    if !own.is_empty() {
+        let names: Vec<_> = own.iter().map(|name| name.to_string_lossy()).collect();
+        kept.push(format!("{OWN_CLASSES}: it holds {}", names.join(", ")));
+    }
     for dir in below {
         let names = host.list(dir)?;
         let others = names.iter().filter(|name| !gone.contains(&dir.join(name)));
@@ -112,6 +124,24 @@ pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal, Er
         engines,
         kept,
     })
+}
+
+/// The directories that are to go if nothing is left in them: those that the installation
+/// made, and our own, which a kubelet may have made before it for a volume.
+fn made(host: &HostRoot, manifest: &Manifest) -> Vec<PathBuf> {
+    let mut made = manifest.made_dirs.clone();
+    for dir in [ROOT, OWN_CONFIG, OWN_CLASSES].map(PathBuf::from) {
+        if made.contains(&dir) || !host.is_dir(&dir) {
+            continue;
+        }
+        // A volume of a container cannot be removed in it.
+        let above = dir.parent().and_then(|above| host.stat(above));
+        let device = |stat: &FileStat| stat.st_dev;
+        if host.stat(&dir).as_ref().map(device) == above.as_ref().map(device) {
+            made.push(dir);
+        }
+    }
+    made
 }
 
 /// What the engines' plans remove.

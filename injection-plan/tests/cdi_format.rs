@@ -13,7 +13,7 @@ use device_class::config::Config;
 use device_class::host::RecordedHost;
 use device_class::load;
 use device_class::name::CdiName;
-use injection_plan::cdi::{Form, Generator, Specification};
+use injection_plan::cdi::{Description, Form, Generator, Specification};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -184,8 +184,10 @@ fn specifications(host: &RecordedHost, form: Form<'_>) -> Vec<Specification> {
     let generator = Generator {
         config: &config,
         only: &[],
-        form,
-        host_root: Path::new("/"),
+        description: Description {
+            form,
+            host_root: Path::new("/"),
+        },
     };
     generator
         .generate(sources.iter().map(|source| source.parse()), host)

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{CdiForm, CdiOptions, Options, RegisterBy, host_program};
+use crate::{CdiOptions, Options, RegisterBy, host_program};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use command_line::{LogOptions, listen_address};
 use device_class::name::ClassName;
@@ -113,16 +113,16 @@ pub struct Run {
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen_address)]
     http: Option<SocketAddr>,
 
-    /// Write CDI specifications of all devices into this directory and keep them up to
-    /// date, such as /var/run/cdi; disabled if unset
-    #[arg(long, value_name = "DIR")]
-    cdi: Option<PathBuf>,
+    /// What brings the hook to a container that has devices
+    #[arg(long, value_name = "WAY", default_value = "cdi")]
+    delivery: Delivery,
 
-    /// Form of the specifications
-    #[arg(long, value_name = "FORM", default_value = "thin", requires = "cdi")]
-    cdi_form: CdiForm,
+    /// With --delivery=cdi: the directory for CDI specifications of the devices, from which
+    /// the engine reads them
+    #[arg(long, value_name = "DIR", default_value = "/var/run/cdi", value_parser = absolute)]
+    cdi: PathBuf,
 
-    /// The hook for --cdi, as a path on the host
+    /// The hook, as a path on the host
     #[arg(
         long,
         value_name = "FILE",
@@ -142,6 +142,14 @@ enum Register {
     Kubelet,
     /// Put the sockets into plugins_registry, for the kubelet's plugin watcher
     Watcher,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Delivery {
+    /// The engine, by the devices' names in CDI (containerd 2.0 and later, CRI-O)
+    Cdi,
+    /// A runtime handler, or a hook directory of the engine (containerd 1.x)
+    Handler,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -176,9 +184,8 @@ impl From<Run> for Options {
             forget: run.forget,
             register_timeout: run.register_timeout,
             http: run.http,
-            cdi: run.cdi.map(|directory| CdiOptions {
-                directory,
-                form: run.cdi_form,
+            cdi: (run.delivery == Delivery::Cdi).then_some(CdiOptions {
+                directory: run.cdi,
                 hook: run.hook,
             }),
         }

@@ -13,7 +13,6 @@
 #![forbid(unsafe_code)]
 
 mod catalog;
-mod cdi;
 pub mod cli;
 mod dir_watch;
 pub mod host_program;
@@ -30,7 +29,7 @@ mod service;
 mod signals;
 mod supervisor;
 
-pub use cdi::{CdiForm, CdiOptions};
+pub use catalog::CdiOptions;
 pub use kubelet_dir::KubeletDirError;
 pub use list::{ListError, Listing};
 pub use run::{Options, RunError, run};

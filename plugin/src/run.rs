@@ -10,10 +10,8 @@ use injection_plan::record;
 use kubelet_api::KUBELET_SOCKET;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::watch;
 
-use crate::catalog::{Inventory, InventoryWatcher, Source};
-use crate::cdi::{CdiFiles, CdiOptions};
+use crate::catalog::{CdiFiles, CdiOptions, InventoryWatcher, Source};
 use crate::dir_watch::{DirWatch, Interest, Notice};
 use crate::http::{self, Pages};
 use crate::kubelet_dir::{KubeletDir, KubeletDirError, SOCKET_PREFIX};
@@ -45,7 +43,8 @@ pub struct Options {
     pub register_timeout: Duration,
     /// Where to serve metrics and health; `None`: they are not served.
     pub http: Option<SocketAddr>,
-    /// How to write CDI specifications; `None`: they are not written.
+    /// How to write CDI specifications, so that the engine brings the hook; `None`: they
+    /// are not written, and a runtime handler brings it.
     pub cdi: Option<CdiOptions>,
 }
 
@@ -94,15 +93,13 @@ pub async fn run(options: Options) -> Result<(), RunError> {
         remove_stale(&directory);
     }
     let metrics = Metrics::default();
-    let cdi = options
-        .cdi
-        .map(|options| CdiFiles::new(options, &host_root, config.clone(), metrics.clone()));
+    let cdi = options.cdi.map(|options| CdiFiles::new(options, host_root));
     let source = Source {
         config,
         forget: options.forget,
     };
     let (streams, left) = (Streams::default(), LeftToOthers::default());
-    let watcher = InventoryWatcher::start(source, metrics.clone()).await;
+    let watcher = InventoryWatcher::start(source, cdi, metrics.clone()).await;
     let inventory = watcher.subscribe();
     let pages = Pages {
         metrics: Page::new(
@@ -140,22 +137,10 @@ pub async fn run(options: Options) -> Result<(), RunError> {
         () = watcher.run(options.rescan, reloads) => Err(RunError::Part("the inventory watcher")),
         () = watch_sockets(&kubelet, sockets_changed) => Err(RunError::Part("the socket watch")),
         () = serve_pages(http, pages) => Err(RunError::Part("the HTTP server")),
-        () = specifications(cdi, options.rescan, inventory.clone()) => Err(RunError::Part("the writer of CDI specifications")),
         () = hang_ups(hang_up, reload) => Err(RunError::Part("the SIGHUP handler")),
     };
     supervisor.stop().await;
     ended
-}
-
-async fn specifications(
-    cdi: Option<CdiFiles>,
-    period: Duration,
-    devices: watch::Receiver<Inventory>,
-) {
-    match cdi {
-        Some(cdi) => cdi.run(period, devices).await,
-        None => std::future::pending().await,
-    }
 }
 
 async fn serve_pages(listener: Option<TcpListener>, pages: Pages) {

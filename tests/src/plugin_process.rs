@@ -34,6 +34,8 @@ impl PluginProcess {
             .arg(kubelet)
             .arg("--config")
             .arg(config)
+            .arg("--cdi")
+            .arg(kubelet.join("cdi"))
             .stdin(Stdio::null())
             .stdout(said.try_clone()?)
             .stderr(said.try_clone()?)

@@ -12,6 +12,7 @@ mod check;
 mod compose;
 pub(crate) mod cri;
 mod cri_cdi;
+mod cri_plugin;
 pub(crate) mod ctr;
 mod docker;
 pub(crate) mod engine;

@@ -24,6 +24,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- /* The directories of each engine, by the name of the volume: one with its
 configuration, and those with its state. */ -}}
 {{- define "boathook.engine" -}}
+cdi: {}
 containerd:
   engine-config: {path: /etc/containerd, type: DirectoryOrCreate}
   engine-state: {path: /run/containerd, type: Directory}

@@ -93,6 +93,22 @@ pub fn look_up(
     Ok(Found { inventory, edits })
 }
 
+/// Finds the devices of a class, and the nodes that a container with the class's default
+/// capabilities gets besides. Libraries and files are not looked up.
+pub fn look_up_nodes(class: &DeviceClass, host: &dyn HostView) -> Result<Found, LookUpError> {
+    let inventory = devices(class, host);
+    let mut edits = FoundEdits::default();
+    if inventory.no_driver.is_none() {
+        let capabilities = class.spec.request.defaults();
+        let nodes = edits::control_nodes(class, &capabilities, &inventory.host_attributes, host);
+        edits.nodes = nodes.map_err(|error| LookUpError::Edits {
+            class: class.name.clone(),
+            error,
+        })?;
+    }
+    Ok(Found { inventory, edits })
+}
+
 /// Why the hook would refuse each container with a device of the class and its default
 /// capabilities: a node, library or file that is not optional is missing. `None`: nothing is,
 /// or there is no device.

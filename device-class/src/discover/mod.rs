@@ -37,7 +37,7 @@ pub use health_command::HealthCommand;
 pub use health_history::HealthHistory;
 pub use kernel_log::KernelLine;
 pub use links::Connections;
-pub use look_up::{Found, LookUpError, look_up, missing};
+pub use look_up::{Found, LookUpError, look_up, look_up_nodes, missing};
 
 use device::DeviceError;
 

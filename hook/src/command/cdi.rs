@@ -8,7 +8,7 @@ use device_class::config::Config;
 use device_class::load::{self, ClassSource};
 use device_class::name::ClassName;
 use injection_plan::cdi::directory::{self, Change, DirectoryError};
-use injection_plan::cdi::{Form, Generated, Generator, Omission};
+use injection_plan::cdi::{Description, Form, Generated, Generator, Omission};
 use serde_json::{Value, json};
 
 use super::CommandError;
@@ -82,7 +82,8 @@ impl Generate<'_> {
     fn update(&self) -> Result<(Vec<Change>, Vec<Problem>), CommandError> {
         let generated = self.generated()?;
         let all = self.classes.is_empty();
-        let changes = directory::update(self.directory, &generated, all).map_err(CdiError::from)?;
+        let changes =
+            directory::update(self.directory, &generated, |_| all).map_err(CdiError::from)?;
         let mut problems: Vec<_> = generated.omissions.iter().map(Problem::of).collect();
         let (conflicts, changes): (Vec<Change>, Vec<Change>) = changes
             .into_iter()
@@ -106,14 +107,16 @@ impl Generate<'_> {
         let generator = Generator {
             config,
             only: self.classes,
-            form: match self.form {
-                CdiForm::Plain => Form::Plain,
-                CdiForm::Thin => Form::Thin {
-                    program: &program,
-                    timeout: runtime_config::HOOK_TIMEOUT,
+            description: Description {
+                form: match self.form {
+                    CdiForm::Plain => Form::Plain,
+                    CdiForm::Thin => Form::Thin {
+                        program: &program,
+                        timeout: runtime_config::HOOK_TIMEOUT,
+                    },
                 },
+                host_root: &config.host_root,
             },
-            host_root: &config.host_root,
         };
         let sources = load::each_source(&config.classes)?;
         super::known_classes(self.classes, sources.iter().flatten())?;

@@ -67,7 +67,9 @@ pub(crate) fn cdi_authority(
         .filter_map(|name| name.trim().rsplit_once('='))
         .map(|(_, device)| device)
         .collect();
-    let is_annotated = devices.split(',').any(|device| annotated.contains(device));
+    // A specification's `all` grants its devices one by one.
+    let is_annotated =
+        annotated.contains("all") || devices.split(',').any(|device| annotated.contains(device));
     match origin {
         Origin::Pod(_) if is_annotated => authority(origin, trust),
         _ => Ok(Authority::Asker {

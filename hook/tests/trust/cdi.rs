@@ -51,7 +51,7 @@ fn in_a_pod_annotated_devices_must_be_recorded() {
     for recording in [CONTAINERD, CRIO] {
         let host = Host::new(recording);
         let mine = recorded(recording, "c");
-        let annotated = |device: &str| {
+        let annotated = |device: &str, granted: &str| {
             let mut config = host.config();
             annotate(
                 recording,
@@ -59,20 +59,22 @@ fn in_a_pod_annotated_devices_must_be_recorded() {
                 KEY,
                 &format!("vendor.com/npu={device}"),
             );
-            host.start_with_cdi(&[&grant(device)], &config)
+            host.start_with_cdi(&[&grant(granted)], &config)
         };
-        let (devices, ..) = annotated(&mine[0]).unwrap();
+        let (devices, ..) = annotated(&mine[0], &mine[0]).unwrap();
         assert_eq!(devices, mine, "{recording}");
         let all = [FIRST, OTHER];
         let foreign = all.iter().find(|id| !mine.contains(&(**id).to_owned()));
-        let error = annotated(foreign.unwrap()).unwrap_err();
+        let foreign = foreign.unwrap();
+        let error = annotated(foreign, foreign).unwrap_err();
         assert!(error.contains("CDI annotations"), "{recording}: {error}");
-        assert!(annotated("all").is_err(), "{recording}");
+        // As specifications of older releases grant it, and those of today.
+        for granted in ["all".to_owned(), all.join(",")] {
+            assert!(annotated("all", &granted).is_err(), "{recording}");
+        }
         // By the CRI's field, which only the kubelet fills in, as for DRA.
         let config = host.config();
-        let (devices, ..) = host
-            .start_with_cdi(&[&grant(foreign.unwrap())], &config)
-            .unwrap();
-        assert_eq!(devices, [foreign.unwrap().to_string()], "{recording}");
+        let (devices, ..) = host.start_with_cdi(&[&grant(foreign)], &config).unwrap();
+        assert_eq!(devices, [(*foreign).to_owned()], "{recording}");
     }
 }

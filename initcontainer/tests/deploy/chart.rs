@@ -52,7 +52,7 @@ fn arguments(objects: &Objects) -> Vec<String> {
 
 #[test]
 fn every_engine_has_what_it_needs() {
-    for engine in ["containerd", "crio", "k3s", "rke2"] {
+    for engine in ["cdi", "containerd", "crio", "k3s", "rke2"] {
         let Some(objects) = render(&json!({"engine": engine})) else {
             return;
         };
@@ -63,14 +63,12 @@ fn every_engine_has_what_it_needs() {
 }
 
 #[test]
-fn the_defaults_are_those_of_the_overlay_for_containerd() {
+fn the_defaults_are_those_of_the_overlay_for_cdi() {
     let Some(chart) = render(&json!({})).filter(|_| rendered::has_kubectl()) else {
         return;
     };
-    let plain = rendered::render(&repository("deploy/overlays/containerd"));
+    let plain = rendered::render(&repository("deploy/overlays/cdi"));
     assert_eq!(comparable(&chart), comparable(&plain));
-    let handler = |objects: &Objects| objects.runtime_classes[0].handler.clone();
-    assert_eq!(handler(&chart), handler(&plain));
     let update = |objects: &Objects| objects.daemon_sets[0].spec.update_strategy.clone();
     assert_eq!(update(&chart), update(&plain));
 }
@@ -179,7 +177,7 @@ fn every_value_has_its_effect() {
     assert_eq!(pod(&scheduling).node_selector.as_ref().unwrap()["a"], "b");
     assert_eq!(pod(&scheduling).tolerations, None);
     assert_eq!(pod(&scheduling).priority_class_name, None);
-    let restart = with(json!({"restartEngine": true}));
+    let restart = with(json!({"engine": "containerd", "restartEngine": true}));
     let init = &pod(&restart).init_containers.as_ref().unwrap()[0];
     assert_eq!(init.args.as_ref().unwrap().last().unwrap(), "--restart");
     let programs = with(json!({"hostPrograms": true}));
@@ -189,7 +187,7 @@ fn every_value_has_its_effect() {
         .unwrap();
     assert_eq!(context.privileged, Some(true));
     assert!(
-        with(json!({"runtimeClass": {"create": false}}))
+        with(json!({"engine": "containerd", "runtimeClass": {"create": false}}))
             .runtime_classes
             .is_empty()
     );
@@ -198,44 +196,27 @@ fn every_value_has_its_effect() {
     assert_eq!(resources.limits.as_ref().unwrap()["memory"].0, "128Mi");
 }
 
-/// What the specifications name is looked up on the whole host, which is not written to;
-/// programs of the host may write there.
+/// Nothing is written while it is uninstalled.
 #[test]
-fn cdi_specifications_are_written_on_request() {
-    let Some(plain) = render(&json!({})) else {
-        return;
-    };
-    let mentions_cdi = |objects: &Objects| format!("{:?}", pod(objects)).contains("cdi");
-    assert!(!mentions_cdi(&plain));
-    for programs in [false, true] {
-        let objects = render(&json!({
-            "hostPrograms": programs, "cdi": {"enabled": true, "form": "plain"},
-        }));
-        let objects = objects.unwrap();
-        references::check_volumes(pod(&objects), &config_maps(&objects));
-        let arguments = arguments(&objects);
-        let form = ["--cdi=/var/run/cdi", "--cdi-form=plain"];
-        assert!(
-            arguments.windows(2).any(|pair| pair == form),
-            "{arguments:?}"
-        );
-        let mounts = pod(&objects).containers[0].volume_mounts.as_ref().unwrap();
-        let below = |path: &str| -> Vec<(&str, bool)> {
-            let below = mounts
-                .iter()
-                .filter(|mount| mount.mount_path.starts_with(path));
-            below
-                .map(|mount| (&*mount.mount_path, mount.read_only == Some(true)))
-                .collect()
+fn specifications_are_written_unless_a_handler_brings_the_hook() {
+    for (engine, uninstall, written) in [
+        ("cdi", false, true),
+        ("cdi", true, false),
+        ("containerd", false, false),
+    ] {
+        let Some(objects) = render(&json!({"engine": engine, "uninstall": uninstall})) else {
+            return;
         };
-        assert_eq!(below("/host"), [("/host", !programs)]);
-        assert_eq!(below("/var/run/cdi"), [("/var/run/cdi", false)]);
+        references::check(&objects, &config_maps(&objects));
+        let mounts = pod(&objects).containers[0].volume_mounts.iter().flatten();
+        let mut directories = mounts.filter(|mount| mount.mount_path == "/var/run/cdi");
+        let is_writable = directories
+            .next()
+            .map(|mount| mount.read_only != Some(true));
+        assert_eq!(is_writable, written.then_some(true), "{engine}");
+        let by_handler = arguments(&objects).contains(&"--delivery=handler".to_owned());
+        assert_eq!(by_handler, engine != "cdi");
     }
-    let thin = render(&json!({"cdi": {"enabled": true}})).unwrap();
-    assert_eq!(arguments(&thin)[3..], ["--cdi=/var/run/cdi"]);
-    let removed = render(&json!({"cdi": {"enabled": true}, "uninstall": true})).unwrap();
-    references::check_volumes(pod(&removed), &config_maps(&removed));
-    assert!(!mentions_cdi(&removed));
 }
 
 #[test]
@@ -271,7 +252,7 @@ fn wrong_values_are_refused() {
         json!({"replicas": {"nvidia-gpu": 0}}),
         json!({"monitoring": {"podMonitor": true}}),
         json!({"cdi": true}),
-        json!({"cdi": {"enabled": true, "form": "thick"}}),
+        json!({"engine": "cdi", "restartEngine": true}),
     ] {
         let output = run(&values);
         if output.status.code() == Some(NO_HELM) {

@@ -25,7 +25,8 @@ pub(crate) fn check(objects: &Objects, config_maps: &BTreeSet<String>) {
         .map(|c| c.handler.as_str())
         .collect();
     let pod = pod(daemon_set);
-    assert_eq!(handlers, [HANDLER]);
+    let wanted: &[&str] = if by_cdi(pod) { &[] } else { &[HANDLER] };
+    assert_eq!(handlers, wanted);
     let accounts: Vec<_> = objects
         .service_accounts
         .iter()
@@ -60,6 +61,10 @@ pub(crate) fn check_engine(objects: &Objects) {
         .iter()
         .find_map(|a| a.strip_prefix("--engine="))
         .unwrap();
+    if by_cdi(pod) {
+        assert_eq!(name, "none");
+        return check_specifications(pod);
+    }
     let engine: Engine = name.parse().unwrap();
     let empty = tempfile::tempdir().unwrap();
     let host = HostRoot::open(empty.path()).unwrap();
@@ -118,6 +123,23 @@ pub(crate) fn check_monitoring(objects: &Objects) {
     for (key, value) in spec["selector"]["matchLabels"].as_object().unwrap() {
         assert_eq!(labels.get(key).map(String::as_str), value.as_str(), "{key}");
     }
+}
+
+/// Whether the engine brings the hook by itself: no file of it is mounted.
+fn by_cdi(pod: &PodSpec) -> bool {
+    let mut mounts = init(pod).volume_mounts.iter().flatten();
+    !mounts.any(|mount| mount.name == "engine-config")
+}
+
+/// The plugin writes where the engine reads.
+fn check_specifications(pod: &PodSpec) {
+    let mut mounts = pod.containers[0].volume_mounts.iter().flatten();
+    let mount = mounts.find(|mount| mount.mount_path == "/var/run/cdi");
+    let mount = mount.unwrap();
+    assert_eq!(mount.read_only, None);
+    let mut volumes = pod.volumes.iter().flatten();
+    let volume = volumes.find(|volume| volume.name == mount.name).unwrap();
+    assert_eq!(volume.host_path.as_ref().unwrap().path, "/var/run/cdi");
 }
 
 pub(crate) fn pod(daemon_set: &DaemonSet) -> &PodSpec {

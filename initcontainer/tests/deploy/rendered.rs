@@ -52,7 +52,7 @@ fn check(objects: &Objects) {
 fn overlays() -> Vec<PathBuf> {
     let entries = fs::read_dir(repository("deploy/overlays")).unwrap();
     let overlays: Vec<_> = entries.map(|e| e.unwrap().path()).collect();
-    assert_eq!(overlays.len(), 4);
+    assert_eq!(overlays.len(), 5);
     overlays
 }
 
@@ -129,31 +129,6 @@ fn the_plugin_can_be_let_run_programs_of_the_host() {
 }
 
 #[test]
-fn the_plugin_can_be_let_write_cdi_specifications() {
-    for overlay in overlays().into_iter().filter(|_| has_kubectl()) {
-        let objects = with_component(&overlay, "cdi");
-        let pod = references::pod(&objects.daemon_sets[0]);
-        references::check_volumes(pod, &config_maps(&objects));
-        let plugin = &pod.containers[0];
-        assert!(
-            plugin
-                .args
-                .iter()
-                .flatten()
-                .any(|arg| arg == "--cdi=/var/run/cdi")
-        );
-        let mounts: Vec<_> = plugin.volume_mounts.iter().flatten().collect();
-        let at = |path: &str| mounts.iter().find(|mount| mount.mount_path == path);
-        assert_eq!(at("/host").unwrap().read_only, Some(true));
-        assert_eq!(at("/var/run/cdi").unwrap().read_only, None);
-        let below = mounts
-            .iter()
-            .filter(|mount| mount.mount_path.starts_with("/host/"));
-        assert_eq!(below.count(), 0);
-    }
-}
-
-#[test]
 fn the_monitoring_component_fits_every_overlay() {
     for overlay in overlays().into_iter().filter(|_| has_kubectl()) {
         let objects = with_component(&overlay, "monitoring");
@@ -187,7 +162,7 @@ fn the_canary_component_fits_every_overlay() {
 }
 
 #[test]
-fn install_yaml_is_the_overlay_for_containerd() {
+fn install_yaml_is_the_overlay_for_cdi() {
     if !has_kubectl() {
         return;
     }
@@ -195,7 +170,7 @@ fn install_yaml_is_the_overlay_for_containerd() {
     let mut made = Objects::default();
     made.add(&String::from_utf8(script.unwrap().stdout).unwrap());
     check(&made);
-    let overlay = render(&repository("deploy/overlays/containerd"));
+    let overlay = render(&repository("deploy/overlays/cdi"));
     assert_eq!(made.daemon_sets, overlay.daemon_sets);
     assert_eq!(made.config_maps, overlay.config_maps);
     assert_eq!(made.runtime_classes, overlay.runtime_classes);

@@ -108,15 +108,11 @@ fn the_configurations_are_what_the_programs_read() {
 #[test]
 fn the_examples_ask_for_what_a_class_offers() {
     let objects = Objects::read(&manifests(&repository("deploy/examples")));
-    let base = Objects::read(&manifests(&repository("deploy/base")));
     assert_eq!(objects.pods.len(), 14);
     for pod in &objects.pods {
         let name = pod.metadata.name.as_deref().unwrap();
         let spec = pod.spec.as_ref().unwrap();
-        assert_eq!(
-            spec.runtime_class_name, base.runtime_classes[0].metadata.name,
-            "{name}"
-        );
+        assert_eq!(spec.runtime_class_name, None, "{name}");
         let offered = inventories(&repository("device-class/testdata").join(name));
         let limits = spec.containers[0]
             .resources

@@ -50,14 +50,58 @@ fn what_others_put_beside_it_stays() {
 }
 
 #[test]
-fn a_directory_that_was_there_stays() {
+fn directories_that_a_kubelet_made_go_if_they_are_empty() {
     let site = Site::with_containerd();
-    // As a kubelet makes it for a hostPath.
-    fs::create_dir_all(site.root().join("opt/boathook")).unwrap();
+    for dir in ["opt", "etc"] {
+        fs::create_dir_all(site.root().join(dir)).unwrap();
+    }
     let before = tree::snapshot(site.root());
+    // For volumes.
+    for dir in ["opt/boathook", "etc/boathook"] {
+        fs::create_dir(site.root().join(dir)).unwrap();
+    }
     site.install("0.1.0", &[Engine::Containerd]);
     site.uninstall();
     assert_eq!(tree::snapshot(site.root()), before);
+}
+
+#[test]
+fn own_classes_stay_and_are_listed() {
+    let site = Site::with_containerd();
+    site.install("0.1.0", &[Engine::Containerd]);
+    fs::write(site.root().join("etc/boathook/classes.d/mine.toml"), "").unwrap();
+    let undone = said(&site.run(&["uninstall"]));
+    let kept = "kept /etc/boathook/classes.d: it holds mine.toml\n";
+    assert!(undone.contains(kept), "{undone}");
+    assert!(
+        site.root()
+            .join("etc/boathook/classes.d/mine.toml")
+            .exists()
+    );
+}
+
+#[test]
+fn specifications_of_cdi_go_and_those_of_others_stay() {
+    let site = Site::with_containerd();
+    site.install("0.1.0", &[]);
+    let file = |path: &str, text: &str| {
+        let path = site.root().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        path
+    };
+    let ours = r#"{"cdiVersion": "0.5.0", "kind": "dummy.com/npu", "devices": []}"#;
+    let gone = ["run/cdi", "etc/cdi"].map(|dir| {
+        let name = format!("{dir}/boathook-dummy.com-npu.json");
+        file(&name, ours)
+    });
+    let kept = [
+        file("run/cdi/vendor.json", ours),
+        file("etc/cdi/boathook-other.json", "{}"),
+    ];
+    site.uninstall();
+    assert!(gone.iter().all(|path| !path.exists()), "{gone:?}");
+    assert!(kept.iter().all(|path| path.exists()), "{kept:?}");
 }
 
 #[test]

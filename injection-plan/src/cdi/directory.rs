@@ -1,5 +1,6 @@
 //! The directory from which engines read specifications.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fmt;
@@ -7,6 +8,8 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
 
 use super::{FILE_PREFIX, Generated, Omission, Specification};
 
@@ -87,12 +90,12 @@ impl fmt::Display for Change {
 }
 
 /// Makes the files in `directory` those that were generated; a file that is right is
-/// not written again. With `all`, files of ours for other kinds are removed, unless a
-/// class could not be used: its devices are not known to be gone.
+/// not written again. Files of ours for other kinds are removed if `is_old` has their
+/// names, unless a class could not be used: its devices are not known to be gone.
 pub fn update(
     directory: &Path,
     generated: &Generated,
-    all: bool,
+    is_old: impl Fn(&str) -> bool,
 ) -> Result<Vec<Change>, DirectoryError> {
     let mut changes = Vec::new();
     let kinds = read_kinds(directory)?;
@@ -113,9 +116,10 @@ pub fn update(
         changes.extend(put(directory, &path, specification)?);
         kept.insert(path);
     }
-    if all && !generated.omissions.iter().any(Omission::is_error) {
+    if !generated.omissions.iter().any(Omission::is_error) {
         let old = kinds.into_keys();
-        for path in old.filter(|path| is_ours(path) && !kept.contains(path)) {
+        let is_old = |path: &Path| is_ours(path) && is_old(&name_of(path));
+        for path in old.filter(|path| is_old(path) && !kept.contains(path)) {
             fs::remove_file(&path).map_err(|error| DirectoryError::Remove {
                 path: path.clone(),
                 error,
@@ -144,8 +148,17 @@ fn put(
     }))
 }
 
+/// Whether a file is a specification that this module has written, by its name and text.
+pub fn is_generated(name: &str, text: &str) -> bool {
+    kind_in(text).is_some_and(|kind| super::file_name(&kind) == name)
+}
+
+fn name_of(path: &Path) -> Cow<'_, str> {
+    path.file_name().unwrap_or_default().to_string_lossy()
+}
+
 fn is_ours(path: &Path) -> bool {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let name = name_of(path);
     name.starts_with(FILE_PREFIX) && name.ends_with(".json")
 }
 
@@ -177,10 +190,16 @@ fn read_kinds(directory: &Path) -> Result<BTreeMap<PathBuf, String>, DirectoryEr
     Ok(kinds)
 }
 
+/// What is read of a specification in JSON, which may be large.
+#[derive(Deserialize)]
+struct Json {
+    kind: String,
+}
+
 /// The value of the key `kind` of a specification in JSON or YAML.
 fn kind_in(text: &str) -> Option<String> {
-    if let Ok(value) = serde_json::from_str::<serde_json::Value>(text) {
-        return value.get("kind")?.as_str().map(str::to_owned);
+    if let Ok(Json { kind }) = serde_json::from_str(text) {
+        return Some(kind);
     }
     let mut values = text.lines().filter_map(|line| line.strip_prefix("kind:"));
     let value = values.next()?.trim().trim_matches(['"', '\'']);

@@ -1,35 +1,15 @@
 //! From the classes and a host to the specifications of all devices.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use device_class::class::{Claimed, Claims, DeviceClass};
 use device_class::config::Config;
-use device_class::discover::{self, Device, Found, LookUpError};
+use device_class::discover::{self, Found, FoundEdits, LookUpError};
 use device_class::host::HostView;
-use device_class::name::{CdiName, CdiNameError, ClassName, DeviceId};
+use device_class::name::{CapabilityName, ClassName, DeviceId, ResourceName};
 use device_class::strict_toml::FileError;
 
-use super::{ContainerEdits, GrantingHook, Specification, SpecifiedDevice};
-use crate::plan::{self, Asked, Authority, InjectionPlan, PlanError, SpecDevices};
-use crate::request::{Environment, RefusedRequest, Request, RequestSource};
-
-/// The name of a kind's device that represents all.
-const ALL: &str = "all";
-
-/// What a specification has.
-#[derive(Debug, Clone, Copy)]
-pub enum Form<'a> {
-    /// The nodes, and the hook, which does the rest when a container starts.
-    Thin {
-        /// The hook, as a path on the host.
-        program: &'a Path,
-        /// Seconds until the engine ends the hook.
-        timeout: u32,
-    },
-    /// Nodes, mounts and variables.
-    Plain,
-}
+use super::{Described, Description, DescriptionError, Form, Specification, SpecifiedDevice};
 
 /// Makes the specifications of a host's devices.
 #[derive(Debug, Clone, Copy)]
@@ -38,10 +18,7 @@ pub struct Generator<'a> {
     pub config: &'a Config,
     /// The classes whose devices are wanted; none represents all.
     pub only: &'a [ClassName],
-    /// What the specifications have.
-    pub form: Form<'a>,
-    /// The host's root as engines see it.
-    pub host_root: &'a Path,
+    pub description: Description<'a>,
 }
 
 /// What a host's specifications should be.
@@ -67,19 +44,27 @@ pub enum Omission {
         #[source]
         error: Claimed,
     },
-    #[error("{device} is left out: {reason}")]
+    #[error("{kind}=all is without {device}: {reason}")]
     Unhealthy {
         device: DeviceId,
+        kind: ResourceName,
         /// Its health.
         reason: String,
     },
-    /// CDI does not allow the name.
-    #[error("{name} of class {class} is left out")]
-    Name {
-        name: String,
-        class: ClassName,
+    /// A device cannot be described.
+    #[error("{device} is left out")]
+    Device {
+        device: DeviceId,
+        is_healthy: bool,
         #[source]
-        error: CdiNameError,
+        error: DescriptionError,
+    },
+    /// The devices of a kind cannot be described together.
+    #[error("{kind}=all is left out")]
+    All {
+        kind: ResourceName,
+        #[source]
+        error: DescriptionError,
     },
     /// The plain form lacks what only a hook can do.
     #[error("the plain form of {kind} lacks: {}", lacking.join(", "))]
@@ -92,14 +77,11 @@ pub enum Omission {
 impl Omission {
     /// Whether it is a fault of the class files, and not a state of the host.
     pub fn is_error(&self) -> bool {
-        matches!(self, Omission::Class(_) | Omission::Claimed { .. })
-    }
-
-    /// What stays the same from scan to scan where the text has a measured value in it.
-    pub fn key(&self) -> Option<String> {
         match self {
-            Omission::Unhealthy { device, .. } => Some(format!("{device} is unhealthy")),
-            _ => None,
+            Omission::Class(_) | Omission::Claimed { .. } | Omission::All { .. } => true,
+            // What it lacks is the reason why it is unhealthy.
+            Omission::Device { is_healthy, .. } => *is_healthy,
+            _ => false,
         }
     }
 }
@@ -113,12 +95,23 @@ pub enum ClassError {
     /// The class's files cannot be looked up.
     #[error(transparent)]
     LookUp(#[from] LookUpError),
-    /// A device cannot be requested.
-    #[error(transparent)]
-    Request(#[from] RefusedRequest),
-    /// A device cannot be given to a container.
-    #[error(transparent)]
-    Plan(#[from] PlanError),
+}
+
+impl Generated {
+    /// The specifications of these devices, one for each kind.
+    pub fn of(described: Described) -> Self {
+        let mut kinds: BTreeMap<String, Vec<SpecifiedDevice>> = BTreeMap::new();
+        for (kind, device) in described.devices {
+            kinds.entry(kind.into()).or_default().push(device);
+        }
+        let specifications = kinds
+            .into_iter()
+            .map(|(kind, devices)| Specification::new(kind, devices));
+        Generated {
+            specifications: specifications.collect(),
+            omissions: described.omissions,
+        }
+    }
 }
 
 impl Generator<'_> {
@@ -129,183 +122,76 @@ impl Generator<'_> {
         classes: impl IntoIterator<Item = Result<DeviceClass, FileError>>,
         host: &dyn HostView,
     ) -> Generated {
-        let mut omissions = Vec::new();
+        let mut all = Described::default();
         let mut claims = Claims::default();
-        let mut kinds: BTreeMap<String, Vec<SpecifiedDevice>> = BTreeMap::new();
         for class in classes {
-            if let Ok(class) = &class
-                && !self.is_wanted(&class.name)
-            {
-                claim_all(class, host, &mut claims);
-                continue;
-            }
-            let devices = class
+            let described = class
                 .map_err(ClassError::from)
-                .and_then(|class| self.devices_of(&class, host, &mut claims, &mut omissions));
-            match devices {
-                Ok(devices) => {
-                    for (kind, device) in devices {
-                        kinds.entry(kind).or_default().push(device);
-                    }
+                .and_then(|class| self.describe(&class, host, &mut claims));
+            match described {
+                Ok(described) => {
+                    all.devices.extend(described.devices);
+                    all.omissions.extend(described.omissions);
                 }
-                Err(error) => omissions.push(Omission::Class(error)),
+                Err(error) => all.omissions.push(Omission::Class(error)),
             }
         }
-        if kinds.is_empty() {
-            omissions.push(Omission::Everything);
+        if all.devices.is_empty() {
+            all.omissions.push(Omission::Everything);
         }
-        let specifications = kinds
-            .into_iter()
-            .map(|(kind, devices)| Specification::new(kind, devices));
-        Generated {
-            specifications: specifications.collect(),
-            omissions,
-        }
+        Generated::of(all)
     }
 
     fn is_wanted(&self, class: &ClassName) -> bool {
         self.only.is_empty() || self.only.contains(class)
     }
 
-    /// The devices of one class, each with its kind: under its id, under its index,
-    /// and all of a kind together.
-    fn devices_of(
+    fn describe(
         &self,
         class: &DeviceClass,
         host: &dyn HostView,
         claims: &mut Claims,
-        omissions: &mut Vec<Omission>,
-    ) -> Result<Vec<(String, SpecifiedDevice)>, ClassError> {
-        let defaults = &class.spec.request.default_capabilities;
-        let capabilities: BTreeSet<_> = defaults.iter().cloned().collect();
-        let found = discover::look_up(class, self.config, (&capabilities).into(), host)?;
-        let mut specified: Vec<(String, SpecifiedDevice)> = Vec::new();
-        let mut kinds: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for device in &found.inventory.devices {
-            if let Some(omission) = omitted(device, class, claims) {
-                omissions.push(omission);
-                continue;
-            }
-            let kind = device.resource.as_str();
-            kinds.entry(kind).or_default().push(device.id.as_str());
-            let names = [Some(device.id.as_str()), device.index.as_deref()];
-            let mut names: Vec<&str> = names.into_iter().flatten().collect();
-            names.dedup();
-            for name in names {
-                // An index may be another device's id.
-                let is_it =
-                    |(of, known): &(String, SpecifiedDevice)| *of == kind && known.name == name;
-                if specified.iter().any(is_it) {
-                    continue;
-                }
-                let devices = device.id.as_str();
-                specified.extend(self.device(class, &found, kind, name, devices, omissions)?);
-            }
-        }
-        for (kind, ids) in kinds {
-            let devices = ids.join(",");
-            specified.extend(self.device(class, &found, kind, ALL, &devices, omissions)?);
-        }
-        Ok(specified)
-    }
-
-    /// A device of a specification, if it can have this name there.
-    fn device(
-        &self,
-        class: &DeviceClass,
-        found: &Found,
-        kind: &str,
-        name: &str,
-        devices: &str,
-        omissions: &mut Vec<Omission>,
-    ) -> Result<Option<(String, SpecifiedDevice)>, ClassError> {
-        if let Err(error) = CdiName::try_from(format!("{kind}={name}")) {
-            omissions.push(Omission::Name {
-                name: name.to_owned(),
-                class: class.name.clone(),
-                error,
-            });
-            return Ok(None);
-        }
-        let Some(plan) = plan_of(class, found, devices)? else {
-            return Ok(None);
+    ) -> Result<Described, ClassError> {
+        let is_wanted = self.is_wanted(&class.name);
+        let mut found = match is_wanted {
+            true => self.found(class, host)?,
+            // Its devices keep other classes from their resources.
+            false => Found {
+                inventory: discover::devices(class, host),
+                edits: FoundEdits::default(),
+            },
         };
-        let container_edits = match self.form {
-            Form::Thin { program, timeout } => {
-                // `all` stays right when devices come and go.
-                let granted = if name == ALL { ALL } else { devices };
-                let hook = GrantingHook {
-                    program,
-                    grant: &format!("{}={granted}", class.name),
-                    timeout,
-                };
-                ContainerEdits::thin(&plan, self.host_root, hook)
+        let mut omissions = Vec::new();
+        found.inventory.devices.retain(|device| {
+            // An engine would not distinguish the devices of the two classes.
+            let claimed = claims.claim(device.resource.as_str(), &class.name);
+            if let Err(error) = claimed {
+                let device = device.id.clone();
+                omissions.push(Omission::Claimed { device, error });
+                return false;
             }
-            Form::Plain => {
-                let (edits, lacking): (_, BTreeSet<String>) =
-                    ContainerEdits::plain(&plan, self.host_root);
-                if name == ALL && !lacking.is_empty() {
-                    omissions.push(Omission::Lacking {
-                        kind: kind.to_owned(),
-                        lacking: lacking.into_iter().collect(),
-                    });
-                }
-                edits
-            }
-        };
-        let device = SpecifiedDevice {
-            name: name.to_owned(),
-            container_edits,
-        };
-        let is_empty = device.container_edits.is_empty();
-        Ok((!is_empty).then(|| (kind.to_owned(), device)))
-    }
-}
-
-/// Claims the resources of a class whose devices are not written.
-fn claim_all(class: &DeviceClass, host: &dyn HostView, claims: &mut Claims) {
-    for device in discover::devices(class, host).devices {
-        // Of two such classes either one keeps others from the resource.
-        let _ = omitted(&device, class, claims);
-    }
-}
-
-/// Why no specification has a device, if none has.
-fn omitted(device: &Device, class: &DeviceClass, claims: &mut Claims) -> Option<Omission> {
-    let id = || device.id.clone();
-    // An engine would not distinguish the devices of the two classes.
-    if let Err(error) = claims.claim(device.resource.as_str(), &class.name) {
-        return Some(Omission::Claimed {
-            device: id(),
-            error,
+            true
         });
+        if !is_wanted {
+            return Ok(Described::default());
+        }
+        let mut described = self.description.devices(class, &found);
+        omissions.append(&mut described.omissions);
+        Ok(Described {
+            omissions,
+            ..described
+        })
     }
-    (!device.health.is_healthy()).then(|| Omission::Unhealthy {
-        device: id(),
-        reason: device.health.to_string(),
-    })
-}
 
-fn plan_of(
-    class: &DeviceClass,
-    found: &Found,
-    devices: &str,
-) -> Result<Option<InjectionPlan>, ClassError> {
-    let source = RequestSource::Cdi {
-        devices: devices.to_owned(),
-    };
-    let Some(request) = Request::parse(class, &Environment::default(), source)? else {
-        return Ok(None);
-    };
-    let asked = Asked {
-        class,
-        request: &request,
-        found,
-        authority: &Authority::Asker {
-            why: "a specification is made for it".into(),
-        },
-    };
-    Ok(Some(plan::plan(&[asked], &SpecDevices::default())?))
+    /// What the form has: only the plain one has files.
+    fn found(&self, class: &DeviceClass, host: &dyn HostView) -> Result<Found, ClassError> {
+        let defaults = &class.spec.request.default_capabilities;
+        let capabilities: BTreeSet<CapabilityName> = defaults.iter().cloned().collect();
+        Ok(match self.description.form {
+            Form::Plain => discover::look_up(class, self.config, (&capabilities).into(), host)?,
+            Form::Thin { .. } => discover::look_up_nodes(class, host)?,
+        })
+    }
 }
 
 #[cfg(test)]

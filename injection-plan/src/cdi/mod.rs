@@ -3,13 +3,16 @@
 //! specification, "annotations"; tags.cncf.io/container-device-interface,
 //! `producer/annotations`).
 
+mod devices;
 pub mod directory;
 mod generator;
 mod spec;
 
 use device_class::name::fnv1a;
 
-pub use generator::{ClassError, Form, Generated, Generator, Omission};
+pub use devices::{Described, Description, DescriptionError, Form};
+pub use generator::{ClassError, Generated, Generator, Omission};
+use spec::file_name;
 pub use spec::{ContainerEdits, FILE_PREFIX, GrantingHook, Specification, SpecifiedDevice};
 
 /// How the keys of annotations begin that ask an engine for CDI devices.

@@ -269,8 +269,13 @@ impl Specification {
     }
 
     pub fn file_name(&self) -> String {
-        format!("{FILE_PREFIX}{}.json", self.kind.replace('/', "-"))
+        file_name(&self.kind)
     }
+}
+
+/// The name of the file of a kind.
+pub(super) fn file_name(kind: &str) -> String {
+    format!("{FILE_PREFIX}{}.json", kind.replace('/', "-"))
 }
 
 /// How the names of generated files begin.

@@ -19,6 +19,7 @@ pub(crate) fn resource(devices: Vec<AdvertisedDevice>) -> Resource {
         call_count_env: None,
         max_per_container: None,
         one_device: false,
+        by_cdi: false,
         count_only: false,
         placement: Preference::Packed,
     };

@@ -43,7 +43,14 @@ mod tests {
         let health = || {
             let host = RealHost::open(root.path()).unwrap();
             let config = Config::default();
-            let scan = scan(&class, &config, &host, &mut Memory::new(), Instant::now());
+            let scan = scan(
+                &class,
+                &config,
+                &host,
+                &mut Memory::new(),
+                Instant::now(),
+                None,
+            );
             let resource = scan.inventory.into_values().next().unwrap();
             resource.devices()[0].health.clone()
         };

@@ -10,8 +10,9 @@ use device_class::host::RealHost;
 use device_class::load::ClassSource;
 use tokio::sync::watch;
 
+use super::cdi_files::Written;
 use super::slow_scan::wait_for_scan;
-use super::{Classes, GracePeriod, Inventory, Memory, Scan, changes, scan};
+use super::{CdiFiles, Classes, GracePeriod, Inventory, Memory, Scan, changes, scan};
 use crate::dir_watch::Interest;
 use crate::hotplug::{self, Watching};
 use crate::metrics::Metrics;
@@ -48,6 +49,8 @@ pub(crate) struct InventoryWatcher {
     metrics: Metrics,
     grace: GracePeriod,
     memory: Memory,
+    /// What is written before devices are published; `None`: nothing.
+    cdi: Option<CdiFiles>,
     classes: Arc<Vec<DeviceClass>>,
     class_files: Vec<ClassSource>,
     /// Whether no class file could be read the last time.
@@ -61,12 +64,13 @@ pub(crate) struct InventoryWatcher {
 
 impl InventoryWatcher {
     /// Reads the classes and scans the host for the first time.
-    pub(crate) async fn start(source: Source, metrics: Metrics) -> Self {
+    pub(crate) async fn start(source: Source, cdi: Option<CdiFiles>, metrics: Metrics) -> Self {
         let mut watcher = InventoryWatcher {
             grace: GracePeriod::new(source.forget),
             memory: Memory::of_host(&source.config.host_root),
             source,
             metrics,
+            cdi,
             classes: Arc::default(),
             class_files: Vec::new(),
             unread: false,
@@ -96,7 +100,10 @@ impl InventoryWatcher {
         let mut watched = BTreeSet::new();
         let mut _watching = None;
         loop {
-            let directories = hotplug::directories(&self.classes, &self.source.config.host_root);
+            let mut directories =
+                hotplug::directories(&self.classes, &self.source.config.host_root);
+            // A file that somebody removes is written again.
+            directories.extend(self.cdi.as_ref().map(CdiFiles::directory));
             if directories != watched {
                 _watching = Some(Watching::directories(
                     &directories,
@@ -196,29 +203,51 @@ impl InventoryWatcher {
         let (classes, config) = (Arc::clone(&self.classes), self.source.config.clone());
         let root = config.host_root.clone();
         let mut memory = std::mem::replace(&mut self.memory, Memory::of_host(&root));
+        let mut cdi = self.cdi.clone();
+        // The devices of a class that cannot be read now are not known to be gone.
+        let all_known = self.class_errors.is_empty();
         let scanning = tokio::task::spawn_blocking(move || {
             let scan = match RealHost::open(&root) {
-                Ok(host) => Ok(scan(&classes, &config, &host, &mut memory, Instant::now())),
+                Ok(host) => {
+                    let description = cdi.as_ref().map(CdiFiles::description);
+                    let now = Instant::now();
+                    let mut scan = scan(&classes, &config, &host, &mut memory, now, description);
+                    let described = std::mem::take(&mut scan.described);
+                    let inventory = &mut scan.inventory;
+                    let written = cdi
+                        .as_mut()
+                        .map(|cdi| cdi.write(described, inventory, all_known));
+                    Ok((scan, written.unwrap_or_default()))
+                }
                 Err(error) => Err(format!(
                     "cannot open host root {}, keeping previous scan results: {error}",
                     root.display()
                 )),
             };
-            (scan, memory)
+            (scan, memory, cdi)
         });
         let since = Instant::now();
         let scanned = wait_for_scan(scanning).await;
         self.metrics.scanned(since.elapsed());
         match scanned {
-            Ok((scan, memory)) => {
+            Ok((scan, memory, cdi)) => {
                 self.memory = memory;
-                let Scan {
-                    inventory,
-                    warnings,
-                } = match scan {
+                self.cdi = cdi;
+                let (scan, written) = match scan {
                     Ok(scan) => scan,
                     Err(warning) => return self.warn(vec![warning]),
                 };
+                let Scan {
+                    inventory,
+                    mut warnings,
+                    ..
+                } = scan;
+                let Written { changes, errors } = written;
+                for change in changes {
+                    tracing::info!("CDI: {change}");
+                }
+                self.metrics.cdi_errors(errors.len());
+                warnings.extend(errors.into_iter().map(|error| format!("CDI: {error}")));
                 self.warn(warnings);
                 // Changed classes may not describe the missing devices any more.
                 let classes = match classes_changed {

@@ -1,6 +1,7 @@
 //! The classes of this host, their resources and devices, and notification of
 //! changes. Nothing here depends on the gRPC servers.
 
+mod cdi_files;
 mod changes;
 mod classes;
 #[cfg(test)]
@@ -23,6 +24,8 @@ use std::sync::Arc;
 
 use device_class::name::ResourceName;
 
+pub(crate) use cdi_files::CdiFiles;
+pub use cdi_files::CdiOptions;
 pub(crate) use changes::changes;
 pub(crate) use classes::Classes;
 pub(crate) use grace_period::GracePeriod;

@@ -35,6 +35,8 @@ pub(crate) struct Terms {
     pub(crate) max_per_container: Option<u16>,
     /// Whether the shares of one container are all of one device.
     pub(crate) one_device: bool,
+    /// Whether the engine brings the hook, by the devices' names in CDI.
+    pub(crate) by_cdi: bool,
     /// Whether the resource only shows how many devices there are.
     pub(crate) count_only: bool,
     /// Which devices are preferred together.
@@ -43,7 +45,7 @@ pub(crate) struct Terms {
 
 impl Terms {
     /// Those of a class.
-    pub(crate) fn of(class: &DeviceClass) -> Self {
+    pub(crate) fn of(class: &DeviceClass, by_cdi: bool) -> Self {
         let sharing = class.spec.sharing.as_ref();
         Terms {
             class: class.name.clone(),
@@ -54,6 +56,7 @@ impl Terms {
                 .and_then(|sharing| sharing.max_per_container)
                 .map(ReplicaCount::get),
             one_device: sharing.is_some_and(|sharing| sharing.one_device),
+            by_cdi,
             count_only: false,
             placement: class.spec.allocate.placement,
         }
@@ -63,7 +66,7 @@ impl Terms {
     pub(crate) fn of_count(class: &DeviceClass) -> Self {
         Terms {
             count_only: true,
-            ..Terms::of(class)
+            ..Terms::of(class, false)
         }
     }
 }
@@ -109,6 +112,14 @@ impl Resource {
     /// The devices, in the order of their indices.
     pub(crate) fn devices(&self) -> &[AdvertisedDevice] {
         &self.devices
+    }
+
+    /// Makes the devices that are healthy unhealthy.
+    pub(super) fn refuse(&mut self, reason: &str) {
+        for device in self.devices.iter_mut().filter(|device| device.is_healthy()) {
+            let reason = reason.to_owned();
+            device.health = Health::Unhealthy { reason };
+        }
     }
 
     /// The place of a device in [`Resource::devices`].

@@ -9,13 +9,14 @@ use std::time::Instant;
 use device_class::HostView;
 use device_class::class::{Claims, DeviceClass};
 use device_class::config::Config;
-use device_class::discover::KernelLine;
-use device_class::discover::{self, HealthHistory};
+use device_class::discover::{self, FoundNode, HealthHistory, KernelLine};
 use device_class::name::{ClassName, ResourceName};
 use device_class::template::Attributes;
+use injection_plan::cdi::{Described, Description};
 use kubelet_api::MAX_MESSAGE;
 
 use super::Inventory;
+use super::cdi_files::describe;
 use super::found::{Found, undivided};
 use super::health_programs::HealthPrograms;
 use super::host_files;
@@ -29,6 +30,8 @@ pub(crate) struct Scan {
     pub(crate) inventory: Inventory,
     /// The omitted devices and classes, a line each with the reason.
     pub(crate) warnings: Vec<String>,
+    /// The devices as specifications of CDI have them, if that was wanted.
+    pub(super) described: Described,
 }
 
 /// What earlier scans read of each class's devices.
@@ -77,13 +80,15 @@ impl ClassMemory {
 /// container that sets it.
 ///
 /// `memory` holds what earlier scans read, for health checks over time; `now` is
-/// the time of this scan.
+/// the time of this scan. With a `description` the devices get specifications of CDI,
+/// and one that cannot have any is unhealthy.
 pub(crate) fn scan(
     classes: &[DeviceClass],
     config: &Config,
     host: &dyn HostView,
     memory: &mut Memory,
     now: Instant,
+    description: Option<Description<'_>>,
 ) -> Scan {
     memory
         .classes
@@ -91,6 +96,7 @@ pub(crate) fn scan(
     let mut found: BTreeMap<ResourceName, Found> = BTreeMap::new();
     let mut warnings = Vec::new();
     let mut claims = Claims::default();
+    let mut described = Described::default();
     for class in classes {
         if let Err(claimed) = claims.env(class) {
             warnings.push(format!("{}: {claimed}", class.name));
@@ -129,8 +135,9 @@ pub(crate) fn scan(
                 .iter()
                 .map(|line| format!("{}: {line}", class.name)),
         );
-        if let Err(reason) = check_control_nodes(class, &inventory.host_attributes, host) {
-            inventory.refuse(&reason);
+        let control_nodes = control_nodes(class, &inventory.host_attributes, host);
+        if let Err(reason) = &control_nodes {
+            inventory.refuse(reason);
         } else if !inventory.devices.is_empty()
             && let Some(reason) = host_files::missing(class, config, host)
         {
@@ -138,12 +145,19 @@ pub(crate) fn scan(
         }
         inventory.refuse_mixed(class);
         let count_resource = class.spec.count_resource();
-        let terms = Arc::new(Terms::of(class));
-        for device in inventory.devices {
-            if let Err(claimed) = claims.claim(device.resource.as_str(), &class.name) {
+        inventory.devices.retain(|device| {
+            let claimed = claims.claim(device.resource.as_str(), &class.name);
+            if let Err(claimed) = &claimed {
                 warnings.push(format!("{}: {}: {claimed}", class.name, device.id));
-                continue;
             }
+            claimed.is_ok()
+        });
+        if let Some(description) = description {
+            let nodes = control_nodes.unwrap_or_default();
+            inventory = describe(description, class, inventory, nodes, &mut described);
+        }
+        let terms = Arc::new(Terms::of(class, description.is_some()));
+        for device in inventory.devices {
             if let Some(name) = &count_resource {
                 match claims.claim(name.as_str(), &class.name) {
                     Ok(()) => found
@@ -174,24 +188,25 @@ pub(crate) fn scan(
     Scan {
         inventory: inventory.collect(),
         warnings,
+        described,
     }
 }
 
-/// Whether the host has the nodes that a container gets with any device of the class.
+/// The nodes that a container gets with any device of the class.
 ///
 /// # Errors
 /// One that is not optional is missing, or unfit: the hook would refuse the container.
-fn check_control_nodes(
+fn control_nodes(
     class: &DeviceClass,
     attributes: &Attributes,
     host: &dyn HostView,
-) -> Result<(), String> {
+) -> Result<Vec<FoundNode>, String> {
     let capabilities = class.spec.request.defaults();
     let nodes = discover::control_nodes(class, &capabilities, attributes, host)
         .map_err(|error| error.to_string())?;
     match nodes.iter().find_map(|node| node.number.unfit()) {
         Some(reason) => Err(reason.to_owned()),
-        None => Ok(()),
+        None => Ok(nodes),
     }
 }
 

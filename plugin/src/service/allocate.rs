@@ -5,11 +5,15 @@ use std::collections::{BTreeSet, HashMap};
 
 use device_class::discover::Health;
 use device_class::name::{ClassName, DeviceId, EnvName, ResourceName};
+use injection_plan::cdi;
 use injection_plan::request::{ANNOTATION_PREFIX, MAX_REQUEST};
 use kubelet_api::deviceplugin::ContainerAllocateResponse;
 use tonic::{Code, Status};
 
 use crate::catalog::{AdvertisedDevice, Resource};
+
+/// The plugin's name in the keys of CDI annotations.
+const CDI_PLUGIN: &str = "boathook";
 
 /// Why devices cannot be allocated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -175,6 +179,7 @@ pub(crate) fn container(
         envs.insert(count.to_string(), devices.len().to_string());
     }
     // The vendor's programs read the variable: they know devices, not shares.
+    let by_cdi = terms.by_cdi.then(|| cdi_annotation(resource, &hardware));
     let hardware = hardware.join(",");
     let shares: Vec<&str> = devices.iter().map(|device| device.id.as_str()).collect();
     let mut allocated = shares.join(",");
@@ -186,9 +191,19 @@ pub(crate) fn container(
     let annotation = format!("{ANNOTATION_PREFIX}{}", terms.class);
     Ok(ContainerAllocateResponse {
         envs,
-        annotations: HashMap::from([(annotation, allocated)]),
+        annotations: HashMap::from_iter(by_cdi.into_iter().chain([(annotation, allocated)])),
         ..Default::default()
     })
+}
+
+/// Has the engine bring the hook, by the devices' specification. Every engine with CDI
+/// reads the annotation; with `cdi_devices` as well, some would bring it twice. The key is
+/// the resource's own: a container may have several.
+fn cdi_annotation(resource: &Resource, hardware: &[&str]) -> (String, String) {
+    let name = &resource.name;
+    let names: Vec<String> = hardware.iter().map(|id| format!("{name}={id}")).collect();
+    let key = cdi::annotation_key(CDI_PLUGIN, name.as_str());
+    (key, names.join(","))
 }
 
 /// The devices' own variables. If several devices set a variable to different

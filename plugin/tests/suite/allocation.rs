@@ -26,7 +26,11 @@ fn a_container_gets_names_and_nothing_else() {
         "npu-3,npu-5"
     );
     let response = given.response;
-    assert_eq!(response.annotations.len(), 1);
+    assert_eq!(
+        response.annotations["cdi.k8s.io/boathook_dummy.com_npu"],
+        "dummy.com/npu=npu-3,dummy.com/npu=npu-5"
+    );
+    assert_eq!(response.annotations.len(), 2);
     assert_eq!(
         (response.mounts, response.devices, response.cdi_devices),
         (vec![], vec![], vec![])

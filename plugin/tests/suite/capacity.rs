@@ -68,7 +68,9 @@ fn a_class_that_declares_millions_costs_no_more() {
     let mut node = Node::new(&[("dummy-npu", &shared(4096, 4096, "npu"))]).without_rescans();
     let kubelet = node.kubelet();
     node.start_plugin();
-    assert!(kubelet.wait_devices(PATIENCE, NPU).unwrap().len() > 100_000);
+    // Its specification alone has 8193 names.
+    let devices = kubelet.wait_devices(3 * PATIENCE, NPU).unwrap();
+    assert!(devices.len() > 100_000);
     let resident = resident(node.pid());
     assert!(resident < 400 * 1024, "{resident} KiB");
 }

@@ -1,44 +1,66 @@
-//! Specifications of CDI that follow the devices.
+//! Specifications of CDI: each device has its name in one before it is advertised.
 
-use std::fs;
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
 
-use crate::node::{CARDS, Node, wait_until};
+use harness::kubelet::{Allocation, Event, FakeKubelet};
+use nix::sys::signal::Signal;
+
+use crate::node::{CARDS, NPU, NPUS, Node, PATIENCE, wait_until};
 use crate::pages::{SERVE, address, metric};
 
 const FILE: &str = "cdi/boathook-cards.example-big.json";
+const BIG: &str = "cards.example/big";
 
-/// A node whose plugin writes specifications of the cards.
+/// A node with one card, whose plugin serves its metrics.
 fn node() -> Node {
     let node = Node::new(&[("cards", CARDS)]).with_arguments(&SERVE);
-    let directory = node.path("cdi");
-    node.with_arguments(&["--cdi", directory.to_str().unwrap()])
+    node.add_card(0, "big", 0);
+    node
 }
 
-/// The names of the devices in the file.
-fn names(file: &PathBuf) -> Vec<String> {
+/// What the hook is told of each name in the file.
+fn grants(file: &Path) -> BTreeMap<String, String> {
     let text = fs::read_to_string(file).unwrap_or_default();
     let specification: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
     let devices = specification["devices"].as_array().cloned();
-    let devices = devices.unwrap_or_default();
-    let names = devices.iter().map(|device| device["name"].as_str());
-    names.map(|name| name.unwrap().to_owned()).collect()
+    let devices = devices.unwrap_or_default().into_iter();
+    let grants = devices.map(|device| {
+        let grant = &device["containerEdits"]["hooks"][0]["args"][3];
+        let [name, grant] = [&device["name"], grant].map(|text| text.as_str().unwrap().to_owned());
+        (name, grant)
+    });
+    grants.collect()
+}
+
+fn names(file: &Path) -> Vec<String> {
+    grants(file).into_keys().collect()
+}
+
+/// Waits for a list in which each device has this health.
+fn wait_health(kubelet: &FakeKubelet, wanted: &str) {
+    let is_it = |event: &Event| match event {
+        Event::Devices { devices, .. } => devices.iter().all(|device| device.health == wanted),
+        _ => false,
+    };
+    kubelet.wait(PATIENCE, is_it).unwrap();
 }
 
 #[test]
 fn files_follow_the_devices_and_come_back_when_they_are_removed() {
-    let mut node = node();
+    let mut node = node().without_rescans();
     let file = node.path(FILE);
-    node.add_card(0, "big", 0);
-    node.start_plugin();
-    wait_until("the file", || names(&file) == ["card-0", "0", "all"]);
+    let _kubelet = node.serve(BIG);
+    assert_eq!(names(&file), ["0", "all", "card-0"]);
     let text = fs::read_to_string(&file).unwrap();
     assert!(
         text.contains("/opt/boathook/current/bin/boathook"),
         "{text}"
     );
     node.add_card(1, "big", 0);
-    let both = ["card-0", "0", "card-1", "1", "all"];
+    let both = ["0", "1", "all", "card-0", "card-1"];
     wait_until("the second card", || names(&file) == both);
     // The directory is a tmpfs that others may empty.
     fs::remove_file(&file).unwrap();
@@ -49,76 +71,123 @@ fn files_follow_the_devices_and_come_back_when_they_are_removed() {
     wait_until("the end of the file", || !file.exists());
 }
 
-/// In a container the host is mounted somewhere; engines read its own paths.
+/// Containers with its devices must be able to start again without it.
 #[test]
-fn paths_are_those_that_engines_see() {
-    let class = format!("{CARDS}\n[[edits]]\nfiles = [\"/etc/card.conf\"]\n");
-    let mut node = Node::new(&[("cards", &class)]);
-    let [directory, root] = ["cdi", ""].map(|name| node.path(name).display().to_string());
-    node = node.with_arguments(&["--cdi", &directory, "--host-root", &root]);
-    node = node.with_arguments(&["--cdi-form", "plain"]);
-    node.write(
-        "config.toml",
-        "classes = [\"/classes\"]\nhost_root = \"/host\"\n",
-    );
-    node.write("host/etc/card.conf", "");
-    node.add_card(0, "big", 0);
-    node.start_plugin();
+fn the_file_survives_the_plugin() {
+    let mut node = node();
     let file = node.path(FILE);
-    wait_until("the file", || file.exists());
-    let text = fs::read_to_string(&file).unwrap();
-    assert!(
-        text.contains("\"hostPath\": \"/host/etc/card.conf\""),
-        "{text}"
-    );
+    let kubelet = node.serve(BIG);
+    for signal in [Signal::SIGTERM, Signal::SIGKILL] {
+        node.end_plugin(signal);
+        assert_eq!(names(&file), ["0", "all", "card-0"], "{signal}");
+        node.start_plugin();
+        kubelet.wait_devices(PATIENCE, BIG).unwrap();
+    }
+}
+
+/// The engine would refuse a container with a device that no file names.
+#[test]
+fn without_its_file_a_device_is_unhealthy() {
+    let mut node = node();
+    // Not a directory.
+    node.write("cdi", "");
+    let kubelet = node.kubelet();
+    node.start_plugin();
+    let address = address(&node);
+    wait_health(&kubelet, "Unhealthy");
+    node.wait_log("CDI: cannot read the directory ");
+    wait_until("the count", || metric(&address, "boathook_cdi_errors") == 1);
+    node.remove("cdi");
+    wait_health(&kubelet, "Healthy");
+    assert_eq!(names(&node.path(FILE)), ["0", "all", "card-0"]);
+    wait_until("no error", || metric(&address, "boathook_cdi_errors") == 0);
+}
+
+/// Of the kernel's log only the plugin knows. A container that has the device keeps its
+/// name, and can start again.
+#[test]
+fn health_is_the_same_in_the_list_and_in_the_file() {
+    let health = r#"health = [{ kernel_log = "card{index}: fault ", codes = [7] }]"#;
+    let class = CARDS.lines().map(|line| match line.starts_with("health") {
+        true => health,
+        false => line,
+    });
+    let class = class.collect::<Vec<_>>().join("\n");
+    let mut node = Node::new(&[("cards", &class)]);
+    node.add_card(0, "big", 0);
+    node.add_card(1, "big", 0);
+    node.write("host/dev/kmsg", "");
+    let kubelet = node.serve(BIG);
+    let file = node.path(FILE);
+    assert_eq!(grants(&file)["all"], "cards=card-0,card-1");
+    let log = File::options()
+        .append(true)
+        .open(node.path("host/dev/kmsg"));
+    log.unwrap().write_all(b"3,1,1,-;card1: fault 7\n").unwrap();
+    let is_ill = |event: &Event| match event {
+        Event::Devices { devices, .. } => devices[1].health == "Unhealthy",
+        _ => false,
+    };
+    kubelet.wait(PATIENCE, is_ill).unwrap();
+    assert_eq!(grants(&file)["all"], "cards=card-0");
+    assert_eq!(grants(&file)["card-1"], "cards=card-1");
 }
 
 #[test]
-fn nodes_alone_are_enough_for_the_plain_form() {
-    let mut node = node().with_arguments(&["--cdi-form", "plain"]);
-    let file = node.path(FILE);
-    node.add_card(0, "big", 0);
-    node.start_plugin();
-    wait_until("the file", || file.exists());
-    let text = fs::read_to_string(&file).unwrap();
-    assert!(
-        !text.contains("hooks") && text.contains("CARD_PORT=/ports/0"),
-        "{text}"
-    );
+fn an_allocation_names_each_device_once() {
+    let class = format!("{NPUS}sharing = {{ replicas = 2 }}\n");
+    let shares = ["npu-5::1", "npu-3::0", "npu-5::0"];
+    for (delivery, wanted) in [
+        ("cdi", Some("dummy.com/npu=npu-3,dummy.com/npu=npu-5")),
+        ("handler", None),
+    ] {
+        let mut node = Node::new(&[("dummy-npu", &class)]);
+        node = node.with_arguments(&["--delivery", delivery]);
+        let kubelet = node.serve(NPU);
+        let given = kubelet.allocate(Allocation::of_ids(NPU, &shares));
+        let response = given.unwrap().response;
+        let key = "cdi.k8s.io/boathook_dummy.com_npu";
+        let annotation = response.annotations.get(key).map(String::as_str);
+        assert_eq!(annotation, wanted);
+        assert_eq!(node.path("cdi").exists(), wanted.is_some());
+    }
 }
 
 #[test]
 fn a_conflict_is_logged_once_and_counted_until_it_is_over() {
     let mut node = node();
     node.write("cdi/vendor.yaml", "kind: cards.example/big\n");
-    node.add_card(0, "big", 0);
+    let kubelet = node.kubelet();
     node.start_plugin();
     let address = address(&node);
+    wait_health(&kubelet, "Unhealthy");
     let errors = || metric(&address, "boathook_cdi_errors");
     wait_until("the conflict", || errors() == 1);
     for _ in 0..2 {
         crate::pages::wait_for_scan(&address);
     }
     let log = node.log();
-    assert_eq!(
-        log.matches("describes devices of this kind").count(),
-        1,
-        "{log}"
-    );
+    assert_eq!(log.matches("CDI: cards.example/big").count(), 1, "{log}");
     node.remove("cdi/vendor.yaml");
+    wait_health(&kubelet, "Healthy");
     wait_until("the end of the conflict", || errors() == 0);
     assert!(node.path(FILE).exists());
 }
 
+/// Two plugins with classes of their own would otherwise remove each other's files for ever.
 #[test]
-fn a_directory_that_cannot_be_written_is_an_error_of_its_own() {
-    let mut node = Node::new(&[("cards", CARDS)])
-        .with_arguments(&SERVE)
-        .with_arguments(&["--cdi", "/proc/sys/cdi"]);
-    node.add_card(0, "big", 0);
-    let _kubelet = node.serve("cards.example/big");
-    node.wait_log("CDI: cannot create the directory /proc/sys/cdi: ");
-    wait_until("the count", || {
-        metric(&address(&node), "boathook_cdi_errors") == 1
-    });
+fn a_file_that_another_program_wrote_later_is_left_alone() {
+    let mut node = node();
+    node.write(
+        "cdi/boathook-old.example-x.json",
+        "{\"kind\": \"old.example/x\"}",
+    );
+    let _kubelet = node.serve(BIG);
+    assert!(!node.path("cdi/boathook-old.example-x.json").exists());
+    let other = "cdi/boathook-other.example-x.json";
+    node.write(other, "{\"kind\": \"other.example/x\"}");
+    for _ in 0..2 {
+        crate::pages::wait_for_scan(&address(&node));
+    }
+    assert!(node.path(other).exists());
 }

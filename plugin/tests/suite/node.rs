@@ -157,6 +157,7 @@ impl Node {
         command.args(words).arg("run");
         command.arg("--kubelet-dir").arg(self.path("kubelet"));
         command.args(["--rescan", self.rescan, "--forget=0.3"]);
+        command.arg("--cdi").arg(self.path("cdi"));
         command
             .arg("--config")
             .arg(self.path("config.toml"))

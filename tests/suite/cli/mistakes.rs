@@ -67,7 +67,7 @@ const MISTAKES: [Mistake; 26] = [
         printed: ["config.json has no boathook hook", "fix: "],
     },
     Mistake {
-        name: "`runtimeClassName: boathook` is forgotten",
+        name: "with a runtime handler, `runtimeClassName: boathook` is forgotten",
         wrong: Wrong::Pod("trusted_pods = ['training']"),
         run: DOCTOR,
         code: 13,

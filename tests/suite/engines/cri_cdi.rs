@@ -34,7 +34,7 @@ fn engine(test: &str) -> Option<Cri> {
 }
 
 /// A container that runs, of a pod of its own.
-struct Running<'a> {
+pub(super) struct Running<'a> {
     engine: &'a Cri,
     sandbox: String,
     id: String,
@@ -42,7 +42,11 @@ struct Running<'a> {
 
 impl<'a> Running<'a> {
     /// That of a pod. The caller may change what the kubelet asks for.
-    fn of(engine: &'a Cri, pod: &Pod, change: impl FnOnce(&mut ContainerConfig)) -> Result<Self> {
+    pub(super) fn of(
+        engine: &'a Cri,
+        pod: &Pod,
+        change: impl FnOnce(&mut ContainerConfig),
+    ) -> Result<Self> {
         let (config, sandbox) = engine.run_pod(pod)?;
         let mut asked = pod.container(0);
         change(&mut asked);
@@ -57,7 +61,7 @@ impl<'a> Running<'a> {
     }
 
     /// The devices that it has.
-    fn devices(&self) -> Vec<usize> {
+    pub(super) fn devices(&self) -> Vec<usize> {
         let questions = in_container::questions().command().unwrap();
         let printed = self.engine.client.exec(&self.id, &questions);
         let report = Report::parse(&printed.unwrap()).unwrap();

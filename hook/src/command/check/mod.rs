@@ -1,6 +1,7 @@
 //! `boathook check`: the host's prerequisites, and what to fix.
 
 mod classes;
+mod delivery;
 mod kernel;
 
 use std::io;
@@ -24,6 +25,7 @@ pub(super) fn run(
     let mut findings = kernel::check();
     findings.extend(given_config(config));
     findings.extend(engines(&config.host_root));
+    findings.extend(delivery::check(&config.host_root));
     findings.extend(classes::check(names, config)?);
     if json {
         print_json(&findings)?;

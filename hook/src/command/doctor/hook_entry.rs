@@ -51,7 +51,12 @@ fn fix(container: &Container, spec: &ContainerSpec) -> String {
         keys.any(|key| key.starts_with(prefix))
     };
     if annotated("io.kubernetes.cri") {
-        return format!("set `runtimeClassName: {HANDLER}` in the pod and create it again");
+        return format!(
+            "give the pod's container a limit of the resource and create the pod again; with \
+             containerd 1.x, or where only a variable names the devices, also set \
+             `runtimeClassName: {HANDLER}`. `boathook check` says what brings the hook on this \
+             node"
+        );
     }
     match container.engine() {
         Some("docker") => format!(

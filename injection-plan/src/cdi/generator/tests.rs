@@ -1,9 +1,9 @@
+use std::path::Path;
+
 use device_class::host::RecordedHost;
 
 use super::*;
-
-/// A check whose text has a number that changes.
-const HEALTH: &str = "health = [{ file = '/sys/temp', below = 80 }]\n";
+use crate::cdi::Form;
 
 fn class(name: &str, resource: &str) -> Result<DeviceClass, FileError> {
     class_with(name, resource, "")
@@ -16,8 +16,12 @@ fn class_with(name: &str, resource: &str, device: &str) -> Result<DeviceClass, F
          [device]\nid = '{name}-{{index}}'\nnodes = ['/dev/{name}{{index}}']\n{device}",
         name.to_uppercase()
     );
+    parsed(name, &text)
+}
+
+fn parsed(name: &str, text: &str) -> Result<DeviceClass, FileError> {
     let path = format!("{name}.toml");
-    DeviceClass::parse(name.to_owned().try_into().unwrap(), path.as_ref(), &text)
+    DeviceClass::parse(name.to_owned().try_into().unwrap(), path.as_ref(), text)
 }
 
 fn generated(classes: Vec<Result<DeviceClass, FileError>>, host: &str) -> Generated {
@@ -33,8 +37,13 @@ fn generated_only(
     let generator = Generator {
         config: &config,
         only,
-        form: Form::Plain,
-        host_root: Path::new("/"),
+        description: Description {
+            form: Form::Thin {
+                program: Path::new("/boathook"),
+                timeout: 1,
+            },
+            host_root: Path::new("/"),
+        },
     };
     generator.generate(classes, &RecordedHost::parse(host).unwrap())
 }
@@ -46,6 +55,20 @@ fn names(generated: &Generated) -> Vec<String> {
         devices.map(|device| format!("{}={}", specification.kind, device.name))
     });
     names.collect()
+}
+
+/// What the hook is told of each device.
+fn grants(generated: &Generated) -> BTreeMap<String, String> {
+    let specifications = generated.specifications.iter();
+    let grants = specifications.flat_map(|specification| {
+        let devices = specification.devices.iter();
+        devices.map(|device| {
+            let edits = serde_json::to_value(&device.container_edits).unwrap();
+            let grant = edits["hooks"][0]["args"][3].as_str().unwrap().to_owned();
+            (format!("{}={}", specification.kind, device.name), grant)
+        })
+    });
+    grants.collect()
 }
 
 #[test]
@@ -85,20 +108,55 @@ fn of_two_classes_with_one_resource_the_second_is_refused_if_named_alone() {
     assert_eq!(names(&alone).len(), 3);
 }
 
-/// So that the plugin reports it once.
+/// A container that has it must be able to start again.
 #[test]
-fn an_unhealthy_device_has_one_key_whatever_was_measured() {
-    let omission = |temperature: u32| {
-        let class = class_with("hot", "x.com/npu", HEALTH);
-        let host = format!("char /dev/hot0 10:1\nfile /sys/temp\n| {temperature}\n");
-        let mut omissions = generated(vec![class], &host).omissions;
-        omissions.remove(0)
+fn an_unhealthy_device_has_its_name_and_is_not_among_all() {
+    let health = "health = [{ file = '/sys/temp{index}', below = 80 }]\n";
+    let class = class_with("hot", "x.com/npu", health);
+    let host = "char /dev/hot0 10:1\nfile /sys/temp0\n| 99\n\
+                char /dev/hot1 10:2\nfile /sys/temp1\n| 30\n";
+    let generated = generated(vec![class], host);
+    let wanted = ["hot-0", "0", "hot-1", "1", "all"].map(|name| format!("x.com/npu={name}"));
+    assert_eq!(names(&generated), wanted);
+    assert_eq!(grants(&generated)["x.com/npu=all"], "hot=hot-1");
+    let [omission] = &*generated.omissions else {
+        panic!("{:?}", generated.omissions);
     };
-    let [first, second] = [81, 82].map(omission);
-    assert!(first.to_string().contains("81"), "{first}");
-    assert_ne!(first.to_string(), second.to_string());
-    assert!(first.key().is_some());
-    assert_eq!(first.key(), second.key());
+    let wanted = "x.com/npu=all is without hot-0: unhealthy: ";
+    assert!(omission.to_string().starts_with(wanted), "{omission}");
+    assert!(!omission.is_error());
+}
+
+/// The hook would refuse it, and the engine could not read its node.
+#[test]
+fn a_device_whose_node_is_missing_is_left_out_alone() {
+    let text = "version = 1\nresource = 'x.com/npu'\nrequest = { env = 'X' }\n\
+                discover = [{ path = '/sys/a{index:number}' }]\n\
+                device = { id = 'a-{index}', nodes = ['/dev/a{index}'] }\n";
+    let host = "file /sys/a0\n| \nfile /sys/a1\n| \nchar /dev/a1 10:1\n";
+    let generated = generated(vec![parsed("a", text)], host);
+    let wanted = ["a-1", "1", "all"].map(|name| format!("x.com/npu={name}"));
+    assert_eq!(names(&generated), wanted);
+    let [omission] = &*generated.omissions else {
+        panic!("{:?}", generated.omissions);
+    };
+    assert_eq!(omission.to_string(), "a-0 is left out");
+    assert!(!omission.is_error());
+}
+
+/// Otherwise `--device x.com/half=all` would give the whole devices as well.
+#[test]
+fn all_of_a_kind_are_not_those_of_the_classs_other_kinds() {
+    let text = "version = 1\nresource = 'x.com/{model}'\nrequest = { env = 'X' }\n\
+                [[discover]]\npath = '/dev/a{index:number}'\n\
+                attributes = [{ name = 'model', file = '/sys/a{index}' }]\n\
+                [device]\nid = 'a-{index}'\nnodes = ['/dev/a{index}']\n";
+    let host: String = [(0, "whole"), (1, "half"), (2, "half")]
+        .map(|(n, model)| format!("char /dev/a{n} 10:{n}\nfile /sys/a{n}\n| {model}\n"))
+        .concat();
+    let grants = grants(&generated(vec![parsed("a", text)], &host));
+    assert_eq!(grants["x.com/half=all"], "a=a-1,a-2");
+    assert_eq!(grants["x.com/whole=all"], "a=a-0");
 }
 
 #[test]

@@ -30,7 +30,7 @@ fn devices_that_differ_are_unhealthy_under_one_name() {
             .adapted(class.clone(), "class.toml".as_ref())
             .unwrap();
         let mut memory = Memory::new();
-        let scan = scan(&[class], &config, &host, &mut memory, Instant::now());
+        let scan = scan(&[class], &config, &host, &mut memory, Instant::now(), None);
         let devices = scan.inventory.values().flat_map(|one| one.devices());
         let found = devices.filter(|device| device.is_healthy()).count();
         assert_eq!(found, healthy);
@@ -48,6 +48,7 @@ fn a_gpus_shares_bring_the_variables_of_the_vendors_plugin() {
         &host,
         &mut Memory::new(),
         Instant::now(),
+        None,
     );
     let of = |name: &str| {
         let mut resources = scan.inventory.values();
@@ -111,6 +112,7 @@ fn shares_are_separate_devices_and_allocate_returns_their_number() {
         &RecordedHost::default(),
         &mut Memory::new(),
         Instant::now(),
+        None,
     );
     let resource = scan.inventory.values().next().unwrap();
     let ids: Vec<&str> = resource.devices().iter().map(|d| d.id.as_str()).collect();
@@ -146,7 +148,7 @@ fn a_counter_that_stops_makes_the_device_unhealthy() {
         let mut host = RecordedHost::default();
         host.add_file("/sys/x/beat", beat);
         let now = start + Duration::from_secs(seconds);
-        let scan = scan(&class, &Config::default(), &host, &mut memory, now);
+        let scan = scan(&class, &Config::default(), &host, &mut memory, now, None);
         let resource = scan.inventory.values().next().unwrap();
         assert_eq!(
             resource.devices()[0].health.is_healthy(),
@@ -173,6 +175,7 @@ fn without_a_control_node_no_device_is_healthy() {
             &host,
             &mut Memory::new(),
             Instant::now(),
+            None,
         );
         let resource = scan.inventory.into_values().next().unwrap();
         resource.devices()[0].health.to_string()

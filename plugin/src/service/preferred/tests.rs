@@ -266,6 +266,7 @@ fn linked_devices_are_chosen_before_those_below_one_switch() {
             &host,
             &mut Memory::new(),
             Instant::now(),
+            None,
         )
         .inventory;
         let resource = found.values().next().unwrap();

@@ -77,6 +77,8 @@ impl Node {
             .arg("--config")
             .arg(at("config.toml"))
             .args(["--rescan", rescan])
+            .arg("--cdi")
+            .arg(at("cdi"))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()

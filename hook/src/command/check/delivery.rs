@@ -1,0 +1,136 @@
+//! What brings the hook to the containers of pods: CDI, or a runtime handler.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use injection_plan::cdi::directory::is_generated;
+use runtime_config::Engine;
+use serde_json::Value;
+
+use crate::command::finding::{Finding, Verdict};
+
+const SUBJECT: &str = "delivery";
+
+/// Where engines read specifications.
+const DIRECTORIES: [&str; 2] = ["run/cdi", "etc/cdi"];
+
+/// The record of an engine that `boathook-init` has configured, below this directory.
+const STATE: &str = "opt/boathook/state";
+
+/// The kubelet's directory, which a node has.
+const KUBELET: &str = "var/lib/kubelet/device-plugins";
+
+const ADVICE: &str = "containerd 2.0 and later and CRI-O bring the hook by CDI, without a file \
+                      of theirs being changed: deploy boathook-plugin with --delivery=cdi \
+                      (docs/engines.md)";
+
+/// Findings about what is there; none on a host that is no node and has no specifications.
+pub(super) fn check(host_root: &Path) -> Vec<Finding> {
+    let specifications = specifications(host_root);
+    let mut findings: Vec<Finding> = specifications
+        .iter()
+        .filter_map(|(file, text)| missing_hook(host_root, file, text))
+        .collect();
+    let is_node = host_root.join(KUBELET).is_dir();
+    let handlers = Engine::ALL.into_iter().filter(|engine| {
+        let record = host_root.join(STATE).join(format!("{engine}.json"));
+        *engine != Engine::Docker && *engine != Engine::Podman && record.is_file()
+    });
+    let handlers: Vec<&str> = handlers.map(Engine::name).collect();
+    let ok = |text: String| Finding::new(Verdict::Ok, SUBJECT, text);
+    match (specifications.len(), handlers.as_slice()) {
+        (0, []) if is_node => {
+            let text = "nothing brings the hook to pods";
+            findings.push(Finding::new(Verdict::Warning, SUBJECT, text).fix(ADVICE));
+        }
+        (0, []) => {}
+        (0, engines) => {
+            let text = format!("by the runtime handler of {}", engines.join(", "));
+            findings.push(ok(text).fix(ADVICE));
+        }
+        (count, []) => findings.push(ok(format!("by CDI: {count} specifications"))),
+        (count, engines) => findings.push(ok(format!(
+            "by CDI: {count} specifications; and by the runtime handler of {}, for pods that \
+             name it",
+            engines.join(", ")
+        ))),
+    }
+    findings
+}
+
+/// Our specifications, with their texts.
+fn specifications(host_root: &Path) -> Vec<(PathBuf, String)> {
+    let directories = DIRECTORIES.map(|directory| host_root.join(directory));
+    let entries = directories
+        .iter()
+        .filter_map(|path| fs::read_dir(path).ok());
+    let entries = entries.flatten().flatten();
+    let mut found: Vec<_> = entries
+        .filter_map(|entry| {
+            // A pipe would be waited for.
+            let is_file = entry.file_type().is_ok_and(|it| it.is_file());
+            let text = is_file.then(|| fs::read_to_string(entry.path()).ok())??;
+            let is_ours = is_generated(&entry.file_name().to_string_lossy(), &text);
+            is_ours.then(|| (entry.path(), text))
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+/// An engine refuses each container that gets a device of a specification whose hook is
+/// not there.
+fn missing_hook(host_root: &Path, file: &Path, text: &str) -> Option<Finding> {
+    let specification: Value = serde_json::from_str(text).ok()?;
+    let devices = specification["devices"].as_array()?;
+    let hooks = devices
+        .iter()
+        .filter_map(|device| device["containerEdits"]["hooks"][0]["path"].as_str());
+    let is_there = |hook: &&str| host_root.join(hook.trim_start_matches('/')).is_file();
+    let missing = hooks.into_iter().find(|hook| !is_there(hook))?;
+    let text = format!(
+        "{} names the hook {missing}, which does not exist",
+        file.display()
+    );
+    let finding = Finding::new(Verdict::Error, SUBJECT, text);
+    Some(finding.fix("install it with `boathook-init install --engine none`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_has_cdi_or_a_handler_or_nothing() {
+        let host = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = host.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let lines = || -> Vec<String> {
+            let findings = check(host.path());
+            let line = |one: &Finding| format!("{:?}: {}", one.verdict, one.text);
+            findings.iter().map(line).collect()
+        };
+        assert_eq!(lines(), [] as [&str; 0]);
+        fs::create_dir_all(host.path().join(KUBELET)).unwrap();
+        assert_eq!(lines(), ["Warning: nothing brings the hook to pods"]);
+        write("opt/boathook/state/containerd.json", "{}");
+        assert_eq!(lines(), ["Ok: by the runtime handler of containerd"]);
+        assert!(check(host.path())[0].fix.is_some());
+
+        let specification = r#"{"kind": "x.com/npu", "devices":
+            [{"containerEdits": {"hooks": [{"path": "/opt/hook"}]}}]}"#;
+        write("run/cdi/boathook-x.com-npu.json", specification);
+        let [missing, by_cdi] = &*lines() else {
+            panic!("{:?}", lines());
+        };
+        assert!(missing.starts_with("Error: "), "{missing}");
+        assert!(missing.ends_with("names the hook /opt/hook, which does not exist"));
+        assert!(by_cdi.starts_with("Ok: by CDI: 1 specifications; and by "));
+        write("opt/hook", "");
+        fs::remove_file(host.path().join("opt/boathook/state/containerd.json")).unwrap();
+        assert_eq!(lines(), ["Ok: by CDI: 1 specifications"]);
+    }
+}

@@ -1,0 +1,226 @@
+//! The devices of one class in specifications, from those that were found and judged.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use device_class::class::DeviceClass;
+use device_class::discover::{Device, Found, Inventory};
+use device_class::name::{CdiName, CdiNameError, ResourceName};
+
+use super::{ContainerEdits, GrantingHook, Omission, SpecifiedDevice};
+use crate::plan::{self, Asked, Authority, InjectionPlan, PlanError, SpecDevices};
+use crate::request::{Environment, MAX_REQUEST, RefusedRequest, Request, RequestSource};
+
+/// The name of a kind's device that represents all.
+const ALL: &str = "all";
+
+/// What a specification has.
+#[derive(Debug, Clone, Copy)]
+pub enum Form<'a> {
+    /// The nodes, and the hook, which does the rest when a container starts.
+    Thin {
+        /// The hook, as a path on the host.
+        program: &'a Path,
+        /// Seconds until the engine ends the hook.
+        timeout: u32,
+    },
+    /// Nodes, mounts and variables.
+    Plain,
+}
+
+/// How devices are described.
+#[derive(Debug, Clone, Copy)]
+pub struct Description<'a> {
+    pub form: Form<'a>,
+    /// The host's root as engines see it.
+    pub host_root: &'a Path,
+}
+
+/// The devices of one class.
+#[derive(Debug, Default)]
+pub struct Described {
+    /// Each with its kind.
+    pub devices: Vec<(ResourceName, SpecifiedDevice)>,
+    /// What is missing there, and why.
+    pub omissions: Vec<Omission>,
+}
+
+/// Why a device cannot be described.
+#[derive(Debug, thiserror::Error)]
+pub enum DescriptionError {
+    /// CDI does not allow its name.
+    #[error(transparent)]
+    Name(#[from] CdiNameError),
+    /// It cannot be requested.
+    #[error(transparent)]
+    Request(#[from] RefusedRequest),
+    /// It cannot be given to a container.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A container would get nothing.
+    #[error("its class gives a container nothing")]
+    Nothing,
+    #[error(
+        "the ids of {0} devices are longer than a request may be, {MAX_REQUEST} bytes; name them \
+         one by one"
+    )]
+    TooMany(usize),
+}
+
+impl Description<'_> {
+    /// Describes the devices of a class: each under its id and its index, and all healthy
+    /// ones of a kind together. An unhealthy device has its name as well: a container that
+    /// has it must be able to start again, and the hook warns.
+    pub fn devices(&self, class: &DeviceClass, found: &Found) -> Described {
+        let mut described = Described::default();
+        let mut healthy: BTreeMap<&ResourceName, Vec<&Device>> = BTreeMap::new();
+        let devices = &found.inventory.devices;
+        let ids = devices.iter().map(|one| (&one.resource, one.id.as_str()));
+        let mut used: BTreeSet<(&ResourceName, &str)> = ids.collect();
+        for device in devices {
+            let kind = &device.resource;
+            let edits = match self.edits(class, found, &[device], device.id.as_str()) {
+                Ok((edits, _)) => edits,
+                Err(error) => {
+                    described.omissions.push(Omission::Device {
+                        device: device.id.clone(),
+                        is_healthy: device.health.is_healthy(),
+                        error,
+                    });
+                    continue;
+                }
+            };
+            if device.health.is_healthy() {
+                healthy.entry(kind).or_default().push(device);
+            } else {
+                described.omissions.push(Omission::Unhealthy {
+                    device: device.id.clone(),
+                    kind: kind.clone(),
+                    reason: device.health.to_string(),
+                });
+            }
+            // It may be another device's id, or one that CDI does not allow; the device
+            // still has its id.
+            let index = device.index.as_deref();
+            let index =
+                index.filter(|index| name_in(kind, index).is_ok() && used.insert((kind, index)));
+            for name in [Some(device.id.as_str()), index].into_iter().flatten() {
+                let device = SpecifiedDevice {
+                    name: name.to_owned(),
+                    container_edits: edits.clone(),
+                };
+                described.devices.push((kind.clone(), device));
+            }
+        }
+        for (kind, devices) in healthy {
+            if !used.contains(&(kind, ALL)) {
+                self.all(class, found, kind, &devices, &mut described);
+            }
+        }
+        described
+    }
+
+    /// Describes the healthy devices of a kind together. They are named one by one: the
+    /// class may have devices of other kinds.
+    fn all(
+        &self,
+        class: &DeviceClass,
+        found: &Found,
+        kind: &ResourceName,
+        devices: &[&Device],
+        described: &mut Described,
+    ) {
+        let ids: Vec<&str> = devices.iter().map(|device| device.id.as_str()).collect();
+        let ids = ids.join(",");
+        let edits = match ids.len() > MAX_REQUEST {
+            true => Err(DescriptionError::TooMany(devices.len())),
+            false => self.edits(class, found, devices, &ids),
+        };
+        match edits {
+            Ok((container_edits, lacking)) => {
+                if !lacking.is_empty() {
+                    described.omissions.push(Omission::Lacking {
+                        kind: kind.to_string(),
+                        lacking: lacking.into_iter().collect(),
+                    });
+                }
+                let device = SpecifiedDevice {
+                    name: ALL.to_owned(),
+                    container_edits,
+                };
+                described.devices.push((kind.clone(), device));
+            }
+            Err(error) => {
+                let kind = kind.clone();
+                described.omissions.push(Omission::All { kind, error });
+            }
+        }
+    }
+
+    /// What a container gets with these devices, of which a hook is told by the text. The
+    /// second value describes what the form lacks.
+    fn edits(
+        &self,
+        class: &DeviceClass,
+        found: &Found,
+        devices: &[&Device],
+        text: &str,
+    ) -> Result<(ContainerEdits, BTreeSet<String>), DescriptionError> {
+        if let [device] = devices {
+            name_in(&device.resource, text)?;
+        }
+        let plan = plan_of(class, found, devices, text)?;
+        let (edits, lacking) = match self.form {
+            Form::Thin { program, timeout } => {
+                let hook = GrantingHook {
+                    program,
+                    grant: &format!("{}={text}", class.name),
+                    timeout,
+                };
+                let edits = ContainerEdits::thin(&plan, self.host_root, hook);
+                (edits, BTreeSet::new())
+            }
+            Form::Plain => ContainerEdits::plain(&plan, self.host_root),
+        };
+        match edits.is_empty() {
+            true => Err(DescriptionError::Nothing),
+            false => Ok((edits, lacking)),
+        }
+    }
+}
+
+fn name_in(kind: &ResourceName, name: &str) -> Result<CdiName, CdiNameError> {
+    CdiName::try_from(format!("{kind}={name}"))
+}
+
+/// The plan for a container that gets these devices. Others are of no interest, and to
+/// search among them for each device would take long on a host with thousands.
+fn plan_of(
+    class: &DeviceClass,
+    found: &Found,
+    devices: &[&Device],
+    text: &str,
+) -> Result<InjectionPlan, DescriptionError> {
+    let source = RequestSource::Cdi {
+        devices: text.to_owned(),
+    };
+    let request = Request::parse(class, &Environment::default(), source)?;
+    let request = request.ok_or(DescriptionError::Nothing)?;
+    let found = Found {
+        inventory: Inventory {
+            devices: devices.iter().copied().cloned().collect(),
+            host_attributes: found.inventory.host_attributes.clone(),
+            ..Inventory::default()
+        },
+        edits: found.edits.clone(),
+    };
+    let asked = Asked {
+        class,
+        request: &request,
+        found: &found,
+        authority: &Authority::Asker {
+            why: "a specification is made for it".into(),
+        },
+    };
+    Ok(plan::plan(&[asked], &SpecDevices::default())?)
+}

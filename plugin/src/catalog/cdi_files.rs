@@ -1,0 +1,156 @@
+//! Specifications of the Container Device Interface, written before their devices are
+//! advertised, so that an engine finds every device that the kubelet may allocate.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use device_class::DeviceClass;
+use device_class::discover::{self, Found, FoundEdits, FoundNode, Health};
+use injection_plan::cdi::directory::{self, Change};
+use injection_plan::cdi::{Described, Description, Form, Generated, Omission};
+
+use super::Inventory;
+
+/// How specifications are written.
+#[derive(Debug, Clone)]
+pub struct CdiOptions {
+    /// The directory, from which engines read them.
+    pub directory: PathBuf,
+    /// The hook, as a path on the host.
+    pub hook: PathBuf,
+}
+
+/// The specifications of the devices that are advertised.
+#[derive(Debug, Clone)]
+pub(crate) struct CdiFiles {
+    options: CdiOptions,
+    /// The host's root as engines see it.
+    host_root: PathBuf,
+    /// The files of this process; `None`: it has not written yet, and all files with our
+    /// names are those of an earlier one. Later, others are another program's.
+    written: Option<BTreeSet<String>>,
+}
+
+/// The result of writing.
+#[derive(Debug, Default)]
+pub(super) struct Written {
+    /// For the log, a line each.
+    pub(super) changes: Vec<String>,
+    /// The faults that keep a device from its specification, a line each.
+    pub(super) errors: Vec<String>,
+}
+
+/// Describes the devices of a class as they were judged. One that cannot be described
+/// becomes unhealthy.
+pub(super) fn describe(
+    description: Description<'_>,
+    class: &DeviceClass,
+    inventory: discover::Inventory,
+    control_nodes: Vec<FoundNode>,
+    all: &mut Described,
+) -> discover::Inventory {
+    let edits = FoundEdits {
+        nodes: control_nodes,
+        ..FoundEdits::default()
+    };
+    let found = Found { inventory, edits };
+    let mut described = description.devices(class, &found);
+    let mut inventory = found.inventory;
+    for omission in &described.omissions {
+        if let Omission::Device { device, error, .. } = omission
+            && let Some(device) = inventory.devices.iter_mut().find(|one| one.id == *device)
+            && device.health.is_healthy()
+        {
+            let reason = format!("no engine can be told of it: {error}");
+            device.health = Health::Unhealthy { reason };
+        }
+    }
+    all.devices.append(&mut described.devices);
+    all.omissions.append(&mut described.omissions);
+    inventory
+}
+
+impl CdiFiles {
+    pub(crate) fn new(options: CdiOptions, host_root: PathBuf) -> Self {
+        CdiFiles {
+            options,
+            host_root,
+            written: None,
+        }
+    }
+
+    pub(super) fn directory(&self) -> PathBuf {
+        self.options.directory.clone()
+    }
+
+    pub(super) fn description(&self) -> Description<'_> {
+        Description {
+            form: Form::Thin {
+                program: &self.options.hook,
+                timeout: runtime_config::HOOK_TIMEOUT,
+            },
+            host_root: &self.host_root,
+        }
+    }
+
+    /// Writes what has changed. Devices of a kind that cannot be written become unhealthy:
+    /// the engine would refuse each container that has one. Unless `all` classes are known,
+    /// no file is removed.
+    pub(super) fn write(
+        &mut self,
+        described: Described,
+        inventory: &mut Inventory,
+        all: bool,
+    ) -> Written {
+        let generated = Generated::of(described);
+        let files = generated.specifications.iter();
+        let files = files.map(|specification| specification.file_name());
+        let files: BTreeSet<String> = files.collect();
+        let before = self.written.as_ref();
+        let is_old = |name: &str| all && before.is_none_or(|before| before.contains(name));
+        let mut written = Written::default();
+        let changes = directory::update(&self.options.directory, &generated, is_old);
+        for omission in generated.omissions {
+            if omission.is_error() {
+                written
+                    .errors
+                    .push(format!("{:#}", anyhow::Error::new(omission)));
+            }
+        }
+        let mut unwritten: BTreeMap<String, String> = BTreeMap::new();
+        match changes {
+            Ok(changes) => {
+                if all || self.written.is_some() {
+                    self.written.get_or_insert_default().extend(files);
+                }
+                for change in changes {
+                    let text = change.to_string();
+                    if let Change::Conflict { kind, .. } = change {
+                        unwritten.insert(kind, text);
+                    } else {
+                        written.changes.push(text);
+                    }
+                }
+            }
+            Err(error) => {
+                let text = format!("{:#}", anyhow::Error::new(error));
+                let kinds = generated.specifications.into_iter();
+                unwritten.extend(kinds.map(|one| (one.kind, text.clone())));
+                if unwritten.is_empty() {
+                    written.errors.push(text);
+                }
+            }
+        }
+        for (kind, reason) in unwritten {
+            let resource = inventory.iter_mut().find(|(name, _)| name.as_str() == kind);
+            if let Some((_, resource)) = resource {
+                Arc::make_mut(resource).refuse(&reason);
+            }
+            if !written.errors.contains(&reason) {
+                written.errors.push(reason);
+            }
+        }
+        written
+    }
+}
