@@ -112,10 +112,11 @@ test-drivers: ## Inject the vendors' real drivers, from Debian's packages (as ro
 	$(MAKE) --no-print-directory programs
 	cargo test --package boathook-tests --test suite drivers:: -- --ignored --nocapture --test-threads 1
 
-load: ## Start 500 containers, 20 at a time, beside other work: runc on both cgroup versions, and CRI (as root; long)
+load: ## Start 500 containers, 20 at a time, beside other work, and besiege the cluster's programs (as root; long)
 	scripts/install-test-packages runc busybox-static containerd
 	$(MAKE) --no-print-directory programs
 	BOATHOOK_LOAD=long cargo test --package boathook-tests --test suite load:: -- --include-ignored --nocapture --test-threads 1
+	cargo test --release --package boathook-cluster --test suite siege -- --ignored --nocapture
 
 fuzz: ## Fuzz every parser and editor with libFuzzer, each for TIME seconds (60 unless set; needs nightly)
 	scripts/fuzz $(or $(TIME),60)

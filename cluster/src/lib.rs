@@ -2,8 +2,8 @@
 //! (`boathook-scheduler`), and a mutating webhook with names for FPGAs
 //! (`boathook-webhook`). The hook and the plugin work without either.
 
-pub mod http;
 pub mod json;
+pub mod pages;
 pub mod quantity;
 pub mod retry;
 pub mod scheduler;

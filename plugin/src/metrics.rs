@@ -18,9 +18,6 @@ use crate::server::LeftToOthers;
 use crate::service::Streams;
 use present::Present;
 
-/// The `Content-Type` of [`Page::text`].
-pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
 /// The upper bounds of the histograms' buckets, in seconds.
 const BOUNDS: [f64; 9] = [0.0001, 0.00025, 0.0005, 0.001, 0.005, 0.025, 0.1, 1.0, 10.0];
 

@@ -103,11 +103,7 @@ fn admitted(reviewer: &Reviewer, name: &str) -> Value {
             "resource": {"group": "", "version": "v1", "resource": "pods"},
         },
     });
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .build()
-        .unwrap();
-    let answer = runtime.block_on(reviewer.review(review.to_string().as_bytes()));
+    let answer = reviewer.review(review.to_string().as_bytes());
     let answer = serde_json::to_value(answer.unwrap()).unwrap();
     assert_eq!(answer["response"]["allowed"], true, "{answer}");
     let patch = STANDARD

@@ -4,31 +4,31 @@
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Instant;
 
-use axum::Router;
-use axum::body::Body;
-use axum::http::StatusCode;
-use axum::http::header::{CONTENT_TYPE, HeaderValue};
-use axum::response::{IntoResponse, Response};
-use axum::routing::post;
+use http_server::{Answer, Limits, Method, Site, StatusCode, json, text};
 
 use super::config::Config;
 use super::metrics::{KindLabels, Metrics, RequestLabels, VerbLabels};
 use super::view::{Asks, View};
 use super::wire::{Arguments, Refused, filter_answer, prioritize_answer};
-use crate::http::{Intake, text};
 
 /// The longest body of a request, in bytes: 5,000 nodes as whole objects.
 pub const MAX_BODY: usize = 32 << 20;
 
-/// The memory for all bodies at once, in bytes.
-const BODY_BUDGET: usize = 64 << 20;
+/// The limits of its server.
+pub const LIMITS: Limits = Limits {
+    connections: 512,
+    body: MAX_BODY,
+    memory: 48 << 20,
+    keep_alive: true,
+};
+
+type Verb = fn(&Extender, &[u8]) -> serde_json::Result<Vec<u8>>;
 
 #[derive(Debug)]
 pub struct Extender {
     config: Arc<Config>,
     view: RwLock<View>,
     metrics: Metrics,
-    intake: Intake,
 }
 
 impl Extender {
@@ -39,7 +39,6 @@ impl Extender {
             view: RwLock::new(View::new(Arc::clone(&config))),
             config,
             metrics: Metrics::default(),
-            intake: Intake::new(MAX_BODY, BODY_BUDGET),
         })
     }
 
@@ -70,50 +69,32 @@ impl Extender {
     }
 
     /// The verbs, each under its path.
-    pub fn router(self: &Arc<Self>) -> Router {
-        let verb = |verb: &'static str, answer: fn(&Self, &[u8]) -> serde_json::Result<Vec<u8>>| {
-            let extender = Arc::clone(self);
-            post(async move |body: Body| extender.answer(verb, answer, body).await)
-        };
-        Router::new()
-            .route("/filter", verb("filter", Self::filter))
-            .route("/prioritize", verb("prioritize", Self::prioritize))
+    pub fn site(self: &Arc<Self>) -> impl Site + use<> {
+        let extender = Arc::clone(self);
+        move |method: &Method, path: &str, body: &[u8]| extender.answer(method, path, body)
     }
 
-    async fn answer(
-        &self,
-        verb: &'static str,
-        answer: fn(&Self, &[u8]) -> serde_json::Result<Vec<u8>>,
-        body: Body,
-    ) -> Response {
-        let (response, result) = match self.intake.read(body).await {
-            Err(error) => (error.into_response(), "refused"),
-            Ok((body, _permit)) => match self.timed(verb, answer, &body) {
-                Ok(answer) => {
-                    let kind = HeaderValue::from_static("application/json");
-                    (([(CONTENT_TYPE, kind)], answer).into_response(), "ok")
-                }
-                Err(error) => {
-                    let reason = format!("not a request of kube-scheduler: {error}\n");
-                    (text(StatusCode::BAD_REQUEST, reason), "refused")
-                }
-            },
+    fn answer(&self, method: &Method, path: &str, body: &[u8]) -> Answer {
+        let (verb, call): (_, Verb) = match path {
+            "/filter" => ("filter", Self::filter),
+            "/prioritize" => ("prioritize", Self::prioritize),
+            _ => return text(StatusCode::NOT_FOUND, "use /filter or /prioritize\n"),
         };
-        let labels = RequestLabels { verb, result };
-        self.metrics.requests.get_or_create(&labels).inc();
-        response
-    }
-
-    fn timed(
-        &self,
-        verb: &'static str,
-        answer: fn(&Self, &[u8]) -> serde_json::Result<Vec<u8>>,
-        body: &[u8],
-    ) -> serde_json::Result<Vec<u8>> {
+        if method != Method::POST {
+            return text(StatusCode::METHOD_NOT_ALLOWED, "use POST\n");
+        }
         let start = Instant::now();
-        let answer = answer(self, body);
+        let (result, answer) = match call(self, body) {
+            Ok(answer) => ("ok", json(answer)),
+            Err(error) => {
+                let reason = format!("not a request of kube-scheduler: {error}\n");
+                ("refused", text(StatusCode::BAD_REQUEST, reason))
+            }
+        };
         let duration = self.metrics.duration.get_or_create(&VerbLabels { verb });
         duration.observe(start.elapsed().as_secs_f64());
+        let labels = RequestLabels { verb, result };
+        self.metrics.requests.get_or_create(&labels).inc();
         answer
     }
 

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use command_line::{LogOptions, listen_address};
+use http_server::tls::{self, Identity};
 use kube::Client;
 use tokio::net::TcpListener;
 
 use super::config::Config;
-use super::extender::Extender;
+use super::extender::{Extender, LIMITS};
 use super::feed;
-use crate::http::{self, Identity, Probes};
+use crate::pages;
 use crate::retry::Retry;
 use crate::shutdown;
 
@@ -97,26 +98,29 @@ async fn serve(run: Run) -> anyhow::Result<()> {
     let extender = Extender::new(config);
     let retry = Retry::default();
     let watched = Arc::clone(&extender);
-    let probes = Probes {
-        waiting_for: Box::new(move || {
-            let complete = watched.view().is_complete();
-            (!complete).then(|| "nodes and pods have not been listed yet".to_owned())
-        }),
-        registry: extender.metrics().registry(),
+    let waits_for = move || {
+        let complete = watched.view().is_complete();
+        (!complete).then_some("nodes and pods have not been listed yet")
     };
-    let reload = async {
-        match (&identity, &run.tls_dir) {
-            (Some(identity), Some(dir)) => http::reload(Arc::clone(identity), dir.clone()).await,
-            _ => std::future::pending().await,
+    let registry = extender.metrics().registry();
+    let answers = async {
+        match (identity, run.tls_dir) {
+            (Some(identity), Some(dir)) => {
+                let serving = Arc::clone(&identity);
+                tokio::select! {
+                    () = http_server::serve_tls(requests, LIMITS, extender.site(), serving) => {}
+                    () = tls::reload(identity, dir) => {}
+                }
+            }
+            _ => http_server::serve(requests, LIMITS, extender.site()).await,
         }
     };
     tracing::info!("listening on {}", run.listen);
     tokio::select! {
         () = feed::nodes(client.clone(), Arc::clone(&extender), retry) => {}
         () = feed::pods(client, Arc::clone(&extender), retry) => {}
-        () = http::serve(requests, extender.router(), identity.clone()) => {}
-        () = http::serve(pages, probes.router(), None) => {}
-        () = reload => {}
+        () = answers => {}
+        () = pages::serve(pages, registry, waits_for) => {}
         result = shutdown::requested() => return result,
     }
     anyhow::bail!("a task ended unexpectedly")

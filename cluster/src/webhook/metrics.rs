@@ -27,8 +27,6 @@ pub struct Metrics {
     pub names: Gauge,
     /// Failures of a watch.
     pub watch_errors: Family<KindLabels, Counter>,
-    /// When the certificate expires, in seconds since 1970.
-    pub certificate_end: Gauge,
 }
 
 impl Metrics {
@@ -45,11 +43,6 @@ impl Metrics {
             "watch_errors",
             "Failures of watches",
             self.watch_errors.clone(),
-        );
-        registry.register(
-            "certificate_end_seconds",
-            "When the certificate ends, since 1970; 0: it is not this program's",
-            self.certificate_end.clone(),
         );
         registry
     }

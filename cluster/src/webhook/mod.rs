@@ -3,7 +3,6 @@
 
 pub mod admission;
 pub mod api;
-pub mod certificate;
 pub mod feed;
 pub mod mappings;
 pub mod metrics;

@@ -3,25 +3,20 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use command_line::{LogOptions, listen_address};
+use http_server::tls::{self, Identity};
 use kube::Client;
-use time::OffsetDateTime;
 use tokio::net::TcpListener;
 
 use super::api::{AcceleratorFunction, FpgaRegion, definitions_yaml};
-use super::certificate::shared::{Names, reconcile};
 use super::feed::follow;
-use super::review::Reviewer;
-use crate::http::{self, Identity, Probes};
+use super::review::{LIMITS, Reviewer};
+use crate::pages;
 use crate::retry::Retry;
 use crate::shutdown;
-
-/// How often the Secret and the webhook configuration are checked.
-const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Replace the names by which pods request FPGAs with the device plugin's resources.
 #[derive(Debug, Parser)]
@@ -33,8 +28,8 @@ pub struct Cli {
 
 const HELP_END: &str = "\
 Examples:
-  boathook-webhook run                      serve the API server, with a certificate of its own
-  boathook-webhook run --tls-dir /etc/tls   with a certificate of cert-manager
+  boathook-webhook run                      serve the API server, with the certificate in /tls
+  boathook-webhook run --tls-dir /etc/tls   with another one
   boathook-webhook crds                     print the CustomResourceDefinitions, as YAML
 
 Exit codes:
@@ -60,26 +55,9 @@ struct Run {
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8081", value_parser = listen_address)]
     http: SocketAddr,
 
-    /// Directory with tls.crt and tls.key, such as a Secret of cert-manager; without it
-    /// the webhook has a certificate authority of its own
-    #[arg(long, value_name = "DIR")]
-    tls_dir: Option<PathBuf>,
-
-    /// Namespace of the Service and the Secret [default: that of the pod]
-    #[arg(long, value_name = "NAME", conflicts_with = "tls_dir")]
-    namespace: Option<String>,
-
-    /// Service whose names the certificate has
-    #[arg(long, value_name = "NAME", default_value = "boathook-webhook")]
-    service: String,
-
-    /// Secret in which the replicas share the certificate
-    #[arg(long, value_name = "NAME", default_value = "boathook-webhook-tls")]
-    secret: String,
-
-    /// MutatingWebhookConfiguration that gets the certificate authority
-    #[arg(long, value_name = "NAME", default_value = "boathook-webhook")]
-    configuration: String,
+    /// Directory with tls.crt and tls.key, which are read again as they change
+    #[arg(long, value_name = "DIR", default_value = "/tls")]
+    tls_dir: PathBuf,
 
     /// The log.
     #[command(flatten)]
@@ -104,6 +82,7 @@ impl Cli {
 }
 
 async fn serve(run: Run) -> anyhow::Result<()> {
+    let identity = Identity::from_dir(&run.tls_dir)?;
     let reviews = listen(run.listen).await?;
     let pages = listen(run.http).await?;
     let client = Client::try_default()
@@ -111,104 +90,22 @@ async fn serve(run: Run) -> anyhow::Result<()> {
         .context("cannot configure the client of the API server")?;
     let reviewer = Arc::new(Reviewer::default());
     let watched = Arc::clone(&reviewer);
-    let probes = Probes {
-        waiting_for: Box::new(move || watched.waits_for().map(str::to_owned)),
-        registry: reviewer.metrics().registry(),
-    };
+    let waits_for = move || watched.waits_for();
+    let registry = reviewer.metrics().registry();
     let retry = Retry::default();
-    let watches = [
-        tokio::spawn(follow::<AcceleratorFunction>(
-            client.clone(),
-            Arc::clone(&reviewer),
-            retry,
-        )),
-        tokio::spawn(follow::<FpgaRegion>(
-            client.clone(),
-            Arc::clone(&reviewer),
-            retry,
-        )),
-    ];
+    let functions = follow::<AcceleratorFunction>(client.clone(), Arc::clone(&reviewer), retry);
+    let regions = follow::<FpgaRegion>(client, Arc::clone(&reviewer), retry);
+    let serving = Arc::clone(&identity);
     tracing::info!("listening on {}", run.listen);
-    let answer = answer(reviews, client, Arc::clone(&reviewer), run);
     tokio::select! {
-        _ = futures::future::select_all(watches) => {}
-        () = http::serve(pages, probes.router(), None) => {}
-        result = answer => result?,
+        () = functions => {}
+        () = regions => {}
+        () = http_server::serve_tls(reviews, LIMITS, reviewer.site(), serving) => {}
+        () = pages::serve(pages, registry, waits_for) => {}
+        () = tls::reload(identity, run.tls_dir) => {}
         result = shutdown::requested() => return result,
     }
     anyhow::bail!("a task ended unexpectedly")
-}
-
-/// Answers reviews, with the certificate as it is renewed.
-async fn answer(
-    listener: TcpListener,
-    client: Client,
-    reviewer: Arc<Reviewer>,
-    run: Run,
-) -> anyhow::Result<()> {
-    if let Some(dir) = run.tls_dir {
-        let identity = Identity::from_dir(&dir)?;
-        reviewer.certified();
-        tokio::select! {
-            () = http::serve(listener, reviewer.router(), Some(Arc::clone(&identity))) => {}
-            () = http::reload(identity, dir) => {}
-        }
-        return Ok(());
-    }
-    let names = Names {
-        namespace: run
-            .namespace
-            .unwrap_or_else(|| client.default_namespace().to_owned()),
-        service: run.service,
-        secret: run.secret,
-        configuration: run.configuration,
-    };
-    serve_shared(listener, &client, &reviewer, &names, CHECK_INTERVAL).await
-}
-
-/// Answers reviews with the certificate that replicas share, which is checked at each
-/// interval.
-pub async fn serve_shared(
-    listener: TcpListener,
-    client: &Client,
-    reviewer: &Arc<Reviewer>,
-    names: &Names,
-    interval: Duration,
-) -> anyhow::Result<()> {
-    let mut listener = Some(listener);
-    let mut identity: Option<Arc<Identity>> = None;
-    let mut delays = Retry::default().delays();
-    let mut serving = tokio::task::JoinSet::new();
-    loop {
-        let material = reconcile(client, names, OffsetDateTime::now_utc()).await;
-        let wait = match material {
-            Err(error) => {
-                let error = anyhow::Error::from(error);
-                tracing::error!("cannot check the certificate, retrying: {error:#}");
-                delays.next().unwrap_or(interval).min(interval)
-            }
-            Ok(material) => {
-                let (chain, key) = (&material.current.certificate, &material.current.key);
-                match &identity {
-                    Some(identity) => identity.replace(chain.as_bytes(), key.as_bytes())?,
-                    None => {
-                        let new = Arc::new(Identity::new(chain.as_bytes(), key.as_bytes())?);
-                        if let Some(listener) = listener.take() {
-                            let router = reviewer.router();
-                            serving.spawn(http::serve(listener, router, Some(Arc::clone(&new))));
-                            reviewer.certified();
-                        }
-                        identity = Some(new);
-                    }
-                }
-                delays = Retry::default().delays();
-                let end = material.current.ends.unix_timestamp();
-                reviewer.metrics().certificate_end.set(end);
-                interval
-            }
-        };
-        tokio::time::sleep(wait).await;
-    }
 }
 
 async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {

@@ -1,53 +1,31 @@
 //! Answers reviews.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-use axum::Router;
-use axum::body::Body;
-use axum::http::StatusCode;
-use axum::http::header::{CONTENT_TYPE, HeaderValue};
-use axum::response::{IntoResponse, Response};
-use axum::routing::post;
 use device_class::name::excerpt;
-use tokio::sync::watch;
+use http_server::{Limits, Method, Site, StatusCode, json, text};
 
 use super::admission::{API_VERSION, AdmissionReview, Answer, Request};
 use super::mappings::Mappings;
 use super::metrics::{Metrics, ResultLabels};
 use super::mutate::mutate;
 use super::pod::Pod;
-use crate::http::{Intake, text};
 
 /// The longest body, in bytes. The API server accepts no request of more than 3 MiB.
 pub const MAX_BODY: usize = 8 << 20;
 
-/// The memory for all bodies at once, in bytes.
-const BODY_BUDGET: usize = 32 << 20;
+/// The limits of its server.
+pub const LIMITS: Limits = Limits {
+    connections: 512,
+    body: MAX_BODY,
+    memory: 32 << 20,
+    keep_alive: true,
+};
 
-/// How long a pod waits for the first list of mappings; the API server waits for 10 s.
-const LIST_TIMEOUT: Duration = Duration::from_secs(5);
-
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Reviewer {
     mappings: RwLock<Mappings>,
-    complete: watch::Sender<bool>,
-    has_certificate: AtomicBool,
     metrics: Metrics,
-    intake: Intake,
-}
-
-impl Default for Reviewer {
-    fn default() -> Self {
-        Self {
-            mappings: RwLock::default(),
-            complete: watch::Sender::new(false),
-            has_certificate: AtomicBool::new(false),
-            metrics: Metrics::default(),
-            intake: Intake::new(MAX_BODY, BODY_BUDGET),
-        }
-    }
 }
 
 impl Reviewer {
@@ -57,15 +35,12 @@ impl Reviewer {
 
     /// Why it cannot answer reviews; `None` if it can.
     pub fn waits_for(&self) -> Option<&'static str> {
-        if !self.has_certificate.load(Ordering::Relaxed) {
-            return Some("there is no certificate yet");
-        }
-        (!*self.complete.borrow()).then_some("the mappings have not been listed yet")
+        let complete = self.mappings().are_complete();
+        (!complete).then_some("the mappings have not been listed yet")
     }
 
-    /// The webhook has a certificate.
-    pub fn certified(&self) {
-        self.has_certificate.store(true, Ordering::Relaxed);
+    fn mappings(&self) -> RwLockReadGuard<'_, Mappings> {
+        self.mappings.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the known objects.
@@ -77,45 +52,34 @@ impl Reviewer {
         let result = change(&mut mappings);
         let count = i64::try_from(mappings.count()).unwrap_or(i64::MAX);
         self.metrics.names.set(count);
-        self.complete.send_replace(mappings.are_complete());
         result
     }
 
     /// The webhook, under its path.
-    pub fn router(self: &Arc<Self>) -> Router {
+    pub fn site(self: &Arc<Self>) -> impl Site + use<> {
         let reviewer = Arc::clone(self);
-        Router::new().route(
-            "/pods",
-            post(async move |body: Body| reviewer.answer(body).await),
-        )
-    }
-
-    async fn answer(&self, body: Body) -> Response {
-        let (body, _permit) = match self.intake.read(body).await {
-            Ok(taken) => taken,
-            Err(error) => {
-                self.count("invalid");
-                return error.into_response();
+        move |method: &Method, path: &str, body: &[u8]| {
+            if path != "/pods" {
+                return text(StatusCode::NOT_FOUND, "use /pods\n");
             }
-        };
-        let answer = match self.review(&body).await {
-            Ok(answer) => serde_json::to_vec(&answer).map_err(|error| error.to_string()),
-            Err(reason) => Err(reason),
-        };
-        match answer {
-            Ok(answer) => {
-                let kind = HeaderValue::from_static("application/json");
-                ([(CONTENT_TYPE, kind)], answer).into_response()
+            if method != Method::POST {
+                return text(StatusCode::METHOD_NOT_ALLOWED, "use POST\n");
             }
-            Err(reason) => {
-                self.count("invalid");
-                text(StatusCode::BAD_REQUEST, format!("{reason}\n"))
-            }
+            let answer = reviewer
+                .review(body)
+                .and_then(|answer| serde_json::to_vec(&answer).map_err(|error| error.to_string()));
+            answer.map_or_else(
+                |reason| {
+                    reviewer.count("invalid");
+                    text(StatusCode::BAD_REQUEST, format!("{reason}\n"))
+                },
+                json,
+            )
         }
     }
 
     /// Reviews a request's body.
-    pub async fn review(&self, body: &[u8]) -> Result<Answer, String> {
+    pub fn review(&self, body: &[u8]) -> Result<Answer, String> {
         let asked: AdmissionReview<'_> = serde_json::from_slice(body)
             .map_err(|error| format!("not an admission review: {error}"))?;
         if asked.api_version != API_VERSION {
@@ -134,16 +98,15 @@ impl Reviewer {
             self.count("unchanged");
             return admit(request.uid, &json_patch::Patch::default(), Vec::new());
         };
-        let mut complete = self.complete.subscribe();
-        let listed = tokio::time::timeout(LIST_TIMEOUT, complete.wait_for(|complete| *complete));
-        if listed.await.is_err() {
+        let mappings = self.mappings();
+        if !mappings.are_complete() {
             self.count("denied");
             let message = "the webhook has not listed AcceleratorFunctions and FpgaRegions yet: \
                            it cannot reach the API server, or has no right to list them";
             return Ok(Answer::deny(request.uid, 503, message.to_owned()));
         }
-        let namespace = self.mappings.read().unwrap_or_else(PoisonError::into_inner);
-        let namespace = namespace.namespace(&request.namespace);
+        let namespace = mappings.namespace(&request.namespace);
+        drop(mappings);
         match mutate(&pod, &namespace) {
             Err(denial) => {
                 self.count("denied");

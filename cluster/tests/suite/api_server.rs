@@ -1,6 +1,6 @@
 //! A fake API server with the functions that these programs use: objects with resource
-//! versions, lists in pages, watches, conflicts, and 410 Gone for versions that are too
-//! old. It can be stopped and started again at its address.
+//! versions, lists in pages, watches, and 410 Gone for versions that are too old. It can
+//! be stopped and started again at its address.
 
 mod request;
 mod store;
@@ -9,14 +9,14 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use kube::Client;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -95,16 +95,6 @@ impl ApiServer {
         self.state.changed.send_replace(version);
     }
 
-    /// An object, if it exists.
-    pub(crate) fn get(&self, path: &str) -> Option<Value> {
-        self.state.store().get(&Target::of_path(path)).cloned()
-    }
-
-    /// All objects below a path such as `/apis/events.k8s.io/v1/events`.
-    pub(crate) fn list(&self, path: &str) -> Vec<Value> {
-        self.state.store().list(&Target::of_path(path))
-    }
-
     /// Drops the history of changes, as a compaction of etcd does.
     pub(crate) fn compact(&self) {
         self.state.store().compact();
@@ -129,7 +119,7 @@ async fn serve(listener: TcpListener, state: Arc<State>) {
     let mut connections = JoinSet::new();
     let router = Router::new().fallback(move |request: Request| {
         let state = Arc::clone(&state);
-        async move { answer(&state, request).await }
+        async move { answer(&state, &request) }
     });
     loop {
         let (client, _) = listener.accept().await.unwrap();
@@ -140,71 +130,16 @@ async fn serve(listener: TcpListener, state: Arc<State>) {
     }
 }
 
-async fn answer(state: &Arc<State>, request: Request) -> Response {
-    let method = request.method().clone();
-    let query = request.uri().query().unwrap_or_default().to_owned();
+fn answer(state: &Arc<State>, request: &Request) -> Response {
+    assert_eq!(request.method(), Method::GET);
     let target = Target::of_path(request.uri().path());
-    let parameters = request::Parameters::of(&query);
-    let body = axum::body::to_bytes(request.into_body(), 4 << 20)
-        .await
-        .unwrap();
-    if method == Method::GET && target.name.is_none() {
-        return match parameters.watch {
-            true => watch(state, target, parameters),
-            false => json_answer(StatusCode::OK, &state.store().page(&target, &parameters)),
-        };
-    }
-    let result = change(&mut state.store(), &method, &target, &body);
-    state.changed.send_replace(state.store().version);
-    match result {
-        Ok(object) => json_answer(StatusCode::OK, &object),
-        Err((code, reason)) => status(code, reason),
-    }
-}
-
-fn change(
-    store: &mut Store,
-    method: &Method,
-    target: &Target,
-    body: &Bytes,
-) -> Result<Value, (u16, &'static str)> {
-    let present = store.get(target).cloned();
-    match (method.as_str(), present) {
-        ("POST", _) => {
-            let object: Value = serde_json::from_slice(body).unwrap();
-            let target = target.named(&object);
-            if store.get(&target).is_some() {
-                return Err((409, "AlreadyExists"));
-            }
-            store.write(&target, object);
-            Ok(store.get(&target).unwrap().clone())
+    let parameters = request::Parameters::of(request.uri().query().unwrap_or_default());
+    match parameters.watch {
+        true => watch(state, target, parameters),
+        false => {
+            let page = state.store().page(&target, &parameters);
+            ([("content-type", "application/json")], page.to_string()).into_response()
         }
-        (_, None) => Err((404, "NotFound")),
-        ("GET", Some(object)) => Ok(object),
-        ("PUT", Some(present)) => {
-            let object: Value = serde_json::from_slice(body).unwrap();
-            let version = &object["metadata"]["resourceVersion"];
-            if !version.is_null() && *version != present["metadata"]["resourceVersion"] {
-                return Err((409, "Conflict"));
-            }
-            store.write(target, object);
-            Ok(store.get(target).unwrap().clone())
-        }
-        ("PATCH", Some(mut object)) => {
-            let patch: Value = serde_json::from_slice(body).unwrap();
-            match patch.is_array() {
-                true => {
-                    let patch: json_patch::Patch = serde_json::from_value(patch).unwrap();
-                    if json_patch::patch(&mut object, &patch).is_err() {
-                        return Err((422, "Invalid"));
-                    }
-                }
-                false => json_patch::merge(&mut object, &patch),
-            }
-            store.write(target, object);
-            Ok(store.get(target).unwrap().clone())
-        }
-        (other, _) => panic!("{other} {target:?}"),
     }
 }
 
@@ -240,21 +175,4 @@ fn watch(state: &Arc<State>, target: Target, parameters: request::Parameters) ->
         }
     });
     (StatusCode::OK, Body::from_stream(lines)).into_response()
-}
-
-fn json_answer(status: StatusCode, value: &Value) -> Response {
-    (
-        status,
-        [("content-type", "application/json")],
-        value.to_string(),
-    )
-        .into_response()
-}
-
-fn status(code: u16, reason: &str) -> Response {
-    let status = json!({
-        "apiVersion": "v1", "kind": "Status", "status": "Failure",
-        "code": code, "reason": reason, "message": reason, "metadata": {},
-    });
-    json_answer(StatusCode::from_u16(code).unwrap(), &status)
 }

@@ -1,8 +1,6 @@
 //! What the extender costs at 5,000 nodes and 100,000 pods: `make bench-cluster`. The
 //! program runs as it does in a cluster, and is called over HTTP.
 
-use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -10,8 +8,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::api_server::ApiServer;
-use crate::client::{exchange, parts};
 use crate::extender::node;
+use crate::program::Program;
 
 const NODES: usize = 5000;
 const PODS: usize = 100_000;
@@ -22,90 +20,6 @@ const MAX_P99: Duration = Duration::from_millis(5);
 const MAX_MEMORY: u64 = 150 << 20;
 
 const MEMORY: &str = "vendor.com/gpu-mem";
-
-struct Scheduler {
-    process: Child,
-    requests: SocketAddr,
-    pages: SocketAddr,
-    _files: tempfile::TempDir,
-}
-
-impl Drop for Scheduler {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-impl Scheduler {
-    fn start(server: &ApiServer) -> Self {
-        let files = tempfile::tempdir().unwrap();
-        let [config, kubeconfig] =
-            ["scheduler.toml", "kubeconfig"].map(|name| files.path().join(name));
-        std::fs::write(&config, crate::extender::CONFIG).unwrap();
-        let client = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "c",
-            "clusters": [{"name": "c", "cluster": {"server": server.url()}}],
-            "users": [{"name": "u", "user": {}}],
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        });
-        std::fs::write(&kubeconfig, client.to_string()).unwrap();
-        let [requests, pages] = [free_address(), free_address()];
-        let process = Command::new(env!("CARGO_BIN_EXE_boathook-scheduler"))
-            .arg("run")
-            .args(["--config", config.to_str().unwrap()])
-            .args(["--listen", &requests.to_string()])
-            .args(["--http", &pages.to_string()])
-            .env("KUBECONFIG", kubeconfig)
-            .stdin(Stdio::null())
-            .spawn()
-            .unwrap();
-        Self {
-            process,
-            requests,
-            pages,
-            _files: files,
-        }
-    }
-
-    async fn wait_ready(&self) {
-        let start = Instant::now();
-        let page = b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
-        while start.elapsed() < Duration::from_secs(120) {
-            if TcpStream::connect(self.pages).await.is_ok() {
-                let answer = exchange(self.pages, page, false).await;
-                if parts(&answer).0 == 200 {
-                    println!("ready after {:.1} s", start.elapsed().as_secs_f64());
-                    return;
-                }
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        panic!("not ready in two minutes");
-    }
-
-    /// A figure of /proc/PID/status, in bytes.
-    fn status(&self, key: &str) -> u64 {
-        let path = format!("/proc/{}/status", self.process.id());
-        let text = std::fs::read_to_string(path).unwrap();
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix(key))
-            .unwrap();
-        let kilobytes: u64 = line
-            .trim_start_matches(':')
-            .trim()
-            .trim_end_matches(" kB")
-            .parse()
-            .unwrap();
-        kilobytes << 10
-    }
-}
-
-fn free_address() -> SocketAddr {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap()
-}
 
 /// A pod of the usual size of a small pod.
 fn pod(number: usize) -> Value {
@@ -143,7 +57,7 @@ async fn five_thousand_nodes_and_a_hundred_thousand_pods() {
             pod(number),
         );
     }
-    let scheduler = Scheduler::start(&server);
+    let scheduler = Program::scheduler(&server, None);
     scheduler.wait_ready().await;
 
     let names: Vec<String> = (0..NODES).map(|number| format!("node-{number}")).collect();

@@ -3,8 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use cluster::http;
-use cluster::scheduler::extender::{Extender, MAX_BODY};
+use cluster::scheduler::extender::{Extender, LIMITS, MAX_BODY};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -22,7 +21,7 @@ async fn server() -> SocketAddr {
     });
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(http::serve(listener, extender.router(), None));
+    tokio::spawn(http_server::serve(listener, LIMITS, extender.site()));
     address
 }
 

@@ -11,4 +11,7 @@ mod feed;
 mod figures;
 mod hostile_clients;
 mod manifests;
+mod program;
+mod siege;
+mod tls;
 mod webhook;

@@ -2,7 +2,6 @@
 //! renders them, and the chart's: their types, and their references to each other.
 
 mod chart;
-mod conditions;
 mod scheduler;
 mod webhook;
 

@@ -1,11 +1,11 @@
 //! The webhook, called as the API server calls it.
 
-mod certificates;
 mod definitions;
 mod mutation;
 mod objects;
-mod reviews;
+pub(crate) mod reviews;
 mod rules;
+mod tls;
 
 use cluster::webhook::api::{AcceleratorFunctionSpec, FpgaRegionSpec};
 use cluster::webhook::mappings::{Kind, Mappings, Namespace, Object};

@@ -55,6 +55,9 @@ subjects:
 which is mounted under its name. */ -}}
 {{- define "boathook.cluster.program" -}}
 {{- $values := index .root.Values .name }}
+{{- if not $values.allowFrom }}
+{{- fail (printf "set %s.allowFrom to the addresses of the control plane" .name) }}
+{{- end }}
 apiVersion: v1
 kind: ServiceAccount
 {{ include "boathook.cluster.metadata" . }}

@@ -29,14 +29,6 @@ impl Target {
         }
     }
 
-    /// The object of this collection.
-    pub(crate) fn named(&self, object: &Value) -> Self {
-        Self {
-            name: Some(object["metadata"]["name"].as_str().unwrap().to_owned()),
-            ..self.clone()
-        }
-    }
-
     /// Whether an object is in this collection.
     pub(crate) fn holds(&self, object: &Self) -> bool {
         self.kind == object.kind && (self.namespace.is_none() || self.namespace == object.namespace)

@@ -24,10 +24,6 @@ struct Change {
 }
 
 impl Store {
-    pub(crate) fn get(&self, target: &Target) -> Option<&Value> {
-        self.objects.get(target)
-    }
-
     pub(crate) fn write(&mut self, target: &Target, mut object: Value) -> u64 {
         self.version += 1;
         let metadata = &mut object["metadata"];
@@ -63,13 +59,6 @@ impl Store {
         self.changes.clear();
         self.version += 1;
         self.oldest = self.version;
-    }
-
-    pub(crate) fn list(&self, target: &Target) -> Vec<Value> {
-        self.matching(target, &Parameters::default())
-            .into_iter()
-            .cloned()
-            .collect()
     }
 
     fn matching(&self, target: &Target, parameters: &Parameters) -> Vec<&Value> {

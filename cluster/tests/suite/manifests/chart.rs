@@ -88,17 +88,17 @@ fn the_chart_has_the_objects_of_the_kustomizations() {
         (
             "boathook-scheduler",
             "scheduler/extender",
-            json!({"scheduler": {"enabled": true}}),
+            json!({"scheduler": {"enabled": true, "allowFrom": ["192.0.2.1/32"]}}),
         ),
         (
             "boathook-webhook",
             "webhook/default",
-            json!({"webhook": {"enabled": true}}),
+            json!({"webhook": {"enabled": true, "allowFrom": ["192.0.2.1/32"]}}),
         ),
         (
             "boathook-webhook",
             "webhook/cert-manager",
-            json!({"webhook": {"enabled": true, "certManager": true}}),
+            json!({"webhook": {"enabled": true, "certManager": true, "allowFrom": ["192.0.2.1/32"]}}),
         ),
     ] {
         let (Some(objects), Some(plain)) = (chart(&values, program), rendered(path)) else {
@@ -125,7 +125,8 @@ fn the_chart_has_neither_program_unless_it_is_enabled() {
 
 #[test]
 fn the_definitions_outlive_the_release() {
-    let Some(objects) = chart(&json!({"webhook": {"enabled": true}}), "boathook-webhook") else {
+    let values = json!({"webhook": {"enabled": true, "allowFrom": ["192.0.2.1/32"]}});
+    let Some(objects) = chart(&values, "boathook-webhook") else {
         return;
     };
     for definition in definitions() {
@@ -184,7 +185,7 @@ fn the_values_of_the_programs_have_their_effect() {
         metadata.annotations.unwrap()["checksum/config"].clone()
     };
     let plain = chart(
-        &json!({"scheduler": {"enabled": true}}),
+        &json!({"scheduler": {"enabled": true, "allowFrom": ["10.0.0.0/24"]}}),
         "boathook-scheduler",
     )
     .unwrap();
@@ -205,7 +206,9 @@ fn wrong_values_of_the_programs_are_refused() {
         json!({"scheduler": {"enable": true}}),
         json!({"scheduler": {"replicas": 1}}),
         json!({"scheduler": {"config": ""}}),
-        json!({"scheduler": {"allowFrom": []}}),
+        // Who may ask has to be said.
+        json!({"scheduler": {"enabled": true}}),
+        json!({"webhook": {"enabled": true}}),
         json!({"webhook": {"allowFrom": ["everybody"]}}),
         json!({"webhook": {"certManager": "yes"}}),
         json!({"clusterImage": {"digest": "sha256:1"}}),

@@ -6,7 +6,8 @@ use clap::Parser;
 use cluster::scheduler::config::Config;
 use cluster::scheduler::program::Cli;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{ClusterRole, Role};
 use serde_json::{Value, json};
 
@@ -18,12 +19,21 @@ fn file(objects: &[Value], name: &str) -> String {
     map.data.unwrap()[name].clone()
 }
 
+/// The objects of the second kube-scheduler, and those of the extender.
+fn parted(objects: Vec<Value>) -> (Vec<Value>, Vec<Value>) {
+    objects.into_iter().partition(|object| {
+        let name = object["metadata"]["name"].as_str().unwrap();
+        name.starts_with("boathook-kube-scheduler") || name == "boathook-volume-scheduler"
+    })
+}
+
 #[test]
 fn the_extender_can_read_nodes_and_pods_and_nothing_else() {
     for path in ["scheduler/extender", "scheduler/second-scheduler"] {
         let Some(objects) = rendered(path) else {
             return;
         };
+        let (_, objects) = parted(objects);
         check(&objects);
         let deployment: Deployment = only(&objects, "Deployment");
         Cli::try_parse_from(command(&deployment, "scheduler")).unwrap();
@@ -96,23 +106,43 @@ fn managed(configuration: &Value) -> Vec<String> {
 }
 
 #[test]
-fn the_second_scheduler_calls_the_extender_in_its_pod() {
+fn the_second_scheduler_has_rights_of_its_own_and_alone_asks_the_extender() {
     let Some(objects) = rendered("scheduler/second-scheduler") else {
         return;
     };
+    let (second, extender) = parted(objects);
+    check(&second);
     let configuration = scheduler_configuration("scheduler/second-scheduler");
-    assert_eq!(file(&objects, "kube-scheduler.yaml"), {
+    assert_eq!(file(&second, "kube-scheduler.yaml"), {
         fs::read_to_string(deploy("scheduler/second-scheduler/kube-scheduler.yaml")).unwrap()
     });
     assert_eq!(configuration["profiles"][0]["schedulerName"], "boathook");
-    let deployment: Deployment = only(&objects, "Deployment");
-    let listen = command(&deployment, "scheduler")
-        .into_iter()
-        .find_map(|argument| argument.strip_prefix("--listen=").map(str::to_owned));
-    let url = format!("http://{}", listen.unwrap());
+    let service: Service = only(&extender, "Service");
+    let (name, spec) = (service.metadata.name.unwrap(), service.spec.unwrap());
+    let namespace = service.metadata.namespace.unwrap();
+    let url = format!(
+        "http://{name}.{namespace}.svc:{}",
+        spec.ports.unwrap()[0].port
+    );
     assert_eq!(configuration["extenders"][0]["urlPrefix"], url);
     // The leader election's lease is the one that it may update.
-    let role: Role = only(&objects, "Role");
+    let role: Role = only(&second, "Role");
     let lock = &configuration["leaderElection"]["resourceName"];
     assert_eq!(rules(role.rules)[1]["resourceNames"][0], *lock);
+    let accounts = [&second, &extender].map(|objects| {
+        let account: ServiceAccount = only(objects, "ServiceAccount");
+        account.metadata.name.unwrap()
+    });
+    assert_ne!(accounts[0], accounts[1]);
+    for binding in second.iter().filter(|object| object["subjects"].is_array()) {
+        assert_eq!(binding["subjects"][0]["name"], accounts[0], "{binding}");
+    }
+    let deployment: Deployment = only(&second, "Deployment");
+    let policy: NetworkPolicy = only(&extender, "NetworkPolicy");
+    let rules = policy.spec.unwrap().ingress.unwrap();
+    let from = &rules[0].from.as_ref().unwrap()[0];
+    assert_eq!(
+        from.pod_selector.as_ref().unwrap().match_labels,
+        deployment.spec.selector.match_labels
+    );
 }

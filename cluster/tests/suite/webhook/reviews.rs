@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use cluster::http;
-use cluster::webhook::review::{MAX_BODY, Reviewer};
+use cluster::webhook::review::{LIMITS, MAX_BODY, Reviewer};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -20,7 +19,7 @@ async fn server(listed: bool) -> SocketAddr {
     }
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(http::serve(listener, reviewer.router(), None));
+    tokio::spawn(http_server::serve(listener, LIMITS, reviewer.site()));
     address
 }
 

@@ -85,7 +85,7 @@ impl Identity {
         Ok(())
     }
 
-    pub(super) fn acceptor(&self) -> TlsAcceptor {
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
         TlsAcceptor::from(Arc::clone(&self.acceptor_config))
     }
 }

@@ -1,0 +1,177 @@
+//! The programs of this crate, as they run in a cluster.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::net::TcpStream;
+
+use crate::api_server::ApiServer;
+use crate::client::{exchange, parts};
+
+/// A running program.
+pub(crate) struct Program {
+    process: Child,
+    pub(crate) requests: SocketAddr,
+    pub(crate) pages: SocketAddr,
+    _files: TempDir,
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Program {
+    /// The extender.
+    pub(crate) fn scheduler(server: &ApiServer, limit: Option<&MemoryLimit>) -> Self {
+        let files = tempfile::tempdir().unwrap();
+        let config = files.path().join("scheduler.toml");
+        fs::write(&config, crate::extender::CONFIG).unwrap();
+        let arguments = ["--config", config.to_str().unwrap()];
+        Self::start(server, "boathook-scheduler", &arguments, files, limit)
+    }
+
+    /// The webhook, with a certificate in `tls`.
+    pub(crate) fn webhook(server: &ApiServer, tls: &Path, limit: Option<&MemoryLimit>) -> Self {
+        let arguments = ["--tls-dir", tls.to_str().unwrap()];
+        let files = tempfile::tempdir().unwrap();
+        Self::start(server, "boathook-webhook", &arguments, files, limit)
+    }
+
+    fn start(
+        server: &ApiServer,
+        program: &str,
+        arguments: &[&str],
+        files: TempDir,
+        limit: Option<&MemoryLimit>,
+    ) -> Self {
+        let kubeconfig = files.path().join("kubeconfig");
+        let client = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": server.url()}}],
+            "users": [{"name": "u", "user": {}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        });
+        fs::write(&kubeconfig, client.to_string()).unwrap();
+        let [requests, pages] = [free_address(), free_address()];
+        let members = limit.map_or("/dev/null".into(), MemoryLimit::members);
+        let process = Command::new("sh")
+            .args(["-c", "echo $$ > \"$0\" && exec \"$@\""])
+            .arg(members)
+            .arg(executable(program))
+            .arg("run")
+            .args(arguments)
+            .args(["--listen", &requests.to_string()])
+            .args(["--http", &pages.to_string()])
+            .env("KUBECONFIG", kubeconfig)
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self {
+            process,
+            requests,
+            pages,
+            _files: files,
+        }
+    }
+
+    pub(crate) async fn wait_ready(&self) {
+        let start = Instant::now();
+        let page = b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        while start.elapsed() < Duration::from_secs(120) {
+            if TcpStream::connect(self.pages).await.is_ok() {
+                let answer = exchange(self.pages, page, false).await;
+                if parts(&answer).0 == 200 {
+                    println!("ready after {:.1} s", start.elapsed().as_secs_f64());
+                    return;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("not ready in two minutes");
+    }
+
+    /// A figure of /proc/PID/status, in bytes.
+    pub(crate) fn status(&self, key: &str) -> u64 {
+        let path = format!("/proc/{}/status", self.process.id());
+        let text = fs::read_to_string(path).unwrap();
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(key))
+            .unwrap_or_else(|| panic!("no {key}: the program has ended"));
+        let kilobytes: u64 = line
+            .trim_start_matches(':')
+            .trim()
+            .trim_end_matches(" kB")
+            .parse()
+            .unwrap();
+        kilobytes << 10
+    }
+}
+
+/// The program as Cargo has just built it, or in the directory that the variable names.
+fn executable(name: &str) -> PathBuf {
+    match std::env::var_os("BOATHOOK_TESTS_PROGRAMS") {
+        Some(directory) => Path::new(&directory).join(name),
+        None if name == "boathook-webhook" => env!("CARGO_BIN_EXE_boathook-webhook").into(),
+        None => env!("CARGO_BIN_EXE_boathook-scheduler").into(),
+    }
+}
+
+fn free_address() -> SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap()
+}
+
+/// A cgroup with a limit of memory, as a container has one. It has to outlive the programs
+/// in it.
+pub(crate) struct MemoryLimit(PathBuf);
+
+impl MemoryLimit {
+    /// `None`, with a printed reason, where a cgroup cannot be made.
+    pub(crate) fn new(program: &str, bytes: u64) -> Option<Self> {
+        let name = format!("boathook-{program}-{}", std::process::id());
+        let limit = ["memory/memory.limit_in_bytes", "memory.max"]
+            .iter()
+            .find_map(|file| {
+                let cgroup = Path::new("/sys/fs/cgroup").join(file).with_file_name(&name);
+                fs::create_dir(&cgroup).ok()?;
+                let file = cgroup.join(Path::new(file).file_name()?);
+                let limited = file.exists() && fs::write(file, bytes.to_string()).is_ok();
+                if !limited {
+                    let _ = fs::remove_dir(&cgroup);
+                }
+                limited.then_some(cgroup)
+            });
+        if limit.is_none() {
+            skip::report("limits of memory", "needs root and a memory controller");
+        }
+        limit.map(Self)
+    }
+
+    fn members(&self) -> PathBuf {
+        self.0.join("cgroup.procs")
+    }
+
+    /// The most memory that was in use, in bytes.
+    pub(crate) fn peak(&self) -> u64 {
+        let files = ["memory.max_usage_in_bytes", "memory.peak"];
+        let mut read = files
+            .iter()
+            .filter_map(|file| fs::read_to_string(self.0.join(file)).ok());
+        read.next().unwrap().trim().parse().unwrap()
+    }
+}
+
+impl Drop for MemoryLimit {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}

@@ -1,0 +1,40 @@
+//! Answers, and the memory that they take until a client has read them.
+
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::{Response, StatusCode};
+
+use crate::open::Lease;
+
+/// The answer to a request.
+pub type Answer = Response<Vec<u8>>;
+
+/// An answer in plain text.
+pub fn text(status: StatusCode, text: impl Into<String>) -> Answer {
+    of(status, "text/plain; charset=utf-8", text.into().into())
+}
+
+/// An answer in JSON.
+pub fn json(document: Vec<u8>) -> Answer {
+    of(StatusCode::OK, "application/json", document)
+}
+
+pub(crate) fn of(status: StatusCode, kind: &'static str, bytes: Vec<u8>) -> Answer {
+    let mut answer = Response::new(bytes);
+    *answer.status_mut() = status;
+    let kind = HeaderValue::from_static(kind);
+    answer.headers_mut().insert(CONTENT_TYPE, kind);
+    answer
+}
+
+/// An answer's bytes, with their memory.
+pub(crate) struct Leased {
+    pub(crate) bytes: Vec<u8>,
+    #[expect(dead_code, reason = "is given back when the answer has been written")]
+    pub(crate) lease: Lease,
+}
+
+impl AsRef<[u8]> for Leased {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}

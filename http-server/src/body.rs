@@ -1,0 +1,78 @@
+//! Bodies of requests.
+
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use hyper::StatusCode;
+use hyper::body::{Body, Incoming};
+
+use crate::open::Lease;
+
+/// How long a client may take to send a body.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why a body is refused.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum BodyError {
+    #[error("the body is longer than {0} bytes")]
+    TooLong(usize),
+    /// Other requests have taken all memory.
+    #[error("too many requests at once")]
+    Busy,
+    /// The client did not send all of it in time.
+    #[error("the body did not arrive within {} s", TIMEOUT.as_secs())]
+    Slow,
+    /// The client closed the connection.
+    #[error("the body is not complete")]
+    Broken,
+}
+
+impl BodyError {
+    pub(crate) fn status(&self) -> StatusCode {
+        match self {
+            BodyError::TooLong(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            BodyError::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            BodyError::Slow => StatusCode::REQUEST_TIMEOUT,
+            BodyError::Broken => StatusCode::BAD_REQUEST,
+        }
+    }
+}
+
+/// Reads a body of at most `limit` bytes. Memory is taken as bytes arrive, whatever
+/// length the client has announced.
+pub(crate) async fn read(
+    body: Incoming,
+    limit: usize,
+    lease: &mut Lease,
+) -> Result<Vec<u8>, BodyError> {
+    let announced = usize::try_from(body.size_hint().lower());
+    if announced.is_ok_and(|announced| announced <= limit) {
+        let read = tokio::time::timeout(TIMEOUT, receive(body, limit, lease));
+        return read.await.unwrap_or(Err(BodyError::Slow));
+    }
+    Err(BodyError::TooLong(limit))
+}
+
+async fn receive(
+    mut body: Incoming,
+    limit: usize,
+    lease: &mut Lease,
+) -> Result<Vec<u8>, BodyError> {
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| BodyError::Broken)?;
+        // Trailers are ignored.
+        let Ok(new) = frame.into_data() else { continue };
+        let length = bytes.len() + new.len();
+        if length > limit {
+            return Err(BodyError::TooLong(limit));
+        }
+        if length > bytes.capacity() {
+            let capacity = length.max(2 * bytes.len()).min(limit);
+            lease.resize(capacity).map_err(|_| BodyError::Busy)?;
+            bytes.reserve_exact(capacity - bytes.len());
+        }
+        bytes.extend_from_slice(&new);
+    }
+    Ok(bytes)
+}

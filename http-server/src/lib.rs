@@ -1,0 +1,216 @@
+//! An HTTP/1.1 server that hostile clients do not stop. Heads, bodies, handshakes and
+//! answers have limits of size and time. If connections or memory run short, those are
+//! closed that belong to the address that has most of them: a client takes room from
+//! others of its own address first.
+
+mod answer;
+mod body;
+mod open;
+mod probes;
+#[cfg(feature = "tls")]
+pub mod tls;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+pub use answer::{Answer, json, text};
+pub use hyper::{Method, StatusCode};
+pub use probes::probe;
+
+use answer::Leased;
+use body::BodyError;
+use open::{Entry, NoMemory, Open};
+
+/// The longest head of a request, in bytes.
+const MAX_HEAD: usize = 16 << 10;
+
+/// How long a client may take for a TLS handshake, and after that for the head of its
+/// first request.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a connection may be idle. Clients in Go close one after 90 s: a server that
+/// closes it earlier may do so while a request is on its way.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// How long a connection may last; it ends after the request in progress.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// How long the last request of a connection may take, and the only one where each
+/// connection has one.
+const LAST_REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The limits of a server.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// How many connections are open at once.
+    pub connections: usize,
+    /// The longest body of a request, in bytes.
+    pub body: usize,
+    /// The memory for all bodies and answers at once, in bytes.
+    pub memory: usize,
+    /// Whether a connection may have several requests.
+    pub keep_alive: bool,
+}
+
+impl Limits {
+    /// Those of a server of metrics and probes alone.
+    pub const PAGES: Self = Self {
+        connections: 32,
+        body: 0,
+        memory: 8 << 20,
+        keep_alive: false,
+    };
+}
+
+/// What is served: the answer to a request's method, path and body. It is computed at
+/// once, without waiting for anything.
+pub trait Site: Send + Sync + 'static {
+    /// The answer to a request.
+    fn answer(&self, method: &Method, path: &str, body: &[u8]) -> Answer;
+}
+
+impl<F: Fn(&Method, &str, &[u8]) -> Answer + Send + Sync + 'static> Site for F {
+    fn answer(&self, method: &Method, path: &str, body: &[u8]) -> Answer {
+        self(method, path, body)
+    }
+}
+
+/// Serves until it is dropped.
+pub async fn serve<S: Site>(listener: TcpListener, limits: Limits, site: S) {
+    accept(listener, limits, site, |client| async { Some(client) }).await;
+}
+
+/// Serves with TLS until it is dropped.
+#[cfg(feature = "tls")]
+pub async fn serve_tls<S: Site>(
+    listener: TcpListener,
+    limits: Limits,
+    site: S,
+    identity: Arc<tls::Identity>,
+) {
+    let acceptor = identity.acceptor();
+    let handshake = move |client| {
+        let handshake = acceptor.accept(client);
+        async {
+            match tokio::time::timeout(HEAD_TIMEOUT, handshake).await {
+                Ok(client) => client.ok(),
+                Err(_) => None,
+            }
+        }
+    };
+    accept(listener, limits, site, handshake).await;
+}
+
+async fn accept<S, H, F, C>(listener: TcpListener, limits: Limits, site: S, handshake: H)
+where
+    S: Site,
+    H: Fn(TcpStream) -> F,
+    F: Future<Output = Option<C>> + Send + 'static,
+    C: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let open = Arc::new(Open::new(limits));
+    let site = Arc::new(site);
+    // They end with this task.
+    let mut connections = JoinSet::new();
+    loop {
+        let (client, address) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!("cannot accept an HTTP connection: {error}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        while connections.try_join_next().is_some() {}
+        let entry = open.enter(address.ip()).await;
+        let (site, handshake) = (Arc::clone(&site), handshake(client));
+        connections.spawn(async move {
+            let entry = &entry;
+            let served = async {
+                if let Some(client) = handshake.await {
+                    converse(client, entry, limits, &*site).await;
+                }
+            };
+            tokio::select! {
+                () = entry.closed() => {}
+                () = served => {}
+            }
+        });
+    }
+}
+
+/// Answers the requests of one connection. A client that breaks off, or sends no HTTP,
+/// does not affect others.
+async fn converse(
+    client: impl AsyncRead + AsyncWrite + Unpin,
+    entry: &Entry,
+    limits: Limits,
+    site: &impl Site,
+) {
+    let asked = Notify::new();
+    let service = service_fn(|request: Request<Incoming>| {
+        asked.notify_one();
+        async {
+            let answer = respond(request, entry, limits, site).await;
+            entry.has_answered();
+            Ok::<Response<Full<Bytes>>, Infallible>(answer)
+        }
+    });
+    let mut server = http1::Builder::new();
+    server
+        .timer(TokioTimer::new())
+        .header_read_timeout(IDLE_TIMEOUT)
+        .max_buf_size(MAX_HEAD)
+        // A client may close its side when it has sent its request.
+        .half_close(true)
+        .keep_alive(limits.keep_alive);
+    let connection = server.serve_connection(TokioIo::new(client), service);
+    let mut connection = std::pin::pin!(connection);
+    let first = tokio::time::timeout(HEAD_TIMEOUT, asked.notified());
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        first = first => if first.is_err() { return },
+    }
+    if limits.keep_alive {
+        tokio::select! {
+            _ = connection.as_mut() => return,
+            () = tokio::time::sleep(CONNECTION_TIMEOUT) => {}
+        }
+        connection.as_mut().graceful_shutdown();
+    }
+    let _ = tokio::time::timeout(LAST_REQUEST_TIMEOUT, connection).await;
+}
+
+async fn respond(
+    request: Request<Incoming>,
+    entry: &Entry,
+    limits: Limits,
+    site: &impl Site,
+) -> Response<Full<Bytes>> {
+    let (head, body) = request.into_parts();
+    let mut lease = entry.lease();
+    let answer = match body::read(body, limits.body, &mut lease).await {
+        Ok(body) => site.answer(&head.method, head.uri.path(), &body),
+        Err(error) => text(error.status(), format!("{error}\n")),
+    };
+    let answer = match lease.resize(answer.body().len()) {
+        Ok(()) => answer,
+        Err(NoMemory) => {
+            let error = BodyError::Busy;
+            text(error.status(), format!("{error}\n"))
+        }
+    };
+    answer.map(|bytes| Full::new(Bytes::from_owner(Leased { bytes, lease })))
+}

@@ -1,0 +1,197 @@
+//! The open connections, and the memory of their bodies and answers.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+use crate::Limits;
+
+/// How long a new connection keeps its place in any case, so that a request that has
+/// arrived with it is read.
+const GRACE: Duration = Duration::from_millis(100);
+
+/// How soon a place is searched again.
+const SEARCH_INTERVAL: Duration = Duration::from_millis(10);
+
+/// The open connections of a server.
+#[derive(Debug)]
+pub(crate) struct Open {
+    limits: Limits,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    last: u64,
+    connections: BTreeMap<u64, Connection>,
+    /// The sum of all connections' memory.
+    memory: usize,
+}
+
+#[derive(Debug)]
+struct Connection {
+    from: IpAddr,
+    /// When it was opened, or answered last.
+    since: Instant,
+    was_answered: bool,
+    memory: usize,
+    close: Arc<Notify>,
+}
+
+/// A place among the open connections, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    open: Arc<Open>,
+    id: u64,
+    close: Arc<Notify>,
+}
+
+/// Memory of a connection, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    open: Arc<Open>,
+    id: u64,
+    bytes: usize,
+}
+
+/// There is no memory left, unless connections of addresses are closed that have less.
+#[derive(Debug)]
+pub(crate) struct NoMemory;
+
+impl Open {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            state: Mutex::default(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for a new connection. If all are taken, another connection is closed for
+    /// it, and if all of those are new, it waits.
+    pub(crate) async fn enter(self: &Arc<Self>, from: IpAddr) -> Entry {
+        loop {
+            let entered = self.state().enter(from, self.limits.connections);
+            if let Some((id, close)) = entered {
+                let open = Arc::clone(self);
+                return Entry { open, id, close };
+            }
+            tokio::time::sleep(SEARCH_INTERVAL).await;
+        }
+    }
+}
+
+impl State {
+    fn enter(&mut self, from: IpAddr, limit: usize) -> Option<(u64, Arc<Notify>)> {
+        if self.connections.len() >= limit {
+            let id = self.victim(from, 1, |_| 1, None)?;
+            let is_old = |victim: &Connection| victim.since.elapsed() >= GRACE;
+            self.connections.get(&id).filter(|victim| is_old(victim))?;
+            self.remove(id);
+        }
+        self.last += 1;
+        let close = Arc::new(Notify::new());
+        let connection = Connection {
+            from,
+            since: Instant::now(),
+            was_answered: false,
+            memory: 0,
+            close: Arc::clone(&close),
+        };
+        self.connections.insert(self.last, connection);
+        Some((self.last, close))
+    }
+
+    /// Which connection to close if an address needs `more`: of the address that then has
+    /// most, by `weight`, one that was never answered, else the one that was answered the
+    /// longest ago.
+    fn victim(
+        &self,
+        from: IpAddr,
+        more: usize,
+        weight: impl Fn(&Connection) -> usize,
+        except: Option<u64>,
+    ) -> Option<u64> {
+        let mut sums = BTreeMap::from([(from, more)]);
+        for connection in self.connections.values() {
+            *sums.entry(connection.from).or_default() += weight(connection);
+        }
+        let (most, _) = sums.into_iter().max_by_key(|(_, sum)| *sum)?;
+        let candidates = self.connections.iter().filter(|(id, connection)| {
+            connection.from == most && weight(connection) > 0 && Some(**id) != except
+        });
+        let order =
+            |(_, connection): &(&u64, &Connection)| (connection.was_answered, connection.since);
+        candidates.min_by_key(order).map(|(id, _)| *id)
+    }
+
+    fn remove(&mut self, id: u64) {
+        if let Some(connection) = self.connections.remove(&id) {
+            self.memory -= connection.memory;
+            connection.close.notify_one();
+        }
+    }
+}
+
+impl Entry {
+    /// Waits until it has to end, for another connection's sake.
+    pub(crate) async fn closed(&self) {
+        self.close.notified().await;
+    }
+
+    /// One of its requests was answered.
+    pub(crate) fn has_answered(&self) {
+        if let Some(connection) = self.open.state().connections.get_mut(&self.id) {
+            connection.was_answered = true;
+            connection.since = Instant::now();
+        }
+    }
+
+    /// Memory of the connection, none at first.
+    pub(crate) fn lease(&self) -> Lease {
+        Lease {
+            open: Arc::clone(&self.open),
+            id: self.id,
+            bytes: 0,
+        }
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.open.state().remove(self.id);
+    }
+}
+
+impl Lease {
+    /// Takes so much memory in place of what it has. Other connections are closed if
+    /// there is not enough.
+    pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), NoMemory> {
+        let mut state = self.open.state();
+        let own = state.connections.get(&self.id).ok_or(NoMemory)?;
+        let (from, more) = (own.from, bytes.saturating_sub(self.bytes));
+        while state.memory + more > self.open.limits.memory {
+            let victim = state.victim(from, more, |other| other.memory, Some(self.id));
+            state.remove(victim.ok_or(NoMemory)?);
+        }
+        let state = &mut *state;
+        let connection = state.connections.get_mut(&self.id).ok_or(NoMemory)?;
+        connection.memory = connection.memory - self.bytes + bytes;
+        state.memory = state.memory - self.bytes + bytes;
+        self.bytes = bytes;
+        Ok(())
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        // Less is always possible.
+        let _ = self.resize(0);
+    }
+}

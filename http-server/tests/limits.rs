@@ -1,0 +1,180 @@
+//! Clients that take room from others, or try to.
+
+// Helper functions of tests are not `#[test]`s, so clippy.toml's exception for
+// tests does not apply to them.
+#![allow(clippy::unwrap_used)]
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use http_server::{Limits, Method, StatusCode, text};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+
+const HOSTILE: u8 = 66;
+const HONEST: u8 = 1;
+
+const REQUEST: &str = "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+
+/// Long before a hostile client's time ends.
+const SOON: Duration = Duration::from_secs(3);
+
+/// A server that answers with the length of the body, or with as many bytes as the path
+/// says.
+async fn server(connections: usize) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let limits = Limits {
+        connections,
+        body: 1 << 20,
+        memory: 2 << 20,
+        keep_alive: true,
+    };
+    let site = |_: &Method, path: &str, body: &[u8]| {
+        let length = path[1..].parse().map(|length: usize| "x".repeat(length));
+        text(StatusCode::OK, length.unwrap_or(body.len().to_string()))
+    };
+    tokio::spawn(http_server::serve(listener, limits, site));
+    address
+}
+
+async fn connect(from: u8, to: SocketAddr) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(([127, 0, 0, from], 0).into()).unwrap();
+    socket.connect(to).await.unwrap()
+}
+
+/// Sends a request, and reads to the end of the connection.
+async fn ask(from: u8, to: SocketAddr, request: &str) -> String {
+    let mut client = connect(from, to).await;
+    client.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    let read = client.read_to_string(&mut answer);
+    tokio::time::timeout(SOON, read).await.unwrap().unwrap();
+    answer
+}
+
+fn post(length: usize, body: &str) -> String {
+    format!(
+        "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+    )
+}
+
+#[tokio::test]
+async fn an_address_takes_places_from_itself_first() {
+    let address = server(4).await;
+    let mut idle = connect(HONEST, address).await;
+    idle.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        .await
+        .unwrap();
+    let mut first = [0; 12];
+    idle.read_exact(&mut first).await.unwrap();
+    let mut held = Vec::new();
+    for _ in 0..12 {
+        let mut client = connect(HOSTILE, address).await;
+        client.write_all(b"GET / HT").await.unwrap();
+        held.push(client);
+    }
+    assert!(ask(HONEST, address, REQUEST).await.ends_with("\r\n\r\n0"));
+    // The connection that was there before them all still is.
+    idle.write_all(REQUEST.as_bytes()).await.unwrap();
+    let mut rest = String::new();
+    idle.read_to_string(&mut rest).await.unwrap();
+    assert_eq!(rest.matches("HTTP/1.1 200 OK").count(), 1, "{rest}");
+}
+
+#[tokio::test]
+async fn who_was_never_answered_goes_before_others_of_the_address() {
+    let address = server(4).await;
+    let mut answered = connect(HONEST, address).await;
+    answered
+        .write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        .await
+        .unwrap();
+    let mut first = [0; 12];
+    answered.read_exact(&mut first).await.unwrap();
+    let mut held = Vec::new();
+    for _ in 0..12 {
+        held.push(connect(HONEST, address).await);
+    }
+    assert!(ask(HONEST, address, REQUEST).await.ends_with("\r\n\r\n0"));
+    answered.write_all(REQUEST.as_bytes()).await.unwrap();
+    let mut rest = String::new();
+    answered.read_to_string(&mut rest).await.unwrap();
+    assert!(rest.contains("HTTP/1.1 200 OK"), "{rest}");
+}
+
+#[tokio::test]
+async fn memory_is_taken_from_bodies_that_do_not_arrive() {
+    let address = server(64).await;
+    let most = "x".repeat(700_000);
+    let mut held = Vec::new();
+    for _ in 0..8 {
+        let mut client = connect(HOSTILE, address).await;
+        client
+            .write_all(post(1 << 20, &most).as_bytes())
+            .await
+            .unwrap();
+        held.push(client);
+    }
+    for _ in 0..4 {
+        let answer = ask(HONEST, address, &post(most.len(), &most)).await;
+        assert!(answer.ends_with("\r\n\r\n700000"), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn memory_is_taken_from_answers_that_nobody_reads() {
+    let address = server(64).await;
+    let mut held = Vec::new();
+    for _ in 0..8 {
+        let mut client = connect(HOSTILE, address).await;
+        client
+            .write_all(b"GET /1900000 HTTP/1.1\r\nHost: x\r\n\r\n")
+            .await
+            .unwrap();
+        client.readable().await.unwrap();
+        held.push(client);
+    }
+    let body = "x".repeat(1 << 20);
+    let answer = ask(HONEST, address, &post(body.len(), &body)).await;
+    assert!(answer.ends_with("\r\n\r\n1048576"), "{answer}");
+    let answer = ask(
+        HONEST,
+        address,
+        "GET /3000000 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+    );
+    assert!(
+        answer.await.starts_with("HTTP/1.1 503"),
+        "more than there is"
+    );
+}
+
+#[tokio::test]
+async fn heads_and_bodies_have_an_end() {
+    let address = server(4).await;
+    let head = format!(
+        "GET / HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n",
+        "x".repeat(20_000)
+    );
+    let answer = ask(HONEST, address, &head).await;
+    assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
+    let answer = ask(HONEST, address, &post((1 << 20) + 1, "")).await;
+    assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_head_that_does_not_end_ends_the_connection() {
+    let address = server(4).await;
+    let mut client = connect(HOSTILE, address).await;
+    let start = Instant::now();
+    let sending = async {
+        while client.write_all(b"x").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), sending)
+        .await
+        .unwrap();
+    assert!(start.elapsed() > SOON, "{:?}", start.elapsed());
+}
