@@ -17,7 +17,6 @@ pub mod load;
 pub mod name;
 pub mod ownership;
 pub mod pattern;
-pub mod placement;
 pub mod similar;
 pub mod strict_toml;
 pub mod template;

@@ -238,7 +238,7 @@ fn nodes_have_the_mode_and_group_that_the_administrator_sets() {
         let file = root().join(format!("testdata/{case}/host.txt"));
         let host = RecordedHost::parse(&std::fs::read_to_string(file).unwrap()).unwrap();
         let capabilities = class.spec.request.defaults();
-        let found = discover::look_up(&class, &config, (&capabilities).into(), &host).unwrap();
+        let found = discover::look_up(&class, (&capabilities).into(), &host).unwrap();
         let devices = found.inventory.devices.iter();
         let nodes = devices.flat_map(|device| &device.nodes);
         let nodes: Vec<_> = nodes.chain(&found.edits.nodes).collect();
@@ -265,7 +265,10 @@ fn further_directories_are_mounted_if_they_are_roots() {
         let table = format!("{{ path = '{path}', container_path = '/tmp/daemon' }}");
         let config = format!("[class.dummy-npu]\ndirectories = [{table}]");
         let config: Config = toml::from_str(&config).unwrap();
-        let found = discover::look_up(&class, &config, (&BTreeSet::new()).into(), &host).unwrap();
+        let class = config
+            .adapted(class.clone(), "class.toml".as_ref())
+            .unwrap();
+        let found = discover::look_up(&class, (&BTreeSet::new()).into(), &host).unwrap();
         let [directory] = <[_; 1]>::try_from(found.edits.directories).unwrap();
         (directory.container, directory.directory)
     };

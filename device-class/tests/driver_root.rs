@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use device_class::DeviceClass;
-use device_class::config::{ClassConfig, Config};
+use device_class::config::Config;
 use device_class::discover::{self, Found, Presence};
 use device_class::host::{RecordedHost, Recording};
 use device_class::name::ClassName;
@@ -46,20 +46,13 @@ const HOST: &str = "\
     dir /opt/chip/usr/share/chip
 ";
 
-fn class(text: &str) -> DeviceClass {
+/// The class, with what config.toml says of it.
+fn class(text: &str, config: &str) -> DeviceClass {
     let name = ClassName::try_from("chip".to_owned()).unwrap();
-    DeviceClass::parse(name, Path::new("chip.toml"), text).unwrap()
-}
-
-fn configured(root: &str) -> Config {
-    let class = ClassConfig {
-        driver_root: Some(root.into()),
-        ..ClassConfig::default()
-    };
-    Config {
-        class: [("chip".to_owned().try_into().unwrap(), class)].into(),
-        ..Config::default()
-    }
+    let file = Path::new("chip.toml");
+    let class = DeviceClass::parse(name, file, text).unwrap();
+    let config: Config = toml::from_str(&format!("[class.chip]\n{config}")).unwrap();
+    config.adapted(class, file).unwrap()
 }
 
 fn files_are_the_drivers_and_nodes_the_hosts(found: &Found, root: &str) {
@@ -83,17 +76,12 @@ fn the_class_or_the_configuration_names_the_root() {
     let host = RecordedHost::parse(HOST).unwrap();
     let plain = CLASS.replace("driver_root = \"/run/{name}/driver\"", "");
     for (class_text, config, root) in [
-        (CLASS, Config::default(), "/run/chip/driver"),
-        (&plain, configured("/opt/chip"), "/opt/chip"),
-        (CLASS, configured("/opt/chip"), "/opt/chip"),
+        (CLASS, "", "/run/chip/driver"),
+        (&plain, "driver_root = '/opt/chip'", "/opt/chip"),
+        (CLASS, "driver_root = '/opt/chip'", "/opt/chip"),
     ] {
-        let found = discover::look_up(
-            &class(class_text),
-            &config,
-            (&BTreeSet::new()).into(),
-            &host,
-        )
-        .unwrap();
+        let class = class(class_text, config);
+        let found = discover::look_up(&class, (&BTreeSet::new()).into(), &host).unwrap();
         files_are_the_drivers_and_nodes_the_hosts(&found, root);
     }
 }
@@ -101,12 +89,12 @@ fn the_class_or_the_configuration_names_the_root() {
 #[test]
 fn a_recording_has_the_files_of_the_drivers_root() {
     let host = RecordedHost::parse(HOST).unwrap();
-    let (class, config) = (class(CLASS), Config::default());
+    let class = class(CLASS, "");
     let recording = Recording::new(&host);
-    discover::look_up(&class, &config, (&BTreeSet::new()).into(), &recording).unwrap();
+    discover::look_up(&class, (&BTreeSet::new()).into(), &recording).unwrap();
     let written = recording.to_string();
     let again = RecordedHost::parse(&written).unwrap();
-    let found = discover::look_up(&class, &config, (&BTreeSet::new()).into(), &again);
+    let found = discover::look_up(&class, (&BTreeSet::new()).into(), &again);
     let found = found.unwrap_or_else(|error| panic!("{error}\n{written}"));
     files_are_the_drivers_and_nodes_the_hosts(&found, "/run/chip/driver");
 }
@@ -114,12 +102,8 @@ fn a_recording_has_the_files_of_the_drivers_root() {
 #[test]
 fn a_root_that_is_missing_is_named() {
     let host = RecordedHost::parse(HOST).unwrap();
-    let error = discover::look_up(
-        &class(CLASS),
-        &configured("/opt/other"),
-        (&BTreeSet::new()).into(),
-        &host,
-    );
+    let class = class(CLASS, "driver_root = '/opt/other'");
+    let error = discover::look_up(&class, (&BTreeSet::new()).into(), &host);
     assert_eq!(
         error.unwrap_err().to_string(),
         "class chip: driver_root /opt/other cannot be opened: entity not found"

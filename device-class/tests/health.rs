@@ -5,7 +5,6 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use device_class::DeviceClass;
-use device_class::config::Config;
 use device_class::discover::KernelLine;
 use device_class::discover::{self, HealthHistory};
 use device_class::host::RecordedHost;
@@ -298,7 +297,7 @@ fn an_amd_gpu_is_given_while_kfd_has_it() {
         let found = discover::devices(&class, host).devices;
         found.iter().map(|found| found.id.to_string()).collect()
     };
-    let missing = |host: &RecordedHost| discover::missing(&class, &Config::default(), host);
+    let missing = |host: &RecordedHost| discover::missing(&class, host);
     let all = ["0000:03:00.0", "0000:83:00.0", "0000:c3:00.0"];
     assert_eq!(ids(&host), all);
     assert_eq!(missing(&host), None);

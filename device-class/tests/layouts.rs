@@ -47,7 +47,7 @@ fn found(layout: &str, nodes: &str, config: &str) -> Found {
     let capabilities = ["utility", "compute", "compat32"];
     let capabilities = capabilities.map(|name| CapabilityName::try_from(name.to_owned()).unwrap());
     let capabilities = BTreeSet::from(capabilities);
-    discover::look_up(&class, &config, (&capabilities).into(), &host).unwrap()
+    discover::look_up(&class, (&capabilities).into(), &host).unwrap()
 }
 
 /// Where the files of these names are found.

@@ -26,7 +26,7 @@ fn found(host: &str, config: &str) -> FoundEdits {
     let capabilities = ["utility", "compute"];
     let capabilities = capabilities.map(|name| CapabilityName::try_from(name.to_owned()).unwrap());
     let capabilities = BTreeSet::from(capabilities);
-    let found = discover::look_up(&class, &config, (&capabilities).into(), &host).unwrap();
+    let found = discover::look_up(&class, (&capabilities).into(), &host).unwrap();
     found.edits
 }
 

@@ -57,16 +57,16 @@ fn no_vendor_is_named_in_the_code() {
     words.retain(|word| !NO_VENDORS.contains(&word.as_str()));
     assert!(words.len() > 10, "{words:?}");
     let mut faults = Vec::new();
-    let crates = [
-        "device-class/src",
-        "hook/src",
-        "plugin/src",
-        "runtime-config/src",
-        "initcontainer/src",
-    ];
+    let workspace = std::fs::read_to_string(root().join("../Cargo.toml")).unwrap();
+    let workspace: toml::Table = workspace.parse().unwrap();
+    let crates = workspace["workspace"]["members"].as_array().unwrap();
+    let crates = crates.iter().map(|member| member.as_str().unwrap());
+    // The interface that the webhook takes over is its vendor's.
+    let exempt = root().join("../cluster/src/webhook/api.rs");
     for file in crates
-        .iter()
-        .flat_map(|directory| rust_files(&root().join("..").join(directory)))
+        .filter(|member| !member.starts_with("tests"))
+        .flat_map(|member| rust_files(&root().join("..").join(member).join("src")))
+        .filter(|file| *file != exempt)
     {
         let text = std::fs::read_to_string(&file).unwrap();
         // Tests may speak of what they please.

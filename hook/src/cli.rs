@@ -1,5 +1,7 @@
 //! The command line of `boathook`.
 
+mod whose;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -7,10 +9,11 @@ use clap::{Args, Parser, Subcommand};
 use device_class::config::LogLevel;
 use device_class::name::ClassName;
 
-use crate::command::{Whose, print_json_error};
 use crate::exit::ExitCode;
 use crate::oci::CdiGrant;
 use crate::planner::Caller;
+
+pub(crate) use whose::Whose;
 
 /// Make devices available in containers.
 ///
@@ -64,7 +67,7 @@ impl Cli {
                     let message = text.split("\n\n").next().unwrap_or_default();
                     let words = message.trim_start_matches("error: ").split_whitespace();
                     let message: Vec<&str> = words.collect();
-                    print_json_error(&message.join(" "), ExitCode::Usage);
+                    ExitCode::Usage.print_failure(&message.join(" "));
                 }
                 error.exit()
             })

@@ -1,6 +1,9 @@
 //! Exit codes, by which a caller distinguishes failures.
 
+use std::io::{self, Write};
 use std::process;
+
+use serde_json::json;
 
 /// The result of the program. The numbers are part of its interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +62,14 @@ impl ExitCode {
         (Self::CgroupDenies, "cgroup-denies"),
         (Self::UserDenied, "user-denied"),
     ];
+
+    /// Prints a failure as JSON; its message is on stderr already.
+    pub(crate) fn print_failure(self, message: &str) {
+        let error = json!({ "message": message, "kind": self.name(), "exit_code": self as u8 });
+        let text = json!({ "error": error });
+        // There is nowhere else to report that stdout cannot be written.
+        let _ = writeln!(io::stdout().lock(), "{text:#}");
+    }
 
     /// The name of the failure, for JSON.
     pub(crate) fn name(self) -> &'static str {

@@ -141,17 +141,15 @@ fn plan_of(
         if let RequestSource::Cdi { devices } = &request.source {
             return trust::cdi_authority(origin, &bundle.annotations, devices, &config.trust);
         }
-        let configured = config.class.get(&class.name);
-        let trusted = configured.and_then(|class| trust::trusted(origin, &class.trusted_pods));
-        match trusted {
+        match trust::trusted(origin, &class.settings.trusted_pods) {
             Some(authority) => Ok(authority),
             None => trust::authority(origin, &config.trust),
         }
     });
     let authorities = authorities.collect::<Result<Vec<Authority>, _>>()?;
-    let found = wanted.iter().map(|ClassRequest { class, request }| {
-        discover::look_up(class, config, request.wanted(), &host)
-    });
+    let found = wanted
+        .iter()
+        .map(|ClassRequest { class, request }| discover::look_up(class, request.wanted(), &host));
     let found = found.collect::<Result<Vec<Found>, _>>()?;
     let asked: Vec<Asked<'_>> = wanted
         .iter()

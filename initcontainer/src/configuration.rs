@@ -10,7 +10,6 @@ use std::path::Path;
 use runtime_config::{Change, HostRoot};
 
 use crate::error::Error;
-use crate::install::write;
 use crate::layout::{CONFIG, DEFAULT_CONFIG, GIVEN_CONFIG};
 use crate::manifest::Manifest;
 use crate::payload::Payload;
@@ -54,7 +53,7 @@ impl Configuration {
 
     fn write(&mut self, before: Option<String>, text: &str) {
         self.steps
-            .push(write(CONFIG, before.as_deref(), text, MODE));
+            .push(Step::write(CONFIG, before.as_deref(), text, MODE));
         self.written = Some(text.to_owned());
         self.replaced = before;
     }
@@ -65,7 +64,7 @@ fn given(host: &HostRoot, wanted: Option<&str>) -> Result<Option<Step>, Error> {
     let before = host.read(Path::new(GIVEN_CONFIG))?;
     Ok(match (before, wanted) {
         (before, Some(wanted)) if before.as_deref() != Some(wanted) => {
-            Some(write(GIVEN_CONFIG, before.as_deref(), wanted, MODE))
+            Some(Step::write(GIVEN_CONFIG, before.as_deref(), wanted, MODE))
         }
         (Some(before), None) => Some(Step::Change(Change::Remove {
             path: GIVEN_CONFIG.into(),

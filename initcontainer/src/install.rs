@@ -186,7 +186,7 @@ fn remember(
         }
         (None, old) => {
             let before = old.map(|m| m.to_text());
-            vec![write(MANIFEST, before.as_deref(), &text, MODE)]
+            vec![Step::write(MANIFEST, before.as_deref(), &text, MODE)]
         }
     })
 }
@@ -297,15 +297,6 @@ fn makes_again(step: &Step, steps: &[Step]) -> bool {
         _ => None,
     };
     made(step).is_some_and(|path| steps.iter().filter_map(made).any(|other| other == path))
-}
-
-pub(crate) fn write(path: &str, before: Option<&str>, after: &str, mode: u32) -> Step {
-    Step::Change(Change::Write {
-        path: path.into(),
-        before: before.map(str::to_owned),
-        after: after.to_owned(),
-        mode,
-    })
 }
 
 /// Fails before the first step where a later one would: on a file system that

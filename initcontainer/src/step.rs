@@ -81,6 +81,16 @@ pub fn run(
 }
 
 impl Step {
+    /// Writes a file's whole text.
+    pub(crate) fn write(path: &str, before: Option<&str>, after: &str, mode: u32) -> Self {
+        Self::Change(Change::Write {
+            path: path.into(),
+            before: before.map(str::to_owned),
+            after: after.to_owned(),
+            mode,
+        })
+    }
+
     /// What the step makes, changes or removes.
     pub fn path(&self) -> &Path {
         match self {

@@ -9,7 +9,6 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use device_class::config::Config;
 use device_class::host::RecordedHost;
 use device_class::load;
 use device_class::name::CdiName;
@@ -177,12 +176,10 @@ fn hosts(directory: &Path, found: &mut Vec<PathBuf>) {
 
 /// The specifications of all classes on a recorded host.
 fn specifications(host: &RecordedHost, form: Form<'_>) -> Vec<Specification> {
-    let config = Config::default();
     let classes =
         Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../device-class")).join("classes");
     let sources = load::sources(&[classes]).unwrap();
     let generator = Generator {
-        config: &config,
         only: &[],
         description: Description {
             form,

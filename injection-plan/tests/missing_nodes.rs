@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use device_class::DeviceClass;
-use device_class::config::Config;
 use device_class::device::{Access, DeviceKind, DeviceNumber, DeviceRule};
 use device_class::discover::{self, FoundNode, MadeNode, NodeForm, OwnNode, Presence};
 use device_class::host::RecordedHost;
@@ -32,7 +31,7 @@ fn looked_up(keys: &str, devices: &str, nodes: &str) -> FoundNode {
     let host = RecordedHost::parse(&format!("file /proc/devices\n{devices}{nodes}")).unwrap();
     let env = vec!["X=all".to_owned()];
     let request = Request::of(&class, &env.into(), |_| None).unwrap().unwrap();
-    let found = discover::look_up(&class, &Config::default(), request.wanted(), &host);
+    let found = discover::look_up(&class, request.wanted(), &host);
     found.unwrap().edits.nodes.remove(0)
 }
 
@@ -101,7 +100,7 @@ fn numbers_that_no_device_can_have_are_refused() {
     let class = class(&with_node(keys));
     let host = format!("file /proc/devices\n{LOADED}");
     let host = RecordedHost::parse(&host).unwrap();
-    let found = discover::look_up(&class, &Config::default(), (&BTreeSet::new()).into(), &host);
+    let found = discover::look_up(&class, (&BTreeSet::new()).into(), &host);
     let error = found.unwrap_err().to_string();
     assert!(
         error.contains("`1048576` is not the minor number"),

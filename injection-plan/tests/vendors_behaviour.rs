@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use device_class::DeviceClass;
-use device_class::config::Config;
 use device_class::discover;
 use device_class::host::RecordedHost;
 use device_class::load::ClassSource;
@@ -32,7 +31,7 @@ fn host(case: &str) -> RecordedHost {
 fn plan(class: &DeviceClass, host: &RecordedHost, env: &[&str]) -> Vec<String> {
     let env: Vec<String> = env.iter().map(|entry| (*entry).to_owned()).collect();
     let request = Request::of(class, &env.into(), |_| None).unwrap().unwrap();
-    let found = discover::look_up(class, &Config::default(), request.wanted(), host).unwrap();
+    let found = discover::look_up(class, request.wanted(), host).unwrap();
     let why = "this is a test".into();
     let asked = Asked {
         class,

@@ -1,18 +1,22 @@
 //! `/metrics`, `/healthz` and `/readyz`.
 
+mod metrics_page;
+mod present;
+
 use http_server::{Answer, Limits, Method, probe};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::catalog::Inventory;
-use crate::metrics;
 use crate::server::LeftToOthers;
 use crate::service::Streams;
+
+pub(crate) use metrics_page::MetricsPage;
 
 /// The data of the pages.
 #[derive(Debug)]
 pub(crate) struct Pages {
-    pub(crate) metrics: metrics::Page,
+    pub(crate) metrics: MetricsPage,
     pub(crate) inventory: watch::Receiver<Inventory>,
     pub(crate) streams: Streams,
     pub(crate) left: LeftToOthers,

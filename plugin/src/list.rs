@@ -58,14 +58,7 @@ impl Listing {
             path: config.host_root.clone(),
             source,
         })?;
-        let found = scan(
-            &usable,
-            config,
-            &host,
-            &mut Memory::new(),
-            Instant::now(),
-            None,
-        );
+        let found = scan(&usable, &host, &mut Memory::new(), Instant::now(), None);
         problems.extend(found.warnings);
         Ok(Listing {
             inventory: found.inventory,

@@ -1,8 +1,5 @@
-//! The metrics of the process, in the OpenMetrics text format.
+//! The counters of the process.
 
-mod present;
-
-use std::path::PathBuf;
 use std::time::Duration;
 
 use device_class::name::ResourceName;
@@ -11,12 +8,6 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use tokio::sync::watch;
-
-use crate::catalog::Inventory;
-use crate::server::LeftToOthers;
-use crate::service::Streams;
-use present::Present;
 
 /// The upper bounds of the histograms' buckets, in seconds.
 const BOUNDS: [f64; 9] = [0.0001, 0.00025, 0.0005, 0.001, 0.005, 0.025, 0.1, 1.0, 10.0];
@@ -102,148 +93,34 @@ impl Metrics {
         self.class_errors
             .set(i64::try_from(count).unwrap_or(i64::MAX));
     }
-}
 
-/// The metrics page: the counters and the current state.
-#[derive(Debug)]
-pub(crate) struct Page(Registry);
-
-impl Page {
-    pub(crate) fn new(
-        metrics: &Metrics,
-        inventory: watch::Receiver<Inventory>,
-        (streams, left): (Streams, LeftToOthers),
-        record: PathBuf,
-    ) -> Self {
-        let mut registry = Registry::with_prefix("boathook");
-        registry.register_collector(Box::new(Present {
-            inventory,
-            streams,
-            left,
-            record,
-        }));
-        registry.register("allocations", "Allocate calls", metrics.allocations.clone());
+    /// Adds the counters to those that a page shows.
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        registry.register("allocations", "Allocate calls", self.allocations.clone());
         registry.register(
             "registrations",
             "Registrations with the kubelet",
-            metrics.registrations.clone(),
+            self.registrations.clone(),
         );
         registry.register(
             "allocation_duration_seconds",
             "Time to answer Allocate",
-            metrics.allocation_duration.clone(),
+            self.allocation_duration.clone(),
         );
         registry.register(
             "scan_duration_seconds",
             "Time of a device scan",
-            metrics.scan_duration.clone(),
+            self.scan_duration.clone(),
         );
         registry.register(
             "class_errors",
             "Class files that cannot be used",
-            metrics.class_errors.clone(),
+            self.class_errors.clone(),
         );
         registry.register(
             "cdi_errors",
             "CDI specifications that cannot be written or are left out",
-            metrics.cdi_errors.clone(),
+            self.cdi_errors.clone(),
         );
-        Page(registry)
-    }
-
-    pub(crate) fn text(&self) -> String {
-        let mut text = String::new();
-        // Writing to a string does not fail.
-        let _ = prometheus_client::encoding::text::encode(&mut text, &self.0);
-        text
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-    use crate::catalog::fixture::{device, resource, sick};
-
-    #[test]
-    fn the_page_has_every_family_with_its_samples() {
-        let npus = Arc::new(resource(vec![device("a"), device("b"), sick("c", "cold")]));
-        let name = npus.name.clone();
-        let (_sender, inventory) = watch::channel(Inventory::from([(name.clone(), npus)]));
-        let (metrics, streams) = (Metrics::default(), Streams::default());
-        let directory = tempfile::tempdir().unwrap();
-        let record = directory.path().join(injection_plan::record::FILE_NAME);
-        std::fs::write(
-            &record,
-            r#"{"Data":{"PodDeviceEntries":[
-                {"PodUID":"u1","ContainerName":"main","ResourceName":"dummy.com/npu","DeviceIDs":{"-1":["a","b"]}},
-                {"PodUID":"u1","ContainerName":"side","ResourceName":"dummy.com/npu","DeviceIDs":["c"]},
-                {"PodUID":"u2","ContainerName":"main","ResourceName":"other.com/npu","DeviceIDs":["x"]}]}}"#,
-        )
-        .unwrap();
-        let page = Page::new(
-            &metrics,
-            inventory,
-            (streams.clone(), LeftToOthers::default()),
-            record,
-        );
-        metrics.serving(&name);
-        metrics.allocated(&name, true, Duration::from_micros(300));
-        metrics.allocated(&name, false, Duration::from_secs(100));
-        let _open = streams.of(name).enter();
-        let page = page.text();
-        for line in [
-            "# TYPE boathook_devices gauge",
-            r#"boathook_devices{resource="dummy.com/npu",health="healthy"} 2"#,
-            r#"boathook_devices{resource="dummy.com/npu",health="unhealthy"} 1"#,
-            r#"boathook_allocations_total{resource="dummy.com/npu",result="refused"} 1"#,
-            r#"boathook_registrations_total{resource="dummy.com/npu",result="failed"} 0"#,
-            r#"boathook_streams{resource="dummy.com/npu"} 1"#,
-            r#"boathook_left_to_other_plugin{resource="dummy.com/npu"} 0"#,
-            r#"boathook_allocated_devices{resource="dummy.com/npu",pod_uid="u1",container="main"} 2"#,
-            r#"boathook_allocated_devices{resource="dummy.com/npu",pod_uid="u1",container="side"} 1"#,
-            r#"boathook_allocation_duration_seconds_bucket{le="0.00025",resource="dummy.com/npu"} 0"#,
-            r#"boathook_allocation_duration_seconds_bucket{le="0.0005",resource="dummy.com/npu"} 1"#,
-            r#"boathook_allocation_duration_seconds_bucket{le="+Inf",resource="dummy.com/npu"} 2"#,
-            r#"boathook_allocation_duration_seconds_count{resource="dummy.com/npu"} 2"#,
-            r#"boathook_scan_duration_seconds_bucket{le="+Inf"} 0"#,
-            "boathook_class_errors 0",
-            "boathook_tasks 0",
-        ] {
-            assert!(
-                page.lines().any(|written| written == line),
-                "{line}\n{page}"
-            );
-        }
-        assert!(!page.contains("other.com"), "{page}");
-    }
-
-    #[test]
-    fn dashboard_and_alerts_use_only_families_that_exist() {
-        let (_sender, inventory) = watch::channel(Inventory::new());
-        let metrics = Metrics::default();
-        // A family without samples is not written.
-        metrics.serving(&resource(vec![]).name);
-        let page = Page::new(&metrics, inventory, Default::default(), "/nowhere".into()).text();
-        let families: Vec<&str> = page
-            .lines()
-            .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
-            .collect();
-        let queries = concat!(
-            include_str!("../../deploy/monitoring/grafana-dashboard.json"),
-            include_str!("../../deploy/monitoring/prometheus-rules.yaml"),
-        );
-        let words = queries.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
-        let names: Vec<&str> = words.filter(|word| word.starts_with("boathook_")).collect();
-        assert!(names.len() > 10);
-        for name in names {
-            let suffixes = ["_bucket", "_sum", "_count", "_total"];
-            let family = suffixes
-                .iter()
-                .find_map(|suffix| name.strip_suffix(suffix))
-                .unwrap_or(name);
-            assert!(families.contains(&family), "{name}");
-        }
     }
 }

@@ -13,9 +13,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::catalog::{CdiFiles, CdiOptions, InventoryWatcher, Source};
 use crate::dir_watch::{DirWatch, Interest, Notice};
-use crate::http::{self, Pages};
+use crate::http::{self, MetricsPage, Pages};
 use crate::kubelet_dir::{KubeletDir, KubeletDirError, SOCKET_PREFIX};
-use crate::metrics::{Metrics, Page};
+use crate::metrics::Metrics;
 use crate::notify::Notifier;
 use crate::server::{Context, LeftToOthers, RegisterBy, Timing, remove_stale};
 use crate::service::Streams;
@@ -102,7 +102,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
     let watcher = InventoryWatcher::start(source, cdi, metrics.clone()).await;
     let inventory = watcher.subscribe();
     let pages = Pages {
-        metrics: Page::new(
+        metrics: MetricsPage::new(
             &metrics,
             inventory.clone(),
             (streams.clone(), left.clone()),

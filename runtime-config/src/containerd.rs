@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 use crate::drop_in::{self, HEADER};
 use crate::error::Error;
 use crate::host::HostRoot;
-use crate::plan::Options;
+use crate::options::Options;
 use crate::snapshot::Snapshot;
 use crate::toml_text::OWN_STEM;
 use handler::Handler;

@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::facts::HANDLER;
 use crate::host::HostRoot;
 use crate::oci_hook;
-use crate::plan::Options;
+use crate::options::Options;
 use crate::snapshot::Snapshot;
 use crate::toml_text::{parse, quote};
 

@@ -1,18 +1,22 @@
 //! Docker: an entry among the `runtimes` of daemon.json, which has no
 //! drop-ins (dockerd(8), "Daemon configuration file").
 
+mod api;
+mod sockets;
+
 use std::path::{Path, PathBuf};
 
-use crate::docker_api::Runtimes;
 use crate::error::Error;
 use crate::facts::HANDLER;
 use crate::host::HostRoot;
 use crate::json_text;
-use crate::plan::Options;
+use crate::options::Options;
 use crate::record::Record;
 use crate::snapshot::Snapshot;
 
-pub(crate) const DAEMON_JSON: &str = "/etc/docker/daemon.json";
+pub(crate) use api::{Runtimes, socket_of_daemon};
+
+const DAEMON_JSON: &str = "/etc/docker/daemon.json";
 
 /// Which some editors put first, and dockerd skips.
 const BYTE_ORDER_MARK: char = '\u{feff}';

@@ -7,10 +7,10 @@ use crate::containerd::{self, Layout};
 use crate::error::Error;
 use crate::facts::{Engine, Liveness, PROGRAM_DIRECTORIES, RUNTIMES};
 use crate::host::HostRoot;
-use crate::plan::Options;
+use crate::options::Options;
 use crate::record::Record;
 use crate::snapshot::Snapshot;
-use crate::{crio, docker, docker_api, podman};
+use crate::{crio, docker, podman};
 
 /// A form of configuration.
 enum Files {
@@ -51,7 +51,7 @@ impl Engine {
             Liveness::Socket(path) if !is_shared => {
                 Some(PathBuf::from(path)).filter(|path| host.exists(path))
             }
-            Liveness::DockerApi => docker_api::socket_of_daemon(host),
+            Liveness::DockerApi => docker::socket_of_daemon(host),
             Liveness::Socket(_) | Liveness::NoDaemon => None,
         })
     }

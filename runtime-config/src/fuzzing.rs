@@ -4,7 +4,8 @@ use std::path::Path;
 
 use crate::change::Change;
 use crate::facts::Engine;
-use crate::plan::{Options, Plan};
+use crate::options::Options;
+use crate::plan::Plan;
 use crate::snapshot::Snapshot;
 
 /// Installs into an engine whose main configuration file is `text`, and undoes it: with

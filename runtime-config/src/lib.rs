@@ -27,10 +27,6 @@ mod crio;
 #[cfg(feature = "configure")]
 mod docker;
 #[cfg(feature = "configure")]
-mod docker_api;
-#[cfg(feature = "configure")]
-mod docker_sockets;
-#[cfg(feature = "configure")]
 mod drop_in;
 #[cfg(feature = "configure")]
 mod engine;
@@ -45,6 +41,8 @@ mod host;
 mod json_text;
 #[cfg(feature = "configure")]
 mod oci_hook;
+#[cfg(feature = "configure")]
+mod options;
 #[cfg(feature = "configure")]
 mod plan;
 #[cfg(feature = "configure")]
@@ -73,7 +71,9 @@ pub use facts::{
 #[cfg(feature = "configure")]
 pub use host::{HostRoot, Place};
 #[cfg(feature = "configure")]
-pub use plan::{Options, Plan};
+pub use options::Options;
+#[cfg(feature = "configure")]
+pub use plan::Plan;
 #[cfg(feature = "configure")]
 pub use processes::{Process, processes};
 #[cfg(feature = "configure")]

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::error::Error;
 use crate::facts::{HOOK_ENV, HOOK_TIMEOUT};
-use crate::plan::Options;
+use crate::options::Options;
 use crate::snapshot::Snapshot;
 use crate::toml_text::{parse, quote};
 

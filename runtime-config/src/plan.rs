@@ -9,27 +9,13 @@ use crate::change::Change;
 use crate::docker;
 use crate::error::Error;
 use crate::facts::Engine;
+use crate::options::Options;
 use crate::record::{Record, RecordedFile};
 use crate::snapshot::Snapshot;
 use crate::toml_text::{self, OWN_STEM};
 
 /// The mode of a configuration file that did not exist.
 const NEW_FILE_MODE: u32 = 0o644;
-
-/// What is to be written into an engine's configuration.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// The hook, as the host sees it: an absolute path.
-    pub hook: PathBuf,
-    /// The wrapper runtime, as the host sees it: an absolute path.
-    pub runtime: PathBuf,
-    /// Make the handler the engine's default, so that pods and containers
-    /// that name no runtime use it too.
-    pub set_default: bool,
-    /// containerd only: call the hook from this OCI spec (`base_runtime_spec`,
-    /// the output of `ctr oci spec`) and leave the runtime alone.
-    pub base_spec: Option<String>,
-}
 
 /// What will be done to one engine's files, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::docker;
-use crate::docker_api::Runtimes;
+use crate::docker::Runtimes;
 use crate::error::Error;
 use crate::facts::{Engine, Liveness, Reload};
 use crate::host::HostRoot;

@@ -3,6 +3,7 @@
 //! Tiers are modules. A test that needs more than the machine has prints
 //! `skipped: <test>: <reason>`.
 //!
+//! - `architecture`: which crates and folders use which
 //! - `at_root`: the programs with `/` as the host's root; needs root, and strace and runc
 //!   for parts
 //! - `attacks`: images, users and pods that try to turn the hook against the host;
@@ -29,6 +30,7 @@
 // A test fails by panicking, in its helpers as well.
 #![allow(clippy::unwrap_used)]
 
+mod architecture;
 mod at_root;
 mod attacks;
 mod cli;

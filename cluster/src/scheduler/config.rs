@@ -23,7 +23,7 @@ pub struct Config {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Resource {
-    /// Its name, such as `nvidia.com/gpu`.
+    /// Its name, such as `vendor.com/gpu`.
     pub name: String,
     /// Its weight in the score of a pod that requests several resources.
     #[serde(default = "one")]

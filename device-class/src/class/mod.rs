@@ -16,6 +16,7 @@ mod prepare;
 mod reads;
 mod request;
 mod schema;
+mod settings;
 mod sharing;
 mod short_form;
 mod validate;
@@ -42,23 +43,26 @@ pub(crate) use prefilter::{extends, mentions, sets_variable};
 pub use prepare::{MAX_CONTAINER_START, Prepare, Timeout};
 pub use request::{Normalize, PairSpec, RequestSpec, RequirementSpec, WordName};
 pub use schema::JSON_SCHEMA;
+pub use settings::{DeviceFilter, PodPattern, Settings};
 pub use sharing::{MAX_REPLICAS, ReplicaCount, SHARED_SUFFIX, Sharing};
 pub(crate) use short_form::short_or_table;
 pub use validate::ClassRuleError;
 
-use crate::config::DeviceFilter;
 use crate::name::{CapabilityName, ClassName, EnvName, ResourceName};
 use crate::pattern::PathPattern;
 use crate::strict_toml::{self, FileError, Layer};
 use crate::template::Template;
 
-/// One class of devices: a whole class file, checked.
+/// One class of devices as a host has it: the whole class file with what config.toml
+/// changes, checked. Everything after loading reads it, and not config.toml.
 #[derive(Debug, Clone)]
 pub struct DeviceClass {
     /// The file's name without `.toml`.
     pub name: ClassName,
-    /// The content of the file.
+    /// The content of the file, with the values that config.toml replaces.
     pub spec: ClassSpec,
+    /// What config.toml adds.
+    pub settings: Settings,
 }
 
 /// # Boathook device class
@@ -118,15 +122,6 @@ pub struct ClassSpec {
     /// What a container gets once, regardless of the number of its devices.
     #[serde(default)]
     pub edits: Vec<Edits>,
-    /// From config.toml: the plugin runs the programs of health checks.
-    #[serde(skip)]
-    pub health_programs: bool,
-    /// From config.toml: only these devices exist.
-    #[serde(skip)]
-    pub only: Option<Vec<DeviceFilter>>,
-    /// From config.toml: these devices do not exist.
-    #[serde(skip)]
-    pub except: Vec<DeviceFilter>,
 }
 
 /// The schema's version.
@@ -296,18 +291,6 @@ impl ClassSpec {
             || unshared.is_some_and(|resource| self.resource.may_become(resource))
     }
 
-    /// Whether config.toml hides a device.
-    pub(crate) fn hides(&self, device: &crate::discover::Device) -> bool {
-        let fits = |filter: &DeviceFilter| filter.fits(device);
-        let is_only = |only: &Vec<DeviceFilter>| only.iter().any(fits);
-        !self.only.as_ref().is_none_or(is_only) || self.except.iter().any(fits)
-    }
-
-    /// Checks the rules that concern several values.
-    pub(crate) fn check(&self) -> Result<(), ClassRuleError> {
-        validate::check(self)
-    }
-
     /// The capabilities that add something.
     pub fn capabilities(&self) -> BTreeSet<CapabilityName> {
         let nodes = self.edits.iter().flat_map(|edits| &edits.nodes);
@@ -351,6 +334,17 @@ impl DeviceClass {
     pub(crate) fn of_layers(name: ClassName, layers: &[Layer<'_>]) -> Result<Self, FileError> {
         let spec: ClassSpec = strict_toml::parse_layers(layers)?;
         validate::check(&spec).map_err(|error| FileError::rule(layers, &error))?;
-        Ok(DeviceClass { name, spec })
+        let settings = Settings::default();
+        Ok(DeviceClass {
+            name,
+            spec,
+            settings,
+        })
+    }
+
+    /// Checks the rules that concern several values.
+    pub(crate) fn check(&self) -> Result<(), ClassRuleError> {
+        validate::check(&self.spec)?;
+        validate::check_filters(&self.spec, &self.settings)
     }
 }

@@ -1,18 +1,17 @@
 //! `[class.NAME]`: what differs on this host from a class file.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Deserialize;
 
-use super::{Config, PodPattern};
+use super::Config;
 use crate::class::{
-    ClassSpec, Condition, DeviceClass, Directory, Node, NodeMode, PathTemplate, ReplicaCount,
-    short_or_table,
+    ClassSpec, Condition, DeviceClass, DeviceFilter, Directory, Node, NodeMode, PathTemplate,
+    PodPattern, ReplicaCount, Settings, short_or_table,
 };
-use crate::discover::Device;
 use crate::load::ClassSource;
-use crate::name::{AttributeName, canonical};
+use crate::name::AttributeName;
 use crate::pattern::PathPattern;
 use crate::strict_toml::FileError;
 use crate::template::Template;
@@ -23,7 +22,7 @@ use crate::template::Template;
 pub struct ClassConfig {
     /// Where the class's driver has its files, such as
     /// `/run/vendor/driver` for a driver that runs in a container.
-    pub driver_root: Option<PathBuf>,
+    pub driver_root: Option<PathTemplate>,
     /// Where the class's device nodes are, if not in /dev: a directory with a `dev`
     /// in it. Containers get them under /dev.
     pub dev_root: Option<PathTemplate>,
@@ -75,13 +74,24 @@ impl Config {
             )
         };
         config.change(&mut class.spec).map_err(failed)?;
-        let checked = class.spec.check();
+        class.settings = config.settings();
+        let checked = class.check();
         checked.map_err(|error| failed(error.to_string()))?;
         Ok(class)
     }
 }
 
 impl ClassConfig {
+    fn settings(&self) -> Settings {
+        Settings {
+            health_programs: self.health_programs,
+            directories: self.directories.clone(),
+            only: self.only.clone(),
+            except: self.except.clone(),
+            trusted_pods: self.trusted_pods.clone(),
+        }
+    }
+
     fn change(&self, spec: &mut ClassSpec) -> Result<(), String> {
         let sources = spec
             .discover
@@ -113,9 +123,10 @@ impl ClassConfig {
                 make.gid = self.node_gid.or(make.gid);
             }
         }
-        spec.health_programs = self.health_programs;
-        spec.only.clone_from(&self.only);
-        spec.except.clone_from(&self.except);
+        spec.enabled = self.enabled.unwrap_or(spec.enabled);
+        if let Some(root) = &self.driver_root {
+            spec.driver_root = Some(root.clone());
+        }
         match &self.dev_root {
             Some(root) => move_nodes(spec, root),
             None => Ok(()),
@@ -167,31 +178,4 @@ fn moved(pattern: &mut PathPattern, root: &PathTemplate) -> Result<(), String> {
         *pattern = PathPattern::try_from(text).map_err(|error| error.to_string())?;
     }
     Ok(())
-}
-
-/// Some devices: by a name that a request may use, or by attributes.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(untagged, expecting = "a device's id, or a table of attributes")]
-pub enum DeviceFilter {
-    /// An id, an index or an alias.
-    Name(String),
-    /// All of these attributes have these values.
-    Attributes(BTreeMap<AttributeName, String>),
-}
-
-impl DeviceFilter {
-    /// Whether the device is meant.
-    pub(crate) fn fits(&self, device: &Device) -> bool {
-        match self {
-            DeviceFilter::Name(name) => {
-                let wanted = canonical(name);
-                let names = device.aliases.iter().chain(&device.index);
-                let mut names = names.map(String::as_str).chain([device.id.as_str()]);
-                names.any(|name| canonical(name) == wanted)
-            }
-            DeviceFilter::Attributes(wanted) => wanted
-                .iter()
-                .all(|(name, value)| device.attributes.get(name) == Some(value)),
-        }
-    }
 }

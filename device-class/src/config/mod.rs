@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::class::DeviceClass;
+use crate::class::PodPattern;
 use crate::name::ClassName;
 use crate::ownership;
 use crate::strict_toml::{self, FileError};
 
-pub use class::{ClassConfig, DeviceFilter};
+pub use class::ClassConfig;
 
 /// Where the configuration is unless an option names another file.
 pub const DEFAULT_PATH: &str = "/etc/boathook/config.toml";
@@ -96,52 +96,6 @@ impl Default for Trust {
     }
 }
 
-/// Some pods: a namespace, or those of one workload in it.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub struct PodPattern {
-    namespace: String,
-    name: Option<String>,
-}
-
-impl PodPattern {
-    /// Whether the pattern means this pod.
-    pub fn fits(&self, namespace: &str, pod: &str) -> bool {
-        self.namespace == namespace
-            && self.name.as_deref().is_none_or(|name| {
-                let rest = pod.strip_prefix(name);
-                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
-            })
-    }
-}
-
-impl TryFrom<String> for PodPattern {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        let (namespace, name) = match text.split_once('/') {
-            None => (text.as_str(), None),
-            Some((namespace, name)) => (namespace, Some(name)),
-        };
-        // RFC 1123 labels and, for a pod's name, subdomains.
-        let fits = |part: &str| {
-            let fit = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
-            !part.is_empty() && part.chars().all(fit)
-        };
-        if fits(namespace) && name.is_none_or(fits) {
-            Ok(PodPattern {
-                namespace: namespace.to_owned(),
-                name: name.map(str::to_owned),
-            })
-        } else {
-            let text = crate::name::excerpt(&text);
-            Err(format!(
-                "`{text}` is neither a namespace nor namespace/name"
-            ))
-        }
-    }
-}
-
 impl Default for Config {
     fn default() -> Self {
         Config {
@@ -161,12 +115,6 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Whether the plugin offers the devices of a class on this host.
-    pub fn offers(&self, class: &DeviceClass) -> bool {
-        let configured = self.class.get(&class.name).and_then(|class| class.enabled);
-        configured.unwrap_or(class.spec.enabled)
-    }
-
     /// The same configuration for a process that has the host's root mounted at
     /// `root`, as a container has.
     pub fn mounted_at(mut self, root: &Path) -> Self {

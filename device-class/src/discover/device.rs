@@ -69,7 +69,7 @@ pub(super) fn from_candidate(
     let (health, readings) = {
         let checks = spec.health.iter().chain(&source.health);
         let is_on = |check: &&HealthCheck| {
-            class.spec.health_programs || !matches!(check.test, HealthTest::Program(_))
+            class.settings.health_programs || !matches!(check.test, HealthTest::Program(_))
         };
         let checks = checks.filter(is_on);
         health::of(checks, &nodes, candidate, host)

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::driver_root::DriverRoot;
 use super::files::{directory, file};
-use super::found::{FoundDirectory, FoundEdits, FoundNode, ImageLibraries};
+use super::found::{FoundEdits, FoundNode, ImageLibraries};
 use super::libraries::LibrarySearch;
 use super::listed::Lists;
 use super::nodes::nodes;
@@ -89,21 +89,13 @@ pub(super) fn edits(
                 .extend(image_libraries(spec, attributes, host)?);
         }
     }
+    for spec in &class.settings.directories {
+        let host = DriverRoot::of_host(host);
+        found
+            .directories
+            .push(directory(spec, attributes, false, host)?);
+    }
     Ok(found)
-}
-
-/// Looks up the directories that the administrator gives to the containers of a
-/// class.
-pub(super) fn configured(
-    directories: &[class::Directory],
-    attributes: &Attributes,
-    host: &dyn HostView,
-) -> Result<Vec<FoundDirectory>, EditsError> {
-    let host = DriverRoot::of_host(host);
-    let found = directories
-        .iter()
-        .map(|spec| directory(spec, attributes, false, host));
-    Ok(found.collect::<Result<_, _>>()?)
 }
 
 /// Looks up the nodes that a container with these capabilities gets besides

@@ -1,13 +1,12 @@
 //! All that a host has of a class, in one call.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::driver_root::DriverRoot;
 use super::edits::{self, EditsError, Wanted};
 use super::{FoundEdits, Inventory, devices};
 use crate::class::{DeviceClass, PathTemplateError};
-use crate::config::Config;
 use crate::host::HostView;
 use crate::name::ClassName;
 use crate::template::Attributes;
@@ -49,7 +48,6 @@ pub enum LookUpError {
 /// or the class names one.
 pub fn look_up(
     class: &DeviceClass,
-    config: &Config,
     wanted: Wanted<'_>,
     host: &dyn HostView,
 ) -> Result<Found, LookUpError> {
@@ -64,32 +62,27 @@ pub fn look_up(
         class: class.name.clone(),
         error,
     };
-    let configured = config.class.get(&class.name);
-    let directories = configured.map_or(&[][..], |class| &class.directories);
-    let directories = edits::configured(directories, attributes, host).map_err(failed)?;
-    let Some(path) = driver_root(class, config, attributes)? else {
-        let driver = DriverRoot {
-            view: host,
-            path: Path::new("/"),
-        };
-        let edits = edits::edits(class, wanted, attributes, host, driver);
-        let mut edits = edits.map_err(failed)?;
-        edits.directories.extend(directories);
-        return Ok(Found { inventory, edits });
+    let root = driver_root(class, attributes)?;
+    let view = match &root {
+        None => None,
+        Some(path) => Some(
+            host.driver_root(path)
+                .map_err(|error| LookUpError::DriverRoot {
+                    class: class.name.clone(),
+                    path: path.clone(),
+                    error,
+                })?,
+        ),
     };
-    let opened = host.driver_root(&path);
-    let view = opened.map_err(|error| LookUpError::DriverRoot {
-        class: class.name.clone(),
-        path: path.clone(),
-        error,
-    })?;
-    let driver = DriverRoot {
-        view: &*view,
-        path: &path,
+    let driver = match (&view, &root) {
+        (Some(view), Some(path)) => DriverRoot {
+            view: &**view,
+            path,
+        },
+        _ => DriverRoot::of_host(host),
     };
     let edits = edits::edits(class, wanted, attributes, host, driver);
-    let mut edits = edits.map_err(failed)?;
-    edits.directories.extend(directories);
+    let edits = edits.map_err(failed)?;
     Ok(Found { inventory, edits })
 }
 
@@ -112,9 +105,9 @@ pub fn look_up_nodes(class: &DeviceClass, host: &dyn HostView) -> Result<Found, 
 /// Why the hook would refuse each container with a device of the class and its default
 /// capabilities: a node, library or file that is not optional is missing. `None`: nothing is,
 /// or there is no device.
-pub fn missing(class: &DeviceClass, config: &Config, host: &dyn HostView) -> Option<String> {
+pub fn missing(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
     let capabilities = class.spec.request.defaults();
-    match look_up(class, config, (&capabilities).into(), host) {
+    match look_up(class, (&capabilities).into(), host) {
         Ok(found) if found.inventory.devices.is_empty() => None,
         Ok(found) => found.edits.unfit().next().map(str::to_owned),
         Err(error) => Some(error.to_string()),
@@ -124,13 +117,8 @@ pub fn missing(class: &DeviceClass, config: &Config, host: &dyn HostView) -> Opt
 /// Where the driver's root is when it is not the host's.
 fn driver_root(
     class: &DeviceClass,
-    config: &Config,
     attributes: &Attributes,
 ) -> Result<Option<PathBuf>, LookUpError> {
-    let configured = config.class.get(&class.name);
-    if let Some(path) = configured.and_then(|class| class.driver_root.clone()) {
-        return Ok(Some(path));
-    }
     let template = class.spec.driver_root.as_ref();
     let filled = template.map(|template| template.fill(attributes));
     filled.transpose().map_err(|error| LookUpError::Template {

@@ -9,6 +9,7 @@ mod found;
 mod health;
 mod health_command;
 mod health_history;
+mod hidden;
 mod kernel_log;
 mod libraries;
 mod links;
@@ -212,10 +213,9 @@ pub fn look(class: &DeviceClass, host: &dyn HostView) -> Inventory {
     }
     order::leave_out_duplicates(&mut inventory);
     order::leave_out_divided(&mut inventory.devices);
-    let spec = &class.spec;
     let hidden = inventory
         .devices
-        .extract_if(.., |device| spec.hides(device));
+        .extract_if(.., |device| hidden::is_hidden(device, &class.settings));
     inventory.hidden = hidden.map(|device| device.id).collect();
     if let Some(sharing) = &class.spec.sharing {
         sharing::combine(sharing, &mut inventory);

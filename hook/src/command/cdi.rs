@@ -105,7 +105,6 @@ impl Generate<'_> {
         let host = planner::open_host(config)?;
         let program = this_program()?;
         let generator = Generator {
-            config,
             only: self.classes,
             description: Description {
                 form: match self.form {

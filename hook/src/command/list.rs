@@ -51,7 +51,7 @@ pub(super) fn run(
             }
         };
         let mut inventory = discover::devices(&class, &host);
-        if let Some(reason) = discover::missing(&class, config, &host) {
+        if let Some(reason) = discover::missing(&class, &host) {
             inventory.refuse(&reason);
         }
         inventory.refuse_mixed(&class);

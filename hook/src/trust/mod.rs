@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 
-use device_class::config::{PodPattern, Trust};
+use device_class::class::PodPattern;
+use device_class::config::Trust;
 use injection_plan::cdi;
 use injection_plan::plan::{Authority, Recorded};
 use injection_plan::record::{Record, RecordError};

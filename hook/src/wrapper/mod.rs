@@ -129,7 +129,7 @@ fn equip(
 ) -> Result<(), WrapperError> {
     let file = ConfigFile::read(&container.bundle.join(&container.config))?;
     let bundle = Bundle::parse(&container.bundle, file.path(), file.text().as_bytes())?;
-    deadline::concerns(&container.id);
+    deadline::concerns(&log::printable(&container.id));
     Stage::Planning.begin();
     let plan = planner::plan_for(&bundle, &planner::Caller::Engine, config)?;
     // The hook logs the warnings, as it does without this wrapper.

@@ -1,7 +1,7 @@
 //! Which pod and which container it is, and what that one gets.
 
+use device_class::class::DeviceFilter;
 use device_class::config::ClassConfig;
-use device_class::config::DeviceFilter;
 use serde_json::json;
 
 use crate::host::{CONTAINERD, CRIO, FIRST, Host, OTHER, annotate, recorded, set_env};

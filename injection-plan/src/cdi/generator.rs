@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use device_class::class::{Claimed, Claims, DeviceClass};
-use device_class::config::Config;
 use device_class::discover::{self, Found, FoundEdits, LookUpError};
 use device_class::host::HostView;
 use device_class::name::{CapabilityName, ClassName, DeviceId, ResourceName};
@@ -14,8 +13,6 @@ use super::{Described, Description, DescriptionError, Form, Specification, Speci
 /// Makes the specifications of a host's devices.
 #[derive(Debug, Clone, Copy)]
 pub struct Generator<'a> {
-    /// What configures the classes.
-    pub config: &'a Config,
     /// The classes whose devices are wanted; none represents all.
     pub only: &'a [ClassName],
     pub description: Description<'a>,
@@ -188,7 +185,7 @@ impl Generator<'_> {
         let defaults = &class.spec.request.default_capabilities;
         let capabilities: BTreeSet<CapabilityName> = defaults.iter().cloned().collect();
         Ok(match self.description.form {
-            Form::Plain => discover::look_up(class, self.config, (&capabilities).into(), host)?,
+            Form::Plain => discover::look_up(class, (&capabilities).into(), host)?,
             Form::Thin { .. } => discover::look_up_nodes(class, host)?,
         })
     }

@@ -1,6 +1,5 @@
 //! From a request to its plan, for the tests of plans.
 
-use device_class::config::Config;
 use device_class::discover;
 use device_class::{DeviceClass, HostView};
 use injection_plan::plan::{self, Asked, Authority, InjectionPlan, SpecDevices};
@@ -13,7 +12,7 @@ pub(crate) fn plan(
     host: &dyn HostView,
     authority: &Authority,
 ) -> Result<InjectionPlan, String> {
-    let found = discover::look_up(class, &Config::default(), request.wanted(), host);
+    let found = discover::look_up(class, request.wanted(), host);
     let asked = Asked {
         class,
         request,

@@ -40,7 +40,7 @@ impl Classes {
         let path = source.path.clone();
         self.sources.push(source);
         let class = class?;
-        if !config.offers(&class) {
+        if !class.spec.enabled {
             return Ok(());
         }
         let root = &config.host_root;

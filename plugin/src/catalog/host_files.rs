@@ -4,16 +4,15 @@ use std::path::Path;
 
 use device_class::HostView;
 use device_class::class::DeviceClass;
-use device_class::config::Config;
 use device_class::discover;
 use device_class::host::Entry;
 
 /// Which library or file of the class is missing on the host. `None`: none is, or they
 /// are not visible, since the plugin's usual container has only what discovery reads.
-pub(super) fn missing(class: &DeviceClass, config: &Config, host: &dyn HostView) -> Option<String> {
+pub(super) fn missing(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
     let cache = host.entry(Path::new("/etc/ld.so.cache"));
     match cache {
-        Ok(Some(Entry::File)) => discover::missing(class, config, host),
+        Ok(Some(Entry::File)) => discover::missing(class, host),
         _ => None,
     }
 }
@@ -42,15 +41,7 @@ mod tests {
         let library = Path::new("/usr/lib/libx.so.1");
         let health = || {
             let host = RealHost::open(root.path()).unwrap();
-            let config = Config::default();
-            let scan = scan(
-                &class,
-                &config,
-                &host,
-                &mut Memory::new(),
-                Instant::now(),
-                None,
-            );
+            let scan = scan(&class, &host, &mut Memory::new(), Instant::now(), None);
             let resource = scan.inventory.into_values().next().unwrap();
             resource.devices()[0].health.clone()
         };

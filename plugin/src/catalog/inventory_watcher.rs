@@ -200,8 +200,8 @@ impl InventoryWatcher {
     /// One device scan. It does not run on the thread that serves: a driver may
     /// block reads of its files.
     async fn scan(&mut self, classes_changed: bool) {
-        let (classes, config) = (Arc::clone(&self.classes), self.source.config.clone());
-        let root = config.host_root.clone();
+        let classes = Arc::clone(&self.classes);
+        let root = self.source.config.host_root.clone();
         let mut memory = std::mem::replace(&mut self.memory, Memory::of_host(&root));
         let mut cdi = self.cdi.clone();
         // The devices of a class that cannot be read now are not known to be gone.
@@ -211,7 +211,7 @@ impl InventoryWatcher {
                 Ok(host) => {
                     let description = cdi.as_ref().map(CdiFiles::description);
                     let now = Instant::now();
-                    let mut scan = scan(&classes, &config, &host, &mut memory, now, description);
+                    let mut scan = scan(&classes, &host, &mut memory, now, description);
                     let described = std::mem::take(&mut scan.described);
                     let inventory = &mut scan.inventory;
                     let written = cdi

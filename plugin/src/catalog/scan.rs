@@ -8,7 +8,6 @@ use std::time::Instant;
 
 use device_class::HostView;
 use device_class::class::{Claims, DeviceClass};
-use device_class::config::Config;
 use device_class::discover::{self, FoundNode, HealthHistory, KernelLine};
 use device_class::name::{ClassName, ResourceName};
 use device_class::template::Attributes;
@@ -84,7 +83,6 @@ impl ClassMemory {
 /// and one that cannot have any is unhealthy.
 pub(crate) fn scan(
     classes: &[DeviceClass],
-    config: &Config,
     host: &dyn HostView,
     memory: &mut Memory,
     now: Instant,
@@ -139,7 +137,7 @@ pub(crate) fn scan(
         if let Err(reason) = &control_nodes {
             inventory.refuse(reason);
         } else if !inventory.devices.is_empty()
-            && let Some(reason) = host_files::missing(class, config, host)
+            && let Some(reason) = host_files::missing(class, host)
         {
             inventory.refuse(&reason);
         }

@@ -13,7 +13,7 @@ use super::schema::Schema;
 use crate::error::Error;
 use crate::facts::{ANNOTATIONS, HANDLER};
 use crate::oci_hook;
-use crate::plan::Options;
+use crate::options::Options;
 use crate::snapshot::Snapshot;
 use crate::toml_text::{line_of, parse, quote};
 

@@ -10,8 +10,7 @@ use known::Known;
 use sharing::check_sharing;
 
 use super::health::{HealthTest, Part, Printed};
-use super::{ClassSpec, Mask, Source};
-use crate::config::DeviceFilter;
+use super::{ClassSpec, DeviceFilter, Mask, Settings, Source};
 use crate::name::{AttributeName, CapabilityName, EnvName, ResourceName, excerpt};
 use crate::template::Template;
 
@@ -40,18 +39,18 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), ClassRuleError> {
         let checked = host.check_edits(edits);
         checked.map_err(|error| error.of_edits().in_table("[[edits]]", number))?;
     }
-    check_filters(spec)
+    Ok(())
 }
 
 /// Attributes in `only` and `except` that no device of the class has are mistakes.
-fn check_filters(spec: &ClassSpec) -> Result<(), ClassRuleError> {
+pub(super) fn check_filters(spec: &ClassSpec, settings: &Settings) -> Result<(), ClassRuleError> {
     let mut known = Known::default();
     known.read(&spec.attributes)?;
     let host = known.clone();
     for source in &spec.discover {
         known.0.append(&mut known_after(source, host.clone())?.0);
     }
-    let filters = spec.only.iter().flatten().chain(&spec.except);
+    let filters = settings.only.iter().flatten().chain(&settings.except);
     for filter in filters {
         if let DeviceFilter::Attributes(wanted) = filter
             && let Some(name) = wanted.keys().find(|name| !known.0.contains(*name))

@@ -68,11 +68,11 @@ fn one(
         Ok(request) => request,
         Err(problem) => return error(problem),
     };
-    let found = match discover::look_up(&class, config, request.wanted(), host) {
+    let found = match discover::look_up(&class, request.wanted(), host) {
         Ok(found) => found,
         Err(problem) => return error(chain(&problem)),
     };
-    if config.offers(&class)
+    if class.spec.enabled
         && let Err(claimed) = claim_resources(&class, &found, claims)
     {
         return error(claimed);

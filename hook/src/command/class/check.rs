@@ -39,8 +39,8 @@ pub(super) fn run(
 ) -> Result<ExitCode, CommandError> {
     let class = config.class(&ClassSource::read(file, &config.classes)?)?;
     let found = match recorded {
-        Some(recorded) => look_up(&class, config, &read_recorded(recorded)?),
-        None => look_up(&class, config, &planner::open_host(config)?),
+        Some(recorded) => look_up(&class, &read_recorded(recorded)?),
+        None => look_up(&class, &planner::open_host(config)?),
     }?;
     let mut findings = Vec::new();
     if let Err(error) = ownership::check(file) {
@@ -76,18 +76,9 @@ pub(super) fn run(
     })
 }
 
-fn look_up(
-    class: &DeviceClass,
-    config: &Config,
-    host: &dyn HostView,
-) -> Result<Found, PlannerError> {
+fn look_up(class: &DeviceClass, host: &dyn HostView) -> Result<Found, PlannerError> {
     let capabilities = class.spec.capabilities();
-    Ok(discover::look_up(
-        class,
-        config,
-        (&capabilities).into(),
-        host,
-    )?)
+    Ok(discover::look_up(class, (&capabilities).into(), host)?)
 }
 
 fn read_recorded(path: &Path) -> Result<RecordedHost, CommandError> {

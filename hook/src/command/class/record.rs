@@ -30,12 +30,7 @@ pub(super) fn run(
     let is_asked = |source: &&ClassSource| names.is_empty() || names.contains(&source.name);
     for source in sources.iter().filter(is_asked) {
         let class = config.class(source)?;
-        match discover::look_up(
-            &class,
-            config,
-            (&class.spec.capabilities()).into(),
-            &recording,
-        ) {
+        match discover::look_up(&class, (&class.spec.capabilities()).into(), &recording) {
             Ok(has) if has.inventory.devices.is_empty() => {}
             Ok(_) => found.push(class.name.to_string()),
             // What is missing on the host is missing in the recording.

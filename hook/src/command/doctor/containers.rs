@@ -14,7 +14,7 @@ use device_class::name::excerpt;
 use runtime_config::Engine;
 use serde::Serialize;
 
-use super::Whose;
+use crate::cli::Whose;
 use crate::oci::Bundle;
 use crate::trust::Origin;
 

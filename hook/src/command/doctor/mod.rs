@@ -14,7 +14,6 @@ mod user;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use clap::Args;
 use device_class::config::Config;
 use injection_plan::plan::Grant;
 use serde::Serialize;
@@ -22,6 +21,7 @@ use serde::Serialize;
 use super::finding::{Finding, Verdict};
 use super::output::Style;
 use super::{CommandError, log};
+use crate::cli::Whose;
 use crate::exit::ExitCode;
 use crate::planner::{self, Caller};
 
@@ -30,34 +30,6 @@ use injected::RunningRoot;
 use requested::Requests;
 use spec::ContainerSpec;
 use unrequested::Unrequested;
-
-/// Which container `doctor` examines.
-#[derive(Debug, Args)]
-#[group(id = "whose", required = true, multiple = true)]
-pub(crate) struct Whose {
-    /// A container, by its id or the first characters of it
-    #[arg(long, value_name = "ID", conflicts_with_all = ["pid", "pod", "bundle", "env"])]
-    container: Option<String>,
-    /// A process of a container
-    #[arg(long, value_name = "PID", conflicts_with_all = ["pod", "env"])]
-    pid: Option<i32>,
-    /// All containers of a pod on this node
-    #[arg(long, value_name = "NAMESPACE/NAME", conflicts_with_all = ["bundle", "env"])]
-    pod: Option<String>,
-    /// A bundle: the directory of a container's config.json
-    #[arg(long, value_name = "DIR", conflicts_with = "env")]
-    bundle: Option<PathBuf>,
-    /// No container: what would one get that sets this variable?
-    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
-    env: Vec<String>,
-}
-
-fn variable(text: &str) -> Result<String, String> {
-    match text.split_once('=') {
-        Some((name, _)) if !name.is_empty() => Ok(text.to_owned()),
-        _ => Err("write NAME=VALUE, such as DUMMY_VISIBLE_DEVICES=all".to_owned()),
-    }
-}
 
 /// What was found about one container.
 #[derive(Serialize)]

@@ -182,7 +182,7 @@ fn on_host(class: &DeviceClass, request: &Request, config: &Config) -> Vec<Findi
     let subject = format!("class {}", class.name);
     let found = planner::open_host(config).map_err(|error| chain(&error));
     let found = found.and_then(|host| {
-        let found = discover::look_up(class, config, request.wanted(), &host);
+        let found = discover::look_up(class, request.wanted(), &host);
         found.map_err(|error| chain(&error))
     });
     let Found { inventory, edits } = match found {

@@ -40,7 +40,7 @@ impl Unrequested {
             return unrequested;
         };
         for class in known {
-            let found = discover::look_up(class, config, (&BTreeSet::new()).into(), &host);
+            let found = discover::look_up(class, (&BTreeSet::new()).into(), &host);
             if let Ok(found) = found {
                 unrequested.add(class, &found, nodes);
             }

@@ -33,9 +33,7 @@ fn generated_only(
     classes: Vec<Result<DeviceClass, FileError>>,
     host: &str,
 ) -> Generated {
-    let config = Config::default();
     let generator = Generator {
-        config: &config,
         only,
         description: Description {
             form: Form::Thin {

@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use device_class::config::Config;
 use device_class::host::RecordedHost;
 use device_class::load::ClassSource;
 
@@ -30,7 +31,7 @@ fn devices_that_differ_are_unhealthy_under_one_name() {
             .adapted(class.clone(), "class.toml".as_ref())
             .unwrap();
         let mut memory = Memory::new();
-        let scan = scan(&[class], &config, &host, &mut memory, Instant::now(), None);
+        let scan = scan(&[class], &host, &mut memory, Instant::now(), None);
         let devices = scan.inventory.values().flat_map(|one| one.devices());
         let found = devices.filter(|device| device.is_healthy()).count();
         assert_eq!(found, healthy);
@@ -42,14 +43,7 @@ fn devices_that_differ_are_unhealthy_under_one_name() {
 #[test]
 fn a_gpus_shares_bring_the_variables_of_the_vendors_plugin() {
     let (class, host) = shipped("gpu-share", "gpu-share");
-    let scan = scan(
-        &[class],
-        &Config::default(),
-        &host,
-        &mut Memory::new(),
-        Instant::now(),
-        None,
-    );
+    let scan = scan(&[class], &host, &mut Memory::new(), Instant::now(), None);
     let of = |name: &str| {
         let mut resources = scan.inventory.values();
         resources
@@ -108,7 +102,6 @@ fn shares_are_separate_devices_and_allocate_returns_their_number() {
     let class = DeviceClass::parse(name, "x.toml".as_ref(), text).unwrap();
     let scan = scan(
         &[class],
-        &Config::default(),
         &RecordedHost::default(),
         &mut Memory::new(),
         Instant::now(),
@@ -148,7 +141,7 @@ fn a_counter_that_stops_makes_the_device_unhealthy() {
         let mut host = RecordedHost::default();
         host.add_file("/sys/x/beat", beat);
         let now = start + Duration::from_secs(seconds);
-        let scan = scan(&class, &Config::default(), &host, &mut memory, now, None);
+        let scan = scan(&class, &host, &mut memory, now, None);
         let resource = scan.inventory.values().next().unwrap();
         assert_eq!(
             resource.devices()[0].health.is_healthy(),
@@ -169,14 +162,7 @@ fn without_a_control_node_no_device_is_healthy() {
         let name = "x".to_owned().try_into().unwrap();
         let class = DeviceClass::parse(name, "x.toml".as_ref(), text).unwrap();
         let host = RecordedHost::parse("char /dev/x0 10:1\n").unwrap();
-        let scan = scan(
-            &[class],
-            &Config::default(),
-            &host,
-            &mut Memory::new(),
-            Instant::now(),
-            None,
-        );
+        let scan = scan(&[class], &host, &mut Memory::new(), Instant::now(), None);
         let resource = scan.inventory.into_values().next().unwrap();
         resource.devices()[0].health.to_string()
     };

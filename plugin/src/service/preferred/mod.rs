@@ -2,6 +2,7 @@
 //! container.
 
 mod near;
+mod placement;
 mod spread;
 #[cfg(test)]
 mod tests;
@@ -10,11 +11,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use device_class::class::Preference;
 use device_class::name::{DeviceId, ResourceName, excerpt};
-use device_class::placement::{Slot, best_fit, pack};
 use tonic::{Code, Status};
 
 use crate::catalog::Resource;
 use near::bring_together;
+use placement::{Slot, best_fit, pack};
 use spread::Candidate;
 
 /// Why devices cannot be chosen.
@@ -107,7 +108,7 @@ pub(crate) fn preferred(
         .collect())
 }
 
-/// The choice of [`device_class::placement`].
+/// The choice of [`placement`].
 fn packed(
     resource: &Resource,
     free: &BTreeSet<usize>,

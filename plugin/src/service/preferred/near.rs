@@ -5,7 +5,8 @@
 use std::collections::BTreeMap;
 
 use device_class::discover::Connections;
-use device_class::placement::Slot;
+
+use super::placement::Slot;
 
 /// With more interchangeable bins than this, the choice is not changed.
 const MAX_BINS: usize = 128;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use device_class::DeviceClass;
-use device_class::config::Config;
 use device_class::discover::Connections;
 use device_class::host::RecordedHost;
 
@@ -260,15 +259,7 @@ fn linked_devices_are_chosen_before_those_below_one_switch() {
     let host = RecordedHost::parse(host).unwrap();
     let chosen = |class: &DeviceClass, free: &str, must: &str, size: usize| {
         let classes = std::slice::from_ref(class);
-        let found = scan(
-            classes,
-            &Config::default(),
-            &host,
-            &mut Memory::new(),
-            Instant::now(),
-            None,
-        )
-        .inventory;
+        let found = scan(classes, &host, &mut Memory::new(), Instant::now(), None).inventory;
         let resource = found.values().next().unwrap();
         preferred(resource, &ids(free), &ids(must), size)
             .unwrap()

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::docker::{DAEMON_JSON, split_mark};
+use super::{DAEMON_JSON, split_mark};
 use crate::host::HostRoot;
 use crate::processes::{Process, processes};
 

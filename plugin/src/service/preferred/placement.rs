@@ -1,5 +1,4 @@
-//! Which devices go into one container: a pure best-fit choice, for any
-//! allocates devices.
+//! The default placement: a pure best-fit choice of devices for one container.
 //!
 //! A device has one unit or, where it is shared, several. Units are packed into
 //! as few devices, groups and NUMA nodes as possible, and of those that are
@@ -11,19 +10,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A device with free units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Slot<'a> {
+pub(super) struct Slot<'a> {
     /// Its NUMA node.
-    pub numa: Option<u32>,
-    pub group: Option<&'a str>,
+    pub(super) numa: Option<u32>,
+    pub(super) group: Option<&'a str>,
     /// How many units of it can be allocated.
-    pub free: usize,
+    pub(super) free: usize,
     /// Whether the container has units of it already.
-    pub held: bool,
+    pub(super) held: bool,
 }
 
 /// How many units to take of each slot, `wanted` altogether, or all that are
 /// free. Units near those that the container has already are preferred.
-pub fn pack(slots: &[Slot<'_>], wanted: usize) -> Vec<usize> {
+pub(super) fn pack(slots: &[Slot<'_>], wanted: usize) -> Vec<usize> {
     let taken = vec![0; slots.len()];
     let mut packer = Packer { slots, taken };
     let mut rest = wanted;
@@ -40,7 +39,7 @@ pub fn pack(slots: &[Slot<'_>], wanted: usize) -> Vec<usize> {
 /// The slot from which to take all `wanted` units: the one with the fewest free
 /// units that are enough. `None`: no device has so many, or the container holds
 /// units of another one.
-pub fn best_fit(slots: &[Slot<'_>], wanted: usize) -> Option<usize> {
+pub(super) fn best_fit(slots: &[Slot<'_>], wanted: usize) -> Option<usize> {
     let taken = vec![0; slots.len()];
     let packer = Packer { slots, taken };
     let held: Vec<usize> = (0..slots.len()).filter(|at| slots[*at].held).collect();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::docker_sockets::sockets;
+use super::sockets::sockets;
 use crate::facts::HANDLER;
 use crate::host::HostRoot;
 

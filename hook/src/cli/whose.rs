@@ -1,0 +1,33 @@
+//! The containers that `boathook doctor` examines.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// Which container `doctor` examines.
+#[derive(Debug, Args)]
+#[group(id = "whose", required = true, multiple = true)]
+pub(crate) struct Whose {
+    /// A container, by its id or the first characters of it
+    #[arg(long, value_name = "ID", conflicts_with_all = ["pid", "pod", "bundle", "env"])]
+    pub(crate) container: Option<String>,
+    /// A process of a container
+    #[arg(long, value_name = "PID", conflicts_with_all = ["pod", "env"])]
+    pub(crate) pid: Option<i32>,
+    /// All containers of a pod on this node
+    #[arg(long, value_name = "NAMESPACE/NAME", conflicts_with_all = ["bundle", "env"])]
+    pub(crate) pod: Option<String>,
+    /// A bundle: the directory of a container's config.json
+    #[arg(long, value_name = "DIR", conflicts_with = "env")]
+    pub(crate) bundle: Option<PathBuf>,
+    /// No container: what would one get that sets this variable?
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
+    pub(crate) env: Vec<String>,
+}
+
+fn variable(text: &str) -> Result<String, String> {
+    match text.split_once('=') {
+        Some((name, _)) if !name.is_empty() => Ok(text.to_owned()),
+        _ => Err("write NAME=VALUE, such as DUMMY_VISIBLE_DEVICES=all".to_owned()),
+    }
+}

@@ -1,0 +1,130 @@
+//! Which folders of a crate use which, by `use` and by paths in the code.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use harness::binaries;
+
+use super::{Arrows, crates, read};
+
+#[test]
+fn no_folder_uses_one_that_uses_it() {
+    let tree = binaries::source_tree();
+    let mut circles = Vec::new();
+    for name in crates() {
+        let arrows = arrows_of(&tree.join(&name).join("src"));
+        for (folder, used) in &arrows {
+            let back = used.iter().filter(|other| reaches(&arrows, other, folder));
+            circles.extend(back.map(|other| format!("{name}: {folder} uses {other}, and back")));
+        }
+    }
+    assert!(circles.is_empty(), "{}", circles.join("\n"));
+}
+
+fn reaches(arrows: &Arrows, from: &str, to: &str) -> bool {
+    let (mut seen, mut unseen) = (BTreeSet::new(), vec![from]);
+    while let Some(folder) = unseen.pop() {
+        if folder == to {
+            return true;
+        }
+        if seen.insert(folder) {
+            unseen.extend(arrows.get(folder).into_iter().flatten().map(String::as_str));
+        }
+    }
+    false
+}
+
+/// Which of a crate's outermost modules, each a file or a folder, use which.
+fn arrows_of(src: &Path) -> Arrows {
+    let root = ["lib.rs", "main.rs"].map(|name| src.join(name));
+    let root = root.iter().find(|path| path.exists()).unwrap();
+    let root = code(root);
+    let mut arrows = Arrows::new();
+    for file in files(src) {
+        let path = file.strip_prefix(src).unwrap().with_extension("");
+        let mut module: Vec<&str> = path.iter().map(|part| part.to_str().unwrap()).collect();
+        if module.last() == Some(&"mod") {
+            module.pop();
+        }
+        let folder = module[0];
+        if ["lib", "main", "bin"].contains(&folder) {
+            continue;
+        }
+        let code = code(&file);
+        let to_root = format!("{}::", vec!["super"; module.len()].join("::"));
+        let used = ["crate::", &to_root].map(|prefix| named_after(&code, prefix));
+        let used = used.into_iter().flatten().map(|name| exporter(&root, name));
+        let used = used.filter(|other| *other != folder && src_has(src, other));
+        arrows
+            .entry(folder.to_owned())
+            .or_default()
+            .extend(used.map(str::to_owned));
+    }
+    arrows
+}
+
+fn src_has(src: &Path, module: &str) -> bool {
+    src.join(module).is_dir() || src.join(format!("{module}.rs")).is_file()
+}
+
+/// The module from which the root exports a name; a module is its own.
+fn exporter<'t>(root: &'t str, name: &'t str) -> &'t str {
+    let exports = root.split("use ").skip(1);
+    let mut exports = exports.filter_map(|export| export.split(';').next()?.split_once("::"));
+    let has = |items: &str| items.split(|c| !is_word(c)).any(|item| item == name);
+    exports
+        .find(|(_, items)| has(items))
+        .map_or(name, |(module, _)| module)
+}
+
+/// The first names of the paths that begin with `prefix`; of a group all names.
+fn named_after<'t>(code: &'t str, prefix: &str) -> Vec<&'t str> {
+    let mut names = Vec::new();
+    for (at, _) in code.match_indices(prefix) {
+        if code[..at].ends_with(|c| is_word(c) || c == ':') {
+            continue;
+        }
+        let rest = &code[at + prefix.len()..];
+        let group = rest.strip_prefix('{').and_then(|rest| rest.split_once(';'));
+        match group {
+            None => names.extend(rest.split(|c| !is_word(c)).next()),
+            Some((group, _)) => names.extend(group.split(|c| !is_word(c))),
+        }
+    }
+    names
+}
+
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// A file's text without comments, and without a module of tests at its end.
+fn code(file: &Path) -> String {
+    let text = read(file);
+    let tests = text.match_indices("#[cfg(test)]\n").map(|(at, _)| at);
+    let mut tests = tests.filter(|at| {
+        let item = text[*at..].lines().nth(1);
+        item.is_some_and(|line| line.contains("mod ") && line.ends_with('{'))
+    });
+    let text = &text[..tests.next().unwrap_or(text.len())];
+    let lines = text
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// All files of a crate but those of its tests.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        match path.file_stem().unwrap().to_str().unwrap() {
+            "tests" | "fixture" => {}
+            _ if path.is_dir() => found.extend(files(&path)),
+            _ if path.extension() == Some("rs".as_ref()) => found.push(path),
+            _ => {}
+        }
+    }
+    found
+}
