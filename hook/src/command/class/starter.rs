@@ -78,100 +78,27 @@ impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.name();
         let variable = name.replace('-', "_").to_ascii_uppercase();
-        write!(
-            f,
-            r#"# Save this as {name}.toml, and try it: boathook class check {name}.toml
-# Every key is explained in docs/device-classes.md.
-version = 1
-description = "{name}"
-
-# The resource that pods request: your domain, and a name.
-resource = "example.com/{name}"
-
-[request]
-# The variable with which a container requests devices: all, none, or ids, indices
-# and ranges such as 0-3.
-env = "{variable}_VISIBLE_DEVICES"
-
-[[discover]]
-"#
-        )?;
-        match self {
-            Target::Node { stem, numbered } => {
-                let number = if *numbered { "{index:number}" } else { "" };
-                write!(
-                    f,
-                    r#"# Each match is a device. The text that matches the braces becomes an attribute.
-path = "{stem}{number}"
-
-[device]
-# An id that stays the same after a reboot is better than a number, such as a serial
-# number, read with attributes = [{{ name = "serial", file = "/sys/..." }}] above.
-"#
-                )?;
-                if *numbered {
-                    writeln!(f, "id = \"{name}-{{index}}\"\nindex = \"{{index}}\"")?;
-                    writeln!(f, "nodes = [\"{stem}{{index}}\"]")?;
-                } else {
-                    writeln!(f, "id = \"{name}\"\nnodes = [\"{stem}\"]")?;
-                }
-            }
-            Target::Pci { vendor, device } => write!(
-                f,
-                r#"# Faster, if the driver's name is known: /sys/bus/pci/drivers/DRIVER/{{bdf}}
-path = "/sys/bus/pci/devices/{{bdf}}"
-attributes = [
-  {{ name = "vendor", file = "vendor" }},
-  {{ name = "model", file = "device" }},
-]
-require = [
-  {{ value = "{{vendor}}", equals = "0x{vendor}" }},
-  {{ value = "{{model}}", equals = "0x{device}" }},
-]
-
-[device]
-id = "{{bdf}}"
-order = "{{bdf}}"
-numa = "/sys/bus/pci/devices/{{bdf}}"
-# The nodes: find the number that the driver gave to the device, with an
-# attribute {{ path = "/sys/bus/pci/devices/{{bdf}}/CLASS/NAME{{number:number}}" }}
-# above, and write nodes = ["/dev/NAME{{number}}"].
-nodes = []
-"#
-            )?,
-            Target::Usb { vendor, product } => write!(
-                f,
-                r#"path = "/sys/bus/usb/devices/{{port}}"
-attributes = [
-  {{ name = "vendor", file = "idVendor" }},
-  {{ name = "product", file = "idProduct" }},
-  {{ name = "bus", file = "busnum" }},
-  {{ name = "number", file = "devnum" }},
-  {{ name = "serial", file = "serial", default = "{{port}}" }},
-]
-require = [
-  {{ exists = "/sys/bus/usb/devices/{{port}}/idVendor" }},
-  {{ value = "{{vendor}}", equals = "{vendor}" }},
-  {{ value = "{{product}}", equals = "{product}" }},
-]
-
-[device]
-id = "{{serial}}"
-order = "{{port}}"
-nodes = ["/dev/bus/usb/{{bus:03}}/{{number:03}}"]
-"#
-            )?,
-        }
-        write!(
-            f,
-            r#"
-# What else a container needs, once: libraries by soname, programs, files.
-# [[edits]]
-# libraries = ["libexample.so.1"]
-# binaries = ["/usr/bin/example-info"]
-"#
-        )
+        let text = match self {
+            Target::Node { numbered: true, .. } => include_str!("starter/nodes.toml"),
+            Target::Node { .. } => include_str!("starter/node.toml"),
+            Target::Pci { .. } => include_str!("starter/pci.toml"),
+            Target::Usb { .. } => include_str!("starter/usb.toml"),
+        };
+        let text = text
+            .replace("@NAME@", &name)
+            .replace("@VARIABLE@", &variable);
+        let text = match self {
+            Target::Node { stem, .. } => text.replace("@STEM@", stem),
+            Target::Pci { vendor, device } => ids(&text, vendor, device),
+            Target::Usb { vendor, product } => ids(&text, vendor, product),
+        };
+        f.write_str(&text)
     }
+}
+
+fn ids(text: &str, vendor: &str, product: &str) -> String {
+    text.replace("@VENDOR@", vendor)
+        .replace("@PRODUCT@", product)
 }
 
 #[cfg(test)]
