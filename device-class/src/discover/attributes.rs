@@ -64,13 +64,21 @@ pub(super) fn read(
                     None => unread,
                     Some(advice) => Unread::Advised {
                         unread: Box::new(unread),
-                        advice: advice.clone(),
+                        advice: advised(advice, &known),
                     },
                 });
             }
         }
     }
     Ok(known)
+}
+
+/// An advice, with the attributes that it names. Other braces stay: a command may have
+/// some.
+pub(super) fn advised(advice: &str, known: &Attributes) -> String {
+    known.iter().fold(advice.to_owned(), |text, (name, value)| {
+        text.replace(&format!("{{{name}}}"), value)
+    })
 }
 
 fn read_one(

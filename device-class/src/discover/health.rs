@@ -123,6 +123,8 @@ fn look(
     candidate: &Candidate,
     host: &dyn HostView,
 ) -> (String, Option<OverTime>, Option<String>) {
+    let advice = check.advice.as_ref();
+    let advice = advice.map(|advice| attributes::advised(advice, &candidate.attributes));
     let (of, (rule, fault)) = match &check.test {
         HealthTest::Exists(pattern) => {
             let fault = exists(pattern, candidate, host).err();
@@ -139,7 +141,7 @@ fn look(
             let of = program.command.first().map(ToString::to_string);
             let rule = OverTime::Program {
                 program: program.clone(),
-                advice: check.advice.clone(),
+                advice: advice.clone(),
             };
             (of.unwrap_or_default(), (Some(rule), None))
         }
@@ -148,14 +150,14 @@ fn look(
                 let rule = OverTime::Unlogged {
                     line: line.clone(),
                     codes: codes.clone(),
-                    advice: check.advice.clone(),
+                    advice: advice.clone(),
                 };
                 (line, (Some(rule), None))
             }
             Err(error) => (line.to_string(), (None, Some(error.to_string()))),
         },
     };
-    let fault = match &check.advice {
+    let fault = match &advice {
         Some(advice) => fault.map(|fault| format!("{fault}; {advice}")),
         None => fault,
     };

@@ -39,6 +39,7 @@ pub use health_history::HealthHistory;
 pub use kernel_log::KernelLine;
 pub use links::Connections;
 pub use look_up::{Found, LookUpError, look_up, look_up_nodes, missing};
+pub use source::Refused;
 
 use device::DeviceError;
 
@@ -58,6 +59,8 @@ pub struct Inventory {
     pub devices: Vec<Device>,
     /// What was left out, and why: a line each.
     pub warnings: Vec<String>,
+    /// What matched and is left out by `require`.
+    pub refused: Refused,
     /// The devices that config.toml hides.
     pub hidden: Vec<DeviceId>,
     /// The attributes of the host as a whole.
@@ -225,7 +228,8 @@ pub fn look(class: &DeviceClass, host: &dyn HostView) -> Inventory {
 
 fn find(class: &DeviceClass, source: &Source, host: &dyn HostView, inventory: &mut Inventory) {
     let known = &inventory.host_attributes;
-    let candidates = source::candidates(source, known, host, &mut inventory.warnings);
+    let (warnings, refused) = (&mut inventory.warnings, &mut inventory.refused);
+    let candidates = source::candidates(source, known, host, warnings, refused);
     for candidate in candidates {
         match device::from_candidate(class, source, &candidate, host) {
             Ok(device) => inventory.devices.push(device),

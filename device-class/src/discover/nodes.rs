@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::DeviceError;
+use super::attributes::advised;
 use super::found::{FoundNode, MadeNode, NodeForm, OwnNode, Presence};
 use super::loaded_driver::LoadedDriver;
 use super::paths::{both, each, present};
@@ -56,6 +57,8 @@ fn node(
     let mut number = found(optional || spec.optional);
     let mut form = OwnNode::of(spec).map_or(NodeForm::Bound, NodeForm::Own);
     if !matches!(number, Presence::Found(_)) {
+        let advice = spec.advice.as_ref();
+        let advice = advice.map(|advice| advised(advice, attributes));
         let driver = LoadedDriver::of(spec, attributes, host)?;
         if driver.is_some() {
             number = found(false);
@@ -67,14 +70,14 @@ fn node(
             form = NodeForm::Made(MadeNode {
                 driver: driver.name.clone(),
                 own: OwnNode::made(spec, make),
-                advice: spec.advice.clone(),
+                advice: advice.clone(),
             });
         }
         if let Presence::Unfit(reason) = &mut number {
             if let Some(LoadedDriver { name, .. }) = driver {
                 reason.push_str(&format!(", although its driver {name} is loaded"));
             }
-            if let Some(advice) = &spec.advice {
+            if let Some(advice) = &advice {
                 reason.push_str(&format!("; {advice}"));
             }
         }

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::host::HostView;
-use crate::pattern::PathPattern;
+use crate::pattern::{Component, PathPattern};
 use crate::template::Attributes;
 
 /// A path, and the attributes that its captures gave, with those known before.
@@ -14,7 +14,7 @@ pub(super) struct Match {
     pub(super) attributes: Attributes,
 }
 
-/// At most `limit` paths that exist and match. A directory that cannot be
+/// The first paths that exist and match, at most `limit`. A directory that cannot be
 /// listed has no matches: it may be gone by now.
 pub(super) fn matches(
     pattern: &PathPattern,
@@ -22,54 +22,60 @@ pub(super) fn matches(
     host: &dyn HostView,
     limit: usize,
 ) -> io::Result<Vec<Match>> {
-    let mut found = vec![Match {
+    let root = Match {
         path: "/".into(),
         attributes: known.clone(),
-    }];
-    let last = pattern.components().len() - 1;
-    let mut unchecked = false;
-    for (depth, component) in pattern.components().iter().enumerate() {
-        let mut next = Vec::new();
-        for parent in found {
-            if next.len() >= limit {
-                break;
-            }
-            if let Some(name) = component.fixed(&parent.attributes) {
-                let mut attributes = parent.attributes;
-                attributes.extend(component.matches(&name, &attributes).unwrap_or_default());
-                next.push(Match {
-                    path: parent.path.join(name),
-                    attributes,
-                });
-                unchecked = depth == last;
-                continue;
-            }
-            let names = host.list(&parent.path)?;
-            let fitting = names.into_iter().filter_map(|name| {
-                let captured = component.matches(&name, &parent.attributes)?;
-                let mut attributes = parent.attributes.clone();
-                attributes.extend(captured);
-                Some(Match {
-                    path: parent.path.join(name),
-                    attributes,
-                })
-            });
-            let mut fitting: Vec<Match> = fitting.collect();
-            // Of directories with thousands of names few are meant.
-            fitting.sort_unstable_by(|a, b| a.path.as_os_str().cmp(b.path.as_os_str()));
-            fitting.truncate(limit - next.len());
-            next.append(&mut fitting);
-        }
-        found = next;
-    }
-    if unchecked {
-        // The last name was not read from a directory, so it may not exist.
-        found.retain(|m| host.is_link(&m.path) || matches!(host.entry(&m.path), Ok(Some(_))));
-    }
+    };
+    let mut found = Vec::new();
+    descend(pattern.components(), root, host, limit, &mut found)?;
     Ok(found)
+}
+
+/// Adds what matches the rest of a pattern below a directory.
+fn descend(
+    rest: &[Component],
+    parent: Match,
+    host: &dyn HostView,
+    limit: usize,
+    found: &mut Vec<Match>,
+) -> io::Result<()> {
+    let Some((component, rest)) = rest.split_first() else {
+        found.push(parent);
+        return Ok(());
+    };
+    if let Some(name) = component.fixed(&parent.attributes) {
+        let mut attributes = parent.attributes;
+        attributes.extend(component.matches(&name, &attributes).unwrap_or_default());
+        let path = parent.path.join(name);
+        // It was not read from a directory, so the last one may not exist.
+        let exists = || host.is_link(&path) || matches!(host.entry(&path), Ok(Some(_)));
+        return match rest.is_empty() && !exists() {
+            true => Ok(()),
+            false => descend(rest, Match { path, attributes }, host, limit, found),
+        };
+    }
+    let names = host.list(&parent.path)?;
+    let fitting = names.into_iter().filter_map(|name| {
+        let captured = component.matches(&name, &parent.attributes)?;
+        let mut attributes = parent.attributes.clone();
+        attributes.extend(captured);
+        Some(Match {
+            path: parent.path.join(name),
+            attributes,
+        })
+    });
+    let mut fitting: Vec<Match> = fitting.collect();
+    fitting.sort_unstable_by(|a, b| a.path.as_os_str().cmp(b.path.as_os_str()));
+    for next in fitting {
+        if found.len() >= limit {
+            break;
+        }
+        descend(rest, next, host, limit, found)?;
+    }
+    Ok(())
 }
 
 /// Whether any path matches.
 pub(super) fn any(pattern: &PathPattern, known: &Attributes, host: &dyn HostView) -> bool {
-    matches(pattern, known, host, usize::MAX).is_ok_and(|found| !found.is_empty())
+    matches(pattern, known, host, 1).is_ok_and(|found| !found.is_empty())
 }

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use super::attributes::{self, Unread};
 use super::{MAX_DEVICES, search};
-use crate::class::{Condition, Source, SymlinkRule};
+use crate::class::{Condition, Expectation, Source, SymlinkRule};
 use crate::host::HostView;
-use crate::name::AttributeName;
+use crate::name::{AttributeName, excerpt};
 use crate::template::Attributes;
 
 /// Something that fits a source, with its attributes.
@@ -27,12 +27,22 @@ impl fmt::Display for Candidate {
     }
 }
 
+/// Matches that are no devices, because a condition of `require` does not hold.
+#[derive(Debug, Clone, Default)]
+pub struct Refused {
+    /// How many there are.
+    pub count: usize,
+    /// The first one, and its condition.
+    pub first: Option<String>,
+}
+
 /// All candidates of a source.
 pub(super) fn candidates(
     source: &Source,
     known: &Attributes,
     host: &dyn HostView,
     warnings: &mut Vec<String>,
+    refused: &mut Refused,
 ) -> Vec<Candidate> {
     let mut candidates = match &source.path {
         None => virtual_devices(source.count.unwrap_or(0), known),
@@ -67,7 +77,13 @@ pub(super) fn candidates(
         ));
     }
     candidates.retain_mut(|candidate| match complete(source, candidate, host) {
-        Ok(fits) => fits,
+        Ok(None) => true,
+        Ok(Some(condition)) => {
+            let reason = || format!("{candidate}: {}", unmet(condition, &candidate.attributes));
+            refused.count += 1;
+            refused.first.get_or_insert_with(reason);
+            false
+        }
         Err(unread) => {
             warnings.push(format!("{candidate}: {unread}"));
             false
@@ -92,36 +108,56 @@ fn virtual_devices(count: u16, known: &Attributes) -> Vec<Candidate> {
 }
 
 /// Reads a candidate's attributes. Each condition is tested as soon as it can
-/// be, so that little is read of candidates that are not devices.
-fn complete(
-    source: &Source,
+/// be, so that little is read of candidates that are not devices. Returns the first
+/// condition that does not hold.
+fn complete<'s>(
+    source: &'s Source,
     candidate: &mut Candidate,
     host: &dyn HostView,
-) -> Result<bool, Unread> {
-    let mut untested: Vec<&Condition> = source.require.iter().collect();
+) -> Result<Option<&'s Condition>, Unread> {
+    let mut untested: Vec<&'s Condition> = source.require.iter().collect();
     let mut unread = source.attributes.as_slice();
     loop {
-        let mut fits = true;
-        untested.retain(|condition| {
+        let mut unmet = None;
+        untested.retain(|&condition| {
             let waits = condition.attributes().any(|name| {
                 let known = candidate.attributes.contains_key(name);
                 unread.iter().any(|source| source.sets(name, known))
             });
-            if !waits && fits {
-                fits = holds(condition, &candidate.attributes, host);
+            if !waits && unmet.is_none() && !holds(condition, &candidate.attributes, host) {
+                unmet = Some(condition);
             }
             waits
         });
-        if !fits {
-            return Ok(false);
+        if unmet.is_some() {
+            return Ok(unmet);
         }
         let Some((next, rest)) = unread.split_first() else {
-            return Ok(true);
+            return Ok(None);
         };
         let known = std::mem::take(&mut candidate.attributes);
         let next = std::slice::from_ref(next);
         candidate.attributes = attributes::read(next, candidate.path.as_deref(), known, host)?;
         unread = rest;
+    }
+}
+
+/// Why a condition does not hold.
+fn unmet(condition: &Condition, attributes: &Attributes) -> String {
+    match condition {
+        Condition::Value { value, expected } => {
+            let found = value.fill(attributes).unwrap_or_default();
+            let wanted = match expected {
+                Expectation::OneOf(wanted) => format!(", not `{}`", wanted.join("` or `")),
+                Expectation::NoneOf(_) => String::new(),
+            };
+            format!("{value} is `{}`{wanted}", excerpt(&found))
+        }
+        Condition::Exists(pattern) => format!("nothing matches {pattern}"),
+        Condition::Absent(pattern) => format!("something matches {pattern}"),
+        Condition::Listed { files, key, value } => {
+            format!("no line `{key}` of {files} has {value}")
+        }
     }
 }
 

@@ -146,6 +146,8 @@ fn files_that_others_can_change_are_refused_with_the_command_that_fixes_it() {
             checked.stdout
         );
         assert!(checked.stdout.contains(&fix), "{}", checked.stdout);
+        assert!(checked.stdout.contains(": refused\n"), "{}", checked.stdout);
+        assert_eq!(checked.status.code(), Some(code::FAILURE));
         mode(path, right);
     }
     mode(&host.config_file(), 0o646);

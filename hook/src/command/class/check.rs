@@ -45,7 +45,7 @@ pub(super) fn run(
     let mut findings = Vec::new();
     if let Err(error) = ownership::check(file) {
         let text = format!("the hook refuses this file: {error}");
-        findings.push(Finding::new(Verdict::Warning, "file", text));
+        findings.push(Finding::new(Verdict::Error, "file", text));
     }
     findings.extend(judge(&class, &found));
     if as_plugin {
@@ -97,13 +97,16 @@ fn judge(class: &DeviceClass, found: &Found) -> Vec<Finding> {
     if inventory.devices.is_empty() {
         let patterns = class.spec.discover.iter().filter_map(|s| s.path.as_ref());
         let patterns: Vec<String> = patterns.map(ToString::to_string).collect();
-        let text = match &inventory.no_driver {
-            Some(reason) => format!("no device of this class on this host: {reason}"),
-            None => format!(
-                "no device of this class on this host: nothing matches {}",
-                patterns.join(" or ")
-            ),
+        let patterns = patterns.join(" or ");
+        let reason = match (&inventory.no_driver, &inventory.refused.first) {
+            (Some(reason), _) => reason.clone(),
+            (None, None) => format!("nothing matches {patterns}"),
+            (None, Some(first)) => {
+                let count = inventory.refused.count;
+                format!("`require` refuses all that matches {patterns} ({count}): {first}")
+            }
         };
+        let text = format!("no device of this class on this host: {reason}");
         findings.push(Finding::new(Verdict::Note, "discover", text));
         return findings;
     }
@@ -151,10 +154,11 @@ fn print(
 ) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let style = Style::of_stdout();
-    let worst = findings.iter().map(|finding| finding.verdict).max();
-    let verdict = match worst {
-        Some(Verdict::Error) => "the file is right, this host lacks what it needs",
-        _ => "OK",
+    let mut errors = findings.iter().filter(|f| f.verdict == Verdict::Error);
+    let verdict = match errors.next().map(|error| error.subject.as_str()) {
+        Some("file") => "refused",
+        Some(_) => "the file is right, this host lacks what it needs",
+        None => "OK",
     };
     writeln!(out, "{}: class {}: {verdict}", file.display(), class.name)?;
     writeln!(out, "request variable: {}", class.spec.request.env)?;

@@ -1,0 +1,101 @@
+//! What the author of a class meets: trees that are joined, devices that are left out, and
+//! advice.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::path::Path;
+
+use device_class::DeviceClass;
+use device_class::discover::{self, Health, Inventory};
+use device_class::host::RecordedHost;
+
+fn found(keys: &str, host: &str) -> Inventory {
+    let text = format!(
+        "version = 1\nresource = 'example.com/card'\nrequest = {{ env = 'CARDS' }}\n{keys}"
+    );
+    let name = "card".to_owned().try_into().unwrap();
+    let class = DeviceClass::parse(name, Path::new("card.toml"), &text).unwrap();
+    discover::devices(&class, &RecordedHost::parse(host).unwrap())
+}
+
+fn ids(inventory: &Inventory) -> Vec<&str> {
+    let devices = inventory.devices.iter();
+    devices.map(|device| device.id.as_str()).collect()
+}
+
+/// The first directory that fits has not what is below it.
+#[test]
+fn a_join_searches_each_directory_in_the_middle_of_a_path() {
+    let class = "[[discover]]\npath = '/dev/card{index:number}'\n\
+        attributes = [{ path = '/sys/bus/pci/devices/{bdf}/card/card{index}' }]\n\
+        [device]\nid = '{bdf}'\nnodes = ['/dev/card{index}']\n";
+    let host = "dir /sys/bus/pci/devices/0000:00:00.0\n\
+        dir /sys/bus/pci/devices/0000:00:10.0/card/card0\n\
+        dir /sys/bus/pci/devices/0000:00:11.0/card/card1\n\
+        char /dev/card0 240:0\nchar /dev/card1 240:1\n";
+    let found = found(class, host);
+    assert_eq!(ids(&found), ["0000:00:10.0", "0000:00:11.0"]);
+}
+
+#[test]
+fn what_require_refuses_is_named_with_its_value() {
+    for (condition, reason) in [
+        (
+            "value = '{vendor}', equals = '0x1BAD'",
+            "{vendor} is `0x1bad`, not `0x1BAD`",
+        ),
+        (
+            "value = '{vendor}', one_of = ['0x1', '0x2']",
+            "{vendor} is `0x1bad`, not `0x1` or `0x2`",
+        ),
+        (
+            "value = '{vendor}', none_of = ['0x1bad']",
+            "{vendor} is `0x1bad`",
+        ),
+        (
+            "exists = '/dev/no{index}'",
+            "nothing matches /dev/no{index}",
+        ),
+        ("absent = '/dev/card*'", "something matches /dev/card*"),
+        (
+            "value = '{index}', listed_in = '/sys/card0/vendor', key = 'cards'",
+            "no line `cards` of /sys/card0/vendor has {index}",
+        ),
+    ] {
+        let class = format!(
+            "[[discover]]\npath = '/sys/card{{index:number}}'\n\
+             attributes = [{{ name = 'vendor', file = 'vendor' }}]\n\
+             require = [{{ {condition} }}]\n[device]\nid = 'card-{{index}}'\n"
+        );
+        let host = "file /sys/card0/vendor\n| 0x1bad\nfile /sys/card1/vendor\n| 0x1bad\n\
+                    char /dev/card0 240:0\n";
+        let refused = found(&class, host).refused;
+        assert_eq!(refused.count, 2, "{condition}");
+        let first = format!("/sys/card0: {reason}");
+        assert_eq!(refused.first.as_ref(), Some(&first), "{condition}");
+    }
+}
+
+#[test]
+fn advice_names_the_device() {
+    let class = "[[discover]]\npath = '/sys/card{index:number}'\n\
+        attributes = [{ name = 'serial', file = 'serial', advice = 'write card {index}' }]\n\
+        [device]\nid = 'card-{serial}'\n\
+        nodes = [{ path = '/dev/card{index}', advice = 'make card {index} of {serial}' }]\n\
+        health = [{ file = 'state', equals = 'up', advice = 'run: awk {print} card{index}' }]\n";
+    let host = "file /sys/card0/serial\n| a\nfile /sys/card0/state\n| down\n\
+        file /sys/card1/serial\n| b\nfile /sys/card1/state\n| up\n\
+        char /dev/card0 240:0\ndir /sys/card2\n";
+    let found = found(class, host);
+    let reason = |at: usize| match &found.devices[at].health {
+        Health::Unhealthy { reason } => reason.as_str(),
+        Health::Healthy => "none",
+    };
+    assert!(
+        reason(0).ends_with("; run: awk {print} card0"),
+        "{}",
+        reason(0)
+    );
+    assert!(reason(1).ends_with("; make card 1 of b"), "{}", reason(1));
+    let left_out = &found.warnings[0];
+    assert!(left_out.ends_with("; write card 2"), "{left_out}");
+}
