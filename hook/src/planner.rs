@@ -29,19 +29,32 @@ pub enum PlannerError {
     /// Two classes have the same variable.
     #[error(transparent)]
     SameEnv(#[from] Claimed),
-    /// an annotation names an unknown class.
-    #[error("annotation {ANNOTATION_PREFIX}{0} names a class that this host does not have")]
-    UnknownClass(String),
+    /// An annotation names a class of which there is no file.
+    #[error(
+        "annotation {ANNOTATION_PREFIX}{name} names a class that this host does not have{}",
+        beside(unreadable)
+    )]
+    UnknownClass {
+        /// The class's name, shortened if it is very long.
+        name: String,
+        /// The class files of the host that cannot be read.
+        unreadable: Vec<FileError>,
+    },
     /// A CDI specification names a class that does not exist any more.
     #[error(
-        "a CDI specification grants devices of class {0}, which this host does not have; run \
-         `boathook cdi generate`"
+        "a CDI specification grants devices of class {name}, which this host does not have; run \
+         `boathook cdi generate`{}",
+        beside(unreadable)
     )]
-    UnknownCdiClass(ClassName),
+    UnknownCdiClass {
+        name: ClassName,
+        /// The class files of the host that cannot be read.
+        unreadable: Vec<FileError>,
+    },
     /// The host's root does not exist.
     #[error("host_root {} cannot be opened: {error}", path.display())]
     HostRoot {
-        /// Where it should be.
+        /// Its path in config.toml.
         path: PathBuf,
         /// Why it cannot be opened.
         error: io::Error,
@@ -193,10 +206,11 @@ fn requests(
         .collect();
     for name in &names {
         if !sources.iter().any(|source| source.name.as_str() == *name) {
-            return Err(match unreadable.pop() {
-                Some(error) => error.into(),
-                None => PlannerError::UnknownClass(device_class::name::excerpt(name)),
-            });
+            let error = |unreadable| PlannerError::UnknownClass {
+                name: device_class::name::excerpt(name),
+                unreadable,
+            };
+            return Err(without_class(name, unreadable, error));
         }
     }
     let mut granted = by_class(&bundle.cdi);
@@ -229,10 +243,44 @@ fn requests(
         wanted.push(ClassRequest { class, request });
     }
     if let Some(name) = granted.into_keys().next() {
-        return Err(match unreadable.pop() {
-            Some(error) => error.into(),
-            None => PlannerError::UnknownCdiClass(name),
-        });
+        let text = name.to_string();
+        let error = |unreadable| PlannerError::UnknownCdiClass { name, unreadable };
+        return Err(without_class(&text, unreadable, error));
     }
     Ok(Requests { wanted, unreadable })
+}
+
+/// Why the class `name` cannot be used: its own file, if that cannot be read, and else that
+/// there is none.
+fn without_class(
+    name: &str,
+    mut unreadable: Vec<FileError>,
+    unknown: impl FnOnce(Vec<FileError>) -> PlannerError,
+) -> PlannerError {
+    let is_its_own = |error: &FileError| error.path().file_stem() == Some(name.as_ref());
+    match unreadable.iter().position(is_its_own) {
+        Some(at) => unreadable.swap_remove(at).into(),
+        None => unknown(unreadable),
+    }
+}
+
+/// The class files that cannot be read, as the end of a message.
+fn beside(unreadable: &[FileError]) -> String {
+    const SHOWN: usize = 3;
+    if unreadable.is_empty() {
+        return String::new();
+    }
+    let shown: Vec<String> = unreadable
+        .iter()
+        .take(SHOWN)
+        .map(FileError::to_string)
+        .collect();
+    let more = match unreadable.len() - shown.len() {
+        0 => String::new(),
+        more => format!("; and {more} more"),
+    };
+    format!(
+        "; class files that cannot be read: {}{more}",
+        shown.join("; ")
+    )
 }

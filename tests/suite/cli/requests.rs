@@ -45,6 +45,26 @@ fn an_unknown_class_is_refused() {
     assert_refused(&ran, code::REQUEST, &["the-container", "unheard-of"]);
 }
 
+/// A file that cannot be read may be what the name means: it is named beside it, and in
+/// its place only if it is the class's own.
+#[test]
+fn an_unreadable_class_file_does_not_hide_an_unknown_class() {
+    let host = HostDirectory::new().unwrap();
+    for name in ["b", "c", "d", "e"] {
+        std::fs::create_dir(host.classes().join(format!("{name}.toml"))).unwrap();
+    }
+    let run = |class: &str| {
+        let bundle = bundle_of(&of_pod(&[(&format!("devices.boathook.dev/{class}"), "0")]));
+        let input = state(bundle.path()).to_string();
+        boathook(&host, &["prestart"], input.as_bytes())
+    };
+    let words = ["unheard-of names a class", "b.toml", "d.toml", "and 1 more"];
+    assert_refused(&run("unheard-of"), code::REQUEST, &words);
+    let own = run("d");
+    assert_refused(&own, code::CONFIG, &["d.toml: "]);
+    assert!(!own.stderr.contains("b.toml"), "{}", own.stderr);
+}
+
 /// A log survives where a runtime throws the hook's words away.
 #[test]
 fn the_refusal_is_in_the_log_too() {

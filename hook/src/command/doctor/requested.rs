@@ -89,7 +89,11 @@ pub(super) fn requests(spec: &ContainerSpec, config: &Config) -> Requests {
         known.push(class);
     }
     for name in granted.into_keys() {
-        let text = PlannerError::UnknownCdiClass(name).to_string();
+        let text = PlannerError::UnknownCdiClass {
+            name,
+            unreadable: Vec::new(),
+        }
+        .to_string();
         findings.push(Finding::fault(ExitCode::Request, SUBJECT, text));
     }
     let is_refused = findings.iter().any(|finding| finding.fault.is_some());
