@@ -67,6 +67,18 @@ pub(crate) enum CgroupError {
         log: String,
         source: Errno,
     },
+    /// cgroup v2: a program of the container's cgroup is unknown, and may not be the
+    /// runtime's.
+    #[error(
+        "device program {program} ({name:?}) of cgroup {cgroup} cannot be understood and may deny \
+         the devices; it may be another component's, and was left alone: let that component \
+         admit the container's devices, or set net.core.bpf_jit_harden below 2"
+    )]
+    Foreign {
+        cgroup: PathBuf,
+        program: u32,
+        name: String,
+    },
     /// cgroup v2: the old program cannot be replaced.
     #[error("cannot replace device program {program} of cgroup {cgroup}{}", hint(*.source))]
     Attach {

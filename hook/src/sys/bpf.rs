@@ -158,6 +158,25 @@ pub(crate) fn dump(program: BorrowedFd<'_>) -> Result<Vec<Insn>, Errno> {
     Ok(insns)
 }
 
+/// What the kernel shows of each program, also of one whose instructions it hides.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct About {
+    /// As its loader named it; may be empty.
+    pub(crate) name: String,
+    /// How many maps it uses.
+    pub(crate) maps: u32,
+}
+
+/// Facts of an open program.
+pub(crate) fn about(program: BorrowedFd<'_>) -> Result<About, Errno> {
+    let info = info(program, &mut [])?;
+    let name = info.name.split(|byte| *byte == 0).next();
+    Ok(About {
+        name: String::from_utf8_lossy(name.unwrap_or_default()).into_owned(),
+        maps: info.nr_map_ids,
+    })
+}
+
 /// Facts of a program; its instructions, as many as there is room for, go to `insns`.
 fn info(program: BorrowedFd<'_>, insns: &mut [Insn]) -> Result<ProgInfo, Errno> {
     let mut info = ProgInfo {

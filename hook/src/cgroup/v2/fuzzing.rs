@@ -33,7 +33,7 @@ pub fn device_program(bytes: &[u8]) {
         result.map(|result| result == 1)
     };
     match judge(&program, &rules) {
-        Admission::Unreadable => {}
+        Admission::Hidden | Admission::Unreadable => {}
         Admission::Admits => {
             let covered = rules.iter().flat_map(|rule| Request::covered_by(*rule));
             for request in covered {

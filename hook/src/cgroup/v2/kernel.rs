@@ -11,7 +11,7 @@ use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 
 use crate::cgroup::privilege;
-use crate::sys::bpf::{self, Attachments, Insn, Scope};
+use crate::sys::bpf::{self, About, Attachments, Insn, Scope};
 
 /// Name of our programs, as bpftool shows it.
 const PROGRAM_NAME: &str = "boathook_device";
@@ -25,6 +25,7 @@ pub(super) trait Kernel {
     fn query(&self, cgroup: &Self::Cgroup, scope: Scope) -> Result<Attachments, Errno>;
     fn open(&self, id: u32) -> Result<Self::Program, Errno>;
     fn dump(&self, program: &Self::Program) -> Result<Vec<Insn>, Errno>;
+    fn about(&self, program: &Self::Program) -> Result<About, Errno>;
     fn load(&self, program: &[Insn], log: &mut [u8]) -> Result<Self::Program, Errno>;
     fn attach(
         &self,
@@ -66,6 +67,10 @@ impl Kernel for Running {
 
     fn dump(&self, program: &OwnedFd) -> Result<Vec<Insn>, Errno> {
         bpf::dump(program.as_fd())
+    }
+
+    fn about(&self, program: &OwnedFd) -> Result<About, Errno> {
+        bpf::about(program.as_fd())
     }
 
     fn load(&self, program: &[Insn], log: &mut [u8]) -> Result<OwnedFd, Errno> {

@@ -30,8 +30,7 @@ enum Stop {
 }
 
 impl<K: Kernel> Level<'_, K> {
-    /// Whether the cgroup belongs to the container alone, so that its programs
-    /// may be regenerated from the container's spec.
+    /// Whether the cgroup belongs to the container alone.
     fn is_own(&self) -> bool {
         self.at.owner == Owner::Container
     }
@@ -73,6 +72,7 @@ impl<K: Kernel> Level<'_, K> {
         let attached = kernel.query(&self.cgroup, Scope::Attached).map_err(list)?;
         // Overridden programs have no effect.
         let effective = kernel.query(leaf, Scope::Effective).map_err(list)?;
+        let is_single = attached.ids.len() == 1;
         let mut ids = attached.ids;
         ids.retain(|id| effective.ids.contains(id));
         if ids.is_empty() && outcomes.is_empty() {
@@ -84,9 +84,25 @@ impl<K: Kernel> Level<'_, K> {
             let code = kernel.dump(&old).map_err(read)?;
             let (new, outcome) = match judge(&code, required.rules) {
                 Admission::Admits => continue,
-                Admission::Replace(code) => self.load(kernel, &code, id, required)?,
-                Admission::Unreadable if self.is_own() => self.regenerate(kernel, id, required)?,
-                Admission::Unreadable => {
+                Admission::Replace(code) => match load(kernel, &code) {
+                    Ok(new) => (new, Outcome::Rewritten { program: id }),
+                    Err(error) => return Err(self.not_loaded(kernel, &code, error)),
+                },
+                unknown if self.is_own() => {
+                    let about = kernel.about(&old).map_err(read)?;
+                    // The runtime's program decides by the container's spec alone, so
+                    // another one can be made from that.
+                    let is_runtimes = unknown == Admission::Hidden && is_single && about.maps == 0;
+                    if !is_runtimes {
+                        return Err(Stop::Failed(CgroupError::Foreign {
+                            cgroup: self.at.dir.to_owned(),
+                            program: id,
+                            name: about.name,
+                        }));
+                    }
+                    self.regenerate(kernel, id, required)?
+                }
+                Admission::Hidden | Admission::Unreadable => {
                     let outcome = Outcome::Unreadable { program: id };
                     if !outcomes.contains(&outcome) {
                         outcomes.push(outcome);
@@ -110,23 +126,6 @@ impl<K: Kernel> Level<'_, K> {
             outcomes.push(Outcome::AlreadyAllowed);
         }
         Ok(())
-    }
-
-    /// Loads a rewritten program; if the kernel rejects it, a regenerated one.
-    fn load(
-        &self,
-        kernel: &K,
-        code: &[Insn],
-        old: u32,
-        required: &Required<'_>,
-    ) -> Result<(K::Program, Outcome), Stop> {
-        match load(kernel, code) {
-            Ok(new) => Ok((new, Outcome::Rewritten { program: old })),
-            Err(error) if !kernel.lacks_privileges(error.errno) && self.is_own() => {
-                self.regenerate(kernel, old, required)
-            }
-            Err(error) => Err(self.not_loaded(kernel, code, error)),
-        }
     }
 
     fn regenerate(

@@ -14,13 +14,16 @@ pub(super) enum Admission {
     Admits,
     /// It is replaced by this one.
     Replace(Vec<Insn>),
-    /// Unknown: the kernel hides it, or it has unsupported instructions.
+    /// Unknown: the kernel hides it.
+    Hidden,
+    /// Unknown: it has unsupported instructions.
     Unreadable,
 }
 
 /// Evaluates a program as the kernel shows it.
 pub(super) fn judge(program: &[Insn], rules: &[DeviceRule]) -> Admission {
     match denied(program, rules) {
+        Err(NotUnderstood) if is_hidden(program) => Admission::Hidden,
         Err(NotUnderstood) => Admission::Unreadable,
         Ok(denied) if denied.is_empty() => Admission::Admits,
         // Instructions that these rules do not reach must be supported too, or
@@ -49,6 +52,10 @@ pub(super) fn denied(
 
 /// A program hidden by the kernel consists of zeros, which are not an
 /// instruction.
+fn is_hidden(program: &[Insn]) -> bool {
+    program.iter().all(|insn| *insn == [0; 8])
+}
+
 fn readable(program: &[Insn]) -> bool {
     program
         .iter()

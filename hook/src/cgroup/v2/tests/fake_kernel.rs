@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use crate::cgroup::v2::evaluator;
 use crate::cgroup::v2::kernel::Kernel;
 use crate::cgroup::v2::request::Request;
-use crate::sys::bpf::{ALLOW_MULTI, Attachments, Insn, MAX_PROGRAMS, REPLACE, Scope};
+use crate::sys::bpf::{ALLOW_MULTI, About, Attachments, Insn, MAX_PROGRAMS, REPLACE, Scope};
 
 /// A call that changed something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub(super) struct FakeKernel {
     pub(super) cannot_replace: bool,
     /// `net.core.bpf_jit_harden=2`: shows zeros.
     pub(super) hides: bool,
+    /// The maps of the programs that it has now and gets.
+    pub(super) maps: u32,
     /// What each call ends with instead of success.
     pub(super) query_fails: Option<Errno>,
     pub(super) open_fails: Option<Errno>,
@@ -135,6 +137,13 @@ impl Kernel for FakeKernel {
             vec![[0; 8]; code.len()]
         } else {
             code
+        })
+    }
+
+    fn about(&self, program: &u32) -> Result<About, Errno> {
+        Ok(About {
+            name: format!("program_{program}"),
+            maps: self.maps,
         })
     }
 

@@ -14,6 +14,7 @@ use crate::cgroup::CgroupDir;
 use crate::cgroup::error::CgroupError;
 use crate::cgroup::report::Outcome::{self, *};
 use crate::cgroup::spec_rules::SpecRules;
+use crate::cgroup::v2::insn::Instruction;
 use crate::cgroup::v2::request::Request;
 use crate::cgroup::v2::{Required, allow_on};
 use crate::sys::bpf::{ALLOW_MULTI, MAX_PROGRAMS};
@@ -229,22 +230,45 @@ fn gives_up_on_programs_that_never_settle() {
 }
 
 #[test]
-fn hidden_programs_of_the_container_are_regenerated() {
+fn the_hidden_program_of_the_container_is_regenerated() {
     let kernel = FakeKernel {
         hides: true,
         ..kernel()
     };
-    let leaf = kernel.with(LEAF, ALLOW_MULTI, &[deny_everything(), deny_everything()]);
+    let leaf = kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()]);
     let pod = kernel.with(POD, ALLOW_MULTI, &[allow_everything()]);
 
     assert_eq!(
         allow(&kernel).unwrap(),
         levels([
             (LEAF, Regenerated { program: leaf[0] }),
-            (LEAF, Regenerated { program: leaf[1] }),
             (POD, Unreadable { program: pod[0] }),
         ])
     );
     assert!(admits(&kernel, 183));
     assert_eq!(kernel.attached(POD), pod);
+}
+
+/// A component beside the runtime may have attached it. What it denies is not known.
+#[test]
+fn a_program_that_may_be_another_components_is_left_alone() {
+    let unknown = || vec![Instruction::Goto { offset: -1 }.encode()];
+    for (hides, maps, programs) in [
+        (true, 0, vec![deny_everything(), deny_everything()]),
+        (true, 1, vec![deny_everything()]),
+        (false, 0, vec![unknown()]),
+        (false, 0, vec![deny_everything(), unknown()]),
+    ] {
+        let kernel = FakeKernel {
+            hides,
+            maps,
+            ..FakeKernel::default()
+        };
+        let leaf = kernel.with(LEAF, ALLOW_MULTI, &programs);
+        let error = allow(&kernel).unwrap_err().to_string();
+        let foreign = if hides { leaf[0] } else { leaf[leaf.len() - 1] };
+        let named = format!("device program {foreign} (\"program_{foreign}\") of cgroup {LEAF}");
+        assert!(error.starts_with(&named), "{error}");
+        assert!(kernel.attached(LEAF).contains(&foreign));
+    }
 }

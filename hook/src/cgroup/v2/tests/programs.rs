@@ -175,8 +175,8 @@ fn hidden_and_unknown_programs_are_unreadable() {
     calls_if_major_is_7.push(call);
 
     for (what, program, asked, expected) in [
-        ("all zeros", vec![[0; 8]; 8], "r", Admission::Unreadable),
-        ("nothing at all", vec![], "r", Admission::Unreadable),
+        ("all zeros", vec![[0; 8]; 8], "r", Admission::Hidden),
+        ("nothing at all", vec![], "r", Admission::Hidden),
         (
             "a result that was never set",
             vec![Instruction::Exit.encode()],

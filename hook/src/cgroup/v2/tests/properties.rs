@@ -77,7 +77,7 @@ proptest! {
         let new = match judge(&program, &added) {
             Admission::Replace(new) => new,
             Admission::Admits => program,
-            Admission::Unreadable => return Err(TestCaseError::fail("unreadable")),
+            Admission::Hidden | Admission::Unreadable => return Err(TestCaseError::fail("unreadable")),
         };
         let granted: Vec<_> = added.iter().map(SpecRule::from).collect();
         for request in requests {

@@ -70,23 +70,19 @@ fn kernels_that_refuse(is_privileged: bool) -> [FakeKernel; 3] {
 }
 
 #[test]
-fn a_rewrite_that_does_not_load_is_regenerated_for_the_container() {
-    let refused = Some((2, Errno::EINVAL));
-    let kernel = kernel();
-    let leaf = kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()]);
-    kernel.load_fails.set(refused);
-    assert_eq!(
-        allow(&kernel).unwrap()[0].1,
-        Regenerated { program: leaf[0] }
-    );
-
-    let kernel = FakeKernel::default();
-    kernel.with(POD, ALLOW_MULTI, &[deny_everything()]);
-    kernel.load_fails.set(refused);
-    let error = allow(&kernel).unwrap_err().to_string();
-    assert_eq!(
-        error,
-        "the kernel refuses the new device program for cgroup /cg/pod.slice (15 instructions): \
-         unknown opcode 9c"
-    );
+fn a_rewrite_that_does_not_load_is_an_error() {
+    for dir in [LEAF, POD] {
+        let kernel = FakeKernel::default();
+        let old = kernel.with(dir, ALLOW_MULTI, &[deny_everything()]);
+        kernel.load_fails.set(Some((2, Errno::EINVAL)));
+        let error = allow(&kernel).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            format!(
+                "the kernel refuses the new device program for cgroup {dir} (15 instructions): \
+                 unknown opcode 9c"
+            )
+        );
+        assert_eq!(kernel.attached(dir), old);
+    }
 }
