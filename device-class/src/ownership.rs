@@ -9,7 +9,7 @@
 //! such a mount, and its directory has the mode 0777).
 //!
 //! For what a container gets of the host the rule is weaker, since a daemon may
-//! own its socket and the directory of it: [`shared_directory`].
+//! own its socket and the directory of it: [`Tree`].
 //!
 //! Each check is made on an open descriptor, from which the next name is
 //! opened, so that the file that was checked is the file that is read.
@@ -27,7 +27,6 @@ use nix::unistd::geteuid;
 use rooted_path::{FileKind, Handle, LastLink, Resolver, RootDir, Walk, path_below};
 
 const GROUP_OR_OTHERS_WRITE: u32 = 0o022;
-const OTHERS_WRITE: u32 = 0o002;
 const STICKY: u32 = 0o1000;
 
 /// Why a file cannot be used.
@@ -58,6 +57,20 @@ pub enum OwnershipError {
     /// A directory in which every user of the host can create files.
     #[error("{} is writable by every user of the host (mode {mode:04o})", path.display())]
     Shared { path: PathBuf, mode: u32 },
+    /// Others than root can make or replace a link.
+    #[error(
+        "{} is a symbolic link that others than root can replace: give the link and its \
+         directory to root, with write permission for root only",
+        path.display()
+    )]
+    Link { path: PathBuf },
+    /// A file that others than root may have linked to where it is.
+    #[error(
+        "{} is one of several names (hard links) of a file, in a directory in which others than \
+         root can make names: copy the file",
+        path.display()
+    )]
+    Names { path: PathBuf },
     #[error("cannot open {}: {error}", path.display())]
     Open {
         /// The file, or a directory on the way to it.
@@ -82,7 +95,7 @@ impl OwnershipError {
         }
     }
 
-    fn open(path: &Path, error: impl Into<io::Error>) -> Self {
+    pub(crate) fn open(path: &Path, error: impl Into<io::Error>) -> Self {
         OwnershipError::Open {
             path: path.into(),
             error: error.into(),
@@ -101,7 +114,7 @@ impl OwnershipError {
 
 /// Opens a file for reading that root alone can change.
 pub fn open(path: &Path) -> Result<File, OwnershipError> {
-    let found = walk(Rule::RootOnly, Path::new("/"), &absolute(path)?)?;
+    let found = walk(Path::new("/"), &absolute(path)?)?;
     // Without waiting for a writer, should it be a pipe.
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     let checked = format!("/proc/self/fd/{}", found.handle.as_fd().as_raw_fd());
@@ -113,36 +126,13 @@ pub fn open(path: &Path) -> Result<File, OwnershipError> {
 /// The path without links of a program, in the tree at `root`, that root alone
 /// can change.
 pub fn program(root: &Path, path: &Path) -> Result<PathBuf, OwnershipError> {
-    let found = walk(Rule::RootOnly, Path::new("/"), &absolute(root)?)?;
-    Ok(walk(Rule::RootOnly, &found.path, path)?.path)
+    let found = walk(Path::new("/"), &absolute(root)?)?;
+    Ok(walk(&found.path, path)?.path)
 }
 
 /// Checks a file that root alone should be able to change.
 pub fn check(path: &Path) -> Result<(), OwnershipError> {
-    walk(Rule::RootOnly, Path::new("/"), &absolute(path)?).map(|_| ())
-}
-
-/// The first directory on the way to `path`, in the tree at `root`, in which
-/// every user of the host can create files, such as /tmp: with the sticky bit or
-/// without, any of them can be the first to create what is under it. Nothing if
-/// there is none. The owners of files and directories do not matter, because
-/// without such a directory it was root who gave them away.
-pub fn shared_directory(root: &Path, path: &Path) -> io::Result<Option<PathBuf>> {
-    match walk(Rule::NotShared, root, path) {
-        Ok(_) => Ok(None),
-        Err(OwnershipError::Shared { path, .. }) => Ok(Some(path)),
-        Err(OwnershipError::Open { error, .. }) => Err(error),
-        Err(error) => Err(io::Error::other(error)),
-    }
-}
-
-/// What must hold on the way to a file.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Rule {
-    /// Root alone can change anything.
-    RootOnly,
-    /// Not every user can create files.
-    NotShared,
+    walk(Path::new("/"), &absolute(path)?).map(|_| ())
 }
 
 /// A directory whose files decide what runs as root.
@@ -154,7 +144,7 @@ pub struct Directory {
 impl Directory {
     /// Opens a directory that root alone can change.
     pub fn open(path: &Path) -> Result<Self, OwnershipError> {
-        let found = walk(Rule::RootOnly, Path::new("/"), &absolute(path)?)?;
+        let found = walk(Path::new("/"), &absolute(path)?)?;
         Ok(Directory { found })
     }
 
@@ -199,18 +189,6 @@ fn check_root_only(file: &Handle, path: impl FnOnce() -> PathBuf) -> Result<(), 
     Ok(())
 }
 
-/// Checks that not every user can create files in the directory.
-fn check_not_shared(
-    directory: &Handle,
-    path: impl FnOnce() -> PathBuf,
-) -> Result<(), OwnershipError> {
-    let mode = mode(directory);
-    if mode & OTHERS_WRITE != 0 && !is_on_read_only_mount(directory) {
-        return Err(OwnershipError::Shared { path: path(), mode });
-    }
-    Ok(())
-}
-
 fn mode(file: &Handle) -> u32 {
     file.stat().st_mode & 0o7777
 }
@@ -238,38 +216,31 @@ fn overflow_uid() -> u32 {
 }
 
 /// Follows `path` in the tree at `root`, and checks everything on the way.
-fn walk(rule: Rule, root: &Path, path: &Path) -> Result<Found, OwnershipError> {
+fn walk(root: &Path, path: &Path) -> Result<Found, OwnershipError> {
     let top = RootDir::open(root, Resolver::Walk).and_then(|top| top.into_handle(root));
     let top = top.map_err(|error| OwnershipError::open(root, error))?;
-    if rule == Rule::RootOnly {
-        check_root_only(&top, || root.to_owned())?;
-    }
+    check_root_only(&top, || root.to_owned())?;
     let failed = |error| OwnershipError::failed(path, error);
     let mut walk = Walk::new(top.as_fd(), path, LastLink::Follow).map_err(failed)?;
     while let Some(step) = walk.step().map_err(failed)? {
-        match rule {
-            Rule::RootOnly => check_root_only(&step.found.handle, || step.path(root))?,
-            Rule::NotShared => {
-                let parent = step.above.last().map_or(&top, |parent| &parent.handle);
-                check_not_shared(parent, || path_below(root, step.above))?;
-            }
-        }
+        check_root_only(&step.found.handle, || step.path(root))?;
     }
     let mut end = walk.finish().map_err(failed)?;
     let path = path_below(root, &end.trail);
     let handle = end.trail.pop().map_or(top, |last| last.handle);
-    let Some(name) = end.missing.first() else {
-        return Ok(Found { handle, path });
-    };
-    if rule == Rule::NotShared {
-        check_not_shared(&handle, || path.clone())?;
+    match end.missing.first() {
+        None => Ok(Found { handle, path }),
+        Some(name) => Err(OwnershipError::open(&path.join(name), nix::Error::ENOENT)),
     }
-    Err(OwnershipError::open(&path.join(name), nix::Error::ENOENT))
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, OwnershipError> {
     std::path::absolute(path).map_err(|error| OwnershipError::open(path, error))
 }
+
+mod tree;
+
+pub use tree::{InTree, Tree};
 
 #[cfg(test)]
 mod tests;

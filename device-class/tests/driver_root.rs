@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use device_class::DeviceClass;
+use device_class::class::FileKind;
 use device_class::config::Config;
-use device_class::discover::{self, Found, Presence};
+use device_class::discover::{self, FileSource, Found, Presence};
 use device_class::host::{RecordedHost, Recording};
 use device_class::name::ClassName;
 
@@ -61,9 +62,16 @@ fn files_are_the_drivers_and_nodes_the_hosts(found: &Found, root: &str) {
     assert!(matches!(edits.nodes[0].number, Presence::Found(_)));
     let in_root = |path: &str| Presence::Found(PathBuf::from(format!("{root}{path}")));
     assert_eq!(edits.libraries[0].file, in_root("/usr/lib/libchip.so.2.0"));
-    assert_eq!(edits.files[0].file, in_root("/usr/bin/chip-info"));
+    let file_in_root = |path: &str| {
+        let (path, kind) = (format!("{root}{path}").into(), FileKind::File);
+        Presence::Found(FileSource { path, kind })
+    };
+    assert_eq!(edits.files[0].file, file_in_root("/usr/bin/chip-info"));
     assert_eq!(edits.files[0].container, Path::new("/usr/bin/chip-info"));
-    assert_eq!(edits.files[1].file, in_root("/usr/lib/firmware/chip/a.bin"));
+    assert_eq!(
+        edits.files[1].file,
+        file_in_root("/usr/lib/firmware/chip/a.bin")
+    );
     assert_eq!(
         edits.files[1].container,
         Path::new("/lib/firmware/chip/a.bin")
@@ -76,7 +84,7 @@ fn the_class_or_the_configuration_names_the_root() {
     let host = RecordedHost::parse(HOST).unwrap();
     let plain = CLASS.replace("driver_root = \"/run/{name}/driver\"", "");
     for (class_text, config, root) in [
-        (CLASS, "", "/run/chip/driver"),
+        (CLASS, "", "/opt/chip"),
         (&plain, "driver_root = '/opt/chip'", "/opt/chip"),
         (CLASS, "driver_root = '/opt/chip'", "/opt/chip"),
     ] {
@@ -96,7 +104,7 @@ fn a_recording_has_the_files_of_the_drivers_root() {
     let again = RecordedHost::parse(&written).unwrap();
     let found = discover::look_up(&class, (&BTreeSet::new()).into(), &again);
     let found = found.unwrap_or_else(|error| panic!("{error}\n{written}"));
-    files_are_the_drivers_and_nodes_the_hosts(&found, "/run/chip/driver");
+    files_are_the_drivers_and_nodes_the_hosts(&found, "/opt/chip");
 }
 
 #[test]

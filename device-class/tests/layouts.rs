@@ -52,12 +52,17 @@ fn found(layout: &str, nodes: &str, config: &str) -> Found {
 
 /// Where the files of these names are found.
 fn sources(found: &Found, named: &str) -> Vec<PathBuf> {
-    let libraries = found.edits.libraries.iter().map(|library| &library.file);
-    let files = found.edits.files.iter().map(|file| &file.file);
-    let sources = libraries.chain(files).filter_map(|file| match file {
+    let libraries = found.edits.libraries.iter();
+    let libraries = libraries.filter_map(|library| match &library.file {
         Presence::Found(path) => Some(path.clone()),
         _ => None,
     });
+    let files = found.edits.files.iter();
+    let files = files.filter_map(|file| match &file.file {
+        Presence::Found(source) => Some(source.path.clone()),
+        _ => None,
+    });
+    let sources = libraries.chain(files);
     let is_named = |path: &PathBuf| {
         path.file_name()
             .unwrap()

@@ -31,13 +31,17 @@ fn found(host: &str, config: &str) -> FoundEdits {
 }
 
 fn sources(edits: &FoundEdits) -> Vec<PathBuf> {
-    let libraries = edits.libraries.iter().map(|library| &library.file);
-    let files = edits.files.iter().map(|file| &file.file);
-    let found = libraries.chain(files).filter_map(|found| match found {
+    let libraries = edits.libraries.iter();
+    let libraries = libraries.filter_map(|library| match &library.file {
         Presence::Found(path) => Some(path.clone()),
         _ => None,
     });
-    found.collect()
+    let files = edits.files.iter();
+    let files = files.filter_map(|file| match &file.file {
+        Presence::Found(source) => Some(source.path.clone()),
+        _ => None,
+    });
+    libraries.chain(files).collect()
 }
 
 /// NixOS: links into the store (nixpkgs, hardware.graphics).

@@ -19,7 +19,7 @@ discover = [{ path = "/dev/chip-{serial}" }]
 [device]
 id = "chip-{serial}"
 nodes = ["/dev/chip-{serial}"]
-files = ["/run/chips/{serial}.sock", { path = "/etc/chips/{serial}.conf", optional = true }]
+files = [{ path = "/run/chips/{serial}.sock", type = "socket" }, { path = "/etc/chips/{serial}.conf", optional = true }]
 directories = [{ path = "/var/lib/chips/{serial}", container_path = "/var/chip", writable = true }]
 env = { CHIP_SERIAL = "{serial}" }
 health = [
@@ -31,7 +31,7 @@ directories = ["/usr/share/chips"]
 "#;
 
 const HOST: &str = "char /dev/chip-a 240:0\nchar /dev/chip-b 240:1\nchar /dev/chip-c 240:2\n\
-    file /run/chips/a.sock\nfile /run/chips/b.sock\nfile /etc/chips/b.conf\n\
+    socket /run/chips/a.sock\nsocket /run/chips/b.sock\nfile /etc/chips/b.conf\n\
     dir /var/lib/chips/a\ndir /var/lib/chips/b\ndir /usr/share/chips\n\
     file /sys/chips/a/state\n| up\nfile /sys/chips/a/volts\n| 11\n\
     file /sys/chips/b/state\n| idle\nfile /sys/chips/b/volts\n| 12\n\

@@ -34,6 +34,12 @@ pub enum Error {
         path.display()
     )]
     Links { path: PathBuf },
+    /// A path that had no symbolic link when it was found has one.
+    #[error(
+        "{} leads through a symbolic link that was not there before: it was replaced",
+        path.display()
+    )]
+    Link { path: PathBuf },
 }
 
 impl Error {
@@ -56,7 +62,7 @@ impl Error {
         match self {
             Self::System { errno, .. } => *errno,
             Self::Path { .. } => Errno::EINVAL,
-            Self::Links { .. } => Errno::ELOOP,
+            Self::Links { .. } | Self::Link { .. } => Errno::ELOOP,
         }
     }
 }

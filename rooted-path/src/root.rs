@@ -65,11 +65,32 @@ impl RootDir {
     /// exist.
     pub fn lookup(&self, path: &Path) -> Result<Option<Handle>> {
         check(path)?;
-        match self.ask_kernel(path, HANDLE) {
+        match self.ask_kernel(path, HANDLE, ResolveFlag::empty()) {
             Some(Ok(fd)) => Handle::new(fd, path).map(Some),
             Some(Err(errno)) => refused(path, errno),
             None => self.walk(path, LastLink::Follow),
         }
+    }
+
+    /// Resolves a path that has no links; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// [`Error::Link`] if it has one.
+    pub fn lookup_plain(&self, path: &Path) -> Result<Option<Handle>> {
+        check(path)?;
+        match self.ask_kernel(path, HANDLE, ResolveFlag::RESOLVE_NO_SYMLINKS) {
+            Some(Ok(fd)) => return Handle::new(fd, path).map(Some),
+            Some(Err(Errno::ELOOP)) => return Err(Error::Link { path: path.into() }),
+            Some(Err(errno)) => return refused(path, errno),
+            None => {}
+        }
+        let mut walk = Walk::new(self.fd.as_fd(), path, LastLink::Follow)?;
+        while let Some(step) = walk.step()? {
+            if step.found.handle.kind() == FileKind::Symlink {
+                return Err(Error::Link { path: path.into() });
+            }
+        }
+        self.end(walk)
     }
 
     /// Opens the file at `path` with these flags, following links inside the root;
@@ -77,7 +98,7 @@ impl RootDir {
     pub fn open_file(&self, path: &Path, flags: OFlag) -> Result<Option<OwnedFd>> {
         check(path)?;
         let flags = flags | OFlag::O_CLOEXEC;
-        match self.ask_kernel(path, flags) {
+        match self.ask_kernel(path, flags, ResolveFlag::empty()) {
             Some(Ok(fd)) => return Ok(Some(fd)),
             Some(Err(errno)) => return refused(path, errno),
             None => {}
@@ -91,13 +112,18 @@ impl RootDir {
     }
 
     /// None: the walk has to do it.
-    fn ask_kernel(&self, path: &Path, flags: OFlag) -> Option<nix::Result<OwnedFd>> {
+    fn ask_kernel(
+        &self,
+        path: &Path,
+        flags: OFlag,
+        further: ResolveFlag,
+    ) -> Option<nix::Result<OwnedFd>> {
         if self.resolver == Resolver::Walk {
             return None;
         }
         let how = OpenHow::new()
             .flags(flags)
-            .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+            .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS | further);
         for _ in 0..ATTEMPTS {
             match openat2(&self.fd, path, how) {
                 Err(Errno::EAGAIN) => {}
@@ -110,7 +136,11 @@ impl RootDir {
     }
 
     fn walk(&self, path: &Path, last: LastLink) -> Result<Option<Handle>> {
-        let mut end = Walk::new(self.fd.as_fd(), path, last)?.finish()?;
+        self.end(Walk::new(self.fd.as_fd(), path, last)?)
+    }
+
+    fn end(&self, walk: Walk<'_>) -> Result<Option<Handle>> {
+        let mut end = walk.finish()?;
         match end.trail.pop() {
             _ if !end.missing.is_empty() => Ok(None),
             Some(found) => Ok(Some(found.handle)),

@@ -232,7 +232,7 @@ impl TryFrom<String> for NamePattern {
 
 /// # `files, binaries`
 ///
-/// A single file, or a socket. Short form: its path.
+/// A single file. Short form: its path.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -241,6 +241,10 @@ pub struct File {
     /// The path on the host (in the driver's root, if there is one), by
     /// template.
     pub path: PathTemplate,
+    /// `file` (the default), or `socket` for that of a daemon. Nothing else is
+    /// accepted at the path.
+    #[serde(default, rename = "type")]
+    pub kind: FileKind,
     /// Alternative paths on the host, by template, tried in this order if
     /// `path` does not exist. The path in the container stays the same.
     #[serde(default)]
@@ -254,6 +258,16 @@ pub struct File {
     /// It may be missing on the host.
     #[serde(default)]
     pub optional: bool,
+}
+
+/// What is at the path of a [`File`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub enum FileKind {
+    #[default]
+    File,
+    Socket,
 }
 
 /// # `directories`

@@ -31,8 +31,8 @@ pub use attribute::{AttributeSource, Expected, Origin, Text};
 pub use claims::{Claimed, Claims};
 pub use condition::{Condition, Expectation};
 pub use edits::{
-    DRIVERS, Directory, Edits, File, Library, LibraryNames, Make, Mask, NamePattern, Node,
-    NodeMode, SoName, SoNameTemplate,
+    DRIVERS, Directory, Edits, File, FileKind, Library, LibraryNames, Make, Mask, NamePattern,
+    Node, NodeMode, SoName, SoNameTemplate,
 };
 pub use health::{FileRule, HealthCheck, HealthProgram, HealthTest, Part, Printed};
 pub use image_libraries::ImageLibraries;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::device::Access;
 
-use super::edits::{Directory, File, Library, Node, SoNameTemplate};
+use super::edits::{Directory, File, FileKind, Library, Node, SoNameTemplate};
 use super::path_template::PathTemplate;
 
 /// A table that has a short form: a text that represents its main key.
@@ -56,6 +56,7 @@ impl Short for File {
     fn from_text(path: PathTemplate) -> Self {
         File {
             path,
+            kind: FileKind::File,
             fallbacks: Vec::new(),
             for_each: None,
             container_path: None,

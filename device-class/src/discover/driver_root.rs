@@ -1,6 +1,5 @@
 //! The root below which a class's driver has its files.
 
-use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::host::HostView;
@@ -10,7 +9,7 @@ use crate::host::HostView;
 pub(super) struct DriverRoot<'a> {
     /// What is under it.
     pub(super) view: &'a dyn HostView,
-    /// Where it is on the host.
+    /// Where it is on the host, without links.
     pub(super) path: &'a Path,
 }
 
@@ -21,12 +20,11 @@ impl<'a> DriverRoot<'a> {
         DriverRoot { view, path }
     }
 
-    /// The path on the host of something in the driver's root, without links.
-    pub(super) fn canonical(&self, path: &Path) -> io::Result<PathBuf> {
-        let inside = self.view.canonical(path)?;
+    /// The path on the host of something in the driver's root.
+    pub(super) fn on_host(&self, inside: PathBuf) -> PathBuf {
         if self.path.as_os_str() == "/" {
-            return Ok(inside);
+            return inside;
         }
-        Ok(self.path.join(inside.strip_prefix("/").unwrap_or(&inside)))
+        self.path.join(inside.strip_prefix("/").unwrap_or(&inside))
     }
 }

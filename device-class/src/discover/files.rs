@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use super::DeviceError;
 use super::driver_root::DriverRoot;
-use super::found::{FoundDirectory, FoundFile, Presence};
+use super::found::{FileSource, FoundDirectory, FoundFile, Presence};
 use super::paths::{both, present};
-use crate::class;
+use crate::class::{self, FileKind};
 use crate::host::Entry;
 use crate::template::Attributes;
 
@@ -18,7 +18,7 @@ pub(super) fn file(
     driver: DriverRoot<'_>,
 ) -> Result<FoundFile, DeviceError> {
     let (mut path, container) = both(&spec.path, spec.container_path.as_ref(), attributes)?;
-    let is_there = |path: &Path| matches!(driver.view.entry(path), Ok(Some(_)));
+    let is_there = |path: &Path| matches!(driver.view.place(path), Ok(Some(_)));
     for fallback in &spec.fallbacks {
         if is_there(&path) {
             break;
@@ -28,7 +28,7 @@ pub(super) fn file(
             path = fallback;
         }
     }
-    let file = file_at(&path, optional || spec.optional, driver);
+    let file = file_at(&path, &[spec.kind], optional || spec.optional, driver);
     Ok(FoundFile {
         path,
         container,
@@ -37,11 +37,25 @@ pub(super) fn file(
     })
 }
 
-pub(super) fn file_at(path: &Path, optional: bool, driver: DriverRoot<'_>) -> Presence<PathBuf> {
-    let canonical = driver.canonical(path).unwrap_or_else(|_| path.to_owned());
-    present(path, optional, "a file", driver.view, |entry| {
-        // Sockets of a driver's daemons are given as files, too.
-        matches!(entry, Entry::File | Entry::Other).then_some(canonical)
+/// A file of one of the kinds.
+pub(super) fn file_at(
+    path: &Path,
+    kinds: &[FileKind],
+    optional: bool,
+    driver: DriverRoot<'_>,
+) -> Presence<FileSource> {
+    let wanted = match kinds {
+        [FileKind::Socket] => "a socket",
+        _ => "a regular file",
+    };
+    present(path, optional, wanted, driver.view, |place| {
+        let kind = match place.entry {
+            Entry::File => FileKind::File,
+            Entry::Socket => FileKind::Socket,
+            _ => return None,
+        };
+        let path = driver.on_host(place.path);
+        kinds.contains(&kind).then_some(FileSource { path, kind })
     })
 }
 
@@ -76,8 +90,7 @@ pub(super) fn directory_at(
     optional: bool,
     driver: DriverRoot<'_>,
 ) -> Presence<PathBuf> {
-    let canonical = driver.canonical(path).unwrap_or_else(|_| path.to_owned());
-    present(path, optional, "a directory", driver.view, |entry| {
-        (entry == Entry::Directory).then_some(canonical)
+    present(path, optional, "a directory", driver.view, |place| {
+        (place.entry == Entry::Directory).then(|| driver.on_host(place.path))
     })
 }

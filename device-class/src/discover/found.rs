@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::class;
+use crate::class::{self, FileKind};
 use crate::device::{Access, DeviceNumber};
 use crate::host::Programs;
 use crate::name::CapabilityName;
@@ -128,8 +128,15 @@ pub struct FoundFile {
     pub container: PathBuf,
     /// Whether it is to be run.
     pub binary: bool,
-    /// The file, without links in its path.
-    pub file: Presence<PathBuf>,
+    pub file: Presence<FileSource>,
+}
+
+/// A file or a socket of the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileSource {
+    /// Its path without links.
+    pub path: PathBuf,
+    pub kind: FileKind,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -197,6 +204,21 @@ pub struct FoundEdits {
 }
 
 impl FoundEdits {
+    /// The part that may be given without a device: libraries and regular files.
+    pub fn harmless(&self) -> Self {
+        let is_socket = |file: &FoundFile| match &file.file {
+            Presence::Found(source) => source.kind == FileKind::Socket,
+            Presence::Optional | Presence::Unfit(_) => false,
+        };
+        let files = self.files.iter().filter(|file| !is_socket(file));
+        FoundEdits {
+            nodes: Vec::new(),
+            directories: Vec::new(),
+            files: files.cloned().collect(),
+            ..self.clone()
+        }
+    }
+
     /// Why each part that cannot be used cannot.
     pub fn unfit(&self) -> impl Iterator<Item = &str> {
         let copies = self.masks.iter().flat_map(|mask| &mask.copies);

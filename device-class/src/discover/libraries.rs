@@ -9,6 +9,7 @@ use super::driver_root::DriverRoot;
 use super::found::{FoundLibrary, Presence};
 use crate::class::{Edits, LibraryNames, SoName};
 use crate::host::{Entry, Programs};
+use crate::ownership::OwnershipError;
 use crate::template::Attributes;
 
 /// The cache of glibc's loader.
@@ -117,16 +118,17 @@ impl LibrarySearch<'_> {
             cached.first(),
             version,
         ) {
-            (Some(file), _, _) => Presence::Found(file),
+            (Ok(Some(file)), _, _) => Presence::Found(file),
             _ if optional => Presence::Optional,
-            (None, None, _) => Presence::Unfit(format!(
+            (Err(error), _, _) => Presence::Unfit(format!("{soname} cannot be trusted: {error}")),
+            (Ok(None), None, _) => Presence::Unfit(format!(
                 "{soname} is not in the host's ld.so.cache; install the driver's libraries or run ldconfig"
             )),
-            (None, Some(path), None) => Presence::Unfit(format!(
+            (Ok(None), Some(path), None) => Presence::Unfit(format!(
                 "{soname} is in the host's ld.so.cache as {}, which cannot be used; run ldconfig",
                 path.display()
             )),
-            (None, Some(path), Some(version)) => Presence::Unfit(format!(
+            (Ok(None), Some(path), Some(version)) => Presence::Unfit(format!(
                 "{soname} is in the host's ld.so.cache as {}, which is not of version {version}; \
              install the libraries of the driver that is loaded",
                 path.display()
@@ -150,7 +152,8 @@ impl LibrarySearch<'_> {
     }
 }
 
-/// The first file that is there and of the version, without links in its path.
+/// The first file that is there and of the version, without links in its path; an
+/// error within if there is none but one that others than root can put there.
 ///
 /// # Errors
 /// A path cannot be looked up. That is not the same as nothing being there: an
@@ -159,14 +162,20 @@ fn of_version(
     cached: &[PathBuf],
     version: Option<&str>,
     driver: DriverRoot<'_>,
-) -> Result<Option<PathBuf>, DeviceError> {
+) -> Result<Result<Option<PathBuf>, OwnershipError>, DeviceError> {
+    let mut untrusted = None;
     for path in cached {
-        let file = match driver.canonical(path) {
-            Ok(file) => file,
-            Err(error) if leads_nowhere(&error) => continue,
-            Err(error) => {
+        let file = match driver.view.place(path) {
+            Ok(Some(place)) => driver.on_host(place.path),
+            Ok(None) => continue,
+            Err(OwnershipError::Open { error, .. }) if is_loop(&error) => continue,
+            Err(OwnershipError::Open { error, .. }) => {
                 let path = path.clone();
                 return Err(DeviceError::Io { path, error });
+            }
+            Err(error) => {
+                untrusted.get_or_insert(error);
+                continue;
             }
         };
         let name = file.to_string_lossy();
@@ -175,17 +184,13 @@ fn of_version(
                 .is_some_and(|name| name.ends_with('.'))
         };
         if version.is_none_or(fits) {
-            return Ok(Some(file));
+            return Ok(Ok(Some(file)));
         }
     }
-    Ok(None)
+    Ok(untrusted.map_or(Ok(None), Err))
 }
 
-/// Whether an error only means that there is nothing at a path: a name is missing,
-/// or a link leads to itself.
-fn leads_nowhere(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-    ) || error.raw_os_error() == Some(nix::Error::ELOOP as i32)
+/// Whether a link leads to itself, so that there is nothing.
+fn is_loop(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(nix::Error::ELOOP as i32)
 }

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use super::driver_root::DriverRoot;
 use super::files;
-use super::found::{FoundDirectory, FoundFile, Presence};
+use super::found::{FileSource, FoundDirectory, FoundFile, Presence};
 use super::{DeviceError, FoundEdits};
-use crate::class::{PathTemplate, RequestSpec, is_plain};
+use crate::class::{FileKind, PathTemplate, RequestSpec, is_plain};
 use crate::host::{Entry, HostView, MAX_ATTRIBUTE};
 use crate::name::{AttributeName, ListName, excerpt};
 use crate::template::Attributes;
@@ -112,12 +112,13 @@ fn add(path: PathBuf, host: &dyn HostView, found: &mut FoundEdits) {
             directory,
         });
     } else {
-        let presence = files::file_at(&path, true, driver);
+        let either = [FileKind::File, FileKind::Socket];
+        let presence = files::file_at(&path, &either, true, driver);
         found.files.push(file(path, presence));
     }
 }
 
-fn file(path: PathBuf, file: Presence<PathBuf>) -> FoundFile {
+fn file(path: PathBuf, file: Presence<FileSource>) -> FoundFile {
     FoundFile {
         container: path.clone(),
         path,

@@ -63,23 +63,21 @@ pub fn look_up(
         error,
     };
     let root = driver_root(class, attributes)?;
-    let view = match &root {
-        None => None,
-        Some(path) => Some(
-            host.driver_root(path)
-                .map_err(|error| LookUpError::DriverRoot {
-                    class: class.name.clone(),
-                    path: path.clone(),
-                    error,
-                })?,
-        ),
-    };
-    let driver = match (&view, &root) {
-        (Some(view), Some(path)) => DriverRoot {
+    let root = root.map(|path| {
+        let opened = open_root(host, &path);
+        opened.map_err(|error| LookUpError::DriverRoot {
+            class: class.name.clone(),
+            path,
+            error,
+        })
+    });
+    let root = root.transpose()?;
+    let driver = match &root {
+        Some((view, path)) => DriverRoot {
             view: &**view,
             path,
         },
-        _ => DriverRoot::of_host(host),
+        None => DriverRoot::of_host(host),
     };
     let edits = edits::edits(class, wanted, attributes, host, driver);
     let edits = edits.map_err(failed)?;
@@ -112,6 +110,16 @@ pub fn missing(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
         Ok(found) => found.edits.unfit().next().map(str::to_owned),
         Err(error) => Some(error.to_string()),
     }
+}
+
+/// A driver's root, and its path without links.
+fn open_root<'a>(
+    host: &'a dyn HostView,
+    path: &Path,
+) -> io::Result<(Box<dyn HostView + 'a>, PathBuf)> {
+    let view = host.driver_root(path)?;
+    let place = host.place(path).map_err(io::Error::other)?;
+    Ok((view, place.map_or_else(|| path.into(), |place| place.path)))
 }
 
 /// Where the driver's root is when it is not the host's.

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::found::{FoundCopy, FoundMask, FoundShown, Presence};
+use super::paths::present;
 use super::{DeviceError, attributes};
 use crate::class::{Mask, PathTemplate};
 use crate::host::{Entry, HostView, MAX_ATTRIBUTE};
@@ -32,17 +33,9 @@ pub(super) fn shown(
     host: &dyn HostView,
 ) -> Result<FoundShown, DeviceError> {
     let path = spec.fill(attributes)?;
-    let source = match (host.entry(&path), host.canonical(&path)) {
-        (Ok(Some(Entry::File | Entry::Directory)), Ok(canonical)) => Presence::Found(canonical),
-        (Ok(Some(entry)), Ok(_)) => Presence::Unfit(format!(
-            "{} is {entry}, not a file or a directory",
-            path.display()
-        )),
-        (Ok(None), _) => Presence::Unfit(format!("{} does not exist", path.display())),
-        (Err(error), _) | (_, Err(error)) => {
-            Presence::Unfit(format!("{} cannot be read: {error}", path.display()))
-        }
-    };
+    let source = present(&path, false, "a file or a directory", host, |place| {
+        matches!(place.entry, Entry::File | Entry::Directory).then_some(place.path)
+    });
     Ok(FoundShown { path, source })
 }
 

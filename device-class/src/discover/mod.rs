@@ -30,8 +30,8 @@ use std::time::Instant;
 
 pub use edits::{EditsError, Wanted, control_nodes};
 pub use found::{
-    FoundCopy, FoundDirectory, FoundEdits, FoundFile, FoundLibrary, FoundMask, FoundNode,
-    FoundShown, ImageLibraries, MadeNode, NodeForm, OwnNode, Presence,
+    FileSource, FoundCopy, FoundDirectory, FoundEdits, FoundFile, FoundLibrary, FoundMask,
+    FoundNode, FoundShown, ImageLibraries, MadeNode, NodeForm, OwnNode, Presence,
 };
 pub use health::{Health, OverTime, Reading};
 pub use health_command::HealthCommand;

@@ -34,7 +34,8 @@ fn node(
     let (mut path, container) = both(&spec.path, spec.container_path.as_ref(), attributes)?;
     for preferred in &spec.prefer {
         let preferred = preferred.fill(attributes)?;
-        if let Ok(Some(Entry::Device(_))) = host.entry(&preferred) {
+        let place = host.place(&preferred).ok().flatten();
+        if matches!(place.map(|place| place.entry), Some(Entry::Device(_))) {
             path = preferred;
             break;
         }
@@ -48,7 +49,7 @@ fn node(
             optional,
             "a device node",
             host,
-            |entry| match entry {
+            |place| match place.entry {
                 Entry::Device(number) => Some(number),
                 _ => None,
             },

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use super::found::Presence;
 use super::{DeviceError, MAX_DEVICES, search};
 use crate::class::PathTemplate;
-use crate::host::{Entry, HostView};
+use crate::host::{HostView, Place};
+use crate::ownership::OwnershipError;
 use crate::pattern::PathPattern;
 use crate::template::Attributes;
 
@@ -58,30 +59,33 @@ pub(super) fn present<T>(
     optional: bool,
     wanted: &str,
     host: &dyn HostView,
-    fit: impl FnOnce(Entry) -> Option<T>,
+    fit: impl FnOnce(Place) -> Option<T>,
 ) -> Presence<T> {
-    let entry = host.entry(path);
-    // Also where an entry cannot be looked up: every user can put a link to itself
-    // into such a directory.
-    let shared = match entry {
-        Ok(None) => Ok(None),
-        _ => host.shared_directory(path),
-    };
-    match (entry, shared) {
-        (Ok(None), _) | (_, Ok(Some(_))) if optional => Presence::Optional,
-        (Ok(None), _) => Presence::Unfit(format!("{} does not exist", path.display())),
-        (_, Ok(Some(shared))) => Presence::Unfit(format!(
-            "{} cannot be trusted: every user of the host can create files in {}; \
-             move it to a directory of root's",
-            path.display(),
+    let shown = path.display();
+    match host.place(path) {
+        Ok(Some(place)) => {
+            let Place {
+                entry,
+                is_of_others,
+                ..
+            } = place;
+            match fit(place) {
+                Some(found) => Presence::Found(found),
+                // Others than root must not be able to stop containers.
+                None if optional && is_of_others => Presence::Optional,
+                None => Presence::Unfit(format!("{shown} is {entry}, not {wanted}")),
+            }
+        }
+        Err(OwnershipError::Open { error, .. }) => {
+            Presence::Unfit(format!("cannot look up {shown}: {error}"))
+        }
+        Ok(None) | Err(_) if optional => Presence::Optional,
+        Ok(None) => Presence::Unfit(format!("{shown} does not exist")),
+        Err(OwnershipError::Shared { path: shared, .. }) => Presence::Unfit(format!(
+            "{shown} cannot be trusted: every user of the host can create files in {}; move it to \
+             a directory of root's",
             shared.display()
         )),
-        (Ok(Some(entry)), Ok(None)) => match fit(entry) {
-            Some(found) => Presence::Found(found),
-            None => Presence::Unfit(format!("{} is {entry}, not {wanted}", path.display())),
-        },
-        (Err(error), _) | (_, Err(error)) => {
-            Presence::Unfit(format!("cannot look up {}: {error}", path.display()))
-        }
+        Err(error) => Presence::Unfit(format!("{shown} cannot be trusted: {error}")),
     }
 }

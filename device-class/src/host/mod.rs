@@ -47,13 +47,21 @@ pub trait HostView {
     /// The file does not exist, not a regular file, or cannot be read.
     fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>>;
 
-    /// The first directory on the way to `path` in which every user of the host
-    /// can create files.
+    /// What is at `path` for containers, which get only what root put there or gave
+    /// away. `None`: nothing.
     ///
     /// # Errors
-    /// A directory cannot be opened.
-    fn shared_directory(&self, _path: &Path) -> io::Result<Option<PathBuf>> {
-        Ok(None)
+    /// Others than root can decide what is there, or the file cannot be opened.
+    fn place(&self, path: &Path) -> Result<Option<Place>, OwnershipError> {
+        let failed = |error| OwnershipError::open(path, error);
+        let Some(entry) = self.entry(path).map_err(failed)? else {
+            return Ok(None);
+        };
+        Ok(Some(Place {
+            entry,
+            path: self.canonical(path).map_err(failed)?,
+            is_of_others: false,
+        }))
     }
 
     /// Checks that root alone can change a file and what is on the way to it.
@@ -107,13 +115,25 @@ pub enum Programs {
     Bits32,
 }
 
+/// A place of the host, as [`HostView::place`] finds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// What is there.
+    pub entry: Entry,
+    /// Its path without links.
+    pub path: PathBuf,
+    /// Whether others than root can put something else there.
+    pub is_of_others: bool,
+}
+
 /// What is at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry {
     Directory,
     File,
     Device(DeviceNumber),
-    /// Something else: a socket, a pipe.
+    Socket,
+    /// Something else, such as a pipe.
     Other,
 }
 
@@ -123,6 +143,7 @@ impl std::fmt::Display for Entry {
             Entry::Directory => f.write_str("a directory"),
             Entry::File => f.write_str("a regular file"),
             Entry::Device(number) => write!(f, "the device {number}"),
+            Entry::Socket => f.write_str("a socket"),
             Entry::Other => f.write_str("neither file, directory nor device"),
         }
     }

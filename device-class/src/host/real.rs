@@ -5,18 +5,17 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
-use rooted_path::{Resolver, RootDir};
+use rooted_path::{FileKind, Handle, Resolver, RootDir};
 
-use super::{DeviceKind, DeviceNumber, Entry, HostView, MAX_LD_CACHE, Programs};
+use super::{DeviceKind, DeviceNumber, Entry, HostView, MAX_LD_CACHE, Place, Programs};
 use crate::ld_cache::{Abi, LdCache};
-use crate::ownership::{self, OwnershipError};
+use crate::ownership::{self, OwnershipError, Tree};
 
 /// A [`HostView`] of the real file system under a root.
 ///
@@ -28,6 +27,8 @@ pub struct RealHost {
     /// Only for a root other than `/`.
     inside: Option<RootDir>,
     ld_cache: OnceCell<Option<LdCache>>,
+    /// For what containers get.
+    tree: Tree,
 }
 
 impl RealHost {
@@ -39,6 +40,7 @@ impl RealHost {
             false => Some(RootDir::open(&root, Resolver::Openat2)?),
         };
         Ok(RealHost {
+            tree: Tree::new(&root),
             root,
             inside,
             ld_cache: OnceCell::new(),
@@ -58,6 +60,24 @@ impl RealHost {
         self.open_at(path, OFlag::O_RDONLY | OFlag::O_NONBLOCK)
     }
 
+    /// The path in this root of something whose path without links is `real`.
+    fn path_inside(&self, real: &Path) -> io::Result<PathBuf> {
+        if self.inside.is_none() {
+            return Ok(real.into());
+        }
+        // Both are without links: what is left of the text begins with the slash.
+        let inside = real.as_os_str().as_bytes();
+        match inside.strip_prefix(self.root.as_os_str().as_bytes()) {
+            Some([]) => Ok("/".into()),
+            Some(inside @ [b'/', ..]) => Ok(OsStr::from_bytes(inside).into()),
+            _ => Err(io::Error::other(format!(
+                "{} is not below {}",
+                real.display(),
+                self.root.display()
+            ))),
+        }
+    }
+
     fn ld_cache(&self) -> io::Result<Option<&LdCache>> {
         if let Some(cache) = self.ld_cache.get() {
             return Ok(cache.as_ref());
@@ -72,6 +92,25 @@ impl RealHost {
             }
         };
         Ok(self.ld_cache.get_or_init(|| cache).as_ref())
+    }
+}
+
+fn entry_of(file: &Handle) -> Entry {
+    let device = |kind| {
+        let number = file.stat().st_rdev;
+        Entry::Device(DeviceNumber {
+            kind,
+            major: nix::sys::stat::major(number) as u32,
+            minor: nix::sys::stat::minor(number) as u32,
+        })
+    };
+    match file.kind() {
+        FileKind::CharDevice => device(DeviceKind::Character),
+        FileKind::BlockDevice => device(DeviceKind::Block),
+        FileKind::Directory => Entry::Directory,
+        FileKind::Regular => Entry::File,
+        FileKind::Socket => Entry::Socket,
+        FileKind::Symlink | FileKind::Fifo | FileKind::Unknown => Entry::Other,
     }
 }
 
@@ -96,31 +135,25 @@ fn real_path(file: &File) -> io::Result<PathBuf> {
 
 impl HostView for RealHost {
     fn entry(&self, path: &Path) -> io::Result<Option<Entry>> {
-        let metadata = match self.open_at(path, OFlag::O_PATH) {
+        let found = match self.open_at(path, OFlag::O_PATH) {
             // No failure of this call means that nothing is there.
-            Ok(file) => file.metadata().map_err(io::Error::other)?,
+            Ok(file) => Handle::new(file.into(), path).map_err(io::Error::other)?,
             Err(error) if absent(&error) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let kind = metadata.file_type();
-        let device = |kind| {
-            let number = metadata.rdev();
-            Entry::Device(DeviceNumber {
-                kind,
-                major: nix::sys::stat::major(number) as u32,
-                minor: nix::sys::stat::minor(number) as u32,
-            })
+        Ok(Some(entry_of(&found)))
+    }
+
+    fn place(&self, path: &Path) -> Result<Option<Place>, OwnershipError> {
+        let found = match self.tree.find(path) {
+            Err(OwnershipError::Open { error, .. }) if absent(&error) => return Ok(None),
+            found => found?,
         };
-        Ok(Some(if kind.is_char_device() {
-            device(DeviceKind::Character)
-        } else if kind.is_block_device() {
-            device(DeviceKind::Block)
-        } else if kind.is_dir() {
-            Entry::Directory
-        } else if kind.is_file() {
-            Entry::File
-        } else {
-            Entry::Other
+        let inside = self.path_inside(found.path());
+        Ok(Some(Place {
+            entry: entry_of(found.handle()),
+            path: inside.map_err(|error| OwnershipError::open(path, error))?,
+            is_of_others: found.is_of_others,
         }))
     }
 
@@ -150,11 +183,21 @@ impl HostView for RealHost {
     }
 
     fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
-        read_regular(self.open_for_reading(path)?, limit)
-    }
-
-    fn shared_directory(&self, path: &Path) -> io::Result<Option<PathBuf>> {
-        ownership::shared_directory(&self.root, path)
+        if path.starts_with("/sys") || path.starts_with("/proc") {
+            return read_regular(self.open_for_reading(path)?, limit);
+        }
+        // What is read elsewhere may reach a container, too. Only a regular file is
+        // opened: to open a device or a pipe can have effects.
+        let found = self.tree.find(path).map_err(|error| match error {
+            OwnershipError::Open { error, .. } => error,
+            error => io::Error::other(error),
+        })?;
+        if found.handle().kind() != FileKind::Regular {
+            return Err(io::Error::other("not a regular file"));
+        }
+        let checked = format!("/proc/self/fd/{}", found.handle().as_fd().as_raw_fd());
+        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+        read_regular(open(checked.as_str(), flags, Mode::empty())?.into(), limit)
     }
 
     fn check_root_only(&self, path: &Path) -> Result<(), OwnershipError> {
@@ -167,21 +210,7 @@ impl HostView for RealHost {
     }
 
     fn canonical(&self, path: &Path) -> io::Result<PathBuf> {
-        let real = real_path(&self.open_at(path, OFlag::O_PATH)?)?;
-        if self.inside.is_none() {
-            return Ok(real);
-        }
-        // Both are without links: what is left of the text begins with the slash.
-        let inside = real.as_os_str().as_bytes();
-        match inside.strip_prefix(self.root.as_os_str().as_bytes()) {
-            Some([]) => Ok("/".into()),
-            Some(inside @ [b'/', ..]) => Ok(OsStr::from_bytes(inside).into()),
-            _ => Err(io::Error::other(format!(
-                "{} is not below {}",
-                real.display(),
-                self.root.display()
-            ))),
-        }
+        self.path_inside(&real_path(&self.open_at(path, OFlag::O_PATH)?)?)
     }
 
     fn libraries(&self, soname: &str, programs: Programs) -> io::Result<Vec<PathBuf>> {

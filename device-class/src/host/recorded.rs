@@ -37,7 +37,8 @@ enum Recorded {
     File(Vec<u8>),
     Device(DeviceNumber),
     Link(PathBuf),
-    /// A socket or a pipe.
+    Socket,
+    /// Something else, such as a pipe.
     Other,
 }
 
@@ -87,6 +88,7 @@ impl RecordedHost {
             open_file = None;
             match (kind, value) {
                 ("dir", None) => host.insert(path, Recorded::Directory),
+                ("socket", None) => host.insert(path, Recorded::Socket),
                 ("other", None) => host.insert(path, Recorded::Other),
                 ("file", None) => {
                     open_file = Some(path.clone());
@@ -109,7 +111,7 @@ impl RecordedHost {
                 }
                 _ => {
                     return Err(bad(
-                        "a kind is dir, file, char, block, link, other, lib or lib32",
+                        "a kind is dir, file, char, block, link, socket, other, lib or lib32",
                     ));
                 }
             }
@@ -212,6 +214,7 @@ impl HostView for RecordedHost {
                 Recorded::Directory => Entry::Directory,
                 Recorded::File(_) => Entry::File,
                 Recorded::Device(number) => Entry::Device(*number),
+                Recorded::Socket => Entry::Socket,
                 Recorded::Link(_) | Recorded::Other => Entry::Other,
             }))
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::recorded::Libraries;
-use super::{DeviceKind, Entry, HostView, Programs, View};
+use super::{DeviceKind, Entry, HostView, Place, Programs, View};
 use crate::ownership::OwnershipError;
 
 /// As many links are followed in one path (path_resolution(7)).
@@ -120,8 +120,9 @@ impl HostView for Recording<'_> {
         self.view.check_root_only(path)
     }
 
-    fn shared_directory(&self, path: &Path) -> io::Result<Option<PathBuf>> {
-        self.view.shared_directory(path)
+    fn place(&self, path: &Path) -> Result<Option<Place>, OwnershipError> {
+        self.note(path);
+        self.view.place(path)
     }
 
     fn read_link(&self, path: &Path) -> io::Result<PathBuf> {
@@ -175,6 +176,7 @@ impl fmt::Display for Recording<'_> {
                 Kind::Link(_) => {}
                 Kind::Is(Entry::Directory) => writeln!(f, "dir {at}")?,
                 Kind::Is(Entry::File) => writeln!(f, "file {at}")?,
+                Kind::Is(Entry::Socket) => writeln!(f, "socket {at}")?,
                 Kind::Is(Entry::Other) => writeln!(f, "other {at}")?,
                 Kind::Is(Entry::Device(number)) => {
                     let kind = match number.kind {

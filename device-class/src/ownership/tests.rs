@@ -94,16 +94,13 @@ fn a_directory_in_which_every_user_can_create_files_is_found() {
     fs::create_dir(tree.path().join("open")).unwrap();
     symlink("../d/f", tree.path().join("open/link")).unwrap();
     symlink("open/link", tree.path().join("via")).unwrap();
-    let shared = |path| {
-        let found = shared_directory(tree.path(), Path::new(path)).unwrap();
-        found.map(|path| path.strip_prefix(tree.path()).unwrap().to_owned())
+    let shared = |path| match Tree::new(tree.path()).find(Path::new(path)) {
+        Err(OwnershipError::Shared { path, .. }) => {
+            Some(path.strip_prefix(tree.path()).unwrap().to_owned())
+        }
+        found => found.map(|_| None).unwrap(),
     };
-    for (open, wanted) in [
-        (0o755, None),
-        (0o775, None),
-        (0o777, Some("open")),
-        (0o1777, Some("open")),
-    ] {
+    for (open, wanted) in [(0o755, None), (0o777, Some("open")), (0o1777, Some("open"))] {
         mode("open", open);
         // What everybody can write to, or another user's, is root's decision.
         mode("d/f", 0o666);
@@ -112,6 +109,53 @@ fn a_directory_in_which_every_user_can_create_files_is_found() {
         assert_eq!(shared("/via"), wanted.map(PathBuf::from), "{open:o}");
         assert_eq!(shared("/open"), None);
     }
+}
+
+/// The directory `d` belongs to a daemon's user, who may make any name in it.
+#[test]
+fn links_count_only_if_they_and_their_directories_are_roots() {
+    if !geteuid().is_root() {
+        return skip::report("owners of links", "only root can give files away");
+    }
+    let tree = tree();
+    let root = tree.path();
+    fs::write(root.join("secret"), "text").unwrap();
+    symlink("../secret", root.join("d/link")).unwrap();
+    symlink("d/f", root.join("to-daemons")).unwrap();
+    symlink("d/link", root.join("twice")).unwrap();
+    symlink("secret", root.join("users")).unwrap();
+    std::os::unix::fs::lchown(root.join("users"), Some(4711), None).unwrap();
+    fs::hard_link(root.join("secret"), root.join("d/named")).unwrap();
+    let found = |path: &str| {
+        let found = Tree::new(root).find(Path::new(path));
+        found.map(|found| {
+            (
+                found.path().strip_prefix(root).unwrap().to_owned(),
+                found.is_of_others,
+            )
+        })
+    };
+    let at = |path: &str, is_of_others| (PathBuf::from(path), is_of_others);
+    assert_eq!(found("/d/link").unwrap(), at("secret", false));
+    assert_eq!(found("/d/named").unwrap(), at("d/named", false));
+    for (uid, mode) in [(4711, 0o755), (0, 0o775), (0, 0o1775)] {
+        chown(root.join("d"), Some(uid), None).unwrap();
+        fs::set_permissions(root.join("d"), Permissions::from_mode(mode)).unwrap();
+        for path in ["/d/link", "/twice", "/d/link/x"] {
+            let error = found(path).unwrap_err();
+            assert!(
+                matches!(error, OwnershipError::Link { .. }),
+                "{path}: {error}"
+            );
+        }
+        let error = found("/d/named").unwrap_err();
+        assert!(matches!(error, OwnershipError::Names { .. }), "{error}");
+        for path in ["/d/f", "/to-daemons"] {
+            assert_eq!(found(path).unwrap(), at("d/f", true), "{path}");
+        }
+    }
+    let error = found("/users").unwrap_err();
+    assert!(matches!(error, OwnershipError::Link { .. }), "{error}");
 }
 
 #[test]

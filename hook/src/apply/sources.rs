@@ -147,11 +147,18 @@ fn source(
     number: Option<DeviceNumber>,
     calls: KernelCalls,
 ) -> Result<Source, ApplyError> {
-    let file = host.file(&mount.source)?;
-    match number {
-        Some(number) => file.expect_device(number)?,
-        None => expect_one_of(&file, mount.kinds)?,
-    }
+    let file = match number {
+        Some(number) => {
+            let node = host.find(&mount.source)?;
+            node.expect_device(number)?;
+            node
+        }
+        None => {
+            let file = host.file(&mount.source)?;
+            expect_one_of(&file, mount.kinds)?;
+            file
+        }
+    };
     let attributes = Attributes {
         read_only: mount.attributes.read_only,
         nosuid: mount.attributes.nosuid,

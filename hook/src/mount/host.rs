@@ -31,12 +31,21 @@ impl SourceRoot {
     /// # Errors
     /// [`Error::Missing`] if there is nothing, [`Error::Host`] if it cannot be
     /// opened.
+    pub fn find(&self, path: &Path) -> Result<HostFile> {
+        self.found(self.root.lookup(path), path)
+    }
+
+    /// The file `path`, which has no symbolic link in it: what others than root may
+    /// have linked to is not followed.
+    ///
+    /// # Errors
+    /// As [`Self::find`], and if there is a link.
     pub fn file(&self, path: &Path) -> Result<HostFile> {
-        match self
-            .root
-            .lookup(path)
-            .map_err(|error| Error::Host(error.into()))?
-        {
+        self.found(self.root.lookup_plain(path), path)
+    }
+
+    fn found(&self, found: rooted_path::Result<Option<Handle>>, path: &Path) -> Result<HostFile> {
+        match found.map_err(|error| Error::Host(error.into()))? {
             Some(handle) => Ok(HostFile {
                 handle,
                 path: path.to_owned(),

@@ -64,7 +64,7 @@ impl Mounter {
                 depth,
             } => (root, attributes, depth),
         };
-        let file = self.host(&root)?.file(&source.path)?;
+        let file = self.host(&root)?.find(&source.path)?;
         if file.identity() != identity {
             return Err(Error::Changed { path: source.path });
         }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use device_class::device::{Access, DeviceNumber};
 use device_class::discover::{
-    Device, Found, FoundDirectory, FoundEdits, FoundFile, FoundMask, FoundNode, Inventory,
-    NodeForm, Presence,
+    Device, FileSource, Found, FoundDirectory, FoundEdits, FoundFile, FoundMask, FoundNode,
+    Inventory, NodeForm, Presence,
 };
 use device_class::host::Programs;
 use device_class::name::{DeviceId, excerpt};
@@ -47,7 +47,7 @@ pub(super) struct PlanBuilder {
     pub(super) links: BTreeMap<PathBuf, (PathBuf, String)>,
     pub(super) masks: BTreeMap<PathBuf, PlannedMask>,
     pub(super) directories: BTreeMap<PathBuf, (PathBuf, String)>,
-    pub(super) files: BTreeMap<PathBuf, (PathBuf, String)>,
+    pub(super) files: BTreeMap<PathBuf, (FileSource, String)>,
     pub(super) libraries: BTreeMap<(Programs, String), (PathBuf, BTreeSet<String>, String)>,
     /// Places in the container, of directories that it may write to.
     pub(super) writable: BTreeSet<PathBuf>,
@@ -259,8 +259,13 @@ impl PlanBuilder {
 
     fn files(&mut self, files: &[FoundFile], whose: &str) -> Result<(), PlanError> {
         for file in files {
-            if let Some(source) = self.fit(&file.file, &file.path, whose)?.cloned() {
-                place(&mut self.files, &file.container, source, whose)?;
+            let Some(source) = self.fit(&file.file, &file.path, whose)?.cloned() else {
+                continue;
+            };
+            let place = self.files.entry(file.container.clone());
+            let (first, _) = place.or_insert((source.clone(), whose.to_owned()));
+            if *first != source {
+                return Err(conflict(file.container.clone(), &first.path, &source.path));
             }
         }
         Ok(())

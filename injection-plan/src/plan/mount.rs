@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use serde::{Serialize, Serializer};
 
+use device_class::class::FileKind;
+use device_class::discover::FileSource;
+
 /// A bind mount of something of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BindMount {
@@ -91,11 +94,13 @@ impl BindMount {
         }
     }
 
-    /// A file, or the socket of a driver's daemon.
-    pub(super) fn file(source: PathBuf, path: PathBuf) -> Self {
+    pub(super) fn file(source: FileSource, path: PathBuf) -> Self {
         BindMount {
-            kinds: &[SourceKind::File, SourceKind::Socket],
-            ..Self::library(source, path)
+            kinds: match source.kind {
+                FileKind::File => &[SourceKind::File],
+                FileKind::Socket => &[SourceKind::Socket],
+            },
+            ..Self::library(source.path, path)
         }
     }
 

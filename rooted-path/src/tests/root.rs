@@ -105,12 +105,27 @@ fn found(root: &RootDir, path: &str) -> Found {
             Release
         }
         Err(Error::Links { .. }) => Links,
+        Err(Error::Link { .. }) => panic!("{path}: links are followed"),
         Err(Error::Path { .. }) => NotAPath,
         Err(Error::System { errno, .. }) => match errno {
             Errno::ENOTDIR => NotADirectory,
             Errno::ENAMETOOLONG => TooLong,
             errno => panic!("{path}: {errno}"),
         },
+    }
+}
+
+#[test]
+fn a_path_without_links_is_found_and_one_with_a_link_is_refused() {
+    let base = fixture();
+    for resolver in [Resolver::Openat2, Resolver::Walk] {
+        let root = RootDir::open(&base.path().join("root"), resolver).unwrap();
+        let plain = |path: &str| root.lookup_plain(Path::new(path));
+        assert!(plain("/etc/os-release").unwrap().is_some());
+        assert!(plain("/etc/no-such").unwrap().is_none());
+        for path in ["relative", "lib/deep", "usr/lib/up", "/absolute"] {
+            assert!(matches!(plain(path), Err(Error::Link { .. })), "{path}");
+        }
     }
 }
 
