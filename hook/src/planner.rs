@@ -151,8 +151,8 @@ fn plan_of(
 ) -> Result<InjectionPlan, PlannerError> {
     let host = open_host(config)?;
     let authorities = wanted.iter().map(|ClassRequest { class, request }| {
-        if let RequestSource::Cdi { devices } = &request.source {
-            return trust::cdi_authority(origin, &bundle.annotations, devices, &config.trust);
+        if matches!(request.source, RequestSource::Cdi { .. }) {
+            return trust::cdi_authority(origin, &bundle.annotations, &config.trust);
         }
         match trust::trusted(origin, &class.settings.trusted_pods) {
             Some(authority) => Ok(authority),

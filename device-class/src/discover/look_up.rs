@@ -1,7 +1,7 @@
 //! All that a host has of a class, in one call.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::driver_root::DriverRoot;
 use super::edits::{self, EditsError, Wanted};

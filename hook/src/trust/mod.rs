@@ -6,7 +6,7 @@ mod checkpoint;
 mod origin;
 mod pod_uid;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
@@ -53,27 +53,20 @@ pub(crate) fn trusted(origin: &Origin, pods: &[PodPattern]) -> Option<Authority>
 
 /// Who authorizes devices that CDI specifications grant. Only root writes
 /// specifications, but the names may come from annotations, and some engines (CRI-O)
-/// mix the pod's own into those of its containers. There the kubelet's record counts.
+/// mix the pod's own and those of a restored image into those of its containers. There
+/// the kubelet's record counts, whatever the annotations name: one device has several
+/// names in a specification.
 pub(crate) fn cdi_authority(
     origin: &Origin,
     annotations: &BTreeMap<String, String>,
-    devices: &str,
     trust: &Trust,
 ) -> Result<Authority, TrustError> {
-    let names = annotations
-        .iter()
-        .filter(|(key, _)| key.starts_with(cdi::ANNOTATION_PREFIX))
-        .flat_map(|(_, names)| names.split(','));
-    let annotated: BTreeSet<&str> = names
-        .filter_map(|name| name.trim().rsplit_once('='))
-        .map(|(_, device)| device)
-        .collect();
-    // A specification's `all` grants its devices one by one.
-    let is_annotated =
-        annotated.contains("all") || devices.split(',').any(|device| annotated.contains(device));
+    let mut keys = annotations.keys();
+    let is_annotated = keys.any(|key| key.starts_with(cdi::ANNOTATION_PREFIX));
     match origin {
         Origin::Pod(_) if is_annotated => authority(origin, trust),
-        _ => Ok(Authority::Asker {
+        Origin::Sandbox => authority(origin, trust),
+        Origin::Pod(_) | Origin::NoPod => Ok(Authority::Asker {
             why: "a CDI specification grants the devices, and only root can write one".into(),
         }),
     }

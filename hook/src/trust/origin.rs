@@ -77,6 +77,18 @@ pub enum OriginError {
         /// By the cgroup.
         of_cgroup: PodUid,
     },
+    /// CRI-O writes each label twice, and a restored image can overwrite one of them.
+    #[error(
+        "the annotation {key} is `{}` and in {CRIO_LABELS} `{}`, and CRI-O writes the same: one \
+         of the two is forged",
+        excerpt(flat),
+        excerpt(label)
+    )]
+    TwoLabels {
+        key: &'static str,
+        flat: String,
+        label: String,
+    },
     /// Annotations of two engines: some of them were written by the user.
     #[error(
         "the container has annotations of both containerd ({CRI_TYPE}) and CRI-O ({CRIO_TYPE}), \
@@ -91,7 +103,9 @@ pub enum OriginError {
     Malformed { key: &'static str, value: String },
 }
 
-/// The labels that CRI-O keeps as JSON; the kubelet sets them.
+/// The labels that CRI-O keeps as JSON; the kubelet sets them. After this annotation
+/// CRI-O writes those of a restored image, which can replace it, and last each label as
+/// an annotation of its own, which they cannot.
 const CRIO_LABELS: &str = "io.kubernetes.cri-o.Labels";
 /// The container's own annotations as JSON, without the pod's.
 const CRIO_ANNOTATIONS: &str = "io.kubernetes.cri-o.Annotations";
@@ -99,17 +113,10 @@ const CRIO_TYPE: &str = "io.kubernetes.cri-o.ContainerType";
 const CRI_TYPE: &str = "io.kubernetes.cri.container-type";
 const CRI_UID: &str = "io.kubernetes.cri.sandbox-uid";
 
-#[derive(Deserialize)]
-struct Labels {
-    #[serde(rename = "io.kubernetes.container.name")]
-    container: String,
-    #[serde(rename = "io.kubernetes.pod.name")]
-    pod: String,
-    #[serde(rename = "io.kubernetes.pod.namespace")]
-    namespace: String,
-    #[serde(rename = "io.kubernetes.pod.uid")]
-    uid: String,
-}
+const POD_UID: &str = "io.kubernetes.pod.uid";
+const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
+const POD_NAME: &str = "io.kubernetes.pod.name";
+const CONTAINER_NAME: &str = "io.kubernetes.container.name";
 
 impl Origin {
     /// Where the container of a bundle comes from.
@@ -177,16 +184,25 @@ fn is_podmans(path: &str) -> bool {
 }
 
 fn of_crio(bundle: &Bundle, of_cgroup: PodUid) -> Result<Pod, OriginError> {
-    let labels: Labels = json(bundle, CRIO_LABELS)?.ok_or(OriginError::Malformed {
-        key: CRIO_LABELS,
-        value: String::new(),
-    })?;
+    let labels: BTreeMap<String, String> = json(bundle, CRIO_LABELS)?.unwrap_or_default();
+    let label = |key: &'static str| {
+        let written = |value: Option<&String>| value.cloned().unwrap_or_default();
+        let (flat, label) = (
+            written(bundle.annotations.get(key)),
+            written(labels.get(key)),
+        );
+        match (flat == label, flat.is_empty()) {
+            (true, false) => Ok(flat),
+            (true, true) => Err(OriginError::Malformed { key, value: flat }),
+            (false, _) => Err(OriginError::TwoLabels { key, flat, label }),
+        }
+    };
     let annotations = json(bundle, CRIO_ANNOTATIONS)?.unwrap_or_default();
     Ok(Pod {
-        uid: confirmed(CRIO_LABELS, &labels.uid, of_cgroup)?,
-        namespace: labels.namespace,
-        name: labels.pod,
-        container: labels.container,
+        uid: confirmed(CRIO_LABELS, &label(POD_UID)?, of_cgroup)?,
+        namespace: label(POD_NAMESPACE)?,
+        name: label(POD_NAME)?,
+        container: label(CONTAINER_NAME)?,
         annotations: of_plugin(annotations),
     })
 }

@@ -66,8 +66,14 @@ fn in_a_pod_annotated_devices_must_be_recorded() {
         let all = [FIRST, OTHER];
         let foreign = all.iter().find(|id| !mine.contains(&(**id).to_owned()));
         let foreign = foreign.unwrap();
-        let error = annotated(foreign, foreign).unwrap_err();
-        assert!(error.contains("CDI annotations"), "{recording}: {error}");
+        // A specification has the device under its index, too.
+        for name in [*foreign, "0"] {
+            let error = annotated(name, foreign).unwrap_err();
+            assert!(
+                error.contains("did not record all devices"),
+                "{recording}: {error}"
+            );
+        }
         // As specifications of older releases grant it, and those of today.
         for granted in ["all".to_owned(), all.join(",")] {
             assert!(annotated("all", &granted).is_err(), "{recording}");

@@ -232,6 +232,40 @@ fn the_annotations_of_a_container_are_those_that_its_engine_writes() {
     assert_eq!(host.start(&config).unwrap().0, [FIRST]);
 }
 
+/// CRI-O writes the annotations of a restored image after its own, and last each of the
+/// kubelet's labels.
+#[test]
+fn labels_that_an_image_replaces_are_refused() {
+    let mut host = Host::new(CRIO);
+    host.trust.trusted_pods = vec!["monitoring".to_owned().try_into().unwrap()];
+    let config = host.config();
+    let labels = config["annotations"]["io.kubernetes.cri-o.Labels"].as_str();
+    for (from, to, key) in [
+        ("default", "monitoring", "io.kubernetes.pod.namespace"),
+        ("npu-pod-node1", "another", "io.kubernetes.pod.name"),
+        (r#":"c""#, r#":"i""#, "io.kubernetes.container.name"),
+        ("e744740f", "00000000", "io.kubernetes.pod.uid"),
+    ] {
+        let mut config = config.clone();
+        let forged = labels.unwrap().replace(from, to);
+        config["annotations"]["io.kubernetes.cri-o.Labels"] = forged.into();
+        let error = host.start(&config).unwrap_err();
+        assert!(
+            error.starts_with(&format!("the annotation {key} is")),
+            "{error}"
+        );
+    }
+    let mut sandbox = config.clone();
+    sandbox["annotations"]["io.kubernetes.cri-o.ContainerType"] = "sandbox".into();
+    assert_eq!(host.start(&sandbox).unwrap().0.len(), 0);
+    let error = host.start_with_cdi(&[&format!("npu={FIRST}")], &sandbox);
+    assert!(
+        error
+            .unwrap_err()
+            .contains("it may have no devices of class npu")
+    );
+}
+
 #[test]
 fn a_container_of_uncertain_origin_starts_if_it_requests_nothing() {
     let host = Host::new(CRIO);

@@ -44,15 +44,32 @@ impl fmt::Display for Authority {
     }
 }
 
+/// What a container gets of a class.
+pub(super) struct Choice<'a> {
+    pub(super) devices: Vec<&'a Device>,
+    pub(super) files: Files,
+    /// For the log, if it requested more.
+    pub(super) note: Option<String>,
+}
+
+/// What a container gets of a class besides devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Files {
+    Nothing,
+    /// Libraries and regular files: neither directories, which may be writable, nor the
+    /// sockets of daemons, which may act for their clients.
+    Harmless,
+    All,
+}
+
 impl Authority {
-    /// The devices of the class that the container gets, and a note if it
-    /// requested others.
+    /// What the container gets of the class.
     pub(super) fn choose<'a>(
         &self,
         class: &DeviceClass,
         request: &Request,
         devices: &'a [Device],
-    ) -> Result<(Vec<&'a Device>, Option<String>), RefusedRequest> {
+    ) -> Result<Choice<'a>, RefusedRequest> {
         let refused = |error| RefusedRequest {
             asked_by: request.source.to_string(),
             error,
@@ -63,25 +80,50 @@ impl Authority {
                 .choose(&request.class, devices)
                 .map_err(refused)
         };
-        if request.selection == Selection::FilesOnly {
-            return Ok((Vec::new(), None));
-        }
+        let is_for_files = request.selection == Selection::FilesOnly;
+        let only_files = |files| Choice {
+            devices: Vec::new(),
+            files,
+            note: None,
+        };
+        let with_devices = |devices: Vec<&'a Device>, note| Choice {
+            files: match devices.is_empty() {
+                true => Files::Nothing,
+                false => Files::All,
+            },
+            devices,
+            note,
+        };
         match self {
-            Authority::Asker { .. } => Ok((asked()?, None)),
+            Authority::Asker { .. } if is_for_files => Ok(only_files(Files::All)),
+            Authority::Asker { .. } => Ok(with_devices(asked()?, None)),
+            // The engine has put the nodes into the spec already.
+            Authority::Nobody { why } if matches!(request.source, RequestSource::Cdi { .. }) => {
+                let (class, why) = (request.class.clone(), why.clone());
+                Err(refused(RequestError::Unauthorized { class, why }))
+            }
             Authority::Nobody { why } => {
-                let note = format!("not injecting devices of {}: {why}", request.class);
-                Ok((Vec::new(), Some(note)))
+                let note = format!("not injecting anything of {}: {why}", request.class);
+                Ok(with_devices(Vec::new(), Some(note)))
+            }
+            Authority::Kubelet(recorded) if is_for_files => {
+                let held = recorded.held(class, devices);
+                let has_any = held.is_ok_and(|held| !held.is_empty());
+                Ok(only_files(match has_any {
+                    true => Files::All,
+                    false => Files::Harmless,
+                }))
             }
             Authority::Kubelet(recorded) => {
                 let held = recorded.held(class, devices).map_err(refused)?;
                 recorded.check_promise(request, &held).map_err(refused)?;
-                if matches!(request.source, RequestSource::Cdi { .. }) {
+                if !matches!(request.source, RequestSource::Env { .. }) {
                     recorded
-                        .check_edits(request, &asked()?, &held)
+                        .check_all(request, &asked()?, &held)
                         .map_err(refused)?;
                 }
                 let note = excess(request, asked().ok(), &held, recorded);
-                Ok((held, note))
+                Ok(with_devices(held, note))
             }
         }
     }
@@ -103,9 +145,10 @@ impl Recorded {
         })
     }
 
-    /// Refuses CDI devices beyond the record: the engine has put their nodes into the
-    /// spec already.
-    fn check_edits(
+    /// Refuses devices beyond the record that an annotation names: the plugin's names
+    /// what was allocated, and of CDI devices the engine has put the nodes into the spec
+    /// already.
+    fn check_all(
         &self,
         request: &Request,
         asked: &[&Device],
@@ -118,7 +161,10 @@ impl Recorded {
         Err(RequestError::Unrecorded {
             class: request.class.clone(),
             holder: self.holder.clone(),
-            why: "the kubelet did not record all devices that CDI annotations name".into(),
+            why: format!(
+                "the kubelet did not record all devices that {} names",
+                request.source
+            ),
         })
     }
 

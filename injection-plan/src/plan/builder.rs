@@ -11,6 +11,7 @@ use device_class::discover::{
 use device_class::host::Programs;
 use device_class::name::{DeviceId, excerpt};
 
+use super::authority::Files;
 use super::{
     Asked, Grant, INJECTED, ImageLibraries, InjectionStep, LIBRARIES, LIBRARIES_32BIT, PlanError,
     prepare,
@@ -68,17 +69,24 @@ impl PlanBuilder {
             found: Found { inventory, edits },
             authority,
         } = asked;
-        let (devices, warning) = authority.choose(spec, request, &inventory.devices)?;
-        let absent = nothing_of_class(request, asked.found);
-        self.warnings.extend(warning.or_else(|| {
+        let choice = authority.choose(spec, request, &inventory.devices)?;
+        let devices = choice.devices;
+        let harmless;
+        let edits = match choice.files {
+            Files::Harmless => {
+                harmless = edits.harmless();
+                &harmless
+            }
+            Files::All | Files::Nothing => edits,
+        };
+        let absent = nothing_of_class(request, inventory, edits);
+        self.warnings.extend(choice.note.or_else(|| {
             let absent = absent.as_ref()?;
             Some(format!("{}: {absent}", request.source))
         }));
         // `all` on a host without devices does not require the files.
-        let gives_files = match request.selection {
-            Selection::FilesOnly => absent.is_none(),
-            _ => !devices.is_empty(),
-        };
+        let gives_files = choice.files != Files::Nothing
+            && (request.selection != Selection::FilesOnly || absent.is_none());
         if gives_files {
             self.requirements(asked)?;
         }
@@ -354,8 +362,11 @@ impl PlanBuilder {
 
 /// Why a request for `all` or `none` gets nothing on this host, if that is so.
 /// Many images set these by default, also for hosts without such hardware.
-fn nothing_of_class(request: &Request, found: &Found) -> Option<String> {
-    let Found { inventory, edits } = found;
+fn nothing_of_class(
+    request: &Request,
+    inventory: &Inventory,
+    edits: &FoundEdits,
+) -> Option<String> {
     let class = &request.class;
     if !inventory.devices.is_empty() {
         return None;

@@ -70,6 +70,9 @@ pub enum RequestError {
         /// Why the record has none, as text.
         why: String,
     },
+    /// A container that may have no devices has an engine's CDI devices.
+    #[error("it may have no devices of class {class}: {why}")]
+    Unauthorized { class: ClassName, why: String },
     /// A device that was allocated no longer exists.
     #[error(
         "device {id} of class {class} was allocated to the container but is not on this host any \
