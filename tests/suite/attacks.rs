@@ -19,6 +19,7 @@ mod links;
 mod local_users;
 mod log_text;
 mod outcome;
+mod planted;
 mod podman;
 mod races;
 mod volume;

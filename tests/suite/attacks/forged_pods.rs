@@ -12,6 +12,9 @@ use crate::lab::{Lab, on_each_cgroup_version};
 on_each_cgroup_version!(
     a_pod_that_the_cgroup_confirms_gets_its_devices,
     an_image_that_claims_to_be_a_pod_gets_nothing,
+    a_restored_image_is_no_other_pod_and_no_sandbox,
+    an_annotated_cdi_device_must_be_recorded_under_each_of_its_names,
+    a_container_without_devices_gets_harmless_files_only,
     an_annotation_of_an_image_does_not_override_the_user,
     a_pod_without_a_record_starts_with_a_warning,
     annotations_that_are_null_stop_nothing,
@@ -61,10 +64,15 @@ fn crio(builder: BundleBuilder, uid: &str, namespace: &str) -> BundleBuilder {
         r#"{{"io.kubernetes.container.name":"{}","io.kubernetes.pod.name":"test-1","io.kubernetes.pod.namespace":"{namespace}","io.kubernetes.pod.uid":"{uid}"}}"#,
         Pod::CONTAINER
     );
-    builder
+    let builder = builder
         .annotation("io.kubernetes.cri-o.ContainerType", "container")
         .annotation("io.kubernetes.cri-o.Labels", &labels)
-        .annotation("io.kubernetes.cri-o.Annotations", "{}")
+        .annotation("io.kubernetes.cri-o.Annotations", "{}");
+    builder
+        .annotation("io.kubernetes.container.name", Pod::CONTAINER)
+        .annotation("io.kubernetes.pod.name", "test-1")
+        .annotation("io.kubernetes.pod.namespace", namespace)
+        .annotation("io.kubernetes.pod.uid", uid)
 }
 
 type Engine = fn(BundleBuilder, &str, &str) -> BundleBuilder;
@@ -109,6 +117,124 @@ fn an_image_that_claims_to_be_a_pod_gets_nothing(lab: &Lab) {
             }
         }
     }
+}
+
+/// What a restored image carries replaces CRI-O's own, but for the labels that CRI-O
+/// writes last.
+fn a_restored_image_is_no_other_pod_and_no_sandbox(lab: &Lab) {
+    let host = node();
+    let uid = victim().uid();
+    let labels = |key: &str, value: &str| {
+        let mut labels = serde_json::json!({
+            "io.kubernetes.container.name": Pod::CONTAINER,
+            "io.kubernetes.pod.name": "test-1",
+            "io.kubernetes.pod.namespace": "default",
+            "io.kubernetes.pod.uid": uid,
+        });
+        labels[key] = value.into();
+        ("io.kubernetes.cri-o.Labels", labels.to_string())
+    };
+    let other = "00000000-0000-4000-8000-000000000099";
+    let json = r#"{"devices.boathook.dev/dummy-npu":"npu-3"}"#;
+    let request = ("io.kubernetes.cri-o.Annotations", json.to_owned());
+    let sandbox = ("io.kubernetes.cri-o.ContainerType", "sandbox".to_owned());
+    for (forged, own, request_of) in [
+        (
+            labels("io.kubernetes.pod.namespace", TRUSTED),
+            vec![],
+            "all",
+        ),
+        (labels("io.kubernetes.pod.name", "other"), vec![], "all"),
+        (
+            labels("io.kubernetes.container.name", "other"),
+            vec![],
+            "all",
+        ),
+        (labels("io.kubernetes.pod.uid", other), vec![], "all"),
+        (("io.kubernetes.cri-o.Labels", "{}".into()), vec![], "all"),
+        (sandbox.clone(), vec![], "all"),
+        (request, vec![], "npu-2"),
+        // The same without what is forged: the record's device.
+        (labels("io.kubernetes.pod.name", "test-1"), vec![2], "all"),
+    ] {
+        let parent = CgroupParent::new();
+        let builder = crio(container(&host), &uid, "default")
+            .annotation(forged.0, &forged.1)
+            .env(DemoHost::VARIABLE, request_of)
+            .cgroups_path(in_pod(&parent, &uid));
+        let devices = Outcome::of(lab, builder).devices();
+        assert_eq!(devices.unwrap_or_default(), own, "{forged:?}");
+    }
+}
+
+/// An engine with CDI adds the hook that grants a device when an annotation names it, by
+/// whichever of its names, and on CRI-O a restored image has the annotations.
+fn an_annotated_cdi_device_must_be_recorded_under_each_of_its_names(lab: &Lab) {
+    let host = node();
+    let uid = victim().uid();
+    let stage = Stage::CreateRuntime;
+    for (name, granted) in [
+        ("npu-3", "npu-3"),
+        ("3", "npu-3"),
+        ("all", "all"),
+        ("2", "npu-2"),
+    ] {
+        for kind in ["container", "sandbox"] {
+            let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
+            let hook = hook.arg("--cdi").arg(&format!("dummy-npu={granted}"));
+            let parent = CgroupParent::new();
+            let builder = crio(
+                Bundle::builder(Rootfs::Busybox).hook(stage, hook),
+                &uid,
+                "default",
+            )
+            .annotation("io.kubernetes.cri-o.ContainerType", kind)
+            .annotation("cdi.k8s.io/boathook", &format!("dummy.com/npu={name}"))
+            .cgroups_path(in_pod(&parent, &uid));
+            let devices = Outcome::of(lab, builder).devices();
+            let own = (name == "2" && kind == "container").then(|| vec![2]);
+            assert_eq!(devices, own, "{name}, {kind}");
+        }
+    }
+}
+
+/// `none` requests the files of a class, and takes no allocation. A container that has
+/// none gets no directory and no socket; one that may have nothing gets nothing.
+fn a_container_without_devices_gets_harmless_files_only(lab: &Lab) {
+    let host = node();
+    for (path, text) in [("/etc/npu.conf", "file"), ("/var/lib/npu/table", "table")] {
+        host.add_file(path, text).unwrap();
+    }
+    std::os::unix::net::UnixListener::bind(host.root().join("etc/npu.sock")).unwrap();
+    let class = std::fs::read_to_string(host.classes().join("dummy-npu.toml")).unwrap();
+    let class = format!(
+        "{class}\n[[edits]]\nfiles = ['/etc/npu.conf', {{ path = '/etc/npu.sock', type = 'socket' }}]\n\
+         directories = [{{ path = '/var/lib/npu', writable = true }}]\n"
+    );
+    host.add_class("dummy-npu", &class).unwrap();
+    let uid = victim().uid();
+    let other = "00000000-0000-4000-8000-000000000099";
+    let parent = CgroupParent::new();
+    let seen = |builder: BundleBuilder| {
+        let script = "ls -d /etc/npu.conf /etc/npu.sock /var/lib/npu /usr/lib/boathook; echo done";
+        let bundle = builder
+            .env(DemoHost::VARIABLE, "none")
+            .args(["/bin/sh", "-c", script])
+            .build()
+            .unwrap();
+        lab.run(&bundle)
+    };
+    for engine in ENGINES {
+        let pod =
+            |uid: &str| engine(container(&host), uid, "default").cgroups_path(in_pod(&parent, uid));
+        let with_device = seen(pod(&uid));
+        for path in ["/etc/npu.conf", "/etc/npu.sock", "/var/lib/npu"] {
+            assert!(with_device.contains(path), "{path}: {with_device}");
+        }
+        assert_eq!(seen(pod(other)), "/etc/npu.conf\n/usr/lib/boathook\ndone\n");
+    }
+    // allow_env_outside_kubernetes = false
+    assert_eq!(seen(container(&host)), "done\n");
 }
 
 /// podman copies annotations from an image's manifest.
