@@ -5,6 +5,8 @@ use std::io::{self, Write};
 use clap::Parser;
 use serde_json::json;
 
+use crate::print_json;
+
 /// The exit code of a failure, as `--help` lists it.
 pub const FAILURE: u8 = 1;
 
@@ -14,7 +16,7 @@ pub fn parse<C: Parser>() -> C {
     C::try_parse().unwrap_or_else(|error| {
         // clap does not return the options that it parsed before the error.
         if error.use_stderr() && std::env::args_os().any(|argument| argument == "--json") {
-            print_json(&message_of(&error), "usage", error.exit_code());
+            print_failure(&message_of(&error), "usage", error.exit_code());
         }
         error.exit()
     })
@@ -22,10 +24,15 @@ pub fn parse<C: Parser>() -> C {
 
 /// Prints why the program fails, with `json` also as a document on stdout.
 pub fn report(program: &str, message: &str, json: bool) {
-    let _ = writeln!(io::stderr(), "{program}: {message}");
+    warn(program, message);
     if json {
-        print_json(message, "failure", FAILURE.into());
+        print_failure(message, "failure", FAILURE.into());
     }
+}
+
+/// Prints a line on stderr.
+pub fn warn(program: &str, message: &str) {
+    let _ = writeln!(io::stderr(), "{program}: {}", printable::line(message));
 }
 
 /// clap's message in one line, without the hints that follow it.
@@ -37,7 +44,7 @@ fn message_of(error: &clap::Error) -> String {
 }
 
 /// The form is that of `boathook --json`.
-fn print_json(message: &str, kind: &str, code: i32) {
+fn print_failure(message: &str, kind: &str, code: i32) {
     let error = json!({ "message": message, "kind": kind, "exit_code": code });
-    let _ = writeln!(io::stdout(), "{:#}", json!({ "error": error }));
+    let _ = print_json(&json!({ "error": error }));
 }

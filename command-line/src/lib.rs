@@ -10,7 +10,7 @@ mod log;
 mod output;
 
 pub use address::listen_address;
-pub use failure::{FAILURE, parse, report};
+pub use failure::{FAILURE, parse, report, warn};
 #[cfg(feature = "log")]
 pub use log::LogOptions;
-pub use output::print;
+pub use output::{print, print_json};

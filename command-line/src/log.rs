@@ -1,6 +1,9 @@
 //! The log on stderr of the programs that serve.
 
+use std::io;
+
 use clap::{Args, ValueEnum};
+use printable::{Form, Printable};
 use tracing_subscriber::filter::LevelFilter;
 
 /// What is logged, and how.
@@ -44,8 +47,13 @@ enum Level {
 impl LogOptions {
     /// Starts to log. Must be called once.
     pub fn start(&self) {
+        // Each event is written at once.
+        let form = match self.log_format {
+            Format::Text => Form::Line,
+            Format::Json => Form::Json,
+        };
         let log = tracing_subscriber::fmt()
-            .with_writer(std::io::stderr)
+            .with_writer(move || Printable::new(io::stderr(), form))
             .with_target(false)
             .with_max_level(self.level())
             .with_ansi(false);

@@ -1,11 +1,24 @@
-//! Output on stdout.
+//! Output on stdout, in which nothing foreign reaches a terminal as it is.
 
 use std::io::{self, ErrorKind, Write};
 
-/// Prints text. It is no failure if the reader has closed the output, as `head` does
+use printable::{Form, Printable};
+use serde::Serialize;
+
+/// Prints lines. It is no failure if the reader has closed the output, as `head` does
 /// when it has read enough.
-pub fn print(text: &str) -> io::Result<()> {
-    match io::stdout().write_all(text.as_bytes()) {
+pub fn print(lines: &str) -> io::Result<()> {
+    write(lines, Form::Lines)
+}
+
+/// Prints a JSON document, like [`print()`].
+pub fn print_json(value: &impl Serialize) -> io::Result<()> {
+    let document = serde_json::to_string_pretty(value)?;
+    write(&(document + "\n"), Form::Json)
+}
+
+fn write(text: &str, form: Form) -> io::Result<()> {
+    match Printable::new(io::stdout(), form).write_all(text.as_bytes()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         Err(error) => Err(io::Error::new(
             error.kind(),

@@ -25,12 +25,12 @@ pub(crate) fn run(cli: Cli) -> Result<bool> {
         Command::Install(args) => {
             let mut output = output(args.dry_run);
             install(&host, &args, &mut output)?;
-            output.finish()?;
+            output.finish();
         }
         Command::Uninstall(args) => {
             let mut output = output(args.dry_run);
             uninstall(&host, &args, &mut output)?;
-            output.finish()?;
+            output.finish();
         }
         Command::Status => return status(&host, cli.json),
         Command::Wait => wait()?,
@@ -175,11 +175,10 @@ fn uninstall(host: &HostRoot, args: &Uninstall, output: &mut Output) -> Result<(
 
 fn status(host: &HostRoot, json: bool) -> Result<bool> {
     let status = Status::read(host)?;
-    let text = match json {
-        true => serde_json::to_string_pretty(&status)? + "\n",
-        false => status.to_string(),
-    };
-    command_line::print(&text)?;
+    match json {
+        true => command_line::print_json(&status)?,
+        false => command_line::print(&status.to_string())?,
+    }
     Ok(status.is_complete())
 }
 

@@ -1,8 +1,6 @@
 //! What the commands print: lines as things happen, or one JSON document at the end.
 
-use std::io::Write;
-
-use anyhow::Result;
+use command_line::{print, print_json};
 use initcontainer::step::Step;
 use runtime_config::Engine;
 use serde::Serialize;
@@ -66,7 +64,9 @@ impl Output {
     /// Prints lines that JSON has in another form.
     pub(crate) fn text(&self, lines: &str) {
         if !self.json {
-            print(lines);
+            // A reader that has gone away must not end an installation halfway, so what
+            // cannot be printed is lost.
+            let _ = print(lines);
         }
     }
 
@@ -107,16 +107,9 @@ impl Output {
     }
 
     /// Prints the JSON document if that is wanted.
-    pub(crate) fn finish(&self) -> Result<()> {
+    pub(crate) fn finish(&self) {
         if self.json {
-            print(&(serde_json::to_string_pretty(&self.report)? + "\n"));
+            let _ = print_json(&self.report);
         }
-        Ok(())
     }
-}
-
-/// Prints to stdout. A reader that has gone away must not end an installation
-/// halfway, so what cannot be printed is lost.
-fn print(text: &str) {
-    let _ = std::io::stdout().write_all(text.as_bytes());
 }

@@ -1,12 +1,11 @@
 //! `boathook-plugin`: see the crate `plugin`.
 
-use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use command_line::{FAILURE, print};
+use command_line::{FAILURE, print, print_json};
 use device_class::config::Config;
 use device_class::name::ClassName;
 use plugin::cli::{Cli, Command, Run};
@@ -30,7 +29,8 @@ fn main() -> ExitCode {
             arguments,
         }) => {
             let error = host_program::enter(&root, &program, &arguments);
-            eprintln!("boathook-plugin: cannot run {}: {error}", program.display());
+            let message = format!("cannot run {}: {error}", program.display());
+            command_line::warn("boathook-plugin", &message);
             Ok(ExitCode::from(host_program::NOT_RUN))
         }
     };
@@ -52,11 +52,11 @@ fn list(
     }
     let listing = Listing::of(&config, classes)?;
     match json {
-        true => print(&format!("{:#}\n", listing.json()))?,
+        true => print_json(&listing.json())?,
         false => print(&listing.table())?,
     }
     for problem in &listing.problems {
-        let _ = writeln!(std::io::stderr(), "boathook-plugin: left out: {problem}");
+        command_line::warn("boathook-plugin", &format!("left out: {problem}"));
     }
     Ok(ExitCode::from(u8::from(!listing.problems.is_empty())))
 }

@@ -19,7 +19,7 @@ pub(super) fn run(
     deadline: &mut Deadline,
 ) -> Result<ExitCode, CommandError> {
     let state = State::read(io::stdin().lock())?;
-    deadline::concerns(&log::printable(&state.id));
+    deadline::concerns(&printable::line(&state.id));
     let warnings =
         give(&state, config, caller, deadline).map_err(|error| CommandError::Container {
             id: state.id.clone(),

@@ -20,6 +20,7 @@ use device_class::load::ClassSource;
 use device_class::name::ClassName;
 use device_class::similar;
 use device_class::strict_toml::FileError;
+use printable::{Form, Printable};
 use serde::Serialize;
 
 use class::TargetError;
@@ -27,7 +28,7 @@ use class::TargetError;
 use crate::apply::ApplyError;
 use crate::cli::{CdiCommand, Cli, Command};
 use crate::exit::ExitCode;
-use crate::log::{self, Printable, Reader};
+use crate::log::{self, Reader};
 use crate::oci::{Bundle, BundleError, StateError};
 use crate::planner::{self, Caller, PlannerError};
 use crate::sys::deadline::{self, Deadline};
@@ -136,7 +137,7 @@ pub fn main() -> process::ExitCode {
 
 fn print_json(value: &impl Serialize) -> Result<(), CommandError> {
     let text = serde_json::to_string_pretty(value)?;
-    writeln!(io::stdout().lock(), "{text}")?;
+    writeln!(io::stdout().lock(), "{}", printable::json(&text))?;
     Ok(())
 }
 
@@ -203,7 +204,7 @@ fn explain(bundle: &Path, json: bool, config: &Config) -> Result<ExitCode, Comma
         print_json(&plan)?;
     } else {
         // The plan has texts of the container's in it.
-        write!(Printable(io::stdout().lock()), "{plan}")?;
+        write!(Printable::new(io::stdout().lock(), Form::Lines), "{plan}")?;
     }
     if !plan.grants.is_empty() && bundle.hooks.ours().next().is_none() {
         log::warning("config.json has no boathook hook; `boathook doctor` shows the fix");

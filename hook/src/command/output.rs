@@ -3,8 +3,6 @@
 use std::env;
 use std::io::{self, IsTerminal, Write};
 
-use crate::log::printable;
-
 /// Columns of a terminal that does not report its width.
 const COLUMNS: usize = 80;
 /// The last column is not made narrower than this.
@@ -44,7 +42,7 @@ impl Style {
     ) -> io::Result<()> {
         let rows: Vec<[String; N]> = rows
             .iter()
-            .map(|row| row.each_ref().map(|cell| printable(cell)))
+            .map(|row| row.each_ref().map(|cell| printable::line(cell)))
             .collect();
         let mut widths = [0; N];
         for row in &rows {
@@ -75,7 +73,7 @@ impl Style {
 
     /// Writes a paragraph.
     pub(super) fn text(self, out: &mut impl Write, text: &str) -> io::Result<()> {
-        let lines = self.wrapped(&printable(text), 0);
+        let lines = self.wrapped(&printable::line(text), 0);
         lines.iter().try_for_each(|line| writeln!(out, "{line}"))
     }
 

@@ -2,11 +2,10 @@
 //! that survive a runtime which drops its hooks' stderr (crun): the node's log
 //! ([`node`]), syslog, and the file that the configuration names.
 //!
-//! Every message passes [`printable()`] once, so that no text of an image reaches
+//! Every message passes [`printable::line`] once, so that no text of an image reaches
 //! a terminal or a log file as a line or an escape sequence of its own.
 
 mod node;
-mod printable;
 mod time;
 
 use std::error::Error;
@@ -21,7 +20,6 @@ use nix::sys::stat::Mode;
 use node::NodeLog;
 
 pub(crate) use node::print as print_node_log;
-pub(crate) use printable::{Printable, printable};
 pub(crate) use time::now;
 
 /// Who reads the messages.
@@ -113,7 +111,7 @@ fn write(level: LogLevel, message: &str) {
     if LOG.get().is_some_and(|log| level > log.level) {
         return;
     }
-    let line = format!("{}{}", prefix(level), printable(message));
+    let line = format!("{}{}", prefix(level), printable::line(message));
     // A closed stderr leaves the other places.
     let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
     let Some(log) = LOG.get() else {

@@ -14,7 +14,6 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 use nix::unistd::geteuid;
 
-use super::printable;
 use crate::oci::open_regular;
 
 /// Below the host's root. Read by root only: messages name containers and their
@@ -179,7 +178,7 @@ fn print_from(directory: &Path, to: &mut impl Write) -> io::Result<()> {
             }
         }
         for line in text.lines() {
-            writeln!(to, "{}", printable(line))?;
+            writeln!(to, "{}", printable::line(line))?;
         }
     }
     Ok(())

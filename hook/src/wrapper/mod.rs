@@ -57,7 +57,7 @@ pub fn main() -> process::ExitCode {
     let message = log::chain(&error);
     log::error(&message);
     if let Some(log) = &line.log {
-        log.write(&log::printable(&format!("boathook: {message}")));
+        log.write(&printable::line(&format!("boathook: {message}")));
     }
     error.exit_code().into()
 }
@@ -129,7 +129,7 @@ fn equip(
 ) -> Result<(), WrapperError> {
     let file = ConfigFile::read(&container.bundle.join(&container.config))?;
     let bundle = Bundle::parse(&container.bundle, file.path(), file.text().as_bytes())?;
-    deadline::concerns(&log::printable(&container.id));
+    deadline::concerns(&printable::line(&container.id));
     Stage::Planning.begin();
     let plan = planner::plan_for(&bundle, &planner::Caller::Engine, config)?;
     // The hook logs the warnings, as it does without this wrapper.

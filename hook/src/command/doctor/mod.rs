@@ -20,7 +20,7 @@ use serde::Serialize;
 
 use super::finding::{Finding, Verdict};
 use super::output::Style;
-use super::{CommandError, log};
+use super::{CommandError, log, print_json};
 use crate::cli::Whose;
 use crate::exit::ExitCode;
 use crate::planner::{self, Caller};
@@ -69,7 +69,7 @@ pub(super) fn run(
             "fault": fault.map(ExitCode::name),
             "containers": examined,
         });
-        writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
+        print_json(&report)?;
     } else {
         for (at, examination) in examined.iter().enumerate() {
             if at > 0 {

@@ -1,0 +1,157 @@
+//! Makes texts of others safe to print: those that come from an image, a request, a
+//! process or a file of the host. Every program prints and logs through here.
+//!
+//! A terminal acts on control characters, and some characters reorder or hide the text
+//! around them: an author of such a text could forge messages or type into a terminal.
+//! Such characters are printed as escapes.
+
+#![forbid(unsafe_code)]
+
+use std::io::{self, Write};
+
+/// Most characters of a message: enough for any of ours, little enough for a
+/// datagram.
+const MAX: usize = 4096;
+
+/// What a text is part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A line of its own: line feeds are escaped, but not the last one.
+    Line,
+    /// Lines: line feeds stay.
+    Lines,
+    /// A JSON document, which stays one: line feeds stay, and escapes are JSON's.
+    Json,
+}
+
+/// `text` on one line, and cut at 4096 characters.
+#[must_use]
+pub fn line(text: &str) -> String {
+    let mut characters = text.chars();
+    let mut printed = escaped(characters.by_ref().take(MAX), Form::Line);
+    if characters.next().is_some() {
+        printed.push('…');
+    }
+    printed
+}
+
+/// A JSON document.
+#[must_use]
+pub fn json(document: &str) -> String {
+    escaped(document.chars(), Form::Json)
+}
+
+fn escaped(characters: impl Iterator<Item = char>, form: Form) -> String {
+    let mut printed = String::new();
+    for character in characters {
+        match form {
+            _ if is_printable(character) => printed.push(character),
+            Form::Lines | Form::Json if character == '\n' => printed.push(character),
+            Form::Line | Form::Lines => printed.extend(character.escape_default()),
+            Form::Json => {
+                let mut units = [0; 2];
+                let units = character.encode_utf16(&mut units).iter();
+                printed.extend(units.map(|unit| format!("\\u{unit:04x}")));
+            }
+        }
+    }
+    printed
+}
+
+fn is_printable(character: char) -> bool {
+    !(character.is_control()
+        || matches!(character,
+            // Line and paragraph separators, marks and overrides of direction,
+            // characters without width, tags.
+            '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+            | '\u{061c}' | '\u{180e}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e007f}'))
+}
+
+/// An output that escapes what is written to it. Each write has whole characters.
+#[derive(Debug)]
+pub struct Printable<W> {
+    to: W,
+    form: Form,
+}
+
+impl<W: Write> Printable<W> {
+    /// Everything that is written goes to `to`. Of [`Form::Line`] each write is a line.
+    pub fn new(to: W, form: Form) -> Self {
+        Self { to, form }
+    }
+}
+
+impl<W: Write> Write for Printable<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(bytes);
+        let (line, end) = match text.strip_suffix('\n') {
+            Some(line) => (line, "\n"),
+            None => (&*text, ""),
+        };
+        let printed = escaped(line.chars(), self.form) + end;
+        self.to.write_all(printed.as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_acts_on_is_escaped() {
+        for (text, expected) in [
+            ("plain é 😀 \"quoted\" a\\b", "plain é 😀 \"quoted\" a\\b"),
+            ("a\nboathook: forged", "a\\nboathook: forged"),
+            ("\r\t\0", "\\r\\t\\u{0}"),
+            ("\x1b[2J\x1b]0;title\x07", "\\u{1b}[2J\\u{1b}]0;title\\u{7}"),
+            ("\u{9b}31m\u{7f}", "\\u{9b}31m\\u{7f}"),
+            ("a\u{202e}b\u{2028}c", "a\\u{202e}b\\u{2028}c"),
+        ] {
+            assert_eq!(line(text), expected);
+        }
+    }
+
+    #[test]
+    fn a_long_text_is_cut() {
+        let printed = line(&"é".repeat(MAX + 1));
+        assert_eq!(printed.chars().count(), MAX + 1);
+        assert!(printed.ends_with('…'));
+    }
+
+    #[test]
+    fn an_output_keeps_the_lines_of_its_form() {
+        for (form, expected) in [
+            (Form::Line, "a\\u{1b}[0m\\nb\n"),
+            (Form::Lines, "a\\u{1b}[0m\nb\n"),
+            (Form::Json, "a\\u001b[0m\nb\n"),
+        ] {
+            let mut out = Printable::new(Vec::new(), form);
+            out.write_all(b"a\x1b[0m\nb\n").unwrap();
+            assert_eq!(out.to, expected.as_bytes(), "{form:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_printed_is_a_control_character(text: String) {
+            prop_assert!(!line(&text).contains(char::is_control));
+        }
+
+        #[test]
+        fn a_json_document_means_the_same(text: String) {
+            let document = serde_json::to_string_pretty(&[&text]).unwrap();
+            let printed = json(&document);
+            prop_assert!(!printed.replace('\n', "").contains(char::is_control));
+            let [read]: [String; 1] = serde_json::from_str(&printed).unwrap();
+            prop_assert_eq!(read, text);
+        }
+    }
+}
