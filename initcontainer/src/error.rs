@@ -57,9 +57,12 @@ pub enum Error {
     /// Another installer holds the lock.
     #[error("another boathook-init is running on {path}; try again when it has ended")]
     Busy {
-        /// The locked directory.
+        /// The directory of the lock.
         path: PathBuf,
     },
+    /// The lock could be held by whoever likes.
+    #[error("{path} can be opened by others than this user, who could hold the lock; remove it")]
+    OpenLock { path: PathBuf },
     /// Containers still need the wrapper runtime.
     #[error(
         "these containers were started by boathook-runtime and cannot be stopped without it: \

@@ -6,11 +6,14 @@
 //! other ones and of other users' engines, by the processes that watch over a
 //! container: a containerd shim works in a bundle beside those of its other
 //! containers; conmon has the runtime on its command line.
+//!
+//! No link is followed to a bundle or to a file in it, and of the bundles of users there
+//! are bounds, so that none of them can keep the installer busy.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use runtime_config::{Engine, Error, HostRoot, Process, processes};
+use runtime_config::{Engine, Error, HostRoot, Place, Process, processes};
 
 use crate::layout::ROOT;
 
@@ -19,11 +22,16 @@ const RUNTIME_FILES: [&str; 2] = ["runtime", "options.json"];
 /// The files that may name a version.
 const ALL_FILES: [&str; 3] = ["config.json", "runtime", "options.json"];
 
+/// How many bundles of one user's engines are looked at.
+const MAX_OF_USER: usize = 256;
+/// The largest file of a user's bundle that is read, in bytes.
+const MAX_FILE_OF_USER: i64 = 256 << 10;
+
 /// The versions that a container's bundle names.
 pub fn versions(host: &HostRoot) -> Result<BTreeSet<String>, Error> {
     let prefix = format!("{ROOT}/");
     let mut found = BTreeSet::new();
-    for bundle in bundles(host, &processes(host))? {
+    for bundle in bundles(host, &watchers(host))? {
         for text in ALL_FILES.iter().filter_map(|file| bundle.text(file)) {
             let names = text
                 .split(&prefix)
@@ -38,7 +46,7 @@ pub fn versions(host: &HostRoot) -> Result<BTreeSet<String>, Error> {
 /// The ids of the containers that only the wrapper runtime can stop.
 pub fn wrapped(host: &HostRoot) -> Result<BTreeSet<String>, Error> {
     let prefix = format!("{ROOT}/");
-    let running = processes(host);
+    let running = watchers(host);
     let watched = running.iter().filter_map(watched_by_conmon);
     let bundles = bundles(host, &running)?;
     let named = bundles.iter().filter(|bundle| {
@@ -48,57 +56,90 @@ pub fn wrapped(host: &HostRoot) -> Result<BTreeSet<String>, Error> {
     Ok(named.map(Bundle::id).chain(watched).collect())
 }
 
+const CONMON: &str = "conmon";
+const SHIM: &str = "containerd-shim";
+
+/// The processes that watch over containers.
+fn watchers(host: &HostRoot) -> Vec<Process> {
+    processes(host, |program| {
+        program.starts_with(CONMON) || program.starts_with(SHIM)
+    })
+}
+
 /// The container that a conmon runs by our runtime.
 fn watched_by_conmon(process: &Process) -> Option<String> {
     let runtime = process.option(&["-r", "--runtime"])?;
-    if !process.name.starts_with("conmon") || !Path::new(runtime).starts_with(ROOT) {
+    if !process.program.starts_with(CONMON) || !Path::new(runtime).starts_with(ROOT) {
         return None;
     }
-    let id = process.option(&["-c", "--cid"]).map(str::to_owned);
-    Some(id.unwrap_or_else(|| format!("process {}", process.pid)))
+    let id = process.option(&["-c", "--cid"]).unwrap_or("?");
+    Some(match process.uid {
+        0 => id.to_owned(),
+        uid => format!("{id} (process {} of user {uid})", process.pid),
+    })
 }
 
-/// A bundle: a directory under a root.
+/// A bundle: a directory, or something else in place of one.
 struct Bundle {
-    root: HostRoot,
-    dir: PathBuf,
+    dir: Place,
+    is_of_user: bool,
 }
 
 impl Bundle {
     fn id(&self) -> String {
-        let name = match self.dir.file_name() {
+        let above = self.dir.parent();
+        let name = match &above {
             // podman's and CRI-O's bundles are ID/userdata.
-            Some(name) if name == "userdata" => self.dir.parent().and_then(Path::file_name),
-            name => name,
+            Some(above) if self.dir.name() == "userdata" => above.name(),
+            _ => self.dir.name(),
         };
-        name.unwrap_or_default().to_string_lossy().into_owned()
+        name.to_string_lossy().into_owned()
     }
 
     /// A file's text. One that is gone, because the container has just ended,
     /// names nothing.
     fn text(&self, file: &str) -> Option<String> {
-        self.root.read(&self.dir.join(file)).ok()?
+        let file = self.dir.child(file).ok()?;
+        let is_small = || Some(file.stat().ok()??.st_size <= MAX_FILE_OF_USER);
+        if self.is_of_user && !is_small()? {
+            return None;
+        }
+        file.read().ok()?
     }
 }
 
 fn bundles(host: &HostRoot, running: &[Process]) -> Result<Vec<Bundle>, Error> {
     let mut all = Vec::new();
     for pattern in Engine::ALL.iter().flat_map(|engine| engine.facts().bundles) {
-        let dirs = matching(host, pattern)?.into_iter();
-        all.extend(dirs.map(|dir| Bundle {
-            root: host.clone(),
-            dir,
+        let dirs = matching(host, pattern)?;
+        all.extend(dirs.iter().filter_map(|dir| host.reach(dir)).map(|dir| {
+            let is_of_user = false;
+            Bundle { dir, is_of_user }
         }));
     }
-    let shims = running
-        .iter()
-        .filter(|process| process.name.starts_with("containerd-shim"));
-    for root in shims.filter_map(|shim| shim.above_working_dir(host)) {
-        let names = root.list(Path::new("/")).unwrap_or_default();
-        all.extend(names.into_iter().map(|name| Bundle {
-            root: root.clone(),
-            dir: Path::new("/").join(name),
-        }));
+    // The shims of one directory have the same bundles.
+    let mut seen = BTreeSet::new();
+    let mut of_users = BTreeMap::<u32, usize>::new();
+    for shim in running.iter().filter(|one| one.program.starts_with(SHIM)) {
+        let Some(above) = shim.above_working_dir(host) else {
+            continue;
+        };
+        let top = above.stat(Path::new("/"));
+        if !seen.insert(top.map(|stat| (stat.st_dev, stat.st_ino))) {
+            continue;
+        }
+        let is_of_user = shim.uid != 0;
+        let count = of_users.entry(shim.uid).or_default();
+        let limit = match is_of_user {
+            true => MAX_OF_USER - *count,
+            false => usize::MAX,
+        };
+        let here = above.reach(Path::new("/"));
+        let names = here.and_then(|here| here.first_names(limit).ok());
+        let names = names.unwrap_or_default();
+        *count += names.len();
+        let dirs = names.iter().filter_map(|name| above.reach(Path::new(name)));
+        all.extend(dirs.map(|dir| Bundle { dir, is_of_user }));
     }
     Ok(all)
 }

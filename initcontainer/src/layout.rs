@@ -81,9 +81,13 @@ fn marked(name: &OsStr, mark: &str) -> OsString {
     format!(".boathook-{mark}-{}", name.to_string_lossy()).into()
 }
 
+/// The name of the directory with the installer's lock, in [`ROOT`] or where that is to
+/// be made.
+pub const LOCK: &str = ".boathook-lock";
+
 /// Whether a name in [`ROOT`] is unfinished or discarded.
 pub fn is_leftover(name: &str) -> bool {
-    name.starts_with(".boathook-")
+    name.starts_with(".boathook-") && name != LOCK
 }
 
 /// The record of an engine's files.

@@ -1,24 +1,48 @@
 //! One installer at a time.
 //!
-//! The lock is flock(2) on a directory, so it leaves no file behind and ends
-//! with the process that holds it, however that ends.
+//! The lock is flock(2) on a file that root alone can open: whoever can open a file can
+//! hold its lock. It ends with the process that holds it, however that ends; the file is
+//! removed while the lock is held, so nothing stays behind.
 
 use std::fs::{File, TryLockError};
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use runtime_config::{Error as HostError, HostRoot};
+use runtime_config::{Error as HostError, HostRoot, Place};
 
 use crate::error::Error;
-use crate::layout::ROOT;
+use crate::layout::{LOCK, ROOT};
+
+/// Root alone can read and write.
+const MODE: u32 = 0o600;
+/// How often another installer may remove the file while it is being taken.
+const ATTEMPTS: usize = 16;
 
 /// The right to change a host, until it is dropped.
 #[derive(Debug)]
 pub struct Lock {
-    held: Vec<File>,
+    held: Vec<Held>,
+}
+
+/// A file that is locked while it is open.
+#[derive(Debug)]
+struct Held {
+    dir: Place,
+    name: Place,
+    _file: File,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // The directory may be gone with the installation's.
+        let _ = self.name.remove_file();
+        let _ = self.dir.remove_dir();
+    }
 }
 
 impl Lock {
-    /// Takes the lock on a host: on the installation's directory, or on the
+    /// Takes the lock on a host: in the installation's directory, or in the
     /// nearest directory above it that exists.
     pub fn take(host: &HostRoot) -> Result<Self, Error> {
         let root = Path::new(ROOT);
@@ -26,12 +50,17 @@ impl Lock {
             .ancestors()
             .find(|dir| host.exists(dir))
             .unwrap_or(root);
-        Ok(Self {
-            held: vec![lock(host, nearest)?],
-        })
+        let held = vec![lock(host, nearest)?];
+        // What a run that was killed before it made the directories has left.
+        for above in nearest.ancestors().skip(1) {
+            if host.exists(&above.join(LOCK)) {
+                let _ = lock(host, above);
+            }
+        }
+        Ok(Self { held })
     }
 
-    /// Takes the lock on the installation's directory too, once it was made,
+    /// Takes the lock in the installation's directory too, once it was made,
     /// for that is where another installer will look from now on.
     pub fn extend(&mut self, host: &HostRoot) -> Result<(), Error> {
         self.held.push(lock(host, Path::new(ROOT))?);
@@ -39,14 +68,52 @@ impl Lock {
     }
 }
 
-fn lock(host: &HostRoot, dir: &Path) -> Result<File, Error> {
-    let place = host.place(dir)?;
-    let file = place.open_dir()?;
+fn lock(host: &HostRoot, parent: &Path) -> Result<Held, Error> {
+    let dir = host.entry(&parent.join(LOCK))?;
+    for _ in 0..ATTEMPTS {
+        match attempt(&dir) {
+            // Another installer has removed it meanwhile.
+            Ok(None) => {}
+            Err(Error::Host(HostError::Io { cause, .. }))
+                if cause.kind() == ErrorKind::NotFound => {}
+            Ok(Some(held)) => return Ok(held),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(Error::Busy { path: dir.shown() })
+}
+
+/// None: what is locked has lost its name.
+fn attempt(dir: &Place) -> Result<Option<Held>, Error> {
+    made(dir.make_private_dir())?;
+    let name = dir.child("lock")?;
+    made(name.create(MODE, |_| Ok(())))?;
+    let file = name.open_file()?;
+    let path = name.shown();
+    let failed = |action| HostError::io(action, &path);
+    let metadata = file.metadata().map_err(failed("read"))?;
+    if metadata.mode() & 0o077 != 0 || metadata.uid() != nix::unistd::geteuid().as_raw() {
+        return Err(Error::OpenLock { path });
+    }
     match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(Error::Busy {
-            path: place.shown(),
-        }),
-        Err(TryLockError::Error(cause)) => Err(HostError::io("lock", &place.shown())(cause).into()),
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(Error::Busy { path: dir.shown() }),
+        Err(TryLockError::Error(cause)) => return Err(failed("lock")(cause).into()),
+    }
+    let named = name.stat()?;
+    let is_named =
+        named.is_some_and(|named| (named.st_dev, named.st_ino) == (metadata.dev(), metadata.ino()));
+    Ok(is_named.then(|| Held {
+        dir: dir.clone(),
+        name,
+        _file: file,
+    }))
+}
+
+/// Whether it is there: made now, or before.
+fn made(result: Result<(), HostError>) -> Result<(), HostError> {
+    match result {
+        Err(HostError::Io { cause, .. }) if cause.kind() == ErrorKind::AlreadyExists => Ok(()),
+        result => result,
     }
 }

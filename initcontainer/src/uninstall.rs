@@ -15,7 +15,7 @@ use crate::in_use;
 use crate::install::linked_program;
 use crate::install::{current, installed};
 use crate::layout::{
-    CONFIG, CURRENT, OWN_CLASSES, OWN_CONFIG, ROOT, STATE, is_leftover, record, version_dir,
+    CONFIG, CURRENT, LOCK, OWN_CLASSES, OWN_CONFIG, ROOT, STATE, is_leftover, record, version_dir,
 };
 use crate::manifest::{MODE, Manifest};
 use crate::specifications;
@@ -41,10 +41,7 @@ pub struct Removal {
 pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal, Error> {
     let ids = in_use::wrapped(host)?;
     if !force && !ids.is_empty() {
-        let ids: Vec<String> = ids.into_iter().collect();
-        return Err(Error::InUse {
-            ids: ids.join(", "),
-        });
+        return Err(Error::InUse { ids: listed(&ids) });
     }
     let mut steps = Vec::new();
     let mut engines = Vec::new();
@@ -144,6 +141,17 @@ fn made(host: &HostRoot, manifest: &Manifest) -> Vec<PathBuf> {
     made
 }
 
+/// The first of them, and how many more there are.
+fn listed(ids: &BTreeSet<String>) -> String {
+    const SHOWN: usize = 16;
+    let first: Vec<&str> = ids.iter().take(SHOWN).map(String::as_str).collect();
+    let more = match ids.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    first.join(", ") + &more
+}
+
 /// What the engines' plans remove.
 fn removed(engines: &[Plan]) -> impl Iterator<Item = &Path> {
     let changes = engines.iter().flat_map(|plan| &plan.changes);
@@ -174,7 +182,9 @@ fn foreign(host: &HostRoot, versions: &[String]) -> Result<Vec<String>, Error> {
     let names = host.list(Path::new(ROOT))?;
     let names = names.iter().map(|name| name.to_string_lossy().into_owned());
     let own = |name: &String| {
-        name == "current" || name == "state" || is_leftover(name) || versions.contains(name)
+        ["current", "state", LOCK].contains(&name.as_str())
+            || is_leftover(name)
+            || versions.contains(name)
     };
     Ok(names.filter(|name| !own(name)).collect())
 }

@@ -1,19 +1,28 @@
 //! The processes of the host, as its /proc shows them.
+//!
+//! Every user, and a container's root, can start a process with any name and any command
+//! line. So a process counts as a program only if it is root's and in no container, or
+//! if it runs the file that root has put on the host under that name.
 
-use std::path::{Path, PathBuf};
+use std::io::Read;
+use std::path::Path;
 
-use crate::host::HostRoot;
+use nix::sys::stat::FileStat;
+
+use crate::host::{HostRoot, Place};
 
 /// More processes than any host has.
 const MAX_PROCESSES: usize = 1 << 22;
+/// Most bytes that are read of a file of /proc; a command line may have megabytes.
+const MAX_TEXT: u64 = 64 << 10;
 
 #[derive(Debug, Clone)]
 pub struct Process {
     /// Its process id.
     pub pid: u32,
     pub uid: u32,
-    /// The program's name, of which the kernel keeps 15 bytes.
-    pub name: String,
+    /// The name of its program; of one that may not be looked up, the first 15 bytes.
+    pub program: String,
     /// The command line.
     pub arguments: Vec<String>,
 }
@@ -46,33 +55,83 @@ impl Process {
     /// The directory above the one that the process works in, whatever mount
     /// namespace that is in; `None`: it is gone, or this process may not look.
     pub fn above_working_dir(&self, host: &HostRoot) -> Option<HostRoot> {
-        let link = host.reach(&dir(self.pid).join("cwd"))?;
+        let link = host.reach(&Path::new("/proc").join(self.pid.to_string()).join("cwd"))?;
         HostRoot::open(link.through_handle().join("..")).ok()
     }
 }
 
-/// Every process that can be seen; none where the host's /proc is not there.
-pub fn processes(host: &HostRoot) -> Vec<Process> {
-    let names = host.list(Path::new("/proc")).unwrap_or_default();
+/// The processes that can be seen and whose program has a name that is wanted; none
+/// where the host's /proc is not there.
+pub fn processes(host: &HostRoot, is_wanted: impl Fn(&str) -> bool) -> Vec<Process> {
+    let proc = Path::new("/proc");
+    let (names, place) = (host.list(proc).unwrap_or_default(), host.reach(proc));
     let pids = names.iter().filter_map(|name| name.to_str()?.parse().ok());
     pids.take(MAX_PROCESSES)
-        .filter_map(|pid| process(host, pid))
+        .filter_map(|pid| process(host, place.as_ref()?, pid, &is_wanted))
         .collect()
 }
 
-fn dir(pid: u32) -> PathBuf {
-    Path::new("/proc").join(pid.to_string())
-}
-
-/// `None`: it has ended.
-fn process(host: &HostRoot, pid: u32) -> Option<Process> {
-    let dir = dir(pid);
-    let name = host.read(&dir.join("comm")).ok()??;
-    let line = host.read(&dir.join("cmdline")).ok()??;
+/// `None`: it has ended, is not wanted, or is not what it says that it is.
+fn process(
+    host: &HostRoot,
+    proc: &Place,
+    pid: u32,
+    is_wanted: &impl Fn(&str) -> bool,
+) -> Option<Process> {
+    let exe = proc.child(pid.to_string()).ok()?.child("exe").ok()?;
+    let status = text(&exe.sibling("status"))?;
+    let ids = |key| {
+        let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+        let ids = line.split_whitespace().map(|id| id.parse().ok());
+        ids.collect::<Option<Vec<u32>>>()
+    };
+    let uids = ids("Uid:")?;
+    // In a container it has an id there as well.
+    let is_in_container = ids("NSpid:").is_some_and(|pids| pids.len() > 1);
+    let program = if !is_in_container && uids.iter().all(|uid| *uid == 0) {
+        name_of_file(&exe).or_else(|| Some(text(&exe.sibling("comm"))?.trim_end().to_owned()))
+    } else {
+        // Of a mount that only the process has, the path could be another file's.
+        name_of_file(&exe).filter(|_| is_hosts_own(host, &exe))
+    };
+    let program = program.filter(|program| is_wanted(program))?;
+    let line = text(&exe.sibling("cmdline"))?;
     Some(Process {
         pid,
-        uid: host.stat(&dir)?.st_uid,
-        name: name.trim_end().to_owned(),
+        uid: *uids.first()?,
+        program,
         arguments: line.split_terminator('\0').map(str::to_owned).collect(),
     })
+}
+
+/// What the kernel adds to the path of a file that was removed, as by an upgrade.
+const REMOVED: &str = " (deleted)";
+
+/// `None`: it is a kernel thread, or this process may not look.
+fn name_of_file(exe: &Place) -> Option<String> {
+    let path = exe.read_link().ok()?;
+    let name = path.file_name()?.to_str()?;
+    Some(name.strip_suffix(REMOVED).unwrap_or(name).to_owned())
+}
+
+/// Whether the file that runs is the one at its path on the host, which root alone can
+/// change; or was, before it was removed.
+fn is_hosts_own(host: &HostRoot, exe: &Place) -> bool {
+    let (Ok(path), Ok(runs)) = (exe.read_link(), exe.stat_target()) else {
+        return false;
+    };
+    let Some(text) = path.to_str().filter(|_| runs.st_uid == 0) else {
+        return false;
+    };
+    let path = Path::new(text.strip_suffix(REMOVED).unwrap_or(text));
+    let is_there = |found: FileStat| (found.st_dev, found.st_ino) == (runs.st_dev, runs.st_ino);
+    host.check_private(path).is_ok()
+        && (runs.st_nlink == 0 || host.stat(path).is_some_and(is_there))
+}
+
+fn text(file: &Place) -> Option<String> {
+    let mut bytes = Vec::new();
+    let file = file.open_file().ok()?;
+    file.take(MAX_TEXT).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
 }

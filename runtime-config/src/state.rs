@@ -78,14 +78,11 @@ fn socket_of_daemon(host: &HostRoot, engine: Engine, default: &str) -> Option<Pa
         return Some(default);
     }
     let usual = Path::new("/etc").join(engine.name());
-    let running = processes(host);
-    let mut daemons = running
-        .iter()
-        .filter(|process| process.name == engine.name() && process.uid == 0)
-        .filter(|process| {
-            let config = process.option(&["-c", "--config"]);
-            config.is_none_or(|config| Path::new(config).starts_with(&usual))
-        });
+    let running = processes(host, |program| program == engine.name());
+    let mut daemons = running.iter().filter(|process| {
+        let config = process.option(&["-c", "--config"]);
+        process.uid == 0 && config.is_none_or(|config| Path::new(config).starts_with(&usual))
+    });
     daemons.find_map(|daemon| {
         let socket = daemon.option(&["-a", "--address", "--listen"])?;
         let socket = PathBuf::from(socket.strip_prefix("unix://").unwrap_or(socket));

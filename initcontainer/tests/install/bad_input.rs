@@ -70,6 +70,53 @@ fn a_second_installer_at_the_same_time() {
     assert_refused(&site, &["uninstall"], "another boathook-init is running");
 }
 
+/// Every process can lock a directory that it can read.
+#[test]
+fn a_lock_that_everyone_can_hold_holds_nobody_up() {
+    let site = Site::with_containerd();
+    let hold = |path: &str| {
+        let file = fs::File::open(site.root().join(path)).unwrap();
+        file.try_lock().unwrap();
+        file
+    };
+    let _root = hold("");
+    assert!(site.run(&["install"]).status.success());
+    let _installation = [
+        hold("opt"),
+        hold("opt/boathook"),
+        hold("opt/boathook/state"),
+    ];
+    assert!(site.run(&["install"]).status.success());
+    assert!(site.run(&["uninstall"]).status.success());
+}
+
+#[test]
+fn the_lock_can_be_opened_by_root_alone_and_leaves_nothing() {
+    let site = Site::with_containerd();
+    let before = tree::snapshot(site.root());
+    let lock = Lock::take(&site.host).unwrap();
+    let mode = |path: &str| {
+        let metadata = fs::symlink_metadata(site.root().join(path)).unwrap();
+        metadata.permissions().mode() & 0o7777
+    };
+    assert_eq!(
+        (mode(".boathook-lock"), mode(".boathook-lock/lock")),
+        (0o700, 0o600)
+    );
+    drop(lock);
+    assert_eq!(tree::snapshot(site.root()), before);
+
+    // What a run that was killed has left is used, unless others can open it.
+    let left = site.root().join(".boathook-lock");
+    fs::create_dir(&left).unwrap();
+    fs::write(left.join("lock"), "").unwrap();
+    fs::set_permissions(left.join("lock"), fs::Permissions::from_mode(0o644)).unwrap();
+    assert_refused(&site, &["install"], "can be opened by others");
+    fs::set_permissions(left.join("lock"), fs::Permissions::from_mode(0o600)).unwrap();
+    drop(Lock::take(&site.host).unwrap());
+    assert_eq!(tree::snapshot(site.root()), before);
+}
+
 #[test]
 fn an_engine_configuration_that_does_not_parse() {
     let site = Site::new(&fixture("containerd/refused-broken"));

@@ -15,6 +15,7 @@ mod program;
 mod round_trip;
 mod site;
 mod upgrade;
+mod watchers;
 
 #[path = "../../../runtime-config/tests/engines/tree.rs"]
 mod tree;

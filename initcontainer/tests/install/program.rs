@@ -82,6 +82,7 @@ fn status_finds_a_daemon_with_another_socket() {
         let _socket = UnixListener::bind(site.root().join("srv/c.sock")).unwrap();
         let process = site.root().join("proc/77");
         fs::create_dir_all(&process).unwrap();
+        fs::write(process.join("status"), "Uid:\t0\t0\t0\t0\n").unwrap();
         fs::write(process.join("comm"), "containerd\n").unwrap();
         let line = format!("/usr/bin/containerd {options}").replace(' ', "\0");
         fs::write(process.join("cmdline"), line).unwrap();

@@ -26,7 +26,7 @@ struct Listening {
 /// The sockets on which the daemon that reads daemon.json may listen, without repetition;
 /// `client` is the environment's `DOCKER_HOST`.
 pub(crate) fn sockets(host: &HostRoot, client: Option<&str>) -> Vec<PathBuf> {
-    let running = processes(host);
+    let running = processes(host, |program| program == "dockerd");
     let mut addresses: Vec<String> = running
         .iter()
         .filter(|process| is_configured(process))
@@ -58,11 +58,11 @@ fn is_ours(host: &HostRoot, socket: &Path) -> bool {
     owner.is_some_and(|owner| owner == 0 || owner == nix::unistd::geteuid().as_raw())
 }
 
-/// Whether the process is a dockerd of root's that reads the usual daemon.json.
+/// Whether a dockerd is root's and reads the usual daemon.json.
 fn is_configured(process: &Process) -> bool {
     let file = process.options(&["--config-file"]).last();
     let is_usual = file.is_none_or(|file| Path::new(file) == Path::new(DAEMON_JSON));
-    process.name == "dockerd" && process.uid == 0 && is_usual
+    process.uid == 0 && is_usual
 }
 
 /// `hosts` in daemon.json; none where the file cannot be read, which is reported
@@ -95,6 +95,7 @@ mod tests {
         for (pid, line) in (70..).zip(command_lines) {
             let process = dir.path().join(format!("proc/{pid}"));
             fs::create_dir_all(&process).unwrap();
+            fs::write(process.join("status"), "Uid:\t0\t0\t0\t0\n").unwrap();
             fs::write(process.join("comm"), "dockerd\n").unwrap();
             fs::write(process.join("cmdline"), line.replace(' ', "\0")).unwrap();
         }
@@ -136,10 +137,7 @@ mod tests {
             "dockerd --config-file /srv/daemon.json -H unix:///srv/other.sock",
         ];
         let (_dir, host) = host("{}", &lines);
-        // The processes are the test's user's: those of a user are not asked.
         let others = ["/srv/a.sock", "/srv/b.sock", "/srv/c.sock"];
-        let of_root = nix::unistd::geteuid().is_root();
-        let others = if of_root { &others[..] } else { &[] };
-        assert_eq!(sockets(&host, None), expected(others));
+        assert_eq!(sockets(&host, None), expected(&others));
     }
 }

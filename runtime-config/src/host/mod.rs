@@ -8,6 +8,7 @@ mod walk;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -109,7 +110,7 @@ impl HostRoot {
     }
 
     /// Where `path` is, a link at its end kept, to be read only.
-    pub(crate) fn reach(&self, path: &Path) -> Option<Place> {
+    pub fn reach(&self, path: &Path) -> Option<Place> {
         self.find(path, LastLink::Keep).ok()?
     }
 
@@ -190,17 +191,19 @@ fn read_text(file: std::fs::File, shown: &Path) -> Result<String, Error> {
     String::from_utf8(bytes).map_err(|_| Error::NotUtf8 { path: shown.into() })
 }
 
-/// The names in an open directory, sorted.
-fn names(dir: impl std::os::fd::AsFd, name: &OsStr) -> nix::Result<Vec<OsString>> {
+/// The names in a directory, in no order.
+fn names(dir: impl AsFd, name: &OsStr, limit: usize) -> nix::Result<Vec<OsString>> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let mut dir = dir::Dir::openat(dir, name, flags, Mode::empty())?;
     let mut names = Vec::new();
     for entry in dir.iter() {
         let name = OsStr::from_bytes(entry?.file_name().to_bytes()).to_owned();
+        if names.len() == limit {
+            break;
+        }
         if name != "." && name != ".." {
             names.push(name);
         }
     }
-    names.sort();
     Ok(names)
 }

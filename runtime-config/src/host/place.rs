@@ -17,8 +17,9 @@ use super::walk::Dir;
 use super::{is_dir, names, read_text};
 use crate::error::Error;
 
-/// The mode of every directory that is made.
+/// The mode of directories that are made for everyone's use.
 const DIR_MODE: u32 = 0o755;
+const PRIVATE_DIR_MODE: u32 = 0o700;
 
 /// A name in a directory of the host, whether something is there or not.
 ///
@@ -89,6 +90,12 @@ impl Place {
         }
     }
 
+    /// What the link that is here leads to, outside of the root too: the file of a link
+    /// of /proc. Its metadata alone is safe to look at.
+    pub(crate) fn stat_target(&self) -> Result<FileStat, Error> {
+        fstatat(self.dir(), &*self.name, AtFlags::empty()).map_err(self.failed("read"))
+    }
+
     /// The text of the link that is here.
     pub fn read_link(&self) -> Result<PathBuf, Error> {
         let target = readlinkat(self.dir(), &*self.name).map_err(self.failed("read"))?;
@@ -121,15 +128,22 @@ impl Place {
         Ok(file)
     }
 
-    /// Opens the directory that is here, for flock(2) or fsync(2).
-    pub fn open_dir(&self) -> Result<File, Error> {
+    /// Opens the directory that is here, for fsync(2).
+    fn open_dir(&self) -> Result<File, Error> {
         self.open(OFlag::O_RDONLY | OFlag::O_DIRECTORY)
             .map_err(self.failed("open"))
     }
 
     /// The names in the directory that is here, sorted.
     pub fn list(&self) -> Result<Vec<OsString>, Error> {
-        names(self.dir(), &self.name).map_err(self.failed("list"))
+        let mut names = self.first_names(usize::MAX)?;
+        names.sort();
+        Ok(names)
+    }
+
+    /// The names in the directory that is here, in no order, as many as `limit` at most.
+    pub fn first_names(&self, limit: usize) -> Result<Vec<OsString>, Error> {
+        names(self.dir(), &self.name, limit).map_err(self.failed("list"))
     }
 
     /// Creates a directory with mode 0755, regardless of the caller's umask.
@@ -137,10 +151,19 @@ impl Place {
     /// # Errors
     /// Something is here already, or the system refuses; no directory is left then.
     pub fn make_dir(&self) -> Result<(), Error> {
+        self.make_dir_with(DIR_MODE)
+    }
+
+    /// As [`Place::make_dir`], with mode 0700.
+    pub fn make_private_dir(&self) -> Result<(), Error> {
+        self.make_dir_with(PRIVATE_DIR_MODE)
+    }
+
+    fn make_dir_with(&self, mode: u32) -> Result<(), Error> {
         // The mode has no bit more than the final one at any time.
-        mkdirat(self.dir(), &*self.name, Mode::from_bits_truncate(DIR_MODE))
+        mkdirat(self.dir(), &*self.name, Mode::from_bits_truncate(mode))
             .map_err(self.failed("make"))?;
-        let mode = Permissions::from_mode(DIR_MODE);
+        let mode = Permissions::from_mode(mode);
         let made = self.open_dir().and_then(|dir| {
             dir.set_permissions(mode)
                 .map_err(Error::io("make", &self.shown()))

@@ -1,0 +1,281 @@
+//! Containers that hold a removal up are found by the processes that watch over them, and
+//! nobody else's process can pass as one.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use initcontainer::{Error, uninstall};
+use runtime_config::Engine;
+
+use crate::site::{Site, complaint, with_mounts};
+
+const RUNTIME: &str = "/opt/boathook/current/bin/boathook-runtime";
+/// Any user but root.
+const USER: u32 = 1000;
+
+/// A process as /proc shows it.
+struct Process<'a> {
+    pid: u32,
+    uid: u32,
+    /// Its ids in the namespaces that it is in.
+    pids: &'a str,
+    name: &'a str,
+    /// What it runs, where this process may look.
+    exe: Option<&'a str>,
+}
+
+impl Process<'_> {
+    fn appears(&self, site: &Site, arguments: &[&str]) -> PathBuf {
+        let dir = site.root().join(format!("proc/{}", self.pid));
+        fs::create_dir_all(&dir).unwrap();
+        let (uid, pids) = (self.uid, self.pids);
+        let status = format!("Uid:\t{uid}\t{uid}\t{uid}\t{uid}\nNSpid:\t{pids}\n");
+        fs::write(dir.join("status"), status).unwrap();
+        fs::write(dir.join("comm"), format!("{}\n", self.name)).unwrap();
+        fs::write(dir.join("cmdline"), arguments.join("\0") + "\0").unwrap();
+        if let Some(exe) = self.exe {
+            // Where the kernel's links lead by themselves.
+            symlink(format!("../..{exe}"), dir.join("exe")).unwrap();
+        }
+        dir
+    }
+}
+
+const ROOTS: Process<'_> = Process {
+    pid: 10,
+    uid: 0,
+    pids: "10",
+    name: "conmon",
+    exe: None,
+};
+
+/// A host with containerd and its installation.
+fn installed() -> Site {
+    let site = Site::with_containerd();
+    site.install("0.1.0", &[Engine::Containerd]);
+    site
+}
+
+/// The containers that hold the removal up.
+fn ids(site: &Site) -> String {
+    match uninstall::plan(&site.host, &[], false) {
+        Err(Error::InUse { ids }) => ids,
+        Err(other) => panic!("{other}"),
+        Ok(_) => String::new(),
+    }
+}
+
+#[test]
+fn a_conmon_with_our_runtime_holds_the_removal_up() {
+    let conmon = |id, runtime| ["conmon", "-c", id, "-r", runtime];
+    for (process, arguments, held) in [
+        (ROOTS, conmon("of-podman", RUNTIME), "of-podman"),
+        (ROOTS, conmon("of-runc", "/usr/bin/runc"), ""),
+        (
+            Process {
+                name: "vim",
+                ..ROOTS
+            },
+            conmon("text", RUNTIME),
+            "",
+        ),
+    ] {
+        let site = installed();
+        process.appears(&site, &arguments);
+        assert_eq!(ids(&site), held, "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_process_is_believed_by_what_it_runs_and_not_by_its_name() {
+    if !nix::unistd::geteuid().is_root() {
+        return skip::report("processes that pass as conmon", "needs root's files");
+    }
+    let users = Process { uid: USER, ..ROOTS };
+    let in_container = Process {
+        pids: "10\t1",
+        ..ROOTS
+    };
+    let held = "id (process 10 of user 1000)";
+    for (process, held) in [
+        (
+            Process {
+                exe: Some("/usr/bin/conmon"),
+                ..users
+            },
+            held,
+        ),
+        (Process { exe: None, ..users }, ""),
+        (
+            Process {
+                exe: Some("/usr/bin/sleep"),
+                ..users
+            },
+            "",
+        ),
+        (
+            Process {
+                exe: Some("/home/conmon"),
+                ..users
+            },
+            "",
+        ),
+        (
+            Process {
+                exe: Some("/home/link/conmon"),
+                ..users
+            },
+            "",
+        ),
+        (
+            Process {
+                exe: None,
+                ..in_container
+            },
+            "",
+        ),
+        (
+            Process {
+                exe: Some("/overlay/usr/bin/conmon"),
+                ..in_container
+            },
+            "",
+        ),
+        (
+            Process {
+                exe: Some("/usr/bin/sleep"),
+                ..ROOTS
+            },
+            "",
+        ),
+    ] {
+        let site = installed();
+        for program in ["conmon", "sleep"] {
+            site.add_program(program);
+        }
+        for file in ["home/conmon", "overlay/usr/bin/conmon"] {
+            let file = site.root().join(file);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, "").unwrap();
+        }
+        let home = site.root().join("home");
+        symlink("../usr/bin", home.join("link")).unwrap();
+        for theirs in ["", "conmon"] {
+            std::os::unix::fs::chown(home.join(theirs), Some(USER), None).unwrap();
+        }
+        // Root's file, in a directory that everyone may change.
+        let shared = site.root().join("overlay");
+        fs::set_permissions(shared, fs::Permissions::from_mode(0o777)).unwrap();
+        process.appears(&site, &["conmon", "-c", "id", "-r", RUNTIME]);
+        assert_eq!(ids(&site), held, "{} {:?}", process.uid, process.exe);
+    }
+}
+
+#[test]
+fn the_bundles_beside_a_shims_hold_the_removal_up() {
+    let site = installed();
+    let elsewhere = bundles(&["first", "second"]);
+    fs::write(elsewhere.path().join("first/options.json"), "{}").unwrap();
+    let shim = Process {
+        name: "containerd-shim",
+        ..ROOTS
+    };
+    let shim = shim.appears(&site, &["containerd-shim-runc-v2"]);
+    symlink(elsewhere.path().join("first"), shim.join("cwd")).unwrap();
+    assert_eq!(ids(&site), "second");
+}
+
+/// Of a directory that a user fills, a part is looked at, and no link in it is followed.
+#[test]
+fn a_user_cannot_keep_the_installer_busy() {
+    if !nix::unistd::geteuid().is_root() {
+        return skip::report("bundles of a user", "needs root's files");
+    }
+    let site = installed();
+    site.add_program("containerd-shim-runc-v2");
+    let shim = Process {
+        uid: USER,
+        name: "containerd-shim",
+        exe: Some("/usr/bin/containerd-shim-runc-v2"),
+        ..ROOTS
+    };
+    let shim = shim.appears(&site, &["containerd-shim-runc-v2"]);
+    let names: Vec<String> = (0..300).map(|number| number.to_string()).collect();
+    let many = bundles(&names);
+    symlink(many.path().join("0"), shim.join("cwd")).unwrap();
+    // The 16 that are named, and the rest of 256.
+    assert!(ids(&site).ends_with(" and 240 more"), "{}", ids(&site));
+
+    let links = tempfile::tempdir().unwrap();
+    for name in &names {
+        symlink(many.path().join(name), links.path().join(name)).unwrap();
+    }
+    fs::create_dir(links.path().join("own")).unwrap();
+    fs::remove_file(shim.join("cwd")).unwrap();
+    symlink(links.path().join("own"), shim.join("cwd")).unwrap();
+    assert_eq!(ids(&site), "");
+}
+
+/// Bundles of these names, all with our runtime.
+fn bundles<S: AsRef<Path>>(names: &[S]) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for name in names {
+        let bundle = dir.path().join(name);
+        fs::create_dir(&bundle).unwrap();
+        let options = format!("{{\"binary_name\":\"{RUNTIME}\"}}");
+        fs::write(bundle.join("options.json"), options).unwrap();
+    }
+    dir
+}
+
+/// Nothing of a process's command line reaches a terminal as it is.
+#[test]
+fn a_name_that_a_terminal_acts_on_is_escaped() {
+    let site = installed();
+    let id = "\x1b]0;title\x07\nboathook is uninstalled";
+    ROOTS.appears(&site, &["conmon", "-c", id, "-r", RUNTIME]);
+    let output = site.run(&["uninstall"]);
+    let message = complaint(&output);
+    let escaped = "\\u{1b}]0;title\\u{7}\\nboathook is uninstalled; stop them first";
+    assert!(message.contains(escaped), "{message}");
+    assert_eq!(message.matches(char::is_control).count(), 1, "{message:?}");
+    let output = site.run(&["uninstall", "--json"]);
+    let printed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let message = printed["error"]["message"].as_str().unwrap();
+    assert!(message.contains(id), "{message}");
+}
+
+/// A real process of a user, with the name and the command line of a conmon.
+#[test]
+fn a_users_process_does_not_hold_the_removal_up() {
+    let site = installed();
+    let above = site.root().parent().unwrap();
+    fs::set_permissions(above, fs::Permissions::from_mode(0o755)).unwrap();
+    let script = above.join("conmon");
+    fs::write(&script, "#!/bin/sh\nread line\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::create_dir(site.root().join("proc")).unwrap();
+    let root = site.root().display();
+    let uninstall = format!(
+        "mount --rbind /proc {root}/proc; {} --host-root {root} uninstall",
+        env!("CARGO_BIN_EXE_boathook-init")
+    );
+    let mut attacker = Command::new(&script);
+    attacker.args(["-c", "forged", "-r", RUNTIME]);
+    if nix::unistd::geteuid().is_root() {
+        attacker.uid(USER).gid(USER);
+    }
+    let mut attacker = attacker.stdin(Stdio::piped()).spawn().unwrap();
+    let name = fs::read_to_string(format!("/proc/{}/comm", attacker.id())).unwrap();
+    assert_eq!(name, "conmon\n");
+    let output = with_mounts(&uninstall);
+    assert!(attacker.try_wait().unwrap().is_none(), "the attacker ended");
+    drop(attacker.stdin.take());
+    attacker.wait().unwrap();
+    if let Some(output) = output {
+        crate::site::said(&output);
+    }
+}
