@@ -43,7 +43,7 @@ dist-check: ## Make the release of HEAD twice in different directories, and comp
 programs: ## Build the programs that the tests drive, as a release has them but not optimised
 	scripts/build-programs dev $(TARGET)
 
-unit: ## Run the tests that need no root, no packages and no other program (a minute after the build)
+unit: ## Run the tests that need no root, no packages and no other program
 	cargo test --workspace --lib
 	cargo test --package boathook-device-class --package boathook-injection-plan --package boathook-runtime-config --tests
 
