@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::error::Error;
 use crate::install::{current, installed};
 use crate::layout::{HOOK, RUNTIME, record};
+use crate::specifications;
 
 /// The state of a host.
 #[derive(Debug, Serialize)]
@@ -19,6 +20,8 @@ pub struct Status {
     pub versions: Vec<String>,
     /// The engines that were found, or were configured.
     pub engines: Vec<EngineStatus>,
+    /// Our CDI specifications, by which an engine brings the hook without configuration.
+    pub specifications: Vec<PathBuf>,
     /// What is missing, in words.
     pub missing: Vec<String>,
 }
@@ -64,6 +67,7 @@ impl Status {
             version,
             versions,
             engines,
+            specifications: specifications::find(host)?,
             missing,
         })
     }
@@ -148,6 +152,11 @@ impl fmt::Display for Status {
                 row.engine, row.loaded
             )?;
         }
+        if !self.specifications.is_empty() {
+            writeln!(f, "\nCDI specifications:")?;
+        }
+        let mut files = self.specifications.iter();
+        files.try_for_each(|path| writeln!(f, "  {}", path.display()))?;
         if !self.missing.is_empty() {
             writeln!(f, "\nmissing:")?;
         }

@@ -138,6 +138,8 @@ fn made(host: &HostRoot, manifest: &Manifest) -> Vec<PathBuf> {
             made.push(dir);
         }
     }
+    // The outer ones first.
+    made.sort();
     made
 }
 

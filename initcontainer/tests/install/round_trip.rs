@@ -99,6 +99,10 @@ fn specifications_of_cdi_go_and_those_of_others_stay() {
         file("run/cdi/vendor.json", ours),
         file("etc/cdi/boathook-other.json", "{}"),
     ];
+    let status = String::from_utf8(site.run(&["status"]).stdout).unwrap();
+    let shown = "CDI specifications:\n  /etc/cdi/boathook-dummy.com-npu.json\n  \
+                 /run/cdi/boathook-dummy.com-npu.json\n";
+    assert!(status.contains(shown), "{status}");
     site.uninstall();
     assert!(gone.iter().all(|path| !path.exists()), "{gone:?}");
     assert!(kept.iter().all(|path| path.exists()), "{kept:?}");
