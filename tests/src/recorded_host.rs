@@ -117,7 +117,7 @@ impl RecordedHost {
             "char" | "block" if self.own_numbers => entry.make_node(&path)?,
             "char" | "block" => self.device.make_node(&path)?,
             "link" => symlink(&entry.value, path)?,
-            "other" => drop(UnixListener::bind(path)?),
+            "socket" => drop(UnixListener::bind(path)?),
             "file" if entry.path.contains(".so") => library(&path, cached(entry, all), entry)?,
             "file" => fs::write(path, &entry.content)?,
             kind => bail!("unknown kind `{kind}`"),
