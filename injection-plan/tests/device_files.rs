@@ -24,7 +24,7 @@ directories = [{ path = "/var/lib/chips/{serial}", container_path = "/var/chip",
 env = { CHIP_SERIAL = "{serial}" }
 health = [
   { file = "/sys/chips/{serial}/state", one_of = ["up", "idle"] },
-  { file = "/sys/chips/{serial}/volts", above = 10 },
+  { file = "/sys/chips/{serial}/heat", below = 90 },
 ]
 [[edits]]
 directories = ["/usr/share/chips"]
@@ -33,9 +33,9 @@ directories = ["/usr/share/chips"]
 const HOST: &str = "char /dev/chip-a 240:0\nchar /dev/chip-b 240:1\nchar /dev/chip-c 240:2\n\
     socket /run/chips/a.sock\nsocket /run/chips/b.sock\nfile /etc/chips/b.conf\n\
     dir /var/lib/chips/a\ndir /var/lib/chips/b\ndir /usr/share/chips\n\
-    file /sys/chips/a/state\n| up\nfile /sys/chips/a/volts\n| 11\n\
-    file /sys/chips/b/state\n| idle\nfile /sys/chips/b/volts\n| 12\n\
-    file /sys/chips/c/state\n| off\nfile /sys/chips/c/volts\n| 10\n";
+    file /sys/chips/a/state\n| up\nfile /sys/chips/a/heat\n| 40\n\
+    file /sys/chips/b/state\n| idle\nfile /sys/chips/b/heat\n| 41\n\
+    file /sys/chips/c/state\n| off\nfile /sys/chips/c/heat\n| 95\n";
 
 fn class() -> DeviceClass {
     let name = ClassName::try_from("chip".to_owned()).unwrap();
@@ -90,6 +90,6 @@ fn devices_without_an_index_are_counted_and_the_new_checks_hold() {
     );
     let up = HOST.replace("| off", "| up");
     let found = discover::devices(&class(), &RecordedHost::parse(&up).unwrap());
-    let reason = "unhealthy: /sys/chips/c/volts is 10, not above 10";
+    let reason = "unhealthy: /sys/chips/c/heat is 95, not below 90";
     assert_eq!(found.devices[2].health.to_string(), reason);
 }
