@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 
-use harness::kubelet::Event;
+use harness::kubelet::{Event, FakeKubelet};
 
 use crate::node::{NPU, Node, PATIENCE};
 
@@ -17,15 +17,37 @@ request = { env = "DUMMY_VISIBLE_DEVICES" }
 discover = [{ count = 1 }]
 [device]
 id = "npu-{index}"
-health = [{ program = ["/opt/busybox", "cat", "/opt/npu-{index}"], every = 1, equals = "OK" }]
+health = [{ program = ["/opt/busybox", "cat", "/opt/npu-{index}"], equals = "OK" }]
 "#;
 
 #[test]
 fn the_program_of_the_host_is_run_with_the_hosts_root() {
+    let Some((node, kubelet)) = node_printing("Alarm\n", true) else {
+        return;
+    };
+    node.wait_log("/opt/busybox printed `Alarm`");
+    let is_unhealthy = |event: &Event| match event {
+        Event::Devices { devices, .. } => devices.iter().all(|npu| npu.health == "Unhealthy"),
+        _ => false,
+    };
+    kubelet.wait(PATIENCE, is_unhealthy).unwrap();
+}
+
+#[test]
+fn a_program_that_the_host_lacks_is_reported() {
+    let Some((node, _kubelet)) = node_printing("OK\n", false) else {
+        return;
+    };
+    node.wait_log("/opt/busybox cannot be run: ");
+}
+
+/// A plugin on a host whose program prints this, or which lacks the program.
+fn node_printing(output: &str, has_program: bool) -> Option<(Node, FakeKubelet)> {
     let busybox = Path::new("/bin/busybox");
     if std::fs::metadata("/proc/self").unwrap().uid() != 0 || !busybox.exists() {
         let reason = "needs root and a static /bin/busybox";
-        return skip::report("a health program of a mounted host", reason);
+        skip::report("a health program of a mounted host", reason);
+        return None;
     }
     let mut node = Node::new(&[("dummy-npu", CLASS)]);
     let (classes, host) = (node.path("classes"), node.path("host"));
@@ -34,25 +56,14 @@ fn the_program_of_the_host_is_run_with_the_hosts_root() {
          [class.dummy-npu]\nhealth_programs = true\n"
     );
     node.write("config.toml", &config);
-    node.write("host/opt/npu-0", "OK\n");
-    // By another process, or what is started just then could keep it open.
-    let copied = Command::new("/bin/cp")
-        .args([busybox, &node.path("host/opt/busybox")])
-        .status();
-    assert!(copied.unwrap().success());
+    node.write("host/opt/npu-0", output);
+    if has_program {
+        // By another process, or what is started just then could keep it open.
+        let copied = Command::new("/bin/cp")
+            .args([busybox, &node.path("host/opt/busybox")])
+            .status();
+        assert!(copied.unwrap().success());
+    }
     let kubelet = node.serve(NPU);
-    let wait = |wanted: &str| {
-        let is_it = |event: &Event| match event {
-            Event::Devices { devices, .. } => devices.iter().all(|npu| npu.health == wanted),
-            _ => false,
-        };
-        kubelet.wait(PATIENCE, is_it).unwrap();
-    };
-    node.write("host/opt/npu-0", "Alarm\n");
-    wait("Unhealthy");
-    node.wait_log("/opt/busybox printed `Alarm`");
-    node.write("host/opt/npu-0", "OK\n");
-    wait("Healthy");
-    node.remove("host/opt/busybox");
-    node.wait_log("/opt/busybox cannot be run: ");
+    Some((node, kubelet))
 }
