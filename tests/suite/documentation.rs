@@ -174,7 +174,8 @@ fn names_manifests(arguments: &[&str]) -> Result<(), String> {
     let named = arguments
         .windows(2)
         .filter(|pair| ["-k", "-f"].contains(&pair[0]));
-    for pair in named {
+    // A file of the release, not of the source tree.
+    for pair in named.filter(|pair| pair[1] != "install.yaml") {
         let tree = binaries::source_tree();
         let here = [tree.join(pair[1]), tree.join("deploy").join(pair[1])];
         if !here.iter().any(|path| path.exists()) {

@@ -68,7 +68,7 @@ fn first(root: Option<&str>) -> Result<()> {
     match root {
         None => {
             fresh("proc", "/proc", none)?;
-            fresh("tmpfs", "/run", None)?;
+            fresh("tmpfs", "/run", Some("mode=755"))?;
             // containerd creates /opt/containerd, podman /var/lib/containers/cache,
             // wherever their data are configured to be.
             for (directory, written) in [
@@ -95,7 +95,7 @@ fn first(root: Option<&str>) -> Result<()> {
 fn enter(root: &str) -> Result<()> {
     const NEW: &str = "/run/root";
     let target = binaries::target_directory()?;
-    fresh("tmpfs", "/run", None)?;
+    fresh("tmpfs", "/run", Some("mode=755"))?;
     std::fs::create_dir(NEW)?;
     layered(root, "/run/written", NEW)?;
     for directory in ["/sys", "/dev", "/var/tmp"]
@@ -110,7 +110,7 @@ fn enter(root: &str) -> Result<()> {
             .with_context(|| format!("cannot bind {}", directory.display()))?;
     }
     fresh("proc", &format!("{NEW}/proc"), None)?;
-    fresh("tmpfs", &format!("{NEW}/run"), None)?;
+    fresh("tmpfs", &format!("{NEW}/run"), Some("mode=755"))?;
     // The old root is put on top of the new one, and taken away there
     // (pivot_root(2)).
     chdir(NEW)?;

@@ -25,7 +25,9 @@ fn run() -> Result<()> {
     if unshare(CloneFlags::CLONE_NEWNS).is_ok() {
         let (none, private) = (None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE);
         mount(none, "/", none, private, none).context("cannot make the mounts private")?;
-        mount(Some("tmpfs"), "/run", Some("tmpfs"), MsFlags::empty(), none)
+        // As systemd mounts it.
+        let mode = Some("mode=755");
+        mount(Some("tmpfs"), "/run", Some("tmpfs"), MsFlags::empty(), mode)
             .context("cannot mount a tmpfs on /run")?;
     }
     let error = Command::new(&program).args(arguments).exec();

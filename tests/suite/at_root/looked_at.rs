@@ -118,7 +118,7 @@ fn no_node_is_opened() {
         fs::remove_file(trace).unwrap();
         let of_node: Vec<_> = text
             .lines()
-            .filter(|line| line.contains("/node\""))
+            .filter(|line| line.contains("/node\"") || line.contains(", \"node\""))
             .collect();
         assert!(!of_node.is_empty(), "{text}");
         let opened = of_node.iter().find(|line| !line.contains("O_PATH"));

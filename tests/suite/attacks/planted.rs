@@ -114,7 +114,7 @@ fn what_root_gave_away_reaches_a_container(lab: &Lab) {
     let seen = machine.attack(lab).unwrap();
     assert!(seen.contains("daemon's"), "{seen}");
     assert!(
-        seen.contains(" socket\n") && seen.ends_with("done\n"),
+        seen.contains(" socket -> ") && seen.ends_with("done\n"),
         "{seen}"
     );
     assert!(machine.daemons.path().join("work/written").exists());
