@@ -42,6 +42,7 @@ dist-check: ## Make the release of HEAD twice in different directories, and comp
 
 programs: ## Build the programs that the tests drive, as a release has them but not optimised
 	scripts/build-programs dev $(TARGET)
+	cargo build --package boathook-dist
 
 unit: ## Run the tests that need no root, no packages and no other program
 	cargo test --workspace --lib

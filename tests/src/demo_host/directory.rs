@@ -61,11 +61,17 @@ impl HostDirectory {
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
     }
 
-    /// Adds one of the classes that the project ships, enabled.
+    /// Adds one of the classes that the project ships, enabled, and the one that it extends.
     pub fn add_shipped_class(&self, name: &str) -> Result<()> {
         let source = binaries::source_tree().join(format!("device-class/classes/{name}.toml"));
         let text = fs::read_to_string(&source)
             .with_context(|| format!("cannot read {}", source.display()))?;
+        let base = text
+            .lines()
+            .find_map(|line| line.strip_prefix("extends = "));
+        if let Some(base) = base {
+            self.add_shipped_class(base.trim_matches('"'))?;
+        }
         self.add_class(name, &text.replace("\nenabled = false\n", "\n"))
     }
 

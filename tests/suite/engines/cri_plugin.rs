@@ -169,7 +169,7 @@ fn no_container_starts_without_its_devices_when_the_plugin_is_killed() {
     };
     let mut started = 0;
     for number in 0..PODS {
-        let index = number % 16;
+        let index = number % DemoHost::NODES as u32;
         let pod = Pod::new(number, Rootfs::Busybox).devices(Some(&format!("npu-{index}")));
         let allocated = node.allocated(&pod).unwrap();
         // Each third node has lost its files, too.
