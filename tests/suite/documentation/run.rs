@@ -16,11 +16,12 @@ use super::{OURS, commands, mentioned, pages};
 const SERVING: &str = "boathook-plugin run";
 
 /// A placeholder in the documentation for a name of the reader's host.
-const PLACEHOLDERS: [(&str, &str, &str); 4] = [
+const PLACEHOLDERS: [(&str, &str, &str); 5] = [
     ("boathook", "CLASS", "dummy-npu"),
     ("boathook", "FILE", "/etc/boathook/classes.d/mychip.toml"),
     ("boathook", "DIR", "/run/bundle"),
     ("boathook", "DIRECTORY", "/tmp/another"),
+    ("boathook-init", "DIR", "/etc/boathook/classes.d"),
 ];
 
 /// The process of docs/troubleshooting.md.
