@@ -6,7 +6,6 @@ use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use harness::demo_host::DemoHost;
 use harness::rootfs::Rootfs;
@@ -24,39 +23,8 @@ on_each_cgroup_version!(
 
 const DAEMON: u32 = 1000;
 
-/// The machine's own log, in which refusals are when the machine is the host: it goes with
-/// the last of these, if it was not there before the first.
-struct NodeLog;
-
-/// How many there are, and whether the log was there before the first.
-static NODE_LOGS: Mutex<(usize, bool)> = Mutex::new((0, false));
-
-impl NodeLog {
-    const DIRECTORY: &str = "/run/boathook";
-
-    fn new() -> Self {
-        let mut logs = NODE_LOGS.lock().unwrap_or_else(PoisonError::into_inner);
-        if logs.0 == 0 {
-            logs.1 = Path::new(Self::DIRECTORY).exists();
-        }
-        logs.0 += 1;
-        NodeLog
-    }
-}
-
-impl Drop for NodeLog {
-    fn drop(&mut self) {
-        let mut logs = NODE_LOGS.lock().unwrap_or_else(PoisonError::into_inner);
-        logs.0 -= 1;
-        if *logs == (0, false) {
-            let _ = fs::remove_dir_all(Self::DIRECTORY);
-        }
-    }
-}
-
 /// The machine itself as the host, and a daemon's directory on it.
 struct Machine {
-    _log: NodeLog,
     host: DemoHost,
     daemons: tempfile::TempDir,
     roots: tempfile::TempDir,
@@ -73,7 +41,6 @@ impl Machine {
         fs::write(roots.path().join("secret"), "secret").unwrap();
         fs::set_permissions(roots.path().join("secret"), Permissions::from_mode(0o600)).unwrap();
         let machine = Machine {
-            _log: NodeLog::new(),
             host,
             daemons,
             roots,
