@@ -9,8 +9,8 @@ use anyhow::{Context, Result};
 use crate::binaries;
 use crate::engine_root::Generation;
 
-/// Namespaces of mounts, processes and networks in which /etc, /opt, /run, /var/lib and
-/// /dev/shm, or all files, are private. Everything in them ends when this is dropped, and
+/// Namespaces of mounts, processes and networks in which /etc, /opt, /run, /tmp,
+/// /var/lib and /dev/shm, or all files, are private. Everything in them ends when this is dropped, and
 /// when the test does.
 #[derive(Debug)]
 pub struct PrivateHost {

@@ -1,12 +1,11 @@
 //! `private-host [ROOT]`: namespaces of mounts, processes and networks of their own,
 //! for an engine to run in as if it had the machine to itself.
 //!
-//! Files written to /etc, /opt, /run, /var/lib and /dev/shm there are removed afterwards. With ROOT,
-//! a directory with another root file system, that is the root there, and all that
-//! is written to it is removed; /var/tmp and cargo's output directory are the
-//! machine's. Prints
-//! the process id to enter by (nsenter(1)), and stays until its standard input
-//! ends; then every process in the namespaces is killed.
+//! Files written to /etc, /opt, /run, /tmp, /var/lib and /dev/shm there are removed
+//! afterwards. With ROOT, a directory with another root file system, that is the root
+//! there, and all that is written to it is removed; /var/tmp and cargo's output directory
+//! are the machine's. Prints the process id to enter by (nsenter(1)), and stays until its
+//! standard input ends; then every process in the namespaces is killed.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -69,6 +68,8 @@ fn first(root: Option<&str>) -> Result<()> {
         None => {
             fresh("proc", "/proc", none)?;
             fresh("tmpfs", "/run", Some("mode=755"))?;
+            // dockerd has a containerd that does not answer write its stacks there.
+            fresh("tmpfs", "/tmp", Some("mode=1777"))?;
             // containerd creates /opt/containerd, podman /var/lib/containers/cache,
             // wherever their data are configured to be.
             for (directory, written) in [
