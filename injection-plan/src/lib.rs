@@ -6,13 +6,11 @@
 //! environment, annotations ─▶ Request ─plan(Found, Authority)─▶ InjectionPlan ─▶ CDI
 //! ```
 //!
-//! Planning changes nothing; only [`prepare`] runs programs of the host, and
-//! [`cdi::directory`] writes files.
+//! Planning changes nothing; only [`cdi::directory`] writes files.
 #![forbid(unsafe_code)]
 
 pub mod cdi;
 pub mod plan;
-pub mod prepare;
 pub mod program_output;
 pub mod record;
 pub mod request;

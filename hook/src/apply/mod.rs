@@ -21,7 +21,6 @@ use std::path::PathBuf;
 use device_class::config::Config;
 use device_class::ld_cache::LdCacheError;
 use injection_plan::plan::InjectionPlan;
-use injection_plan::prepare::PrepareError;
 
 use crate::cgroup::CgroupError;
 use crate::container::{self, ContainerNamespace};
@@ -29,6 +28,7 @@ use crate::loader::LibraryDirError;
 use crate::mount::{self, KernelCalls, SourceRoot};
 use crate::oci::{Bundle, State};
 use crate::sys::deadline::{Deadline, Stage};
+use prepare::PrepareError;
 
 /// Why a plan could not be carried out.
 #[derive(Debug, thiserror::Error)]

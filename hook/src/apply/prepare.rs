@@ -1,18 +1,67 @@
-//! Devices that must be prepared as the container requests, before it gets them.
+//! Programs of the host that bring a device into the state that the container requests,
+//! before it gets the device.
+//!
+//! A program has an empty environment, an empty stdin and a timeout. If it fails, its
+//! output is part of the message; if it succeeds, the device's state is verified.
 
+use std::io;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use device_class::class::MAX_CONTAINER_START;
-use device_class::ownership;
-use injection_plan::plan::{Action, InjectionPlan};
-use injection_plan::prepare::PrepareError;
-use nix::errno::Errno;
+use device_class::host::{HostView, MAX_ATTRIBUTE, RealHost};
+use device_class::name::excerpt;
+use device_class::ownership::{self, OwnershipError};
+use injection_plan::plan::{Action, InjectionPlan, Preparation};
+use injection_plan::program_output::ProgramOutput;
+use nix::sys::signal::{Signal, killpg};
 
 use super::ApplyError;
 use crate::sys::group::Group;
+
+/// The interval at which a running program is polled.
+const INTERVAL: Duration = Duration::from_millis(5);
+
+/// So much of a program's stderr is kept for the message.
+const MAX_STDERR: usize = 4096;
+
+/// Why a device could not be prepared.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PrepareError {
+    /// The program does not exist, or others than root can change it.
+    #[error("{} cannot be run", program.display())]
+    Ownership {
+        program: PathBuf,
+        #[source]
+        error: OwnershipError,
+    },
+    #[error("{} cannot be run", program.display())]
+    Run {
+        program: PathBuf,
+        #[source]
+        error: io::Error,
+    },
+    #[error("{} took longer than {} seconds and was killed", program.display(), timeout.as_secs())]
+    Timeout { program: PathBuf, timeout: Duration },
+    #[error("{} failed ({status}): {stderr}", program.display())]
+    Failed {
+        program: PathBuf,
+        status: ExitStatus,
+        /// The beginning of its output.
+        stderr: String,
+    },
+    /// The program succeeded, but the device is not in the requested state.
+    #[error("{} exited 0, but {} is `{found}`, not `{wanted}`", program.display(), file.display())]
+    NotDone {
+        program: PathBuf,
+        file: PathBuf,
+        found: String,
+        wanted: String,
+    },
+}
 
 /// Prepares the devices of a plan, one after the other, on the host whose root
 /// is at `root`. All together have [`MAX_CONTAINER_START`].
@@ -20,67 +69,225 @@ pub(super) fn run(plan: &InjectionPlan, root: &Path) -> Result<(), ApplyError> {
     let end = Instant::now() + MAX_CONTAINER_START;
     for step in &plan.steps {
         if let Action::Prepare(preparation) = &step.action {
-            let unusable = |error| {
-                let program = preparation.program.clone();
-                ApplyError::from(PrepareError::Ownership { program, error }).why(&step.why)
-            };
-            let program = ownership::program(root, &preparation.program).map_err(unusable)?;
-            let mut command = Command::new(program);
-            command
-                .arg0(&preparation.program)
-                .args(&preparation.arguments);
-            let failed = |errno: Errno| {
-                let error = PrepareError::Run {
-                    program: preparation.program.clone(),
-                    error: errno.into(),
-                };
-                ApplyError::from(error).why(&step.why)
-            };
-            // It ends with this process, however that ends.
-            let group = Group::start().map_err(failed)?;
-            let limit = Duration::from_secs(preparation.timeout)
-                .min(end.saturating_duration_since(Instant::now()));
-            preparation
-                .run(command, group.id(), limit, root)
+            let left = end.saturating_duration_since(Instant::now());
+            let limit = Duration::from_secs(preparation.timeout).min(left);
+            prepare(preparation, limit, root)
                 .map_err(|error| ApplyError::from(error).why(&step.why))?;
         }
     }
     Ok(())
 }
 
+/// Runs the program for at most `limit`, and verifies the device's state afterwards.
+fn prepare(preparation: &Preparation, limit: Duration, root: &Path) -> Result<(), PrepareError> {
+    let program = || preparation.program.clone();
+    let path = ownership::program(root, &preparation.program);
+    let path = path.map_err(|error| PrepareError::Ownership {
+        program: program(),
+        error,
+    })?;
+    let mut command = Command::new(path);
+    command
+        .arg0(&preparation.program)
+        .args(&preparation.arguments);
+    let ended = run_command(command, limit).map_err(|error| PrepareError::Run {
+        program: program(),
+        error,
+    })?;
+    let Some((status, stderr)) = ended else {
+        return Err(PrepareError::Timeout {
+            program: program(),
+            timeout: limit,
+        });
+    };
+    if !status.success() {
+        return Err(PrepareError::Failed {
+            program: program(),
+            status,
+            stderr: excerpt(stderr.trim()),
+        });
+    }
+    let found = state(preparation, root).unwrap_or_else(|error| error.to_string());
+    match found.eq_ignore_ascii_case(&preparation.wanted) {
+        true => Ok(()),
+        false => Err(PrepareError::NotDone {
+            program: program(),
+            file: preparation.file.clone(),
+            found: excerpt(&found),
+            wanted: excerpt(&preparation.wanted),
+        }),
+    }
+}
+
+fn state(preparation: &Preparation, root: &Path) -> io::Result<String> {
+    let bytes = RealHost::open(root)?.read(&preparation.file, MAX_ATTRIBUTE)?;
+    Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
+}
+
+/// How a program ended, with the beginning of its stderr; `None` if it had to be killed.
+/// Its group ends with this process, however that ends.
+fn run_command(mut command: Command, limit: Duration) -> io::Result<Option<(ExitStatus, String)>> {
+    let group = Group::start()?;
+    let mut child = command
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .process_group(group.id().as_raw())
+        .spawn()?;
+    let pipe = child.stderr.take();
+    let pipe = pipe.ok_or_else(|| io::Error::other("its stderr has no pipe"))?;
+    let mut stderr = ProgramOutput::new(pipe, MAX_STDERR)?;
+    let status = wait(child, &mut stderr, &group, limit)?;
+    Ok(status.map(|status| (status, stderr.text())))
+}
+
+/// How the program ended; `None` if it had to be killed, with all of its group.
+fn wait(
+    mut child: Child,
+    stderr: &mut ProgramOutput<ChildStderr>,
+    group: &Group,
+    timeout: Duration,
+) -> io::Result<Option<ExitStatus>> {
+    let deadline = Instant::now() + timeout;
+    loop {
+        let ended = child.try_wait()?;
+        stderr.read();
+        if ended.is_some() {
+            return Ok(ended);
+        }
+        if Instant::now() >= deadline {
+            killpg(group.id(), Signal::SIGKILL)?;
+            child.wait()?;
+            return Ok(None);
+        }
+        thread::sleep(INTERVAL);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::PermissionsExt;
 
     use injection_plan::plan::InjectionStep;
-    use injection_plan::prepare::Preparation;
 
     use super::*;
+    use crate::log::chain;
+
+    /// A host with a shell, a file to change and a programmer.
+    fn host(script: &str) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("sys")).unwrap();
+        fs::write(root.path().join("sys/id"), "old\n").unwrap();
+        let text = root.path().join("text");
+        fs::write(&text, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&text, fs::Permissions::from_mode(0o755)).unwrap();
+        // Copied by another process: a descriptor of this one, open for writing
+        // on the program, could be inherited by what another test starts just
+        // then, and the program could not be run (ETXTBSY).
+        let copied = Command::new("/bin/cp")
+            .args([text, root.path().join("programmer")])
+            .status();
+        assert!(copied.unwrap().success());
+        root
+    }
+
+    fn prepared(script: &str, timeout: u64) -> (Result<(), String>, String, Duration) {
+        let host = host(script);
+        let file = host.path().join("sys/id");
+        let preparation = Preparation {
+            program: "/programmer".into(),
+            arguments: vec![file.display().to_string(), "new".into()],
+            timeout,
+            file: "/sys/id".into(),
+            wanted: "new".into(),
+        };
+        let start = Instant::now();
+        let done = prepare(&preparation, Duration::from_secs(timeout), host.path());
+        let done = done.map_err(|error| chain(&error));
+        (done, fs::read_to_string(file).unwrap(), start.elapsed())
+    }
 
     #[test]
-    fn a_device_that_is_not_made_what_is_wanted_is_named() {
-        let host = tempfile::tempdir().unwrap();
-        fs::create_dir_all(host.path().join("bin")).unwrap();
-        fs::write(host.path().join("id"), "old\n").unwrap();
-        fs::copy("/bin/true", host.path().join("bin/true")).unwrap();
-        std::os::unix::fs::symlink("/bin/true", host.path().join("bin/programmer")).unwrap();
-        let plan = |wanted: &str| InjectionPlan {
+    fn a_programmer_succeeds_fails_or_programs_another_function() {
+        for (script, wanted) in [
+            ("echo $2 > $1", Ok(())),
+            ("echo NEW > $1", Ok(())),
+            // The environment is empty but for what the shell itself adds.
+            (
+                "env | grep -qv '^_\\|^PWD\\|^SHLVL' || echo $2 > $1",
+                Ok(()),
+            ),
+            (
+                "echo bad bitstream >&2; exit 3",
+                Err("/programmer failed (exit status: 3): bad bitstream"),
+            ),
+            (
+                "true",
+                Err("/programmer exited 0, but /sys/id is `old`, not `new`"),
+            ),
+            (
+                "echo other > $1",
+                Err("/programmer exited 0, but /sys/id is `other`, not `new`"),
+            ),
+        ] {
+            let (done, _, _) = prepared(script, 60);
+            assert_eq!(done, wanted.map_err(str::to_owned), "{script}");
+        }
+    }
+
+    #[test]
+    fn output_without_end_is_dropped() {
+        // A full pipe does not stop the program, and nothing that it writes to grows.
+        let size = "$(stat -L -c %s /proc/self/fd/2)";
+        let script =
+            format!("head -c 9000000 /dev/zero >&2; test {size} -lt 100000 && echo $2 > $1");
+        assert_eq!(prepared(&script, 60).0, Ok(()));
+        let (done, _, _) = prepared("cat /dev/zero >&2", 1);
+        let wanted = "/programmer took longer than 1 seconds and was killed";
+        assert_eq!(done, Err(wanted.to_owned()));
+        let script = "echo first >&2; head -c 9000000 /dev/zero | tr '\\0' x >&2; exit 3";
+        let (done, _, _) = prepared(script, 60);
+        let reason = done.unwrap_err();
+        assert!(reason.contains("(exit status: 3): first"), "{reason}");
+        assert!(reason.len() < 1000, "{reason}");
+    }
+
+    #[test]
+    fn a_programmer_that_hangs_is_killed_with_what_it_started() {
+        let (done, content, elapsed) = prepared("(sleep 3; echo $2 > $1) & sleep 60", 1);
+        let wanted = "/programmer took longer than 1 seconds and was killed";
+        assert_eq!(done, Err(wanted.to_owned()));
+        assert_eq!(content, "old\n");
+        assert!(elapsed < Duration::from_secs(20), "{elapsed:?}");
+    }
+
+    #[test]
+    fn a_program_that_is_missing_and_its_device_are_named() {
+        let host = host("true");
+        let plan = |program: &str, wanted: &str| InjectionPlan {
             steps: vec![InjectionStep {
                 action: Action::Prepare(Preparation {
-                    program: "/bin/programmer".into(),
+                    program: program.into(),
                     arguments: Vec::new(),
                     timeout: 60,
-                    file: "/id".into(),
+                    file: "/sys/id".into(),
                     wanted: wanted.to_owned(),
                 }),
                 why: "port-0".to_owned(),
             }],
             ..InjectionPlan::default()
         };
-        run(&plan("old"), host.path()).unwrap();
-        assert_eq!(
-            crate::log::chain(&run(&plan("new"), host.path()).unwrap_err()),
-            "port-0: /bin/programmer exited 0, but /id is `old`, not `new`"
+        run(&plan("/programmer", "old"), host.path()).unwrap();
+        let refused = run(&plan("/programmer", "new"), host.path()).unwrap_err();
+        let wanted = "port-0: /programmer exited 0, but /sys/id is `old`, not `new`";
+        assert_eq!(chain(&refused), wanted);
+        let message = chain(&run(&plan("/nowhere", "old"), host.path()).unwrap_err());
+        assert!(
+            message.starts_with("port-0: /nowhere cannot be run: "),
+            "{message}"
         );
     }
 }

@@ -18,7 +18,6 @@ use device_class::device::{DeviceNumber, DeviceRule};
 use device_class::discover::{Found, ImageLibraries, MadeNode, OwnNode};
 use serde::Serialize;
 
-use crate::prepare::Preparation;
 use crate::request::Request;
 
 use builder::PlanBuilder;
@@ -26,6 +25,7 @@ use builder::PlanBuilder;
 pub use authority::{Authority, Recorded};
 pub use error::PlanError;
 pub use mount::{BindMount, MountAttributes, SourceKind};
+pub use prepare::Preparation;
 pub use spec_devices::{SpecDevices, SpecNode, SpecRule};
 
 /// The directory in the container for files that the image does not have: a

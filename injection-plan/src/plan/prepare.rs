@@ -1,12 +1,56 @@
-//! Which devices are prepared, and how.
+//! `[prepare]`: which devices a program of the host brings into the state that the
+//! container requests, and how.
+
+use std::path::PathBuf;
 
 use device_class::class::{DeviceClass, PairSpec, PathTemplateError, Prepare};
 use device_class::discover::Device;
 use device_class::template::Attributes;
+use serde::Serialize;
 
 use super::{Action, PlanError};
-use crate::prepare::Preparation;
 use crate::request::{Pair, Request};
+
+/// One run of a program for one device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Preparation {
+    /// An absolute path on the host.
+    pub program: PathBuf,
+    pub arguments: Vec<String>,
+    /// How long it may take, in seconds.
+    pub timeout: u64,
+    /// The file with the device's state.
+    pub file: PathBuf,
+    /// What the file must contain afterwards, whatever its case.
+    pub wanted: String,
+}
+
+impl Preparation {
+    /// The run for a device whose attributes, including the requested value,
+    /// are `known`.
+    fn of(
+        prepare: &Prepare,
+        device: &Device,
+        known: &Attributes,
+    ) -> Result<Self, PathTemplateError> {
+        let arguments = prepare
+            .arguments
+            .iter()
+            .map(|argument| argument.fill(known))
+            .filter(|argument| !argument.as_ref().is_ok_and(String::is_empty));
+        Ok(Preparation {
+            program: prepare.program.fill(known)?,
+            arguments: arguments.collect::<Result<_, _>>()?,
+            timeout: prepare.timeout.get().as_secs(),
+            file: device
+                .state
+                .iter()
+                .map(|state| state.path.clone())
+                .collect(),
+            wanted: prepare.equals.fill(known)?,
+        })
+    }
+}
 
 /// The preparations before the container gets its devices. Every pair of the
 /// request is assigned a device; one that already is in the requested state is
