@@ -1,21 +1,17 @@
-//! Collects the parts of a plan, over all requests of a container.
+//! Collects a plan, over all requests of a container.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use device_class::device::{Access, DeviceNumber};
 use device_class::discover::{
-    Device, FileSource, Found, FoundDirectory, FoundEdits, FoundFile, FoundMask, FoundNode,
-    Inventory, NodeForm, Presence,
+    Device, FileSource, Found, FoundEdits, FoundNode, Inventory, NodeForm,
 };
 use device_class::host::Programs;
 use device_class::name::{DeviceId, excerpt};
 
 use super::authority::Files;
-use super::{
-    Asked, Grant, INJECTED, ImageLibraries, InjectionStep, LIBRARIES, LIBRARIES_32BIT, PlanError,
-    prepare,
-};
+use super::{Asked, Grant, ImageLibraries, InjectionStep, PlanError, prepare};
 use crate::request::{RefusedRequest, Request, RequestError, Selection};
 use crate::requirement;
 
@@ -35,6 +31,14 @@ pub(super) struct PlannedMask {
     pub(super) users: BTreeSet<String>,
 }
 
+/// A library of the host.
+pub(super) struct PlannedLibrary {
+    pub(super) source: PathBuf,
+    /// Further names for it beside the file.
+    pub(super) links: BTreeSet<String>,
+    pub(super) why: String,
+}
+
 /// The parts of all requests, each place and device once.
 #[derive(Default)]
 pub(super) struct PlanBuilder {
@@ -49,7 +53,7 @@ pub(super) struct PlanBuilder {
     pub(super) masks: BTreeMap<PathBuf, PlannedMask>,
     pub(super) directories: BTreeMap<PathBuf, (PathBuf, String)>,
     pub(super) files: BTreeMap<PathBuf, (FileSource, String)>,
-    pub(super) libraries: BTreeMap<(Programs, String), (PathBuf, BTreeSet<String>, String)>,
+    pub(super) libraries: BTreeMap<(Programs, String), PlannedLibrary>,
     /// Places in the container, of directories that it may write to.
     pub(super) writable: BTreeSet<PathBuf>,
     /// Variables, each with its values in the order of the devices.
@@ -197,167 +201,6 @@ impl PlanBuilder {
             }
         }
     }
-
-    fn node(&mut self, node: &FoundNode, whose: &str) -> Result<(), PlanError> {
-        let Some(number) = self.fit(&node.number, &node.host, whose)?.copied() else {
-            return Ok(());
-        };
-        let (access, users) = self
-            .rules
-            .entry(number)
-            .or_insert((node.access, BTreeSet::new()));
-        *access = access.union(node.access);
-        users.insert(whose.to_owned());
-        let planned = PlannedNode {
-            source: node.host.clone(),
-            number,
-            form: node.form.clone(),
-        };
-        let (before, users) = self
-            .nodes
-            .entry(node.container.clone())
-            .or_insert((planned.clone(), BTreeSet::new()));
-        if *before != planned {
-            return Err(conflict(
-                node.container.clone(),
-                &before.source,
-                &planned.source,
-            ));
-        }
-        users.insert(whose.to_owned());
-        for link in &node.links {
-            place(&mut self.links, link, node.container.clone(), whose)?;
-        }
-        Ok(())
-    }
-
-    fn edits(&mut self, edits: &FoundEdits, class: &str) -> Result<(), PlanError> {
-        for library in &edits.libraries {
-            let named = Path::new(&library.soname);
-            let Some(source) = self.fit(&library.file, named, class)?.cloned() else {
-                continue;
-            };
-            let name = source
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned();
-            let (first, links, _) = self.libraries.entry((library.programs, name)).or_insert((
-                source.clone(),
-                BTreeSet::new(),
-                class.to_owned(),
-            ));
-            if *first != source {
-                let path = home_of(library.programs).join(&library.soname);
-                return Err(conflict(path, first, &source));
-            }
-            links.extend(library.links.iter().cloned());
-        }
-        for libraries in &edits.image_libraries {
-            if !self.image_libraries.contains(libraries) {
-                self.image_libraries.push(libraries.clone());
-            }
-        }
-        self.files(&edits.files, class)?;
-        for mask in &edits.masks {
-            self.mask(mask, class)?;
-        }
-        self.directories(&edits.directories, class)
-    }
-
-    fn files(&mut self, files: &[FoundFile], whose: &str) -> Result<(), PlanError> {
-        for file in files {
-            let Some(source) = self.fit(&file.file, &file.path, whose)?.cloned() else {
-                continue;
-            };
-            let place = self.files.entry(file.container.clone());
-            let (first, _) = place.or_insert((source.clone(), whose.to_owned()));
-            if *first != source {
-                return Err(conflict(file.container.clone(), &first.path, &source.path));
-            }
-        }
-        Ok(())
-    }
-
-    fn directories(
-        &mut self,
-        directories: &[FoundDirectory],
-        whose: &str,
-    ) -> Result<(), PlanError> {
-        for directory in directories {
-            let found = self.fit(&directory.directory, &directory.path, whose)?;
-            let Some(source) = found.cloned() else {
-                continue;
-            };
-            place(&mut self.directories, &directory.container, source, whose)?;
-            if directory.writable {
-                self.writable.insert(directory.container.clone());
-            }
-            if !directory.libraries.is_empty() {
-                self.searched
-                    .push((directory.container.clone(), directory.libraries.clone()));
-            }
-        }
-        Ok(())
-    }
-
-    fn mask(&mut self, mask: &FoundMask, class: &str) -> Result<(), PlanError> {
-        let mut files = Vec::new();
-        for copy in &mask.copies {
-            if let Some(text) = self.fit(&copy.text, &copy.path, class)? {
-                files.push((copy.path.clone(), text.clone()));
-            }
-        }
-        let planned = self.masks.entry(mask.path.clone()).or_default();
-        planned.users.insert(class.to_owned());
-        for (path, text) in files {
-            let before = planned.files.entry(path.clone()).or_insert(text.clone());
-            if *before != text {
-                return Err(conflict(path.clone(), &path, &path));
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes the contents of masked directories that belong to a device
-    /// visible. Without a mask, the container sees them anyway.
-    fn show(&mut self, device: &Device) -> Result<(), PlanError> {
-        let id = device.id.as_str();
-        for shown in &device.shown {
-            let Some(source) = self.fit(&shown.source, &shown.path, id)?.cloned() else {
-                continue;
-            };
-            let mut masks = self.masks.iter_mut();
-            if let Some((_, mask)) = masks.find(|(path, _)| shown.path.starts_with(path)) {
-                mask.shown.insert(shown.path.clone(), source);
-            }
-        }
-        Ok(())
-    }
-
-    /// What was found; `None` and a note if it is optional and missing.
-    fn fit<'a, T>(
-        &mut self,
-        presence: &'a Presence<T>,
-        path: &Path,
-        whose: &str,
-    ) -> Result<Option<&'a T>, PlanError> {
-        match presence {
-            Presence::Found(found) => Ok(Some(found)),
-            Presence::Optional => {
-                let absent = self.absent.entry(whose.to_owned()).or_default();
-                let path = path.display().to_string();
-                if !absent.contains(&path) {
-                    absent.push(path);
-                }
-                Ok(None)
-            }
-            Presence::Unfit(problem) => Err(PlanError::Unfit {
-                whose: whose.to_owned(),
-                problem: problem.clone(),
-            }),
-        }
-    }
 }
 
 /// Why a request for `all` or `none` gets nothing on this host, if that is so.
@@ -382,38 +225,4 @@ fn nothing_of_class(
         (_, None) => "this host has no device of it",
     };
     Some(format!("not injecting anything of {class}: {reason}"))
-}
-
-/// The directory of the libraries for such programs in the container.
-pub(super) fn home_of(programs: Programs) -> PathBuf {
-    let directory = match programs {
-        Programs::Native => LIBRARIES,
-        Programs::Bits32 => LIBRARIES_32BIT,
-    };
-    Path::new(INJECTED).join(directory)
-}
-
-fn place(
-    places: &mut BTreeMap<PathBuf, (PathBuf, String)>,
-    path: &Path,
-    source: PathBuf,
-    class: &str,
-) -> Result<(), PlanError> {
-    let (first, _) = places
-        .entry(path.into())
-        .or_insert((source.clone(), class.to_owned()));
-    if *first == source {
-        Ok(())
-    } else {
-        Err(conflict(path.into(), first, &source))
-    }
-}
-
-fn conflict(path: PathBuf, first: &Path, second: &Path) -> PlanError {
-    let (first, second) = (first.display().to_string(), second.display().to_string());
-    PlanError::Conflict {
-        path,
-        first,
-        second,
-    }
 }

@@ -5,6 +5,7 @@ mod authority;
 mod builder;
 mod error;
 mod mount;
+mod parts;
 mod prepare;
 mod spec_devices;
 mod steps;
@@ -68,7 +69,6 @@ pub struct Grant {
     pub available: usize,
     /// Where the request was found, and its text.
     pub asked_by: String,
-    /// What authorizes it.
     pub authorized_by: String,
 }
 
@@ -122,7 +122,6 @@ pub enum Action {
     Link {
         /// Its path in the container.
         path: PathBuf,
-        /// Its text.
         target: PathBuf,
     },
     /// A directory of the container is masked: a read-only tmpfs covers it. If
@@ -173,7 +172,6 @@ pub struct Asked<'a> {
     pub request: &'a Request,
     /// What the host has of the class.
     pub found: &'a Found,
-    /// What authorizes the request.
     pub authority: &'a Authority,
 }
 

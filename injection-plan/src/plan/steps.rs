@@ -7,7 +7,8 @@ use device_class::device::DeviceRule;
 use device_class::discover::NodeForm;
 use device_class::host::Programs;
 
-use super::builder::{PlanBuilder, home_of};
+use super::builder::{PlanBuilder, PlannedLibrary};
+use super::parts::home_of;
 use super::{Action, BindMount, InjectionPlan, InjectionStep, SpecDevices};
 
 impl PlanBuilder {
@@ -83,7 +84,8 @@ impl PlanBuilder {
         }
         let mut loader = Vec::new();
         let mut libraries_32bit = Vec::new();
-        for ((programs, name), (source, links, why)) in self.libraries {
+        for ((programs, name), library) in self.libraries {
+            let PlannedLibrary { source, links, why } = library;
             let home = home_of(programs);
             let path = home.join(&name);
             let names = match programs {
