@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use device_class::host::RecordedHost;
 use device_class::load;
 use device_class::name::CdiName;
-use injection_plan::cdi::{Description, Form, Generator, Specification};
+use injection_plan::cdi::{Description, Generator, Specification, ThinHook};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -175,14 +175,14 @@ fn hosts(directory: &Path, found: &mut Vec<PathBuf>) {
 }
 
 /// The specifications of all classes on a recorded host.
-fn specifications(host: &RecordedHost, form: Form<'_>) -> Vec<Specification> {
+fn specifications(host: &RecordedHost, hook: Option<ThinHook<'_>>) -> Vec<Specification> {
     let classes =
         Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../device-class")).join("classes");
     let sources = load::sources(&[classes]).unwrap();
     let generator = Generator {
         only: &[],
         description: Description {
-            form,
+            hook,
             host_root: Path::new("/"),
         },
     };
@@ -198,15 +198,15 @@ fn every_class_on_every_recorded_host_keeps_to_the_format() {
         &Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../device-class")).join("testdata"),
         &mut recorded,
     );
-    let thin = Form::Thin {
+    let thin = Some(ThinHook {
         program: Path::new("/opt/boathook/current/bin/boathook"),
         timeout: 110,
-    };
+    });
     let mut kinds = BTreeSet::new();
     for path in recorded {
         let host = RecordedHost::parse(&std::fs::read_to_string(&path).unwrap()).unwrap();
-        for form in [thin, Form::Plain] {
-            for specification in specifications(&host, form) {
+        for hook in [thin, None] {
+            for specification in specifications(&host, hook) {
                 let text = serde_json::to_string(&specification).unwrap();
                 let file: File = serde_json::from_str(&text).unwrap();
                 assert_eq!(fault(&file), None, "{}: {text}", path.display());

@@ -8,7 +8,7 @@ use device_class::config::Config;
 use device_class::load::{self, ClassSource};
 use device_class::name::ClassName;
 use injection_plan::cdi::directory::{self, Change, DirectoryError};
-use injection_plan::cdi::{Description, Form, Generated, Generator, Omission};
+use injection_plan::cdi::{Description, Generated, Generator, Omission, ThinHook};
 use serde_json::{Value, json};
 
 use super::CommandError;
@@ -17,7 +17,6 @@ use crate::exit::ExitCode;
 use crate::log;
 use crate::planner;
 
-/// What to generate.
 pub(super) struct Generate<'a> {
     /// The classes; none represents all.
     pub classes: &'a [ClassName],
@@ -107,13 +106,10 @@ impl Generate<'_> {
         let generator = Generator {
             only: self.classes,
             description: Description {
-                form: match self.form {
-                    CdiForm::Plain => Form::Plain,
-                    CdiForm::Thin => Form::Thin {
-                        program: &program,
-                        timeout: runtime_config::HOOK_TIMEOUT,
-                    },
-                },
+                hook: (self.form == CdiForm::Thin).then_some(ThinHook {
+                    program: &program,
+                    timeout: runtime_config::HOOK_TIMEOUT,
+                }),
                 host_root: &config.host_root,
             },
         };

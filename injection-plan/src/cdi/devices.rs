@@ -7,31 +7,19 @@ use device_class::class::DeviceClass;
 use device_class::discover::{Device, Found, Inventory};
 use device_class::name::{CdiName, CdiNameError, ResourceName};
 
-use super::{ContainerEdits, GrantingHook, Omission, SpecifiedDevice};
+use super::{ContainerEdits, Omission, SpecifiedDevice, ThinHook};
 use crate::plan::{self, Asked, Authority, InjectionPlan, PlanError, SpecDevices};
 use crate::request::{Environment, MAX_REQUEST, RefusedRequest, Request, RequestSource};
 
 /// The name of a kind's device that represents all.
 const ALL: &str = "all";
 
-/// What a specification has.
-#[derive(Debug, Clone, Copy)]
-pub enum Form<'a> {
-    /// The nodes, and the hook, which does the rest when a container starts.
-    Thin {
-        /// The hook, as a path on the host.
-        program: &'a Path,
-        /// Seconds until the engine ends the hook.
-        timeout: u32,
-    },
-    /// Nodes, mounts and variables.
-    Plain,
-}
-
 /// How devices are described.
 #[derive(Debug, Clone, Copy)]
 pub struct Description<'a> {
-    pub form: Form<'a>,
+    /// The hook of the thin form. Without one the form is plain: mounts and variables
+    /// beside the nodes.
+    pub hook: Option<ThinHook<'a>>,
     /// The host's root as engines see it.
     pub host_root: &'a Path,
 }
@@ -48,16 +36,12 @@ pub struct Described {
 /// Why a device cannot be described.
 #[derive(Debug, thiserror::Error)]
 pub enum DescriptionError {
-    /// CDI does not allow its name.
     #[error(transparent)]
     Name(#[from] CdiNameError),
-    /// It cannot be requested.
     #[error(transparent)]
     Request(#[from] RefusedRequest),
-    /// It cannot be given to a container.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// A container would get nothing.
     #[error("its class gives a container nothing")]
     Nothing,
     #[error(
@@ -170,17 +154,13 @@ impl Description<'_> {
             name_in(&device.resource, text)?;
         }
         let plan = plan_of(class, found, devices, text)?;
-        let (edits, lacking) = match self.form {
-            Form::Thin { program, timeout } => {
-                let hook = GrantingHook {
-                    program,
-                    grant: &format!("{}={text}", class.name),
-                    timeout,
-                };
-                let edits = ContainerEdits::thin(&plan, self.host_root, hook);
+        let (edits, lacking) = match self.hook {
+            Some(hook) => {
+                let grant = format!("{}={text}", class.name);
+                let edits = ContainerEdits::thin(&plan, self.host_root, hook, &grant);
                 (edits, BTreeSet::new())
             }
-            Form::Plain => ContainerEdits::plain(&plan, self.host_root),
+            None => ContainerEdits::plain(&plan, self.host_root),
         };
         match edits.is_empty() {
             true => Err(DescriptionError::Nothing),

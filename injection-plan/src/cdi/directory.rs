@@ -20,35 +20,30 @@ const MAX_FILE: u64 = 16 << 20;
 /// Why specifications cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
-    /// The directory is absent and cannot be created.
     #[error("cannot create the directory {}", path.display())]
     Create {
         path: PathBuf,
         #[source]
         error: io::Error,
     },
-    /// The directory cannot be read.
     #[error("cannot read the directory {}", path.display())]
     Read {
         path: PathBuf,
         #[source]
         error: io::Error,
     },
-    /// A file cannot be written.
     #[error("cannot write {}", path.display())]
     Write {
         path: PathBuf,
         #[source]
         error: io::Error,
     },
-    /// A file cannot be removed.
     #[error("cannot remove {}", path.display())]
     Remove {
         path: PathBuf,
         #[source]
         error: io::Error,
     },
-    /// A specification cannot be serialized.
     #[error("cannot serialize a specification")]
     Serialize(#[from] serde_json::Error),
 }

@@ -8,7 +8,7 @@ use device_class::host::HostView;
 use device_class::name::{CapabilityName, ClassName, DeviceId, ResourceName};
 use device_class::strict_toml::FileError;
 
-use super::{Described, Description, DescriptionError, Form, Specification, SpecifiedDevice};
+use super::{Described, Description, DescriptionError, Specification, SpecifiedDevice};
 
 /// Makes the specifications of a host's devices.
 #[derive(Debug, Clone, Copy)]
@@ -37,7 +37,6 @@ pub enum Omission {
     #[error("{device} is left out")]
     Claimed {
         device: DeviceId,
-        /// Which classes these are.
         #[source]
         error: Claimed,
     },
@@ -45,10 +44,8 @@ pub enum Omission {
     Unhealthy {
         device: DeviceId,
         kind: ResourceName,
-        /// Its health.
         reason: String,
     },
-    /// A device cannot be described.
     #[error("{device} is left out")]
     Device {
         device: DeviceId,
@@ -56,17 +53,14 @@ pub enum Omission {
         #[source]
         error: DescriptionError,
     },
-    /// The devices of a kind cannot be described together.
     #[error("{kind}=all is left out")]
     All {
         kind: ResourceName,
         #[source]
         error: DescriptionError,
     },
-    /// The plain form lacks what only a hook can do.
     #[error("the plain form of {kind} lacks: {}", lacking.join(", "))]
     Lacking { kind: String, lacking: Vec<String> },
-    /// There is no device at all.
     #[error("no class has a usable device on this host; see `boathook list`")]
     Everything,
 }
@@ -86,10 +80,8 @@ impl Omission {
 /// Why the devices of a class are not known.
 #[derive(Debug, thiserror::Error)]
 pub enum ClassError {
-    /// The class file is wrong.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The class's files cannot be looked up.
     #[error(transparent)]
     LookUp(#[from] LookUpError),
 }
@@ -184,9 +176,9 @@ impl Generator<'_> {
     fn found(&self, class: &DeviceClass, host: &dyn HostView) -> Result<Found, ClassError> {
         let defaults = &class.spec.request.default_capabilities;
         let capabilities: BTreeSet<CapabilityName> = defaults.iter().cloned().collect();
-        Ok(match self.description.form {
-            Form::Plain => discover::look_up(class, (&capabilities).into(), host)?,
-            Form::Thin { .. } => discover::look_up_nodes(class, host)?,
+        Ok(match self.description.hook {
+            None => discover::look_up(class, (&capabilities).into(), host)?,
+            Some(_) => discover::look_up_nodes(class, host)?,
         })
     }
 }

@@ -10,10 +10,10 @@ mod spec;
 
 use device_class::name::fnv1a;
 
-pub use devices::{Described, Description, DescriptionError, Form};
+pub use devices::{Described, Description, DescriptionError};
 pub use generator::{ClassError, Generated, Generator, Omission};
 use spec::file_name;
-pub use spec::{ContainerEdits, FILE_PREFIX, GrantingHook, Specification, SpecifiedDevice};
+pub use spec::{ContainerEdits, FILE_PREFIX, Specification, SpecifiedDevice, ThinHook};
 
 /// How the keys of annotations begin that ask an engine for CDI devices.
 pub const ANNOTATION_PREFIX: &str = "cdi.k8s.io/";

@@ -80,29 +80,22 @@ struct CdiHook {
     timeout: u32,
 }
 
-/// The hook of a thin specification.
+/// The hook of a thin specification, which does everything but the nodes when a
+/// container starts.
 #[derive(Debug, Clone, Copy)]
-pub struct GrantingHook<'a> {
-    /// The program on the host, as an absolute path.
+pub struct ThinHook<'a> {
+    /// An absolute path on the host.
     pub program: &'a Path,
-    /// The argument that names the device: `CLASS=DEVICE`.
-    pub grant: &'a str,
     /// Seconds until the engine ends it.
     pub timeout: u32,
 }
 
 impl ContainerEdits {
-    /// The nodes of a plan, and the hook, which does everything else when the
-    /// container starts. The engine finds the plan's paths of the host below
-    /// `host_root`.
-    pub fn thin(plan: &InjectionPlan, host_root: &Path, hook: GrantingHook<'_>) -> Self {
+    /// The nodes of a plan, and the hook with the device that it grants, as
+    /// `CLASS=DEVICE`. The engine finds the plan's paths of the host below `host_root`.
+    pub fn thin(plan: &InjectionPlan, host_root: &Path, hook: ThinHook<'_>, grant: &str) -> Self {
         let name = hook.program.file_name().unwrap_or_default();
-        let args = [
-            &name.to_string_lossy(),
-            "create-runtime",
-            "--cdi",
-            hook.grant,
-        ];
+        let args = [&name.to_string_lossy(), "create-runtime", "--cdi", grant];
         ContainerEdits {
             env: variables(plan),
             device_nodes: nodes(plan, host_root, Which::OfHost),

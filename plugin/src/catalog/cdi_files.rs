@@ -8,7 +8,7 @@ use std::sync::Arc;
 use device_class::DeviceClass;
 use device_class::discover::{self, Found, FoundEdits, FoundNode, Health};
 use injection_plan::cdi::directory::{self, Change};
-use injection_plan::cdi::{Described, Description, Form, Generated, Omission};
+use injection_plan::cdi::{Described, Description, Generated, Omission, ThinHook};
 
 use super::Inventory;
 
@@ -86,10 +86,10 @@ impl CdiFiles {
 
     pub(super) fn description(&self) -> Description<'_> {
         Description {
-            form: Form::Thin {
+            hook: Some(ThinHook {
                 program: &self.options.hook,
                 timeout: runtime_config::HOOK_TIMEOUT,
-            },
+            }),
             host_root: &self.host_root,
         }
     }

@@ -3,7 +3,7 @@ use std::path::Path;
 use device_class::host::RecordedHost;
 
 use super::*;
-use crate::cdi::Form;
+use crate::cdi::ThinHook;
 
 fn class(name: &str, resource: &str) -> Result<DeviceClass, FileError> {
     class_with(name, resource, "")
@@ -36,10 +36,10 @@ fn generated_only(
     let generator = Generator {
         only,
         description: Description {
-            form: Form::Thin {
+            hook: Some(ThinHook {
                 program: Path::new("/boathook"),
                 timeout: 1,
-            },
+            }),
             host_root: Path::new("/"),
         },
     };

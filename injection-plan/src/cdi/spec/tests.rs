@@ -66,12 +66,11 @@ fn json(edits: &ContainerEdits) -> serde_json::Value {
 
 #[test]
 fn the_thin_form_has_the_nodes_and_the_hook_that_names_the_device() {
-    let hook = GrantingHook {
+    let hook = ThinHook {
         program: Path::new("/opt/bin/boathook"),
-        grant: "chip=0",
         timeout: 30,
     };
-    let edits = ContainerEdits::thin(&plan(), Path::new("/"), hook);
+    let edits = ContainerEdits::thin(&plan(), Path::new("/"), hook, "chip=0");
     let wanted = serde_json::json!({
         "env": ["CHIP=0"],
         "deviceNodes": [{
@@ -161,12 +160,11 @@ fn a_node_that_the_host_lacks_has_its_number_in_the_plain_form_alone() {
     });
     assert_eq!(json(&plain)["deviceNodes"], serde_json::json!([node]));
     assert!(lacking.is_empty());
-    let hook = GrantingHook {
+    let hook = ThinHook {
         program: Path::new("/opt/bin/boathook"),
-        grant: "chip=0",
         timeout: 30,
     };
-    let thin = json(&ContainerEdits::thin(&plan, Path::new("/"), hook));
+    let thin = json(&ContainerEdits::thin(&plan, Path::new("/"), hook, "chip=0"));
     assert_eq!(thin.get("deviceNodes"), None);
 }
 
