@@ -11,15 +11,13 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use super::grants::{CdiGrant, Hooks};
+use super::hooks::{CdiGrant, Hooks};
 use super::{State, capped, devices, open_regular};
 
 /// What a hook needs of a container's config.json.
 #[derive(Debug, Clone)]
 pub struct Bundle {
-    /// The container's environment.
     pub env: Environment,
-    /// The container's annotations.
     pub annotations: BTreeMap<String, String>,
     /// The container's root, as a path on the host.
     pub rootfs: PathBuf,
@@ -39,20 +37,20 @@ pub struct Bundle {
 /// Why a bundle cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BundleError {
-    /// The bundle has no config.json.
-    #[error("{} cannot be read: {error}", path.display())]
-    Read { path: PathBuf, error: io::Error },
-    /// The file exceeds the size limit.
+    #[error("{} cannot be read", path.display())]
+    Read {
+        path: PathBuf,
+        #[source]
+        error: io::Error,
+    },
     #[error("{} is larger than {} bytes", .0.display(), Bundle::MAX)]
     TooLarge(PathBuf),
-    /// The file is not a config.json.
-    #[error("{} is not an OCI configuration: {error}", path.display())]
+    #[error("{} is not an OCI configuration", path.display())]
     Json {
         path: PathBuf,
-        /// The first error in it.
+        #[source]
         error: serde_json::Error,
     },
-    /// The container's root is missing.
     #[error("{} names no root, so there is no container to put devices into", .0.display())]
     NoRoot(PathBuf),
 }
@@ -120,7 +118,7 @@ struct Resources {
 }
 
 /// What can be parsed as the type, or its default.
-fn that_fits<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+pub(super) fn that_fits<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
     T: DeserializeOwned + Default,

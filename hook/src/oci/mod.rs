@@ -11,11 +11,11 @@ use nix::sys::stat::Mode;
 
 mod bundle;
 pub(crate) mod devices;
-pub(crate) mod grants;
+pub(crate) mod hooks;
 mod state;
 
 pub use bundle::{Bundle, BundleError};
-pub use grants::{CdiGrant, Hooks};
+pub use hooks::{CdiGrant, Hooks};
 pub use state::{State, StateError};
 
 /// Opens a regular file for reading. Another user may own its directory: a pipe in its

@@ -15,9 +15,7 @@ use super::capped;
 pub struct State {
     /// The version of the runtime spec that the runtime follows.
     pub oci_version: String,
-    /// The container's id.
     pub id: String,
-    /// The container's status.
     pub status: String,
     /// The pid of the container's first process on the host.
     pub pid: i32,
@@ -25,7 +23,6 @@ pub struct State {
     pub bundle: PathBuf,
     /// The container's root; an extension of crun.
     pub root: Option<PathBuf>,
-    /// The container's annotations.
     #[serde(default)]
     pub annotations: BTreeMap<String, String>,
 }
@@ -33,26 +30,21 @@ pub struct State {
 /// Why a State cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    #[error("the container's state cannot be read from stdin: {0}")]
+    #[error("the container's state cannot be read from stdin")]
     Read(#[from] io::Error),
     #[error("stdin contains no container state; only a container runtime runs this command")]
     Empty,
-    /// It exceeds the size limit.
     #[error("the container's state on stdin is larger than {} bytes", State::MAX)]
     TooLarge,
-    /// It is not a State.
-    #[error("stdin contains no container state: {0}")]
+    #[error("stdin contains no container state")]
     Json(#[from] serde_json::Error),
-    /// The runtime follows an unsupported version of the spec.
     #[error("the runtime follows version `{}` of the OCI runtime spec; known are 0 and 1", excerpt(.0))]
     Version(String),
-    /// The container has the wrong status.
     #[error(
         "the container is `{}`; a hook for prestart or createRuntime is called while it is created",
         excerpt(.0)
     )]
     Status(String),
-    /// The container's process is gone.
     #[error("the container's process {0} is gone; the runtime may have given up")]
     Gone(i32),
 }
@@ -62,9 +54,6 @@ impl State {
     pub const MAX: usize = 1 << 20;
 
     /// Reads and checks a State.
-    ///
-    /// # Errors
-    /// It is not the State of a container that is being created.
     pub fn read(from: impl Read) -> Result<Self, StateError> {
         let bytes = capped(from, Self::MAX)?.ok_or(StateError::TooLarge)?;
         if bytes.trim_ascii().is_empty() {

@@ -56,21 +56,21 @@ pub(super) struct NewContainer {
 
 /// Options by their names, separated by spaces: those with a value, letters for
 /// these, and flags.
-struct Options {
+struct KnownOptions {
     long: &'static str,
     short: &'static [(u8, &'static str)],
     flags: &'static str,
 }
 
 /// Options before the subcommand, of runc 1.5, crun 1.29 and youki 0.7.
-const GLOBAL: Options = Options {
+const GLOBAL: KnownOptions = KnownOptions {
     long: "cgroup-manager criu log log-format log-level root rootless",
     short: &[(b'l', "log"), (b'r', "root")],
     flags: "debug help systemd-cgroup version",
 };
 
 /// After `create` and `run`.
-const CONTAINER: Options = Options {
+const CONTAINER: KnownOptions = KnownOptions {
     long: "bundle config console-socket pid-file pidfd-socket preserve-fds",
     short: &[
         (b'b', "bundle"),
@@ -82,7 +82,7 @@ const CONTAINER: Options = Options {
 };
 
 /// After `update`.
-const UPDATE: Options = Options {
+const UPDATE: KnownOptions = KnownOptions {
     long: "\
         blkio-weight cpu-burst cpu-idle cpu-period cpu-quota cpu-rt-period \
         cpu-rt-runtime cpu-share cpuset-cpus cpuset-mems kernel-memory kernel-memory-tcp \
@@ -183,13 +183,13 @@ enum Word<'a> {
 /// Iterates over options and operands.
 struct Words<'a> {
     arguments: slice::Iter<'a, OsString>,
-    options: &'static Options,
+    options: &'static KnownOptions,
     /// After `--` there are only operands.
     ended: bool,
 }
 
 impl<'a> Words<'a> {
-    fn new(arguments: &'a [OsString], options: &'static Options) -> Self {
+    fn new(arguments: &'a [OsString], options: &'static KnownOptions) -> Self {
         Words {
             arguments: arguments.iter(),
             options,
@@ -198,7 +198,7 @@ impl<'a> Words<'a> {
     }
 
     /// The remaining arguments, with other options.
-    fn with(self, options: &'static Options) -> Self {
+    fn with(self, options: &'static KnownOptions) -> Self {
         Words {
             options,
             ended: false,

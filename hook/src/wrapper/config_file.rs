@@ -9,7 +9,6 @@ use nix::unistd::{getegid, geteuid};
 
 use crate::oci::{Bundle, BundleError, capped, open_regular};
 
-/// The config.json of a bundle.
 pub(super) struct ConfigFile {
     path: PathBuf,
     metadata: Metadata,
@@ -43,7 +42,6 @@ impl ConfigFile {
         &self.path
     }
 
-    /// The file's text.
     pub(super) fn text(&self) -> &str {
         &self.text
     }

@@ -6,18 +6,15 @@ use device_class::class::MAX_CONTAINER_START;
 use injection_plan::plan::{Action, InjectionPlan};
 use json_text::EditError;
 use runtime_config::HOOK_ENV;
-use serde::Deserialize;
 use serde_json::json;
 
 use super::WrapperError;
+use crate::oci::Hooks;
 use crate::oci::devices;
-use crate::oci::grants::{CDI_OPTION, FILE_NAME};
+use crate::oci::hooks::FILE_NAME;
 
 const TIMEOUT: u32 = runtime_config::HOOK_TIMEOUT;
 const _: () = assert!(TIMEOUT as u64 > MAX_CONTAINER_START.as_secs());
-
-/// Stages in which the hook may be present.
-const STAGES: [&str; 2] = ["prestart", "createRuntime"];
 
 /// The entry with which a runtime calls the hook.
 pub(super) struct HookEntry {
@@ -56,14 +53,19 @@ impl HookEntry {
         })
     }
 
-    /// `text`, a config.json, with the hook, the plan's variables and those of its
-    /// device rules that it lacks.
+    /// `text`, a config.json with `hooks`, with this hook, the plan's variables and those
+    /// of its device rules that it lacks.
     ///
     /// The stage is prestart: every runtime has it, the oldest included. The
     /// rules are appended, because later rules override earlier ones.
-    pub(super) fn add_to(&self, text: &str, plan: &InjectionPlan) -> Result<String, EditError> {
+    pub(super) fn add_to(
+        &self,
+        text: &str,
+        hooks: &Hooks,
+        plan: &InjectionPlan,
+    ) -> Result<String, EditError> {
         let mut text = text.to_owned();
-        if !is_in(&text, Some(Path::new(&self.path))) {
+        if !hooks.read_requests(Some(Path::new(&self.path))) {
             text = json_text::append(&text, &["hooks", "prestart"], &self.json())?;
         }
         for (name, value) in &plan.env {
@@ -93,29 +95,6 @@ impl HookEntry {
     }
 }
 
-/// Whether a config.json has the hook, by its file name or as the one at `path`.
-pub(super) fn is_in(text: &str, path: Option<&Path>) -> bool {
-    STAGES.iter().any(|stage| {
-        let entries = json_text::items(text, &["hooks", stage]);
-        entries.into_iter().any(|entry| {
-            let entry: Result<Entry, _> = serde_json::from_str(entry);
-            entry.is_ok_and(|entry| {
-                let is_ours = Some(&*entry.path) == path || entry.path.ends_with(FILE_NAME);
-                // A hook of a CDI specification reads no variable.
-                is_ours && !entry.args.iter().any(|arg| arg == CDI_OPTION)
-            })
-        })
-    })
-}
-
-/// The parts of a hook's entry that are used.
-#[derive(Deserialize)]
-struct Entry {
-    path: PathBuf,
-    #[serde(default)]
-    args: Vec<String>,
-}
-
 fn beside_this_program() -> PathBuf {
     let running = std::env::current_exe().unwrap_or_default();
     running.with_file_name(FILE_NAME)
@@ -136,6 +115,10 @@ mod tests {
         }
     }
 
+    fn added(text: &str, plan: &InjectionPlan) -> Result<String, EditError> {
+        hook().add_to(text, &Hooks::in_config(text), plan)
+    }
+
     fn plan() -> InjectionPlan {
         InjectionPlan {
             steps: vec![InjectionStep {
@@ -152,7 +135,7 @@ mod tests {
     #[test]
     fn the_hook_and_the_rules_are_added() {
         let before = r#"{"linux":{"resources":{"devices":[{"allow":false,"access":"rwm"}]}}}"#;
-        let after = hook().add_to(before, &plan()).unwrap();
+        let after = added(before, &plan()).unwrap();
         let after: Value = serde_json::from_str(&after).unwrap();
         let hook = json!([{
             "path": "/opt/boathook/1/boathook",
@@ -181,7 +164,7 @@ mod tests {
             ),
             (r#"{"process":{}}"#, json!(["CHIP_SERIAL=a\"b"])),
         ] {
-            let after = hook().add_to(before, &plan).unwrap();
+            let after = added(before, &plan).unwrap();
             let after: Value = serde_json::from_str(&after).unwrap();
             assert_eq!(after["process"]["env"], expected, "{before}");
         }
@@ -212,10 +195,12 @@ mod tests {
             (r#"{"hooks":{"prestart":[1,{},{"path":2}]}}"#.into(), false),
             ("{}".into(), false),
         ] {
-            assert_eq!(is_in(&text, Some(Path::new(&hook().path))), known, "{text}");
-            let after = hook().add_to(&text, &InjectionPlan::default()).unwrap();
+            let path = hook().path;
+            let is_known = Hooks::in_config(&text).read_requests(Some(Path::new(&path)));
+            assert_eq!(is_known, known, "{text}");
+            let after = added(&text, &InjectionPlan::default()).unwrap();
             assert_eq!(after == text, known, "{text}");
-            assert!(is_in(&after, None), "{after}");
+            assert!(Hooks::in_config(&after).read_requests(None), "{after}");
         }
     }
 }

@@ -14,10 +14,8 @@ use crate::planner::PlannerError;
 pub(crate) enum WrapperError {
     #[error(transparent)]
     Config(#[from] FileError),
-    /// The bundle cannot be used.
     #[error(transparent)]
     Bundle(#[from] BundleError),
-    /// The container's request is denied or cannot be satisfied.
     #[error(transparent)]
     Planner(Box<PlannerError>),
     #[error("the hook {} {problem}; set hook in the configuration's [runtime]", path.display())]
@@ -37,7 +35,6 @@ pub(crate) enum WrapperError {
         #[source]
         error: io::Error,
     },
-    /// The resources of an update could not be read or passed on.
     #[error("cannot read the resources of the update from {}", path.display())]
     Resources {
         path: PathBuf,
@@ -77,7 +74,6 @@ impl WrapperError {
         }
     }
 
-    /// The exit code of this failure.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             WrapperError::Config(_)

@@ -137,7 +137,7 @@ fn equip(
         return Ok(());
     }
     let hook = HookEntry::new(config.runtime.hook.as_deref(), config_path)?;
-    let text = hook.add_to(file.text(), &plan);
+    let text = hook.add_to(file.text(), &bundle.hooks, &plan);
     let text = text.map_err(|error| WrapperError::Edit {
         path: file.path().into(),
         error,

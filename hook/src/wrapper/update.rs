@@ -17,10 +17,10 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use oci_spec::runtime::LinuxDeviceCgroup;
 use serde::Deserialize;
 
+use super::WrapperError;
 use super::command_line::Update;
 use super::config_file::ConfigFile;
-use super::{WrapperError, entry};
-use crate::oci::{Bundle, capped};
+use crate::oci::{Bundle, Hooks, capped};
 
 /// Arguments for the runtime, and the file that they refer to.
 pub(super) struct Arguments {
@@ -117,7 +117,7 @@ fn bundle_of(
 /// hook has no rules of ours.
 fn add_missing(text: &str, listed: &[&str], bundle: &Path) -> Result<Option<String>, WrapperError> {
     let config = ConfigFile::read(&bundle.join("config.json"))?;
-    if !entry::is_in(config.text(), None) {
+    if !Hooks::in_config(config.text()).read_requests(None) {
         return Ok(None);
     }
     let mut edited = None;

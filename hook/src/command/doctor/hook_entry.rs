@@ -1,8 +1,6 @@
 //! Whether anything calls the hook for the container: without `--runtime` or
 //! `runtimeClassName` nothing does, and nothing else reports it.
 
-use std::path::Path;
-
 use runtime_config::HANDLER;
 
 use super::containers::Container;
@@ -18,7 +16,7 @@ pub(super) fn finding(container: &Container, spec: &ContainerSpec, all_there: bo
         return Finding::new(Verdict::Warning, SUBJECT, text)
             .fix("name the container's bundle with --bundle DIR");
     }
-    let Some((stage, entry)) = spec.bundle.hooks.ours().next() else {
+    let Some((stage, hook)) = spec.bundle.hooks.ours().next() else {
         let text = "config.json has no boathook hook: neither the runtime boathook, a hooks.d \
                     entry nor a CDI specification was used for this container";
         if all_there {
@@ -27,7 +25,7 @@ pub(super) fn finding(container: &Container, spec: &ContainerSpec, all_there: bo
         }
         return Finding::fault(ExitCode::NoHook, SUBJECT, text).fix(fix(container, spec));
     };
-    let path = Path::new(&entry.path);
+    let path = &hook.path;
     if !path.is_file() {
         let text = format!(
             "config.json has the hook {} at {stage}, which is not on this host",

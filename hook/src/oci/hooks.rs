@@ -3,7 +3,7 @@
 //! writes specifications and hooks.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use device_class::name::ClassName;
 use serde::Deserialize;
@@ -11,7 +11,7 @@ use serde::Deserialize;
 /// The option that names a granted device.
 pub(crate) const CDI_OPTION: &str = "--cdi";
 
-/// The hook's file name, by which Boathook's entries, of any version, are recognized.
+/// The hook's file name, by which Boathook's hooks, of any version, are recognized.
 pub(crate) const FILE_NAME: &str = "boathook";
 
 /// A device that a CDI specification grants: `CLASS=DEVICE`.
@@ -40,35 +40,65 @@ impl CdiGrant {
 #[serde(rename_all = "camelCase")]
 pub struct Hooks {
     #[serde(default, deserialize_with = "super::bundle::those_that_fit")]
-    prestart: Vec<Entry>,
+    prestart: Vec<Hook>,
     #[serde(default, deserialize_with = "super::bundle::those_that_fit")]
-    create_runtime: Vec<Entry>,
+    create_runtime: Vec<Hook>,
 }
 
 /// A hook, with its name as the first argument.
 #[derive(Debug, Clone, Deserialize)]
-pub(crate) struct Entry {
-    pub(crate) path: String,
+pub(crate) struct Hook {
+    pub(crate) path: PathBuf,
     #[serde(default)]
-    pub(crate) args: Vec<String>,
+    args: Vec<String>,
+}
+
+impl Hook {
+    /// Where a CDI specification added the hook: the arguments with the device.
+    fn cdi(&self) -> Option<&[String]> {
+        let at = self.args.iter().position(|arg| arg == CDI_OPTION)?;
+        Some(&self.args[at + 1..])
+    }
 }
 
 impl Hooks {
-    /// Our hooks, each with its stage, in the order in which the runtime calls them.
-    pub(crate) fn ours(&self) -> impl Iterator<Item = (&'static str, &Entry)> {
-        let prestart = self.prestart.iter().map(|entry| ("prestart", entry));
+    /// The hooks of a configuration's text.
+    pub(crate) fn in_config(text: &str) -> Self {
+        #[derive(Deserialize)]
+        struct Config {
+            #[serde(default, deserialize_with = "super::bundle::that_fits")]
+            hooks: Hooks,
+        }
+        serde_json::from_str(text).map_or_else(|_| Self::default(), |config: Config| config.hooks)
+    }
+
+    fn all(&self) -> impl Iterator<Item = (&'static str, &Hook)> {
+        let prestart = self.prestart.iter().map(|hook| ("prestart", hook));
         let created = self.create_runtime.iter();
-        let entries = prestart.chain(created.map(|entry| ("createRuntime", entry)));
-        entries.filter(|(_, entry)| Path::new(&entry.path).ends_with(FILE_NAME))
+        prestart.chain(created.map(|hook| ("createRuntime", hook)))
+    }
+
+    /// Our hooks, each with its stage, in the order in which the runtime calls them.
+    pub(crate) fn ours(&self) -> impl Iterator<Item = (&'static str, &Hook)> {
+        self.all()
+            .filter(|(_, hook)| hook.path.ends_with(FILE_NAME))
+    }
+
+    /// Whether a hook of ours, or the one at `path`, is called for what the container
+    /// itself requests. A hook of a CDI specification is not.
+    pub(crate) fn read_requests(&self, path: Option<&Path>) -> bool {
+        self.all().any(|(_, hook)| {
+            let is_ours = Some(&*hook.path) == path || hook.path.ends_with(FILE_NAME);
+            is_ours && hook.cdi().is_none()
+        })
     }
 
     /// What our hooks grant, in the order in which the runtime calls them.
     pub(super) fn grants(&self) -> Vec<CdiGrant> {
-        let options = self.ours().filter_map(|(_, entry)| {
-            let at = entry.args.iter().position(|arg| arg == CDI_OPTION)?;
-            CdiGrant::parse(entry.args.get(at + 1)?).ok()
-        });
-        options.collect()
+        let grants = self.ours().filter_map(|(_, hook)| hook.cdi()?.first());
+        grants
+            .filter_map(|grant| CdiGrant::parse(grant).ok())
+            .collect()
     }
 }
 
