@@ -1,6 +1,7 @@
 //! From a container's requests to the plan for it.
 
-use std::collections::BTreeMap;
+mod requested;
+
 use std::io;
 use std::path::PathBuf;
 
@@ -10,68 +11,44 @@ use device_class::config::Config;
 use device_class::discover::{self, Found, LookUpError};
 use device_class::host::RealHost;
 use device_class::load;
-use device_class::name::ClassName;
 use device_class::strict_toml::FileError;
 use injection_plan::plan::{self, Asked, Authority, InjectionPlan, PlanError};
-use injection_plan::request::{ANNOTATION_PREFIX, RefusedRequest, Request, RequestSource};
+use injection_plan::request::{RefusedRequest, Request, RequestSource};
 
 use crate::exit::ExitCode;
-use crate::oci::grants::by_class;
 use crate::oci::{Bundle, CdiGrant};
 use crate::trust::{self, Origin, OriginError, TrustError};
+
+pub(crate) use requested::Requested;
+pub use requested::UnknownClass;
 
 /// Why a container's request is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum PlannerError {
-    /// A class file is wrong.
     #[error(transparent)]
     Class(#[from] FileError),
-    /// Two classes have the same variable.
     #[error(transparent)]
     SameEnv(#[from] Claimed),
-    /// An annotation names a class of which there is no file.
-    #[error(
-        "annotation {ANNOTATION_PREFIX}{name} names a class that this host does not have{}",
-        beside(unreadable)
-    )]
+    #[error("{unknown}{}", beside(unreadable))]
     UnknownClass {
-        /// The class's name, shortened if it is very long.
-        name: String,
+        unknown: UnknownClass,
         /// The class files of the host that cannot be read.
         unreadable: Vec<FileError>,
     },
-    /// A CDI specification names a class that does not exist any more.
-    #[error(
-        "a CDI specification grants devices of class {name}, which this host does not have; run \
-         `boathook cdi generate`{}",
-        beside(unreadable)
-    )]
-    UnknownCdiClass {
-        name: ClassName,
-        /// The class files of the host that cannot be read.
-        unreadable: Vec<FileError>,
-    },
-    /// The host's root does not exist.
-    #[error("host_root {} cannot be opened: {error}", path.display())]
+    #[error("host_root {} cannot be opened", path.display())]
     HostRoot {
-        /// Its path in config.toml.
         path: PathBuf,
-        /// Why it cannot be opened.
+        #[source]
         error: io::Error,
     },
-    /// A request's text is malformed.
     #[error(transparent)]
     Request(#[from] RefusedRequest),
-    /// A class's files cannot be looked up.
     #[error(transparent)]
     LookUp(#[from] LookUpError),
-    /// Where the container comes from cannot be determined.
     #[error(transparent)]
     Origin(#[from] OriginError),
-    /// The origin of its request is not trusted.
     #[error(transparent)]
     Trust(#[from] TrustError),
-    /// A request cannot be met.
     #[error(transparent)]
     Plan(#[from] PlanError),
 }
@@ -90,7 +67,7 @@ impl PlannerError {
     }
 }
 
-/// What has the plan made. It decides which requests count.
+/// Who has the plan made. It decides which requests count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Caller {
     /// An engine that calls the hook for every container: variables and annotations
@@ -108,7 +85,6 @@ struct ClassRequest {
     request: Request,
 }
 
-/// What a container requests.
 struct Requests {
     wanted: Vec<ClassRequest>,
     /// Class files that cannot be read. What they are for is not known, and no
@@ -125,8 +101,8 @@ pub fn plan_for(
     config: &Config,
 ) -> Result<InjectionPlan, PlannerError> {
     let origin = Origin::of(bundle);
-    let annotations = origin.as_ref().ok().and_then(Origin::annotations);
-    let Requests { wanted, unreadable } = requests(bundle, annotations, caller, config)?;
+    let requested = Requested::of(bundle, origin.as_ref().ok());
+    let Requests { wanted, unreadable } = requests(&requested, caller, config)?;
     // A container that requests nothing is not stopped because its origin is uncertain.
     let mut plan = match origin {
         Err(error) if !wanted.is_empty() || trust::may_be_annotated(bundle) => {
@@ -178,7 +154,6 @@ fn plan_of(
     Ok(plan::plan(&asked, &bundle.spec_devices)?)
 }
 
-/// Opens the host's root.
 pub fn open_host(config: &Config) -> Result<RealHost, PlannerError> {
     RealHost::open(&config.host_root).map_err(|error| PlannerError::HostRoot {
         path: config.host_root.clone(),
@@ -187,12 +162,10 @@ pub fn open_host(config: &Config) -> Result<RealHost, PlannerError> {
 }
 
 fn requests(
-    bundle: &Bundle,
-    annotations: Option<&BTreeMap<String, String>>,
+    requested: &Requested<'_>,
     caller: &Caller,
     config: &Config,
 ) -> Result<Requests, PlannerError> {
-    let annotated = |key: &str| annotations?.get(key).map(String::as_str);
     let (mut sources, mut unreadable) = (Vec::new(), Vec::new());
     for source in load::each_source(&config.classes)? {
         match source {
@@ -200,67 +173,44 @@ fn requests(
             Err(error) => unreadable.push(error),
         }
     }
-    let keys = annotations.into_iter().flat_map(BTreeMap::keys);
-    let names: Vec<&str> = keys
-        .filter_map(|key| key.strip_prefix(ANNOTATION_PREFIX))
-        .collect();
-    for name in &names {
-        if !sources.iter().any(|source| source.name.as_str() == *name) {
-            let error = |unreadable| PlannerError::UnknownClass {
-                name: device_class::name::excerpt(name),
-                unreadable,
-            };
-            return Err(without_class(name, unreadable, error));
-        }
+    if let Some(unknown) = requested.unknown(sources.iter()).next() {
+        return Err(without_class(unknown, unreadable));
     }
-    let mut granted = by_class(&bundle.cdi);
     let mut wanted: Vec<ClassRequest> = Vec::new();
     let mut claims = Claims::default();
     for source in sources {
-        if let Some(devices) = granted.remove(&source.name) {
-            if *caller == Caller::Engine {
-                continue;
-            }
-            let class = config.class(&source)?;
-            let request = RequestSource::Cdi { devices };
-            let request = Request::parse(&class, &bundle.env, request)?;
-            wanted.extend(request.map(|request| ClassRequest { class, request }));
-            continue;
-        }
-        if matches!(caller, Caller::Cdi(_)) {
-            continue;
-        }
-        let may_ask = names.contains(&source.name.as_str())
-            || source.mentions(|name| bundle.env.get(name).is_some());
-        if !may_ask {
+        let is_granted = requested.is_granted(&source.name);
+        let counts = match caller {
+            Caller::Engine => !is_granted,
+            Caller::Cdi(_) => is_granted,
+            Caller::User => true,
+        };
+        if !counts || !requested.may_be_for(&source) {
             continue;
         }
         let class = config.class(&source)?;
-        let Some(request) = Request::of(&class, &bundle.env, annotated)? else {
+        let Some(request) = requested.request_for(&class)? else {
             continue;
         };
-        claims.env(&class)?;
+        if !is_granted {
+            claims.env(&class)?;
+        }
         wanted.push(ClassRequest { class, request });
-    }
-    if let Some(name) = granted.into_keys().next() {
-        let text = name.to_string();
-        let error = |unreadable| PlannerError::UnknownCdiClass { name, unreadable };
-        return Err(without_class(&text, unreadable, error));
     }
     Ok(Requests { wanted, unreadable })
 }
 
-/// Why the class `name` cannot be used: its own file, if that cannot be read, and else that
-/// there is none.
-fn without_class(
-    name: &str,
-    mut unreadable: Vec<FileError>,
-    unknown: impl FnOnce(Vec<FileError>) -> PlannerError,
-) -> PlannerError {
-    let is_its_own = |error: &FileError| error.path().file_stem() == Some(name.as_ref());
+/// Why a class cannot be used: its own file, if that cannot be read, and else that there
+/// is none.
+fn without_class(unknown: UnknownClass, mut unreadable: Vec<FileError>) -> PlannerError {
+    let name = Some(unknown.name().as_ref());
+    let is_its_own = |error: &FileError| error.path().file_stem() == name;
     match unreadable.iter().position(is_its_own) {
         Some(at) => unreadable.swap_remove(at).into(),
-        None => unknown(unreadable),
+        None => PlannerError::UnknownClass {
+            unknown,
+            unreadable,
+        },
     }
 }
 

@@ -6,19 +6,17 @@ use device_class::DeviceClass;
 use device_class::class::ClassSpec;
 use device_class::config::Config;
 use device_class::discover::{self, Found, Health};
-use device_class::load;
+use device_class::load::{self, ClassSource};
 use device_class::name::excerpt;
 use device_class::similar;
-use injection_plan::request::{Request, RequestSource};
+use injection_plan::request::Request;
 
 use super::spec::ContainerSpec;
 use super::unrequested::Unrequested;
 use crate::command::finding::{Finding, Verdict};
 use crate::exit::ExitCode;
 use crate::log::chain;
-use crate::oci::grants::by_class;
-use crate::planner::{self, PlannerError};
-use crate::trust::Origin;
+use crate::planner::{self, Requested};
 
 const SUBJECT: &str = "request";
 
@@ -45,17 +43,13 @@ pub(super) fn requests(spec: &ContainerSpec, config: &Config) -> Requests {
     }
     let (mut classes, mut findings, mut known) = (Vec::new(), Vec::new(), Vec::new());
     let origin = spec.origin().ok();
-    let annotations = origin.as_ref().and_then(Origin::annotations);
-    let annotation = |key: &str| annotations?.get(key).map(String::as_str);
-    let mut granted = by_class(&spec.bundle.cdi);
+    let requested = Requested::of(&spec.bundle, origin.as_ref());
+    let unknown = requested.unknown(sources.iter().flatten());
+    findings
+        .extend(unknown.map(|class| Finding::fault(ExitCode::Request, SUBJECT, class.to_string())));
     for source in sources {
-        let set = |name: &str| spec.bundle.env.get(name).is_some();
-        // Variables do not count for a class whose devices CDI specifications name.
-        let cdi = source
-            .as_ref()
-            .ok()
-            .and_then(|source| granted.remove(&source.name));
-        let mentioned = cdi.is_some() || source.as_ref().is_ok_and(|source| source.mentions(set));
+        let may_be_for = |source: &ClassSource| requested.may_be_for(source);
+        let mentioned = source.as_ref().is_ok_and(may_be_for);
         let class = match source.and_then(|source| config.class(&source)) {
             Ok(class) => class,
             Err(error) if mentioned => {
@@ -67,13 +61,7 @@ pub(super) fn requests(spec: &ContainerSpec, config: &Config) -> Requests {
                 continue;
             }
         };
-        let request = match cdi {
-            Some(devices) => {
-                Request::parse(&class, &spec.bundle.env, RequestSource::Cdi { devices })
-            }
-            None => Request::of(&class, &spec.bundle.env, annotation),
-        };
-        match request {
+        match requested.request_for(&class) {
             Ok(None) => {}
             Ok(Some(request)) => {
                 let text = format!("{} of class {}", request.source, class.name);
@@ -87,14 +75,6 @@ pub(super) fn requests(spec: &ContainerSpec, config: &Config) -> Requests {
             }
         }
         known.push(class);
-    }
-    for name in granted.into_keys() {
-        let text = PlannerError::UnknownCdiClass {
-            name,
-            unreadable: Vec::new(),
-        }
-        .to_string();
-        findings.push(Finding::fault(ExitCode::Request, SUBJECT, text));
     }
     let is_refused = findings.iter().any(|finding| finding.fault.is_some());
     let without_request = classes.is_empty() && !is_refused;
