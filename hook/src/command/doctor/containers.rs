@@ -2,7 +2,7 @@
 //! engines keep, by the state directories of runtimes, and by the processes that
 //! watch over containers.
 
-mod process;
+mod processes;
 mod state;
 
 use std::collections::BTreeMap;
@@ -13,6 +13,8 @@ use std::path::{Component, Path, PathBuf};
 use device_class::name::excerpt;
 use runtime_config::Engine;
 use serde::Serialize;
+
+use processes::Processes;
 
 use crate::cli::Whose;
 use crate::oci::Bundle;
@@ -89,44 +91,46 @@ pub(super) fn find(
     root: Option<PathBuf>,
     host_root: &Path,
 ) -> Result<Vec<Container>, Unknown> {
-    if let Some(id) = &whose.container {
-        return by_id(id, all(root, host_root)).map(|container| vec![container]);
-    }
-    if let Some(pod) = &whose.pod {
-        return of_pod(pod, all(root, host_root));
-    }
-    if let Some(pid) = whose.pid {
-        let mut container = of_process(pid, || all(root, host_root))?;
-        if let Some(bundle) = &whose.bundle {
-            container.bundle = Some(bundle.clone());
-        }
-        return Ok(vec![container]);
-    }
-    let Some(bundle) = &whose.bundle else {
+    if !whose.env.is_empty() {
         return Ok(vec![Container::default()]);
+    }
+    let processes = Processes::read();
+    let known = all(root, host_root, &processes);
+    let found = if let Some(id) = &whose.container {
+        vec![by_id(id, &known)?]
+    } else if let Some(pod) = &whose.pod {
+        of_pod(pod, known)?
+    } else if let Some(pid) = whose.pid {
+        let container = of_process(pid, &processes, &known)?;
+        let bundle = whose.bundle.clone().or(container.bundle);
+        return Ok(vec![Container {
+            bundle,
+            ..container
+        }]);
+    } else {
+        let same = |container: &Container| container.bundle == whose.bundle;
+        vec![known.into_values().find(same).unwrap_or(Container {
+            bundle: whose.bundle.clone(),
+            ..Container::default()
+        })]
     };
-    let same = |container: &Container| container.bundle.as_ref() == Some(bundle);
-    let known = all(root, host_root).into_values().find(same);
-    let container = known.unwrap_or(Container {
-        bundle: Some(bundle.clone()),
-        ..Container::default()
-    });
-    Ok(vec![located(container)])
+    let located = found.into_iter().map(|one| located(one, &processes));
+    Ok(located.collect())
 }
 
-fn by_id(id: &str, known: BTreeMap<String, Container>) -> Result<Container, Unknown> {
+fn by_id(id: &str, known: &BTreeMap<String, Container>) -> Result<Container, Unknown> {
     let unknown = |reason: String, fix: &str| Unknown {
         name: id.to_owned(),
         reason,
         fix: fix.to_owned(),
     };
     if let Some(container) = known.get(id) {
-        return Ok(located(container.clone()));
+        return Ok(container.clone());
     }
     let begins = |container: &&Container| !id.is_empty() && container.id.starts_with(id);
     let mut found = known.values().filter(begins);
     match (found.next(), found.next()) {
-        (Some(only), None) => Ok(located(only.clone())),
+        (Some(only), None) => Ok(only.clone()),
         (Some(one), Some(other)) => Err(unknown(
             format!(
                 "both {} and {} begin with {}",
@@ -165,7 +169,7 @@ fn of_pod(pod: &str, known: BTreeMap<String, Container>) -> Result<Vec<Container
         let origin = Origin::of(&bundle);
         matches!(origin, Ok(Origin::Pod(of)) if of.is_named(pod))
     };
-    let containers: Vec<Container> = known.into_values().filter(is_of).map(located).collect();
+    let containers: Vec<Container> = known.into_values().filter(is_of).collect();
     match containers.is_empty() {
         false => Ok(containers),
         true => Err(Unknown {
@@ -181,9 +185,10 @@ fn of_pod(pod: &str, known: BTreeMap<String, Container>) -> Result<Vec<Container
 /// The container that a process belongs to: that in whose cgroup it is.
 fn of_process(
     pid: i32,
-    known: impl FnOnce() -> BTreeMap<String, Container>,
+    processes: &Processes,
+    known: &BTreeMap<String, Container>,
 ) -> Result<Container, Unknown> {
-    let Some(cgroup) = process::cgroup(pid) else {
+    let Some(cgroup) = processes.cgroup(pid) else {
         return Err(Unknown {
             name: pid.to_string(),
             reason: format!("no process {pid}"),
@@ -192,7 +197,6 @@ fn of_process(
                 .to_owned(),
         });
     };
-    let known = known();
     let is_its =
         |container: &&Container| container.pid == Some(pid) || cgroup.contains(&container.id);
     let found = known
@@ -206,22 +210,32 @@ fn of_process(
 }
 
 /// The container with its first process, if that runs.
-fn located(container: Container) -> Container {
-    let pid = container.pid.filter(|pid| process::cgroup(*pid).is_some());
-    let pid = pid.or_else(|| match container.id.len() {
-        // A shorter name could be part of any cgroup's.
-        SHORT_ID.. => process::first_of(&container.id),
-        _ => None,
-    });
+fn located(container: Container, processes: &Processes) -> Container {
+    let runs = |pid: &i32| processes.cgroup(*pid).is_some();
+    let pid = container
+        .pid
+        .filter(runs)
+        .or_else(|| match container.id.len() {
+            // A shorter name could be part of any cgroup's.
+            SHORT_ID.. => processes.first_of(&container.id),
+            _ => None,
+        });
     Container { pid, ..container }
 }
 
 /// Every container that can be found, by id.
-fn all(root: Option<PathBuf>, host_root: &Path) -> BTreeMap<String, Container> {
+fn all(
+    root: Option<PathBuf>,
+    host_root: &Path,
+    processes: &Processes,
+) -> BTreeMap<String, Container> {
     let mut known: BTreeMap<String, Container> = BTreeMap::new();
     let by_state = state::containers(root, host_root);
-    let found = by_state.into_iter().chain(by_bundle(host_root));
-    for container in found.chain(process::containers()) {
+    // Where engines keep bundles by default.
+    let patterns = Engine::ALL.iter().flat_map(|engine| engine.facts().bundles);
+    let bundles = patterns.flat_map(|pattern| matching(host_root, pattern));
+    let by_bundle = bundles.chain(processes.bundles()).filter_map(of_bundle);
+    for container in by_state.into_iter().chain(by_bundle) {
         let entry = known
             .entry(container.id.clone())
             .or_insert(container.clone());
@@ -233,20 +247,24 @@ fn all(root: Option<PathBuf>, host_root: &Path) -> BTreeMap<String, Container> {
     known
 }
 
-/// The bundles where engines keep them.
-fn by_bundle(host_root: &Path) -> Vec<Container> {
-    let patterns = Engine::ALL.iter().flat_map(|engine| engine.facts().bundles);
-    let bundles = patterns.flat_map(|pattern| {
-        let mut found = vec![host_root.to_owned()];
-        for part in pattern.split('/').filter(|part| !part.is_empty()) {
-            found = match part {
-                "*" => found.iter().flat_map(|path| entries(path)).collect(),
-                name => found.iter().map(|path| path.join(name)).collect(),
-            };
-        }
-        found
-    });
-    bundles.filter_map(of_bundle).collect()
+/// The paths below `top` that a pattern means: a name that ends in `*` is any that begins
+/// so.
+fn matching(top: &Path, pattern: &str) -> Vec<PathBuf> {
+    let mut found = vec![top.to_owned()];
+    for part in pattern.split('/').filter(|part| !part.is_empty()) {
+        found = match part.strip_suffix('*') {
+            None => found.iter().map(|path| path.join(part)).collect(),
+            Some(begin) => {
+                let fits = |path: &PathBuf| {
+                    let name = path.file_name().and_then(|name| name.to_str());
+                    name.is_some_and(|name| name.starts_with(begin))
+                };
+                let all = found.iter().flat_map(|path| entries(path));
+                all.filter(fits).collect()
+            }
+        };
+    }
+    found
 }
 
 /// The container of a bundle, whose directory has the name of its id; that of
@@ -310,7 +328,7 @@ mod tests {
             ),
             ("", None, "no container"),
         ] {
-            match by_id(id, known(&["abc", "abde"])) {
+            match by_id(id, &known(&["abc", "abde"])) {
                 Ok(container) => assert_eq!(Some(container.id.as_str()), found, "{id}"),
                 Err(unknown) => assert!(
                     found.is_none() && unknown.reason.starts_with(reason),

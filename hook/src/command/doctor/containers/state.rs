@@ -3,19 +3,20 @@
 use std::path::{Path, PathBuf};
 
 use nix::unistd::geteuid;
+use runtime_config::RUNTIMES;
 use serde::Deserialize;
 
-use super::{Container, entries};
+use super::{Container, entries, matching};
 use crate::oci::{capped, open_regular};
 
 /// Where runtimes keep it unless an engine configures another place, below /run: a directory
-/// for each container, `*` being any one name above it.
+/// for each container.
 const PLACES: [&str; 5] = [
-    "runc",
-    "crun",
-    "youki",
-    "containerd/runc/*",
-    "docker/runtime-*/*",
+    "runc/*",
+    "crun/*",
+    "youki/*",
+    "containerd/runc/*/*",
+    "docker/runtime-*/*/*",
 ];
 
 /// The largest state that is read, in bytes.
@@ -38,31 +39,15 @@ struct RuncConfig {
 /// The containers of all runtimes, and of the one whose `--root` is given.
 pub(super) fn containers(root: Option<PathBuf>, host_root: &Path) -> Vec<Container> {
     let run = host_root.join("run");
-    let mut places: Vec<PathBuf> = PLACES.iter().flat_map(|place| below(&run, place)).collect();
+    let directories = PLACES.iter().flat_map(|place| matching(&run, place));
     // Other users' directories are not read: they could be anything.
     let own = run.join(format!("user/{}", geteuid()));
-    places.extend(["runc", "crun", "youki"].map(|runtime| own.join(runtime)));
-    places.extend(root);
-    let directories = places.iter().flat_map(|place| entries(place));
+    let own = RUNTIMES
+        .iter()
+        .flat_map(|runtime| entries(&own.join(runtime)));
+    let given = root.iter().flat_map(|root| entries(root));
+    let directories = directories.chain(own).chain(given);
     directories.filter_map(|path| container(&path)).collect()
-}
-
-fn below(run: &Path, place: &str) -> Vec<PathBuf> {
-    let mut found = vec![run.to_owned()];
-    for part in place.split('/') {
-        found = match part.split_once('*') {
-            None => found.iter().map(|path| path.join(part)).collect(),
-            Some((begin, _)) => {
-                let all = found.iter().flat_map(|path| entries(path));
-                let fits = |path: &PathBuf| {
-                    let name = path.file_name().and_then(|name| name.to_str());
-                    name.is_some_and(|name| name.starts_with(begin))
-                };
-                all.filter(fits).collect()
-            }
-        };
-    }
-    found
 }
 
 fn container(directory: &Path) -> Option<Container> {
