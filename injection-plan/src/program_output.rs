@@ -22,9 +22,6 @@ pub struct ProgramOutput<R> {
 
 impl<R: Read + AsFd> ProgramOutput<R> {
     /// The first `limit` bytes of what comes from a pipe.
-    ///
-    /// # Errors
-    /// The pipe cannot be read without blocking.
     pub fn new(pipe: R, limit: usize) -> io::Result<Self> {
         fcntl(&pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         Ok(ProgramOutput {

@@ -23,11 +23,11 @@ pub struct Record {
 #[derive(Debug, Deserialize)]
 struct Data {
     #[serde(rename = "PodDeviceEntries")]
-    entries: Option<Vec<Entry>>,
+    entries: Option<Vec<PodDevices>>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Entry {
+struct PodDevices {
     #[serde(rename = "PodUID")]
     pod_uid: String,
     #[serde(rename = "ContainerName")]
@@ -51,8 +51,7 @@ enum Devices {
 pub enum RecordError {
     #[error("it is larger than {} bytes", Record::MAX)]
     TooLarge,
-    /// It cannot be read as one.
-    #[error("it has an unknown format: {0}")]
+    #[error("it has an unknown format")]
     Json(#[from] serde_json::Error),
 }
 
@@ -63,7 +62,6 @@ pub struct Allocation<'a> {
     pub pod_uid: &'a str,
     pub container: &'a str,
     pub resource: &'a str,
-    /// The ids.
     pub devices: Vec<&'a str>,
 }
 

@@ -15,7 +15,6 @@ use device_class::name::excerpt;
 pub enum RequirementError {
     #[error("`{}` is not a requirement such as driver>=470", excerpt(.0))]
     Malformed(String),
-    /// The host does not meet it.
     #[error("this host has {host}{}", not_known(.unknown))]
     Unmet {
         /// What the host has, for people.

@@ -11,7 +11,7 @@ use device_class::DeviceClass;
 use device_class::host::RealHost;
 use injection_plan::plan::Action;
 use injection_plan::request::Request;
-use planning::{asker, plan};
+use planning::{asker, plan, with_causes};
 use tempfile::TempDir;
 
 const CLASS: &str = r#"version = 1
@@ -55,7 +55,7 @@ fn given(root: &TempDir, lists: &str) -> Result<String, String> {
     let mut variables = vec!["CHIPS=all".to_owned()];
     variables.extend((!lists.is_empty()).then(|| format!("CHIP_LISTS={lists}")));
     let request = Request::of(&class, &variables.into(), |_| None);
-    let request = request.map_err(|refused| refused.to_string())?.unwrap();
+    let request = request.map_err(with_causes)?.unwrap();
     let host = RealHost::open(root.path()).unwrap();
     let plan = plan(&class, &request, &host, &asker())?;
     let place = |action: &Action| match action {

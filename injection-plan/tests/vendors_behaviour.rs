@@ -41,7 +41,7 @@ fn plan(class: &DeviceClass, host: &RecordedHost, env: &[&str]) -> Vec<String> {
     };
     let text = match plan::plan(&[asked], &SpecDevices::default()) {
         Ok(plan) => plan.to_string(),
-        Err(error) => format!("refused: {error}"),
+        Err(error) => format!("refused: {:#}", anyhow::Error::new(error)),
     };
     // What is missing on the host is named in notes.
     let lines = text
@@ -190,7 +190,7 @@ fn a_container_that_wants_a_part_of_an_npu_does_not_get_all_of_it() {
         Request::of(&class, &env.into(), |_| None)
     };
     let refused = request(&["ASCEND_VISIBLE_DEVICES=0", "ASCEND_VNPU_SPECS=vir04"]);
-    let refused = refused.unwrap_err().to_string();
+    let refused = format!("{:#}", anyhow::Error::new(refused.unwrap_err()));
     for part in [
         "ASCEND_VNPU_SPECS is set, which is not supported",
         "create-vnpu",

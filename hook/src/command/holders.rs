@@ -51,7 +51,7 @@ impl Holders {
             Ok(Ok(record)) => return Some(Self::from_record(&record, &config.host_root)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             Err(error) => error.to_string(),
-            Ok(Err(error)) => error.to_string(),
+            Ok(Err(error)) => crate::log::chain(&error),
         };
         crate::log::warning(&format!(
             "holders are not shown: the kubelet's record of allocated devices, {}, cannot be \

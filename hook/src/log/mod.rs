@@ -11,6 +11,7 @@ mod time;
 use std::error::Error;
 use std::fs::File;
 use std::io::{self, Write};
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -22,7 +23,6 @@ use node::NodeLog;
 pub(crate) use node::print as print_node_log;
 pub(crate) use time::now;
 
-/// Who reads the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reader {
     /// A user at a terminal: stderr is enough.
@@ -90,7 +90,6 @@ pub(crate) fn open() {
     }
 }
 
-/// Reports a failure.
 pub(crate) fn error(message: &str) {
     write(LogLevel::Error, message);
 }
@@ -133,20 +132,11 @@ fn write(level: LogLevel, message: &str) {
     }
 }
 
-/// An error with all its causes. A cause that the message before it ends with
-/// already is not repeated.
+/// An error with all its causes. No message contains that of its cause.
 pub(crate) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let message = cause.to_string();
-        if !text.ends_with(&message) {
-            text.push_str(": ");
-            text.push_str(&message);
-        }
-        next = cause.source();
-    }
-    text
+    let causes = iter::successors(Some(error), |&error| error.source());
+    let messages: Vec<String> = causes.map(ToString::to_string).collect();
+    messages.join(": ")
 }
 
 #[cfg(test)]
@@ -159,8 +149,6 @@ mod tests {
         Outer(&'static str, #[source] Box<Example>),
         #[error("cannot read /x")]
         Read(#[source] io::Error),
-        #[error("in the container: {0}")]
-        Repeats(#[source] io::Error),
         #[error(transparent)]
         Through(Box<Example>),
     }
@@ -171,7 +159,6 @@ mod tests {
         let denied_text = "Permission denied (os error 13)";
         for (error, expected) in [
             (Example::Read(denied()), "cannot read /x: "),
-            (Example::Repeats(denied()), "in the container: "),
             (
                 Example::Outer("c1", Box::new(Example::Read(denied()))),
                 "container c1: cannot read /x: ",

@@ -14,6 +14,7 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 use nix::unistd::geteuid;
 
+use crate::container::{IdMap, Reader};
 use crate::oci::open_regular;
 
 /// Below the host's root. Read by root only: messages name containers and their
@@ -30,7 +31,6 @@ const SYSLOG: &str = "dev/log";
 /// `LOG_DAEMON`, with `LOG_ERR` and `LOG_WARNING` (syslog(3)).
 const FACILITY: u8 = 3 << 3;
 
-/// The log's open places.
 pub(super) struct NodeLog {
     file: Option<File>,
     syslog: Option<UnixDatagram>,
@@ -78,22 +78,15 @@ impl NodeLog {
 fn directories(root: &Path) -> Vec<PathBuf> {
     let mut directories = vec![root.join(DIRECTORY)];
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let outside = || IdMap::parse(&map).and_then(|map| map.root(Reader::Outside));
     let uid = match geteuid().as_raw() {
-        0 => host_uid(&map),
+        0 => outside().ok(),
         uid => Some(uid),
     };
     if let Some(uid) = uid.filter(|uid| *uid != 0) {
         directories.push(root.join(format!("run/user/{uid}/boathook")));
     }
     directories
-}
-
-/// Who root in this user namespace is outside of it (user_namespaces(7)).
-fn host_uid(map: &str) -> Option<u32> {
-    map.lines().find_map(|line| {
-        let mut fields = line.split_whitespace();
-        (fields.next()? == "0").then(|| fields.next()?.parse().ok())?
-    })
 }
 
 /// Opens the log in a directory, which is made if it is missing and used only if
@@ -250,18 +243,5 @@ mod tests {
         let top = tempfile::tempdir().unwrap();
         fs::write(top.path().join(NAME), b"a\x1b[2J\xff\n").unwrap();
         assert_eq!(printed(top.path()), "a\\u{1b}[2J\u{fffd}\n");
-    }
-
-    #[test]
-    fn the_user_of_a_rootless_engine_is_found() {
-        for (map, uid) in [
-            ("         0          0 4294967295\n", Some(0)),
-            ("         0       1000          1\n", Some(1000)),
-            ("  1 100000 65536\n  0 1001 1\n", Some(1001)),
-            ("", None),
-            ("0\n", None),
-        ] {
-            assert_eq!(host_uid(map), uid, "{map:?}");
-        }
     }
 }

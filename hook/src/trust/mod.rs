@@ -28,16 +28,24 @@ use pod_uid::PodUid;
 pub enum TrustError {
     #[error(
         "the container requests devices, but the kubelet's record of allocated devices, {}, \
-         cannot be read: {error}",
+         cannot be read",
         path.display()
     )]
-    Unreadable { path: PathBuf, error: io::Error },
+    Unreadable {
+        path: PathBuf,
+        #[source]
+        error: io::Error,
+    },
     #[error(
         "the container requests devices, but the kubelet's record of allocated devices, {}, \
-         cannot be used: {error}",
+         cannot be used",
         path.display()
     )]
-    Unusable { path: PathBuf, error: RecordError },
+    Unusable {
+        path: PathBuf,
+        #[source]
+        error: RecordError,
+    },
 }
 
 /// The container's own authority, if it is in one of these pods.
@@ -74,9 +82,6 @@ pub(crate) fn cdi_authority(
 
 /// Who authorizes the requests of a container of this origin. The kubelet's
 /// record is read only if it applies.
-///
-/// # Errors
-/// The record applies, but cannot be used.
 pub(crate) fn authority(origin: &Origin, trust: &Trust) -> Result<Authority, TrustError> {
     let pod = match origin {
         Origin::Pod(pod) => pod,

@@ -57,14 +57,12 @@ impl fmt::Display for Pod {
 /// Why a container's origin is not certain.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OriginError {
-    /// The annotations name a pod, and the cgroup does not.
     #[error(
         "the container's annotations name a pod, but its cgroup path `{}` does not contain the \
          pod's uid; the kubelet writes it there unless it runs with cgroupsPerQOS = false",
         excerpt(.0)
     )]
     Unconfirmed(String),
-    /// The cgroup is a pod's, but no annotation identifies the container.
     #[error(
         "the container is in the cgroup of the pod {0}, but no annotation of its engine names \
          the pod's container; supported are containerd and CRI-O"
@@ -89,13 +87,11 @@ pub enum OriginError {
         flat: String,
         label: String,
     },
-    /// Annotations of two engines: some of them were written by the user.
     #[error(
         "the container has annotations of both containerd ({CRI_TYPE}) and CRI-O ({CRIO_TYPE}), \
          and its engine is one of the two: the other annotations are forged"
     )]
     TwoEngines,
-    /// An annotation of the engine is missing or has an unknown format.
     #[error(
         "the engine's annotation {key} is missing or malformed: `{}`",
         excerpt(value)
@@ -120,10 +116,6 @@ const CONTAINER_NAME: &str = "io.kubernetes.container.name";
 
 impl Origin {
     /// Where the container of a bundle comes from.
-    ///
-    /// # Errors
-    /// It may be a pod's, but the pod or the container cannot be
-    /// determined.
     pub(crate) fn of(bundle: &Bundle) -> Result<Self, OriginError> {
         let path = bundle.cgroups_path.as_deref().unwrap_or_default();
         if is_podmans(path) {

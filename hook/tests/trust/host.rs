@@ -104,7 +104,7 @@ impl Host {
         };
         let bundle = Bundle::read(&bundle).unwrap();
         let plan = plan_for(&bundle, caller, &config);
-        let plan = plan.map_err(|error| error.to_string())?;
+        let plan = plan.map_err(|error| format!("{:#}", anyhow::Error::new(error)))?;
         let devices = plan
             .grants
             .iter()

@@ -18,7 +18,6 @@ pub struct BindMount {
     pub kinds: &'static [SourceKind],
     /// Whether the mounts below the source are included.
     pub recursive: bool,
-    /// What the mount restricts.
     #[serde(rename = "options")]
     pub attributes: MountAttributes,
 }

@@ -27,11 +27,8 @@ pub struct SpecNode {
 pub struct SpecRule {
     /// Whether it allows or denies.
     pub allow: bool,
-    /// The devices' kind.
     pub kind: Option<DeviceKind>,
-    /// The devices' major number.
     pub major: Option<u32>,
-    /// The devices' minor number.
     pub minor: Option<u32>,
     /// What is allowed or denied.
     pub access: Access,

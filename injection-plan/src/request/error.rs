@@ -9,16 +9,10 @@ use crate::requirement::RequirementError;
 /// Why a request cannot be met.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// The value is longer than [`MAX_REQUEST`].
     #[error("{length} bytes is too long; a request may have at most {MAX_REQUEST}")]
-    TooLong {
-        /// The length in bytes.
-        length: usize,
-    },
-    /// An item that is neither a name nor a range.
+    TooLong { length: usize },
     #[error("`{}` is neither a device nor a range such as 0-3; separate several with commas", excerpt(.0))]
     Malformed(String),
-    /// A name of the Container Device Interface for another type of device.
     #[error(
         "`{}` is of the kind {}, which is not a resource of the class",
         excerpt(item),
@@ -28,7 +22,6 @@ pub enum RequestError {
     /// A variable by which the container would get something else than devices as they are.
     #[error("{env} is set, which is not supported; {advice}")]
     Unsupported { env: String, advice: String },
-    /// A variable of a pair without the other one.
     #[error("{env} is set without {partner}")]
     Unpaired {
         env: String,
@@ -39,24 +32,18 @@ pub enum RequestError {
     /// value.
     #[error(transparent)]
     Name(NameError),
-    /// More lists of files than are read.
     #[error("{count} lists of files are too many; a container may name {MAX_LISTS}")]
-    TooManyLists {
-        /// How many.
-        count: usize,
-    },
-    /// A requirement that the host does not meet.
-    #[error("{}={} cannot be met: {error}", excerpt(.env), excerpt(.text))]
+    TooManyLists { count: usize },
+    #[error("{}={} cannot be met", excerpt(.env), excerpt(.text))]
     Requirement {
         env: String,
         text: String,
+        #[source]
         error: RequirementError,
     },
-    /// There is no such device.
     #[error("class {class} has no device `{}` on this host; {known}", excerpt(.wanted))]
     Unknown {
         class: ClassName,
-        /// The requested name.
         wanted: String,
         /// The existing devices, as text.
         known: String,
@@ -73,7 +60,6 @@ pub enum RequestError {
     /// A container that may have no devices has an engine's CDI devices.
     #[error("it may have no devices of class {class}: {why}")]
     Unauthorized { class: ClassName, why: String },
-    /// A device that was allocated no longer exists.
     #[error(
         "device {id} of class {class} was allocated to the container but is not on this host any \
          more; delete the pod, so that it is scheduled again"
@@ -83,9 +69,10 @@ pub enum RequestError {
 
 /// A request that cannot be met, and its source.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{asked_by}: {error}")]
+#[error("{asked_by}")]
 pub struct RefusedRequest {
     /// The request's [`super::RequestSource`], as text.
     pub asked_by: String,
+    #[source]
     pub error: RequestError,
 }

@@ -29,7 +29,6 @@ pub const ANNOTATION_PREFIX: &str = "devices.boathook.dev/";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     pub class: ClassName,
-    /// Which devices.
     pub selection: Selection,
     /// The requested capabilities of the class.
     pub capabilities: BTreeSet<CapabilityName>,
@@ -56,14 +55,14 @@ pub struct Pair {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RequestSource {
-    /// In the container's environment.
     Env {
-        /// The variable.
         name: String,
         value: String,
     },
-    /// In the container's annotations.
-    Annotation { key: String, value: String },
+    Annotation {
+        key: String,
+        value: String,
+    },
     /// In the arguments of a hook that a CDI specification added.
     Cdi {
         /// The names of the devices, with commas between them.

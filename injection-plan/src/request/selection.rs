@@ -64,9 +64,6 @@ impl Selection {
     }
 
     /// The requested devices, each once, in the order of `devices`.
-    ///
-    /// # Errors
-    /// [`RequestError::Unknown`] if no device has an item's name.
     pub fn choose<'a>(
         &self,
         class: &ClassName,

@@ -218,7 +218,7 @@ fn capabilities_are_named_in_any_case_and_all_may_stand_among_them() {
     }
     let long = "base,".repeat(20_000);
     let error = request(&class, &[("VISIBLE", "0"), ("CAPS", &long)]).unwrap_err();
-    assert!(error.to_string().contains("100000 bytes"), "{error}");
+    assert!(error.error.to_string().contains("100000 bytes"), "{error}");
 }
 
 /// As Go's `strconv.ParseBool`, by which the vendor's stack reads the variable.
@@ -261,7 +261,7 @@ fn requirements_are_switched_off_by_true_alone() {
     }
     let long = "x>=1 ".repeat(20_000);
     let error = request(&class, &[("VISIBLE", "0"), ("REQUIRE_X", &long)]).unwrap_err();
-    assert!(error.to_string().contains("100000 bytes"), "{error}");
+    assert!(error.error.to_string().contains("100000 bytes"), "{error}");
 }
 
 /// The largest requests that are read, on a host with more devices than any: each

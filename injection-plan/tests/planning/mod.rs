@@ -16,10 +16,14 @@ pub(crate) fn plan(
     let asked = Asked {
         class,
         request,
-        found: &found.map_err(|error| error.to_string())?,
+        found: &found.map_err(with_causes)?,
         authority,
     };
-    plan::plan(&[asked], &SpecDevices::default()).map_err(|error| error.to_string())
+    plan::plan(&[asked], &SpecDevices::default()).map_err(with_causes)
+}
+
+pub(crate) fn with_causes(error: impl std::error::Error + Send + Sync + 'static) -> String {
+    format!("{:#}", anyhow::Error::new(error))
 }
 
 /// The request authorizes itself, as outside Kubernetes.

@@ -82,7 +82,8 @@ fn allocated_devices(
         Ok(Ok(record)) => record,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return counts,
         Ok(Err(error)) => {
-            tracing::debug!("cannot use {}: {error}", record.display());
+            let error = anyhow::Error::new(error);
+            tracing::debug!("cannot use {}: {error:#}", record.display());
             return counts;
         }
         Err(error) => {
