@@ -154,7 +154,6 @@ Exit codes, determined by the first fault:
  18  cgroup-denies     the container's cgroup denies a device
  19  user-denied       the container's user may not open a node";
 
-/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run as the hook of the stage `prestart`, with the container's state on stdin
@@ -270,7 +269,6 @@ pub(crate) struct HookArguments {
 }
 
 impl HookArguments {
-    /// What called the hook.
     pub(crate) fn caller(&self) -> Caller {
         match &self.cdi {
             Some(grant) => Caller::Cdi(grant.clone()),

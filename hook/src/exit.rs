@@ -23,7 +23,6 @@ pub enum ExitCode {
     Request = 5,
     /// The devices could not be injected into the container.
     Injection = 6,
-    /// The deadline was exceeded.
     Deadline = 7,
     /// `doctor`: there is no such container.
     NoContainer = 10,

@@ -8,7 +8,6 @@ use std::path::PathBuf;
 /// blanks and backslashes in paths as `\040` and so on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MountLine<'a> {
-    /// The mount's id.
     pub(crate) id: u64,
     /// The id of the mount that it is attached in.
     pub(crate) parent: u64,
@@ -17,7 +16,6 @@ pub(crate) struct MountLine<'a> {
     pub(crate) point: &'a [u8],
     /// What is mounted in it is mounted in its peers as well.
     pub(crate) shared: bool,
-    /// The file system's type.
     pub(crate) fs_type: &'a [u8],
     /// The file system's own options.
     pub(crate) super_options: &'a [u8],
@@ -92,7 +90,6 @@ fn unescape(field: &[u8]) -> PathBuf {
 /// What is known of one mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MountEntry {
-    /// The mount's id.
     pub(crate) id: u64,
     /// The id of the mount that it is attached in.
     pub(crate) parent: u64,

@@ -12,7 +12,6 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// from the root.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The kernel refused a call.
     #[error("cannot {action} {}: {errno}", path.display())]
     System {
         /// The operation, as text before a path.
@@ -20,7 +19,6 @@ pub enum Error {
         path: PathBuf,
         errno: Errno,
     },
-    /// The path is invalid in any root.
     #[error("{} is not a usable path: {reason}", path.display())]
     Path {
         path: PathBuf,
@@ -34,7 +32,6 @@ pub enum Error {
         path.display()
     )]
     Links { path: PathBuf },
-    /// A path that had no symbolic link when it was found has one.
     #[error(
         "{} leads through a symbolic link that was not there before: it was replaced",
         path.display()

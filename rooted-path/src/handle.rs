@@ -22,7 +22,6 @@ pub enum FileKind {
     Symlink,
     CharDevice,
     BlockDevice,
-    /// A named pipe.
     Fifo,
     Socket,
     /// Anything else, such as an event descriptor.
@@ -115,7 +114,6 @@ impl Handle {
         FileKind::of(&self.stat)
     }
 
-    /// The file's identity.
     #[must_use]
     pub fn identity(&self) -> Identity {
         Identity::of(&self.stat)
@@ -127,7 +125,6 @@ impl Handle {
         &self.stat
     }
 
-    /// The descriptor alone.
     #[must_use]
     pub fn into_fd(self) -> OwnedFd {
         self.fd

@@ -44,7 +44,6 @@ pub(crate) enum Component<'a> {
     Current,
     /// `..`: the parent directory.
     Parent,
-    /// A name to resolve.
     Name(Name<'a>),
 }
 

@@ -69,7 +69,6 @@ impl Step<'_> {
     }
 }
 
-/// Where a path leads.
 #[derive(Debug)]
 pub struct Resolved {
     /// The files from the root's child on, each in the directory before it. Only
@@ -98,7 +97,6 @@ pub struct Walk<'a> {
     is_dangling: bool,
 }
 
-/// A remaining step.
 #[derive(Debug)]
 enum Pending {
     Current,
@@ -183,7 +181,6 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The current directory.
     fn current(&self) -> BorrowedFd<'_> {
         let last = self.trail.last();
         last.map_or(self.root, |waypoint| waypoint.handle.as_fd())

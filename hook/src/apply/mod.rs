@@ -33,57 +33,40 @@ use prepare::PrepareError;
 /// Why a plan could not be carried out.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApplyError {
-    /// Something of the host differs from the plan, or cannot be mounted.
     #[error(transparent)]
     Mount(#[from] mount::Error),
-    /// For which device or class that was.
     #[error("{why}")]
     For {
         /// The step's reason: device ids, or the class.
         why: String,
-        /// What failed.
         #[source]
         error: Box<ApplyError>,
     },
-    /// The container does not take what the plan puts there.
     #[error("in the container")]
     Container(#[from] container::Error),
-    /// The device rules cannot be set.
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
-    /// A directory cannot be named in the loader's configuration.
     #[error(transparent)]
     LibraryDir(#[from] LibraryDirError),
-    /// The loader's cache has no room for more.
     #[error("cannot write the container's ld.so.cache")]
     LdCache(#[from] LdCacheError),
-    /// A device cannot be prepared as the container requests.
     #[error(transparent)]
     Prepare(#[from] PrepareError),
-    /// The deadline could not be set.
     #[error("cannot set a deadline")]
     Deadline(#[source] nix::errno::Errno),
-    /// A container with a user namespace can only have nodes of the host.
     #[error(
         "{} has to be created on the host: its driver {driver} is loaded, but the host has no \
          such node, and one that is created in a container with a user namespace cannot be \
          opened{}", path.display(), advice.as_ref().map(|a| format!("; {a}")).unwrap_or_default()
     )]
     NodeNotOnHost {
-        /// The node's path in the container.
         path: PathBuf,
-        /// The driver.
         driver: String,
         /// What to do, by the class.
         advice: Option<String>,
     },
-    /// A path of the plan cannot be used for what it is for.
     #[error("{} is not a usable path for {what}", path.display())]
-    Path {
-        path: PathBuf,
-        /// What it is for.
-        what: &'static str,
-    },
+    Path { path: PathBuf, what: &'static str },
 }
 
 impl From<rooted_path::Error> for ApplyError {
@@ -102,8 +85,8 @@ impl ApplyError {
     }
 }
 
-/// Carries out a plan for a container that is being created. What it gives
-/// back are notes for the log: what was done otherwise than one would expect.
+/// Carries out a plan for a container that is being created. Returns warnings for the
+/// log, one line each.
 pub(crate) fn apply(
     plan: &InjectionPlan,
     state: &State,

@@ -53,7 +53,6 @@ pub(crate) enum PrepareError {
         /// The beginning of its output.
         stderr: String,
     },
-    /// The program succeeded, but the device is not in the requested state.
     #[error("{} exited 0, but {} is `{found}`, not `{wanted}`", program.display(), file.display())]
     NotDone {
         program: PathBuf,

@@ -28,7 +28,10 @@ pub(super) enum What<'p> {
     /// A directory that is covered.
     Mask(Mask<'p>),
     /// A directory, at its path.
-    Directory { source: Source, path: &'p Path },
+    Directory {
+        source: Source,
+        path: &'p Path,
+    },
     /// A node, at its path: the host's, or one of the container's own.
     Node {
         source: Source,
@@ -43,16 +46,21 @@ pub(super) enum What<'p> {
         made: &'p MadeNode,
     },
     /// A symbolic link, at its path.
-    Link { path: &'p Path, target: &'p Path },
+    Link {
+        path: &'p Path,
+        target: &'p Path,
+    },
     /// A file, over the one at its path or as a link.
-    File { source: Source, path: &'p Path },
+    File {
+        source: Source,
+        path: &'p Path,
+    },
     /// A library, under its own name and others.
     Library {
         source: Source,
         path: &'p Path,
         links: &'p BTreeSet<String>,
     },
-    /// The loader's configuration.
     Loader(Searched<'p>),
 }
 

@@ -12,17 +12,14 @@ use super::rule::DeviceRule;
 pub(crate) enum CgroupError {
     #[error("cannot read {path}")]
     Read { path: PathBuf, source: io::Error },
-    /// A kernel file exceeds its limit.
     #[error("{path} is longer than {limit} bytes")]
     TooLong {
         path: PathBuf,
         /// Bytes that would have been read.
         limit: u64,
     },
-    /// A kernel file has an unknown format.
     #[error("unexpected line {line:?} in {path}")]
     Malformed { path: PathBuf, line: String },
-    /// The process's cgroup is not below any visible mount.
     #[error(
         "cgroup {cgroup} is not under any mount of its hierarchy that this process sees: \
          run the hook in the host's mount and cgroup namespaces"
@@ -31,7 +28,6 @@ pub(crate) enum CgroupError {
         /// The cgroup's path in its hierarchy.
         cgroup: PathBuf,
     },
-    /// An ancestor denies a device that the cgroup should get.
     #[error(
         "device {rule} is not allowed in cgroup {ancestor}, which encloses the container's \
          cgroup {cgroup}; allow it there first: give it to the enclosing container, or set \
@@ -51,10 +47,8 @@ pub(crate) enum CgroupError {
         rule: String,
         source: io::Error,
     },
-    /// cgroup v2: the programs of a cgroup cannot be listed or read.
     #[error("cannot read the device programs of cgroup {cgroup}")]
     ReadPrograms { cgroup: PathBuf, source: Errno },
-    /// cgroup v2: the kernel does not accept the new program.
     #[error(
         "the kernel refuses the new device program for cgroup {cgroup} ({instructions} \
          instructions){}",
@@ -79,14 +73,12 @@ pub(crate) enum CgroupError {
         program: u32,
         name: String,
     },
-    /// cgroup v2: the old program cannot be replaced.
     #[error("cannot replace device program {program} of cgroup {cgroup}{}", hint(*.source))]
     Attach {
         cgroup: PathBuf,
         program: u32,
         source: Errno,
     },
-    /// cgroup v2: the programs changed at every attempt.
     #[error(
         "device programs of cgroup {cgroup} cannot be replaced: \
          they keep changing, or another process holds them by a bpf link"

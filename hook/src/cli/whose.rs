@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// Which container `doctor` examines.
 #[derive(Debug, Args)]
 #[group(id = "whose", required = true, multiple = true)]
 pub(crate) struct Whose {

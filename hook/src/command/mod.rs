@@ -39,16 +39,12 @@ use crate::sys::deadline::{self, Deadline};
 pub(crate) enum CommandError {
     #[error(transparent)]
     Config(#[from] FileError),
-    /// The State on stdin cannot be used.
     #[error(transparent)]
     State(#[from] StateError),
-    /// The bundle cannot be used.
     #[error(transparent)]
     Bundle(#[from] BundleError),
-    /// The container's request is denied or cannot be satisfied.
     #[error(transparent)]
     Planner(Box<PlannerError>),
-    /// The plan could not be carried out.
     #[error(transparent)]
     Apply(Box<ApplyError>),
     #[error("container {id}")]
@@ -65,7 +61,6 @@ pub(crate) enum CommandError {
     Log(#[source] io::Error),
     #[error(transparent)]
     Cdi(#[from] cdi::CdiError),
-    /// There is no class file for what was given.
     #[error(transparent)]
     Target(#[from] TargetError),
     #[error("no class file {name}.toml on this host; {hint}")]
@@ -85,7 +80,6 @@ pub(crate) enum CommandError {
 }
 
 impl CommandError {
-    /// The exit code of this failure.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             CommandError::Config(_) => ExitCode::Config,
@@ -212,7 +206,6 @@ fn explain(bundle: &Path, json: bool, config: &Config) -> Result<ExitCode, Comma
     Ok(ExitCode::Success)
 }
 
-/// `boathook cdi generate`.
 fn generate(command: &CdiCommand, json: bool, config: &Config) -> Result<ExitCode, CommandError> {
     let CdiCommand::Generate {
         classes,
@@ -229,7 +222,6 @@ fn generate(command: &CdiCommand, json: bool, config: &Config) -> Result<ExitCod
     .write()
 }
 
-/// `boathook log`.
 fn print_log(json: bool, config: &Config) -> Result<ExitCode, CommandError> {
     if json {
         let mut text = Vec::new();

@@ -28,7 +28,6 @@ pub(crate) fn device_number(handle: &Handle) -> Option<DeviceNumber> {
 /// A device node's mode and owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceAccess {
-    /// Permission bits.
     pub mode: Mode,
     /// The owner, as seen from the host.
     pub uid: Uid,
@@ -42,9 +41,6 @@ impl WritableDirectory {
     ///
     /// The mode requires an empty umask, which
     /// [`super::ContainerNamespace::enter`] sets.
-    ///
-    /// # Errors
-    /// [`Error::Occupied`] if something else has the name.
     pub fn make_device(
         &self,
         name: Name<'_>,

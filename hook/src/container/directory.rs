@@ -54,9 +54,6 @@ impl Directory {
     }
 
     /// The names of all entries, in no order.
-    ///
-    /// # Errors
-    /// [`Error::TooManyEntries`] if there are more than `cap`; [`Error::File`].
     pub fn names(&self, cap: usize) -> Result<Vec<OsString>> {
         let failed = |errno| Error::system("list", &*self.path, errno);
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;

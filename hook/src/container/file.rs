@@ -49,10 +49,6 @@ impl WritableFile {
     }
 
     /// The content of the file. None if there is no such file.
-    ///
-    /// # Errors
-    /// [`Error::WrongKind`] if it is not a regular file, [`Error::TooLarge`] if it
-    /// has more than `cap` bytes.
     pub fn read(&self, cap: usize) -> Result<Option<Vec<u8>>> {
         let path = self.directory.directory().path().join(&self.name);
         let found = self.found.as_ref();
@@ -63,10 +59,6 @@ impl WritableFile {
 
     /// Puts a file with the content `bytes` in its place in one step, with the
     /// owner and permissions of the old one; without one it has `mode`.
-    ///
-    /// # Errors
-    /// [`Error::WrongKind`] if something else has the name; [`Error::ReadOnly`];
-    /// [`Error::File`].
     pub fn replace(self, bytes: &[u8], mode: Mode) -> Result<()> {
         let directory = self.directory.create_dirs(&self.missing, PARENT_MODE)?;
         directory.replace(Name::new(&self.name)?, self.found.as_ref(), bytes, mode)

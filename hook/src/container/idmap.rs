@@ -27,13 +27,11 @@ pub enum Reader {
 /// Why a map cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdMapError {
-    /// A line is not three numbers of 32 bits.
     #[error("line {line} is not three numbers")]
     Line {
         /// Which line, from 1.
         line: usize,
     },
-    /// The container's id 0 has no id on the host.
     #[error(
         "the container's user namespace has no root: id 0 must be mapped for files to be created \
          in it"

@@ -104,9 +104,6 @@ impl ContainerNamespace {
 
     /// In which cgroup of each hierarchy the process is: its `/proc/PID/cgroup`, of the
     /// same process whose namespace this is.
-    ///
-    /// # Errors
-    /// [`Error::File`], also if the process has ended: its number may be another's.
     pub fn cgroups(&self) -> Result<Vec<u8>> {
         let path = || PathBuf::from(format!("/proc/{}/cgroup", self.pid));
         let bytes = read_proc(&self.process, "cgroup", MEMBERSHIP_CAP + 1, path)?;

@@ -102,11 +102,6 @@ impl ContainerRoot {
 
     /// Resolves the parent directory of `path`, creating missing directories,
     /// and returns it with the last name.
-    ///
-    /// # Errors
-    /// [`Error::Dangling`] if a link in the path is dangling;
-    /// [`Error::WrongKind`] if a component is not a directory;
-    /// [`Error::NotWritable`] or [`Error::ReadOnly`] if it cannot be created.
     pub fn parent<'p>(&self, path: &'p Path) -> Result<(Parent, Name<'p>)> {
         let (parent, name) = split_leaf(path)?;
         Ok((self.directory(parent, PARENT_MODE)?, name))
@@ -162,10 +157,6 @@ impl ContainerRoot {
     }
 
     /// The content of the regular file `path`; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// [`Error::WrongKind`] if it is something else, [`Error::TooLarge`] if it
-    /// has more than `cap` bytes.
     pub fn read_file(&self, path: &Path, cap: usize) -> Result<Option<Vec<u8>>> {
         let found = self.root.lookup(path)?;
         found

@@ -126,10 +126,6 @@ impl WritableDirectory {
 
 impl Directory {
     /// The existing file as a mount point; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// [`Error::LinkAtLeaf`] and [`Error::WrongKind`] as for
-    /// [`WritableDirectory::mount_point`].
     pub fn existing_mount_point(&self, name: Name<'_>, source: FileKind) -> Result<Option<Target>> {
         let found = self.open(name)?;
         found

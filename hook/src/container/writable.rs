@@ -63,10 +63,6 @@ impl WritableDirectory {
 
     /// Makes the symbolic link `name` lead to `target`, if it does not yet. What
     /// the old link led to stays as it is.
-    ///
-    /// # Errors
-    /// [`Error::WrongKind`] if `name` is not a symbolic link; [`Error::ReadOnly`];
-    /// [`Error::File`].
     pub fn redirect_link(&self, name: Name<'_>, target: &Path) -> Result<()> {
         let found = self.directory().existing(name)?;
         if found.kind() != FileKind::Symlink {

@@ -27,10 +27,6 @@ impl SourceRoot {
 
     /// Finds the file `path`, which may be absolute or not: both start at this
     /// root. Symbolic links are followed inside it.
-    ///
-    /// # Errors
-    /// [`Error::Missing`] if there is nothing, [`Error::Host`] if it cannot be
-    /// opened.
     pub fn find(&self, path: &Path) -> Result<HostFile> {
         self.found(self.root.lookup(path), path)
     }
@@ -114,10 +110,6 @@ impl HostFile {
 
     /// Checks that the file is the device node that is expected: a driver that
     /// was loaded again may have left another device under the same name.
-    ///
-    /// # Errors
-    /// [`Error::Kind`] if it is not a device node, [`Error::Device`] if it stands
-    /// for another device.
     pub fn expect_device(&self, wanted: DeviceNumber) -> Result<()> {
         match device_number(&self.handle) {
             Some(found) if found == wanted => Ok(()),

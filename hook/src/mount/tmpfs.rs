@@ -62,10 +62,6 @@ const ATTRIBUTES: Attributes = Attributes {
 impl Mounter {
     /// Makes a tmpfs that will cover the directory `target`. Its root belongs
     /// to the container's root.
-    ///
-    /// # Errors
-    /// [`Error::Shared`] if it would appear on the host too, [`Error::Label`],
-    /// [`Error::System`].
     pub fn tmpfs(&mut self, target: Target, options: &TmpfsOptions<'_>) -> Result<StagedTmpfs> {
         self.propagation.check(&target)?;
         let settings = self.settings(options)?;

@@ -25,7 +25,7 @@ const MOUNT_BASIC: u64 = 2;
 
 /// `struct mnt_id_req` of include/uapi/linux/mount.h.
 #[repr(C)]
-struct Request {
+struct MountIdRequest {
     size: u32,
     spare: u32,
     mount: u64,
@@ -87,8 +87,8 @@ pub(crate) struct Basic {
 /// Asks about the mount with the unique id `mount`. `ENOENT` if it is not in
 /// this mount namespace.
 pub(crate) fn basic(mount: u64) -> Result<Basic> {
-    let request = Request {
-        size: size_of::<Request>() as u32,
+    let request = MountIdRequest {
+        size: size_of::<MountIdRequest>() as u32,
         spare: 0,
         mount,
         mask: MOUNT_BASIC,

@@ -21,7 +21,6 @@ const MAX_LINE: usize = 512;
 /// How many other messages are skipped while waiting for a reply.
 const MAX_STRAYS: usize = 1000;
 
-/// The sockets of systemd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sockets {
     /// systemd's own, for root.

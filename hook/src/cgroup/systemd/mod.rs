@@ -31,7 +31,6 @@ use manager::{DeviceAllow, DevicePolicy};
 /// The host's systemd and `/dev`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HostSystemd {
-    /// The sockets of systemd.
     pub sockets: Sockets,
     pub dev: PathBuf,
 }

@@ -19,9 +19,14 @@ pub(super) struct Garbage;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Content {
     /// A call succeeded, with these results.
-    Return { signature: String, body: Vec<u8> },
-    /// A call failed.
-    Error { name: String, message: String },
+    Return {
+        signature: String,
+        body: Vec<u8>,
+    },
+    Error {
+        name: String,
+        message: String,
+    },
     /// Anything else, such as a signal.
     Other,
 }

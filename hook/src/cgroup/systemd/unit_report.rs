@@ -16,7 +16,6 @@ pub(crate) struct SystemdReport {
 /// What was done with a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UnitOutcome {
-    /// systemd is not running.
     NoSystemd,
     /// systemd does not know the unit: something else created the cgroup.
     UnknownUnit,
@@ -25,8 +24,9 @@ pub(crate) enum UnitOutcome {
     Unrestricted,
     /// The unit allows the devices already.
     AlreadyAllowed,
-    /// Entries were added.
-    Added { entries: usize },
+    Added {
+        entries: usize,
+    },
     /// This user may not change units.
     NoPermission,
 }
@@ -34,10 +34,12 @@ pub(crate) enum UnitOutcome {
 /// A `/dev/char` or `/dev/block` link that was missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LinkReport {
-    /// It was created.
     Made(PathBuf),
     /// It could not be created, so this systemd will ignore the device's rule.
-    Missing { path: PathBuf, reason: String },
+    Missing {
+        path: PathBuf,
+        reason: String,
+    },
 }
 
 impl SystemdReport {

@@ -4,7 +4,7 @@
 //! error, so a result is never a guess.
 
 use super::insn::{AluOp, Condition, Instruction, Operand, Reg, Size, Width};
-use super::request::{CONTEXT_LEN, Request};
+use super::request::{AccessRequest, CONTEXT_LEN};
 use crate::sys::bpf::Insn;
 
 /// Steps after which a program counts as a loop. Real ones have no loops, and
@@ -24,12 +24,12 @@ enum Value {
 }
 
 /// Whether `program` admits `request`.
-pub(super) fn admits(program: &[Insn], request: &Request) -> Result<bool, NotUnderstood> {
+pub(super) fn admits(program: &[Insn], request: &AccessRequest) -> Result<bool, NotUnderstood> {
     Ok(result(program, request)? == 1)
 }
 
 /// What `program` leaves in R0.
-pub(super) fn result(program: &[Insn], request: &Request) -> Result<u64, NotUnderstood> {
+pub(super) fn result(program: &[Insn], request: &AccessRequest) -> Result<u64, NotUnderstood> {
     let context = request.context();
     let mut registers = [Value::Unset; Reg::COUNT];
     registers[Reg::R1.index()] = Value::Context;

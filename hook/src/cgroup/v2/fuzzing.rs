@@ -3,7 +3,7 @@
 
 use super::evaluator;
 use super::insn::{AluOp, Condition, Instruction, Operand};
-use super::request::Request;
+use super::request::AccessRequest;
 use super::rewrite::{Admission, judge};
 use crate::cgroup::rule::{self, Access, DeviceKind, DeviceRule};
 use crate::sys::bpf::Insn;
@@ -18,14 +18,14 @@ pub fn device_program(bytes: &[u8]) {
     let rules = rule::merge(&rules);
     let program: Vec<Insn> = program.as_chunks().0.to_vec();
     // A request for no access is admitted with any other for the device.
-    let covers = |request: &Request| {
+    let covers = |request: &AccessRequest| {
         rules.iter().any(|rule| {
             (rule.kind(), rule.major(), rule.minor())
                 == (request.kind, request.major, request.minor)
                 && rule.access().bits() & request.access == request.access
         })
     };
-    let admits = |program: &[Insn], request: &Request| {
+    let admits = |program: &[Insn], request: &AccessRequest| {
         let result = evaluator::result(program, request).ok();
         if let Some(result) = result {
             compare(program, request, result);
@@ -35,7 +35,9 @@ pub fn device_program(bytes: &[u8]) {
     match judge(&program, &rules) {
         Admission::Hidden | Admission::Unreadable => {}
         Admission::Admits => {
-            let covered = rules.iter().flat_map(|rule| Request::covered_by(*rule));
+            let covered = rules
+                .iter()
+                .flat_map(|rule| AccessRequest::covered_by(*rule));
             for request in covered {
                 assert_eq!(admits(&program, &request), Some(true), "{request:?}");
             }
@@ -75,7 +77,7 @@ fn device_rule([kind, access, major, minor]: &[u8; 4]) -> Option<DeviceRule> {
 }
 
 /// Every kind and access, with the numbers of the rules and others.
-fn requests(rules: &[DeviceRule]) -> impl Iterator<Item = Request> {
+fn requests(rules: &[DeviceRule]) -> impl Iterator<Item = AccessRequest> {
     let devices = rules.iter().flat_map(|rule| {
         let (major, minor) = (rule.major(), rule.minor());
         [(major, minor), (major, minor + 1), (major + 1, minor)]
@@ -84,7 +86,7 @@ fn requests(rules: &[DeviceRule]) -> impl Iterator<Item = Request> {
         [DeviceKind::Block, DeviceKind::Character]
             .into_iter()
             .flat_map(move |kind| {
-                (0..=7).map(move |access| Request {
+                (0..=7).map(move |access| AccessRequest {
                     kind,
                     access,
                     major,
@@ -95,7 +97,7 @@ fn requests(rules: &[DeviceRule]) -> impl Iterator<Item = Request> {
 }
 
 /// Both machines must have the same result.
-fn compare(program: &[Insn], request: &Request, result: u64) {
+fn compare(program: &[Insn], request: &AccessRequest, result: u64) {
     let comparable = |insn: &Insn| Instruction::decode(*insn).is_some_and(is_same_elsewhere);
     if !program.iter().all(comparable) {
         return;

@@ -45,7 +45,6 @@ pub(super) trait Kernel {
     }
 }
 
-/// The running kernel.
 pub(super) struct Running;
 
 impl Kernel for Running {

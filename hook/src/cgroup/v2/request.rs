@@ -16,7 +16,7 @@ pub(super) const MINOR: i16 = 8;
 
 /// A process's access to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Request {
+pub(super) struct AccessRequest {
     pub(super) kind: DeviceKind,
     /// Bits of [`Access`]; the kernel may request none.
     pub(super) access: u8,
@@ -24,7 +24,7 @@ pub(super) struct Request {
     pub(super) minor: u32,
 }
 
-impl Request {
+impl AccessRequest {
     /// All requests that a rule allows, and the one for no access: the kernel makes it
     /// where a file is opened only to control its device (open(2), access mode 3).
     pub(super) fn covered_by(rule: DeviceRule) -> impl Iterator<Item = Self> {
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn context_holds_access_above_kind() {
-        let request = Request {
+        let request = AccessRequest {
             kind: DeviceKind::Character,
             access: Access::READ.bits() | Access::WRITE.bits(),
             major: 10,

@@ -3,7 +3,7 @@
 use super::assembler;
 use super::evaluator::{self, NotUnderstood};
 use super::insn::Instruction;
-use super::request::Request;
+use super::request::AccessRequest;
 use crate::cgroup::rule::DeviceRule;
 use crate::sys::bpf::Insn;
 
@@ -40,7 +40,7 @@ pub(super) fn denied(
 ) -> Result<Vec<DeviceRule>, NotUnderstood> {
     let mut denied = Vec::new();
     for rule in rules {
-        for request in Request::covered_by(*rule) {
+        for request in AccessRequest::covered_by(*rule) {
             if !evaluator::admits(program, &request)? {
                 denied.push(*rule);
                 break;

@@ -9,7 +9,7 @@ use nix::errno::Errno;
 
 use crate::cgroup::v2::evaluator;
 use crate::cgroup::v2::kernel::Kernel;
-use crate::cgroup::v2::request::Request;
+use crate::cgroup::v2::request::AccessRequest;
 use crate::sys::bpf::{ALLOW_MULTI, About, Attachments, Insn, MAX_PROGRAMS, REPLACE, Scope};
 
 /// A call that changed something.
@@ -42,7 +42,7 @@ pub(super) struct FakeKernel {
     /// So often somebody else swaps the program just before we replace it.
     pub(super) rivals: Cell<usize>,
     /// Requests that must be denied for `leaf` at every moment.
-    pub(super) always_denied: RefCell<Vec<(PathBuf, Request)>>,
+    pub(super) always_denied: RefCell<Vec<(PathBuf, AccessRequest)>>,
 }
 
 impl FakeKernel {
@@ -84,7 +84,7 @@ impl FakeKernel {
     }
 
     /// Whether a process in `leaf` may do this.
-    pub(super) fn admits(&self, leaf: &Path, request: &Request) -> bool {
+    pub(super) fn admits(&self, leaf: &Path, request: &AccessRequest) -> bool {
         let mut effective = self.effective(leaf).into_iter();
         effective.all(|id| evaluator::admits(&self.code(id), request).unwrap())
     }

@@ -15,7 +15,7 @@ use crate::cgroup::error::CgroupError;
 use crate::cgroup::report::Outcome::{self, *};
 use crate::cgroup::spec_rules::SpecRules;
 use crate::cgroup::v2::insn::Instruction;
-use crate::cgroup::v2::request::Request;
+use crate::cgroup::v2::request::AccessRequest;
 use crate::cgroup::v2::{Required, allow_on};
 use crate::sys::bpf::{ALLOW_MULTI, MAX_PROGRAMS};
 
@@ -32,8 +32,8 @@ fn cgroup(mount: &str, dir: &str) -> CgroupDir {
     }
 }
 
-fn request(minor: u32) -> Request {
-    Request::covered_by(crate::cgroup::rule::misc(minor, "r"))
+fn request(minor: u32) -> AccessRequest {
+    AccessRequest::covered_by(crate::cgroup::rule::misc(minor, "r"))
         .last()
         .unwrap()
 }

@@ -8,18 +8,18 @@ use crate::cgroup::spec_rules::{SpecRule, SpecRules};
 use crate::cgroup::v2::assembler::enforce;
 use crate::cgroup::v2::evaluator;
 use crate::cgroup::v2::insn::Instruction;
-use crate::cgroup::v2::request::Request;
+use crate::cgroup::v2::request::AccessRequest;
 use crate::cgroup::v2::rewrite::{Admission, judge};
 use crate::sys::bpf::Insn;
 
 /// Every kind and access, against numbers that rules name and others.
-fn requests() -> Vec<Request> {
+fn requests() -> Vec<AccessRequest> {
     let mut requests = Vec::new();
     for kind in [DeviceKind::Block, DeviceKind::Character] {
         for access in 0..=7 {
             for major in [1, 10, 11, 136] {
                 for minor in [0, 3, 183, 184, 200] {
-                    requests.push(Request {
+                    requests.push(AccessRequest {
                         kind,
                         access,
                         major,
@@ -41,7 +41,7 @@ fn device(kind: DeviceKind, major: u32, minor: u32, access: &str) -> DeviceRule 
     DeviceRule::new(kind, major, minor, Access::parse(access).unwrap())
 }
 
-fn check_answers(what: &str, program: &[Insn], expected: impl Fn(&Request) -> bool) {
+fn check_answers(what: &str, program: &[Insn], expected: impl Fn(&AccessRequest) -> bool) {
     for request in requests() {
         let expected = expected(&request);
         assert_eq!(run(program, &request), expected, "{what}: {request:?}");
@@ -113,7 +113,7 @@ fn read_only_stays_read_only() {
         &[device(DeviceKind::Character, 10, 183, "r")],
     );
     for (access, admitted) in [("r", true), ("w", false), ("rw", false), ("rm", false)] {
-        let request = Request {
+        let request = AccessRequest {
             kind: DeviceKind::Character,
             access: Access::parse(access).unwrap().bits(),
             major: 10,

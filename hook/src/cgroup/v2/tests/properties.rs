@@ -9,7 +9,7 @@ use crate::cgroup::spec_rules::{SpecRule, SpecRules};
 use crate::cgroup::v2::assembler::enforce;
 use crate::cgroup::v2::evaluator;
 use crate::cgroup::v2::insn::{AluOp, Condition, Instruction, Operand, Reg, Size, Width};
-use crate::cgroup::v2::request::Request;
+use crate::cgroup::v2::request::AccessRequest;
 use crate::cgroup::v2::rewrite::{Admission, judge};
 use crate::sys::bpf::Insn;
 
@@ -45,8 +45,8 @@ prop_compose! {
 prop_compose! {
     fn any_request()(
         kind in any_kind(), access in 0u8..8, major in 0u32..4, minor in 0u32..4,
-    ) -> Request {
-        Request { kind, access, major, minor }
+    ) -> AccessRequest {
+        AccessRequest { kind, access, major, minor }
     }
 }
 

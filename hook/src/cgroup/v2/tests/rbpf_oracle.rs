@@ -1,11 +1,11 @@
 //! For tests: a virtual machine that is not ours, and what lists of rules mean.
 
 use crate::cgroup::spec_rules::{SpecRule, SpecRules};
-use crate::cgroup::v2::request::Request;
+use crate::cgroup::v2::request::AccessRequest;
 use crate::sys::bpf::Insn;
 
 /// What a program leaves in R0.
-pub(super) fn result(program: &[Insn], request: &Request) -> u64 {
+pub(super) fn result(program: &[Insn], request: &AccessRequest) -> u64 {
     let bytes = program.concat();
     let mut context = request.context();
     let machine = rbpf::EbpfVmRaw::new(Some(&bytes)).unwrap();
@@ -13,7 +13,7 @@ pub(super) fn result(program: &[Insn], request: &Request) -> u64 {
 }
 
 /// Whether a program admits a request.
-pub(super) fn run(program: &[Insn], request: &Request) -> bool {
+pub(super) fn run(program: &[Insn], request: &AccessRequest) -> bool {
     match result(program, request) {
         0 => false,
         1 => true,
@@ -22,7 +22,7 @@ pub(super) fn run(program: &[Insn], request: &Request) -> bool {
 }
 
 /// What a list of rules means, one letter at a time.
-pub(super) fn model(rules: &SpecRules, request: &Request) -> bool {
+pub(super) fn model(rules: &SpecRules, request: &AccessRequest) -> bool {
     let of_device = |rule: &&SpecRule| {
         rule.kind.is_none_or(|kind| kind == request.kind)
             && rule.major.is_none_or(|major| major == request.major)

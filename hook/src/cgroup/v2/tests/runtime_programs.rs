@@ -3,7 +3,7 @@
 use crate::cgroup::rule::Access;
 use crate::cgroup::spec_rules::SpecRule;
 use crate::cgroup::v2::insn::{AluOp, Condition, Instruction, Operand, Reg, Size, Width};
-use crate::cgroup::v2::request::{Request, kind_number};
+use crate::cgroup::v2::request::{AccessRequest, kind_number};
 use crate::sys::bpf::Insn;
 
 use Operand::{Const, Reg as Register};
@@ -43,7 +43,7 @@ pub(super) const SHAPES: &[Shape] = &[
 ];
 
 /// What all shapes make of their rules: one of them must cover all of the request.
-pub(super) fn covers(rules: &[SpecRule], request: &Request) -> bool {
+pub(super) fn covers(rules: &[SpecRule], request: &AccessRequest) -> bool {
     rules.iter().any(|rule| {
         rule.kind.is_none_or(|kind| kind == request.kind)
             && rule.major.is_none_or(|major| major == request.major)
