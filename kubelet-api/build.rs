@@ -3,6 +3,7 @@
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=proto");
     let protos = [
+        "proto/cri/v1/api.proto",
         "proto/deviceplugin/v1beta1/api.proto",
         "proto/pluginregistration/v1/api.proto",
         "proto/podresources/v1/api.proto",

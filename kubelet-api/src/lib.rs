@@ -2,6 +2,12 @@
 //! servers and clients. For the plugin, and for the fake kubelet of the tests.
 #![forbid(unsafe_code)]
 
+/// The container runtime interface, version v1: what the kubelet calls of an engine.
+#[allow(unreachable_pub, unused_qualifications, clippy::all)]
+pub mod cri {
+    tonic::include_proto!("runtime.v1");
+}
+
 /// The device plugin API, version v1beta1.
 #[allow(unreachable_pub, unused_qualifications, clippy::all)]
 pub mod deviceplugin {

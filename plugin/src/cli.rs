@@ -31,6 +31,7 @@ const HELP_END: &str = "\
 Examples:
   boathook-plugin list                       the devices that would be advertised
   boathook-plugin run --host-root /host      in a container with the host mounted at /host
+  boathook-plugin check-engine               whether the node's engine does its part
   boathook-plugin run --http 127.0.0.1:9911  with metrics and probes
 
 Exit codes:
@@ -57,6 +58,15 @@ pub enum Command {
         /// Print the result as JSON, and a failure as {"error": ...}
         #[arg(long)]
         json: bool,
+    },
+    /// Fail unless the node's engine brings the hook by CDI, which `run` relies on
+    CheckEngine {
+        /// Where the host's / is mounted
+        #[arg(long, value_name = "DIR", default_value = "/", value_parser = absolute)]
+        host_root: PathBuf,
+        /// The engine's socket [default: each of those of the known engines that exists]
+        #[arg(long, value_name = "FILE", value_parser = absolute)]
+        socket: Option<PathBuf>,
     },
     /// Change the root directory and execute a program there
     #[command(name = host_program::IN_ROOT, hide = true)]

@@ -15,6 +15,7 @@
 mod catalog;
 pub mod cli;
 mod dir_watch;
+mod engine_check;
 pub mod host_program;
 mod hotplug;
 mod http;
@@ -30,6 +31,7 @@ mod signals;
 mod supervisor;
 
 pub use catalog::CdiOptions;
+pub use engine_check::{EngineError, check_engine};
 pub use kubelet_dir::KubeletDirError;
 pub use list::{ListError, Listing};
 pub use run::{Options, RunError, run};

@@ -23,6 +23,9 @@ fn main() -> ExitCode {
             host_root,
             json,
         }) => list(&classes, config.as_deref(), host_root.as_deref(), json),
+        Some(Command::CheckEngine { host_root, socket }) => {
+            check_engine(&host_root, socket.as_deref())
+        }
         Some(Command::InRoot {
             root,
             program,
@@ -61,17 +64,24 @@ fn list(
     Ok(ExitCode::from(u8::from(!listing.problems.is_empty())))
 }
 
+fn check_engine(host_root: &Path, socket: Option<&Path>) -> anyhow::Result<ExitCode> {
+    let engines = block_on(plugin::check_engine(host_root, socket))?;
+    print(&format!("CDI annotations work with {}\n", engines.join(", ")))?;
+    Ok(ExitCode::SUCCESS)
+}
+
 fn run(options: Run) -> anyhow::Result<ExitCode> {
     options.log.start();
-    serve(plugin::run(options.into()))
+    panic_hook::abort_on_panic();
+    block_on(plugin::run(options.into()))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Runs until the future ends.
-fn serve<E>(service: impl Future<Output = Result<(), E>>) -> anyhow::Result<ExitCode>
+fn block_on<T, E>(service: impl Future<Output = Result<T, E>>) -> anyhow::Result<T>
 where
     anyhow::Error: From<E>,
 {
-    panic_hook::abort_on_panic();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -79,6 +89,5 @@ where
     let result = runtime.block_on(service);
     // A device scan may hang in a driver: do not wait for it.
     runtime.shutdown_timeout(Duration::from_millis(50));
-    result?;
-    Ok(ExitCode::SUCCESS)
+    Ok(result?)
 }

@@ -1,6 +1,5 @@
 //! The kubelet's side of the container runtime interface (Kubernetes, CRI
-//! version v1, `proto/runtime/v1/api.proto`, of which the proto here has the
-//! part that is called).
+//! version v1).
 
 mod pod;
 mod record;
@@ -12,12 +11,7 @@ use anyhow::{Context, Result, bail};
 use tokio::runtime::{Builder, Runtime};
 use tonic::transport::{Channel, Endpoint};
 
-#[allow(unused_qualifications, clippy::all, rustdoc::all)]
-pub mod api {
-    //! Made of the proto.
-    tonic::include_proto!("runtime.v1");
-}
-
+pub use kubelet_api::cri as api;
 pub use pod::Pod;
 pub use record::Record;
 

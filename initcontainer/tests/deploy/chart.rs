@@ -73,25 +73,20 @@ fn the_defaults_are_those_of_the_overlay_for_cdi() {
     assert_eq!(update(&chart), update(&plain));
 }
 
-/// The pod without what differs knowingly: the chart has no ConfigMap of class files, and
-/// kustomize gives ConfigMaps names of its own.
+/// The pod without what differs knowingly: kustomize gives ConfigMaps names of its own.
 fn comparable(objects: &Objects) -> PodSpec {
     let mut pod = pod(objects).clone();
     let volumes = pod.volumes.as_mut().unwrap();
-    volumes.retain(|volume| volume.name != "classes");
     volumes.sort_by(|a: &Volume, b: &Volume| a.name.cmp(&b.name));
     for map in volumes.iter_mut().filter_map(|v| v.config_map.as_mut()) {
-        let name = map.name.strip_prefix("boathook-plugin").unwrap();
-        assert!(name.is_empty() || name.starts_with('-'));
-        map.name.truncate("boathook-plugin".len());
+        let names = ["boathook-plugin", "boathook-classes"];
+        let name = names.iter().find(|name| map.name.starts_with(**name));
+        map.name.truncate(name.unwrap().len());
     }
     let containers = pod.init_containers.iter_mut().flatten();
     for container in containers.chain(&mut pod.containers) {
         container.image_pull_policy = None;
-        let args = container.args.as_mut().unwrap();
-        args.retain(|argument| argument != "--own-classes=/classes");
         let mounts = container.volume_mounts.as_mut().unwrap();
-        mounts.retain(|mount| mount.name != "classes");
         mounts.sort_by(|a: &VolumeMount, b: &VolumeMount| a.name.cmp(&b.name));
     }
     pod
@@ -120,6 +115,24 @@ fn the_configuration_contains_the_values() {
     ] {
         assert!(text.contains(table), "{text}");
     }
+}
+
+#[test]
+fn own_class_files_are_in_their_config_map() {
+    let text = "version = 1\nresource = \"x.com/chip\"\n";
+    let Some(objects) = render(&json!({"classes": {"own": {"mychip": text}}})) else {
+        return;
+    };
+    references::check(&objects, &config_maps(&objects));
+    let data = objects.config_maps.iter().flat_map(|map| &map.data);
+    let files: Vec<_> = data.flatten().map(|(name, text)| (&**name, &**text)).collect();
+    assert_eq!(files[1], ("mychip.toml", text));
+    let checksum = |objects: &Objects| {
+        let template = &objects.daemon_sets[0].spec.template;
+        template.metadata.as_ref().unwrap().annotations.clone()
+    };
+    let without = render(&json!({})).unwrap();
+    assert_ne!(checksum(&objects), checksum(&without), "the pods stay as they are");
 }
 
 #[test]
@@ -196,7 +209,7 @@ fn every_value_has_its_effect() {
     assert_eq!(resources.limits.as_ref().unwrap()["memory"].0, "128Mi");
 }
 
-/// Nothing is written while it is uninstalled.
+/// Nothing is written while it is uninstalled. The plugin starts after the engine was asked.
 #[test]
 fn specifications_are_written_unless_a_handler_brings_the_hook() {
     for (engine, uninstall, written) in [
@@ -214,6 +227,9 @@ fn specifications_are_written_unless_a_handler_brings_the_hook() {
             .next()
             .map(|mount| mount.read_only != Some(true));
         assert_eq!(is_writable, written.then_some(true), "{engine}");
+        let mut init = pod(&objects).init_containers.iter().flatten();
+        let asked = init.any(|container| container.name == "check-engine");
+        assert_eq!(asked, written, "{engine}");
         let by_handler = arguments(&objects).contains(&"--delivery=handler".to_owned());
         assert_eq!(by_handler, engine != "cdi");
     }
@@ -249,6 +265,7 @@ fn wrong_values_are_refused() {
         json!({"engine": "docker"}),
         json!({"image": {"digest": "sha256:1"}}),
         json!({"classes": {"disabled": "nvidia-gpu"}}),
+        json!({"classes": {"own": {"My Chip": "version = 1"}}}),
         json!({"replicas": {"nvidia-gpu": 0}}),
         json!({"monitoring": {"podMonitor": true}}),
         json!({"cdi": true}),

@@ -62,6 +62,10 @@ fn every_overlay_mounts_what_its_engine_needs() {
         let objects = render(&overlay);
         check(&objects);
         references::check_engine(&objects);
+        let pod = references::pod(&objects.daemon_sets[0]);
+        let mut init = pod.init_containers.iter().flatten();
+        let asked = init.any(|container| container.name == "check-engine");
+        assert_eq!(asked, overlay.ends_with("cdi"), "{}", overlay.display());
     }
 }
 

@@ -1,0 +1,162 @@
+//! Whether the node's engine brings the hook by CDI. One that ignores the annotations with
+//! devices' names starts containers without them, and reports nothing.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use kubelet_api::cri::runtime_service_client::RuntimeServiceClient;
+use kubelet_api::cri::{StatusRequest, VersionRequest, VersionResponse};
+use runtime_config::{Engine, Liveness};
+use serde_json::Value;
+use tonic::Code;
+use tonic::transport::{Channel, Endpoint};
+
+/// How long an engine may take to answer.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why the engine is not known to bring the hook.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    #[error(
+        "{engine} at {} ignores CDI annotations, so containers would start without their devices: \
+         {reason}; use --delivery=handler (the overlay or the chart's value for the engine)",
+        socket.display()
+    )]
+    Unable {
+        engine: String,
+        socket: PathBuf,
+        reason: &'static str,
+    },
+    #[error("no engine with the kubelet's interface (CRI) at {}; name its socket with --socket",
+        list(sockets))]
+    NotFound { sockets: Vec<PathBuf> },
+    #[error("the engine at {} does not answer: {reason}", socket.display())]
+    Unanswered { socket: PathBuf, reason: String },
+}
+
+fn list(paths: &[PathBuf]) -> String {
+    let paths: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+    paths.join(", ")
+}
+
+/// Asks the engine at `socket`, or each that listens where engines do below `host_root`,
+/// since only the kubelet knows which one it uses. Returns their names.
+pub async fn check_engine(
+    host_root: &Path,
+    socket: Option<&Path>,
+) -> Result<Vec<String>, EngineError> {
+    let sockets = match socket {
+        Some(socket) => vec![socket.to_owned()],
+        None => sockets(host_root),
+    };
+    let mut able = Vec::new();
+    for socket in sockets.iter().filter(|path| path.exists()) {
+        let asking = tokio::time::timeout(TIMEOUT, ask(socket)).await;
+        let answer = asking.unwrap_or_else(|_| Err("it takes too long".to_owned()));
+        let answer = answer.map_err(|reason| EngineError::Unanswered {
+            socket: socket.clone(),
+            reason,
+        })?;
+        // Docker's containerd has no CRI.
+        let Some((version, config)) = answer else {
+            continue;
+        };
+        let engine = format!("{} {}", version.runtime_name, version.runtime_version);
+        if let Some(reason) = inability(&version, config.as_ref()) {
+            return Err(EngineError::Unable {
+                engine,
+                socket: socket.clone(),
+                reason,
+            });
+        }
+        able.push(engine);
+    }
+    match able.is_empty() {
+        true => Err(EngineError::NotFound { sockets }),
+        false => Ok(able),
+    }
+}
+
+/// Where engines that run pods listen.
+fn sockets(host_root: &Path) -> Vec<PathBuf> {
+    let engines = Engine::ALL.iter().map(|engine| engine.facts().liveness);
+    let sockets = engines.filter_map(|liveness| match liveness {
+        Liveness::Socket(path) => Some(host_root.join(path.trim_start_matches('/'))),
+        Liveness::NoDaemon | Liveness::DockerApi => None,
+    });
+    let mut sockets: Vec<PathBuf> = sockets.collect();
+    sockets.dedup();
+    sockets
+}
+
+/// The engine's name and version, and its configuration if it tells it. `None`: it does
+/// not serve CRI.
+async fn ask(socket: &Path) -> Result<Option<(VersionResponse, Option<Value>)>, String> {
+    let mut client = RuntimeServiceClient::new(connect(socket).await.map_err(|e| e.to_string())?);
+    let version = match client.version(VersionRequest::default()).await {
+        Ok(version) => version.into_inner(),
+        Err(status) if status.code() == Code::Unimplemented => return Ok(None),
+        Err(status) => return Err(status.message().to_owned()),
+    };
+    let status = client.status(StatusRequest { verbose: true }).await;
+    let info = status.map(|status| status.into_inner().info);
+    let info = info.map_err(|status| status.message().to_owned())?;
+    let config = info.get("config");
+    Ok(Some((version, config.and_then(|text| serde_json::from_str(text).ok()))))
+}
+
+async fn connect(socket: &Path) -> Result<Channel, tonic::transport::Error> {
+    let address = format!("unix://{}", socket.display());
+    Endpoint::from_shared(address)?.connect().await
+}
+
+/// Why an engine brings no devices by annotations of a container; `None`: it does.
+fn inability(version: &VersionResponse, config: Option<&Value>) -> Option<&'static str> {
+    let major = version.runtime_version.trim_start_matches('v').split('.').next();
+    let major: u32 = major.and_then(|major| major.parse().ok()).unwrap_or(0);
+    let enabled = config.and_then(|config| config["enableCDI"].as_bool());
+    match (version.runtime_name.as_str(), enabled) {
+        ("containerd", Some(true)) | ("cri-o", _) => None,
+        ("containerd", Some(false)) => Some("its option enable_cdi is false"),
+        ("containerd", None) if major >= 2 => None,
+        ("containerd", None) => Some("containerd does since 2.0"),
+        _ => Some("only containerd and CRI-O are known to read them"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_engine_is_able_by_its_configuration_and_else_by_its_version() {
+        let (on, off) = (json!({"enableCDI": true}), json!({"enableCDI": false}));
+        for (name, version, config, able) in [
+            ("containerd", "v2.1.4", None, true),
+            ("containerd", "2.0.0~rc1", Some(&on), true),
+            ("containerd", "v2.0.0", Some(&off), false),
+            ("containerd", "v1.7.27", Some(&off), false),
+            ("containerd", "v1.7.27", Some(&on), true),
+            ("containerd", "1.6.20~ds1", None, false),
+            ("containerd", "", None, false),
+            ("cri-o", "1.34.1", None, true),
+            ("docker", "28.3.0", None, false),
+        ] {
+            let answer = VersionResponse {
+                runtime_name: name.to_owned(),
+                runtime_version: version.to_owned(),
+                ..VersionResponse::default()
+            };
+            assert_eq!(inability(&answer, config).is_none(), able, "{answer:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn without_an_engine_nothing_is_said_to_be_able() {
+        let root = tempfile::tempdir().unwrap();
+        let error = check_engine(root.path(), None).await.unwrap_err().to_string();
+        assert!(error.contains("/run/containerd/containerd.sock"), "{error}");
+    }
+}
