@@ -286,16 +286,6 @@ fn class_files_that_contradict_themselves_are_refused() {
         ),
         (
             "device =",
-            "sharing = { combine = true, max_per_container = 1 }\ndevice =",
-            "[sharing] has `max_per_container`, but neither",
-        ),
-        (
-            "device =",
-            "sharing = { shared_suffix = true }\ndevice =",
-            "[sharing] has `shared_suffix`, but neither",
-        ),
-        (
-            "device =",
             "edits = [{ unless_capability = \"x\" }]\ndevice =",
             "no capabilities_env",
         ),

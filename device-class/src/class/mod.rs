@@ -44,7 +44,7 @@ pub use prepare::{MAX_CONTAINER_START, Prepare, Timeout};
 pub use request::{Normalize, PairSpec, RequestSpec, RequirementSpec, WordName};
 pub use schema::JSON_SCHEMA;
 pub use settings::{DeviceFilter, PodPattern, Settings};
-pub use sharing::{MAX_REPLICAS, ReplicaCount, SHARED_SUFFIX, Sharing};
+pub use sharing::{MAX_REPLICAS, ReplicaCount, Sharing};
 pub(crate) use short_form::short_or_table;
 pub use validate::ClassRuleError;
 
@@ -282,13 +282,7 @@ impl ClassSpec {
 
     /// Whether the class can have a resource of this name.
     pub fn may_offer(&self, resource: &str) -> bool {
-        let is_shared = self
-            .sharing
-            .as_ref()
-            .is_some_and(|sharing| sharing.shared_suffix);
-        let unshared = resource.strip_suffix(SHARED_SUFFIX).filter(|_| is_shared);
         self.resource.may_become(resource)
-            || unshared.is_some_and(|resource| self.resource.may_become(resource))
     }
 
     /// The capabilities that add something.

@@ -9,10 +9,6 @@ use crate::template::Template;
 /// list of all.
 pub const MAX_REPLICAS: u16 = u16::MAX;
 
-/// The suffix of the resource of shared devices, in classes with
-/// `shared_suffix`.
-pub const SHARED_SUFFIX: &str = ".shared";
-
 /// # `[sharing]`
 ///
 /// One device for several containers, or several devices as one.
@@ -49,21 +45,11 @@ pub struct Sharing {
     /// scheduler that divides memory by the number of GPUs. It cannot be allocated.
     #[serde(default)]
     pub count_resource: Option<Template>,
-    /// Devices with more than one replica belong to another resource, whose
-    /// name ends with `.shared`, so that a pod can distinguish a share from a
-    /// whole device.
-    #[serde(default)]
-    pub shared_suffix: bool,
     /// All replicas of one container come from one device: the one with the
     /// fewest free replicas that are enough. An allocation of shares of several
     /// devices is refused.
     #[serde(default)]
     pub one_device: bool,
-    /// The maximum number of replicas for one container. With 1, an allocation
-    /// of two shares is refused, because two shares give no more of the device
-    /// than one.
-    #[serde(default)]
-    pub max_per_container: Option<ReplicaCount>,
 }
 
 /// A number of replicas from 1 to [`MAX_REPLICAS`].

@@ -8,9 +8,7 @@ use super::source::Candidate;
 use super::{
     Device, FoundNode, StateFile, attributes, files, health, links, mask, nodes, paths, sharing,
 };
-use crate::class::{
-    DeviceClass, HealthCheck, HealthTest, PathTemplateError, SHARED_SUFFIX, Source,
-};
+use crate::class::{DeviceClass, HealthCheck, HealthTest, PathTemplateError, Source};
 use crate::host::{HostView, MAX_ATTRIBUTE};
 use crate::name::{DeviceId, NameError, ResourceName};
 use crate::template::{Template, TemplateError};
@@ -80,11 +78,6 @@ pub(super) fn from_candidate(
     };
     let id = spec.id.fill(attributes)?;
     let replicas = sharing::replicas(class.spec.sharing.as_ref(), attributes)?;
-    let mut resource = class.spec.resource.fill(attributes)?;
-    let suffix = class.spec.sharing.as_ref().is_some_and(|s| s.shared_suffix);
-    if suffix && replicas > Some(1) {
-        resource.push_str(SHARED_SUFFIX);
-    }
     let env = spec
         .env
         .iter()
@@ -100,7 +93,7 @@ pub(super) fn from_candidate(
     Ok(Device {
         id: to_id(&id)?,
         part_of: whole.map(|whole| to_id(&whole)).transpose()?,
-        resource: ResourceName::try_from(resource)?,
+        resource: ResourceName::try_from(class.spec.resource.fill(attributes)?)?,
         index: optional(spec.index.as_ref().or(spec.order.as_ref()))?,
         replicas,
         aliases: aliases?

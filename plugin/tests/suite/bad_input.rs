@@ -47,28 +47,6 @@ fn devices_that_can_not_be_given_are_refused_with_the_right_status() {
 }
 
 #[test]
-fn more_shares_than_the_class_allows_are_refused_with_the_reason() {
-    let text =
-        format!("{NPUS}[sharing]\nreplicas = 2\nshared_suffix = true\nmax_per_container = 1\n");
-    let mut node = Node::new(&[("dummy-npu", &text)]);
-    let kubelet = node.kubelet();
-    node.start_plugin();
-    let shared = "dummy.com/npu.shared";
-    assert_eq!(kubelet.wait_devices(PATIENCE, shared).unwrap().len(), 128);
-    for two in [["npu-0::0", "npu-0::1"], ["npu-0::0", "npu-1::0"]] {
-        let refused = kubelet.allocate(Allocation::of_ids(shared, &two));
-        assert_eq!(
-            refused.unwrap_err(),
-            "InvalidArgument: dummy.com/npu.shared: 2 shares requested for one container, which may \
-             have 1: more shares are not more of a device"
-        );
-    }
-    let twice = Allocation::of_ids(shared, &["npu-0::1", "npu-0::1"]);
-    let given = kubelet.allocate(twice).unwrap();
-    assert_eq!(given.envs["DUMMY_VISIBLE_DEVICES"], "npu-0");
-}
-
-#[test]
 fn shares_of_several_devices_are_refused_if_the_class_configures_it() {
     let text = format!("{NPUS}[sharing]\nreplicas = 8\none_device = true\n");
     let mut node = Node::new(&[("dummy-npu", &text)]);

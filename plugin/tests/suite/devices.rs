@@ -52,7 +52,7 @@ fn lost_and_regained_health_are_each_reported_once() {
 
 #[test]
 fn shares_have_the_health_of_their_device() {
-    let text = format!("{CARDS}[sharing]\nreplicas_from = \"{{shares}}\"\nshared_suffix = true\n");
+    let text = format!("{CARDS}[sharing]\nreplicas_from = \"{{shares}}\"\n");
     let shares = "attributes = [{ name = \"shares\", file = \"/sys/card{index}/shares\" }, ";
     let mut node = Node::new(&[("cards", &text.replace("attributes = [", shares))]);
     for (index, count) in [(0, "2"), (1, "1"), (2, "2")] {

@@ -9,11 +9,7 @@ pub(super) fn check_sharing(sharing: &Sharing) -> Result<(), ClassRuleError> {
     }
     match (sharing.replicas, &sharing.replicas_from) {
         (Some(_), Some(from)) => Err(ClassRuleError::ReplicasTwice(from.to_string())),
-        (None, None) if sharing.shared_suffix => Err(ClassRuleError::NoReplicas("shared_suffix")),
         (None, None) if sharing.one_device => Err(ClassRuleError::NoReplicas("one_device")),
-        (None, None) if sharing.max_per_container.is_some() => {
-            Err(ClassRuleError::NoReplicas("max_per_container"))
-        }
         _ => Ok(()),
     }
 }
