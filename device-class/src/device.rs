@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize, Serializer};
 /// What a device node represents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct DeviceNumber {
-    /// Character or block.
     #[serde(rename = "type")]
     pub kind: DeviceKind,
     /// The driver.
@@ -65,9 +64,7 @@ impl fmt::Display for DeviceNumber {
 impl Access {
     /// Create a node with the device's number.
     pub const MKNOD: Self = Self(1);
-    /// Open for reading.
     pub const READ: Self = Self(2);
-    /// Open for writing.
     pub const WRITE: Self = Self(4);
     pub const ALL: Self = Self(7);
 
@@ -166,12 +163,10 @@ impl DeviceRule {
         self.number.kind
     }
 
-    /// The device's major number.
     pub fn major(&self) -> u32 {
         self.number.major
     }
 
-    /// The device's minor number.
     pub fn minor(&self) -> u32 {
         self.number.minor
     }

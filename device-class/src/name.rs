@@ -23,7 +23,6 @@ pub enum NameError {
     TooLong {
         /// The expected kind of name.
         what: &'static str,
-        /// The offending text.
         name: String,
         /// The longest that is allowed, in characters.
         max: usize,
@@ -33,11 +32,9 @@ pub enum NameError {
     Character {
         /// The expected kind of name.
         what: &'static str,
-        /// The offending text.
         name: String,
         /// The first character that is not allowed.
         character: char,
-        /// The allowed characters.
         allowed: &'static str,
     },
     /// A resource name without the slash between its domain and its name.

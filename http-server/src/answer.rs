@@ -13,7 +13,6 @@ pub fn text(status: StatusCode, text: impl Into<String>) -> Answer {
     of(status, "text/plain; charset=utf-8", text.into().into())
 }
 
-/// An answer in JSON.
 pub fn json(document: Vec<u8>) -> Answer {
     of(StatusCode::OK, "application/json", document)
 }

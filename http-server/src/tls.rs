@@ -31,7 +31,6 @@ pub enum IdentityError {
     Pem {
         /// Certificate or key.
         what: &'static str,
-        /// The parser's error.
         #[source]
         error: rustls::pki_types::pem::Error,
     },

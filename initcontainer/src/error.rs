@@ -25,11 +25,7 @@ pub enum Error {
         "no class files in {dir}: {problem}; name their directory with --classes, \
          or install without any with --no-classes"
     )]
-    NoClasses {
-        dir: PathBuf,
-        /// Why there are none.
-        problem: String,
-    },
+    NoClasses { dir: PathBuf, problem: String },
     /// Fewer class files than the installed release has.
     #[error(
         "{} class files are installed that this release lacks, and their devices would be \
@@ -68,10 +64,7 @@ pub enum Error {
         "these containers were started by boathook-runtime and cannot be stopped without it: \
          {ids}; stop them first, or use --force"
     )]
-    InUse {
-        /// The containers' ids.
-        ids: String,
-    },
+    InUse { ids: String },
     /// A running engine would start no container any more.
     #[error(
         "{engine} is running with boathook-runtime as its default runtime and would keep it, so \

@@ -21,10 +21,8 @@ use crate::payload::{BIN, CLASSES, PROGRAMS, Payload};
 use crate::step::{Step, discard_leftovers};
 use crate::tree;
 
-/// An installation, planned.
 #[derive(Debug)]
 pub struct Installation {
-    /// The steps, in order.
     pub steps: Vec<Step>,
     /// The plan for each engine; an empty one: it is as wanted already.
     pub engines: Vec<Plan>,

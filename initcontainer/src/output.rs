@@ -13,7 +13,6 @@ pub(crate) struct Output {
     report: Report,
 }
 
-/// The JSON document.
 #[derive(Debug, Default, Serialize)]
 struct Report {
     /// Whether nothing was changed.

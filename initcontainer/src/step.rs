@@ -23,23 +23,15 @@ pub enum Step {
         file: (PathBuf, String),
     },
     /// Put a version's files together under a name that nothing uses.
-    Stage {
-        /// The files.
-        payload: Payload,
-        /// The directory to make.
-        to: PathBuf,
-    },
+    Stage { payload: Payload, to: PathBuf },
     /// Give a complete directory its name; if that is taken, the two change
     /// places.
     Publish {
-        /// The complete directory.
         from: PathBuf,
-        /// Its name.
         to: PathBuf,
         /// Whether the name is taken.
         exchange: bool,
     },
-    /// Point a link elsewhere.
     Point {
         link: PathBuf,
         /// Where it points now; `None`: it does not exist.

@@ -21,10 +21,8 @@ use crate::manifest::{MODE, Manifest};
 use crate::specifications;
 use crate::step::{Step, discard_leftovers};
 
-/// A removal, planned.
 #[derive(Debug)]
 pub struct Removal {
-    /// The steps, in order.
     pub steps: Vec<Step>,
     /// The plan for each engine that was configured.
     pub engines: Vec<Plan>,

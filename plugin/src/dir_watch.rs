@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use inotify::{Event, EventMask, EventStream, Inotify, WatchDescriptor, WatchMask};
 use tokio_stream::StreamExt;
 
-/// Which changes are reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interest {
     /// Names that appear or disappear.
@@ -18,7 +17,6 @@ pub(crate) enum Interest {
     Contents,
 }
 
-/// A change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Notice<'a> {
     /// This name in one of the directories.

@@ -27,15 +27,20 @@ pub enum EngineError {
         socket: PathBuf,
         reason: &'static str,
     },
-    #[error("no engine with the kubelet's interface (CRI) at {}; name its socket with --socket",
-        list(sockets))]
+    #[error(
+        "no engine with the kubelet's interface (CRI) at {}; name its socket with --socket",
+        list(sockets)
+    )]
     NotFound { sockets: Vec<PathBuf> },
     #[error("the engine at {} does not answer: {reason}", socket.display())]
     Unanswered { socket: PathBuf, reason: String },
 }
 
 fn list(paths: &[PathBuf]) -> String {
-    let paths: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+    let paths: Vec<_> = paths
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
     paths.join(", ")
 }
 
@@ -102,7 +107,10 @@ async fn ask(socket: &Path) -> Result<Option<(VersionResponse, Option<Value>)>, 
     let info = status.map(|status| status.into_inner().info);
     let info = info.map_err(|status| status.message().to_owned())?;
     let config = info.get("config");
-    Ok(Some((version, config.and_then(|text| serde_json::from_str(text).ok()))))
+    Ok(Some((
+        version,
+        config.and_then(|text| serde_json::from_str(text).ok()),
+    )))
 }
 
 async fn connect(socket: &Path) -> Result<Channel, tonic::transport::Error> {
@@ -112,7 +120,11 @@ async fn connect(socket: &Path) -> Result<Channel, tonic::transport::Error> {
 
 /// Why an engine brings no devices by annotations of a container; `None`: it does.
 fn inability(version: &VersionResponse, config: Option<&Value>) -> Option<&'static str> {
-    let major = version.runtime_version.trim_start_matches('v').split('.').next();
+    let major = version
+        .runtime_version
+        .trim_start_matches('v')
+        .split('.')
+        .next();
     let major: u32 = major.and_then(|major| major.parse().ok()).unwrap_or(0);
     let enabled = config.and_then(|config| config["enableCDI"].as_bool());
     match (version.runtime_name.as_str(), enabled) {
@@ -156,7 +168,10 @@ mod tests {
     #[tokio::test]
     async fn without_an_engine_nothing_is_said_to_be_able() {
         let root = tempfile::tempdir().unwrap();
-        let error = check_engine(root.path(), None).await.unwrap_err().to_string();
+        let error = check_engine(root.path(), None)
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("/run/containerd/containerd.sock"), "{error}");
     }
 }

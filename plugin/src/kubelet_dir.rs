@@ -59,7 +59,6 @@ impl KubeletDir {
         Ok(dir)
     }
 
-    /// The root itself.
     pub(crate) fn root(&self) -> &Path {
         &self.0
     }

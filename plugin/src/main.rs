@@ -66,7 +66,10 @@ fn list(
 
 fn check_engine(host_root: &Path, socket: Option<&Path>) -> anyhow::Result<ExitCode> {
     let engines = block_on(plugin::check_engine(host_root, socket))?;
-    print(&format!("CDI annotations work with {}\n", engines.join(", ")))?;
+    print(&format!(
+        "CDI annotations work with {}\n",
+        engines.join(", ")
+    ))?;
     Ok(ExitCode::SUCCESS)
 }
 

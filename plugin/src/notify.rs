@@ -3,11 +3,9 @@
 
 use tokio::sync::watch;
 
-/// The sending half.
 #[derive(Debug, Clone)]
 pub(crate) struct Notifier(watch::Sender<()>);
 
-/// The receiving half.
 #[derive(Debug, Clone)]
 pub(crate) struct Notified(watch::Receiver<()>);
 

@@ -25,9 +25,7 @@ use crate::supervisor::Supervisor;
 /// The options of the process.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The kubelet's root directory.
     pub kubelet_dir: PathBuf,
-    /// How resources are registered.
     pub register_by: RegisterBy,
     /// Whether to register resources that another plugin serves.
     pub take_over: bool,

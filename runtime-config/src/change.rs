@@ -33,7 +33,6 @@ pub enum Change {
 }
 
 impl Change {
-    /// The file or directory.
     pub fn path(&self) -> &Path {
         match self {
             Self::MakeDir { path }

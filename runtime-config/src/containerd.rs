@@ -38,7 +38,6 @@ use schema::{Schema, V2};
 pub(crate) enum Layout {
     /// A file that its owner edits.
     File {
-        /// The main file.
         main: &'static str,
         /// The usual drop-in directory beside it; `None`: there is none.
         conf_d: Option<&'static str>,

@@ -38,7 +38,6 @@ pub enum Error {
          make it root's own and writable by root alone (chown root:root, chmod go-w)"
     )]
     Untrusted {
-        /// The directory or link.
         path: PathBuf,
         /// What is wrong with it.
         problem: String,
@@ -91,7 +90,6 @@ pub enum Error {
     /// The engine's name is not known.
     #[error("unknown engine \"{name}\"; one of {known}")]
     UnknownEngine {
-        /// What was requested.
         name: String,
         /// The names that would do.
         known: String,
@@ -116,11 +114,7 @@ pub enum Error {
     #[error(
         "the installation record {path} is not valid: {message}; restore it from a backup, or remove it to undo without it"
     )]
-    Record {
-        /// The record's file.
-        path: PathBuf,
-        message: String,
-    },
+    Record { path: PathBuf, message: String },
     /// The base OCI spec given for `base_runtime_spec` cannot be extended.
     #[error("the base OCI spec is not usable: {message}; make one with \"ctr oci spec\"")]
     BaseSpec { message: String },

@@ -21,7 +21,6 @@ pub enum Engine {
     Microk8s,
     /// containerd, configured in `/etc/containerd`.
     Containerd,
-    /// CRI-O.
     Crio,
     Docker,
     /// podman, run by root.
@@ -37,7 +36,6 @@ pub enum Reload {
     Restart(&'static [&'static str]),
     /// The unit is reloaded, which sends SIGHUP to the process in the pid file.
     Hangup {
-        /// The systemd unit.
         unit: &'static str,
         /// The file with the daemon's process id.
         pid_file: &'static str,

@@ -18,12 +18,10 @@ const MAX_TEXT: u64 = 64 << 10;
 
 #[derive(Debug, Clone)]
 pub struct Process {
-    /// Its process id.
     pub pid: u32,
     pub uid: u32,
     /// The name of its program; of one that may not be looked up, the first 15 bytes.
     pub program: String,
-    /// The command line.
     pub arguments: Vec<String>,
 }
 

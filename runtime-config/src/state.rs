@@ -25,7 +25,6 @@ const POLL: Duration = Duration::from_millis(100);
 /// Whether a running engine has read its configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loaded {
-    /// It has.
     Yes,
     /// It is running, but started before the configuration was written.
     No,

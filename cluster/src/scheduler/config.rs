@@ -76,7 +76,6 @@ pub enum ConfigError {
 }
 
 impl Config {
-    /// Reads a configuration file.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path).map_err(|error| ConfigError::Read {
             path: path.to_owned(),

@@ -42,7 +42,6 @@ impl Extender {
         })
     }
 
-    /// Its configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }

@@ -33,13 +33,11 @@ pub struct KindLabels {
 #[derive(Debug, Clone)]
 pub struct Metrics {
     pub requests: Family<RequestLabels, Counter>,
-    /// The durations of requests.
     pub duration: Family<VerbLabels, Histogram>,
     /// Nodes that filter refused.
     pub refused_nodes: Counter,
     /// Nodes and pods that are known.
     pub known: Family<KindLabels, Gauge>,
-    /// Failures of a watch.
     pub watch_errors: Family<KindLabels, Counter>,
 }
 

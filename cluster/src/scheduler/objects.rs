@@ -17,14 +17,12 @@ pub type Amounts = BTreeMap<String, String>;
 pub struct Pod {
     #[serde(deserialize_with = "identity")]
     pub metadata: ObjectMeta,
-    /// Its specification.
     #[serde(deserialize_with = "or_default")]
     pub spec: PodSpec,
     #[serde(deserialize_with = "or_default")]
     pub status: PodStatus,
 }
 
-/// A pod's specification.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PodSpec {
@@ -45,7 +43,6 @@ pub struct PodSpec {
 pub struct Container {
     /// `Always` makes an init container a sidecar.
     pub restart_policy: Option<String>,
-    /// What it requests.
     #[serde(deserialize_with = "or_default")]
     pub resources: Resources,
 }
@@ -54,7 +51,6 @@ pub struct Container {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct Resources {
-    /// The minimum.
     #[serde(deserialize_with = "or_default")]
     pub requests: Amounts,
     /// The maximum; for extended resources equal to the minimum.

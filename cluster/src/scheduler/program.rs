@@ -65,7 +65,6 @@ struct Run {
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8081", value_parser = listen_address)]
     http: SocketAddr,
 
-    /// The log.
     #[command(flatten)]
     log: LogOptions,
 }

@@ -111,7 +111,6 @@ impl PlacedPod {
 }
 
 impl View {
-    /// An empty view.
     pub fn new(config: Arc<Config>) -> Self {
         Self {
             config,
@@ -204,7 +203,6 @@ impl View {
         }
     }
 
-    /// Replaces all nodes.
     pub fn replace_nodes(&mut self, objects: &[objects::Node]) {
         let names = objects
             .iter()
@@ -232,7 +230,6 @@ impl View {
         }
     }
 
-    /// Removes a pod.
     pub fn remove_pod(&mut self, uid: &str) {
         let Some(pod) = self.pods.remove(uid) else {
             return;
@@ -252,7 +249,6 @@ impl View {
         self.drop_if_empty(&pod.node);
     }
 
-    /// Replaces all pods.
     pub fn replace_pods(&mut self, listed: Vec<PlacedPod>) {
         let kept: HashSet<&str> = listed.iter().map(|pod| &*pod.uid).collect();
         let gone = self.pods.keys().filter(|uid| !kept.contains(&***uid));

@@ -83,7 +83,6 @@ struct Metadata {
 }
 
 impl<'a> Arguments<'a> {
-    /// Reads a request's body.
     pub fn read(body: &'a [u8]) -> serde_json::Result<Self> {
         let request: Request<'a> = serde_json::from_slice(body)?;
         let spelling = match &request.pod {
@@ -204,7 +203,6 @@ struct TaggedAnswer<'a> {
     refused: Refused,
 }
 
-/// The answer to prioritize.
 pub fn prioritize_answer(spelling: Spelling, scores: &[(&str, u8)]) -> serde_json::Result<Vec<u8>> {
     #[derive(Serialize)]
     #[serde(rename_all = "PascalCase")]

@@ -30,13 +30,11 @@ pub struct Request<'a> {
     pub uid: String,
     /// The type of the object.
     pub resource: GroupResource,
-    /// The subresource.
     #[serde(default)]
     pub sub_resource: Option<String>,
     /// The object's namespace, which need not be in the object itself.
     #[serde(default)]
     pub namespace: String,
-    /// The operation.
     pub operation: String,
     #[serde(borrow, default)]
     pub object: Option<&'a RawValue>,
@@ -106,7 +104,6 @@ impl Answer {
         }))
     }
 
-    /// The object is refused.
     pub fn deny(uid: String, code: u16, message: String) -> Self {
         Self::of(Response {
             uid,

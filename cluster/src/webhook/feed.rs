@@ -21,7 +21,6 @@ pub trait Mapped:
     Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static
 {
     const KIND: Kind;
-    /// Its plural, for messages.
     const PLURAL: &'static str;
     fn object(&self) -> Object;
 }

@@ -44,7 +44,6 @@ pub enum MappingError {
          delete or rename one of them"
     )]
     Ambiguous(String),
-    /// An id is invalid.
     #[error("\"{0}\" has an id that is not hexadecimal, or has a wrong length")]
     BadId(String),
 }
@@ -160,7 +159,6 @@ impl Mappings {
         names.look_up(name).err().map(|error| error.to_string())
     }
 
-    /// Removes an object.
     pub fn remove(&mut self, namespace: &str, name: &str, kind: Kind) {
         let Some(names) = self.namespaces.get_mut(namespace) else {
             return;

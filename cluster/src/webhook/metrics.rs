@@ -23,9 +23,7 @@ pub struct KindLabels {
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
     pub reviews: Family<ResultLabels, Counter>,
-    /// Names that are known.
     pub names: Gauge,
-    /// Failures of a watch.
     pub watch_errors: Family<KindLabels, Counter>,
 }
 

@@ -27,7 +27,6 @@ pub struct Mutation {
 #[error("container {container}: {reason}")]
 pub struct Denial {
     pub container: String,
-    /// Why it is refused.
     pub reason: DenialReason,
 }
 
@@ -37,7 +36,6 @@ pub enum DenialReason {
     /// A name cannot be mapped.
     #[error(transparent)]
     Mapping(#[from] MappingError),
-    /// Limits and requests differ.
     #[error(
         "'limits' and 'requests' for \"{PREFIX}{0}\" must be equal as extended resources cannot be \
          overcommitted"
@@ -49,7 +47,6 @@ pub enum DenialReason {
     /// The container requests ports of different modes.
     #[error("container cannot be scheduled as it requires resources operated in different modes")]
     MixedModes,
-    /// Too many units.
     #[error("{0} units of FPGA resources are requested, but at most {MAX_UNITS} can be mapped")]
     TooMany(u64),
     /// Too many changes, with those of the containers before it.

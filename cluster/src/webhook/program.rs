@@ -59,7 +59,6 @@ struct Run {
     #[arg(long, value_name = "DIR", default_value = "/tls")]
     tls_dir: PathBuf,
 
-    /// The log.
     #[command(flatten)]
     log: LogOptions,
 }

@@ -78,7 +78,6 @@ impl Reviewer {
         }
     }
 
-    /// Reviews a request's body.
     pub fn review(&self, body: &[u8]) -> Result<Answer, String> {
         let asked: AdmissionReview<'_> = serde_json::from_slice(body)
             .map_err(|error| format!("not an admission review: {error}"))?;

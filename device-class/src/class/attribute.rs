@@ -13,7 +13,6 @@ use crate::template::{Template, TemplateError};
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, try_from = "RawAttributeSource")]
 pub struct AttributeSource {
-    /// Where the value is.
     pub origin: Origin,
     /// Values and what represents them.
     pub map: BTreeMap<String, String>,
@@ -31,7 +30,6 @@ pub enum Origin {
     Text {
         /// The attribute that is set.
         name: AttributeName,
-        /// Where the text is.
         text: Text,
         /// Take the first group, or the whole match; without it the trimmed
         /// first line.
@@ -53,10 +51,8 @@ pub enum Origin {
     },
 }
 
-/// Where a text is.
 #[derive(Debug, Clone)]
 pub enum Text {
-    /// In a file.
     File {
         /// Absolute, or relative to what the source's path matched.
         file: Template,

@@ -17,9 +17,7 @@ pub struct Claims(BTreeMap<String, ClassName>);
      /etc/boathook/classes.d/{second}.toml"
 )]
 pub struct Claimed {
-    /// The first class.
     pub first: ClassName,
-    /// The other one.
     pub second: ClassName,
     /// The variable or resource.
     pub what: String,

@@ -12,7 +12,6 @@ use crate::template::Template;
 pub enum Condition {
     /// A value is as expected.
     Value {
-        /// The value, by template.
         value: Template,
         /// What is expected of it.
         expected: Expectation,
@@ -23,7 +22,6 @@ pub enum Condition {
     Absent(PathPattern),
     /// Some file that matches the pattern has a line `key value` with this value.
     Listed {
-        /// The files.
         files: PathPattern,
         /// The key of the line.
         key: String,

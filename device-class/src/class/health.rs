@@ -14,7 +14,6 @@ use crate::template::Template;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, try_from = "RawHealthCheck")]
 pub struct HealthCheck {
-    /// What must hold.
     pub test: HealthTest,
     /// A change of its outcome counts when it has lasted so long: a device that
     /// flickers stays what it was. [`crate::discover::HealthHistory`] keeps the
@@ -27,7 +26,6 @@ pub struct HealthCheck {
 /// What must hold.
 #[derive(Debug, Clone)]
 pub enum HealthTest {
-    /// Some path matches.
     Exists(PathPattern),
     /// A file has the right content.
     File {
@@ -72,7 +70,6 @@ pub struct Printed {
 /// A part of a program's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part {
-    /// All of it.
     Whole,
     /// What follows the key in a line `key: value`.
     Line(String),
@@ -83,7 +80,6 @@ pub enum Part {
 /// What must hold for a file's trimmed content.
 #[derive(Debug, Clone)]
 pub enum FileRule {
-    /// It is as expected.
     Expected(Expectation),
     /// Its bytes do not begin with these.
     NotBytes(Vec<u8>),

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::condition::Condition;
-use super::edits::SoName;
+use super::library::SoName;
 use super::path_template::PathTemplate;
 use crate::template::Template;
 

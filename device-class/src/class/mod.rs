@@ -7,9 +7,12 @@ mod attribute;
 mod claims;
 mod condition;
 mod edits;
+mod file;
 mod health;
 mod image_libraries;
+mod library;
 mod links;
+mod node;
 mod path_template;
 mod prefilter;
 mod prepare;
@@ -30,13 +33,13 @@ pub use allocate::{Allocate, Preference};
 pub use attribute::{AttributeSource, Expected, Origin, Text};
 pub use claims::{Claimed, Claims};
 pub use condition::{Condition, Expectation};
-pub use edits::{
-    DRIVERS, Directory, Edits, File, FileKind, Library, LibraryNames, Make, Mask, NamePattern,
-    Node, NodeMode, SoName, SoNameTemplate,
-};
+pub use edits::{Edits, Mask};
+pub use file::{Directory, File, FileKind};
 pub use health::{FileRule, HealthCheck, HealthProgram, HealthTest, Part, Printed};
 pub use image_libraries::ImageLibraries;
+pub use library::{Library, LibraryNames, NamePattern, SoName, SoNameTemplate};
 pub use links::Links;
+pub use node::{DRIVERS, Make, Node, NodeMode};
 pub(crate) use path_template::is_plain;
 pub use path_template::{PathTemplate, PathTemplateError};
 pub(crate) use prefilter::{extends, mentions, sets_variable};
@@ -61,7 +64,6 @@ pub struct DeviceClass {
     pub name: ClassName,
     /// The content of the file, with the values that config.toml replaces.
     pub spec: ClassSpec,
-    /// What config.toml adds.
     pub settings: Settings,
 }
 
@@ -124,11 +126,9 @@ pub struct ClassSpec {
     pub edits: Vec<Edits>,
 }
 
-/// The schema's version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "i64")]
 pub enum Version {
-    /// `version = 1`.
     One,
 }
 

@@ -15,7 +15,6 @@ pub enum PathTemplateError {
     /// Not absolute, or with components that mean another directory.
     #[error("`{0}` is not an absolute path without `.` and `..`")]
     Path(String),
-    /// Not a template.
     #[error(transparent)]
     Template(#[from] TemplateError),
 }
@@ -49,7 +48,6 @@ impl PathTemplate {
         Self::try_from(format!("{}{}", root.trim_end_matches('/'), self.0))
     }
 
-    /// The template behind it.
     pub fn template(&self) -> &Template {
         &self.0
     }

@@ -57,7 +57,6 @@ enum Value<'t> {
     None,
     /// A string of name characters.
     Plain(&'t str),
-    /// Something else.
     Other,
 }
 

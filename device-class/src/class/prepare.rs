@@ -42,7 +42,6 @@ pub const MAX_CONTAINER_START: Duration = Duration::from_secs(100);
 pub struct Timeout(Duration);
 
 impl Timeout {
-    /// The time.
     pub fn get(self) -> Duration {
         self.0
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::edits::Directory;
+use super::file::Directory;
 use crate::name::{AttributeName, excerpt};
 
 /// Decisions on a class that its file cannot express.

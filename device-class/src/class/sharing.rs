@@ -58,7 +58,6 @@ pub struct Sharing {
 pub struct ReplicaCount(u16);
 
 impl ReplicaCount {
-    /// The number.
     pub fn get(self) -> u16 {
         self.0
     }

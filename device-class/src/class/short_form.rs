@@ -9,8 +9,8 @@ use serde::{Deserialize, Deserializer};
 
 use crate::device::Access;
 
-use super::edits::{Directory, File, FileKind, Library, Node, SoNameTemplate};
 use super::path_template::PathTemplate;
+use super::{Directory, File, FileKind, Library, Node, SoNameTemplate};
 
 /// A table that has a short form: a text that represents its main key.
 pub(crate) trait Short: Sized {

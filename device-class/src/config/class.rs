@@ -41,7 +41,6 @@ pub struct ClassConfig {
     pub directories: Vec<Directory>,
     /// The mode of the class's nodes in containers, instead of the class's or the host's.
     pub node_mode: Option<NodeMode>,
-    /// Their group in containers.
     pub node_gid: Option<u32>,
     /// How many containers may have a device at once, instead of the class file's number.
     pub replicas: Option<ReplicaCount>,

@@ -124,7 +124,6 @@ impl Config {
         self
     }
 
-    /// Checks a file's text.
     pub fn parse(path: &Path, text: &str) -> Result<Self, FileError> {
         strict_toml::parse(path, text)
     }

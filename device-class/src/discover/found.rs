@@ -13,7 +13,6 @@ use crate::name::CapabilityName;
 /// What there is where a class expects something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Presence<T> {
-    /// It is there.
     Found(T),
     /// There is nothing, and the class does without.
     Optional,

@@ -14,7 +14,6 @@ use crate::template::Attributes;
 /// What a host has of a class for a container with certain capabilities.
 #[derive(Debug, Clone)]
 pub struct Found {
-    /// The devices.
     pub inventory: Inventory,
     /// What a container gets once, regardless of the number of its devices.
     pub edits: FoundEdits,
@@ -33,7 +32,6 @@ pub enum LookUpError {
     #[error("class {class}: driver_root {} cannot be opened: {error}", path.display())]
     DriverRoot {
         class: ClassName,
-        /// Where it should be.
         path: PathBuf,
         /// Why it cannot be opened.
         error: io::Error,

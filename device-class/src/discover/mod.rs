@@ -141,7 +141,6 @@ pub struct Device {
     pub connections: Connections,
     /// Its nodes, with what the host has there now.
     pub nodes: Vec<FoundNode>,
-    /// Its files and sockets.
     pub files: Vec<FoundFile>,
     pub directories: Vec<FoundDirectory>,
     /// What it shows of masked directories.
@@ -157,7 +156,6 @@ pub struct Device {
 /// A file with the state of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateFile {
-    /// Where it is.
     pub path: PathBuf,
     /// Its content; nothing when it cannot be read.
     pub content: Option<String>,

@@ -54,7 +54,6 @@ pub struct RecordedHostError {
 const MAX_LINKS: usize = 40;
 
 impl RecordedHost {
-    /// Reads a recording.
     pub fn parse(text: &str) -> Result<Self, RecordedHostError> {
         let mut host = RecordedHost::default();
         let mut open_file: Option<PathBuf> = None;

@@ -10,11 +10,8 @@ pub struct Flags(pub i32);
 /// accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Abi {
-    /// 64-bit x86.
     X86_64,
-    /// 64-bit ARM.
     Aarch64,
-    /// 32-bit x86.
     I386,
 }
 

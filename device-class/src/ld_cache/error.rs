@@ -16,7 +16,6 @@ pub enum LdCacheError {
     /// Only the format of libc5 and glibc 2.0 is present.
     #[error("loader cache has only the format of glibc before 2.2; rebuild it with ldconfig")]
     OldFormat,
-    /// The header is big-endian.
     #[error("loader cache was made for a big-endian machine; rebuild it with ldconfig on this one")]
     ForeignByteOrder,
     /// The header marks the file as not to be used.
@@ -34,7 +33,6 @@ pub enum LdCacheError {
          rebuild it with ldconfig"
     )]
     BadString {
-        /// The string's offset.
         offset: usize,
         /// The limit, in bytes with the NUL.
         max: usize,

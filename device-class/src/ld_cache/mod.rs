@@ -100,7 +100,6 @@ impl Entry {
         OsStr::from_bytes(self.soname.to_bytes())
     }
 
-    /// The file's path.
     pub fn path(&self) -> &Path {
         Path::new(OsStr::from_bytes(self.path.to_bytes()))
     }

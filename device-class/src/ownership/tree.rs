@@ -47,7 +47,6 @@ impl InTree {
         &self.found.path
     }
 
-    /// The file itself.
     pub fn handle(&self) -> &Handle {
         &self.found.handle
     }

@@ -12,7 +12,6 @@ pub(super) enum Format {
     First(usize),
     /// `016x`: a decimal number in hexadecimal, with zeros up to this width.
     Hexadecimal(usize),
-    /// `lower`: in lower case.
     Lower,
     /// `label`: in lower case, with a dash for each run of other characters
     /// than letters and digits, as allowed in a resource's name.

@@ -35,7 +35,6 @@ enum Part {
 /// Why a text is not a template, or cannot be filled in.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
-    /// An unmatched brace.
     #[error("`{0}` has a brace without its partner")]
     Brace(String),
     /// The text after the colon is not a format.

@@ -125,14 +125,21 @@ fn own_class_files_are_in_their_config_map() {
     };
     references::check(&objects, &config_maps(&objects));
     let data = objects.config_maps.iter().flat_map(|map| &map.data);
-    let files: Vec<_> = data.flatten().map(|(name, text)| (&**name, &**text)).collect();
+    let files: Vec<_> = data
+        .flatten()
+        .map(|(name, text)| (&**name, &**text))
+        .collect();
     assert_eq!(files[1], ("mychip.toml", text));
     let checksum = |objects: &Objects| {
         let template = &objects.daemon_sets[0].spec.template;
         template.metadata.as_ref().unwrap().annotations.clone()
     };
     let without = render(&json!({})).unwrap();
-    assert_ne!(checksum(&objects), checksum(&without), "the pods stay as they are");
+    assert_ne!(
+        checksum(&objects),
+        checksum(&without),
+        "the pods stay as they are"
+    );
 }
 
 #[test]

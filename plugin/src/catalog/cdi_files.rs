@@ -12,7 +12,6 @@ use injection_plan::cdi::{Described, Description, Generated, Omission, ThinHook}
 
 use super::Inventory;
 
-/// How specifications are written.
 #[derive(Debug, Clone)]
 pub struct CdiOptions {
     /// The directory, from which engines read them.
@@ -32,7 +31,6 @@ pub(crate) struct CdiFiles {
     written: Option<BTreeSet<String>>,
 }
 
-/// The result of writing.
 #[derive(Debug, Default)]
 pub(super) struct Written {
     /// For the log, a line each.

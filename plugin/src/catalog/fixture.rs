@@ -38,7 +38,6 @@ pub(crate) fn device(id: &str) -> AdvertisedDevice {
     }
 }
 
-/// An unhealthy device.
 pub(crate) fn sick(id: &str, reason: &str) -> AdvertisedDevice {
     AdvertisedDevice {
         health: Health::Unhealthy {

@@ -27,13 +27,11 @@ const REST: Duration = Duration::from_millis(50);
 /// The part of the scan to repeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Again {
-    /// The device scan.
     Scan,
     /// The device scan, after reading the class files.
     Load,
 }
 
-/// The parameters of scans.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
     /// The directories of class files, the host root, and the enabled classes.

@@ -144,7 +144,6 @@ impl Resource {
 }
 
 impl AdvertisedDevice {
-    /// The hardware behind it.
     pub(crate) fn hardware(&self) -> &DeviceId {
         self.share_of.as_deref().unwrap_or(&self.id)
     }

@@ -28,7 +28,6 @@ const RETRY: Duration = Duration::from_secs(300);
 pub(crate) struct Watching(JoinHandle<()>);
 
 impl Watching {
-    /// Watches directories.
     pub(crate) fn directories(
         directories: &BTreeSet<PathBuf>,
         interest: Interest,

@@ -58,16 +58,13 @@ pub(super) struct Lifecycle {
 
 /// Another plugin that serves the resource.
 enum Other {
-    /// Observed once.
     Suspected,
     /// The resource is left to it.
     Found(#[allow(dead_code, reason = "a guard")] Left),
 }
 
-/// The next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// Create the socket.
     Bind,
     /// Register with the kubelet at this socket.
     Register(SocketId),

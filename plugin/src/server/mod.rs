@@ -31,7 +31,6 @@ use kubelet_api::deviceplugin::device_plugin_server::DevicePluginServer;
 use kubelet_api::pluginregistration::registration_server::RegistrationServer;
 use lifecycle::Lifecycle;
 
-/// How resources are registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RegisterBy {
     /// By a call to kubelet.sock.
@@ -70,13 +69,11 @@ impl Default for Timing {
 #[derive(Debug, Clone)]
 pub(crate) struct Context {
     pub(crate) kubelet: KubeletDir,
-    /// How resources are registered.
     pub(crate) register_by: RegisterBy,
     /// Whether to register resources that another plugin serves.
     pub(crate) take_over: bool,
     /// The resources that are left to other plugins.
     pub(crate) left: LeftToOthers,
-    /// The timeouts.
     pub(crate) timing: Timing,
     /// The counters of events.
     pub(crate) metrics: Metrics,

@@ -13,15 +13,10 @@ use kubelet_api::deviceplugin::{DevicePluginOptions, RegisterRequest};
 /// How much of the kubelet's message is quoted, in characters.
 const MAX_QUOTE: usize = 300;
 
-/// Why a registration failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RegisterError {
     #[error("cannot reach the kubelet at {path}: {reason}")]
-    Unreachable {
-        /// The kubelet's socket.
-        path: String,
-        reason: String,
-    },
+    Unreachable { path: String, reason: String },
     #[error("the kubelet refused the registration: {0}")]
     Refused(String),
     /// It did not answer. The kubelet connects to the plugin before it answers, for up

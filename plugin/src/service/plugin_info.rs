@@ -16,7 +16,6 @@ pub(crate) struct PluginInfoService {
 }
 
 impl PluginInfoService {
-    /// The answers for `resource`.
     pub(crate) fn new(resource: ResourceName) -> Self {
         PluginInfoService { resource }
     }

@@ -196,7 +196,6 @@ impl Place {
             .map_err(Error::io("write", &self.shown()))
     }
 
-    /// Makes a symbolic link.
     pub fn make_link(&self, target: &Path) -> Result<(), Error> {
         symlinkat(target, self.dir(), &*self.name).map_err(self.failed("link"))
     }

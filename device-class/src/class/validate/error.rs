@@ -15,7 +15,6 @@ pub enum ClassRuleError {
     /// The resource is none that the kubelet takes.
     #[error("{reason}")]
     Resource {
-        /// The resource.
         resource: String,
         /// What is wrong with it.
         reason: String,
@@ -39,7 +38,6 @@ pub enum ClassRuleError {
         header: &'static str,
         /// Which of them it is, from 0.
         number: usize,
-        /// What is wrong.
         error: Box<ClassRuleError>,
     },
     /// A template of `[[edits]]` uses an attribute of a device.
@@ -48,9 +46,7 @@ pub enum ClassRuleError {
          the host's attributes only ({known}), so put what belongs to one device into [device]"
     )]
     DeviceAttribute {
-        /// The template.
         template: String,
-        /// The attribute.
         name: AttributeName,
         /// The attributes of the host.
         known: String,
@@ -58,9 +54,7 @@ pub enum ClassRuleError {
     /// A template names an attribute that no source sets.
     #[error("`{template}` uses the attribute `{name}`; known attributes are {known}")]
     UnknownAttribute {
-        /// The template.
         template: String,
-        /// The attribute.
         name: AttributeName,
         /// The attributes that could have been used.
         known: String,

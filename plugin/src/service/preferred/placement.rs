@@ -11,7 +11,6 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A device with free units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Slot<'a> {
-    /// Its NUMA node.
     pub(super) numa: Option<u32>,
     pub(super) group: Option<&'a str>,
     /// How many units of it can be allocated.

@@ -1,0 +1,72 @@
+//! Files, sockets and directories of the host.
+
+use serde::Deserialize;
+
+use super::path_template::PathTemplate;
+use crate::pattern::PathPattern;
+
+/// # `files, binaries`
+///
+/// A single file. Short form: its path.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "file"))]
+pub struct File {
+    /// The path on the host (in the driver's root, if there is one), by
+    /// template.
+    pub path: PathTemplate,
+    /// `file` (the default), or `socket` for that of a daemon. Nothing else is
+    /// accepted at the path.
+    #[serde(default, rename = "type")]
+    pub kind: FileKind,
+    /// Alternative paths on the host, by template, tried in this order if
+    /// `path` does not exist. The path in the container stays the same.
+    #[serde(default)]
+    pub fallbacks: Vec<PathTemplate>,
+    /// A pattern: one file for each match. Templates may use its captures.
+    #[serde(default)]
+    pub for_each: Option<PathPattern>,
+    /// The path in the container, if it differs.
+    #[serde(default)]
+    pub container_path: Option<PathTemplate>,
+    /// It may be missing on the host.
+    #[serde(default)]
+    pub optional: bool,
+}
+
+/// What is at the path of a [`File`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub enum FileKind {
+    #[default]
+    File,
+    Socket,
+}
+
+/// # `directories`
+///
+/// A whole directory. Short form: its path.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "directory"))]
+pub struct Directory {
+    /// The path on the host (in the driver's root, if there is one), by
+    /// template.
+    pub path: PathTemplate,
+    /// The path in the container, if it differs.
+    #[serde(default)]
+    pub container_path: Option<PathTemplate>,
+    /// Whether the container's loader finds the libraries in it.
+    #[serde(default)]
+    pub libraries: bool,
+    /// Whether the container may write to it, as far as its user may on the
+    /// host. Without it, the directory is read-only.
+    #[serde(default)]
+    pub writable: bool,
+    /// It may be missing on the host.
+    #[serde(default)]
+    pub optional: bool,
+}

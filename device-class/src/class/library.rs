@@ -1,0 +1,134 @@
+//! Shared libraries of the host: those that are named, and those that a pattern matches.
+
+use serde::Deserialize;
+
+use crate::pattern::PathPattern;
+use crate::template::{Attributes, Template};
+
+/// # `libraries`
+///
+/// A shared library. Short form: its soname. It is located by the ld.so.cache
+/// of the host or of the driver's root.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "library"))]
+pub struct Library {
+    /// The soname, by template.
+    pub soname: SoNameTemplate,
+    /// Additional names for it, such as the one without a version.
+    #[serde(default)]
+    pub links: Vec<SoName>,
+    /// It may be missing on the host.
+    #[serde(default)]
+    pub optional: bool,
+}
+
+/// # `libraries_matching`
+///
+/// Additional libraries, by patterns for the names in the host's ld.so.cache
+/// and in `library_directories`: those of drivers that are newer than the class
+/// file. Libraries that are not of `library_version` are omitted.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "library_names"))]
+pub struct LibraryNames {
+    /// Patterns, one of which must match.
+    pub names: Vec<NamePattern>,
+    /// Patterns, none of which may match.
+    #[serde(default)]
+    pub except: Vec<NamePattern>,
+}
+
+impl LibraryNames {
+    /// Whether a library of this name is meant.
+    pub(crate) fn fit(&self, name: &str) -> bool {
+        let fits = |pattern: &NamePattern| pattern.fits(name);
+        self.names.iter().any(fits) && !self.except.iter().any(fits)
+    }
+}
+
+/// A pattern for file names, such as `libx-*.so.1`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(try_from = "String")]
+pub struct NamePattern(PathPattern);
+
+impl NamePattern {
+    fn fits(&self, name: &str) -> bool {
+        let component = self.0.components().first();
+        component.is_some_and(|component| component.matches(name, &Attributes::new()).is_some())
+    }
+}
+
+impl TryFrom<String> for NamePattern {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let pattern = PathPattern::try_from(format!("/{text}")).map_err(|e| e.to_string())?;
+        let plain = pattern.components().len() == 1 && pattern.captures().next().is_none();
+        match plain {
+            true => Ok(NamePattern(pattern)),
+            false => Err(format!("`{text}` is not a pattern for the name of a file")),
+        }
+    }
+}
+
+/// The name under which a library is loaded: a file name, no path.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "String")]
+pub struct SoName(String);
+
+impl SoName {
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for SoName {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "._-+".contains(c);
+        if name.contains(".so") && name.len() < 256 && name.chars().all(plain) {
+            Ok(SoName(name))
+        } else {
+            let name = crate::name::excerpt(&name);
+            Err(format!(
+                "`{name}` is not the name of a shared library, such as libx.so.1; for a path use \
+                 `directories` with `libraries = true`"
+            ))
+        }
+    }
+}
+
+/// A template for a [`SoName`]: some have the driver's version in them.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct SoNameTemplate(Template);
+
+impl SoNameTemplate {
+    /// The name with its attributes in place.
+    pub fn fill(&self, attributes: &Attributes) -> Result<SoName, String> {
+        let filled = self.0.fill(attributes).map_err(|e| e.to_string())?;
+        SoName::try_from(filled)
+    }
+
+    /// The template behind it.
+    pub fn template(&self) -> &Template {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for SoNameTemplate {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let template = Template::try_from(text.clone()).map_err(|e| e.to_string())?;
+        if template.attributes().next().is_none() {
+            SoName::try_from(text)?;
+        }
+        Ok(SoNameTemplate(template))
+    }
+}

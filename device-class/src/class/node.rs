@@ -1,0 +1,117 @@
+//! Device nodes that a container gets.
+
+use serde::Deserialize;
+
+use super::path_template::PathTemplate;
+use crate::device::Access;
+use crate::name::CapabilityName;
+use crate::pattern::PathPattern;
+use crate::template::Template;
+
+/// Where the kernel lists the drivers of devices with their major numbers.
+pub const DRIVERS: &str = "/proc/devices";
+
+/// # `nodes`
+///
+/// A device node. Short form: its path. It keeps the host's owner and mode
+/// unless `mode` or `gid` is set.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "node"))]
+pub struct Node {
+    /// The path on the host, by template.
+    pub path: PathTemplate,
+    /// Paths that are used instead if the host has them, by template.
+    #[serde(default)]
+    pub prefer: Vec<PathTemplate>,
+    /// A pattern: one node for each match. Templates may use its captures. No
+    /// match is not an error.
+    #[serde(default)]
+    pub for_each: Option<PathPattern>,
+    /// Symbolic links that lead to the node, by template, such as those of udev
+    /// in `/dev/dri/by-path`. The container gets those that the host has.
+    #[serde(default)]
+    pub links: Vec<PathTemplate>,
+    /// The path in the container, if it differs.
+    #[serde(default)]
+    pub container_path: Option<PathTemplate>,
+    /// Only for a container with this capability.
+    #[serde(default)]
+    pub capability: Option<CapabilityName>,
+    /// What the device rule allows: a combination of `r`, `w` and `m`. Default
+    /// `rw`.
+    #[serde(default)]
+    pub access: Access,
+    /// The mode in the container, in octal, such as `0660`. With `mode` or
+    /// `gid` a new node is created in the container instead of mounting the
+    /// host's.
+    #[serde(default)]
+    pub mode: Option<NodeMode>,
+    /// The node's group in the container.
+    #[serde(default)]
+    pub gid: Option<u32>,
+    /// It may be missing on the host.
+    #[serde(default)]
+    pub optional: bool,
+    /// The driver's name in /proc/devices, by template. While the driver is
+    /// loaded, the node is required even if it is optional.
+    #[serde(default)]
+    pub driver: Option<Template>,
+    /// The driver is in the list of block devices, not of character devices.
+    #[serde(default)]
+    pub block: bool,
+    /// What the hook creates in the container if the host has no such node and
+    /// the driver is loaded.
+    #[serde(default)]
+    pub make: Option<Make>,
+    /// What the administrator should do if the node is missing; appended to the
+    /// message.
+    #[serde(default)]
+    pub advice: Option<String>,
+}
+
+/// # `make`
+///
+/// A node that the hook creates in the container's own `/dev` while the host has
+/// none: with the major number that `driver` has in /proc/devices. Not possible in
+/// a container with a user namespace, which is refused.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "make"))]
+pub struct Make {
+    /// The minor number, by template.
+    pub minor: Template,
+    /// The mode, in octal. Default `0660`, or the node's `mode`.
+    #[serde(default)]
+    pub mode: Option<NodeMode>,
+    /// The group in the container. Default 0, or the node's `gid`.
+    #[serde(default)]
+    pub gid: Option<u32>,
+}
+
+/// The permission bits of a node, written in octal: `0660`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct NodeMode(u32);
+
+impl NodeMode {
+    /// The bits.
+    pub fn bits(self) -> u32 {
+        self.0
+    }
+}
+
+impl TryFrom<String> for NodeMode {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match u32::from_str_radix(&text, 8) {
+            Ok(bits @ 0..=0o777) => Ok(NodeMode(bits)),
+            _ => Err(format!(
+                "mode `{text}` is not an octal number from 0000 to 0777"
+            )),
+        }
+    }
+}
