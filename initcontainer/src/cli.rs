@@ -63,12 +63,10 @@ pub struct Install {
     /// [default: that of this program]
     #[arg(long, value_name = "DIR")]
     pub source: Option<PathBuf>,
-    /// The directory of the class files [default: classes.d in the source]
+    /// The directory of the class files, or none; with this option there may be fewer than
+    /// are installed [default: classes.d in the source]
     #[arg(long, value_name = "DIR")]
     pub classes: Option<PathBuf>,
-    /// Install no class files
-    #[arg(long, conflicts_with = "classes")]
-    pub no_classes: bool,
     /// The directory of your own class files, such as a cluster's ConfigMap, which are
     /// installed beside the others; one with the name of another replaces it
     #[arg(long, value_name = "DIR")]
@@ -90,9 +88,6 @@ pub struct Install {
     /// Restart (or reload) the engines now
     #[arg(long)]
     pub restart: bool,
-    /// Replace a release that has class files which this one lacks
-    #[arg(long)]
-    pub force: bool,
 }
 
 /// The options of `uninstall`.

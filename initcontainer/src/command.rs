@@ -51,8 +51,8 @@ fn install(host: &HostRoot, args: &Install, output: &mut Output) -> Result<()> {
     check_user(host)?;
     let source = args.source.clone().map_or_else(own_source, Ok)?;
     let classes = match &args.classes {
+        Some(dir) if dir.as_os_str() == "none" => ClassFiles::None,
         Some(dir) => ClassFiles::From(dir),
-        None if args.no_classes => ClassFiles::None,
         None => ClassFiles::OfSource,
     };
     let mut payload = Payload::read(env!("CARGO_PKG_VERSION"), &source, classes)?;
@@ -73,7 +73,8 @@ fn install(host: &HostRoot, args: &Install, output: &mut Output) -> Result<()> {
     };
     let mut lock = (!args.dry_run).then(|| Lock::take(host)).transpose()?;
     let engines = choose(host, &args.engine, &options, output)?;
-    let plan = install::plan(host, &payload, &engines, &options, args.force)?;
+    let fewer = args.classes.is_some();
+    let plan = install::plan(host, &payload, &engines, &options, fewer)?;
     for note in &plan.notes {
         output.note(note);
     }

@@ -23,13 +23,13 @@ pub enum Error {
     /// There are no class files, without which no container gets a device.
     #[error(
         "no class files in {dir}: {problem}; name their directory with --classes, \
-         or install without any with --no-classes"
+         or install without any with --classes=none"
     )]
     NoClasses { dir: PathBuf, problem: String },
     /// Fewer class files than the installed release has.
     #[error(
         "{} class files are installed that this release lacks, and their devices would be \
-         missing in new containers: {}; use --force to remove them", names.len(), names.join(", ")
+         missing in new containers: {}; use --classes to remove them", names.len(), names.join(", ")
     )]
     FewerClasses {
         /// The class files that would go.

@@ -31,7 +31,7 @@ pub struct Installation {
 }
 
 /// Plans the installation of a payload, and the engines' configuration. With
-/// `force`, a release with more class files may be replaced.
+/// `fewer_classes`, a release with more class files may be replaced.
 ///
 /// # Errors
 /// An engine's configuration cannot be read or extended, or a directory cannot
@@ -41,14 +41,14 @@ pub fn plan(
     payload: &Payload,
     engines: &[Engine],
     options: &Options,
-    force: bool,
+    fewer_classes: bool,
 ) -> Result<Installation, Error> {
     // What is there is run by root.
     for path in [STATE, OWN_CLASSES] {
         host.check_private(Path::new(path))?;
     }
     let mut notes = Vec::new();
-    notes.extend(removed_classes(host, payload, force)?);
+    notes.extend(removed_classes(host, payload, fewer_classes)?);
     let mut plans = Vec::new();
     for engine in engines {
         let known = Record::load(host, &record(*engine))?;
@@ -95,7 +95,7 @@ pub fn plan(
 fn removed_classes(
     host: &HostRoot,
     payload: &Payload,
-    force: bool,
+    fewer_classes: bool,
 ) -> Result<Option<String>, Error> {
     let installed = host.list(&Path::new(CURRENT).join(CLASSES))?;
     let installed: BTreeSet<&str> = installed.iter().filter_map(|name| name.to_str()).collect();
@@ -107,7 +107,7 @@ fn removed_classes(
     if names.is_empty() {
         return Ok(None);
     }
-    if next.len() < installed.len() && !force {
+    if next.len() < installed.len() && !fewer_classes {
         return Err(Error::FewerClasses { names });
     }
     Ok(Some(format!("removed classes: {}", names.join(", "))))

@@ -4,10 +4,12 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 
-use inotify::{Event, EventMask, EventStream, Inotify, WatchDescriptor, WatchMask};
-use tokio_stream::StreamExt;
+use nix::errno::Errno;
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
+use tokio::io::unix::AsyncFd;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interest {
@@ -26,21 +28,20 @@ pub(crate) enum Notice<'a> {
 }
 
 /// Entries that appear or disappear.
-const ENTRIES: WatchMask = WatchMask::CREATE
-    .union(WatchMask::DELETE)
-    .union(WatchMask::MOVED_FROM)
-    .union(WatchMask::MOVED_TO);
+const ENTRIES: AddWatchFlags = APPEARING
+    .union(AddWatchFlags::IN_DELETE)
+    .union(AddWatchFlags::IN_MOVED_FROM);
+
+const APPEARING: AddWatchFlags = AddWatchFlags::IN_CREATE.union(AddWatchFlags::IN_MOVED_TO);
 
 /// The directory itself is removed.
-const ITSELF: WatchMask = WatchMask::DELETE_SELF
-    .union(WatchMask::MOVE_SELF)
-    .union(WatchMask::ONLYDIR);
+const ITSELF: AddWatchFlags = AddWatchFlags::IN_DELETE_SELF.union(AddWatchFlags::IN_MOVE_SELF);
 
 /// An inotify queue over directories that need not exist yet.
 pub(crate) struct DirWatch {
     directories: Vec<PathBuf>,
-    entries: WatchMask,
-    events: EventStream<[u8; 4096]>,
+    entries: AddWatchFlags,
+    queue: AsyncFd<Queue>,
     /// Whether each watch is on one of `directories`, or on an ancestor of one
     /// that does not exist yet.
     watches: HashMap<WatchDescriptor, Watched>,
@@ -52,21 +53,29 @@ enum Watched {
     Above,
 }
 
+struct Queue(Inotify);
+
+impl AsRawFd for Queue {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_fd().as_raw_fd()
+    }
+}
+
 impl DirWatch {
     /// Starts the watch.
     ///
     /// # Errors
     /// inotify's limits are exhausted (`/proc/sys/fs/inotify`).
     pub(crate) fn new(directories: Vec<PathBuf>, interest: Interest) -> io::Result<Self> {
-        let events = Inotify::init()?.into_event_stream([0; 4096])?;
+        let queue = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
         let entries = match interest {
             Interest::Names => ENTRIES,
-            Interest::Contents => ENTRIES.union(WatchMask::CLOSE_WRITE),
+            Interest::Contents => ENTRIES | AddWatchFlags::IN_CLOSE_WRITE,
         };
         let mut watch = DirWatch {
             directories,
             entries,
-            events,
+            queue: AsyncFd::new(Queue(queue))?,
             watches: HashMap::new(),
         };
         watch.arm()?;
@@ -77,32 +86,34 @@ impl DirWatch {
     /// [`Notice::Anything`], for what happened before.
     pub(crate) async fn run(mut self, mut on: impl FnMut(Notice<'_>)) -> io::Result<()> {
         on(Notice::Anything);
-        while let Some(event) = self.events.next().await {
-            let event = event?;
-            if self.is_about_the_watches(&event) {
-                self.arm()?;
-                on(Notice::Anything);
-            } else if let Some(name) = &event.name
-                && self.watches.get(&event.wd) == Some(&Watched::Directory)
-            {
-                on(Notice::Name(name));
+        loop {
+            let mut ready = self.queue.readable().await?;
+            let Ok(events) = ready.try_io(|queue| Ok(queue.get_ref().0.read_events()?)) else {
+                continue;
+            };
+            for event in events? {
+                if self.is_about_the_watches(&event) {
+                    self.arm()?;
+                    on(Notice::Anything);
+                } else if let Some(name) = &event.name
+                    && self.watches.get(&event.wd) == Some(&Watched::Directory)
+                {
+                    on(Notice::Name(name));
+                }
             }
         }
-        Err(io::Error::other("the inotify queue ended"))
     }
 
     /// Whether a watched directory was removed, or a missing one or an ancestor
     /// of it was created. Other events in ancestors are ignored.
-    fn is_about_the_watches(&self, event: &Event<std::ffi::OsString>) -> bool {
-        let lost = EventMask::Q_OVERFLOW | EventMask::DELETE_SELF | EventMask::MOVE_SELF;
-        if event.mask.intersects(lost) {
+    fn is_about_the_watches(&self, event: &InotifyEvent) -> bool {
+        if event.mask.intersects(ITSELF | AddWatchFlags::IN_Q_OVERFLOW) {
             return true;
         }
-        let came = EventMask::CREATE | EventMask::MOVED_TO;
         let Some(name) = &event.name else {
             return false;
         };
-        event.mask.intersects(came)
+        event.mask.intersects(APPEARING)
             && self
                 .directories
                 .iter()
@@ -114,7 +125,6 @@ impl DirWatch {
     /// is missing.
     fn arm(&mut self) -> io::Result<()> {
         self.watches.clear();
-        let mut handle = self.events.watches();
         // Ancestors first: if one directory is an ancestor of another, its own
         // watch is the wider one and must be set last.
         for above in self
@@ -122,39 +132,32 @@ impl DirWatch {
             .iter()
             .filter_map(|path| nearest_above(path))
         {
-            let mask = WatchMask::CREATE | WatchMask::MOVED_TO | ITSELF;
-            if let Some(descriptor) = present(handle.add(above, mask))? {
+            if let Some(descriptor) = self.add(above, APPEARING)? {
                 self.watches.insert(descriptor, Watched::Above);
             }
         }
         for directory in &self.directories {
-            if let Some(descriptor) = present(handle.add(directory, self.entries | ITSELF))? {
+            if let Some(descriptor) = self.add(directory, self.entries)? {
                 self.watches.insert(descriptor, Watched::Directory);
             }
         }
         Ok(())
+    }
+
+    /// Absence is not an error: the ancestor's watch reports the creation.
+    fn add(&self, directory: &Path, mask: AddWatchFlags) -> io::Result<Option<WatchDescriptor>> {
+        let mask = mask | ITSELF | AddWatchFlags::IN_ONLYDIR;
+        match self.queue.get_ref().0.add_watch(directory, mask) {
+            Ok(descriptor) => Ok(Some(descriptor)),
+            Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 
 /// The nearest directory above `path` that exists.
 fn nearest_above(path: &Path) -> Option<&Path> {
     path.ancestors().skip(1).find(|above| above.is_dir())
-}
-
-/// Absence is not an error: the ancestor's watch reports the creation.
-fn present(added: io::Result<WatchDescriptor>) -> io::Result<Option<WatchDescriptor>> {
-    match added {
-        Ok(descriptor) => Ok(Some(descriptor)),
-        Err(error)
-            if matches!(
-                error.kind(),
-                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-            ) =>
-        {
-            Ok(None)
-        }
-        Err(error) => Err(error),
-    }
 }
 
 #[cfg(test)]

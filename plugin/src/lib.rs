@@ -16,6 +16,7 @@ mod catalog;
 pub mod cli;
 mod dir_watch;
 mod engine_check;
+mod faults;
 pub mod host_program;
 mod hotplug;
 mod http;

@@ -115,7 +115,7 @@ fn docker_has_the_runtime_as_long_as_it_is_installed() {
     let install = |more: &str| {
         let release = release.display();
         let output = init(&format!(
-            "install --engine docker --source {release} --no-classes --restart {more}"
+            "install --engine docker --source {release} --classes=none --restart {more}"
         ));
         assert!(output.status.success(), "{output:?}");
     };

@@ -14,6 +14,7 @@ use super::cdi_files::Written;
 use super::slow_scan::wait_for_scan;
 use super::{CdiFiles, Classes, GracePeriod, Inventory, Memory, Scan, changes, scan};
 use crate::dir_watch::Interest;
+use crate::faults::Faults;
 use crate::hotplug::{self, Watching};
 use crate::metrics::Metrics;
 use crate::notify::{Notified, Notifier};
@@ -54,9 +55,8 @@ pub(crate) struct InventoryWatcher {
     /// Whether no class file could be read the last time.
     unread: bool,
     inventory: watch::Sender<Inventory>,
-    /// Messages that were logged, so that each is logged once.
-    warnings: Vec<String>,
-    class_errors: Vec<String>,
+    warnings: Faults,
+    class_errors: Faults,
     class_names: Option<String>,
 }
 
@@ -73,8 +73,8 @@ impl InventoryWatcher {
             class_files: Vec::new(),
             unread: false,
             inventory: watch::channel(Inventory::new()).0,
-            warnings: Vec::new(),
-            class_errors: Vec::new(),
+            warnings: Faults::default(),
+            class_errors: Faults::default(),
             class_names: None,
         };
         watcher.load_classes();
@@ -154,14 +154,9 @@ impl InventoryWatcher {
             true => "cannot read the classes, keeping previous ones",
             false => "class left out",
         };
-        for error in errors
-            .iter()
-            .filter(|error| !self.class_errors.contains(error))
-        {
-            tracing::error!("{message}: {error}");
-        }
         self.metrics.class_errors(errors.len());
-        self.class_errors = errors;
+        self.class_errors
+            .now(errors, |error| tracing::error!("{message}: {error}"));
         let Ok(Classes {
             usable, sources, ..
         }) = loaded
@@ -203,7 +198,7 @@ impl InventoryWatcher {
         let mut memory = std::mem::replace(&mut self.memory, Memory::of_host(&root));
         let mut cdi = self.cdi.clone();
         // The devices of a class that cannot be read now are not known to be gone.
-        let all_known = self.class_errors.is_empty();
+        let all_known = self.class_errors.len() == 0;
         let scanning = tokio::task::spawn_blocking(move || {
             let scan = match RealHost::open(&root) {
                 Ok(host) => {
@@ -267,13 +262,9 @@ impl InventoryWatcher {
         }
     }
 
-    /// Logs what was not logged after the last scan.
     fn warn(&mut self, warnings: Vec<String>) {
-        let new = |warning: &&String| !self.warnings.contains(warning);
-        for warning in warnings.iter().filter(new) {
-            tracing::warn!("{warning}");
-        }
-        self.warnings = warnings;
+        self.warnings
+            .now(warnings, |warning| tracing::warn!("{warning}"));
     }
 
     fn publish(&self, inventory: Inventory) {

@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use super::other_plugin::{Left, has_devices};
 use super::socket::{Presence, Socket, SocketId, is_served};
 use super::{Backoff, Context, RegisterBy, Timing, register};
+use crate::faults::Faults;
 use crate::kubelet_dir::socket_name;
 use crate::notify::Notified;
 use kubelet_api::deviceplugin::DevicePluginOptions;
@@ -33,9 +34,6 @@ const FIRST_RETRY: Duration = Duration::from_millis(10);
 /// The delay before another plugin is assumed to serve the resource: a stream of this
 /// plugin may have just ended.
 const CONFIRM: Duration = Duration::from_millis(300);
-
-/// The same failure is logged again after this time.
-const LOG_AGAIN: Duration = Duration::from_secs(300);
 
 /// The state of one resource's registration.
 pub(super) struct Lifecycle {
@@ -50,7 +48,7 @@ pub(super) struct Lifecycle {
     listening: watch::Receiver<usize>,
     socket_changes: Notified,
     backoff: Backoff,
-    logged: Option<(String, Instant)>,
+    fault: Faults,
     /// Whether another boathook-plugin served the resource when this socket was created.
     succeeds: bool,
     other: Option<Other>,
@@ -122,7 +120,7 @@ impl Lifecycle {
             socket_changes,
             backoff: Backoff::new(FIRST_RETRY, context.timing.retry),
             context,
-            logged: None,
+            fault: Faults::default(),
             succeeds: false,
             other: None,
         }
@@ -268,7 +266,7 @@ impl Lifecycle {
             Ok(()) => {
                 tracing::info!(resource = %self.resource, "registered at {}", at.display());
                 self.registered = Some((kubelet, Instant::now()));
-                self.logged = None;
+                self.fault = Faults::default();
                 self.succeeds = false;
                 if !again {
                     self.backoff.reset();
@@ -295,16 +293,10 @@ impl Lifecycle {
         }
     }
 
-    /// Logs a failure once, and again after [`LOG_AGAIN`].
     fn warn_once(&mut self, what: String) {
-        let fresh = self
-            .logged
-            .as_ref()
-            .is_none_or(|(logged, when)| *logged != what || when.elapsed() > LOG_AGAIN);
-        if fresh {
-            tracing::warn!(resource = %self.resource, "{what}");
-            self.logged = Some((what, Instant::now()));
-        }
+        let resource = &self.resource;
+        self.fault
+            .now([what], |what| tracing::warn!(%resource, "{what}"));
     }
 }
 

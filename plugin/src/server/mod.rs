@@ -23,6 +23,7 @@ use register::register;
 pub(crate) use socket::remove_stale;
 
 use crate::catalog::Resource;
+use crate::faults::Faults;
 use crate::kubelet_dir::KubeletDir;
 use crate::metrics::Metrics;
 use crate::notify::Notified;
@@ -149,7 +150,7 @@ async fn accept(
     mut listeners: watch::Receiver<Option<Arc<tokio::net::UnixListener>>>,
     connections: mpsc::Sender<UnixStream>,
 ) {
-    let mut logged = false;
+    let mut fault = Faults::default();
     loop {
         let listener = listeners.borrow_and_update().clone();
         let accepted = async {
@@ -162,16 +163,14 @@ async fn accept(
             changed = listeners.changed() => if changed.is_err() { return },
             accepted = accepted => match accepted {
                 Ok((connection, _)) => {
-                    logged = false;
+                    fault = Faults::default();
                     if connections.send(connection).await.is_err() { return }
                 }
                 Err(error) => {
                     // Probably out of descriptors, some of which may become
                     // free.
-                    if !logged {
-                        tracing::warn!("cannot accept a connection: {error}");
-                    }
-                    logged = true;
+                    let error = format!("cannot accept a connection: {error}");
+                    fault.now([error], |error| tracing::warn!("{error}"));
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             },

@@ -242,7 +242,7 @@ fn assert_installs_its_own_kind_only(top: &Path, under_qemu: &dyn Fn(&str, &[&st
     let here = binaries::program("boathook").unwrap();
     let source = format!("--source={}", here.parent().unwrap().display());
     let output = under_qemu("boathook-init", &install)
-        .args([source.as_str(), "--no-classes"])
+        .args([source.as_str(), "--classes=none"])
         .output()
         .unwrap();
     let message = String::from_utf8_lossy(&output.stderr).into_owned();

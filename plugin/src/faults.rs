@@ -1,0 +1,37 @@
+//! Faults that are logged once, until they are solved.
+
+/// The faults that there are of one kind.
+#[derive(Debug, Default)]
+pub(crate) struct Faults(Vec<String>);
+
+impl Faults {
+    /// Replaces them by those that there are now, and passes the new ones to `log`.
+    pub(crate) fn now(&mut self, faults: impl IntoIterator<Item = String>, log: impl Fn(&str)) {
+        let before = std::mem::replace(&mut self.0, faults.into_iter().collect());
+        let new = self.0.iter().filter(|fault| !before.contains(fault));
+        new.for_each(|fault| log(fault));
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[test]
+    fn a_fault_is_logged_again_only_after_it_was_solved() {
+        let mut faults = Faults::default();
+        let logged = RefCell::new(Vec::new());
+        for now in [&["a"][..], &["a", "b"], &["b"], &["a", "b"], &[], &["b"]] {
+            let now = now.iter().map(|fault| (*fault).to_owned());
+            faults.now(now, |fault| logged.borrow_mut().push(fault.to_owned()));
+        }
+        assert_eq!(logged.into_inner(), ["a", "b", "a", "b"]);
+        assert_eq!(faults.len(), 1);
+    }
+}
