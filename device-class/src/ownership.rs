@@ -138,7 +138,7 @@ pub fn check(path: &Path) -> Result<(), OwnershipError> {
 /// A directory whose files decide what runs as root.
 #[derive(Debug)]
 pub struct Directory {
-    found: Found,
+    found: Located,
 }
 
 impl Directory {
@@ -167,7 +167,7 @@ impl Directory {
 
 /// A file, and its path for messages.
 #[derive(Debug)]
-struct Found {
+struct Located {
     handle: Handle,
     path: PathBuf,
 }
@@ -216,7 +216,7 @@ fn overflow_uid() -> u32 {
 }
 
 /// Follows `path` in the tree at `root`, and checks everything on the way.
-fn walk(root: &Path, path: &Path) -> Result<Found, OwnershipError> {
+fn walk(root: &Path, path: &Path) -> Result<Located, OwnershipError> {
     let top = RootDir::open(root, Resolver::Walk).and_then(|top| top.into_handle(root));
     let top = top.map_err(|error| OwnershipError::open(root, error))?;
     check_root_only(&top, || root.to_owned())?;
@@ -229,7 +229,7 @@ fn walk(root: &Path, path: &Path) -> Result<Found, OwnershipError> {
     let path = path_below(root, &end.trail);
     let handle = end.trail.pop().map_or(top, |last| last.handle);
     match end.missing.first() {
-        None => Ok(Found { handle, path }),
+        None => Ok(Located { handle, path }),
         Some(name) => Err(OwnershipError::open(&path.join(name), nix::Error::ENOENT)),
     }
 }

@@ -31,7 +31,7 @@ pub use probes::probe;
 
 use answer::Leased;
 use body::BodyError;
-use open::{Entry, NoMemory, Open};
+use open::{NoMemory, Open, OpenConnection};
 
 /// The longest head of a request, in bytes.
 const MAX_HEAD: usize = 16 << 10;
@@ -155,7 +155,7 @@ where
 /// does not affect others.
 async fn converse(
     client: impl AsyncRead + AsyncWrite + Unpin,
-    entry: &Entry,
+    entry: &OpenConnection,
     limits: Limits,
     site: &impl Site,
 ) {
@@ -195,7 +195,7 @@ async fn converse(
 
 async fn respond(
     request: Request<Incoming>,
-    entry: &Entry,
+    entry: &OpenConnection,
     limits: Limits,
     site: &impl Site,
 ) -> Response<Full<Bytes>> {

@@ -43,7 +43,7 @@ struct Connection {
 
 /// A place among the open connections, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct OpenConnection {
     open: Arc<Open>,
     id: u64,
     close: Arc<Notify>,
@@ -75,12 +75,12 @@ impl Open {
 
     /// A place for a new connection. If all are taken, another connection is closed for
     /// it, and if all of those are new, it waits.
-    pub(crate) async fn enter(self: &Arc<Self>, from: IpAddr) -> Entry {
+    pub(crate) async fn enter(self: &Arc<Self>, from: IpAddr) -> OpenConnection {
         loop {
             let entered = self.state().enter(from, self.limits.connections);
             if let Some((id, close)) = entered {
                 let open = Arc::clone(self);
-                return Entry { open, id, close };
+                return OpenConnection { open, id, close };
             }
             tokio::time::sleep(SEARCH_INTERVAL).await;
         }
@@ -139,7 +139,7 @@ impl State {
     }
 }
 
-impl Entry {
+impl OpenConnection {
     /// Waits until it has to end, for another connection's sake.
     pub(crate) async fn closed(&self) {
         self.close.notified().await;
@@ -163,7 +163,7 @@ impl Entry {
     }
 }
 
-impl Drop for Entry {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.open.state().remove(self.id);
     }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{CdiOptions, Options, RegisterBy, host_program};
+use crate::{CdiOptions, RegisterBy, RunOptions, host_program};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use command_line::{LogOptions, listen_address};
 use device_class::name::ClassName;
@@ -179,9 +179,9 @@ fn absolute(text: &str) -> Result<PathBuf, String> {
         .ok_or_else(|| "not an absolute path".to_owned())
 }
 
-impl From<Run> for Options {
+impl From<Run> for RunOptions {
     fn from(run: Run) -> Self {
-        Options {
+        RunOptions {
             kubelet_dir: run.kubelet_dir,
             register_by: match run.register {
                 Register::Kubelet => RegisterBy::Kubelet,

@@ -7,7 +7,7 @@ use http_server::{Answer, Limits, Method, probe};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::catalog::Inventory;
+use crate::catalog::Resources;
 use crate::server::LeftToOthers;
 use crate::service::Streams;
 
@@ -17,7 +17,7 @@ pub(crate) use metrics_page::MetricsPage;
 #[derive(Debug)]
 pub(crate) struct Pages {
     pub(crate) metrics: MetricsPage,
-    pub(crate) inventory: watch::Receiver<Inventory>,
+    pub(crate) inventory: watch::Receiver<Resources>,
     pub(crate) streams: Streams,
     pub(crate) left: LeftToOthers,
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! classes ─┐
-//! host ────┴▶ catalog ─Inventory─▶ supervisor ─Resource─▶ server ─▶ service
+//! host ────┴▶ catalog ─Resources─▶ supervisor ─Resource─▶ server ─▶ service
 //!             (what exists)        (which servers run)    (socket,  (the kubelet's
 //!                                                          Register) calls)
 //! ```
@@ -35,5 +35,5 @@ pub use catalog::CdiOptions;
 pub use engine_check::{EngineError, check_engine};
 pub use kubelet_dir::KubeletDirError;
 pub use list::{ListError, Listing};
-pub use run::{Options, RunError, run};
+pub use run::{RunError, RunOptions, run};
 pub use server::RegisterBy;

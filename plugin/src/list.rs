@@ -13,12 +13,12 @@ use device_class::similar;
 use device_class::strict_toml::FileError;
 use serde_json::{Value, json};
 
-use crate::catalog::{AdvertisedDevice, Classes, Inventory, Memory, Resource, scan};
+use crate::catalog::{AdvertisedDevice, Classes, Memory, Resource, Resources, scan};
 
 /// The result of one device scan.
 #[derive(Debug)]
 pub struct Listing {
-    inventory: Inventory,
+    inventory: Resources,
     /// The omitted devices and classes, a line each with the reason.
     pub problems: Vec<String>,
 }

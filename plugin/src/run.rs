@@ -11,7 +11,7 @@ use kubelet_api::KUBELET_SOCKET;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::catalog::{CdiFiles, CdiOptions, InventoryWatcher, Source};
+use crate::catalog::{CdiFiles, CdiOptions, InventoryWatcher, ScanParameters};
 use crate::dir_watch::{DirWatch, Interest, Notice};
 use crate::http::{self, MetricsPage, Pages};
 use crate::kubelet_dir::{KubeletDir, KubeletDirError, SOCKET_PREFIX};
@@ -24,7 +24,7 @@ use crate::supervisor::Supervisor;
 
 /// The options of the process.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct RunOptions {
     pub kubelet_dir: PathBuf,
     pub register_by: RegisterBy,
     /// Whether to register resources that another plugin serves.
@@ -77,7 +77,7 @@ const WATCH_AGAIN: Duration = Duration::from_secs(300);
 ///
 /// # Errors
 /// The options cannot be used, or a part failed that cannot be restarted.
-pub async fn run(options: Options) -> Result<(), RunError> {
+pub async fn run(options: RunOptions) -> Result<(), RunError> {
     let kubelet = KubeletDir::new(options.kubelet_dir)?;
     let mut config = Config::load(options.config.as_deref())?;
     let host_root = config.host_root.clone();
@@ -92,7 +92,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
     }
     let metrics = Metrics::default();
     let cdi = options.cdi.map(|options| CdiFiles::new(options, host_root));
-    let source = Source {
+    let source = ScanParameters {
         config,
         forget: options.forget,
     };

@@ -9,7 +9,7 @@ use device_class::name::ResourceName;
 use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 
-use crate::catalog::{Inventory, Resource};
+use crate::catalog::{Resource, Resources};
 use crate::notify::Notified;
 use crate::server::{self, Context, ServeError};
 
@@ -60,7 +60,7 @@ impl Supervisor {
     }
 
     /// Serves the resources of `inventory`, until its sender is dropped.
-    pub(crate) async fn run(&mut self, mut inventory: watch::Receiver<Inventory>) {
+    pub(crate) async fn run(&mut self, mut inventory: watch::Receiver<Resources>) {
         loop {
             let wanted = inventory.borrow_and_update().clone();
             self.adjust(&wanted);
@@ -81,7 +81,7 @@ impl Supervisor {
         }
     }
 
-    fn adjust(&mut self, wanted: &Inventory) {
+    fn adjust(&mut self, wanted: &Resources) {
         self.running.retain(|name, _| {
             let stays = wanted.contains_key(name);
             if !stays {
@@ -166,7 +166,7 @@ mod tests {
         };
         let mut supervisor = Supervisor::with(serve);
         let npus = Arc::new(resource(vec![device("a")]));
-        let (_inventory, receiver) = watch::channel(Inventory::from([(npus.name.clone(), npus)]));
+        let (_inventory, receiver) = watch::channel(Resources::from([(npus.name.clone(), npus)]));
         let last = async {
             while starts.load(Ordering::Relaxed) < 4 {
                 tokio::time::sleep(Duration::from_millis(5)).await;

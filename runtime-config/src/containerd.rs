@@ -113,7 +113,7 @@ pub(crate) fn read(layout: &Layout, host: &HostRoot, snapshot: &mut Snapshot) ->
 
 /// What a layout's plan is made from.
 #[derive(Debug)]
-struct Request<'a> {
+struct Wanted<'a> {
     base: &'a Snapshot,
     options: &'a Options,
     /// The host path of the spec for `base_runtime_spec`.
@@ -130,23 +130,23 @@ pub(crate) fn desired(
     if let Some(spec) = &options.base_spec {
         files.push((spec_path.clone(), handler::base_spec(spec, options)?));
     }
-    let request = Request {
+    let wanted = Wanted {
         base,
         options,
         spec_path,
     };
     files.extend(match layout {
         Layout::File { main, conf_d } => {
-            file::desired(Path::new(main), conf_d.map(Path::new), &request)?
+            file::desired(Path::new(main), conf_d.map(Path::new), &wanted)?
         }
-        Layout::Template { dir } => vec![template::desired(dir, &request)?],
+        Layout::Template { dir } => vec![template::desired(dir, &wanted)?],
         Layout::DropIns { dir, generated } => {
             let mut known = Vec::new();
             for main in generated {
                 known.extend(documents::in_load_order(base, Path::new(main))?);
             }
             let schema = schema::of(base, Path::new(generated[0]))?.unwrap_or(&V2);
-            vec![drop_in(Path::new(dir), schema, &known, &request)?]
+            vec![drop_in(Path::new(dir), schema, &known, &wanted)?]
         }
     });
     Ok(files)
@@ -157,9 +157,9 @@ fn drop_in(
     dir: &Path,
     schema: &Schema,
     known: &[PathBuf],
-    request: &Request<'_>,
+    wanted: &Wanted<'_>,
 ) -> Result<(PathBuf, String), Error> {
-    let handler = Handler::new(schema, known, request)?;
+    let handler = Handler::new(schema, known, wanted)?;
     let tables = handler.tables() + &handler.default_table();
     let text = format!("{HEADER}version = {}\n\n{tables}", schema.version);
     Ok((own_drop_in(dir), text))

@@ -48,7 +48,7 @@ pub enum Candidates<'a> {
 }
 
 #[derive(Deserialize)]
-struct Request<'a> {
+struct ExtenderArgs<'a> {
     #[serde(rename = "Pod", borrow, default)]
     pod: Option<&'a RawValue>,
     #[serde(rename = "Nodes", borrow, default)]
@@ -84,7 +84,7 @@ struct Metadata {
 
 impl<'a> Arguments<'a> {
     pub fn read(body: &'a [u8]) -> serde_json::Result<Self> {
-        let request: Request<'a> = serde_json::from_slice(body)?;
+        let request: ExtenderArgs<'a> = serde_json::from_slice(body)?;
         let spelling = match &request.pod {
             None if request.tagged_pod.is_some() => Spelling::Tagged,
             _ => Spelling::Go,

@@ -20,13 +20,13 @@ const MAX_WARNING: usize = 120;
 pub struct AdmissionReview<'a> {
     pub api_version: String,
     #[serde(borrow)]
-    pub request: Request<'a>,
+    pub request: AdmissionRequest<'a>,
 }
 
 /// A request to admit an object.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Request<'a> {
+pub struct AdmissionRequest<'a> {
     pub uid: String,
     /// The type of the object.
     pub resource: GroupResource,

@@ -50,14 +50,14 @@ pub enum MappingError {
 
 /// The objects of one name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Entry {
+struct Objects {
     function: Option<AcceleratorFunctionSpec>,
     region: Option<FpgaRegionSpec>,
 }
 
 /// The objects of one namespace.
 #[derive(Debug, Clone, Default)]
-pub struct Namespace(BTreeMap<String, Entry>);
+pub struct Namespace(BTreeMap<String, Objects>);
 
 /// An object of one of the kinds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -168,7 +168,7 @@ impl Mappings {
                 Kind::Function => entry.function = None,
                 Kind::Region => entry.region = None,
             }
-            if *entry == Entry::default() {
+            if *entry == Objects::default() {
                 names.0.remove(name);
             }
         }
@@ -179,7 +179,7 @@ impl Mappings {
 
     /// All objects of a kind were listed: removes the others.
     pub fn keep_only(&mut self, kind: Kind, listed: &BTreeSet<(String, String)>) {
-        let of_kind = |entry: &Entry| match kind {
+        let of_kind = |entry: &Objects| match kind {
             Kind::Function => entry.function.is_some(),
             Kind::Region => entry.region.is_some(),
         };

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use device_class::name::excerpt;
 use http_server::{Limits, Method, Site, StatusCode, json, text};
 
-use super::admission::{API_VERSION, AdmissionReview, Answer, Request};
+use super::admission::{API_VERSION, AdmissionRequest, AdmissionReview, Answer};
 use super::mappings::Mappings;
 use super::metrics::{Metrics, ResultLabels};
 use super::mutate::mutate;
@@ -131,7 +131,7 @@ fn admit(uid: String, patch: &json_patch::Patch, warnings: Vec<String>) -> Resul
     Answer::admit(uid, patch, warnings).map_err(|error| error.to_string())
 }
 
-fn is_new_pod(request: &Request<'_>) -> bool {
+fn is_new_pod(request: &AdmissionRequest<'_>) -> bool {
     request.resource.group.is_empty()
         && request.resource.resource == "pods"
         && request.sub_resource.as_deref().is_none_or(str::is_empty)

@@ -9,7 +9,7 @@ use crate::strict_toml::{EXTENDS, FileError};
 const MAX_BASES: usize = 4;
 
 /// What a search for a class found; `None`: there is no such class.
-type Found = Option<Result<ClassSource, FileError>>;
+type Lookup = Option<Result<ClassSource, FileError>>;
 
 /// Gives each class the files that it extends.
 pub(super) fn add(sources: &mut [Result<ClassSource, FileError>]) {
@@ -33,14 +33,14 @@ pub(super) fn add(sources: &mut [Result<ClassSource, FileError>]) {
 
 impl ClassSource {
     /// Gives the class the files that it extends.
-    pub(super) fn extend(&mut self, find: impl Fn(&ClassName) -> Found) {
+    pub(super) fn extend(&mut self, find: impl Fn(&ClassName) -> Lookup) {
         match self.bases(find) {
             Ok(bases) => self.bases = bases,
             Err(error) => self.fault = self.fault.take().or(Some(error)),
         }
     }
 
-    fn bases(&self, find: impl Fn(&ClassName) -> Found) -> Result<Vec<Base>, FileError> {
+    fn bases(&self, find: impl Fn(&ClassName) -> Lookup) -> Result<Vec<Base>, FileError> {
         let mut bases: Vec<Base> = Vec::new();
         let mut chain = vec![self.name.clone()];
         loop {

@@ -10,7 +10,7 @@ use device_class::discover::{self, Found, FoundEdits, FoundNode, Health};
 use injection_plan::cdi::directory::{self, Change};
 use injection_plan::cdi::{Described, Description, Generated, Omission, ThinHook};
 
-use super::Inventory;
+use super::Resources;
 
 #[derive(Debug, Clone)]
 pub struct CdiOptions {
@@ -98,7 +98,7 @@ impl CdiFiles {
     pub(super) fn write(
         &mut self,
         described: Described,
-        inventory: &mut Inventory,
+        inventory: &mut Resources,
         all: bool,
     ) -> Written {
         let generated = Generated::of(described);

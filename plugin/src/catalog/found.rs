@@ -8,7 +8,7 @@ use super::message_budget::MessageBudget;
 use super::resource::{AdvertisedDevice, Terms};
 
 /// The devices found of one resource.
-pub(super) struct Found {
+pub(super) struct ResourceDevices {
     pub(super) terms: Arc<Terms>,
     pub(super) devices: Vec<AdvertisedDevice>,
     budget: MessageBudget,
@@ -16,9 +16,9 @@ pub(super) struct Found {
     pub(super) left_out: usize,
 }
 
-impl Found {
+impl ResourceDevices {
     pub(super) fn new(terms: Arc<Terms>) -> Self {
-        Found {
+        ResourceDevices {
             terms,
             devices: Vec::new(),
             budget: MessageBudget::new(),

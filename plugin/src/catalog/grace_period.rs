@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use device_class::discover::Health;
 use device_class::name::{ClassName, DeviceId, ResourceName};
 
-use super::Inventory;
+use super::Resources;
 use super::message_budget::MessageBudget;
 use super::resource::{AdvertisedDevice, Resource};
 
@@ -32,11 +32,11 @@ impl GracePeriod {
     /// devices of a class that is not among `classes` are removed at once.
     pub(crate) fn apply(
         &mut self,
-        known: &Inventory,
-        mut found: Inventory,
+        known: &Resources,
+        mut found: Resources,
         classes: &BTreeSet<ClassName>,
         now: Instant,
-    ) -> Inventory {
+    ) -> Resources {
         let mut missing = BTreeMap::new();
         for (name, before) in known
             .iter()
@@ -103,15 +103,15 @@ mod tests {
     use super::*;
     use crate::catalog::fixture::{device, resource};
 
-    fn inventory(ids: &[&str]) -> Inventory {
+    fn inventory(ids: &[&str]) -> Resources {
         let npus = resource(ids.iter().map(|id| device(id)).collect());
         match ids.is_empty() {
-            true => Inventory::new(),
+            true => Resources::new(),
             false => [(npus.name.clone(), Arc::new(npus))].into(),
         }
     }
 
-    fn brief(inventory: &Inventory) -> String {
+    fn brief(inventory: &Resources) -> String {
         let devices = inventory.values().flat_map(|resource| resource.devices());
         let words = devices.map(|d| format!("{}{}", d.id, if d.is_healthy() { "" } else { "!" }));
         words.collect::<Vec<_>>().join(" ")
@@ -122,7 +122,7 @@ mod tests {
         let start = Instant::now();
         let classes = BTreeSet::from([resource(vec![]).terms.class.clone()]);
         let mut grace = GracePeriod::new(Duration::from_secs(60));
-        let mut known = Inventory::new();
+        let mut known = Resources::new();
         for (second, found, wanted) in [
             (0, &["a", "b"][..], "a b"),
             (10, &["a"], "a b!"),
@@ -144,7 +144,7 @@ mod tests {
     fn the_devices_of_a_removed_class_are_removed_at_once() {
         let mut grace = GracePeriod::new(Duration::from_secs(60));
         let known = inventory(&["a"]);
-        let advertised = grace.apply(&known, Inventory::new(), &BTreeSet::new(), Instant::now());
+        let advertised = grace.apply(&known, Resources::new(), &BTreeSet::new(), Instant::now());
         assert_eq!(brief(&advertised), "");
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::cdi_files::Written;
 use super::slow_scan::wait_for_scan;
-use super::{CdiFiles, Classes, GracePeriod, Inventory, Memory, Scan, changes, scan};
+use super::{CdiFiles, Classes, GracePeriod, Memory, Resources, Scan, changes, scan};
 use crate::dir_watch::Interest;
 use crate::faults::Faults;
 use crate::hotplug::{self, Watching};
@@ -34,7 +34,7 @@ enum Again {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Source {
+pub(crate) struct ScanParameters {
     /// The directories of class files, the host root, and the enabled classes.
     pub(crate) config: Config,
     /// The grace period of missing devices.
@@ -44,7 +44,7 @@ pub(crate) struct Source {
 /// Keeps the inventory up to date.
 #[derive(Debug)]
 pub(crate) struct InventoryWatcher {
-    source: Source,
+    source: ScanParameters,
     metrics: Metrics,
     grace: GracePeriod,
     memory: Memory,
@@ -54,7 +54,7 @@ pub(crate) struct InventoryWatcher {
     class_files: Vec<ClassSource>,
     /// Whether no class file could be read the last time.
     unread: bool,
-    inventory: watch::Sender<Inventory>,
+    inventory: watch::Sender<Resources>,
     warnings: Faults,
     class_errors: Faults,
     class_names: Option<String>,
@@ -62,7 +62,11 @@ pub(crate) struct InventoryWatcher {
 
 impl InventoryWatcher {
     /// Reads the classes and scans the host for the first time.
-    pub(crate) async fn start(source: Source, cdi: Option<CdiFiles>, metrics: Metrics) -> Self {
+    pub(crate) async fn start(
+        source: ScanParameters,
+        cdi: Option<CdiFiles>,
+        metrics: Metrics,
+    ) -> Self {
         let mut watcher = InventoryWatcher {
             grace: GracePeriod::new(source.forget),
             memory: Memory::of_host(&source.config.host_root),
@@ -72,7 +76,7 @@ impl InventoryWatcher {
             classes: Arc::default(),
             class_files: Vec::new(),
             unread: false,
-            inventory: watch::channel(Inventory::new()).0,
+            inventory: watch::channel(Resources::new()).0,
             warnings: Faults::default(),
             class_errors: Faults::default(),
             class_names: None,
@@ -83,7 +87,7 @@ impl InventoryWatcher {
     }
 
     /// The inventory, and notification of its changes.
-    pub(crate) fn subscribe(&self) -> watch::Receiver<Inventory> {
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Resources> {
         self.inventory.subscribe()
     }
 
@@ -267,7 +271,7 @@ impl InventoryWatcher {
             .now(warnings, |warning| tracing::warn!("{warning}"));
     }
 
-    fn publish(&self, inventory: Inventory) {
+    fn publish(&self, inventory: Resources) {
         self.inventory.send_if_modified(|known| {
             if *known == inventory {
                 return false;

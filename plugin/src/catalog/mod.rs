@@ -29,11 +29,11 @@ pub use cdi_files::CdiOptions;
 pub(crate) use changes::changes;
 pub(crate) use classes::Classes;
 pub(crate) use grace_period::GracePeriod;
-pub(crate) use inventory_watcher::{InventoryWatcher, Source};
+pub(crate) use inventory_watcher::{InventoryWatcher, ScanParameters};
 #[cfg(test)]
 pub(crate) use resource::Terms;
 pub(crate) use resource::{AdvertisedDevice, Resource};
 pub(crate) use scan::{Memory, Scan, scan};
 
 /// All resources of the host.
-pub(crate) type Inventory = BTreeMap<ResourceName, Arc<Resource>>;
+pub(crate) type Resources = BTreeMap<ResourceName, Arc<Resource>>;

@@ -14,9 +14,9 @@ use device_class::template::Attributes;
 use injection_plan::cdi::{Described, Description};
 use kubelet_api::MAX_MESSAGE;
 
-use super::Inventory;
+use super::Resources;
 use super::cdi_files::describe;
-use super::found::{Found, undivided};
+use super::found::{ResourceDevices, undivided};
 use super::health_programs::HealthPrograms;
 use super::host_files;
 use super::kernel_log::KernelLog;
@@ -26,7 +26,7 @@ use super::resource::{Resource, Terms};
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
     /// The resources and their devices.
-    pub(crate) inventory: Inventory,
+    pub(crate) inventory: Resources,
     /// The omitted devices and classes, a line each with the reason.
     pub(crate) warnings: Vec<String>,
     /// The devices as specifications of CDI have them, if that was wanted.
@@ -91,7 +91,7 @@ pub(crate) fn scan(
     memory
         .classes
         .retain(|name, _| classes.iter().any(|class| class.name == *name));
-    let mut found: BTreeMap<ResourceName, Found> = BTreeMap::new();
+    let mut found: BTreeMap<ResourceName, ResourceDevices> = BTreeMap::new();
     let mut warnings = Vec::new();
     let mut claims = Claims::default();
     let mut described = Described::default();
@@ -160,14 +160,14 @@ pub(crate) fn scan(
                 match claims.claim(name.as_str(), &class.name) {
                     Ok(()) => found
                         .entry(name.clone())
-                        .or_insert_with(|| Found::new(Arc::new(Terms::of_count(class))))
+                        .or_insert_with(|| ResourceDevices::new(Arc::new(Terms::of_count(class))))
                         .add(undivided(&device)),
                     Err(claimed) => warnings.push(format!("{}: {claimed}", class.name)),
                 }
             }
             found
                 .entry(device.resource.clone())
-                .or_insert_with(|| Found::new(Arc::clone(&terms)))
+                .or_insert_with(|| ResourceDevices::new(Arc::clone(&terms)))
                 .add(device);
         }
     }

@@ -6,7 +6,7 @@ use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
 use super::present::Present;
-use crate::catalog::Inventory;
+use crate::catalog::Resources;
 use crate::metrics::Metrics;
 use crate::server::LeftToOthers;
 use crate::service::Streams;
@@ -18,7 +18,7 @@ pub(crate) struct MetricsPage(Registry);
 impl MetricsPage {
     pub(crate) fn new(
         metrics: &Metrics,
-        inventory: watch::Receiver<Inventory>,
+        inventory: watch::Receiver<Resources>,
         (streams, left): (Streams, LeftToOthers),
         record: PathBuf,
     ) -> Self {
@@ -53,7 +53,7 @@ mod tests {
     fn the_page_has_every_family_with_its_samples() {
         let npus = Arc::new(resource(vec![device("a"), device("b"), sick("c", "cold")]));
         let name = npus.name.clone();
-        let (_sender, inventory) = watch::channel(Inventory::from([(name.clone(), npus)]));
+        let (_sender, inventory) = watch::channel(Resources::from([(name.clone(), npus)]));
         let (metrics, streams) = (Metrics::default(), Streams::default());
         let directory = tempfile::tempdir().unwrap();
         let record = directory.path().join(injection_plan::record::FILE_NAME);
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn dashboard_and_alerts_use_only_families_that_exist() {
-        let (_sender, inventory) = watch::channel(Inventory::new());
+        let (_sender, inventory) = watch::channel(Resources::new());
         let metrics = Metrics::default();
         // A family without samples is not written.
         metrics.serving(&resource(vec![]).name);

@@ -13,14 +13,14 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use crate::catalog::Inventory;
+use crate::catalog::Resources;
 use crate::server::LeftToOthers;
 use crate::service::Streams;
 
 /// Values that are read at the time of the scrape.
 #[derive(Debug)]
 pub(super) struct Present {
-    pub(super) inventory: watch::Receiver<Inventory>,
+    pub(super) inventory: watch::Receiver<Resources>,
     pub(super) streams: Streams,
     pub(super) left: LeftToOthers,
     /// The kubelet's record of allocated devices.
@@ -75,7 +75,7 @@ impl Collector for Present {
 /// first allocation.
 fn allocated_devices(
     record: &Path,
-    inventory: &Inventory,
+    inventory: &Resources,
 ) -> BTreeMap<(String, String, String), usize> {
     let mut counts = BTreeMap::new();
     let record = match Record::read(record) {

@@ -11,7 +11,7 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::WatchStream;
 use tonic::Status;
 
-use crate::catalog::{Inventory, Resource};
+use crate::catalog::{Resource, Resources};
 use kubelet_api::deviceplugin::ListAndWatchResponse;
 
 /// How many ListAndWatch streams are open, by resource. A clone shares the
@@ -34,7 +34,7 @@ impl Streams {
     }
 
     /// The resources of the inventory for which no stream is open.
-    pub(crate) fn missing(&self, inventory: &Inventory) -> Vec<ResourceName> {
+    pub(crate) fn missing(&self, inventory: &Resources) -> Vec<ResourceName> {
         let open = self.0.borrow();
         let missing = inventory.keys().filter(|name| !open.contains_key(*name));
         missing.cloned().collect()

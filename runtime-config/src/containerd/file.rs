@@ -5,26 +5,26 @@ use std::path::{Path, PathBuf};
 
 use super::handler::{Handler, refuse_taken};
 use super::schema::{self, V2, V3};
-use super::{Request, documents, drop_in, in_place, own_drop_in};
+use super::{Wanted, documents, drop_in, in_place, own_drop_in};
 use crate::error::Error;
 use crate::toml_text::{add_to_list, quote, whole_file};
 
 pub(super) fn desired(
     main: &Path,
     conf_d: Option<&Path>,
-    request: &Request<'_>,
+    wanted: &Wanted<'_>,
 ) -> Result<Vec<(PathBuf, String)>, Error> {
-    let Some(text) = request.base.text(main) else {
-        return absent(main, conf_d, request);
+    let Some(text) = wanted.base.text(main) else {
+        return absent(main, conf_d, wanted);
     };
-    let schema = schema::of(request.base, main)?;
-    let known = documents::in_load_order(request.base, main)?;
+    let schema = schema::of(wanted.base, main)?;
+    let known = documents::in_load_order(wanted.base, main)?;
     let (Some(schema), Some(dir)) = (schema.filter(|s| s.merges_imports()), conf_d) else {
-        return in_place::desired(main, schema, &known, request).map(|file| vec![file]);
+        return in_place::desired(main, schema, &known, wanted).map(|file| vec![file]);
     };
-    refuse_taken(schema, &known, request.base)?;
+    refuse_taken(schema, &known, wanted.base)?;
     // The drop-in first: until it is imported, nothing reads it.
-    let mut files = vec![drop_in(dir, schema, &known, request)?];
+    let mut files = vec![drop_in(dir, schema, &known, wanted)?];
     let path = own_drop_in(dir);
     if !documents::imports(main, text, &path)? {
         let edited = add_to_list(main, text, "imports", &path.to_string_lossy())?;
@@ -39,10 +39,10 @@ pub(super) fn desired(
 fn absent(
     main: &Path,
     conf_d: Option<&Path>,
-    request: &Request<'_>,
+    wanted: &Wanted<'_>,
 ) -> Result<Vec<(PathBuf, String)>, Error> {
     let dropped = |dir| {
-        let files = request.base.present().map(|(path, _)| path);
+        let files = wanted.base.present().map(|(path, _)| path);
         files
             .filter(|path| path.parent() == Some(dir))
             .map(Path::to_path_buf)
@@ -50,16 +50,16 @@ fn absent(
     };
     let known: Vec<PathBuf> = conf_d.map(dropped).unwrap_or_default();
     for path in &known {
-        let (Some(&V3), Some(dir)) = (schema::of(request.base, path)?, conf_d) else {
+        let (Some(&V3), Some(dir)) = (schema::of(wanted.base, path)?, conf_d) else {
             continue;
         };
-        refuse_taken(&V3, &known, request.base)?;
+        refuse_taken(&V3, &known, wanted.base)?;
         let imports = quote(&dir.join("*.toml").to_string_lossy());
         let body = format!("version = 3\nimports = [{imports}]\n");
-        let drop_in = drop_in(dir, &V3, &known, request)?;
+        let drop_in = drop_in(dir, &V3, &known, wanted)?;
         return Ok(vec![drop_in, (main.into(), whole_file(&body))]);
     }
-    let handler = Handler::new(&V2, &[], request)?;
+    let handler = Handler::new(&V2, &[], wanted)?;
     let tables = handler.tables() + &handler.runc_table() + &handler.default_table();
     Ok(vec![(
         main.into(),

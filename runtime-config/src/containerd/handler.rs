@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use toml_edit::{Item, TableLike};
 
-use super::Request;
+use super::Wanted;
 use super::schema::Schema;
 use crate::error::Error;
 use crate::facts::{ANNOTATIONS, HANDLER};
@@ -40,26 +40,25 @@ impl Handler {
     pub(super) fn new(
         schema: &Schema,
         known: &[PathBuf],
-        request: &Request<'_>,
+        wanted: &Wanted<'_>,
     ) -> Result<Self, Error> {
-        let wanted = request.options;
         let Inherited {
             mut keys,
             mut options,
             built_in,
-        } = inherited(schema, known, request.base)?;
+        } = inherited(schema, known, wanted.base)?;
         set(&mut keys, "runtime_type", quote(RUNC_V2));
-        if wanted.base_spec.is_some() {
+        if wanted.options.base_spec.is_some() {
             set(
                 &mut keys,
                 "base_runtime_spec",
-                quote(&request.spec_path.to_string_lossy()),
+                quote(&wanted.spec_path.to_string_lossy()),
             );
         } else {
             set(
                 &mut options,
                 "BinaryName",
-                quote(&wanted.runtime.to_string_lossy()),
+                quote(&wanted.options.runtime.to_string_lossy()),
             );
         }
         let annotations = keys.iter().find(|(k, _)| k == "container_annotations");
@@ -70,7 +69,7 @@ impl Handler {
         set(&mut keys, "container_annotations", list);
         Ok(Self {
             plugin: schema.plugin,
-            is_default: wanted.set_default,
+            is_default: wanted.options.set_default,
             writes_runc: built_in && !schema.merges_handlers(),
             keys,
             options,

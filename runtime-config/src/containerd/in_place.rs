@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Request;
+use super::Wanted;
 use super::handler::{Handler, refuse_taken};
 use super::schema::{Schema, V2};
 use crate::error::Error;
@@ -18,18 +18,18 @@ pub(super) fn desired(
     main: &Path,
     schema: Option<&'static Schema>,
     known: &[PathBuf],
-    request: &Request<'_>,
+    wanted: &Wanted<'_>,
 ) -> Result<(PathBuf, String), Error> {
-    let path = in_force(main, schema.unwrap_or(&V2), known, request)?;
-    let mut text = request.base.text(&path).unwrap_or_default().to_owned();
+    let path = in_force(main, schema.unwrap_or(&V2), known, wanted)?;
+    let mut text = wanted.base.text(&path).unwrap_or_default().to_owned();
     if schema.is_none() {
         text = insert_line(&path, &text, "version = 2")?;
     }
     let schema = schema.unwrap_or(&V2);
-    refuse_taken(schema, known, request.base)?;
-    let handler = Handler::new(schema, known, request)?;
+    refuse_taken(schema, known, wanted.base)?;
+    let handler = Handler::new(schema, known, wanted)?;
     let mut body = handler.tables() + &handler.runc_table();
-    if request.options.set_default {
+    if wanted.options.set_default {
         match set_key(
             &path,
             &text,
@@ -60,10 +60,10 @@ fn in_force(
     main: &Path,
     schema: &Schema,
     known: &[PathBuf],
-    request: &Request<'_>,
+    wanted: &Wanted<'_>,
 ) -> Result<PathBuf, Error> {
     for path in known.iter().rev() {
-        let doc = parse(path, request.base.text(path).unwrap_or_default())?;
+        let doc = parse(path, wanted.base.text(path).unwrap_or_default())?;
         if doc
             .get("plugins")
             .and_then(|p| p.get(schema.plugin))

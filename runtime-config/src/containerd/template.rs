@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::handler::Handler;
 use super::schema::{Schema, V2, V3};
-use super::{Request, documents, drop_in, own_drop_in, schema};
+use super::{Wanted, documents, drop_in, own_drop_in, schema};
 use crate::error::Error;
 use crate::facts::HANDLER;
 use crate::toml_text::{append_block, line_of, whole_file};
@@ -39,8 +39,8 @@ pub(super) fn files(dir: &str) -> [PathBuf; 3] {
     [template(dir, &V2), template(dir, &V3), dropped(dir)]
 }
 
-pub(super) fn desired(dir: &str, request: &Request<'_>) -> Result<(PathBuf, String), Error> {
-    let base = request.base;
+pub(super) fn desired(dir: &str, wanted: &Wanted<'_>) -> Result<(PathBuf, String), Error> {
+    let base = wanted.base;
     let main = generated(dir);
     // Before the first start only a template shows the version.
     let old = base.text(&template(dir, &V2)).is_some() && base.text(&template(dir, &V3)).is_none();
@@ -51,12 +51,12 @@ pub(super) fn desired(dir: &str, request: &Request<'_>) -> Result<(PathBuf, Stri
     };
     if schema.merges_imports() && imported {
         let known = documents::in_load_order(base, &main)?;
-        return drop_in(&drop_in_dir(dir), schema, &known, request);
+        return drop_in(&drop_in_dir(dir), schema, &known, wanted);
     }
     let path = template(dir, schema);
     let text = base.text(&path);
     refuse_taken(&path, text.unwrap_or_default())?;
-    if request.options.set_default {
+    if wanted.options.set_default {
         return Err(Error::Unsupported {
             path,
             line: 1,
@@ -64,7 +64,7 @@ pub(super) fn desired(dir: &str, request: &Request<'_>) -> Result<(PathBuf, Stri
             advice: format!("start the distribution with --default-runtime={HANDLER} instead"),
         });
     }
-    let mut handler = Handler::new(schema, &[], request)?;
+    let mut handler = Handler::new(schema, &[], wanted)?;
     handler.set_cgroup_driver("{{ .SystemdCgroup }}");
     let text = match text {
         Some(text) => append_block(text, &handler.tables()),
