@@ -10,7 +10,7 @@ use nix::sys::stat::Mode;
 use nix::sys::statfs::{FUSE_SUPER_MAGIC, fstatfs};
 use rooted_path::{FileKind, HANDLE_NOFOLLOW, Handle, Resolver, RootDir};
 
-use super::{Found, GROUP_OR_OTHERS_WRITE, OwnershipError, is_on_read_only_mount, is_ours, mode};
+use super::{GROUP_OR_OTHERS_WRITE, Located, OwnershipError, is_on_read_only_mount, is_ours, mode};
 
 /// As many links as Linux follows in one path (path_resolution(7)).
 const MAX_LINKS: usize = 40;
@@ -30,13 +30,13 @@ const OTHERS_WRITE: u32 = 0o002;
 #[derive(Debug)]
 pub struct Tree {
     root: PathBuf,
-    directories: RefCell<HashMap<PathBuf, Arc<Found>>>,
+    directories: RefCell<HashMap<PathBuf, Arc<Located>>>,
 }
 
 /// Something in a [`Tree`].
 #[derive(Debug)]
 pub struct InTree {
-    found: Arc<Found>,
+    found: Arc<Located>,
     /// Whether others than root can put something else there.
     pub is_of_others: bool,
 }
@@ -53,7 +53,7 @@ impl InTree {
 }
 
 /// Where a path leads: the file, and the directory that it is in.
-type End = (Arc<Found>, Option<Arc<Found>>);
+type End = (Arc<Located>, Option<Arc<Located>>);
 
 impl Tree {
     /// The tree at `root`, a path without links.
@@ -105,7 +105,7 @@ impl Tree {
         let handle = Handle::new(file, &path);
         let handle = handle.map_err(|error| OwnershipError::failed(&path, error))?;
         if handle.kind() != FileKind::Symlink {
-            return Ok((Arc::new(Found { handle, path }), Some(parent)));
+            return Ok((Arc::new(Located { handle, path }), Some(parent)));
         }
         if !is_ours(handle.stat().st_uid)
             || !is_roots(&parent.handle)
@@ -121,7 +121,7 @@ impl Tree {
         self.follow(&self.inside(&parent.path).join(target), links)
     }
 
-    fn directory(&self, path: &Path, links: &mut usize) -> Result<Arc<Found>, OwnershipError> {
+    fn directory(&self, path: &Path, links: &mut usize) -> Result<Arc<Located>, OwnershipError> {
         if let Some(found) = self.directories.borrow().get(path) {
             return Ok(Arc::clone(found));
         }
@@ -131,7 +131,7 @@ impl Tree {
         Ok(found)
     }
 
-    fn top(&self) -> Result<Arc<Found>, OwnershipError> {
+    fn top(&self) -> Result<Arc<Located>, OwnershipError> {
         if let Some(top) = self.directories.borrow().get(Path::new("/")) {
             return Ok(Arc::clone(top));
         }
@@ -139,7 +139,7 @@ impl Tree {
         let handle = opened.and_then(|top| top.into_handle(&self.root));
         let handle = handle.map_err(|error| OwnershipError::open(&self.root, error))?;
         let path = self.root.clone();
-        Ok(Arc::new(Found { handle, path }))
+        Ok(Arc::new(Located { handle, path }))
     }
 
     /// The path in the tree of something that was found.
