@@ -9,6 +9,7 @@ pub(crate) mod bundles;
 pub(crate) mod case;
 pub(crate) mod cdi;
 mod check;
+mod check_engine;
 mod compose;
 pub(crate) mod cri;
 mod cri_cdi;
