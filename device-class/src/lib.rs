@@ -10,6 +10,7 @@ pub mod class;
 pub mod config;
 pub mod device;
 pub mod discover;
+pub mod facts;
 mod formula;
 pub mod host;
 pub mod ld_cache;

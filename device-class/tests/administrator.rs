@@ -66,11 +66,16 @@ fn resources_have_the_configured_names() {
     for (case, config, wanted) in [
         ("mi300x-cpx", "", &["amd.com/gpu"; 4][..]),
         ("mi300x-cpx", mixed, &["amd.com/cpx_nps4"; 4]),
-        ("mixed", "", &["amd.com/gpu"; 3]),
+        ("mixed", "", &["amd.com/gpu"; 4]),
         (
             "mixed",
             mixed,
-            &["amd.com/gpu", "amd.com/gpu", "amd.com/spx_nps1"],
+            &[
+                "amd.com/gpu",
+                "amd.com/gpu",
+                "amd.com/gpu",
+                "amd.com/spx_nps1",
+            ],
         ),
         ("xgmi", mixed, &["amd.com/gpu"; 4]),
     ] {

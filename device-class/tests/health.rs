@@ -288,9 +288,10 @@ fn on_host(class: &str, host: &str) -> (DeviceClass, RecordedHost) {
     )
 }
 
-/// KFD is what ROCm computes with: it lists a GPU, and has a node of its own.
+/// KFD is what ROCm computes with: it lists a partition of a GPU, and has a node of its own.
+/// A whole GPU is given whether or not it lists that (k8s-device-plugin, amdgpu.go).
 #[test]
-fn an_amd_gpu_is_given_while_kfd_has_it() {
+fn a_partition_of_an_amd_gpu_is_given_while_kfd_has_it() {
     let (class, mut host) = on_host("amd-gpu", "amd-gpu/mixed");
     let listed = Path::new("/sys/class/kfd/kfd/topology/nodes/2/properties");
     let ids = |host: &RecordedHost| -> Vec<String> {
@@ -298,13 +299,21 @@ fn an_amd_gpu_is_given_while_kfd_has_it() {
         found.iter().map(|found| found.id.to_string()).collect()
     };
     let missing = |host: &RecordedHost| discover::missing(&class, host);
-    let all = ["0000:03:00.0", "0000:83:00.0", "0000:c3:00.0"];
+    let all = [
+        "0000:03:00.0",
+        "0000:04:00.0",
+        "0000:83:00.0",
+        "0000:c3:00.0",
+    ];
     assert_eq!(ids(&host), all);
     assert_eq!(missing(&host), None);
     host.add_file(listed, "simd_count 304\ndrm_render_minor 0\n");
-    assert_eq!(ids(&host), [all[0], all[2]]);
-    host.add_file(listed, "simd_count 304\ndrm_render_minor 128\n");
     assert_eq!(ids(&host), all);
+    let (_, mut divided) = on_host("amd-gpu", "amd-gpu/mi300x-cpx");
+    let parts = ids(&divided);
+    let listed = Path::new("/sys/class/kfd/kfd/topology/nodes/3/properties");
+    divided.add_file(listed, "simd_count 304\ndrm_render_minor 0\n");
+    assert_eq!(ids(&divided).len(), parts.len() - 1);
     host.remove(Path::new("/dev/kfd"));
     assert_eq!(missing(&host).unwrap(), "/dev/kfd does not exist");
 }

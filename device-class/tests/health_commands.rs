@@ -54,8 +54,8 @@ fn command(device: &Device) -> HealthCommand {
     command
 }
 
-/// nvidia-smi has to reach each GPU, or the GPU of an instance, and a GPU that is offered
-/// as a whole must not be in MIG mode. `nvidia-smi --help-query-gpu` (550.163.01) has
+/// nvidia-smi has to reach each GPU, or the GPU of an instance, and a GPU that is shared must
+/// not be in MIG mode (of others the facts tell that). `nvidia-smi --help-query-gpu` (550.163.01) has
 /// `uuid` and `mig.mode.current`; what is not supported is printed with `N/A` (nvidia-smi(1)).
 #[test]
 fn nvidia_smi_is_asked_for_gpus_and_their_mig_mode() {
@@ -64,7 +64,8 @@ fn nvidia_smi_is_asked_for_gpus_and_their_mig_mode() {
     };
     let (divided, undivided) = ("0000:17:00.0", "0000:ca:00.0");
     let instance = vec![query(divided, "uuid")];
-    let whole = vec![
+    let whole = vec![query(undivided, "uuid")];
+    let shared = vec![
         query(undivided, "mig.mode.current"),
         query(undivided, "uuid"),
     ];
@@ -75,7 +76,7 @@ fn nvidia_smi_is_asked_for_gpus_and_their_mig_mode() {
             vec![instance.clone(), instance, whole.clone()],
         ),
         // A divided GPU is not shared.
-        ("gpu-share", vec![whole]),
+        ("gpu-share", vec![shared]),
     ] {
         let found = devices(class, &recorded("nvidia-gpu/mig"));
         let commands: Vec<Vec<HealthCommand>> = found.iter().map(commands).collect();

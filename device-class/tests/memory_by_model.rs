@@ -97,8 +97,8 @@ fn a_model_without_a_known_memory_is_reported() {
     assert_eq!(
         found.warnings,
         [
-            "/proc/driver/nvidia/gpus/0000:17:00.0: `NVIDIA X1` has no match of `([0-9]+) ?GB`; add the \
-          memory of this model to [class.gpu-share.map.model] in config.toml"
+            "/proc/driver/nvidia/gpus/0000:17:00.0: `0 NVIDIA X1` has no match of `^[1-9][0-9]*|([0-9]+) \
+          ?GB`; add the memory of this model to [class.gpu-share.map.model] in config.toml"
         ]
     );
 }

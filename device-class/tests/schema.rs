@@ -12,11 +12,13 @@ use device_class::name::ClassName;
 use serde_json::Value;
 
 /// The tables of the schema, in the order of the documentation.
-const TABLES: [&str; 22] = [
+const TABLES: [&str; 24] = [
     "",
     "request",
     "requirements",
     "pairs",
+    "facts",
+    "fact_lines",
     "attribute",
     "source",
     "condition",

@@ -19,7 +19,8 @@ pub(crate) use whose::Whose;
 ///
 /// A container runtime runs `boathook prestart` (or `create-runtime`) for every
 /// container, with the container's state on stdin. The other commands are for
-/// administrators; of these only `cdi generate` and `class record` write files.
+/// administrators; of these only `cdi generate`, `class record` and `facts` write
+/// files.
 #[derive(Debug, Parser)]
 #[command(name = "boathook", version, after_help = HELP_END)]
 pub(crate) struct Cli {
@@ -195,6 +196,12 @@ pub(crate) enum Command {
     },
     /// Check the host's prerequisites and the classes, and show fixes
     Check {
+        /// Only these classes
+        #[arg(value_name = "CLASS", value_parser = class_name)]
+        classes: Vec<ClassName>,
+    },
+    /// Write what only the driver's programs know of the devices, for hook and plugin
+    Facts {
         /// Only these classes
         #[arg(value_name = "CLASS", value_parser = class_name)]
         classes: Vec<ClassName>,

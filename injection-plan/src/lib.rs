@@ -6,10 +6,12 @@
 //! environment, annotations ─▶ Request ─plan(Found, Authority)─▶ InjectionPlan ─▶ CDI
 //! ```
 //!
-//! Planning changes nothing; only [`cdi::directory`] writes files.
+//! Planning changes nothing; only [`facts`] runs programs of the host, and it and
+//! [`cdi::directory`] write files.
 #![forbid(unsafe_code)]
 
 pub mod cdi;
+pub mod facts;
 pub mod plan;
 pub mod program_output;
 pub mod record;

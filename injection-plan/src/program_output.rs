@@ -2,8 +2,21 @@
 
 use std::io::{self, Read};
 use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::Pid;
+
+/// The interval at which a running program is polled.
+const INTERVAL: Duration = Duration::from_millis(20);
+
+/// How long to wait for a killed program, which may be blocked in the kernel.
+const KILLED_WITHIN: Duration = Duration::from_secs(2);
 
 /// So many pieces are read at a time: a program may print without end.
 const PIECES: usize = 64;
@@ -46,6 +59,52 @@ impl<R: Read + AsFd> ProgramOutput<R> {
     /// What was read, up to the limit.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.text).into_owned()
+    }
+}
+
+/// Runs a program with an empty environment. Returns how it ended, and the first `limit`
+/// bytes of its output; `None` if it was killed. The processes that it leaves in its group
+/// are killed, too.
+///
+/// # Errors
+/// The program cannot be run.
+pub fn of(
+    mut command: Command,
+    timeout: Duration,
+    limit: usize,
+) -> io::Result<Option<(ExitStatus, String)>> {
+    let deadline = Instant::now() + timeout;
+    let mut child = command
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()?;
+    let pipe = child.stdout.take();
+    let pipe = pipe.ok_or_else(|| io::Error::other("its output has no pipe"))?;
+    let mut output = ProgramOutput::new(pipe, limit)?;
+    let group = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    let mut in_time = true;
+    // Its id, which is the group's, stays its own until it is waited for.
+    while in_time && waitid(Id::Pid(group), flags)? == WaitStatus::StillAlive {
+        output.read();
+        in_time = Instant::now() < deadline;
+        thread::sleep(INTERVAL);
+    }
+    // A program that has left its group may have left nothing in it.
+    let _ = killpg(group, Signal::SIGKILL);
+    child.kill()?;
+    output.read();
+    let give_up = Instant::now() + KILLED_WITHIN;
+    loop {
+        match child.try_wait()? {
+            Some(status) if in_time => return Ok(Some((status, output.text()))),
+            None if Instant::now() < give_up => thread::sleep(INTERVAL),
+            _ => return Ok(None),
+        }
     }
 }
 

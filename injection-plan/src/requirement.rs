@@ -1,14 +1,22 @@
 //! What an image requires of a host: `api>=12.4 brand=x,driver>=470`.
 //!
-//! Alternatives stand with spaces between them, and what an alternative needs
-//! with commas. A version is compared number by number, as far as the
-//! requirement goes: `12.4` is `=12`.
+//! Alternatives stand with spaces between them, and what an alternative needs with
+//! commas. They are read up to the first one that is met. Versions are compared number by
+//! number, where missing ones are 0; other texts, and names, without regard to case.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use device_class::class::WordName;
 use device_class::name::excerpt;
+
+/// What is known of a host and a device, by name. `None`: whatever is required counts as
+/// met, since the container gets no device.
+pub(crate) type Values = BTreeMap<WordName, Option<String>>;
+
+/// The operators, in the order in which the vendor searches them: `!` is the beginning
+/// of one.
+const OPERATORS: [&str; 6] = ["=", "!=", "<", "<=", ">", ">="];
 
 /// Why a requirement is not met.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -38,21 +46,26 @@ fn not_known(unknown: &BTreeSet<String>) -> String {
 /// be told, and the names are given back for a note. An image that runs
 /// elsewhere must not be stopped by what cannot be determined, and one that lists
 /// what other hardware needs is not met by that.
-pub(crate) fn check(
-    text: &str,
-    host: &BTreeMap<WordName, String>,
-) -> Result<Vec<String>, RequirementError> {
+pub(crate) fn check(text: &str, host: &Values) -> Result<Vec<String>, RequirementError> {
     // The unknown names of the alternative that leaves the fewest.
     let mut best: Option<BTreeSet<String>> = None;
     let mut all_unknown = BTreeSet::new();
-    let (mut is_met, mut is_evaluated) = (text.trim().is_empty(), false);
+    let mut is_evaluated = false;
+    if text.trim().is_empty() {
+        return Ok(Vec::new());
+    }
     for alternative in text.split_whitespace() {
         let mut unknown = BTreeSet::new();
         let mut holds_all = true;
         for term in alternative.split(',').filter(|term| !term.is_empty()) {
-            holds_all &= holds(term, host, &mut unknown)?;
+            holds_all = holds(term, host, &mut unknown)?;
+            if !holds_all {
+                break;
+            }
         }
-        is_met |= holds_all && unknown.is_empty();
+        if holds_all && unknown.is_empty() {
+            return Ok(Vec::new());
+        }
         is_evaluated |= unknown.is_empty();
         all_unknown.extend(unknown.iter().cloned());
         if holds_all && best.as_ref().is_none_or(|best| unknown.len() < best.len()) {
@@ -60,11 +73,11 @@ pub(crate) fn check(
         }
     }
     match best {
-        _ if is_met => Ok(Vec::new()),
         Some(unknown) if !is_evaluated => Ok(unknown.into_iter().collect()),
         _ => {
-            let host = host.iter();
-            let host: Vec<_> = host
+            let known = host.iter();
+            let known = known.filter_map(|(name, value)| Some((name, value.as_ref()?)));
+            let host: Vec<_> = known
                 .map(|(name, value)| format!("{} {value}", name.as_str()))
                 .collect();
             Err(RequirementError::Unmet {
@@ -77,26 +90,39 @@ pub(crate) fn check(
 
 fn holds(
     term: &str,
-    host: &BTreeMap<WordName, String>,
+    host: &Values,
     unknown: &mut BTreeSet<String>,
 ) -> Result<bool, RequirementError> {
     let malformed = || RequirementError::Malformed(term.to_owned());
-    let at = term.find(['=', '!', '<', '>']).ok_or_else(malformed)?;
+    let is_sign = |c: char| "=!<>".contains(c);
+    let at = term.find(is_sign).ok_or_else(malformed)?;
     let (name, rest) = term.split_at(at);
-    let operators = ["!=", "<=", ">=", "=", "<", ">"];
-    let (operator, wanted) = operators
-        .into_iter()
-        .find_map(|operator| Some((operator, rest.strip_prefix(operator)?)))
-        .ok_or_else(malformed)?;
+    let wanted = rest.trim_start_matches(is_sign);
+    let signs = &rest[..rest.len() - wanted.len()];
+    let operator = OPERATORS.iter().find(|known| known.starts_with(signs));
+    let operator = operator.ok_or_else(malformed)?;
     if name.is_empty() || wanted.is_empty() {
         return Err(malformed());
     }
-    let Some((_, value)) = host.iter().find(|(known, _)| known.as_str() == name) else {
-        unknown.insert(excerpt(name));
-        return Ok(true);
+    let mut known = host.iter();
+    let value = match known.find(|(known, _)| known.as_str().eq_ignore_ascii_case(name)) {
+        None => {
+            unknown.insert(excerpt(name));
+            return Ok(true);
+        }
+        Some((_, None)) => return Ok(true),
+        Some((_, Some(value))) => value,
     };
-    let order = compare(value, wanted);
-    Ok(match operator {
+    let Some(version) = numbers(value) else {
+        let is_it = value.eq_ignore_ascii_case(wanted);
+        return match *operator {
+            "=" => Ok(is_it),
+            "!=" => Ok(!is_it),
+            _ => Err(malformed()),
+        };
+    };
+    let order = compare(&version, &numbers(wanted).ok_or_else(malformed)?);
+    Ok(match *operator {
         "=" => order == Ordering::Equal,
         "!=" => order != Ordering::Equal,
         "<" => order == Ordering::Less,
@@ -106,19 +132,22 @@ fn holds(
     })
 }
 
-/// Compares the numbers of versions, as many as `wanted` has; other texts as
-/// texts.
-fn compare(value: &str, wanted: &str) -> Ordering {
-    let numbers = |text: &str| -> Option<Vec<u64>> {
-        text.split('.').map(|part| part.parse().ok()).collect()
+/// The numbers of a version; `None`: it is none.
+fn numbers(text: &str) -> Option<Vec<u64>> {
+    let parts = text.split('.').filter(|part| !part.is_empty());
+    let numbers: Option<Vec<u64>> = parts.map(|part| part.parse().ok()).collect();
+    numbers.filter(|numbers| !numbers.is_empty())
+}
+
+/// Compares versions, of which the shorter one ends in zeros.
+fn compare(one: &[u64], other: &[u64]) -> Ordering {
+    let length = one.len().max(other.len());
+    let padded = |numbers: &[u64]| {
+        let mut numbers = numbers.to_vec();
+        numbers.resize(length, 0);
+        numbers
     };
-    match (numbers(value), numbers(wanted)) {
-        (Some(value), Some(wanted)) => {
-            let padded = value.into_iter().chain(std::iter::repeat(0));
-            padded.take(wanted.len()).cmp(wanted.iter().copied())
-        }
-        _ => value.cmp(wanted),
-    }
+    padded(one).cmp(&padded(other))
 }
 
 #[cfg(test)]
@@ -135,6 +164,51 @@ mod tests {
         brand=tesla,driver>=550,driver<551 brand=unknown,driver>=550,driver<551 \
         brand=geforcertx,driver>=550,driver<551";
 
+    fn values<const N: usize>(values: [(&str, &str); N]) -> Values {
+        let of = |(name, value): (&str, &str)| {
+            let name = WordName::try_from(name.to_owned()).unwrap();
+            (name, Some(value.to_owned()))
+        };
+        values.map(of).into()
+    }
+
+    /// libnvidia-container, `src/cli/dsl.c`: versions as a whole, names and brands in any
+    /// case, `!` alone, and nothing after what is met.
+    #[test]
+    fn requirements_mean_what_they_mean_to_the_vendor() {
+        let host = values([
+            ("cuda", "12.4"),
+            ("driver", "550.54.15"),
+            ("brand", "Tesla"),
+        ]);
+        for (text, wanted) in [
+            ("cuda=12", Some(false)),
+            ("cuda>12", Some(true)),
+            ("cuda=12.4.0", Some(true)),
+            ("cuda<12.4.1", Some(true)),
+            ("cuda<=12", Some(false)),
+            ("CUDA>=12 Driver>=999", Some(true)),
+            ("brand=TESLA", Some(true)),
+            ("brand!tesla", Some(false)),
+            ("brand>tesla", None),
+            ("cuda==12.4", None),
+            ("cuda=abc", None),
+            ("cuda>=12 nonsense", Some(true)),
+            ("cuda>=13 nonsense", None),
+            ("cuda>=13,nonsense", Some(false)),
+        ] {
+            let found = match check(text, &host) {
+                Ok(_) => Some(true),
+                Err(RequirementError::Unmet { .. }) => Some(false),
+                Err(RequirementError::Malformed(_)) => None,
+            };
+            assert_eq!(found, wanted, "{text}");
+        }
+        let none = [("brand", None)]
+            .map(|(name, value)| (WordName::try_from(name.to_owned()).unwrap(), value));
+        assert_eq!(check("brand=geforce", &none.into()), Ok(Vec::new()));
+    }
+
     #[test]
     fn an_older_driver_is_enough_for_the_brands_that_are_listed_with_it() {
         for (brand, driver, is_met) in [
@@ -145,8 +219,8 @@ mod tests {
             ("tesla", "560.35.03", false),
         ] {
             let host = [("cuda", "12.4"), ("driver", driver), ("brand", brand)];
-            let host = host.map(|(n, v)| (WordName::try_from(n.to_owned()).unwrap(), v.to_owned()));
-            let found = check(OF_CUDA_12_9, &host.into());
+            let host = values(host);
+            let found = check(OF_CUDA_12_9, &host);
             assert_eq!(found.is_ok(), is_met, "{brand} on {driver}: {found:?}");
         }
     }
@@ -154,16 +228,15 @@ mod tests {
     #[test]
     fn a_requirement_is_met_or_reports_what_the_host_has() {
         let host = [("cuda", "12.4"), ("driver", "550.54.15")];
-        let host = host.map(|(n, v)| (WordName::try_from(n.to_owned()).unwrap(), v.to_owned()));
-        let host = host.into();
+        let host = values(host);
         let unmet = "this host has cuda 12.4, driver 550.54.15";
         let unmet_beside_brand = "this host has cuda 12.4, driver 550.54.15; not known here: brand";
         for (text, wanted) in [
             ("", Ok("")),
             ("cuda>=12.4", Ok("")),
             ("cuda>=12.0", Ok("")),
-            ("cuda>12", Err(unmet)),
-            ("cuda=12", Ok("")),
+            ("cuda>12", Ok("")),
+            ("cuda=12", Err(unmet)),
             ("cuda>=12.8", Err(unmet)),
             ("cuda>=9.0", Ok("")),
             ("cuda>=12.8 driver>=550,driver<551", Ok("")),
@@ -194,10 +267,6 @@ mod tests {
             (
                 "cuda>=",
                 Err("`cuda>=` is not a requirement such as driver>=470"),
-            ),
-            (
-                "cuda!12",
-                Err("`cuda!12` is not a requirement such as driver>=470"),
             ),
         ] {
             let found = check(text, &host).map(|unknown| unknown.join(","));

@@ -6,10 +6,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use device_class::DeviceClass;
+use device_class::config::Config;
 use device_class::discover;
 use device_class::host::RecordedHost;
 use device_class::load::ClassSource;
-use injection_plan::plan::{self, Asked, Authority, SpecDevices};
+use injection_plan::plan::{self, Asked, Authority, Recorded, SpecDevices};
 use injection_plan::request::Request;
 
 fn read(path: &str) -> String {
@@ -128,8 +129,9 @@ fn a_library_comes_with_those_that_it_needs() {
 }
 
 /// libnvidia-container, `cli/common.c`: `select_gpu_device` counts physical GPUs in the
-/// order of the bus, and `select_mig_device` takes `GPU:INSTANCE`; the name
-/// `MIG-GPU-<uuid>/<gi>/<ci>` is that of drivers before the branch 470.
+/// order of the bus, and adds the GPU alone, by its index, UUID or address;
+/// `select_mig_device` takes `GPU:INSTANCE`, and `configure.c` mounts the instances that it
+/// added. The name `MIG-GPU-<uuid>/<gi>/<ci>` is that of drivers before the branch 470.
 #[test]
 fn an_index_is_that_of_the_physical_gpu() {
     let (class, host) = (class("nvidia-gpu"), host("nvidia-gpu/mig"));
@@ -148,13 +150,16 @@ fn an_index_is_that_of_the_physical_gpu() {
     };
     // GPU 0 is divided in two instances. GPU 1 is in MIG mode too, but has none: no file
     // shows it, so that it is one GPU (a health program does, see health_commands.rs).
-    assert_eq!(of("0"), "nvidia0 cap102 cap103 cap12 cap13");
+    assert_eq!(of("0"), "nvidia0");
+    assert_eq!(of("all"), "nvidia0 nvidia1 cap102 cap103 cap12 cap13");
+    assert_eq!(of("0,0:1"), "nvidia0 cap102 cap103");
     assert_eq!(of("1"), "nvidia1");
     assert_eq!(of("0:0"), "nvidia0 cap12 cap13");
     assert_eq!(of("0:1"), "nvidia0 cap102 cap103");
     let uuid = "GPU-3c1de7a2-9f5b-4a53-8d25-0f6a1b6f4e10";
     assert_eq!(of(&format!("MIG-{uuid}/11/0")), "nvidia0 cap102 cap103");
     assert_eq!(of(uuid), of("0"));
+    assert_eq!(of("0000:17:00.0"), of("0"));
 }
 
 /// Ascend's device plugin, `constants.go`: parts are resources by their template
@@ -334,5 +339,172 @@ fn hardware_is_known_by_each_of_its_ids() {
             assert_eq!(found(id).len(), devices, "{name} {id}");
         }
         assert!(found("ffff").len() < devices, "{name}");
+    }
+}
+
+/// nvidia-container-toolkit 1.18: the mode `auto` is jit-cdi, which gives all libraries of the
+/// driver (pkg/nvcdi/driver-nvml.go) if the variable is not set.
+#[test]
+fn without_the_variable_a_container_has_all_of_the_driver() {
+    let class = class("nvidia-gpu");
+    let host = host("nvidia-gpu/debian-550");
+    let of = |env: &[&str]| {
+        plan(
+            &class,
+            &host,
+            &[&["NVIDIA_VISIBLE_DEVICES=0"], env].concat(),
+        )
+    };
+    let unset = of(&[]);
+    assert_eq!(
+        unset,
+        of(&["NVIDIA_DRIVER_CAPABILITIES=compute,utility,video,graphics,display,ngx"])
+    );
+    assert!(has(&unset, "libnvidia-encode.so"), "{unset:#?}");
+    let config = "[class.nvidia-gpu]\ndefault_capabilities = ['compute', 'utility']\n";
+    let config = Config::parse(Path::new("config.toml"), config).unwrap();
+    let older = config.adapted(class, Path::new("nvidia-gpu.toml")).unwrap();
+    let older = plan(&older, &host, &["NVIDIA_VISIBLE_DEVICES=0"]);
+    assert!(!has(&older, "libnvidia-encode.so"), "{older:#?}");
+}
+
+/// nvidia-container-toolkit, internal/modifier/gated.go and internal/discover: `enabled` gives
+/// the nodes of further drivers. The runtime ignores a driver that is missing; here a promise
+/// is kept or refused. NVIDIA_DRIVER_CAPABILITIES=all does not bring them.
+#[test]
+fn further_drivers_have_variables_of_their_own() {
+    let class = class("nvidia-gpu");
+    let text = read("testdata/nvidia-gpu/h200/host.txt");
+    let further = "char /dev/gdrdrv 510:0\nchar /dev/nvidia-fs0 509:0\n\
+                   char /dev/infiniband/uverbs0 231:192\nchar /dev/infiniband/rdma_cm 10:58\n\
+                   char /dev/nvidia-nvswitchctl 508:255\nchar /dev/nvidia-nvswitch0 508:0\n\
+                   file /etc/cufile.json\ndir /run/udev\n";
+    let with = RecordedHost::parse(&format!("{text}{further}")).unwrap();
+    let without = RecordedHost::parse(&text).unwrap();
+    let all = "NVIDIA_DRIVER_CAPABILITIES=all";
+    for (variable, node, is_refused) in [
+        ("NVIDIA_GDRCOPY", "/dev/gdrdrv ", true),
+        ("NVIDIA_GDS", "/dev/nvidia-fs0 ", false),
+        ("NVIDIA_MOFED", "/dev/infiniband/uverbs0 ", true),
+        ("NVIDIA_NVSWITCH", "/dev/nvidia-nvswitchctl ", true),
+    ] {
+        let set = |value: &str| format!("{variable}={value}");
+        let of = |host: &RecordedHost, value: &str| {
+            plan(
+                &class,
+                host,
+                &["NVIDIA_VISIBLE_DEVICES=0", all, &set(value)],
+            )
+        };
+        assert!(has(&of(&with, "enabled"), node), "{variable}");
+        assert!(!has(&of(&with, "1"), node), "{variable}");
+        let refused = has(&of(&without, "enabled"), "refused: ");
+        assert_eq!(refused, is_refused, "{variable}");
+    }
+}
+
+/// libnvidia-container, cli/common.c (`select_mig_monitor_devices`), and the toolkit's hook,
+/// which requires a privileged container.
+#[test]
+fn who_may_monitor_instances_of_others_is_trusted() {
+    let (class, host) = (class("nvidia-gpu"), host("nvidia-gpu/mig-facts"));
+    let env = [
+        "NVIDIA_VISIBLE_DEVICES=all",
+        "NVIDIA_DRIVER_CAPABILITIES=utility",
+        "NVIDIA_MIG_MONITOR_DEVICES=all",
+    ];
+    let trusted = plan(&class, &host, &env);
+    assert!(
+        has(&trusted, "/dev/nvidia-caps/nvidia-cap2 "),
+        "{trusted:#?}"
+    );
+    assert!(has(&trusted, "capabilities/mig/monitor"), "{trusted:#?}");
+    let env: Vec<String> = env.iter().map(|entry| (*entry).to_owned()).collect();
+    let request = Request::of(&class, &env.into(), |_| None).unwrap().unwrap();
+    let asked = Asked {
+        class: &class,
+        request: &request,
+        found: &discover::look_up(&class, request.wanted(), &host).unwrap(),
+        authority: &Authority::Kubelet(Recorded::default()),
+    };
+    let refused = plan::plan(&[asked], &SpecDevices::default()).unwrap_err();
+    let refused = refused.to_string();
+    assert!(refused.contains("it may not have mig-monitor"), "{refused}");
+}
+
+/// Of two GPUs of different brands, and none (libnvidia-container, cli/configure.c).
+#[test]
+fn requirements_are_those_of_each_gpu_that_a_container_gets() {
+    let class = class("nvidia-gpu");
+    let text = read("testdata/nvidia-gpu/h200/host.txt");
+    let at = text.find("| Model: \t\t NVIDIA H200").unwrap();
+    let (first, rest) = text.split_at(at);
+    let mixed = format!(
+        "{first}{}",
+        rest.replacen("NVIDIA H200", "NVIDIA GeForce RTX 5090", 1)
+    );
+    let host = RecordedHost::parse(&mixed).unwrap();
+    for (devices, starts) in [("0", true), ("1", false), ("0,1", false), ("none", true)] {
+        let devices = format!("NVIDIA_VISIBLE_DEVICES={devices}");
+        let env = [
+            devices.as_str(),
+            "NVIDIA_REQUIRE_X=Brand=GeForceRTX,driver>=500",
+        ];
+        let plan = plan(&class, &host, &env);
+        assert_eq!(!has(&plan, "refused: "), starts, "{devices}: {plan:#?}");
+    }
+}
+
+/// ROCm's container toolkit, internal/oci: an index that does not exist is left out with a
+/// warning; and amd-ctk prints a UUID without leading zeros.
+#[test]
+fn an_index_that_does_not_exist_is_ignored_where_the_vendor_does() {
+    let class = class("amd-gpu");
+    let text =
+        read("testdata/amd-gpu/mixed/host.txt").replace("5c4a1f00deadbeef", "0c4a1f00deadbeef");
+    let id = u64::from_str_radix("5c4a1f00deadbeef", 16)
+        .unwrap()
+        .to_string();
+    let short = u64::from_str_radix("0c4a1f00deadbeef", 16)
+        .unwrap()
+        .to_string();
+    let host = RecordedHost::parse(&text.replace(&id, &short)).unwrap();
+    let of = |value: &str| plan(&class, &host, &[&format!("AMD_VISIBLE_DEVICES={value}")]);
+    let ignored = of("0,7");
+    assert_eq!(nodes(&ignored, "/dev/dri/renderD").len(), 1, "{ignored:#?}");
+    assert!(
+        has(&ignored, "has no device 7, which is ignored"),
+        "{ignored:#?}"
+    );
+    assert_eq!(nodes(&of("0xC4A1F00DEADBEEF"), "/dev/dri/renderD").len(), 1);
+    assert_eq!(nodes(&of("9-12"), "/dev/dri/renderD").len(), 0);
+}
+
+/// Ascend's runtime of 2026: unknown options are an error, lists have globs, and that of UB is
+/// for every container.
+#[test]
+fn lists_and_options_of_an_npu_are_those_of_the_vendor() {
+    let class = class("ascend-npu");
+    let text = read("testdata/ascend-npu/910b/host.txt")
+        + "file /etc/ascend-docker-runtime.d/ub_driver.list\n| /usr/lib64/liburma*.so\n\
+           file /usr/lib64/liburma.so\nfile /usr/lib64/liburma_ubagg.so\n\
+           char /dev/ummu/ummu0 254:0\nfile /etc/hccl_rootinfo.json\n";
+    let host = RecordedHost::parse(&text).unwrap();
+    let of = |options: &str| {
+        let options = format!("ASCEND_RUNTIME_OPTIONS={options}");
+        let env: Vec<String> = vec!["ASCEND_VISIBLE_DEVICES=0".into(), options];
+        Request::of(&class, &env.into(), |_| None).map(|_| ())
+    };
+    assert!(of("NODRV,VIRTUAL").is_ok());
+    let refused = of("NODRIVER").unwrap_err().to_string();
+    assert!(refused.contains("`NODRIVER` is not an option"), "{refused}");
+    let plan = plan(&class, &host, &["ASCEND_VISIBLE_DEVICES=0"]);
+    for wanted in [
+        "liburma.so",
+        "liburma_ubagg.so",
+        "/dev/ummu/ummu0 ",
+        "hccl_rootinfo.json",
+    ] {
+        assert!(has(&plan, wanted), "{wanted}: {plan:#?}");
     }
 }

@@ -12,14 +12,15 @@ use serde::Deserialize;
 pub struct Allocate {
     /// Which devices the plugin recommends for one container. `packed`: as few
     /// devices, groups and NUMA nodes as possible, best fit. `spread`: each
-    /// share from another device. Default `packed`.
+    /// share from another device. `spread-shares`: `spread` where devices are shared, else
+    /// `packed`. Default `packed`.
     #[serde(default)]
     pub placement: Preference,
 }
 
 /// Which devices of one container go well together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum Preference {
     /// Near each other: few devices, groups and NUMA nodes, with little left
@@ -28,4 +29,6 @@ pub enum Preference {
     Packed,
     /// Apart from each other: NUMA nodes, groups and hardware are used evenly.
     Spread,
+    /// Shares apart from each other, whole devices together.
+    SpreadShares,
 }

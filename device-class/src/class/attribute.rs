@@ -48,6 +48,8 @@ pub enum Origin {
         path: PathPattern,
         /// The content that the file at the path must have.
         expected: Option<Expected>,
+        /// The path that it must lead to, by template.
+        leads_to: Option<Template>,
     },
 }
 
@@ -65,6 +67,8 @@ pub enum Text {
     Formula(Template),
     /// A path, with every symbolic link in it followed.
     RealPath(Template),
+    /// The first fact with this key.
+    Fact(Template),
 }
 
 /// The content by which a path is chosen.
@@ -98,14 +102,17 @@ impl AttributeSource {
         let (main, key): (&[Template], _) = match &self.origin {
             Origin::Text { text, .. } => match text {
                 Text::File { file, key } => (std::slice::from_ref(file), key.as_ref()),
-                Text::Value(template) | Text::Formula(template) | Text::RealPath(template) => {
-                    (std::slice::from_ref(template), None)
-                }
+                Text::Value(template)
+                | Text::Formula(template)
+                | Text::RealPath(template)
+                | Text::Fact(template) => (std::slice::from_ref(template), None),
             },
             Origin::Link { link, .. } => (std::slice::from_ref(link), None),
-            Origin::Path { expected, .. } => match expected {
+            Origin::Path {
+                expected, leads_to, ..
+            } => match expected {
                 Some(expected) => (&expected.values, expected.key.as_ref()),
-                None => (&[], None),
+                None => (&[], leads_to.as_ref()),
             },
         };
         main.iter().chain(key).chain(&self.default)
@@ -116,7 +123,7 @@ impl AttributeSource {
 ///
 /// A value that is read from the host: at the top of the file once for the
 /// host, in a source for each candidate. Either `name` with one of `file`,
-/// `value`, `formula`, `real_path` and `link`; or `path` alone.
+/// `value`, `fact`, `formula`, `real_path` and `link`; or `path` alone.
 #[derive(Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -135,6 +142,9 @@ pub(super) struct RawAttributeSource {
     regex: Option<String>,
     /// A text composed of attributes that were read before, by template.
     value: Option<Template>,
+    /// The first fact with this key, by template, of those that the programs of
+    /// `[[facts]]` report. It needs a `default`, for hosts without these programs.
+    fact: Option<Template>,
     /// An integer, computed from attributes that were read before: a template
     /// with numbers (hexadecimal with `0x`), + - * / and parentheses. Division
     /// rounds down.
@@ -150,6 +160,8 @@ pub(super) struct RawAttributeSource {
     /// With `path`: only a path whose file (or whose line `key`) has this
     /// value, by template.
     equals: Option<Template>,
+    /// With `path`: only a symbolic link that leads to this path, by template.
+    leads_to: Option<Template>,
     /// With `path`: like `equals`, with several values.
     one_of: Option<Vec<Template>>,
     /// Replacements of values. A value that is not listed is kept.
@@ -164,9 +176,9 @@ pub(super) struct RawAttributeSource {
 }
 
 /// The forms of an attribute.
-const FORMS: &str = "an attribute is `name` with one of `file` (and `key`, `regex`), `value` or \
+const FORMS: &str = "an attribute is `name` with one of `file` (and `key`, `regex`), `value`, `fact` or \
                      `real_path` (and `regex`), `formula` or `link`; or `path` with captures (and `equals` \
-                     or `one_of`, `key`)";
+                     or `one_of`, `key`; or `leads_to`)";
 
 impl TryFrom<RawAttributeSource> for AttributeSource {
     type Error = String;
@@ -202,7 +214,12 @@ impl RawAttributeSource {
             key: self.key.take(),
             values,
         });
-        Origin::Path { path, expected }
+        let leads_to = self.leads_to.take();
+        Origin::Path {
+            path,
+            expected,
+            leads_to,
+        }
     }
 
     fn named(&mut self) -> Result<Origin, String> {
@@ -212,6 +229,11 @@ impl RawAttributeSource {
             Text::File { file, key }
         } else if let Some(value) = self.value.take() {
             Text::Value(value)
+        } else if let Some(key) = self.fact.take() {
+            if self.default.is_none() {
+                return Err("an attribute with `fact` has a `default`".into());
+            }
+            Text::Fact(key)
         } else if let Some(formula) = self.formula.take() {
             let text = Text::Formula(checked_formula(formula)?);
             let regex = None;

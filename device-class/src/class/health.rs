@@ -27,6 +27,12 @@ pub struct HealthCheck {
 #[derive(Debug, Clone)]
 pub enum HealthTest {
     Exists(PathPattern),
+    /// A text of attributes is as expected.
+    Value {
+        /// The text.
+        value: Template,
+        expected: Expectation,
+    },
     /// A file has the right content.
     File {
         /// Absolute, or relative to what the source's path matched.
@@ -100,7 +106,8 @@ pub enum FileRule {
 
 /// # `health`
 ///
-/// A check that must pass for a device to be healthy. One of: `exists`; `file`
+/// A check that must pass for a device to be healthy. One of: `exists`; `value` with
+/// `equals`, `one_of` or `not_equals`; `file`
 /// with `equals`, `one_of`, `not_equals`, `not_leading_bytes`, `below` (and
 /// `recovers_below`) or `changes_within`; `kernel_log` with `codes`; `program`. A device whose nodes are missing is always unhealthy.
 #[derive(Default, PartialEq, Deserialize)]
@@ -132,10 +139,12 @@ pub(super) struct RawHealthCheck {
     regex: Option<Template>,
     /// A path matches this pattern.
     exists: Option<PathPattern>,
+    /// A text composed of attributes, by template, such as a fact.
+    value: Option<Template>,
     /// The file to read: absolute, or relative to the path that the source
     /// matched.
     file: Option<Template>,
-    /// The file's content is this.
+    /// The file's content, the output, or the value is this.
     equals: Option<String>,
     /// The file's content is one of these.
     one_of: Option<Vec<String>>,
@@ -161,7 +170,8 @@ pub(super) struct RawHealthCheck {
     advice: Option<String>,
 }
 
-const FORMS: &str = "a health check is `exists`, or `file` with one of `equals`, `one_of`, \
+const FORMS: &str = "a health check is `exists`, or `value` with `equals`, `one_of` or \
+                     `not_equals`, or `file` with one of `equals`, `one_of`, \
                      `not_equals`, `not_leading_bytes`, `below` (and a lower `recovers_below`), \
                      `changes_within`, or `kernel_log` with `codes`, or `program`; `timeout`, \
                      `key` and `regex` go with `program`";
@@ -184,6 +194,9 @@ impl TryFrom<RawHealthCheck> for HealthCheck {
             (HealthTest::Unlogged { line, codes }, KERNEL_LOG)
         } else if let Some(pattern) = raw.exists.take() {
             (HealthTest::Exists(pattern), FORMS)
+        } else if let Some(value) = raw.value.take() {
+            let expected = raw.expectation().ok_or(FORMS)?;
+            (HealthTest::Value { value, expected }, FORMS)
         } else {
             let file = raw.file.take().ok_or(FORMS)?;
             let rule = raw.rule()?;
@@ -209,7 +222,9 @@ impl HealthTest {
     fn may_be_steady(&self) -> bool {
         match self {
             HealthTest::Exists(_) => true,
-            HealthTest::Program(_) | HealthTest::Unlogged { .. } => false,
+            HealthTest::Value { .. } | HealthTest::Program(_) | HealthTest::Unlogged { .. } => {
+                false
+            }
             HealthTest::File { rule, .. } => match rule {
                 FileRule::Expected(_) | FileRule::NotBytes(_) => true,
                 FileRule::Advances { .. } => false,

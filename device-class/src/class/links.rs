@@ -5,26 +5,74 @@ use serde::Deserialize;
 use crate::pattern::PathPattern;
 use crate::template::Template;
 
+/// Direct connections between devices.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, try_from = "RawLinks")]
+pub struct Links {
+    /// Where the other ends are named.
+    pub ends: Ends,
+    /// What the other end calls this device, by template.
+    pub name: Template,
+    /// The key of the line with the kind of a connection.
+    pub kind: Option<String>,
+    /// The kinds that count.
+    pub kinds: Vec<String>,
+}
+
+/// Where the other ends of connections are named.
+#[derive(Debug, Clone)]
+pub enum Ends {
+    /// In a file for each connection, in the line with the key `peer`.
+    Files {
+        /// The files.
+        for_each: PathPattern,
+        /// The key.
+        peer: String,
+    },
+    /// In the facts with this key.
+    Fact(Template),
+}
+
 /// # `[device.links]`
 ///
 /// Direct connections between devices, which the plugin prefers for devices of one
-/// container. A file for each connection names the device at its other end.
-#[derive(Debug, Clone, Deserialize)]
+/// container. A file for each connection, or a fact, names the device at its other end.
+/// Either `for_each` and `peer`, or `fact`.
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "links"))]
-pub struct Links {
+pub(super) struct RawLinks {
     /// A pattern; each match is the file of one connection.
-    pub for_each: PathPattern,
+    for_each: Option<PathPattern>,
     /// The key of the line, `key value` or `key: value`, that names the device at
     /// the other end.
-    pub peer: String,
-    /// What the other end's files call this device, by template.
-    pub name: Template,
-    /// The key of the line with the kind of a connection.
-    #[serde(default)]
-    pub kind: Option<String>,
+    peer: Option<String>,
+    /// The key, by template, of the facts that name the devices at the other ends.
+    fact: Option<Template>,
+    /// What the other end calls this device, by template.
+    name: Template,
+    /// With `for_each`: the key of the line with the kind of a connection.
+    kind: Option<String>,
     /// The kinds that count.
     #[serde(default)]
-    pub kinds: Vec<String>,
+    kinds: Vec<String>,
+}
+
+impl TryFrom<RawLinks> for Links {
+    type Error = &'static str;
+
+    fn try_from(raw: RawLinks) -> Result<Self, &'static str> {
+        let ends = match (raw.for_each, raw.peer, raw.fact) {
+            (Some(for_each), Some(peer), None) => Ends::Files { for_each, peer },
+            (None, None, Some(fact)) => Ends::Fact(fact),
+            _ => return Err("links are `for_each` with `peer`, or `fact`"),
+        };
+        Ok(Links {
+            ends,
+            name: raw.name,
+            kind: raw.kind,
+            kinds: raw.kinds,
+        })
+    }
 }

@@ -7,6 +7,7 @@ mod attribute;
 mod claims;
 mod condition;
 mod edits;
+mod facts;
 mod file;
 mod health;
 mod image_libraries;
@@ -34,11 +35,12 @@ pub use attribute::{AttributeSource, Expected, Origin, Text};
 pub use claims::{Claimed, Claims};
 pub use condition::{Condition, Expectation};
 pub use edits::{Edits, Mask};
+pub use facts::FactsProgram;
 pub use file::{Directory, File, FileKind};
 pub use health::{FileRule, HealthCheck, HealthProgram, HealthTest, Part, Printed};
 pub use image_libraries::ImageLibraries;
 pub use library::{Library, LibraryNames, NamePattern, SoName, SoNameTemplate};
-pub use links::Links;
+pub use links::{Ends, Links};
 pub use node::{DRIVERS, Make, Node, NodeMode};
 pub(crate) use path_template::is_plain;
 pub use path_template::{PathTemplate, PathTemplateError};
@@ -105,6 +107,9 @@ pub struct ClassSpec {
     /// matches, no device is searched for.
     #[serde(default)]
     pub driver_path: Option<PathPattern>,
+    /// Programs of the driver that report what no file shows.
+    #[serde(default)]
+    pub facts: Vec<FactsProgram>,
     /// Attributes of the host, such as the driver's version.
     #[serde(default)]
     pub attributes: Vec<AttributeSource>,
@@ -170,6 +175,10 @@ pub struct Source {
     /// 0.
     #[serde(default)]
     pub part_of: Option<Template>,
+    /// With `part_of`: a request may still name the whole device, and gets it without its
+    /// parts.
+    #[serde(default)]
+    pub keeps_whole: bool,
     /// Whether the match must be a symbolic link, or must not be one.
     #[serde(default)]
     pub symlink: Option<SymlinkRule>,
@@ -264,7 +273,7 @@ pub struct DeviceSpec {
     /// Additional variables that a container gets with the device, by template:
     /// set by the plugin and, outside Kubernetes, by `boathook-runtime`. A hook
     /// cannot set variables. A variable that the container sets itself stays as
-    /// it is.
+    /// it is. The plugin sets the request variable to the ids, unless it is here.
     #[serde(default)]
     pub env: std::collections::BTreeMap<EnvName, Template>,
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::attribute::{Origin, Text};
 use super::condition::Condition;
 use super::health::HealthTest;
-use super::{AttributeSource, ClassSpec, DRIVERS, HealthCheck, Node};
+use super::{AttributeSource, ClassSpec, DRIVERS, Ends, HealthCheck, Node};
 
 impl ClassSpec {
     /// Whether the health of its devices depends on the kernel's log.
@@ -38,7 +38,9 @@ impl ClassSpec {
             paths.health(&source.health);
         }
         paths.all(&self.device.numa);
-        paths.all(self.device.links.iter().map(|links| &links.for_each));
+        if let Some(Ends::Files { for_each, .. }) = self.device.links.as_ref().map(|l| &l.ends) {
+            paths.add(&for_each.to_string());
+        }
         paths.nodes(&self.device.nodes);
         paths.health(&self.device.health);
         for edits in &self.edits {
@@ -79,7 +81,7 @@ impl Paths {
                     Text::File { file: path, .. } | Text::RealPath(path) => {
                         self.add(&path.to_string());
                     }
-                    Text::Value(_) | Text::Formula(_) => {}
+                    Text::Value(_) | Text::Formula(_) | Text::Fact(_) => {}
                 },
                 Origin::Link { link, .. } => self.add(&link.to_string()),
                 Origin::Path { path, .. } => self.add(&path.to_string()),
@@ -105,7 +107,7 @@ impl Paths {
                 HealthTest::File { file, .. } => self.add(&file.to_string()),
                 // Only a privileged container can read it; the plugin reports that.
                 HealthTest::Unlogged { .. } => {}
-                HealthTest::Program(_) => {}
+                HealthTest::Program(_) | HealthTest::Value { .. } => {}
             }
         }
     }

@@ -22,9 +22,22 @@ pub struct RequestSpec {
     /// `capability` or `unless_capability`.
     #[serde(default)]
     pub capabilities_env: Option<EnvName>,
+    /// Variables that choose a capability by a value, such as `X_TRACE = { enabled =
+    /// "trace" }`. These capabilities are not among `all`.
+    #[serde(default)]
+    pub switches: BTreeMap<EnvName, BTreeMap<String, CapabilityName>>,
+    /// Capabilities that a container gets only where the request itself grants its
+    /// devices: outside pods, and in those of `trusted_pods`. Another one with them is
+    /// refused.
+    #[serde(default)]
+    pub trusted_capabilities: Vec<CapabilityName>,
     /// The capabilities of a container that sets no capabilities.
     #[serde(default)]
     pub default_capabilities: Vec<CapabilityName>,
+    /// A container that names a capability which the class does not have is refused.
+    /// Default: the name is ignored, with a note.
+    #[serde(default)]
+    pub refuses_unknown_capabilities: bool,
     /// Capabilities that a capability includes: their libraries, files and
     /// nodes, without their programs.
     #[serde(default)]
@@ -40,6 +53,14 @@ pub struct RequestSpec {
     /// host.
     #[serde(default)]
     pub default_lists: Vec<ListName>,
+    /// Kinds of CDI names that a request may use beside the class's resource, such as
+    /// `runtime.vendor.com/gpu`.
+    #[serde(default)]
+    pub kinds: Vec<String>,
+    /// Names that no device has are left out of a request, with a warning. Default: they
+    /// are an error.
+    #[serde(default)]
+    pub ignores_unknown: bool,
     /// Variables by which the vendor's stack would give something else than whole devices,
     /// and the advice for their users. A request with one of them is refused.
     #[serde(default)]
@@ -53,6 +74,12 @@ pub struct RequestSpec {
 }
 
 impl RequestSpec {
+    /// The capabilities that a variable of their own chooses.
+    pub fn switched(&self) -> BTreeSet<&CapabilityName> {
+        let switches = self.switches.values();
+        switches.flat_map(BTreeMap::values).collect()
+    }
+
     /// The capabilities of a container that names none, and all that they imply.
     pub fn defaults(&self) -> BTreeSet<CapabilityName> {
         let named = self.default_capabilities.iter().cloned().collect();
@@ -96,8 +123,9 @@ pub struct RequirementSpec {
     /// TRUE or True.
     #[serde(default)]
     pub disable_env: Option<EnvName>,
-    /// The names that requirements may use, with their values, by template over
-    /// the host's attributes.
+    /// The names that requirements may use, with their values, by template over the
+    /// attributes of each device. An empty value is not known. Without a device, what is
+    /// required of one is met.
     pub values: BTreeMap<WordName, Template>,
 }
 

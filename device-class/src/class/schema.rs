@@ -17,7 +17,9 @@ mod tests {
 
     use super::super::attribute::RawAttributeSource;
     use super::super::condition::RawCondition;
+    use super::super::facts::RawFacts;
     use super::super::health::RawHealthCheck;
+    use super::super::links::RawLinks;
     use crate::class::*;
     use crate::device::Access;
     use crate::name::{AttributeName, CapabilityName, ClassName, EnvName, ListName};
@@ -58,7 +60,9 @@ mod tests {
         WordName => String,
         AttributeSource => RawAttributeSource,
         Condition => RawCondition,
+        FactsProgram => RawFacts,
         HealthCheck => RawHealthCheck,
+        Links => RawLinks,
         Version => One,
         ReplicaCount => Count,
         Timeout => Seconds,

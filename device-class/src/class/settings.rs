@@ -5,11 +5,14 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::file::Directory;
+use super::sharing::ReplicaCount;
 use crate::name::{AttributeName, excerpt};
 
 /// Decisions on a class that its file cannot express.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Settings {
+    /// Whether the class's programs are run for facts, and these used.
+    pub facts: bool,
     /// Whether the plugin runs the programs of the class's health checks.
     pub health_programs: bool,
     /// Directories of the host, and not of the driver's root, for every container with the
@@ -17,10 +20,26 @@ pub struct Settings {
     pub directories: Vec<Directory>,
     /// Only these devices exist.
     pub only: Option<Vec<DeviceFilter>>,
+    /// How many containers may have a device of a resource at once.
+    pub replicas: BTreeMap<String, ReplicaCount>,
     /// These devices do not exist.
     pub except: Vec<DeviceFilter>,
     /// Pods that get what they request of the class.
     pub trusted_pods: Vec<PodPattern>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            facts: true,
+            health_programs: false,
+            directories: Vec::new(),
+            only: None,
+            replicas: BTreeMap::new(),
+            except: Vec::new(),
+            trusted_pods: Vec::new(),
+        }
+    }
 }
 
 /// Some devices: by a name that a request may use, or by attributes.

@@ -1,17 +1,20 @@
 //! `[class.NAME]`: what differs on this host from a class file.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::Path;
 
-use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use super::Config;
 use crate::class::{
     ClassSpec, Condition, DeviceClass, DeviceFilter, Directory, Node, NodeMode, PathTemplate,
-    PodPattern, ReplicaCount, Settings, short_or_table,
+    PodPattern, Preference, ReplicaCount, Settings, short_or_table,
 };
 use crate::load::ClassSource;
-use crate::name::AttributeName;
+use crate::name::{AttributeName, CapabilityName, EnvName};
 use crate::pattern::PathPattern;
 use crate::strict_toml::FileError;
 use crate::template::Template;
@@ -31,6 +34,8 @@ pub struct ClassConfig {
     pub library_directories: Vec<PathTemplate>,
     /// Whether the plugin offers the class on this host.
     pub enabled: Option<bool>,
+    /// Whether the class's programs are run for facts, and these used. Default `true`.
+    pub facts: Option<bool>,
     /// Whether the plugin runs the programs of the class's health checks.
     pub health_programs: bool,
     /// By attribute: further values for its `map`, which go before the class's.
@@ -42,8 +47,17 @@ pub struct ClassConfig {
     /// The mode of the class's nodes in containers, instead of the class's or the host's.
     pub node_mode: Option<NodeMode>,
     pub node_gid: Option<u32>,
-    /// How many containers may have a device at once, instead of the class file's number.
-    pub replicas: Option<ReplicaCount>,
+    /// How many containers may have a device at once, instead of the class file's number:
+    /// for all devices, or by resource.
+    pub replicas: Option<Replicas>,
+    /// The maximum number of shares of one container.
+    pub max_per_container: Option<ReplicaCount>,
+    /// Which devices the plugin recommends for one container.
+    pub placement: Option<Preference>,
+    /// Further variables of devices, or other values of the class's.
+    pub env: BTreeMap<EnvName, Template>,
+    /// The capabilities of a container that sets none, instead of the class's.
+    pub default_capabilities: Option<Vec<CapabilityName>>,
     /// The resource, instead of the class's.
     pub resource: Option<Template>,
     /// The devices that there are, as far as this host's users are concerned.
@@ -52,6 +66,42 @@ pub struct ClassConfig {
     pub except: Vec<DeviceFilter>,
     /// Pods that get what they request of this class.
     pub trusted_pods: Vec<PodPattern>,
+}
+
+/// The number of replicas.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Replicas {
+    /// Of each device.
+    All(ReplicaCount),
+    /// Of each device of these resources; others are not shared.
+    ByResource(BTreeMap<String, ReplicaCount>),
+}
+
+impl<'de> Deserialize<'de> for Replicas {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ReplicasVisitor)
+    }
+}
+
+/// Unlike an untagged enum, it says what is wrong with a number.
+struct ReplicasVisitor;
+
+impl<'de> Visitor<'de> for ReplicasVisitor {
+    type Value = Replicas;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number of replicas, or a table of them by resource")
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Replicas, E> {
+        let count = ReplicaCount::try_from(number).map_err(E::custom)?;
+        Ok(Replicas::All(count))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Replicas, A::Error> {
+        let map = BTreeMap::deserialize(MapAccessDeserializer::new(map))?;
+        Ok(Replicas::ByResource(map))
+    }
 }
 
 impl Config {
@@ -83,9 +133,14 @@ impl Config {
 impl ClassConfig {
     fn settings(&self) -> Settings {
         Settings {
+            facts: self.facts.unwrap_or(true),
             health_programs: self.health_programs,
             directories: self.directories.clone(),
             only: self.only.clone(),
+            replicas: match &self.replicas {
+                Some(Replicas::ByResource(replicas)) => replicas.clone(),
+                _ => BTreeMap::new(),
+            },
             except: self.except.clone(),
             trusted_pods: self.trusted_pods.clone(),
         }
@@ -106,10 +161,21 @@ impl ClassConfig {
         }
         let directories = self.library_directories.iter().cloned();
         spec.library_directories.splice(0..0, directories);
-        if let Some(replicas) = self.replicas {
+        if let Some(replicas) = &self.replicas {
             let sharing = spec.sharing.get_or_insert_default();
-            sharing.replicas = Some(replicas);
+            sharing.replicas = match replicas {
+                Replicas::All(count) => Some(*count),
+                Replicas::ByResource(_) => None,
+            };
             sharing.replicas_from = None;
+        }
+        if let Some(most) = self.max_per_container {
+            spec.sharing.get_or_insert_default().max_per_container = Some(most);
+        }
+        spec.allocate.placement = self.placement.unwrap_or(spec.allocate.placement);
+        spec.device.env.extend(self.env.clone());
+        if let Some(names) = &self.default_capabilities {
+            spec.request.default_capabilities = names.clone();
         }
         if let Some(resource) = &self.resource {
             spec.resource = resource.clone();

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::{MAX_DEVICES, search};
 use crate::class::{AttributeSource, Expected, Origin, Text};
+use crate::facts::Facts;
 use crate::formula::{self, FormulaError};
 use crate::host::{HostView, MAX_ATTRIBUTE};
 use crate::name::excerpt;
@@ -35,6 +36,8 @@ pub(super) enum Unread {
     Advised { unread: Box<Unread>, advice: String },
     #[error("`{}` has no {wanted}", excerpt(text))]
     NoMatchIn { text: String, wanted: String },
+    #[error("there is no fact `{0}`")]
+    NoFact(String),
     #[error("nothing matches {0}")]
     NoMatch(String),
     #[error(transparent)]
@@ -46,10 +49,12 @@ pub(super) fn read(
     sources: &[AttributeSource],
     base: Option<&Path>,
     mut known: Attributes,
+    facts: &Facts,
     host: &dyn HostView,
 ) -> Result<Attributes, Unread> {
     for source in sources {
-        match (read_one(source, base, &known, host), &source.default) {
+        let value = read_one(source, base, &known, facts, host);
+        match (value, &source.default) {
             (Ok(values), _) => known.extend(values),
             (Err(_), Some(default)) => {
                 let default = default.fill(&known)?;
@@ -85,11 +90,16 @@ fn read_one(
     source: &AttributeSource,
     base: Option<&Path>,
     known: &Attributes,
+    facts: &Facts,
     host: &dyn HostView,
 ) -> Result<Attributes, Unread> {
     let (name, value) = match &source.origin {
-        Origin::Path { path, expected } => {
-            return first_path(path, expected.as_ref(), known, host);
+        Origin::Path {
+            path,
+            expected,
+            leads_to,
+        } => {
+            return first_path(path, expected.as_ref(), leads_to.as_ref(), known, host);
         }
         Origin::Link { name, link } => {
             let path = located(link, base, known)?;
@@ -103,7 +113,7 @@ fn read_one(
             (name, plain(&path, last)?)
         }
         Origin::Text { name, text, regex } => {
-            let (path, text) = read_text(text, base, known, host)?;
+            let (path, text) = read_text(text, base, known, facts, host)?;
             let value = match regex {
                 None => text.lines().next().unwrap_or_default().trim(),
                 Some(regex) => regex
@@ -146,6 +156,7 @@ fn read_text(
     text: &Text,
     base: Option<&Path>,
     known: &Attributes,
+    facts: &Facts,
     host: &dyn HostView,
 ) -> Result<(PathBuf, String), Unread> {
     match text {
@@ -166,6 +177,12 @@ fn read_text(
                 .map_err(|error| unread(&path, error))?;
             let text = real.to_string_lossy().into_owned();
             Ok((path, text))
+        }
+        Text::Fact(key) => {
+            let key = key.fill(known)?;
+            let unknown = || Unread::NoFact(key.clone());
+            let value = facts.first(&key).ok_or_else(unknown)?;
+            Ok((key.clone().into(), value.to_owned()))
         }
         Text::File { file, key } => {
             let path = located(file, base, known)?;
@@ -194,10 +211,17 @@ fn read_text(
 fn first_path(
     path: &PathPattern,
     expected: Option<&Expected>,
+    leads_to: Option<&Template>,
     known: &Attributes,
     host: &dyn HostView,
 ) -> Result<Attributes, Unread> {
-    let limit = if expected.is_some() { MAX_DEVICES } else { 1 };
+    let target = leads_to.map(|path| path.fill(known)).transpose()?;
+    let target = target.and_then(|path| host.canonical(Path::new(&path)).ok());
+    let limit = if expected.is_some() || leads_to.is_some() {
+        MAX_DEVICES
+    } else {
+        1
+    };
     let found = search::matches(path, known, host, limit).unwrap_or_default();
     let key = expected.and_then(|expected| expected.key.as_ref());
     let key = key.map(|key| key.fill(known)).transpose()?;
@@ -205,9 +229,11 @@ fn first_path(
     for value in expected.iter().flat_map(|expected| &expected.values) {
         wanted.push(value.fill(known)?);
     }
+    let leads = |path: &Path| target.is_some() && host.canonical(path).ok() == target;
     let mut found = found
         .into_iter()
-        .filter(|found| expected.is_none() || file_has(&found.path, key.as_deref(), &wanted, host));
+        .filter(|found| expected.is_none() || file_has(&found.path, key.as_deref(), &wanted, host))
+        .filter(|found| leads_to.is_none() || leads(&found.path));
     found
         .next()
         .map(|found| found.attributes)

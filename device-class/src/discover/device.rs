@@ -9,6 +9,7 @@ use super::{
     Device, FoundNode, StateFile, attributes, files, health, links, mask, nodes, paths, sharing,
 };
 use crate::class::{DeviceClass, HealthCheck, HealthTest, PathTemplateError, Source};
+use crate::facts::Facts;
 use crate::host::{HostView, MAX_ATTRIBUTE};
 use crate::name::{DeviceId, NameError, ResourceName};
 use crate::template::{Template, TemplateError};
@@ -37,6 +38,7 @@ pub(super) fn from_candidate(
     class: &DeviceClass,
     source: &Source,
     candidate: &Candidate,
+    facts: &Facts,
     host: &dyn HostView,
 ) -> Result<Device, DeviceError> {
     let spec = &class.spec.device;
@@ -77,7 +79,11 @@ pub(super) fn from_candidate(
         None => None,
     };
     let id = spec.id.fill(attributes)?;
-    let replicas = sharing::replicas(class.spec.sharing.as_ref(), attributes)?;
+    let resource = class.spec.resource.fill(attributes)?;
+    let replicas = match class.settings.replicas.get(&resource) {
+        Some(count) => Some(count.get()),
+        None => sharing::replicas(class.spec.sharing.as_ref(), attributes)?,
+    };
     let env = spec
         .env
         .iter()
@@ -92,8 +98,9 @@ pub(super) fn from_candidate(
     let bus = bus.and_then(|start| host.canonical(Path::new(&start)).ok());
     Ok(Device {
         id: to_id(&id)?,
+        keeps_whole: source.keeps_whole,
         part_of: whole.map(|whole| to_id(&whole)).transpose()?,
-        resource: ResourceName::try_from(class.spec.resource.fill(attributes)?)?,
+        resource: ResourceName::try_from(resource)?,
         index: optional(spec.index.as_ref().or(spec.order.as_ref()))?,
         replicas,
         aliases: aliases?
@@ -104,7 +111,7 @@ pub(super) fn from_candidate(
         readings,
         numa: bus.as_deref().and_then(|bus| numa_node(bus, host)),
         group: optional(spec.group.as_ref())?,
-        connections: links::of(spec, bus, attributes, host)?,
+        connections: links::of(spec, bus, attributes, facts, host)?,
         nodes,
         files,
         directories,

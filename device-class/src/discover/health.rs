@@ -7,7 +7,7 @@ use super::source::Candidate;
 use super::{FoundNode, Presence, attributes, search};
 use crate::class::{FileRule, HealthCheck, HealthProgram, HealthTest};
 use crate::host::{HostView, MAX_ATTRIBUTE};
-use crate::name::excerpt;
+use crate::name::{AttributeName, excerpt};
 use crate::pattern::PathPattern;
 
 /// Whether a device can be given to a container.
@@ -129,6 +129,16 @@ fn look(
         HealthTest::Exists(pattern) => {
             let fault = exists(pattern, candidate, host).err();
             (pattern.to_string(), (None, fault))
+        }
+        HealthTest::Value { value, expected } => {
+            let fault = match value.fill(&candidate.attributes) {
+                Ok(found) => (!expected.holds(&found)).then(|| {
+                    let of: Vec<&str> = value.attributes().map(AttributeName::as_str).collect();
+                    format!("{} is `{}`", of.join(" "), excerpt(&found))
+                }),
+                Err(error) => Some(error.to_string()),
+            };
+            (value.to_string(), (None, fault))
         }
         HealthTest::File { file, rule } => {
             let base = candidate.path.as_deref();

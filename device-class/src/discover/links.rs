@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::{DeviceError, attributes, paths};
-use crate::class::DeviceSpec;
+use crate::class::{DeviceSpec, Ends};
+use crate::facts::Facts;
 use crate::host::HostView;
 use crate::template::Attributes;
 
@@ -59,19 +60,25 @@ pub(super) fn of(
     spec: &DeviceSpec,
     bus: Option<PathBuf>,
     known: &Attributes,
+    facts: &Facts,
     host: &dyn HostView,
 ) -> Result<Connections, DeviceError> {
     let Some(links) = &spec.links else {
         return Ok(Connections::new(bus, None, BTreeSet::new()));
     };
     let mut peers = BTreeSet::new();
-    for path in paths::paths(&links.for_each, known, host)? {
-        let of = |key: &str| attributes::line_of(&path, key, host);
-        let kind = links.kind.as_deref().and_then(of);
-        if links.kind.is_some() && !kind.is_some_and(|kind| links.kinds.contains(&kind)) {
-            continue;
+    match &links.ends {
+        Ends::Fact(key) => peers.extend(facts.all(&key.fill(known)?).iter().cloned()),
+        Ends::Files { for_each, peer } => {
+            for path in paths::paths(for_each, known, host)? {
+                let of = |key: &str| attributes::line_of(&path, key, host);
+                let kind = links.kind.as_deref().and_then(of);
+                if links.kind.is_some() && !kind.is_some_and(|kind| links.kinds.contains(&kind)) {
+                    continue;
+                }
+                peers.extend(of(peer));
+            }
         }
-        peers.extend(of(&links.peer));
     }
     let name = links.name.fill(known)?;
     Ok(Connections::new(bus, Some(name), peers))

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use super::driver_root::DriverRoot;
 use super::files;
 use super::found::{FileSource, FoundDirectory, FoundFile, Presence};
-use super::{DeviceError, FoundEdits};
+use super::{DeviceError, FoundEdits, search};
 use crate::class::{FileKind, PathTemplate, RequestSpec, is_plain};
 use crate::host::{Entry, HostView, MAX_ATTRIBUTE};
 use crate::name::{AttributeName, ListName, excerpt};
+use crate::pattern::PathPattern;
 use crate::template::Attributes;
 
 /// The limit of a list's paths.
@@ -41,6 +42,22 @@ impl<'a> Lists<'a> {
         host: &dyn HostView,
         found: &mut FoundEdits,
     ) -> Result<(), DeviceError> {
+        // A list of its own name is for every container, if there is one.
+        let is_for_all = !template
+            .template()
+            .attributes()
+            .any(|name| *name == AttributeName::list());
+        if is_for_all {
+            let list = template.fill(attributes)?;
+            match read(&list, host) {
+                Ok(paths) => paths
+                    .into_iter()
+                    .flatten()
+                    .for_each(|path| add(path, host, found)),
+                Err(reason) => found.files.push(file(list, Presence::Unfit(reason))),
+            }
+            return Ok(());
+        }
         for name in self.names {
             let mut attributes = attributes.clone();
             attributes.insert(AttributeName::list(), name.to_string());
@@ -99,8 +116,24 @@ fn read(list: &Path, host: &dyn HostView) -> Result<Option<Vec<PathBuf>>, String
     }
 }
 
-/// Adds one path of a list. The host need not have it.
+/// Adds one path of a list, or those that match it. The host need not have it.
 fn add(path: PathBuf, host: &dyn HostView, found: &mut FoundEdits) {
+    let text = path.to_string_lossy();
+    let pattern = PathPattern::try_from(text.clone().into_owned());
+    if text.contains(['*', '?', '['])
+        && !text.contains(['{', '}'])
+        && let Ok(pattern) = pattern
+    {
+        let matches = search::matches(&pattern, &Attributes::new(), host, MAX_PATHS);
+        let matches = matches.unwrap_or_default();
+        return matches
+            .into_iter()
+            .for_each(|one| add_one(one.path, host, found));
+    }
+    add_one(path, host, found);
+}
+
+fn add_one(path: PathBuf, host: &dyn HostView, found: &mut FoundEdits) {
     let driver = DriverRoot::of_host(host);
     if matches!(host.entry(&path), Ok(Some(Entry::Directory))) {
         let directory = files::directory_at(&path, true, driver);

@@ -44,6 +44,7 @@ pub use source::Refused;
 use device::DeviceError;
 
 use crate::class::{DeviceClass, Source};
+use crate::facts::Facts;
 use crate::host::HostView;
 use crate::name::{DeviceId, EnvName, ResourceName, excerpt};
 use crate::template::Attributes;
@@ -57,6 +58,9 @@ pub const MAX_DEVICES: usize = 4096;
 pub struct Inventory {
     /// Sorted by index, as numbers where they are numbers, then by id.
     pub devices: Vec<Device>,
+    /// Devices that are divided, and that a request may name nevertheless: it gets them
+    /// without their parts. They are not offered.
+    pub divided: Vec<Device>,
     /// What was left out, and why: a line each.
     pub warnings: Vec<String>,
     /// What matched and is left out by `require`.
@@ -124,6 +128,8 @@ pub struct Device {
     pub index: Option<String>,
     /// The device that it is a part of, which is not offered in addition to it.
     pub part_of: Option<DeviceId>,
+    /// Whether a request may still name that device.
+    pub keeps_whole: bool,
     /// Other names that a request may use.
     pub aliases: Vec<String>,
     /// How many containers may have it at once, where the class shares its
@@ -180,7 +186,8 @@ pub fn look(class: &DeviceClass, host: &dyn HostView) -> Inventory {
         inventory.no_driver = Some(format!("the host has no {driver}"));
         return inventory;
     }
-    match attributes::read(&class.spec.attributes, None, known, host) {
+    let facts = Facts::read(class, host, &mut inventory.warnings);
+    match attributes::read(&class.spec.attributes, None, known, &facts, host) {
         Ok(attributes) => inventory.host_attributes = attributes,
         // No driver is loaded: nothing to warn of, and nothing to find.
         Err(unread @ attributes::Unread::Absent(_)) => {
@@ -197,7 +204,7 @@ pub fn look(class: &DeviceClass, host: &dyn HostView) -> Inventory {
     for source in &class.spec.discover {
         let before = (inventory.devices.len(), inventory.warnings.len());
         if before.0 == 0 || source.additional {
-            find(class, source, host, &mut inventory);
+            find(class, source, &facts, host, &mut inventory);
         }
         // What kept one tree from having devices is of no interest when
         // another has them.
@@ -213,23 +220,31 @@ pub fn look(class: &DeviceClass, host: &dyn HostView) -> Inventory {
         order::number(&mut inventory.devices);
     }
     order::leave_out_duplicates(&mut inventory);
-    order::leave_out_divided(&mut inventory.devices);
+    inventory.divided = order::take_divided(&mut inventory.devices);
     let hidden = inventory
         .devices
         .extract_if(.., |device| hidden::is_hidden(device, &class.settings));
     inventory.hidden = hidden.map(|device| device.id).collect();
+    let divided = &mut inventory.divided;
+    divided.retain(|device| !hidden::is_hidden(device, &class.settings));
     if let Some(sharing) = &class.spec.sharing {
         sharing::combine(sharing, &mut inventory);
     }
     inventory
 }
 
-fn find(class: &DeviceClass, source: &Source, host: &dyn HostView, inventory: &mut Inventory) {
+fn find(
+    class: &DeviceClass,
+    source: &Source,
+    facts: &Facts,
+    host: &dyn HostView,
+    inventory: &mut Inventory,
+) {
     let known = &inventory.host_attributes;
     let (warnings, refused) = (&mut inventory.warnings, &mut inventory.refused);
-    let candidates = source::candidates(source, known, host, warnings, refused);
+    let candidates = source::candidates(source, known, facts, host, warnings, refused);
     for candidate in candidates {
-        match device::from_candidate(class, source, &candidate, host) {
+        match device::from_candidate(class, source, &candidate, facts, host) {
             Ok(device) => inventory.devices.push(device),
             Err(problem) => inventory.warnings.push(format!("{candidate}: {problem}")),
         }

@@ -61,10 +61,18 @@ pub(super) fn number(devices: &mut [Device]) {
     }
 }
 
-/// A device with parts is not offered in addition to them.
-pub(super) fn leave_out_divided(devices: &mut Vec<Device>) {
-    let divided: BTreeSet<DeviceId> = devices.iter().filter_map(|d| d.part_of.clone()).collect();
-    devices.retain(|device| device.part_of.is_some() || !divided.contains(&device.id));
+/// A device with parts is not offered in addition to them. Returns those that a request may
+/// name.
+pub(super) fn take_divided(devices: &mut Vec<Device>) -> Vec<Device> {
+    let parts = devices.iter();
+    let divided: BTreeMap<DeviceId, bool> = parts
+        .filter_map(|part| Some((part.part_of.clone()?, part.keeps_whole)))
+        .collect();
+    let is_divided =
+        |device: &mut Device| device.part_of.is_none() && divided.contains_key(&device.id);
+    let mut taken: Vec<Device> = devices.extract_if(.., is_divided).collect();
+    taken.retain(|device| divided.get(&device.id) == Some(&true));
+    taken
 }
 
 /// Two devices with one id cannot be distinguished: only the first can be given.

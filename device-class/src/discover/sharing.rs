@@ -115,6 +115,7 @@ fn empty(id: DeviceId, first: &Device) -> Device {
         id,
         index: None,
         part_of: None,
+        keeps_whole: false,
         aliases: Vec::new(),
         nodes: Vec::new(),
         files: Vec::new(),

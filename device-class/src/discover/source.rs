@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use super::attributes::{self, Unread};
 use super::{MAX_DEVICES, search};
 use crate::class::{Condition, Expectation, Source, SymlinkRule};
+use crate::facts::Facts;
 use crate::host::HostView;
 use crate::name::{AttributeName, excerpt};
 use crate::template::Attributes;
@@ -40,6 +41,7 @@ pub struct Refused {
 pub(super) fn candidates(
     source: &Source,
     known: &Attributes,
+    facts: &Facts,
     host: &dyn HostView,
     warnings: &mut Vec<String>,
     refused: &mut Refused,
@@ -76,7 +78,7 @@ pub(super) fn candidates(
             "{pattern} matches more than {MAX_DEVICES} paths; the rest is left out, so narrow the glob"
         ));
     }
-    candidates.retain_mut(|candidate| match complete(source, candidate, host) {
+    candidates.retain_mut(|candidate| match complete(source, candidate, facts, host) {
         Ok(None) => true,
         Ok(Some(condition)) => {
             let reason = || format!("{candidate}: {}", unmet(condition, &candidate.attributes));
@@ -113,6 +115,7 @@ fn virtual_devices(count: u16, known: &Attributes) -> Vec<Candidate> {
 fn complete<'s>(
     source: &'s Source,
     candidate: &mut Candidate,
+    facts: &Facts,
     host: &dyn HostView,
 ) -> Result<Option<&'s Condition>, Unread> {
     let mut untested: Vec<&'s Condition> = source.require.iter().collect();
@@ -137,7 +140,8 @@ fn complete<'s>(
         };
         let known = std::mem::take(&mut candidate.attributes);
         let next = std::slice::from_ref(next);
-        candidate.attributes = attributes::read(next, candidate.path.as_deref(), known, host)?;
+        let base = candidate.path.as_deref();
+        candidate.attributes = attributes::read(next, base, known, facts, host)?;
         unread = rest;
     }
 }

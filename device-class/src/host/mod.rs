@@ -72,6 +72,13 @@ pub trait HostView {
         Ok(())
     }
 
+    /// The seconds since the boot.
+    fn uptime(&self) -> Option<u64> {
+        let text = self.read(Path::new("/proc/uptime"), 64).ok()?;
+        let text = String::from_utf8(text).ok()?;
+        text.split(['.', ' ']).next()?.parse().ok()
+    }
+
     /// Where the symbolic link at `path` points, as it is written.
     ///
     /// # Errors

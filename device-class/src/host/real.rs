@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
+use nix::time::{ClockId, clock_gettime};
 use rooted_path::{FileKind, Handle, Resolver, RootDir};
 
 use super::{DeviceKind, DeviceNumber, Entry, HostView, MAX_LD_CACHE, Place, Programs};
@@ -202,6 +203,12 @@ impl HostView for RealHost {
 
     fn check_root_only(&self, path: &Path) -> Result<(), OwnershipError> {
         ownership::program(&self.root, path).map(|_| ())
+    }
+
+    /// Of the kernel: in a container the file may not be mounted.
+    fn uptime(&self) -> Option<u64> {
+        let time = clock_gettime(ClockId::CLOCK_BOOTTIME).ok()?;
+        u64::try_from(time.tv_sec()).ok()
     }
 
     fn read_link(&self, path: &Path) -> io::Result<PathBuf> {

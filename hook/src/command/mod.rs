@@ -5,6 +5,7 @@ mod check;
 mod class;
 mod devices;
 mod doctor;
+mod facts;
 mod finding;
 mod holders;
 mod inject;
@@ -148,6 +149,7 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
         Command::Cdi { command } => generate(command, cli.json, &config(cli)?),
         Command::Class { command } => class::run(command, cli.json, &config(cli)?),
         Command::Check { classes } => check::run(classes, cli.json, &config(cli)?),
+        Command::Facts { classes } => facts::run(classes, cli.json, &config(cli)?),
         Command::Log => print_log(cli.json, &config(cli)?),
     };
     match done {

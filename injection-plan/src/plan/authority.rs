@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use device_class::DeviceClass;
-use device_class::discover::Device;
+use device_class::discover::{Device, Inventory};
 use device_class::name::{DeviceId, ResourceName, excerpt};
 
 use crate::request::{RefusedRequest, Request, RequestError, RequestSource, Selection};
@@ -68,18 +68,24 @@ impl Authority {
         &self,
         class: &DeviceClass,
         request: &Request,
-        devices: &'a [Device],
+        inventory: &'a Inventory,
     ) -> Result<Choice<'a>, RefusedRequest> {
+        let devices = inventory.devices.as_slice();
         let refused = |error| RefusedRequest {
             asked_by: request.source.to_string(),
             error,
         };
-        let asked = || {
-            request
-                .selection
-                .choose(&request.class, devices)
-                .map_err(refused)
-        };
+        let asked = || request.selection.choose(class, inventory).map_err(refused);
+        let trusted = &class.spec.request.trusted_capabilities;
+        if !matches!(self, Authority::Asker { .. })
+            && let Some(name) = request
+                .capabilities
+                .iter()
+                .find(|name| trusted.contains(name))
+        {
+            let (class, capability) = (request.class.clone(), name.clone());
+            return Err(refused(RequestError::Untrusted { class, capability }));
+        }
         let is_for_files = request.selection == Selection::FilesOnly;
         let only_files = |files| Choice {
             devices: Vec::new(),
@@ -96,7 +102,21 @@ impl Authority {
         };
         match self {
             Authority::Asker { .. } if is_for_files => Ok(only_files(Files::All)),
-            Authority::Asker { .. } => Ok(with_devices(asked()?, None)),
+            Authority::Asker { .. } => {
+                let ignored = match class.spec.request.ignores_unknown {
+                    true => request.selection.unknown(inventory),
+                    false => Vec::new(),
+                };
+                let note = format!(
+                    "{} has no device {}, which is ignored",
+                    request.class,
+                    excerpt(&ignored.join(", "))
+                );
+                Ok(with_devices(
+                    asked()?,
+                    (!ignored.is_empty()).then_some(note),
+                ))
+            }
             // The engine has put the nodes into the spec already.
             Authority::Nobody { why } if matches!(request.source, RequestSource::Cdi { .. }) => {
                 let (class, why) = (request.class.clone(), why.clone());

@@ -73,7 +73,7 @@ impl PlanBuilder {
             found: Found { inventory, edits },
             authority,
         } = asked;
-        let choice = authority.choose(spec, request, &inventory.devices)?;
+        let choice = authority.choose(spec, request, inventory)?;
         let devices = choice.devices;
         let harmless;
         let edits = match choice.files {
@@ -92,7 +92,7 @@ impl PlanBuilder {
         let gives_files = choice.files != Files::Nothing
             && (request.selection != Selection::FilesOnly || absent.is_none());
         if gives_files {
-            self.requirements(asked)?;
+            self.requirements(asked, &devices)?;
         }
         let class = request.class.to_string();
         self.notes.extend(
@@ -152,31 +152,47 @@ impl PlanBuilder {
         Ok(())
     }
 
-    /// Checks the image's requirements on the host.
-    fn requirements(&mut self, asked: &Asked<'_>) -> Result<(), PlanError> {
+    /// Checks the image's requirements on the host and on each device.
+    fn requirements(&mut self, asked: &Asked<'_>, devices: &[&Device]) -> Result<(), PlanError> {
         let Some(spec) = &asked.class.spec.request.requirements else {
             return Ok(());
         };
-        let known = &asked.found.inventory.host_attributes;
-        let values = spec.values.iter().filter_map(|(name, value)| {
-            let value = value.fill(known).ok()?;
-            Some((name.clone(), value))
-        });
-        let values = values.collect();
+        // Devices that are alike are checked once.
+        let mut all: BTreeSet<requirement::Values> = BTreeSet::new();
+        let host = [&asked.found.inventory.host_attributes];
+        let attributes = devices.iter().map(|device| &device.attributes);
+        let attributes = host
+            .into_iter()
+            .filter(|_| devices.is_empty())
+            .chain(attributes);
+        for known in attributes {
+            let values = spec.values.iter().filter_map(|(name, value)| {
+                let value = value.fill(known).ok();
+                // What the host does not show is not known.
+                let is_known = value.as_ref().is_none_or(|value| !value.is_empty());
+                is_known.then(|| (name.clone(), value))
+            });
+            all.insert(values.collect());
+        }
         for (env, text) in &asked.request.requirements {
-            let unknown = requirement::check(text, &values).map_err(|error| RefusedRequest {
-                asked_by: asked.request.source.to_string(),
-                error: RequestError::Requirement {
-                    env: env.clone(),
-                    text: text.clone(),
-                    error,
-                },
-            })?;
-            if !unknown.is_empty() {
-                let unknown = unknown.join(", ");
+            let mut notes = BTreeSet::new();
+            for values in &all {
+                let unknown = requirement::check(text, values).map_err(|error| RefusedRequest {
+                    asked_by: asked.request.source.to_string(),
+                    error: RequestError::Requirement {
+                        env: env.clone(),
+                        text: text.clone(),
+                        error,
+                    },
+                })?;
+                notes.extend(unknown);
+            }
+            if !notes.is_empty() {
+                let unknown: Vec<String> = notes.into_iter().collect();
                 self.notes.push(format!(
-                    "{}: cannot be evaluated, assuming it is met: {unknown}",
-                    excerpt(env)
+                    "{}: cannot be evaluated, assuming it is met: {}",
+                    excerpt(env),
+                    unknown.join(", ")
                 ));
             }
         }

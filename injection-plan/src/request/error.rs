@@ -1,6 +1,6 @@
 //! Why a request cannot be met.
 
-use device_class::name::{ClassName, DeviceId, NameError, excerpt};
+use device_class::name::{CapabilityName, ClassName, DeviceId, NameError, excerpt};
 
 use super::MAX_REQUEST;
 use super::variables::MAX_LISTS;
@@ -60,6 +60,18 @@ pub enum RequestError {
     /// A container that may have no devices has an engine's CDI devices.
     #[error("it may have no devices of class {class}: {why}")]
     Unauthorized { class: ClassName, why: String },
+    /// A class can require that capabilities are known.
+    #[error("`{name}` is not an option of the class; there are {known}")]
+    UnknownCapability { name: String, known: String },
+    /// Only a container whose request itself grants its devices may have it.
+    #[error(
+        "it may not have {capability} of class {class}: in a pod this is for those that \
+         trusted_pods lists"
+    )]
+    Untrusted {
+        class: ClassName,
+        capability: CapabilityName,
+    },
     #[error(
         "device {id} of class {class} was allocated to the container but is not on this host any \
          more; delete the pod, so that it is scheduled again"

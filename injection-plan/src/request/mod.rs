@@ -147,7 +147,13 @@ impl Request {
             .capabilities_env
             .as_ref()
             .and_then(|name| env(name.as_str()));
-        let (capabilities, unknown_capabilities) = capabilities(class, asked).map_err(refused)?;
+        let (mut capabilities, unknown_capabilities) =
+            capabilities(class, asked).map_err(refused)?;
+        let switches = spec.switches.iter();
+        capabilities.extend(switches.filter_map(|(name, choices)| {
+            let value = env(name.as_str())?;
+            choices.get(value).cloned()
+        }));
         let named = spec.lists_env.as_ref();
         let named = named.and_then(|name| env(name.as_str()));
         let lists = lists(named.unwrap_or_default()).map_err(refused)?;

@@ -3,9 +3,10 @@
 
 use std::collections::{BTreeSet, HashSet};
 
+use device_class::DeviceClass;
 use device_class::class::ClassSpec;
-use device_class::discover::Device;
-use device_class::name::{ClassName, DeviceId};
+use device_class::discover::{Device, Inventory};
+use device_class::name::DeviceId;
 
 use super::RequestError;
 use super::names::{DeviceNames, Meaning};
@@ -63,12 +64,14 @@ impl Selection {
         items.collect::<Result<_, _>>().map(Self::These)
     }
 
-    /// The requested devices, each once, in the order of `devices`.
+    /// The requested devices, each once, in the order of the inventory. The name of a
+    /// device that is divided means it without its parts.
     pub fn choose<'a>(
         &self,
-        class: &ClassName,
-        devices: &'a [Device],
+        class: &DeviceClass,
+        inventory: &'a Inventory,
     ) -> Result<Vec<&'a Device>, RequestError> {
+        let devices = inventory.devices.as_slice();
         let items = match self {
             Selection::Nothing | Selection::FilesOnly => return Ok(Vec::new()),
             Selection::All => {
@@ -77,12 +80,23 @@ impl Selection {
             Selection::These(items) => items,
         };
         let names = DeviceNames::of(devices);
+        let divided = DeviceNames::of(&inventory.divided);
+        let mut wholes = BTreeSet::<usize>::new();
         let mut chosen = BTreeSet::<usize>::new();
         // An alias may mean many devices, and a request repeat it.
         let mut aliases = HashSet::new();
         let mut choose = |name: &str| match names.meaning(name) {
+            _ if divided.meaning(name).is_some() => {
+                match divided.meaning(name) {
+                    Some(Meaning::One(at)) => wholes.extend([at]),
+                    Some(Meaning::All(found)) => wholes.extend(found),
+                    None => {}
+                }
+                Ok(())
+            }
+            None if class.spec.request.ignores_unknown => Ok(()),
             None => Err(RequestError::Unknown {
-                class: class.clone(),
+                class: class.name.clone(),
                 wanted: name.to_owned(),
                 known: known(devices),
             }),
@@ -106,9 +120,34 @@ impl Selection {
         }
         for (first, last) in merged(ranges) {
             // Ends at the first index that no device has.
+            // One that ignores these has no more devices than the inventory.
+            let most = u32::try_from(devices.len()).unwrap_or(u32::MAX);
+            let last = match class.spec.request.ignores_unknown {
+                true => last.min(most),
+                false => last,
+            };
             (first..=last).try_for_each(|index| choose(&index.to_string()))?;
         }
-        Ok(chosen.into_iter().map(|at| &devices[at]).collect())
+        let wholes = wholes.into_iter().map(|at| &inventory.divided[at]);
+        Ok(wholes
+            .chain(chosen.into_iter().map(|at| &devices[at]))
+            .collect())
+    }
+
+    /// The names in the request that no device has.
+    pub fn unknown<'s>(&'s self, inventory: &Inventory) -> Vec<&'s str> {
+        let Selection::These(items) = self else {
+            return Vec::new();
+        };
+        let names = DeviceNames::of(&inventory.devices);
+        let divided = DeviceNames::of(&inventory.divided);
+        let items = items.iter().filter_map(|item| match item {
+            Item::Name(name) => Some(name.as_str()),
+            Item::Range(..) => None,
+        });
+        items
+            .filter(|name| names.meaning(name).is_none() && divided.meaning(name).is_none())
+            .collect()
     }
 }
 
@@ -118,6 +157,7 @@ fn unqualified<'a>(item: &'a str, class: &ClassSpec) -> Result<&'a str, RequestE
     match item.split_once('=') {
         None => Ok(item),
         Some((kind, name)) if class.may_offer(kind) => Ok(name),
+        Some((kind, name)) if class.request.kinds.iter().any(|known| known == kind) => Ok(name),
         Some((kind, _)) => Err(RequestError::OtherKind {
             item: item.to_owned(),
             kind: kind.to_owned(),

@@ -1,7 +1,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use device_class::discover::{self, Device};
+use device_class::discover::{self, Device, Inventory};
 use device_class::host::RecordedHost;
 use device_class::name::ClassName;
 
@@ -52,7 +52,12 @@ fn asked(class: &DeviceClass, devices: &[Device], value: &str) -> String {
         Ok(Some(request)) => request.selection,
         Err(refused) => return refused.error.to_string(),
     };
-    match selection.choose(&class.name, devices) {
+    let inventory = Inventory {
+        devices: devices.to_vec(),
+        ..Inventory::default()
+    };
+    let chosen = selection.choose(class, &inventory);
+    match chosen {
         _ if selection == Selection::FilesOnly => "files".into(),
         _ if selection == Selection::All => "all".into(),
         Ok(chosen) => {
@@ -274,6 +279,7 @@ fn a_hostile_request_takes_no_time() {
         .map(|number| Device {
             id: format!("npu-{number}").try_into().unwrap(),
             part_of: None,
+            keeps_whole: false,
             index: Some(number.to_string()),
             aliases: vec!["every".into(), format!("a-{number}")],
             ..first.clone()
@@ -289,10 +295,14 @@ fn a_hostile_request_takes_no_time() {
         (fill("a-7,"), 1),
         (fill("0,"), 1),
     ] {
+        let inventory = Inventory {
+            devices: devices.clone(),
+            ..Inventory::default()
+        };
         let start = Instant::now();
         let selection = Selection::parse(&value, &class.spec).unwrap();
         let chosen = selection
-            .choose(&class.name, &devices)
+            .choose(&class, &inventory)
             .map_or(0, |chosen| chosen.len());
         let took = start.elapsed();
         assert_eq!(chosen, wanted, "{value:.20}");

@@ -114,7 +114,9 @@ pub(super) fn capabilities(
         let defaults = class.spec.request.default_capabilities.iter();
         return Ok((defaults.cloned().collect(), Vec::new()));
     }
-    let known = class.spec.capabilities();
+    let switched = class.spec.request.switched();
+    let mut known = class.spec.capabilities();
+    known.retain(|name| !switched.contains(name));
     let exceptions = class.spec.exceptions();
     let is_all = unknown.remove("all").is_some();
     let mut chosen = BTreeSet::new();
@@ -125,6 +127,16 @@ pub(super) fn capabilities(
         if is_named || is_all && known.contains(name) {
             chosen.insert(name.clone());
         }
+    }
+    if let Some((_, name)) = unknown.first_key_value()
+        && class.spec.request.refuses_unknown_capabilities
+    {
+        let known = known.union(&exceptions);
+        let known: Vec<&str> = known.map(CapabilityName::as_str).collect();
+        return Err(RequestError::UnknownCapability {
+            name: excerpt(name),
+            known: known.join(", "),
+        });
     }
     let further = unknown.len().saturating_sub(MAX_UNKNOWN);
     let mut notes: Vec<String> = unknown

@@ -4,6 +4,7 @@
 mod cdi_files;
 mod changes;
 mod classes;
+mod facts_programs;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod found;

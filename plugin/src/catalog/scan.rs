@@ -16,6 +16,7 @@ use kubelet_api::MAX_MESSAGE;
 
 use super::Resources;
 use super::cdi_files::describe;
+use super::facts_programs::FactsPrograms;
 use super::found::{ResourceDevices, undivided};
 use super::health_programs::HealthPrograms;
 use super::host_files;
@@ -46,6 +47,7 @@ struct ClassMemory {
     health: HealthHistory,
     log: Option<KernelLog>,
     programs: HealthPrograms,
+    facts: FactsPrograms,
 }
 
 impl Memory {
@@ -102,6 +104,14 @@ pub(crate) fn scan(
         }
         let mut inventory = discover::look(class, host);
         let remembered = memory.classes.entry(class.name.clone()).or_default();
+        if let Some(root) = &memory.host_root {
+            let programs = &mut remembered.facts;
+            if programs.renew(class, &inventory, root, host, now) {
+                inventory = discover::look(class, host);
+            }
+            let faults = programs.faults().iter();
+            warnings.extend(faults.map(|line| format!("{}: {line}", class.name)));
+        }
         let mut log = Vec::new();
         if let Some(root) = &memory.host_root
             && class.spec.reads_kernel_log()

@@ -165,7 +165,9 @@ pub(crate) fn container(
     if allocated.len() > MAX_REQUEST {
         allocated.clone_from(&hardware);
     }
-    envs.insert(terms.request_env.to_string(), hardware);
+    // Where the class gives it another value than the ids, these are in the annotation.
+    envs.entry(terms.request_env.to_string())
+        .or_insert(hardware);
     let annotation = format!("{ANNOTATION_PREFIX}{}", terms.class);
     Ok(ContainerAllocateResponse {
         envs,
@@ -275,6 +277,21 @@ mod tests {
             "QAT1=b",
         ];
         assert_eq!(sorted(answer.envs), wanted);
+    }
+
+    /// As a class can set it that gives containers indices (`[device.env]`).
+    #[test]
+    fn a_class_may_give_the_request_variable_another_value_than_the_ids() {
+        let devices = resource(vec![
+            with_env("a", &[("DUMMY_VISIBLE_DEVICES", "0")]),
+            with_env("b", &[("DUMMY_VISIBLE_DEVICES", "1")]),
+        ]);
+        let answer = container(&devices, &ids(&["b", "a"])).unwrap();
+        assert_eq!(sorted(answer.envs), ["DUMMY_VISIBLE_DEVICES=0,1"]);
+        assert_eq!(
+            sorted(answer.annotations),
+            ["devices.boathook.dev/dummy-npu=a,b"]
+        );
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod client;
 mod clock;
 mod coexistence;
 mod devices;
+mod facts;
 mod faults;
 mod footprint;
 mod health_programs;

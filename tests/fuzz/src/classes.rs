@@ -80,7 +80,7 @@ pub(crate) fn request(bytes: &[u8]) {
     let annotation = |key: &str| annotations.get(key).map(String::as_str);
     match Request::of(class, &variables, annotation) {
         Ok(None) => {}
-        Ok(Some(request)) => match request.selection.choose(&class.name, &inventory.devices) {
+        Ok(Some(request)) => match request.selection.choose(class, inventory) {
             Ok(chosen) => {
                 let mut ids: Vec<_> = chosen.iter().map(|device| device.id.as_str()).collect();
                 ids.sort_unstable();

@@ -105,16 +105,17 @@ const ROWS: [Row; 13] = [
         class: "parts",
         hook: &["nulldev", "nulluevent", "zero"],
         plugin: &["nulldev", "nulluevent", "zero"],
-        env: "LIVE_PART=0:1",
+        env: "LIVE_PART=example.org/part=0:1,absent",
         seen: &[("/sys/class/mem", Directory(&["full", "null"]))],
     },
     Row {
         class: "files",
         hook: &["files"],
         plugin: &["files"],
-        env: "LIVE_FILE=all",
+        env: "LIVE_FILE=all LIVE_FILE_MORE=on",
         seen: &[
             ("/etc/live.conf", File("live\n")),
+            ("/etc/live-more.conf", File("live\n")),
             ("/etc/live.d/one.conf", File("one\n")),
             ("@own@/driver/etc/listed", File("listed\n")),
             ("/usr/bin/live", File("#!/bin/sh\n")),
@@ -172,6 +173,8 @@ fn every_feature_of_the_schema_has_a_row() {
     }
     let block: Value = toml::from_str(&text("block")).unwrap();
     remove_used(&mut unused, &schema, &schema, "class", &block);
+    // Facts: device-class/tests/facts.rs. The plugin would write them into this machine's /run.
+    unused.retain(|key| !key.contains("fact"));
     assert!(unused.is_empty(), "no class uses {unused:#?}");
 }
 

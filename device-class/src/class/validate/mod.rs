@@ -10,7 +10,7 @@ use known::Known;
 use sharing::check_sharing;
 
 use super::health::{HealthTest, Part, Printed};
-use super::{ClassSpec, DeviceFilter, Mask, Settings, Source};
+use super::{ClassSpec, DeviceFilter, Ends, Mask, Settings, Source};
 use crate::name::{AttributeName, CapabilityName, EnvName, ResourceName, excerpt};
 use crate::template::Template;
 
@@ -24,10 +24,6 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), ClassRuleError> {
     }
     let mut host = Known::default();
     host.read(&spec.attributes)?;
-    if let Some(requirements) = &spec.request.requirements {
-        let mut values = requirements.values.values();
-        values.try_for_each(|value| host.serve(value))?;
-    }
     for (number, source) in spec.discover.iter().enumerate() {
         let known = known_after(source, host.clone());
         let known = known.map_err(|error| error.in_table("[[discover]]", number))?;
@@ -207,6 +203,13 @@ fn check_device(spec: &ClassSpec, source: &Source, known: &Known) -> Result<(), 
     }
     if let Some(links) = &device.links {
         known.serve(&links.name)?;
+        if let Ends::Fact(key) = &links.ends {
+            known.serve(key)?;
+        }
+    }
+    if let Some(requirements) = &spec.request.requirements {
+        let mut values = requirements.values.values();
+        values.try_for_each(|value| known.serve(value))?;
     }
     known.check_nodes(&device.nodes)?;
     known.check_nodes(&source.nodes)?;
@@ -219,7 +222,9 @@ fn check_device(spec: &ClassSpec, source: &Source, known: &Known) -> Result<(), 
     known.check_preparation(spec)?;
     for check in device.health.iter().chain(&source.health) {
         match &check.test {
-            HealthTest::File { file: text, .. } | HealthTest::Unlogged { line: text, .. } => {
+            HealthTest::Value { value: text, .. }
+            | HealthTest::File { file: text, .. }
+            | HealthTest::Unlogged { line: text, .. } => {
                 known.serve(text)?;
             }
             HealthTest::Program(program) => {

@@ -1,3 +1,6 @@
+use std::thread;
+use std::time::{Duration, Instant};
+
 use device_class::DeviceClass;
 use device_class::config::Config;
 use device_class::discover::{Device, OverTime};
@@ -158,7 +161,7 @@ fn a_program_with_the_same_arguments_is_run_once_for_all_devices() {
     programs.judge(&mut look(), Path::new("/"), now);
     let deadline = Instant::now() + Duration::from_secs(20);
     while programs.is_running() && Instant::now() < deadline {
-        thread::sleep(INTERVAL);
+        thread::sleep(Duration::from_millis(20));
     }
     let mut found = look();
     programs.judge(&mut found, Path::new("/"), now);
@@ -181,7 +184,7 @@ fn settle(programs: &mut HealthPrograms, script: &str, now: Instant) -> (bool, V
     programs.judge(&mut found, Path::new("/"), now);
     let deadline = Instant::now() + Duration::from_secs(20);
     while programs.is_running() && Instant::now() < deadline {
-        thread::sleep(INTERVAL);
+        thread::sleep(Duration::from_millis(20));
     }
     let mut found = devices(&keys, true);
     let warnings = programs.judge(&mut found, Path::new("/"), now);
@@ -225,7 +228,7 @@ fn a_program_that_is_missing_is_a_warning_and_switched_off_it_is_not_run() {
     programs.judge(&mut found, Path::new("/"), now);
     let deadline = Instant::now() + Duration::from_secs(20);
     while programs.is_running() && Instant::now() < deadline {
-        thread::sleep(INTERVAL);
+        thread::sleep(Duration::from_millis(20));
     }
     let warnings = programs.judge(&mut found, Path::new("/"), now);
     assert!(found[0].health.is_healthy());

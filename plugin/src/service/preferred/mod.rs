@@ -97,7 +97,9 @@ pub(crate) fn preferred(
         });
     }
     let chosen = match resource.terms.placement {
-        Preference::Spread if !resource.terms.one_device => {
+        Preference::Spread | Preference::SpreadShares
+            if !resource.terms.one_device && is_spread(resource) =>
+        {
             spread(resource, &free, &included, size)
         }
         _ => packed(resource, &free, &included, size)?,
@@ -106,6 +108,12 @@ pub(crate) fn preferred(
         .into_iter()
         .map(|position| resource.devices()[position].id.to_string())
         .collect())
+}
+
+/// Whether what is chosen is to be far apart.
+fn is_spread(resource: &Resource) -> bool {
+    let mut devices = resource.devices().iter();
+    resource.terms.placement == Preference::Spread || devices.any(|one| one.share_of.is_some())
 }
 
 /// The choice of [`placement`].

@@ -14,9 +14,13 @@ use crate::catalog::{AdvertisedDevice, Memory, Terms, scan};
 
 /// A resource of a class with `placement = "spread"`.
 fn spread(devices: Vec<AdvertisedDevice>) -> Resource {
+    placed(Preference::Spread, devices)
+}
+
+fn placed(placement: Preference, devices: Vec<AdvertisedDevice>) -> Resource {
     let packed = resource(devices.clone());
     let terms = Terms {
-        placement: Preference::Spread,
+        placement,
         ..Terms::clone(&packed.terms)
     };
     Resource::new(packed.name, Arc::new(terms), devices)
@@ -159,6 +163,25 @@ fn spread_devices_are_chosen_if_the_class_configures_it() {
         let available: Vec<String> = available.filter(|id| !ids(taken).contains(id)).collect();
         let chosen = preferred(&spread(all), &available, &ids(must), size).unwrap();
         assert_eq!(chosen, ids(wanted), "{size} of {devices:?} with {must:?}");
+    }
+}
+
+/// NVIDIA's plugin distributes replicas, and packs whole GPUs.
+#[test]
+fn shares_are_spread_and_whole_devices_packed_if_the_class_configures_it() {
+    let shares = [
+        "a0 share-of=a",
+        "a1 share-of=a",
+        "b0 share-of=b",
+        "b1 share-of=b",
+    ];
+    let wholes = ["a numa=0", "b numa=1", "c numa=0", "d numa=1"];
+    for (devices, wanted) in [(shares, "a0 b0"), (wholes, "a c")] {
+        let all: Vec<AdvertisedDevice> = devices.iter().map(|line| parsed(line)).collect();
+        let available: Vec<String> = all.iter().map(|device| device.id.to_string()).collect();
+        let resource = placed(Preference::SpreadShares, all);
+        let chosen = preferred(&resource, &available, &[], 2).unwrap();
+        assert_eq!(chosen, ids(wanted));
     }
 }
 

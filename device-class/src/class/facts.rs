@@ -1,0 +1,150 @@
+//! Facts that only a program of the driver reports.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use regex_lite::Regex;
+use serde::Deserialize;
+
+use super::prepare::Timeout;
+use crate::name::AttributeName;
+use crate::template::{Attributes, Template};
+
+/// A program of the host, and how its output is read.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, try_from = "RawFacts")]
+pub struct FactsProgram {
+    /// Its absolute path and its arguments.
+    pub command: Vec<String>,
+    /// The time after which it is killed.
+    pub timeout: Duration,
+    lines: Vec<FactLine>,
+}
+
+/// What a line of the output is compared with.
+#[derive(Debug, Clone)]
+struct FactLine {
+    line: Regex,
+    groups: BTreeSet<AttributeName>,
+    facts: Vec<(Template, Template)>,
+}
+
+impl FactsProgram {
+    /// The facts in its output: key and value, in the order of the output.
+    pub fn facts(&self, output: &str) -> Vec<(String, String)> {
+        let mut facts = Vec::new();
+        let mut known = Attributes::new();
+        for line in output.lines() {
+            for (at, rule) in self.lines.iter().enumerate() {
+                let Some(groups) = rule.line.captures(line) else {
+                    continue;
+                };
+                // What follows is below this line, as below a heading.
+                for name in self.lines[at..].iter().flat_map(|rule| &rule.groups) {
+                    known.remove(name);
+                }
+                let matched = rule.groups.iter().filter_map(|name| {
+                    let value = groups.name(name.as_str())?.as_str().trim();
+                    Some((name.clone(), value.to_owned()))
+                });
+                known.extend(matched);
+                let filled = rule.facts.iter();
+                facts.extend(filled.filter_map(|(key, value)| {
+                    Some((key.fill(&known).ok()?, value.fill(&known).ok()?))
+                }));
+            }
+        }
+        facts
+    }
+}
+
+/// # `[[facts]]`
+///
+/// What only a program of the driver reports. The plugin runs it as root, without a
+/// shell, with an empty environment, when it starts, when devices change, and every five
+/// minutes; so does `boathook facts CLASS`. Attributes read the facts with `fact`.
+/// `facts = false` in `[class.NAME]` of config.toml turns it off.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "facts"))]
+pub(super) struct RawFacts {
+    /// The absolute path of the program, and its arguments.
+    program: Vec<String>,
+    /// The time after which it is killed with all processes of its group, in seconds.
+    /// Default 30.
+    timeout: Option<Timeout>,
+    /// What each line of the output is compared with, beginning with the outermost
+    /// heading.
+    lines: Vec<RawFactLine>,
+}
+
+/// # `lines`
+///
+/// A form of a line of the output. A line that matches it sets the attributes that are
+/// named in it, and removes those that this and the later entries have set: so a heading
+/// holds until the next one of its kind.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "fact_lines"))]
+struct RawFactLine {
+    /// A regular expression; its named groups, `(?<name>…)`, are attributes.
+    line: String,
+    /// The facts that such a line gives: keys and values, by template. One whose
+    /// attributes are not all set is left out.
+    #[serde(default)]
+    facts: BTreeMap<String, Template>,
+}
+
+impl TryFrom<RawFacts> for FactsProgram {
+    type Error = String;
+
+    fn try_from(raw: RawFacts) -> Result<Self, String> {
+        if !raw
+            .program
+            .first()
+            .is_some_and(|path| path.starts_with('/'))
+        {
+            return Err("`program` begins with the absolute path of a program".into());
+        }
+        let lines = raw.lines.into_iter().map(FactLine::try_from);
+        let lines = lines.collect::<Result<Vec<_>, _>>()?;
+        let known: BTreeSet<_> = lines.iter().flat_map(|line| &line.groups).collect();
+        let templates = lines.iter().flat_map(|line| &line.facts);
+        for template in templates.flat_map(|(key, value)| [key, value]) {
+            if let Some(name) = template.attributes().find(|name| !known.contains(name)) {
+                return Err(format!("`{template}` uses `{name}`, which no `line` sets"));
+            }
+        }
+        Ok(FactsProgram {
+            command: raw.program,
+            timeout: raw.timeout.map_or(Duration::from_secs(30), Timeout::get),
+            lines,
+        })
+    }
+}
+
+impl TryFrom<RawFactLine> for FactLine {
+    type Error = String;
+
+    fn try_from(raw: RawFactLine) -> Result<Self, String> {
+        let line =
+            Regex::new(&raw.line).map_err(|error| format!("bad regex `{}`: {error}", raw.line))?;
+        let groups = line.capture_names().flatten();
+        let groups = groups.map(|name| AttributeName::try_from(name.to_owned()));
+        let groups = groups
+            .collect::<Result<_, _>>()
+            .map_err(|e| e.to_string())?;
+        let facts = raw.facts.into_iter().map(|(key, value)| {
+            let key = Template::try_from(key).map_err(|error| error.to_string())?;
+            Ok((key, value))
+        });
+        let facts = facts.collect::<Result<_, String>>()?;
+        Ok(FactLine {
+            line,
+            groups,
+            facts,
+        })
+    }
+}

@@ -1,0 +1,140 @@
+//! The file with the facts of a class, which the plugin or `boathook facts` writes from
+//! what the driver's programs print, and which discovery reads.
+//!
+//! Its lines are a key, a tab and a value. It is in a directory below /run, which is empty
+//! after a boot.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::class::DeviceClass;
+use crate::host::HostView;
+use crate::name::ClassName;
+
+/// The directory of the files, on the host.
+pub const DIRECTORY: &str = "/run/boathook/facts";
+
+/// The largest file, in bytes.
+const MAX_FILE: usize = 1 << 20;
+
+/// The longest key and the longest value, in bytes.
+const MAX_TEXT: usize = 256;
+
+/// The age at which facts are not used any more, in seconds. They are renewed every few
+/// minutes; whoever renews them may be absent for a while.
+const MAX_AGE: u64 = 24 * 60 * 60;
+
+/// The keys that every file has: when it was written, in seconds since the boot, and by
+/// which programs.
+const UPTIME: &str = "boathook uptime";
+const PROGRAM: &str = "boathook program";
+
+/// The facts of a class.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Facts(BTreeMap<String, Vec<String>>);
+
+/// The file of a class, on the host.
+pub fn file(class: &ClassName) -> PathBuf {
+    Path::new(DIRECTORY).join(class.as_str())
+}
+
+impl Facts {
+    /// Facts as a program printed them. What is no plain text, or too long, is left out.
+    pub fn of(facts: impl IntoIterator<Item = (String, String)>) -> Self {
+        let fits = |text: &str| {
+            let odd = |c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER;
+            !text.is_empty() && text.len() <= MAX_TEXT && !text.contains(odd)
+        };
+        let mut all: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let mut length = 0;
+        for (key, value) in facts {
+            length += key.len() + value.len() + 2;
+            if fits(&key) && fits(&value) && length < MAX_FILE / 2 {
+                let values = all.entry(key).or_default();
+                if !values.contains(&value) {
+                    values.push(value);
+                }
+            }
+        }
+        Facts(all)
+    }
+
+    /// The facts of a class that the host has now. Those that are too old, or that others
+    /// than root can change, are not used; a warning says so.
+    pub(crate) fn read(
+        class: &DeviceClass,
+        host: &dyn HostView,
+        warnings: &mut Vec<String>,
+    ) -> Self {
+        if class.spec.facts.is_empty() || !class.settings.facts {
+            return Self::default();
+        }
+        let path = file(&class.name);
+        let text = match host.read(&path, MAX_FILE) {
+            Ok(text) => String::from_utf8_lossy(&text).into_owned(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Self::default(),
+            Err(error) => {
+                warnings.push(format!("{} cannot be read: {error}", path.display()));
+                return Self::default();
+            }
+        };
+        let facts = Self::parse(&text);
+        let fault = match host.check_root_only(&path) {
+            Err(error) => Some(error.to_string()),
+            Ok(()) if facts.age(host).is_none_or(|age| age > MAX_AGE) => {
+                Some(format!("is too old; run `boathook facts {}`", class.name))
+            }
+            Ok(()) => None,
+        };
+        match fault {
+            None => facts,
+            Some(fault) => {
+                warnings.push(format!("{} is not used: {fault}", path.display()));
+                Self::default()
+            }
+        }
+    }
+
+    /// The seconds since they were written, in this boot.
+    fn age(&self, host: &dyn HostView) -> Option<u64> {
+        host.uptime()?
+            .checked_sub(self.first(UPTIME)?.parse().ok()?)
+    }
+
+    fn parse(text: &str) -> Self {
+        let lines = text.lines().filter_map(|line| line.split_once('\t'));
+        Self::of(lines.map(|(key, value)| (key.to_owned(), value.to_owned())))
+    }
+
+    /// The first value of a key.
+    pub fn first(&self, key: &str) -> Option<&str> {
+        self.all(key).first().map(String::as_str)
+    }
+
+    /// All values of a key.
+    pub fn all(&self, key: &str) -> &[String] {
+        self.0.get(key).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The text of the file: written now, of what these programs printed.
+    pub fn text(&self, host: &dyn HostView, programs: &[String]) -> String {
+        let mut text = String::new();
+        let programs = programs.iter().map(|program| (PROGRAM, program.as_str()));
+        let uptime = host.uptime().unwrap_or_default().to_string();
+        let head = [(UPTIME, uptime.as_str())];
+        let facts = self.0.iter();
+        let facts =
+            facts.flat_map(|(key, values)| values.iter().map(|v| (key.as_str(), v.as_str())));
+        for (key, value) in head.into_iter().chain(programs).chain(facts) {
+            let _ = writeln!(text, "{key}\t{value}");
+        }
+        text
+    }
+}

@@ -1,0 +1,87 @@
+//! `boathook facts`.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::process;
+
+use device_class::config::Config;
+use device_class::load;
+use device_class::name::ClassName;
+use injection_plan::facts::Reported;
+use serde::Serialize;
+
+use super::{CommandError, known_classes, print_json};
+use crate::exit::ExitCode;
+use crate::{log, planner};
+
+/// What the programs of a class have reported.
+#[derive(Serialize)]
+struct Line {
+    class: ClassName,
+    /// The file; absent if there are no facts.
+    file: Option<String>,
+    programs: Vec<String>,
+    faults: Vec<String>,
+}
+
+/// Runs the programs of the classes with these names, or of all, and writes the files.
+pub(super) fn run(
+    names: &[ClassName],
+    json: bool,
+    config: &Config,
+) -> Result<ExitCode, CommandError> {
+    let root = &config.host_root;
+    let host = planner::open_host(config)?;
+    let sources = load::each_source(&config.classes)?;
+    known_classes(names, sources.iter().flatten())?;
+    let mut lines = Vec::new();
+    for source in sources {
+        let source = source?;
+        if !names.is_empty() && !names.contains(&source.name) {
+            continue;
+        }
+        let class = config.class(&source)?;
+        if class.spec.facts.is_empty() || !class.settings.facts {
+            continue;
+        }
+        if root != Path::new("/") {
+            let error = "programs are run in the host's root directory only";
+            return Err(CommandError::Output(io::Error::other(error)));
+        }
+        let reported = Reported::of(&class, root, |program, arguments| {
+            let mut command = process::Command::new(program);
+            command.args(arguments);
+            command
+        });
+        let written = reported.write(&class, root, &host);
+        let file = Path::new(device_class::facts::DIRECTORY).join(class.name.as_str());
+        let (path, exists) = written.map_err(|error| CommandError::File { path: file, error })?;
+        lines.push(Line {
+            class: class.name,
+            file: exists.then(|| path.display().to_string()),
+            programs: reported.programs,
+            faults: reported.faults,
+        });
+    }
+    let failed = lines.iter().any(|line| !line.faults.is_empty());
+    if json {
+        print_json(&lines)?;
+    } else {
+        let out = &mut io::stdout().lock();
+        for line in &lines {
+            match &line.file {
+                Some(file) => writeln!(out, "{}: wrote {file}", line.class)?,
+                None => writeln!(out, "{}: no facts", line.class)?,
+            }
+        }
+    }
+    for line in &lines {
+        for fault in &line.faults {
+            log::warning(&format!("{}: {fault}", line.class));
+        }
+    }
+    Ok(match failed {
+        true => ExitCode::Failure,
+        false => ExitCode::Success,
+    })
+}

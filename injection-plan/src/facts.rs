@@ -1,0 +1,242 @@
+//! Runs the programs of a class that report facts, and writes the file with these.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{self, Command};
+
+use device_class::class::FactsProgram;
+use device_class::facts::{self, Facts};
+use device_class::{DeviceClass, HostView, ownership};
+
+use crate::program_output;
+
+/// The length of a program's output that is read, in bytes. That of a host with 16 GPUs
+/// takes about half of it.
+const MAX_OUTPUT: usize = 1 << 20;
+
+/// What the programs of a class have reported.
+#[derive(Debug, Default)]
+pub struct Reported {
+    facts: Facts,
+    /// The programs that gave them, with their arguments.
+    pub programs: Vec<String>,
+    /// What is wrong with the others, a line each.
+    pub faults: Vec<String>,
+}
+
+impl Reported {
+    /// Runs the programs of a class, one after another, on the host whose root is at
+    /// `root`. `start` makes the command of one. Programs that are not there report
+    /// nothing.
+    pub fn of(
+        class: &DeviceClass,
+        root: &Path,
+        start: impl Fn(&Path, &[String]) -> Command,
+    ) -> Self {
+        let mut reported = Reported::default();
+        let mut all = Vec::new();
+        for program in &class.spec.facts {
+            match run(program, root, &start) {
+                Ok(None) => {}
+                Ok(Some(facts)) => {
+                    all.extend(facts);
+                    reported.programs.push(program.command.join(" "));
+                }
+                Err(fault) => {
+                    let command = program.command.join(" ");
+                    reported.faults.push(format!("{command} {fault}"));
+                }
+            }
+        }
+        reported.facts = Facts::of(all);
+        reported
+    }
+
+    /// Writes the file of the class, below `root`; removes it if there are no facts.
+    /// Returns its path, and whether there is one.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write(
+        &self,
+        class: &DeviceClass,
+        root: &Path,
+        host: &dyn HostView,
+    ) -> io::Result<(PathBuf, bool)> {
+        let below = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
+        let path = below(&facts::file(&class.name));
+        if self.facts.is_empty() {
+            return match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok((path, false)),
+            };
+        }
+        let mut builder = fs::DirBuilder::new();
+        let directory = below(Path::new(facts::DIRECTORY));
+        builder.recursive(true).mode(0o755).create(directory)?;
+        // No class's name begins with a dot.
+        let own = format!(".{}.{}", class.name, process::id());
+        let temporary = path.with_file_name(own);
+        let _ = fs::remove_file(&temporary);
+        let mut options = fs::OpenOptions::new();
+        let mut file = options
+            .write(true)
+            .create_new(true)
+            .mode(0o644)
+            .open(&temporary)?;
+        let text = self.facts.text(host, &self.programs);
+        file.write_all(text.as_bytes())?;
+        fs::rename(&temporary, &path)?;
+        Ok((path, true))
+    }
+}
+
+/// The facts that a program reports; `None`: there is no such program.
+fn run(
+    program: &FactsProgram,
+    root: &Path,
+    start: impl Fn(&Path, &[String]) -> Command,
+) -> Result<Option<Vec<(String, String)>>, String> {
+    let Some((path, arguments)) = program.command.split_first() else {
+        return Ok(None);
+    };
+    let path = Path::new(path);
+    match ownership::program(root, path) {
+        Ok(_) => {}
+        Err(error) if error.is_absent() => return Ok(None),
+        Err(error) => return Err(format!("cannot be run: {error}")),
+    }
+    let ended = program_output::of(start(path, arguments), program.timeout, MAX_OUTPUT);
+    let seconds = program.timeout.as_secs();
+    match ended {
+        Err(error) => Err(format!("cannot be run: {error}")),
+        Ok(None) => Err(format!("took longer than {seconds} seconds and was killed")),
+        Ok(Some((status, _))) if !status.success() => Err(format!("failed ({status})")),
+        Ok(Some((_, text))) => match program.facts(&text) {
+            facts if facts.is_empty() => Err("printed nothing that the class knows".into()),
+            facts => Ok(Some(facts)),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+    use std::time::{Duration, Instant};
+
+    use device_class::host::RealHost;
+
+    use super::*;
+
+    const FILE: &str = "run/boathook/facts/x";
+
+    fn class() -> DeviceClass {
+        let text = "version = 1\nresource = 'x.com/x'\nrequest = { env = 'X' }\n\
+                    discover = [{ count = 1 }]\ndevice = { id = 'x-{index}' }\n\
+                    [[facts]]\nprogram = ['/smi', '-L']\ntimeout = 1\n\
+                    lines = [{ line = '^X (?<n>[0-9]+): (?<name>.+)$', facts = { '{n}' = '{name}' } }]\n";
+        DeviceClass::parse("x".to_owned().try_into().unwrap(), "x.toml".as_ref(), text).unwrap()
+    }
+
+    /// A host whose program is this script, copied by another process: a descriptor of this
+    /// one on it could be inherited by what another test starts, and it could not be run.
+    fn host(script: &str) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let text = root.path().join("text");
+        fs::write(&text, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&text, fs::Permissions::from_mode(0o755)).unwrap();
+        let copied = Command::new("/bin/cp")
+            .args([text, root.path().join("smi")])
+            .status();
+        assert!(copied.unwrap().success());
+        root
+    }
+
+    fn reported(root: &Path) -> Reported {
+        Reported::of(&class(), root, |program, arguments| {
+            let mut command = Command::new(root.join(program.strip_prefix("/").unwrap()));
+            command.args(arguments);
+            command
+        })
+    }
+
+    fn write(reported: &Reported, root: &Path) -> Option<String> {
+        let host = RealHost::open(root).unwrap();
+        let (path, exists) = reported.write(&class(), root, &host).unwrap();
+        assert_eq!(path, root.join(FILE));
+        assert_eq!(path.exists(), exists);
+        fs::read_to_string(path).ok()
+    }
+
+    #[test]
+    fn what_a_program_prints_is_in_the_file_of_its_class() {
+        let root = host("echo \"X 0: $1 one\"; echo 'X 1: two'; echo 'X 1: two'; env | grep -c =");
+        let one = reported(root.path());
+        assert_eq!((one.programs.len(), one.faults.len()), (1, 0), "{one:?}");
+        let text = write(&one, root.path()).unwrap();
+        let mut lines = text.lines();
+        let head = lines.next().unwrap();
+        assert!(head.starts_with("boathook uptime\t"), "{head}");
+        let rest: Vec<&str> = lines.collect();
+        assert_eq!(rest, ["boathook program\t/smi -L", "0\t-L one", "1\ttwo"]);
+        let directory = root.path().join("run/boathook/facts");
+        let names = fs::read_dir(directory).unwrap().count();
+        assert_eq!(names, 1, "a temporary file is left");
+    }
+
+    #[test]
+    fn a_program_that_fails_leaves_the_state_without_facts() {
+        let late = format!("{} sleep 30", "sleep 30 &");
+        for (script, reason) in [
+            ("exit 9", "/smi -L failed (exit status: 9)"),
+            (
+                "echo nonsense",
+                "/smi -L printed nothing that the class knows",
+            ),
+            (
+                late.as_str(),
+                "/smi -L took longer than 1 seconds and was killed",
+            ),
+            ("yes X", "/smi -L took longer than 1 seconds and was killed"),
+        ] {
+            let root = host("echo 'X 0: before'");
+            assert!(write(&reported(root.path()), root.path()).is_some());
+            let bad = host(script);
+            fs::rename(bad.path().join("smi"), root.path().join("smi")).unwrap();
+            let start = Instant::now();
+            let found = reported(root.path());
+            assert!(start.elapsed() < Duration::from_secs(20), "{script}");
+            assert_eq!(found.faults, [reason], "{script}");
+            assert_eq!(write(&found, root.path()), None, "{script}");
+        }
+    }
+
+    #[test]
+    fn a_flood_and_hostile_names_do_no_harm() {
+        let root = host("echo 'X 0: one'; head -c 100000000 /dev/zero | tr '\\0' y; true");
+        let found = reported(root.path());
+        // As fast as this machine: all of it, or killed.
+        let text = write(&found, root.path()).unwrap_or_default();
+        assert!(text.len() < 1000 && found.faults.len() < 2, "{text:.200}");
+        let root = host("printf 'X 0: \\033[2J\\nX 1: a\\tb\\nX 2: fine\\nX 3: \\303\\050\\n'");
+        let text = write(&reported(root.path()), root.path()).unwrap();
+        assert!(text.ends_with("/smi -L\n2\tfine\n"), "{text:?}");
+    }
+
+    #[test]
+    fn a_program_of_others_or_none_is_not_run() {
+        let root = host("echo 'X 0: one'");
+        let program = root.path().join("smi");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o777)).unwrap();
+        let found = reported(root.path());
+        assert!(found.faults[0].contains("chmod go-w"), "{found:?}");
+        fs::remove_file(&program).unwrap();
+        let found = reported(root.path());
+        assert!(
+            found.faults.is_empty() && found.programs.is_empty(),
+            "{found:?}"
+        );
+    }
+}

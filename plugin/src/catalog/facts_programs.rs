@@ -1,0 +1,125 @@
+//! Programs that report facts of a class. They run before the first result of a scan, and
+//! when the devices have changed; and every five minutes beside the scans.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use device_class::DeviceClass;
+use device_class::discover::Inventory;
+use device_class::host::{HostView, RealHost};
+use injection_plan::facts::Reported;
+
+use crate::host_program;
+
+/// The time from the programs' end to their next start.
+const REST: Duration = Duration::from_secs(300);
+
+/// The programs of one class.
+#[derive(Debug, Default)]
+pub(super) struct FactsPrograms {
+    /// The nodes of the devices when the programs ran, and when they ended.
+    last: Option<(BTreeSet<String>, Instant)>,
+    under_way: Option<JoinHandle<Vec<String>>>,
+    faults: Vec<String>,
+}
+
+impl FactsPrograms {
+    /// Runs the programs if they are due. Returns whether the host has to be searched
+    /// again, because they ran.
+    pub(super) fn renew(
+        &mut self,
+        class: &DeviceClass,
+        inventory: &Inventory,
+        root: &Path,
+        host: &dyn HostView,
+        now: Instant,
+    ) -> bool {
+        if class.spec.facts.is_empty() || !class.settings.facts || inventory.devices.is_empty() {
+            return false;
+        }
+        if let Some(ended) = self.under_way.take_if(|running| running.is_finished()) {
+            self.faults = ended.join().unwrap_or_default();
+            self.last = self.last.take().map(|(nodes, _)| (nodes, now));
+        }
+        let nodes = inventory.devices.iter().flat_map(|device| &device.nodes);
+        let nodes: BTreeSet<_> = nodes.map(|node| node.host.display().to_string()).collect();
+        let changed = self.last.as_ref().is_none_or(|(known, _)| *known != nodes);
+        let is_due = |(_, ended): &(_, Instant)| now.saturating_duration_since(*ended) >= REST;
+        if changed {
+            // What it writes is about the devices before.
+            if let Some(running) = self.under_way.take() {
+                let _ = running.join();
+            }
+            self.faults = run(class, root, host, true);
+            self.last = Some((nodes, Instant::now()));
+        } else if self.under_way.is_none() && self.last.as_ref().is_some_and(is_due) {
+            let (class, root) = (class.clone(), root.to_owned());
+            self.under_way = Some(thread::spawn(move || match RealHost::open(&root) {
+                Ok(host) => run(&class, &root, &host, false),
+                Err(error) => vec![format!("facts cannot be renewed: {error}")],
+            }));
+        }
+        changed
+    }
+
+    /// What was wrong with the programs when they ran the last time, a line each.
+    pub(super) fn faults(&self) -> &[String] {
+        &self.faults
+    }
+}
+
+/// Runs the programs. If one of them fails, facts that were reported of the same devices
+/// stay.
+fn run(class: &DeviceClass, root: &Path, host: &dyn HostView, are_new: bool) -> Vec<String> {
+    let start =
+        |program: &Path, arguments: &[String]| host_program::command(root, program, arguments);
+    let reported = Reported::of(class, root, start);
+    let mut faults = reported.faults.clone();
+    // Where no program is, somebody else may write the file.
+    let is_absent = reported.programs.is_empty() && faults.is_empty();
+    if !is_absent
+        && (are_new || faults.is_empty())
+        && let Err(error) = reported.write(class, root, host)
+    {
+        faults.push(format!("facts cannot be written: {error}"));
+    }
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use device_class::discover;
+    use device_class::host::RecordedHost;
+
+    use super::*;
+
+    /// The program is absent here, so nothing is written.
+    #[test]
+    fn programs_run_when_devices_change_and_every_five_minutes() {
+        let text = "version = 1\nresource = 'x.com/x'\nrequest = { env = 'X' }\n\
+                    discover = [{ path = '/dev/x{n:number}' }]\n\
+                    device = { id = 'x-{n}', nodes = ['/dev/x{n}'] }\n\
+                    [[facts]]\nprogram = ['/no-such-program']\nlines = []\n";
+        let name = "x".to_owned().try_into().unwrap();
+        let class = DeviceClass::parse(name, "x.toml".as_ref(), text).unwrap();
+        let root = tempfile::tempdir().unwrap();
+        let mut programs = FactsPrograms::default();
+        let mut renew = |nodes: &str, after: Duration| {
+            let host = RecordedHost::parse(nodes).unwrap();
+            let inventory = discover::look(&class, &host);
+            let now = Instant::now() + after;
+            let again = programs.renew(&class, &inventory, root.path(), &host, now);
+            (again, programs.under_way.is_some())
+        };
+        let one = "char /dev/x0 5:0\n";
+        let two = "char /dev/x0 5:0\nchar /dev/x1 5:1\n";
+        assert_eq!(renew("", Duration::ZERO), (false, false));
+        assert_eq!(renew(one, Duration::ZERO), (true, false));
+        assert_eq!(renew(one, Duration::ZERO), (false, false));
+        assert_eq!(renew(one, REST), (false, true));
+        assert_eq!(renew(two, Duration::ZERO), (true, false));
+        assert_eq!(renew(one, Duration::ZERO), (true, false));
+    }
+}
