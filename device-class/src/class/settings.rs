@@ -22,6 +22,8 @@ pub struct Settings {
     pub only: Option<Vec<DeviceFilter>>,
     /// How many containers may have a device of a resource at once.
     pub replicas: BTreeMap<String, ReplicaCount>,
+    /// The maximum number of shares of one container.
+    pub max_per_container: Option<u16>,
     /// These devices do not exist.
     pub except: Vec<DeviceFilter>,
     /// Pods that get what they request of the class.
@@ -36,6 +38,7 @@ impl Default for Settings {
             directories: Vec::new(),
             only: None,
             replicas: BTreeMap::new(),
+            max_per_container: None,
             except: Vec::new(),
             trusted_pods: Vec::new(),
         }

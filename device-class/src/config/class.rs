@@ -142,6 +142,7 @@ impl ClassConfig {
                 _ => BTreeMap::new(),
             },
             except: self.except.clone(),
+            max_per_container: self.max_per_container.map(ReplicaCount::get),
             trusted_pods: self.trusted_pods.clone(),
         }
     }
@@ -168,9 +169,6 @@ impl ClassConfig {
                 Replicas::ByResource(_) => None,
             };
             sharing.replicas_from = None;
-        }
-        if let Some(most) = self.max_per_container {
-            spec.sharing.get_or_insert_default().max_per_container = Some(most);
         }
         spec.allocate.placement = self.placement.unwrap_or(spec.allocate.placement);
         spec.device.env.extend(self.env.clone());

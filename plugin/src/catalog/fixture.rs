@@ -17,6 +17,7 @@ pub(crate) fn resource(devices: Vec<AdvertisedDevice>) -> Resource {
         request_env: "DUMMY_VISIBLE_DEVICES".to_owned().try_into().unwrap(),
         count_env: None,
         call_count_env: None,
+        max_per_container: None,
         one_device: false,
         by_cdi: false,
         count_only: false,

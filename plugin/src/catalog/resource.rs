@@ -31,6 +31,8 @@ pub(crate) struct Terms {
     pub(crate) count_env: Option<EnvName>,
     /// The variable with the number of shares allocated in one call.
     pub(crate) call_count_env: Option<EnvName>,
+    /// The maximum number of shares of one container; `None`: any number.
+    pub(crate) max_per_container: Option<u16>,
     /// Whether the shares of one container are all of one device.
     pub(crate) one_device: bool,
     /// Whether the engine brings the hook, by the devices' names in CDI.
@@ -50,6 +52,7 @@ impl Terms {
             request_env: class.spec.request.env.clone(),
             count_env: sharing.and_then(|sharing| sharing.count_env.clone()),
             call_count_env: sharing.and_then(|sharing| sharing.call_count_env.clone()),
+            max_per_container: class.settings.max_per_container,
             one_device: sharing.is_some_and(|sharing| sharing.one_device),
             by_cdi,
             count_only: false,

@@ -21,6 +21,17 @@ pub(crate) enum AllocateError {
     /// A container without any id, which the kubelet never sends.
     #[error("{0}: empty device list")]
     NoDevice(ResourceName),
+    #[error(
+        "{resource}: {asked} shares requested for one container, which may have {max_per_container}: more \
+         shares are not more of a device"
+    )]
+    TooMany {
+        resource: ResourceName,
+        /// The requested number.
+        asked: usize,
+        /// The maximum for one container.
+        max_per_container: u16,
+    },
     /// Shares of several devices, which the class does not allow for one
     /// container.
     #[error(
@@ -58,6 +69,7 @@ impl AllocateError {
     fn code(&self) -> Code {
         match self {
             AllocateError::NoDevice(_)
+            | AllocateError::TooMany { .. }
             | AllocateError::CountOnly { .. }
             | AllocateError::SeveralDevices { .. } => Code::InvalidArgument,
             AllocateError::Unknown { .. } => Code::NotFound,
@@ -142,6 +154,17 @@ pub(crate) fn container(
     }
     let devices = named(resource, ids)?;
     all_healthy(resource, &devices)?;
+    let asked = devices.iter().filter(|device| device.share_of.is_some());
+    let asked = asked.count();
+    if let Some(max_per_container) = resource.terms.max_per_container
+        && asked > max_per_container.into()
+    {
+        return Err(AllocateError::TooMany {
+            resource: resource.name.clone(),
+            asked,
+            max_per_container,
+        });
+    }
     let mut hardware: Vec<&str> = devices.iter().map(|d| d.hardware().as_str()).collect();
     // The shares of a device stand together in the resource's order.
     hardware.dedup();
