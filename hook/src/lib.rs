@@ -2,8 +2,8 @@
 //! devices that the container holds into its root, and allows them in its
 //! cgroup. `ARCHITECTURE.md` draws the data flow.
 //!
-//! The programs use [`main`], [`runtime_main`], [`SingleThreadMemory`] and
-//! [`command_line`]; what else is public is for the tests in `tests/` and the fuzz targets.
+//! The programs use [`main`], [`runtime_main`] and [`command_line`]; what else is public is
+//! for the tests in `tests/` and the fuzz targets.
 
 mod apply;
 mod cgroup;
@@ -24,7 +24,6 @@ mod trust;
 mod wrapper;
 
 pub use command::main;
-pub use sys::memory::SingleThreadMemory;
 pub use wrapper::main as runtime_main;
 
 /// The command line of `boathook`, for its manual pages and completions.

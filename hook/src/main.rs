@@ -2,10 +2,11 @@
 
 use std::process::ExitCode;
 
-use hook::SingleThreadMemory;
+use dlmalloc::GlobalDlmalloc;
 
+/// musl's own allocator has the kernel map and unmap memory for nearly each size.
 #[global_allocator]
-static MEMORY: SingleThreadMemory = SingleThreadMemory::new();
+static MEMORY: GlobalDlmalloc = GlobalDlmalloc;
 
 fn main() -> ExitCode {
     hook::main()

@@ -3,10 +3,11 @@
 
 use std::process::ExitCode;
 
-use hook::SingleThreadMemory;
+use dlmalloc::GlobalDlmalloc;
 
+/// As in `boathook`.
 #[global_allocator]
-static MEMORY: SingleThreadMemory = SingleThreadMemory::new();
+static MEMORY: GlobalDlmalloc = GlobalDlmalloc;
 
 fn main() -> ExitCode {
     hook::runtime_main()

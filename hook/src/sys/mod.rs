@@ -7,7 +7,6 @@
 pub(crate) mod bpf;
 pub(crate) mod deadline;
 pub(crate) mod group;
-pub(crate) mod memory;
 pub(crate) mod mount;
 pub(crate) mod process;
 pub(crate) mod statmount;
