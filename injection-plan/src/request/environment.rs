@@ -1,70 +1,20 @@
 //! A container's environment, as in its OCI configuration.
 
-use std::fmt;
-
-use serde::de::{DeserializeSeed, Deserializer, SeqAccess, Visitor};
-use serde::{Deserialize, de};
+use serde::Deserialize;
 
 /// The variables of a container, each as `NAME=value`. Of a variable that is
 /// set twice, the last value applies, as in the engines.
-///
-/// A hook that finds no request only searches for a few names in hundreds of
-/// variables, so the texts are not indexed, and are all in one string.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Environment {
-    text: String,
-    /// Where each entry ends in `text`.
-    ends: Vec<usize>,
-    names: NameFilter,
-}
-
-/// Excludes most names that are not set, without comparing any:
-/// a bit for each length, first and last byte of the names that are set.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct NameFilter([u64; 16]);
-
-impl NameFilter {
-    /// The word and the bit in it.
-    fn place(name: &[u8]) -> (usize, u64) {
-        let byte = |byte: Option<&u8>| byte.copied().map_or(0, usize::from);
-        let place = name.len() * 31 + byte(name.first()) * 7 + byte(name.last());
-        (place / 64 % 16, 1 << (place % 64))
-    }
-
-    fn add(&mut self, name: &[u8]) {
-        let (word, bit) = Self::place(name);
-        self.0[word] |= bit;
-    }
-
-    fn may_have(&self, name: &[u8]) -> bool {
-        let (word, bit) = Self::place(name);
-        self.0[word] & bit != 0
-    }
-}
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Environment(Vec<String>);
 
 impl Environment {
-    fn add(&mut self, entry: &str) {
-        if let Some(end) = entry.bytes().position(|byte| byte == b'=') {
-            self.names.add(&entry.as_bytes()[..end]);
-        }
-        self.text.push_str(entry);
-        self.ends.push(self.text.len());
-    }
-
-    /// The entries, the last one first.
     fn last_first(&self) -> impl Iterator<Item = &str> {
-        let starts = [0].iter().chain(&self.ends).rev().skip(1);
-        let ends = self.ends.iter().rev();
-        starts
-            .zip(ends)
-            .map(|(&start, &end)| &self.text[start..end])
+        self.0.iter().rev().map(String::as_str)
     }
 
     /// The value of the variable `name`, if it is set.
     pub fn get(&self, name: &str) -> Option<&str> {
-        if !self.names.may_have(name.as_bytes()) {
-            return None;
-        }
         let value_of = |entry: &str| {
             // Most entries differ here already.
             (entry.as_bytes().get(name.len()) == Some(&b'=') && entry.starts_with(name))
@@ -96,59 +46,9 @@ impl Environment {
     }
 }
 
-impl<S: AsRef<str>> From<Vec<S>> for Environment {
+impl<S: Into<String>> From<Vec<S>> for Environment {
     fn from(entries: Vec<S>) -> Self {
-        let mut environment = Self::default();
-        for entry in &entries {
-            environment.add(entry.as_ref());
-        }
-        environment
-    }
-}
-
-/// From a list of strings, without a copy of each.
-impl<'de> Deserialize<'de> for Environment {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_seq(Entries)
-    }
-}
-
-struct Entries;
-
-impl<'de> Visitor<'de> for Entries {
-    type Value = Environment;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a list of strings")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Environment, A::Error> {
-        let mut environment = Environment::default();
-        while list.next_element_seed(Entry(&mut environment))?.is_some() {}
-        Ok(environment)
-    }
-}
-
-struct Entry<'e>(&'e mut Environment);
-
-impl<'de> DeserializeSeed<'de> for Entry<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_str(self)
-    }
-}
-
-impl Visitor<'_> for Entry<'_> {
-    type Value = ();
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a string")
-    }
-
-    fn visit_str<E: de::Error>(self, entry: &str) -> Result<(), E> {
-        self.0.add(entry);
-        Ok(())
+        Self(entries.into_iter().map(Into::into).collect())
     }
 }
 
