@@ -1,6 +1,6 @@
 //! What is done in the container's mount namespace.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use device_class::discover::MadeNode;
 
@@ -21,39 +21,27 @@ pub(super) fn attach(
 ) -> Result<(), ApplyError> {
     let mut mounter = Mounter::new(root, calls);
     let mut injected_dir = InjectedDir::default();
-    let mut last = LastParent::default();
     let mut loaders = Vec::new();
     for Ready { what, why } in ready {
         let done = match what {
-            What::Mask(mask) => {
-                last = LastParent::default();
-                mask.attach(root, &mut mounter, label)
-            }
-            What::Directory { source, path } => {
-                last = LastParent::default();
-                place_at(source, path, root, &mut mounter)
-            }
+            What::Mask(mask) => mask.attach(root, &mut mounter, label),
+            What::Directory { source, path } => place_at(source, path, root, &mut mounter),
             What::Node {
                 source,
                 path,
                 number,
                 own,
-            } => last.of(path, root).and_then(|(parent, name)| {
-                match own_node(own, path, root, notes) {
-                    Some(own) => Ok(parent.make_device(name, number, own)?),
-                    None => place(source, parent, name, &mut mounter),
-                }
-            }),
-            What::MakeNode { path, number, made } => {
-                last.of(path, root)
-                    .and_then(|(parent, name)| match root.can_make_devices() {
-                        true => Ok(parent.make_device(name, number, device_access(made.own))?),
-                        false => Err(not_on_host(path, made)),
-                    })
-            }
-            What::Link { path, target } => last
-                .of(path, root)
-                .and_then(|(parent, name)| link(parent, name, target)),
+            } => match own_node(own, path, root, notes) {
+                Some(own) => root.make_device(path, number, own).map_err(Into::into),
+                None => place_at(source, path, root, &mut mounter),
+            },
+            What::MakeNode { path, number, made } => match root.can_make_devices() {
+                true => root
+                    .make_device(path, number, device_access(made.own))
+                    .map_err(Into::into),
+                false => Err(not_on_host(path, made)),
+            },
+            What::Link { path, target } => link(path, target, root),
             What::File { source, path } => {
                 file(source, path, root, &mut mounter, &mut injected_dir)
             }
@@ -74,28 +62,6 @@ pub(super) fn attach(
         loader::configure(root, searched, notes)?;
     }
     Ok(())
-}
-
-/// The directory of the node before: most nodes are in the same one. To be
-/// forgotten when something is mounted on a directory.
-#[derive(Default)]
-struct LastParent(Option<(PathBuf, Parent)>);
-
-impl LastParent {
-    fn of<'p>(
-        &mut self,
-        path: &'p Path,
-        root: &ContainerRoot,
-    ) -> Result<(&Parent, Name<'p>), ApplyError> {
-        let directory = path.parent().unwrap_or(path);
-        let name = Name::new(path.file_name().unwrap_or_default())?;
-        let parent = match self.0.take() {
-            Some((known, parent)) if known == directory => parent,
-            _ => root.parent(path)?.0,
-        };
-        let (_, parent) = self.0.insert((directory.to_owned(), parent));
-        Ok((parent, name))
-    }
 }
 
 /// The mode and owner of a node that is made in the container. None if the
@@ -129,7 +95,8 @@ fn not_on_host(path: &Path, made: &MadeNode) -> ApplyError {
 
 /// Creates a link. What the container has under its name is as good: the host's own
 /// directory, or the link of the hook's first run.
-fn link(parent: &Parent, name: Name<'_>, target: &Path) -> Result<(), ApplyError> {
+fn link(path: &Path, target: &Path, root: &ContainerRoot) -> Result<(), ApplyError> {
+    let (parent, name) = root.parent(path)?;
     match parent.open(name)? {
         None => Ok(parent.symlink(name, target)?),
         Some(_) => Ok(()),
