@@ -49,10 +49,20 @@ enum Devices {
 /// Why a record cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
+    #[error("it cannot be read")]
+    Io(#[from] io::Error),
     #[error("it is larger than {} bytes", Record::MAX)]
     TooLarge,
     #[error("it has an unknown format")]
     Json(#[from] serde_json::Error),
+}
+
+impl RecordError {
+    /// Whether there is no record: the kubelet writes its first one with its first
+    /// allocation.
+    pub fn is_absent(&self) -> bool {
+        matches!(self, Self::Io(error) if error.kind() == io::ErrorKind::NotFound)
+    }
 }
 
 /// The devices of one resource that a container was allocated. All texts are as the
@@ -71,18 +81,15 @@ impl Record {
     pub const MAX: usize = 16 << 20;
 
     /// Reads the record, once and whole.
-    ///
-    /// # Errors
-    /// The outer error is the file's, the inner one the content's.
-    pub fn read(path: &Path) -> io::Result<Result<Self, RecordError>> {
+    pub fn read(path: &Path) -> Result<Self, RecordError> {
         let mut bytes = Vec::new();
         File::open(path)?
             .take(Self::MAX as u64 + 1)
             .read_to_end(&mut bytes)?;
         if bytes.len() > Self::MAX {
-            return Ok(Err(RecordError::TooLarge));
+            return Err(RecordError::TooLarge);
         }
-        Ok(Self::parse(&bytes))
+        Self::parse(&bytes)
     }
 
     /// A record from the file's content.

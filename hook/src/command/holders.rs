@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
 use std::path::Path;
 
 use device_class::config::Config;
@@ -47,17 +46,16 @@ impl Holders {
     /// Kubernetes. One that cannot be used is reported.
     pub(super) fn of(config: &Config) -> Option<Self> {
         let path = &config.trust.kubelet_checkpoint;
-        let problem = match Record::read(path) {
-            Ok(Ok(record)) => return Some(Self::from_record(&record, &config.host_root)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
-            Err(error) => error.to_string(),
-            Ok(Err(error)) => crate::log::chain(&error),
-        };
-        crate::log::warning(&format!(
-            "holders are not shown: the kubelet's record of allocated devices, {}, cannot be \
-             used: {problem}",
-            path.display()
-        ));
+        match Record::read(path) {
+            Ok(record) => return Some(Self::from_record(&record, &config.host_root)),
+            Err(error) if error.is_absent() => {}
+            Err(error) => crate::log::warning(&format!(
+                "holders are not shown: the kubelet's record of allocated devices, {}, cannot be \
+                 used: {}",
+                path.display(),
+                crate::log::chain(&error)
+            )),
+        }
         None
     }
 

@@ -7,7 +7,6 @@ mod origin;
 mod pod_uid;
 
 use std::collections::BTreeMap;
-use std::io;
 use std::path::PathBuf;
 
 use device_class::class::PodPattern;
@@ -23,29 +22,17 @@ pub(crate) use origin::{Origin, OriginError, may_be_annotated};
 use checkpoint::devices_of;
 use pod_uid::PodUid;
 
-/// Why the kubelet's record cannot be used.
+/// The kubelet's record cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum TrustError {
-    #[error(
-        "the container requests devices, but the kubelet's record of allocated devices, {}, \
-         cannot be read",
-        path.display()
-    )]
-    Unreadable {
-        path: PathBuf,
-        #[source]
-        error: io::Error,
-    },
-    #[error(
-        "the container requests devices, but the kubelet's record of allocated devices, {}, \
-         cannot be used",
-        path.display()
-    )]
-    Unusable {
-        path: PathBuf,
-        #[source]
-        error: RecordError,
-    },
+#[error(
+    "the container requests devices, but the kubelet's record of allocated devices, {}, cannot \
+     be used",
+    path.display()
+)]
+pub struct TrustError {
+    path: PathBuf,
+    #[source]
+    error: RecordError,
 }
 
 /// The container's own authority, if it is in one of these pods.
@@ -107,20 +94,13 @@ pub(crate) fn authority(origin: &Origin, trust: &Trust) -> Result<Authority, Tru
         ..Recorded::default()
     };
     match Record::read(path) {
-        Ok(Ok(record)) => {
+        Ok(record) => {
             recorded.devices = devices_of(&record, &pod.uid, &pod.container);
         }
-        // The kubelet writes its first record with its first allocation.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            recorded.absent_file = Some(path.clone());
-        }
-        Ok(Err(error)) => {
-            let path = path.clone();
-            return Err(TrustError::Unusable { path, error });
-        }
+        Err(error) if error.is_absent() => recorded.absent_file = Some(path.clone()),
         Err(error) => {
             let path = path.clone();
-            return Err(TrustError::Unreadable { path, error });
+            return Err(TrustError { path, error });
         }
     }
     Ok(Authority::Kubelet(recorded))

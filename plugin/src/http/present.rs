@@ -74,20 +74,16 @@ impl Collector for Present {
 /// resources. There are none if there is no record: the kubelet writes its first with its
 /// first allocation.
 fn allocated_devices(
-    record: &Path,
+    path: &Path,
     inventory: &Resources,
 ) -> BTreeMap<(String, String, String), usize> {
     let mut counts = BTreeMap::new();
-    let record = match Record::read(record) {
-        Ok(Ok(record)) => record,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return counts,
-        Ok(Err(error)) => {
-            let error = anyhow::Error::new(error);
-            tracing::debug!("cannot use {}: {error:#}", record.display());
-            return counts;
-        }
+    let record = match Record::read(path) {
+        Ok(record) => record,
+        Err(error) if error.is_absent() => return counts,
         Err(error) => {
-            tracing::debug!("cannot read {}: {error}", record.display());
+            let error = anyhow::Error::new(error);
+            tracing::debug!("cannot use {}: {error:#}", path.display());
             return counts;
         }
     };
