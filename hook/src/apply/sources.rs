@@ -14,7 +14,7 @@ use super::ApplyError;
 use super::loader::Searched;
 use super::mask::Mask;
 use crate::container::{DeviceAccess, FileKind};
-use crate::mount::{Attributes, Depth, HostFile, KernelCalls, Source, SourceRoot};
+use crate::mount::{Depth, HostFile, KernelCalls, Source, SourceRoot};
 
 /// A step of the plan with its source, for the container's mount namespace.
 pub(super) struct Ready<'p> {
@@ -167,17 +167,11 @@ fn source(
             file
         }
     };
-    let attributes = Attributes {
-        read_only: mount.attributes.read_only,
-        nosuid: mount.attributes.nosuid,
-        nodev: mount.attributes.nodev,
-        noexec: mount.attributes.noexec,
-    };
     let depth = match mount.recursive {
         true => Depth::Recursive,
         false => Depth::Single,
     };
-    Ok(Source::new(&file, attributes, depth, calls)?)
+    Ok(Source::new(&file, mount.attributes, depth, calls)?)
 }
 
 fn expect_one_of(file: &HostFile, kinds: &[SourceKind]) -> Result<(), ApplyError> {

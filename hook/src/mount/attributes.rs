@@ -1,67 +1,30 @@
 //! What may be done with what is mounted.
 
+pub use injection_plan::plan::MountAttributes as Attributes;
 use nix::mount::MsFlags;
 use nix::sys::statvfs::FsFlags;
 
-/// Restrictions that a mount adds to those its source has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Attributes {
-    /// Nothing can be written.
-    pub read_only: bool,
-    /// Set-user-id and set-group-id bits have no effect.
-    pub nosuid: bool,
-    /// Device nodes cannot be opened.
-    pub nodev: bool,
-    /// Nothing can be executed.
-    pub noexec: bool,
+/// As `MOUNT_ATTR_*` bits.
+pub(super) fn mount_attr(attributes: Attributes) -> u64 {
+    let bits = [
+        (attributes.read_only, libc::MOUNT_ATTR_RDONLY),
+        (attributes.nosuid, libc::MOUNT_ATTR_NOSUID),
+        (attributes.nodev, libc::MOUNT_ATTR_NODEV),
+        (attributes.noexec, libc::MOUNT_ATTR_NOEXEC),
+    ];
+    bits.into_iter()
+        .filter_map(|(wanted, bit)| wanted.then_some(bit))
+        .fold(0, |all, bit| all | bit)
 }
 
-impl Attributes {
-    /// For libraries, programs and other files of the host.
-    pub const FILE: Self = Self {
-        read_only: true,
-        nosuid: true,
-        nodev: true,
-        noexec: false,
-    };
-
-    /// For device nodes. Read-only concerns the node and not the device: it can
-    /// be written to, but its mode and owner, which are the host's, stay.
-    pub const DEVICE: Self = Self {
-        read_only: true,
-        nosuid: true,
-        nodev: false,
-        noexec: true,
-    };
-
-    /// Whether nothing is restricted.
-    #[must_use]
-    pub fn is_empty(self) -> bool {
-        self == Self::default()
-    }
-
-    /// As `MOUNT_ATTR_*` bits.
-    pub(super) fn mount_attr(self) -> u64 {
-        let bits = [
-            (self.read_only, libc::MOUNT_ATTR_RDONLY),
-            (self.nosuid, libc::MOUNT_ATTR_NOSUID),
-            (self.nodev, libc::MOUNT_ATTR_NODEV),
-            (self.noexec, libc::MOUNT_ATTR_NOEXEC),
-        ];
-        bits.into_iter()
-            .filter_map(|(wanted, bit)| wanted.then_some(bit))
-            .fold(0, |all, bit| all | bit)
-    }
-
-    /// As flags for mount(2).
-    pub(super) fn flags(self) -> MsFlags {
-        let mut flags = MsFlags::empty();
-        flags.set(MsFlags::MS_RDONLY, self.read_only);
-        flags.set(MsFlags::MS_NOSUID, self.nosuid);
-        flags.set(MsFlags::MS_NODEV, self.nodev);
-        flags.set(MsFlags::MS_NOEXEC, self.noexec);
-        flags
-    }
+/// As flags for mount(2).
+pub(super) fn flags(attributes: Attributes) -> MsFlags {
+    let mut flags = MsFlags::empty();
+    flags.set(MsFlags::MS_RDONLY, attributes.read_only);
+    flags.set(MsFlags::MS_NOSUID, attributes.nosuid);
+    flags.set(MsFlags::MS_NODEV, attributes.nodev);
+    flags.set(MsFlags::MS_NOEXEC, attributes.noexec);
+    flags
 }
 
 /// The flags that a remount must repeat for a mount to keep them: mount(2)
@@ -86,7 +49,7 @@ mod tests {
 
     #[test]
     fn both_ways_restrict_the_same() {
-        for (attributes, bits, flags) in [
+        for (attributes, bits, expected) in [
             (Attributes::default(), 0, MsFlags::empty()),
             (
                 Attributes::FILE,
@@ -99,8 +62,8 @@ mod tests {
                 MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC,
             ),
         ] {
-            assert_eq!(attributes.mount_attr(), bits, "{attributes:?}");
-            assert_eq!(attributes.flags(), flags, "{attributes:?}");
+            assert_eq!(mount_attr(attributes), bits, "{attributes:?}");
+            assert_eq!(flags(attributes), expected, "{attributes:?}");
         }
     }
 

@@ -19,7 +19,7 @@ use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::statvfs::fstatvfs;
 
-use super::attributes::kept;
+use super::attributes::{self, kept};
 use super::propagation::Propagation;
 use super::{Attributes, Depth, Error, Result};
 use crate::container::{Handle, Procfs, Target};
@@ -56,9 +56,10 @@ pub(super) fn bind(
             path: target.path(),
         });
     }
+    let is_restricted = attributes != Attributes::default();
     let finished = restrict(&top, target, attributes).and_then(|()| {
         make_private(&top, target)?;
-        if depth == Depth::Recursive && !attributes.is_empty() && propagation.has_children(id)? {
+        if depth == Depth::Recursive && is_restricted && propagation.has_children(id)? {
             return Err(Error::Submounts {
                 path: target.path(),
             });
@@ -89,7 +90,7 @@ pub(super) fn tmpfs(
         tmpfs,
         &number(target)[..],
         tmpfs,
-        attributes.flags(),
+        attributes::flags(attributes),
         Some(data),
     )
     .map_err(|errno| system("mount a tmpfs on", target, errno))?;
@@ -112,15 +113,11 @@ pub(super) fn set_read_only(top: &OwnedFd, path: &Path, proc: &Procfs) -> Result
         read_only: true,
         ..Attributes::default()
     };
-    remount(top, read_only).map_err(|errno| Error::System {
-        action: "make read-only",
-        path: path.to_owned(),
-        errno,
-    })
+    remount(top, read_only).map_err(|errno| Error::system("make read-only", path, errno))
 }
 
 fn restrict(top: &Handle, target: &Target, attributes: Attributes) -> Result<()> {
-    if attributes.is_empty() {
+    if attributes == Attributes::default() {
         return Ok(());
     }
     remount(top, attributes).map_err(|errno| system("restrict the mount on", target, errno))
@@ -128,7 +125,7 @@ fn restrict(top: &Handle, target: &Target, attributes: Attributes) -> Result<()>
 
 fn remount(top: impl AsFd, attributes: Attributes) -> nix::Result<()> {
     let now = kept(fstatvfs(&top)?.flags());
-    let flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | now | attributes.flags();
+    let flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | now | attributes::flags(attributes);
     mount(NONE, &number(top)[..], NONE, flags, NONE)
 }
 
@@ -144,9 +141,5 @@ fn number(file: impl AsFd) -> String {
 }
 
 fn system(action: &'static str, target: &Target, errno: Errno) -> Error {
-    Error::System {
-        action,
-        path: target.path(),
-        errno,
-    }
+    Error::system(action, &target.path(), errno)
 }

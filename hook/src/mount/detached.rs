@@ -4,8 +4,8 @@
 //! which a plain handle cannot. It goes away by itself if it is never attached.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
 
+use super::attributes::mount_attr;
 use super::{Attributes, Depth, Error, HostFile, Result};
 use crate::container::Target;
 use crate::sys::mount as calls;
@@ -19,16 +19,16 @@ impl DetachedMount {
     /// restricted, and receives and sends no mounts, before anybody sees it.
     pub(super) fn clone_of(file: &HostFile, attributes: Attributes, depth: Depth) -> Result<Self> {
         let recursive = depth == Depth::Recursive;
-        let failed = |errno| system("copy the mount of", file.path(), errno);
+        let failed = |errno| Error::system("copy the mount of", file.path(), errno);
         let mount = calls::open_tree_clone(file, recursive).map_err(failed)?;
         let attr = calls::mount_attr {
-            attr_set: attributes.mount_attr(),
+            attr_set: mount_attr(attributes),
             attr_clr: 0,
             propagation: libc::MS_PRIVATE,
             userns_fd: 0,
         };
         calls::set_attributes(&mount, recursive, &attr)
-            .map_err(|errno| system("restrict the mount of", file.path(), errno))?;
+            .map_err(|errno| Error::system("restrict the mount of", file.path(), errno))?;
         Ok(Self(mount))
     }
 
@@ -40,7 +40,7 @@ impl DetachedMount {
     /// Gives the mount its place. The descriptor stays a handle on its root.
     pub(super) fn attach(self, target: &Target) -> Result<OwnedFd> {
         calls::move_mount(&self.0, target)
-            .map_err(|errno| system("mount on", &target.path(), errno))?;
+            .map_err(|errno| Error::system("mount on", &target.path(), errno))?;
         Ok(self.0)
     }
 }
@@ -48,13 +48,5 @@ impl DetachedMount {
 impl AsFd for DetachedMount {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
-    }
-}
-
-fn system(action: &'static str, path: &Path, errno: nix::errno::Errno) -> Error {
-    Error::System {
-        action,
-        path: path.to_owned(),
-        errno,
     }
 }

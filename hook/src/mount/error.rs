@@ -1,6 +1,6 @@
 //! What can go wrong with a mount.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use device_class::host::DeviceNumber;
 use nix::errno::Errno;
@@ -71,4 +71,14 @@ pub enum Error {
     Submounts { path: PathBuf },
     #[error("the mount label {label:?} contains an invalid character")]
     Label { label: String },
+}
+
+impl Error {
+    pub(super) fn system(action: &'static str, path: &Path, errno: Errno) -> Self {
+        Self::System {
+            action,
+            path: path.to_owned(),
+            errno,
+        }
+    }
 }

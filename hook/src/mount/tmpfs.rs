@@ -9,6 +9,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
 
+use super::attributes::mount_attr;
 use super::detached::DetachedMount;
 use super::{Attributes, Error, Mounter, Result, bind};
 use crate::container::{Target, WritableDirectory};
@@ -67,7 +68,7 @@ impl Mounter {
         let settings = self.settings(options)?;
         let path = target.path();
         let (form, root) = if self.calls.detached_mounts() {
-            let failed = |errno| system("make a tmpfs for", &path, errno);
+            let failed = |errno| Error::system("make a tmpfs for", &path, errno);
             let mount = create(&settings).map_err(failed)?;
             let root = open_root(&mount).map_err(failed)?;
             (Form::Detached(DetachedMount::new(mount)), root)
@@ -75,7 +76,7 @@ impl Mounter {
             let data = joined(&settings);
             let (propagation, proc) = (&mut self.propagation, &*self.proc);
             let top = bind::tmpfs(&target, ATTRIBUTES, &data, propagation, proc)?;
-            let root = open_root(&top).map_err(|errno| system("open", &path, errno))?;
+            let root = open_root(&top).map_err(|errno| Error::system("open", &path, errno))?;
             (Form::Attached(top), root)
         };
         Ok(StagedTmpfs {
@@ -158,7 +159,7 @@ impl Tmpfs {
             userns_fd: 0,
         };
         calls::set_attributes(&self.mount, false, &attr)
-            .map_err(|errno| system("make read-only", &self.path, errno))
+            .map_err(|errno| Error::system("make read-only", &self.path, errno))
     }
 }
 
@@ -170,7 +171,7 @@ fn create(settings: &[(&str, String)]) -> nix::Result<OwnedFd> {
     }
     calls::fsconfig_string(&context, c"source", c"tmpfs")?;
     calls::fsconfig_create(&context)?;
-    calls::fsmount(&context, ATTRIBUTES.mount_attr())
+    calls::fsmount(&context, mount_attr(ATTRIBUTES))
 }
 
 /// As one string, for mount(2).
@@ -185,12 +186,4 @@ fn joined(settings: &[(&str, String)]) -> String {
 fn open_root(mount: &OwnedFd) -> nix::Result<OwnedFd> {
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     openat(mount, ".", flags, Mode::empty())
-}
-
-fn system(action: &'static str, path: &std::path::Path, errno: Errno) -> Error {
-    Error::System {
-        action,
-        path: path.to_owned(),
-        errno,
-    }
 }

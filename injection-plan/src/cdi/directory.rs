@@ -20,32 +20,24 @@ const MAX_FILE: u64 = 16 << 20;
 /// Why specifications cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
-    #[error("cannot create the directory {}", path.display())]
-    Create {
-        path: PathBuf,
-        #[source]
-        error: io::Error,
-    },
-    #[error("cannot read the directory {}", path.display())]
-    Read {
-        path: PathBuf,
-        #[source]
-        error: io::Error,
-    },
-    #[error("cannot write {}", path.display())]
-    Write {
-        path: PathBuf,
-        #[source]
-        error: io::Error,
-    },
-    #[error("cannot remove {}", path.display())]
-    Remove {
+    #[error("cannot {action} {}", path.display())]
+    Io {
+        /// Words before a path.
+        action: &'static str,
         path: PathBuf,
         #[source]
         error: io::Error,
     },
     #[error("cannot serialize a specification")]
     Serialize(#[from] serde_json::Error),
+}
+
+fn failed(action: &'static str, path: &Path) -> impl Fn(io::Error) -> DirectoryError {
+    move |error| DirectoryError::Io {
+        action,
+        path: path.to_owned(),
+        error,
+    }
 }
 
 /// What was done with a file.
@@ -115,10 +107,7 @@ pub fn update(
         let old = kinds.into_keys();
         let is_old = |path: &Path| is_ours(path) && is_old(&name_of(path));
         for path in old.filter(|path| is_old(path) && !kept.contains(path)) {
-            fs::remove_file(&path).map_err(|error| DirectoryError::Remove {
-                path: path.clone(),
-                error,
-            })?;
+            fs::remove_file(&path).map_err(failed("remove", &path))?;
             changes.push(Change::Removed(path));
         }
     }
@@ -161,16 +150,13 @@ fn is_ours(path: &Path) -> bool {
 /// read as one concerns the engines alone.
 fn read_kinds(directory: &Path) -> Result<BTreeMap<PathBuf, String>, DirectoryError> {
     let mut kinds = BTreeMap::new();
-    let failed = |error| DirectoryError::Read {
-        path: directory.to_owned(),
-        error,
-    };
+    let failed = failed("read the directory", directory);
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(kinds),
-        entries => entries.map_err(failed)?,
+        entries => entries.map_err(&failed)?,
     };
     for entry in entries {
-        let path = entry.map_err(failed)?.path();
+        let path = entry.map_err(&failed)?.path();
         let is_specification = path
             .extension()
             .is_some_and(|extension| extension == "json" || extension == "yaml");
@@ -223,19 +209,13 @@ fn write(directory: &Path, path: &Path, text: &str) -> Result<(), DirectoryError
     builder.recursive(true).mode(0o755);
     builder
         .create(directory)
-        .map_err(|error| DirectoryError::Create {
-            path: directory.to_owned(),
-            error,
-        })?;
+        .map_err(failed("create the directory", directory))?;
     let temporary = path.with_extension("tmp");
     let written = create(&temporary, text).and_then(|()| fs::rename(&temporary, path));
     written.map_err(|error| {
         // A half-written file would stay behind.
         let _ = fs::remove_file(&temporary);
-        DirectoryError::Write {
-            path: path.to_owned(),
-            error,
-        }
+        failed("write", path)(error)
     })
 }
 

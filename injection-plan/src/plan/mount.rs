@@ -47,7 +47,7 @@ pub struct MountAttributes {
 
 impl MountAttributes {
     /// For libraries, programs and other files of the host.
-    const FILE: Self = Self {
+    pub const FILE: Self = Self {
         read_only: true,
         nosuid: true,
         nodev: true,
@@ -56,7 +56,7 @@ impl MountAttributes {
 
     /// For device nodes. Read-only keeps mode and owner of the host's node; the
     /// device itself can be written to.
-    const DEVICE: Self = Self {
+    pub const DEVICE: Self = Self {
         read_only: true,
         nosuid: true,
         nodev: false,

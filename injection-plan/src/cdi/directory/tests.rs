@@ -103,7 +103,7 @@ fn a_directory_that_cannot_be_written_is_named() {
     // A read-only file system refuses root too.
     let read_only = Path::new("/proc/sys");
     let error = update(read_only, &generated(&["a.com/x"]), |_| true).unwrap_err();
-    let DirectoryError::Write { path, .. } = error else {
+    let DirectoryError::Io { path, .. } = error else {
         panic!("{error:?}");
     };
     assert_eq!(path, read_only.join("boathook-a.com-x.json"));
