@@ -47,21 +47,6 @@ pub enum ExitCode {
 }
 
 impl ExitCode {
-    /// What `doctor` found, each with its name in JSON and on the command line's
-    /// help.
-    pub(crate) const OF_DOCTOR: [(Self, &'static str); 10] = [
-        (Self::NoContainer, "no-container"),
-        (Self::NoRequest, "no-request"),
-        (Self::SimilarVariable, "similar-variable"),
-        (Self::NoHook, "no-hook"),
-        (Self::HookMissing, "hook-missing"),
-        (Self::NoDevice, "no-device"),
-        (Self::NotGranted, "not-granted"),
-        (Self::NotInjected, "not-injected"),
-        (Self::CgroupDenies, "cgroup-denies"),
-        (Self::UserDenied, "user-denied"),
-    ];
-
     /// Prints a failure as JSON; its message is on stderr already.
     pub(crate) fn print_failure(self, message: &str) {
         let error = json!({ "message": message, "kind": self.name(), "exit_code": self as u8 });
@@ -72,16 +57,25 @@ impl ExitCode {
 
     /// The name of the failure, for JSON.
     pub(crate) fn name(self) -> &'static str {
-        let of_doctor = Self::OF_DOCTOR.iter().find(|(code, _)| *code == self);
         match self {
             Self::Success => "success",
+            Self::Failure => "failure",
             Self::Usage => "usage",
             Self::Config => "config",
             Self::Spec => "spec",
             Self::Request => "request",
             Self::Injection => "injection",
             Self::Deadline => "deadline",
-            _ => of_doctor.map_or("failure", |(_, name)| name),
+            Self::NoContainer => "no-container",
+            Self::NoRequest => "no-request",
+            Self::SimilarVariable => "similar-variable",
+            Self::NoHook => "no-hook",
+            Self::HookMissing => "hook-missing",
+            Self::NoDevice => "no-device",
+            Self::NotGranted => "not-granted",
+            Self::NotInjected => "not-injected",
+            Self::CgroupDenies => "cgroup-denies",
+            Self::UserDenied => "user-denied",
         }
     }
 }
@@ -102,22 +96,20 @@ mod tests {
             Success, Failure, Usage, Config, Spec, Request, Injection, Deadline,
         ];
         assert_eq!(codes.map(|code| code as u8), [0, 1, 2, 3, 4, 5, 6, 7]);
-        let of_doctor = super::ExitCode::OF_DOCTOR.map(|(code, name)| (code as u8, name));
-        assert_eq!(
-            of_doctor,
-            [
-                (10, "no-container"),
-                (11, "no-request"),
-                (12, "similar-variable"),
-                (13, "no-hook"),
-                (14, "hook-missing"),
-                (15, "no-device"),
-                (16, "not-granted"),
-                (17, "not-injected"),
-                (18, "cgroup-denies"),
-                (19, "user-denied"),
-            ]
-        );
-        assert_eq!(UserDenied.name(), "user-denied");
+        let of_doctor = [
+            (NoContainer, "no-container"),
+            (NoRequest, "no-request"),
+            (SimilarVariable, "similar-variable"),
+            (NoHook, "no-hook"),
+            (HookMissing, "hook-missing"),
+            (NoDevice, "no-device"),
+            (NotGranted, "not-granted"),
+            (NotInjected, "not-injected"),
+            (CgroupDenies, "cgroup-denies"),
+            (UserDenied, "user-denied"),
+        ];
+        for (number, (code, name)) in (10..).zip(of_doctor) {
+            assert_eq!((code as u8, code.name()), (number, name));
+        }
     }
 }

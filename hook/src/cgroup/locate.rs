@@ -18,7 +18,7 @@ const MOUNTINFO_LIMIT: u64 = 32 * 1024 * 1024;
 
 /// Where the kernel's file systems are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct KernelMounts {
+pub(super) struct KernelMounts {
     /// A procfs of the host's PID namespace.
     pub proc: PathBuf,
     /// The mount of the unified hierarchy, on a host without cgroup v1.
@@ -34,27 +34,38 @@ impl Default for KernelMounts {
     }
 }
 
-/// See [`DeviceCgroup::of`].
-pub(super) fn find(roots: &KernelMounts, pid: i32) -> Result<Option<DeviceCgroup>, CgroupError> {
-    let membership = read(
-        &roots.proc.join(pid.to_string()).join("cgroup"),
-        MEMBERSHIP_LIMIT,
-    )?;
-    find_in(roots, &membership)
-}
+impl DeviceCgroup {
+    /// Finds the device cgroup of a process, or `None` if this host has no
+    /// device controller.
+    ///
+    /// # Errors
+    ///
+    /// If `/proc` cannot be read or understood, or the process's cgroup is
+    /// outside every mount of its hierarchy.
+    pub(crate) fn of(pid: i32) -> Result<Option<Self>, CgroupError> {
+        Self::find(&KernelMounts::default(), pid)
+    }
 
-/// See [`DeviceCgroup::of_member`].
-pub(super) fn find_in(
-    roots: &KernelMounts,
-    membership: &[u8],
-) -> Result<Option<DeviceCgroup>, CgroupError> {
-    let mountinfo = read(&roots.proc.join("thread-self/mountinfo"), MOUNTINFO_LIMIT)?;
-    if is_cgroup2(&roots.cgroup) {
-        let found = locate(membership, &mountinfo, Hierarchy::Unified)?;
-        Ok(found.map(DeviceCgroup::V2))
-    } else {
-        let found = locate(membership, &mountinfo, Hierarchy::V1Devices)?;
-        Ok(found.map(DeviceCgroup::V1))
+    /// The same for a process whose `/proc/PID/cgroup` has been read.
+    pub(crate) fn of_member(membership: &[u8]) -> Result<Option<Self>, CgroupError> {
+        Self::find_in(&KernelMounts::default(), membership)
+    }
+
+    /// [`Self::of`], on a host whose `/proc` and `/sys/fs/cgroup` are elsewhere.
+    pub(super) fn find(roots: &KernelMounts, pid: i32) -> Result<Option<Self>, CgroupError> {
+        let path = roots.proc.join(pid.to_string()).join("cgroup");
+        Self::find_in(roots, &read(&path, MEMBERSHIP_LIMIT)?)
+    }
+
+    fn find_in(roots: &KernelMounts, membership: &[u8]) -> Result<Option<Self>, CgroupError> {
+        let mountinfo = read(&roots.proc.join("thread-self/mountinfo"), MOUNTINFO_LIMIT)?;
+        if is_cgroup2(&roots.cgroup) {
+            let found = locate(membership, &mountinfo, Hierarchy::Unified)?;
+            Ok(found.map(Self::V2))
+        } else {
+            let found = locate(membership, &mountinfo, Hierarchy::V1Devices)?;
+            Ok(found.map(Self::V1))
+        }
     }
 }
 

@@ -33,7 +33,8 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use denied::Denied;
 pub(crate) use error::CgroupError;
-pub(crate) use locate::KernelMounts;
+#[cfg(test)]
+use locate::KernelMounts;
 pub(crate) use rule::DeviceRule;
 pub(crate) use spec_rules::SpecRules;
 #[cfg(feature = "fuzzing")]
@@ -109,29 +110,5 @@ impl CgroupDir {
         } else {
             Owner::Enclosing
         }
-    }
-}
-
-impl DeviceCgroup {
-    /// Finds the device cgroup of a process, or `None` if this host has no
-    /// device controller.
-    ///
-    /// # Errors
-    ///
-    /// If `/proc` cannot be read or understood, or the process's cgroup is
-    /// outside every mount of its hierarchy.
-    pub(crate) fn of(pid: i32) -> Result<Option<Self>, CgroupError> {
-        Self::find(&KernelMounts::default(), pid)
-    }
-
-    /// The same for a process whose `/proc/PID/cgroup` has been read.
-    pub(crate) fn of_member(membership: &[u8]) -> Result<Option<Self>, CgroupError> {
-        locate::find_in(&KernelMounts::default(), membership)
-    }
-
-    /// [`DeviceCgroup::of`], on a host whose `/proc` and `/sys/fs/cgroup` are
-    /// elsewhere.
-    pub(crate) fn find(roots: &KernelMounts, pid: i32) -> Result<Option<Self>, CgroupError> {
-        locate::find(roots, pid)
     }
 }

@@ -12,20 +12,10 @@ use injection_plan::cdi::{Description, Generated, Generator, Omission, ThinHook}
 use serde_json::{Value, json};
 
 use super::CommandError;
-use crate::cli::CdiForm;
+use crate::cli::{CdiCommand, CdiForm};
 use crate::exit::ExitCode;
 use crate::log;
 use crate::planner;
-
-pub(super) struct Generate<'a> {
-    /// The classes; none represents all.
-    pub classes: &'a [ClassName],
-    pub directory: &'a Path,
-    pub form: CdiForm,
-    pub config: &'a Config,
-    /// Whether what is done is printed as JSON.
-    pub json: bool,
-}
 
 /// Why a specification could not be made or written.
 #[derive(Debug, thiserror::Error)]
@@ -58,74 +48,75 @@ impl Problem {
     }
 }
 
-impl Generate<'_> {
-    /// Writes the specifications. An unchanged file is not written again.
-    pub(super) fn write(&self) -> Result<ExitCode, CommandError> {
-        let (changes, problems) = self.update()?;
-        problems.iter().for_each(Problem::report);
-        if self.json {
-            let changes: Vec<Value> = changes.iter().map(in_json).collect();
-            let texts: Vec<&str> = problems.iter().map(|problem| &*problem.text).collect();
-            super::print_json(&json!({ "changes": changes, "problems": texts }))?;
-        } else if changes.is_empty() {
-            report("nothing has changed");
-        }
-        Ok(match problems.iter().any(|problem| problem.is_error) {
-            true => ExitCode::Config,
-            false => ExitCode::Success,
-        })
+/// Writes the specifications. An unchanged file is not written again.
+pub(super) fn run(
+    command: &CdiCommand,
+    json: bool,
+    config: &Config,
+) -> Result<ExitCode, CommandError> {
+    let CdiCommand::Generate {
+        classes,
+        output,
+        form,
+    } = command;
+    let generated = generated(classes, *form, config)?;
+    let changes = directory::update(output, &generated, |_| classes.is_empty());
+    let (conflicts, changes): (Vec<Change>, Vec<Change>) = changes
+        .map_err(CdiError::from)?
+        .into_iter()
+        .partition(|change| matches!(change, Change::Conflict { .. }));
+    let mut problems: Vec<_> = generated.omissions.iter().map(Problem::of).collect();
+    problems.extend(conflicts.iter().map(|conflict| Problem {
+        text: conflict.to_string(),
+        is_error: true,
+    }));
+    if !json {
+        let changes = changes.iter();
+        changes.for_each(|change| report(&change.to_string()));
     }
+    problems.iter().for_each(Problem::report);
+    if json {
+        let changes: Vec<Value> = changes.iter().map(in_json).collect();
+        let texts: Vec<&str> = problems.iter().map(|problem| &*problem.text).collect();
+        super::print_json(&json!({ "changes": changes, "problems": texts }))?;
+    } else if changes.is_empty() {
+        report("nothing has changed");
+    }
+    Ok(match problems.iter().any(|problem| problem.is_error) {
+        true => ExitCode::Config,
+        false => ExitCode::Success,
+    })
+}
 
-    /// Writes what has changed, and prints it unless JSON is wanted. The first value is
-    /// what was written or removed.
-    fn update(&self) -> Result<(Vec<Change>, Vec<Problem>), CommandError> {
-        let generated = self.generated()?;
-        let all = self.classes.is_empty();
-        let changes =
-            directory::update(self.directory, &generated, |_| all).map_err(CdiError::from)?;
-        let mut problems: Vec<_> = generated.omissions.iter().map(Problem::of).collect();
-        let (conflicts, changes): (Vec<Change>, Vec<Change>) = changes
-            .into_iter()
-            .partition(|change| matches!(change, Change::Conflict { .. }));
-        problems.extend(conflicts.iter().map(|conflict| Problem {
-            text: conflict.to_string(),
-            is_error: true,
-        }));
-        if !self.json {
-            changes
-                .iter()
-                .for_each(|change| report(&change.to_string()));
+/// The specifications of the classes; no name represents all.
+fn generated(
+    names: &[ClassName],
+    form: CdiForm,
+    config: &Config,
+) -> Result<Generated, CommandError> {
+    let host = planner::open_host(config)?;
+    let program = this_program()?;
+    let generator = Generator {
+        only: names,
+        description: Description {
+            hook: (form == CdiForm::Thin).then_some(ThinHook {
+                program: &program,
+                timeout: runtime_config::HOOK_TIMEOUT,
+            }),
+            host_root: &config.host_root,
+        },
+    };
+    let sources = load::each_source(&config.classes)?;
+    super::known_classes(names, sources.iter().flatten())?;
+    let is_wanted = |source: &ClassSource| names.is_empty() || names.contains(&source.name);
+    let classes = sources.into_iter().filter_map(|source| match source {
+        // What is wrong with a class concerns only its own devices.
+        Ok(source) => {
+            Some(config.class(&source)).filter(|class| class.is_ok() || is_wanted(&source))
         }
-        Ok((changes, problems))
-    }
-
-    fn generated(&self) -> Result<Generated, CommandError> {
-        let config = self.config;
-        let host = planner::open_host(config)?;
-        let program = this_program()?;
-        let generator = Generator {
-            only: self.classes,
-            description: Description {
-                hook: (self.form == CdiForm::Thin).then_some(ThinHook {
-                    program: &program,
-                    timeout: runtime_config::HOOK_TIMEOUT,
-                }),
-                host_root: &config.host_root,
-            },
-        };
-        let sources = load::each_source(&config.classes)?;
-        super::known_classes(self.classes, sources.iter().flatten())?;
-        let is_wanted =
-            |source: &ClassSource| self.classes.is_empty() || self.classes.contains(&source.name);
-        let classes = sources.into_iter().filter_map(|source| match source {
-            // What is wrong with a class concerns only its own devices.
-            Ok(source) => {
-                Some(config.class(&source)).filter(|class| class.is_ok() || is_wanted(&source))
-            }
-            Err(error) => Some(Err(error)),
-        });
-        Ok(generator.generate(classes, &host))
-    }
+        Err(error) => Some(Err(error)),
+    });
+    Ok(generator.generate(classes, &host))
 }
 
 fn in_json(change: &Change) -> Value {

@@ -1,5 +1,6 @@
 //! What `check` and `doctor` find: one line each, with what to do about it.
 
+use device_class::config::Config;
 use serde::{Serialize, Serializer};
 
 use crate::exit::ExitCode;
@@ -55,6 +56,19 @@ impl Finding {
         }
     }
 
+    /// An error, or only a warning, that no class is installed.
+    pub(super) fn no_class_file(config: &Config, fault: Option<ExitCode>) -> Self {
+        let finding = Finding {
+            fault,
+            verdict: fault.map_or(Verdict::Warning, |_| Verdict::Error),
+            ..Finding::new(Verdict::Ok, "classes", no_class_file(config))
+        };
+        finding.fix(
+            "install the classes with `boathook-init install`, or put a class file into \
+             /etc/boathook/classes.d",
+        )
+    }
+
     pub(super) fn fix(mut self, fix: impl Into<String>) -> Self {
         self.fix = Some(fix.into());
         self
@@ -75,6 +89,12 @@ impl Finding {
             .map(|fix| [String::new(), String::new(), format!("fix: {fix}")]);
         std::iter::once(row).chain(fix)
     }
+}
+
+pub(super) fn no_class_file(config: &Config) -> String {
+    let directories = config.classes.iter().map(|path| path.display().to_string());
+    let directories: Vec<_> = directories.collect();
+    format!("no class file in {}", directories.join(" or "))
 }
 
 fn by_name<S: Serializer>(fault: &Option<ExitCode>, serializer: S) -> Result<S::Ok, S::Error> {

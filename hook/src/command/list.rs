@@ -8,6 +8,7 @@ use device_class::load::{self, ClassSource};
 use device_class::name::ClassName;
 
 use super::devices::{self, Listed};
+use super::finding::no_class_file;
 use super::holders::Holders;
 use super::output::Style;
 use super::{CommandError, known_classes, print_json};
@@ -30,9 +31,7 @@ pub(super) fn run(
     let mut code = ExitCode::Success;
     let sources = load::each_source(&config.classes)?;
     if sources.is_empty() {
-        let directories = config.classes.iter().map(|path| path.display().to_string());
-        let directories: Vec<_> = directories.collect();
-        crate::log::warning(&format!("no class file in {}", directories.join(" or ")));
+        crate::log::warning(&no_class_file(config));
     }
     known_classes(names, sources.iter().flatten())?;
     for source in sources {

@@ -27,7 +27,7 @@ use serde::Serialize;
 use class::TargetError;
 
 use crate::apply::ApplyError;
-use crate::cli::{CdiCommand, Cli, Command};
+use crate::cli::{Cli, Command};
 use crate::exit::ExitCode;
 use crate::log::{self, Reader};
 use crate::oci::{Bundle, BundleError, StateError};
@@ -146,7 +146,7 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
         Command::Doctor { whose, root } => {
             doctor::run(whose, root.clone(), cli.json, &config(cli)?)
         }
-        Command::Cdi { command } => generate(command, cli.json, &config(cli)?),
+        Command::Cdi { command } => cdi::run(command, cli.json, &config(cli)?),
         Command::Class { command } => class::run(command, cli.json, &config(cli)?),
         Command::Check { classes } => check::run(classes, cli.json, &config(cli)?),
         Command::Facts { classes } => facts::run(classes, cli.json, &config(cli)?),
@@ -206,22 +206,6 @@ fn explain(bundle: &Path, json: bool, config: &Config) -> Result<ExitCode, Comma
         log::warning("config.json has no boathook hook; `boathook doctor` shows the fix");
     }
     Ok(ExitCode::Success)
-}
-
-fn generate(command: &CdiCommand, json: bool, config: &Config) -> Result<ExitCode, CommandError> {
-    let CdiCommand::Generate {
-        classes,
-        output,
-        form,
-    } = command;
-    cdi::Generate {
-        classes,
-        directory: output,
-        form: *form,
-        config,
-        json,
-    }
-    .write()
 }
 
 fn print_log(json: bool, config: &Config) -> Result<ExitCode, CommandError> {

@@ -62,22 +62,22 @@ pub(crate) fn start(reader: Reader, config: Option<&Config>, level: Option<LogLe
     LOG.get_or_init(|| Log {
         reader,
         level: level.unwrap_or_default(),
-        file: file.and_then(|path| {
-            let flags = OFlag::O_WRONLY
-                | OFlag::O_APPEND
-                | OFlag::O_CREAT
-                | OFlag::O_NOFOLLOW
-                | OFlag::O_NONBLOCK
-                | OFlag::O_CLOEXEC;
-            Some(
-                nix::fcntl::open(path, flags, Mode::from_bits_retain(0o640))
-                    .ok()?
-                    .into(),
-            )
-        }),
+        file: file.and_then(|path| append_to(path, Mode::from_bits_retain(0o640)).ok()),
         host_root: host_root.to_owned(),
         node: OnceLock::new(),
     });
+}
+
+/// Without waiting for a reader, should it be a pipe.
+fn append_to(path: &Path, mode: Mode) -> nix::Result<File> {
+    let flags = OFlag::O_WRONLY
+        | OFlag::O_APPEND
+        | OFlag::O_CREAT
+        | OFlag::O_NOFOLLOW
+        | OFlag::O_NONBLOCK
+        | OFlag::O_NOCTTY
+        | OFlag::O_CLOEXEC;
+    nix::fcntl::open(path, flags, mode).map(File::from)
 }
 
 /// Opens what is otherwise opened by the first message. To be called before

@@ -10,7 +10,6 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
 use device_class::config::LogLevel;
-use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 use nix::unistd::geteuid;
 
@@ -115,22 +114,10 @@ fn open(directory: &Path) -> io::Result<File> {
 }
 
 fn append_to(path: &Path) -> io::Result<File> {
-    let flags = OFlag::O_WRONLY
-        | OFlag::O_APPEND
-        | OFlag::O_CREAT
-        | OFlag::O_NOFOLLOW
-        | OFlag::O_NONBLOCK
-        | OFlag::O_NOCTTY
-        | OFlag::O_CLOEXEC;
-    let file = File::from(nix::fcntl::open(
-        path,
-        flags,
-        Mode::from_bits_retain(0o600),
-    )?);
-    if file.metadata()?.is_file() {
-        Ok(file)
-    } else {
-        Err(io::Error::other("not a regular file"))
+    let file = super::append_to(path, Mode::from_bits_retain(0o600))?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("not a regular file")),
     }
 }
 

@@ -144,7 +144,8 @@ mod tests {
                 "the container's process 1073741823 is gone",
             ),
         ] {
-            let error = State::read(given.as_bytes()).unwrap_err().to_string();
+            let error = State::read(given.as_bytes()).unwrap_err();
+            let error = crate::log::chain(&error);
             assert!(error.starts_with(reason), "{error}");
         }
     }

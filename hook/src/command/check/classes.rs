@@ -26,14 +26,7 @@ pub(super) fn check(names: &[ClassName], config: &Config) -> Result<Vec<Finding>
     let mut findings = ignored_files(&config.classes);
     findings.extend(unknown_classes(&sources, config));
     if sources.is_empty() {
-        let directories = config.classes.iter().map(|path| path.display().to_string());
-        let directories: Vec<_> = directories.collect();
-        let text = format!("no class file in {}", directories.join(" or "));
-        let finding = Finding::new(Verdict::Warning, "classes", text);
-        findings.push(finding.fix(
-            "install the classes with `boathook-init install`, or put a class file into \
-             /etc/boathook/classes.d",
-        ));
+        findings.push(Finding::no_class_file(config, None));
     }
     let mut claims = Claims::default();
     let is_asked = |source: &ClassSource| names.is_empty() || names.contains(&source.name);

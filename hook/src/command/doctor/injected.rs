@@ -70,30 +70,22 @@ impl RunningRoot {
     }
 }
 
-pub(super) fn finding(missing: Result<Vec<String>, String>) -> Finding {
+/// What is missing of a plan; else that `all` is there.
+pub(super) fn finding(missing: Result<Vec<String>, String>, all: &str, fix: &str) -> Finding {
     const SUBJECT: &str = "mounts";
     const SHOWN: usize = 8;
     let missing = match missing {
+        Ok(missing) if missing.is_empty() => return Finding::new(Verdict::Ok, SUBJECT, all),
         Ok(missing) => missing,
         Err(text) => {
             return Finding::new(Verdict::Warning, SUBJECT, text)
                 .fix("run this as root, in the host's mount namespace");
         }
     };
-    if missing.is_empty() {
-        let text = "everything that the plan has is in the container";
-        return Finding::new(Verdict::Ok, SUBJECT, text);
+    let shown = &missing[..missing.len().min(SHOWN)];
+    let mut text = format!("not in the container: {}", shown.join(", "));
+    if missing.len() > SHOWN {
+        text = format!("{text} and {} more", missing.len() - SHOWN);
     }
-    let more = missing.len().saturating_sub(SHOWN);
-    let mut text = format!(
-        "not in the container: {}",
-        missing[..missing.len().min(SHOWN)].join(", ")
-    );
-    if more > 0 {
-        text = format!("{text} and {more} more");
-    }
-    Finding::fault(ExitCode::NotInjected, SUBJECT, text).fix(
-        "create the container again: the hook acts when a container is created, and devices or \
-         classes that came later are not added",
-    )
+    Finding::fault(ExitCode::NotInjected, SUBJECT, text).fix(fix)
 }

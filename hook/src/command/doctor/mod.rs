@@ -168,7 +168,12 @@ fn examine_spec(container: &Container, spec: &ContainerSpec, config: &Config) ->
         findings.push(hook_entry::finding(container, spec, all_there));
     }
     if let (Some(root), Some(missing)) = (&root, missing) {
-        findings.push(injected::finding(missing));
+        findings.push(injected::finding(
+            missing,
+            "everything that the plan has is in the container",
+            "create the container again: the hook acts when a container is created, and devices \
+             or classes that came later are not added",
+        ));
         findings.extend(rules::finding(container, &plan));
         findings.extend(user::finding(root, &plan));
     }

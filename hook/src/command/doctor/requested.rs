@@ -34,12 +34,7 @@ pub(super) fn requests(spec: &ContainerSpec, config: &Config) -> Requests {
         Err(error) => return nothing(Finding::fault(ExitCode::Config, "classes", chain(&error))),
     };
     if sources.is_empty() {
-        let directories = config.classes.iter().map(|path| path.display().to_string());
-        let directories: Vec<_> = directories.collect();
-        let text = format!("no class file in {}", directories.join(" or "));
-        let fix = "install the classes with `boathook-init install`, or put a class file into \
-                   /etc/boathook/classes.d";
-        return nothing(Finding::fault(ExitCode::Config, "classes", text).fix(fix));
+        return nothing(Finding::no_class_file(config, Some(ExitCode::Config)));
     }
     let (mut classes, mut findings, mut known) = (Vec::new(), Vec::new(), Vec::new());
     let origin = spec.origin().ok();

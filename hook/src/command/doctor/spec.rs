@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::containers::Container;
-use crate::oci::{Bundle, BundleError, capped, open_regular};
+use crate::oci::{Bundle, BundleError};
 use crate::trust::{Origin, OriginError};
 
 /// A container as its config.json has it.
@@ -22,7 +22,7 @@ impl ContainerSpec {
     /// that of the container; else of variables alone.
     pub(super) fn of(container: &Container, env: &[String]) -> Result<Self, BundleError> {
         if let Some(directory) = &container.bundle {
-            return Self::read(directory);
+            return Ok(Self::new(Bundle::read(directory)?, true));
         }
         let (root, env) = match container.pid {
             None => (PathBuf::from("/"), env.to_vec()),
@@ -38,18 +38,6 @@ impl ContainerSpec {
         let text = config.to_string();
         let bundle = Bundle::parse(&root, &root, text.as_bytes())?;
         Ok(Self::new(bundle, false))
-    }
-
-    fn read(directory: &Path) -> Result<Self, BundleError> {
-        let path = directory.join("config.json");
-        let unreadable = |error| BundleError::Read {
-            path: path.clone(),
-            error,
-        };
-        let file = open_regular(&path).map_err(unreadable)?;
-        let bytes = capped(file, Bundle::MAX).map_err(unreadable)?;
-        let bytes = bytes.ok_or_else(|| BundleError::TooLarge(path.clone()))?;
-        Ok(Self::new(Bundle::parse(directory, &path, &bytes)?, true))
     }
 
     fn new(bundle: Bundle, has_config: bool) -> Self {

@@ -11,10 +11,9 @@ use injection_plan::plan::{
     Action, BindMount, InjectionPlan, InjectionStep, MountAttributes, SourceKind, SpecNode,
 };
 
-use super::injected::RunningRoot;
+use super::injected::{self, RunningRoot};
 use super::spec::ContainerSpec;
 use crate::command::finding::{Finding, Verdict};
-use crate::exit::ExitCode;
 use crate::planner;
 
 /// What config.json has of classes.
@@ -109,25 +108,14 @@ impl Unrequested {
                         the container only if its image or the specification has them";
             findings.push(Finding::new(Verdict::Note, "hook", text));
         }
-        findings.extend(root.map(|root| mounts(root, &self.plan)));
+        findings.extend(root.map(|root| {
+            injected::finding(
+                root.missing(&self.plan),
+                "every node is in the container",
+                "create the container again: its nodes were removed or replaced",
+            )
+        }));
         findings
-    }
-}
-
-/// Whether the container has the nodes.
-fn mounts(root: &RunningRoot, plan: &InjectionPlan) -> Finding {
-    const SUBJECT: &str = "mounts";
-    match root.missing(plan) {
-        Err(text) => Finding::new(Verdict::Warning, SUBJECT, text)
-            .fix("run this as root, in the host's mount namespace"),
-        Ok(missing) if missing.is_empty() => {
-            Finding::new(Verdict::Ok, SUBJECT, "every node is in the container")
-        }
-        Ok(missing) => {
-            let text = format!("not in the container: {}", missing.join(", "));
-            Finding::fault(ExitCode::NotInjected, SUBJECT, text)
-                .fix("create the container again: its nodes were removed or replaced")
-        }
     }
 }
 
