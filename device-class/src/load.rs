@@ -2,6 +2,7 @@
 //! of them must be parsed for a request.
 
 mod bases;
+mod index;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -12,10 +13,13 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 
+use self::index::Index;
 use crate::class::{self, DeviceClass};
 use crate::name::ClassName;
 use crate::ownership;
 use crate::strict_toml::{FileError, Layer};
+
+pub use index::{INDEX, index};
 
 /// The largest class file, in bytes.
 const MAX_FILE: u64 = 1 << 20;
@@ -27,6 +31,9 @@ pub struct ClassSource {
     pub name: ClassName,
     pub path: PathBuf,
     text: String,
+    /// Set instead of the text if the directory's index has the file: its variables, with
+    /// spaces between them.
+    indexed: Option<String>,
     /// The files that it extends, the nearest first.
     bases: Vec<Base>,
     /// Set if others than root can change one of the files, or one is missing: the class
@@ -115,15 +122,46 @@ impl ClassSource {
             name,
             path,
             text,
+            indexed: None,
             bases: Vec::new(),
             fault: None,
         })
+    }
+
+    /// A file of which the directory's index has the variables; `None`: it is to be read.
+    fn indexed(directory: &Directory, name: &OsStr) -> Option<Self> {
+        let (index, checked) = (directory.index.as_ref()?, directory.checked.as_ref()?);
+        let variables = index.variables(checked, name)?;
+        let class = name.to_str()?.strip_suffix(".toml")?;
+        Some(ClassSource {
+            name: ClassName::try_from(class.to_owned()).ok()?,
+            path: directory.path.join(name),
+            text: String::new(),
+            indexed: Some(variables.to_owned()),
+            bases: Vec::new(),
+            fault: None,
+        })
+    }
+
+    /// The file with its text.
+    fn whole(self) -> Result<Self, FileError> {
+        if self.indexed.is_none() {
+            return Ok(self);
+        }
+        let directory = self.path.parent().and_then(Directory::open);
+        match (directory, self.path.file_name()) {
+            (Some(directory), Some(name)) => Self::read_in(&directory, name, &mut Vec::new()),
+            _ => Err(FileError::whole(&self.path, "it is gone".into())),
+        }
     }
 
     /// Whether one of the variables for which `is_set` holds could be the
     /// class's own. Only a class whose text mentions a variable of the container
     /// must be parsed.
     pub fn mentions(&self, is_set: impl Fn(&str) -> bool) -> bool {
+        if let Some(variables) = &self.indexed {
+            return variables.split(' ').any(is_set);
+        }
         let bases = self.bases.iter().map(|base| base.text.as_str());
         let mut texts = [self.text.as_str()].into_iter().chain(bases).peekable();
         while let Some(text) = texts.next() {
@@ -143,6 +181,9 @@ impl ClassSource {
     /// Others than root can change the file or one that it extends, one of these is
     /// missing, or the text breaks a rule of the schema.
     pub fn parse(&self) -> Result<DeviceClass, FileError> {
+        if self.indexed.is_some() {
+            return self.clone().whole()?.parse();
+        }
         if let Some(fault) = &self.fault {
             return Err(fault.clone());
         }
@@ -180,7 +221,10 @@ pub fn each_source(
 ) -> Result<Vec<Result<ClassSource, FileError>>, FileError> {
     let mut files = BTreeMap::new();
     let directories = directories.iter().filter_map(|path| Directory::open(path));
-    let directories: Vec<Directory> = directories.collect();
+    let mut directories: Vec<Directory> = directories.collect();
+    for directory in &mut directories {
+        directory.index = directory.checked.as_ref().and_then(Index::read);
+    }
     for directory in &directories {
         let unreadable =
             |error| FileError::whole(directory.path, format!("cannot be read: {error}"));
@@ -195,8 +239,15 @@ pub fn each_source(
     let mut buffer = Vec::with_capacity(16 << 10);
     let sources = files
         .iter()
-        .map(|(name, directory)| ClassSource::read_in(directory, name, &mut buffer));
-    let only_masks = |source: &ClassSource| source.fault.is_none() && source.text.trim().is_empty();
+        .map(
+            |(name, directory)| match ClassSource::indexed(directory, name) {
+                Some(source) => Ok(source),
+                None => ClassSource::read_in(directory, name, &mut buffer),
+            },
+        );
+    let only_masks = |source: &ClassSource| {
+        source.indexed.is_none() && source.fault.is_none() && source.text.trim().is_empty()
+    };
     let sources = sources.filter(|source| !source.as_ref().is_ok_and(only_masks));
     let mut sources: Vec<_> = sources.collect();
     bases::add(&mut sources);
@@ -210,6 +261,7 @@ struct Directory<'a> {
     checked: Option<ownership::Directory>,
     /// Why its files cannot be used.
     fault: Option<String>,
+    index: Option<Index>,
 }
 
 impl<'a> Directory<'a> {
@@ -224,6 +276,7 @@ impl<'a> Directory<'a> {
             path,
             checked,
             fault,
+            index: None,
         })
     }
 }

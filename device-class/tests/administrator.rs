@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use device_class::DeviceClass;
+use device_class::class::Preference;
 use device_class::config::Config;
 use device_class::discover::{self, Inventory, NodeForm, Presence};
 use device_class::host::{RealHost, RecordedHost};
@@ -169,6 +170,27 @@ fn devices_have_the_configured_number_of_shares() {
     let found = inventory("gpu-share", "gpu-share", config);
     assert!(found.devices.iter().all(|d| d.replicas == Some(2)));
     assert!(!found.devices.is_empty());
+    // Whole GPUs are shared, and instances are not.
+    let config = "[class.nvidia-gpu]\nreplicas = { 'nvidia.com/gpu' = 4 }";
+    let found = inventory("nvidia-gpu", "nvidia-gpu/mig", config);
+    let shares: Vec<_> = found.devices.iter().map(|d| d.replicas).collect();
+    assert_eq!(shares, [None, None, Some(4)]);
+}
+
+#[test]
+fn variables_and_the_choice_of_devices_are_as_configured() {
+    let config = "[class.nvidia-gpu]\nplacement = 'spread'\nmax_per_container = 1\n\
+                  default_capabilities = ['compute']\n\
+                  env = { NVIDIA_VISIBLE_DEVICES = '{slot}' }";
+    let class = adapted("nvidia-gpu", config).unwrap();
+    assert_eq!(class.spec.allocate.placement, Preference::Spread);
+    assert_eq!(class.settings.max_per_container, Some(1));
+    let capabilities = class.spec.request.default_capabilities.iter();
+    let capabilities: Vec<_> = capabilities.map(|name| name.as_str()).collect();
+    assert_eq!(capabilities, ["compute"]);
+    let found = inventory("nvidia-gpu", "nvidia-gpu/h200", config);
+    let values = found.devices.iter().flat_map(|device| device.env.values());
+    assert_eq!(values.collect::<Vec<_>>(), ["0000:17:00", "0000:ca:00"]);
 }
 
 /// The nodes of a driver that runs in a container are under its own root.
@@ -313,6 +335,21 @@ fn a_mistake_is_an_error_that_names_the_table() {
             "nvidia-gpu",
             "[class.nvidia-gpu]\nreplicas = 0",
             "0 replicas is not between 1 and 65535",
+        ),
+        (
+            "nvidia-gpu",
+            "[class.nvidia-gpu]\nreplicas = { 'nvidia.com/gpu' = 0 }",
+            "0 replicas is not between 1 and 65535",
+        ),
+        (
+            "nvidia-gpu",
+            "[class.nvidia-gpu]\nenv = { NVIDIA_VISIBLE_DEVICES = '{indx}' }",
+            "`{indx}` uses the attribute `indx`",
+        ),
+        (
+            "nvidia-gpu",
+            "[class.nvidia-gpu]\ndefault_capabilities = ['compte']",
+            "compte",
         ),
     ] {
         let error = adapted(class, config).unwrap_err();

@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use device_class::load::INDEX;
 use runtime_config::{Change, Engine, HostRoot, Options, Plan, Record};
 
 use crate::configuration::Configuration;
@@ -98,7 +99,8 @@ fn removed_classes(
     fewer_classes: bool,
 ) -> Result<Option<String>, Error> {
     let installed = host.list(&Path::new(CURRENT).join(CLASSES))?;
-    let installed: BTreeSet<&str> = installed.iter().filter_map(|name| name.to_str()).collect();
+    let installed = installed.iter().filter_map(|name| name.to_str());
+    let installed: BTreeSet<&str> = installed.filter(|name| *name != INDEX).collect();
     let next = payload.classes();
     let names: Vec<String> = installed
         .difference(&next)

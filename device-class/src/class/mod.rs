@@ -44,7 +44,7 @@ pub use links::{Ends, Links};
 pub use node::{DRIVERS, Make, Node, NodeMode};
 pub(crate) use path_template::is_plain;
 pub use path_template::{PathTemplate, PathTemplateError};
-pub(crate) use prefilter::{extends, mentions, sets_variable};
+pub(crate) use prefilter::{extends, mentions, sets_variable, variables};
 pub use prepare::{MAX_CONTAINER_START, Prepare, Timeout};
 pub use request::{Normalize, PairSpec, RequestSpec, RequirementSpec, WordName};
 pub use schema::JSON_SCHEMA;

@@ -1,5 +1,8 @@
 //! Which class files need not be parsed for a container.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
 use memchr::arch::all::memchr::One;
 
 use crate::strict_toml::EXTENDS;
@@ -30,6 +33,16 @@ pub(crate) fn mentions(text: &str, is_set: impl Fn(&str) -> bool) -> bool {
                     Value::Other => true,
                 }
         })
+}
+
+/// The variables that a class file could have; `None`: only parsing it shows them.
+pub(crate) fn variables(text: &str) -> Option<BTreeSet<String>> {
+    let names = RefCell::new(BTreeSet::new());
+    let is_other = mentions(text, |name| {
+        names.borrow_mut().insert(name.to_owned());
+        false
+    });
+    (!is_other).then_some(names.into_inner())
 }
 
 /// Whether a class file sets the request variable, so that a class that it extends does

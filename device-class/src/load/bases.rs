@@ -18,7 +18,8 @@ pub(super) fn add(sources: &mut [Result<ClassSource, FileError>]) {
             Ok(source) => source.name == *name,
             Err(error) => error.path().file_stem() == Some(name.as_str().as_ref()),
         };
-        sources.iter().find(is_base).cloned()
+        let found = sources.iter().find(is_base).cloned();
+        found.map(|source| source.and_then(ClassSource::whole))
     };
     let extended = sources.iter().enumerate().filter_map(|(at, source)| {
         let mut source = source.as_ref().ok()?.clone();

@@ -46,6 +46,36 @@ fn devices_that_can_not_be_given_are_refused_with_the_right_status() {
         .unwrap();
 }
 
+/// As `failRequestsGreaterThanOne` of NVIDIA's plugin: of shared devices.
+#[test]
+fn more_shares_than_config_toml_allows_are_refused_with_the_reason() {
+    let mut node = Node::new(&[("dummy-npu", NPUS), ("cards", CARDS)]);
+    node.add_card(0, "mark-1", 0);
+    node.add_card(1, "mark-1", 0);
+    let (classes, host) = (node.path("classes"), node.path("host"));
+    let config = format!(
+        "classes = [{classes:?}]\nhost_root = {host:?}\n\
+         [class.dummy-npu]\nreplicas = {{ '{NPU}' = 2 }}\nmax_per_container = 1\n\
+         [class.cards]\nreplicas = {{ 'cards.example/mark-2' = 2 }}\nmax_per_container = 1\n"
+    );
+    node.write("config.toml", &config);
+    let kubelet = node.kubelet();
+    node.start_plugin();
+    assert_eq!(kubelet.wait_devices(PATIENCE, NPU).unwrap().len(), 128);
+    for two in [["npu-0::0", "npu-0::1"], ["npu-0::0", "npu-1::0"]] {
+        let refused = kubelet.allocate(Allocation::of_ids(NPU, &two));
+        assert_eq!(
+            refused.unwrap_err(),
+            "InvalidArgument: dummy.com/npu: 2 shares requested for one container, which may \
+             have 1: more shares are not more of a device"
+        );
+    }
+    let cards = "cards.example/mark-1";
+    assert_eq!(kubelet.wait_devices(PATIENCE, cards).unwrap().len(), 2);
+    let both = Allocation::of_ids(cards, &["card-0", "card-1"]);
+    kubelet.allocate(both).unwrap();
+}
+
 #[test]
 fn shares_of_several_devices_are_refused_if_the_class_configures_it() {
     let text = format!("{NPUS}[sharing]\nreplicas = 8\none_device = true\n");

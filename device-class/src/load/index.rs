@@ -1,0 +1,180 @@
+//! The index of a directory of class files: the variables that each of them could have, so
+//! that a container which requests nothing does not cost the reading of all classes.
+//!
+//! Its lines are a file's name, its size and the variables. A line holds for a file of that
+//! size that has not changed since the index was written; the others are read, as all are
+//! without an index.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+
+use super::MAX_FILE;
+use crate::class;
+use crate::ownership;
+
+/// The file, in the directory of class files.
+pub const INDEX: &str = ".variables";
+
+/// The text of the index of class files, of which these are names and texts. Classes that
+/// extend another are not in it, nor those whose variables are known only by parsing them.
+pub fn index<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
+    let mut lines = String::new();
+    for (name, text) in files {
+        let is_plain = class::extends(text).is_none() && !text.trim().is_empty();
+        if let Some(variables) = class::variables(text).filter(|_| is_plain) {
+            let variables: Vec<String> = variables.into_iter().collect();
+            let _ = writeln!(lines, "{name} {} {}", text.len(), variables.join(" "));
+        }
+    }
+    lines
+}
+
+/// The index of a directory.
+pub(super) struct Index {
+    /// When it was written.
+    changed: (i64, i64),
+    /// By file: the size and the variables.
+    files: BTreeMap<String, (u64, String)>,
+}
+
+impl Index {
+    /// The index of this directory, if it has one that only root can change.
+    pub(super) fn read(directory: &ownership::Directory) -> Option<Self> {
+        let file = directory.file(OsStr::new(INDEX)).ok()?;
+        let metadata = file.metadata().ok()?;
+        let mut text = String::new();
+        file.take(MAX_FILE).read_to_string(&mut text).ok()?;
+        let files = text.lines().filter_map(|line| {
+            let (name, rest) = line.split_once(' ')?;
+            let (size, variables) = rest.split_once(' ')?;
+            Some((name.to_owned(), (size.parse().ok()?, variables.to_owned())))
+        });
+        Some(Index {
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+            files: files.collect(),
+        })
+    }
+
+    /// The variables of a file, with spaces between them, if it is as the index says.
+    pub(super) fn variables(
+        &self,
+        directory: &ownership::Directory,
+        name: &OsStr,
+    ) -> Option<&str> {
+        let (size, variables) = self.files.get(name.to_str()?)?;
+        let found = directory.root_only(name)?;
+        let is_known = u64::try_from(found.st_size).ok()? == *size
+            && (found.st_ctime, found.st_ctime_nsec) <= self.changed;
+        is_known.then_some(variables.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::super::{ClassSource, each_source};
+    use super::*;
+
+    const A: &str = "request = { env = 'A_DEVICES', capabilities_env = 'A_CAPS' }\n";
+
+    fn sources(directory: &Path) -> Vec<ClassSource> {
+        let found = each_source(&[directory.to_owned()]).unwrap();
+        found.into_iter().map(Result::unwrap).collect()
+    }
+
+    /// The classes that a container with this variable could request.
+    fn mentioning(directory: &Path, variable: &str) -> Vec<String> {
+        let found = sources(directory).into_iter();
+        let found = found.filter(|source| source.mentions(|name| name == variable));
+        found.map(|source| source.name.to_string()).collect()
+    }
+
+    fn written(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            fs::write(root.path().join(name), text).unwrap();
+        }
+        fs::write(root.path().join(INDEX), index(files.iter().copied())).unwrap();
+        root
+    }
+
+    /// Longer than the kernel's clock for files takes from one time to the next.
+    fn later() {
+        thread::sleep(Duration::from_millis(30));
+    }
+
+    #[test]
+    fn a_file_is_not_read_for_a_container_without_its_variables() {
+        let root = written(&[("a.toml", A), ("b.toml", "env = 'B_DEVICES'\n")]);
+        let found = sources(root.path());
+        assert!(found.iter().all(|source| source.text.is_empty()));
+        assert_eq!(mentioning(root.path(), "A_DEVICES"), ["a"]);
+        assert_eq!(mentioning(root.path(), "A_CAPS"), [""; 0]);
+        // It is read when it is parsed.
+        let error = found[1].parse().unwrap_err().to_string();
+        assert!(error.contains("b.toml") && error.contains("env"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_differs_from_the_index_is_read() {
+        let root = written(&[("a.toml", A), ("b.toml", "env = 'B_DEVICES'\n")]);
+        later();
+        // Of the same size.
+        fs::write(root.path().join("b.toml"), "env = 'C_DEVICES'\n").unwrap();
+        fs::write(root.path().join("d.toml"), "env = 'D_DEVICES'\n").unwrap();
+        for (variable, classes) in [
+            ("A_DEVICES", &["a"][..]),
+            ("B_DEVICES", &[]),
+            ("C_DEVICES", &["b"]),
+            ("D_DEVICES", &["d"]),
+        ] {
+            assert_eq!(mentioning(root.path(), variable), classes, "{variable}");
+        }
+        // And one that others can change, and what is refused for that.
+        let root = written(&[("a.toml", A)]);
+        let file = root.path().join("a.toml");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
+        fs::write(root.path().join(INDEX), index([("a.toml", A)])).unwrap();
+        let found = sources(root.path());
+        assert_eq!(found[0].text, A);
+        assert!(found[0].parse().unwrap_err().to_string().contains("chmod"));
+    }
+
+    #[test]
+    fn an_index_that_others_can_change_or_that_is_none_is_not_used() {
+        let root = written(&[("a.toml", A)]);
+        let file = root.path().join(INDEX);
+        fs::write(&file, "a.toml 60 X_DEVICES\n\u{1}\na.toml\n a.toml x\n").unwrap();
+        assert_eq!(mentioning(root.path(), "A_DEVICES"), ["a"]);
+        fs::write(&file, format!("a.toml {} X_DEVICES\n", A.len())).unwrap();
+        assert_eq!(mentioning(root.path(), "A_DEVICES"), [""; 0]);
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
+        assert_eq!(mentioning(root.path(), "A_DEVICES"), ["a"]);
+    }
+
+    /// Also one that extends a class of the index.
+    #[test]
+    fn what_only_parsing_shows_is_not_in_the_index() {
+        let files = [
+            ("a.toml", A),
+            ("b.toml", "extends = 'a'\n"),
+            ("c.toml", "[device]\nenv = { X = 'x' }\n"),
+            ("d.toml", "\n"),
+        ];
+        assert_eq!(
+            index(files),
+            format!("a.toml {} A_DEVICES\n", A.len())
+        );
+        let root = written(&files);
+        assert_eq!(mentioning(root.path(), "A_DEVICES"), ["a", "b", "c"]);
+        assert_eq!(mentioning(root.path(), "B_DEVICES"), ["c"]);
+    }
+}
