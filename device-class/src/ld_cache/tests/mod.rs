@@ -5,7 +5,6 @@ mod ldconfig;
 mod loader;
 mod merge;
 mod properties;
-mod speed;
 mod work;
 
 use std::ffi::CString;

@@ -4,7 +4,6 @@
 //! Engines read strictly: these types are the format, and refuse any other field. CDI's
 //! own JSON schema is not part of this project; it says the same, but for the rules on
 //! names and versions, which engines check in code.
-#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,6 +13,8 @@ use device_class::load;
 use device_class::name::CdiName;
 use injection_plan::cdi::{Description, Generator, Specification, ThinHook};
 use serde::Deserialize;
+
+use crate::planning::{directory, recordings};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -163,22 +164,9 @@ fn lowest_version(file: &File) -> &'static str {
     }
 }
 
-fn hosts(directory: &Path, found: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            hosts(&path, found);
-        } else if path.ends_with("host.txt") {
-            found.push(path);
-        }
-    }
-}
-
 /// The specifications of all classes on a recorded host.
 fn specifications(host: &RecordedHost, hook: Option<ThinHook<'_>>) -> Vec<Specification> {
-    let classes =
-        Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../device-class")).join("classes");
-    let sources = load::sources(&[classes]).unwrap();
+    let sources = load::sources(&[directory("classes")]).unwrap();
     let generator = Generator {
         only: &[],
         description: Description {
@@ -193,23 +181,19 @@ fn specifications(host: &RecordedHost, hook: Option<ThinHook<'_>>) -> Vec<Specif
 
 #[test]
 fn every_class_on_every_recorded_host_keeps_to_the_format() {
-    let mut recorded = Vec::new();
-    hosts(
-        &Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../device-class")).join("testdata"),
-        &mut recorded,
-    );
     let thin = Some(ThinHook {
         program: Path::new("/opt/boathook/current/bin/boathook"),
         timeout: 110,
     });
     let mut kinds = BTreeSet::new();
-    for path in recorded {
-        let host = RecordedHost::parse(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    for case in recordings(directory("testdata")) {
+        let text = std::fs::read_to_string(case.join("host.txt")).unwrap();
+        let host = RecordedHost::parse(&text).unwrap();
         for hook in [thin, None] {
             for specification in specifications(&host, hook) {
                 let text = serde_json::to_string(&specification).unwrap();
                 let file: File = serde_json::from_str(&text).unwrap();
-                assert_eq!(fault(&file), None, "{}: {text}", path.display());
+                assert_eq!(fault(&file), None, "{}: {text}", case.display());
                 kinds.insert(file.kind);
             }
         }

@@ -1,15 +1,12 @@
 //! Vendors are known to class files, which say where their facts are from, and
 //! to nothing else.
-#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use device_class::load::{self, ClassSource};
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
+use crate::shipped::root;
 
 /// Every class file says in its first comment where its facts are from.
 #[test]

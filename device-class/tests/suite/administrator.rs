@@ -1,6 +1,5 @@
 //! What an administrator changes of a class in config.toml, without a copy of it.
 //! The plugin and the hook read classes in this one way.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
@@ -11,28 +10,17 @@ use device_class::class::Preference;
 use device_class::config::Config;
 use device_class::discover::{self, Inventory, NodeForm, Presence};
 use device_class::host::{RealHost, RecordedHost};
-use device_class::load::ClassSource;
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-fn shipped(name: &str) -> DeviceClass {
-    let file = root().join(format!("classes/{name}.toml"));
-    ClassSource::read(&file, &[]).unwrap().parse().unwrap()
-}
+use crate::shipped;
 
 fn adapted(class: &str, config: &str) -> Result<DeviceClass, String> {
     let config: Config = toml::from_str(config).map_err(|error| error.to_string())?;
-    let class = shipped(class);
-    let adapted = config.adapted(class, "class.toml".as_ref());
+    let adapted = config.adapted(shipped::class(class), "class.toml".as_ref());
     adapted.map_err(|error| error.to_string())
 }
 
 fn inventory(class: &str, case: &str, config: &str) -> Inventory {
-    let file = root().join(format!("testdata/{case}/host.txt"));
-    let host = RecordedHost::parse(&std::fs::read_to_string(file).unwrap()).unwrap();
-    discover::devices(&adapted(class, config).unwrap(), &host)
+    discover::devices(&adapted(class, config).unwrap(), &shipped::host(case))
 }
 
 /// Each device as `id=resource`.
@@ -116,8 +104,7 @@ fn devices_that_differ_do_not_share_a_name() {
         ),
         ("amd-gpu", "mixed", divided, mixed, None),
     ] {
-        let recording = root().join(format!("testdata/{class}/{case}/host.txt"));
-        let recording = std::fs::read_to_string(recording).unwrap() + additional;
+        let recording = shipped::recorded(&format!("{class}/{case}")) + additional;
         let host = RecordedHost::parse(&recording).unwrap();
         let adapted = adapted(class, config).unwrap();
         let mut found = discover::devices(&adapted, &host);
@@ -196,7 +183,7 @@ fn variables_and_the_choice_of_devices_are_as_configured() {
 /// The nodes of a driver that runs in a container are under its own root.
 #[test]
 fn nodes_are_under_the_root_that_the_administrator_names() {
-    let text = std::fs::read_to_string(root().join("testdata/nvidia-gpu/h200/host.txt")).unwrap();
+    let text = shipped::recorded("nvidia-gpu/h200");
     let moved = text.replace("char /dev/", "char /run/nvidia/driver/dev/");
     // A driver that makes its nodes nowhere else.
     let host = moved.replace("195 nvidia", "195 other");
@@ -259,11 +246,8 @@ fn nodes_have_the_mode_and_group_that_the_administrator_sets() {
         ),
     ] {
         let name = case.split('/').next().unwrap();
-        let config: Config = toml::from_str(&format!("[class.{name}]\n{config}")).unwrap();
-        let class = shipped(name);
-        let class = config.adapted(class, "class.toml".as_ref()).unwrap();
-        let file = root().join(format!("testdata/{case}/host.txt"));
-        let host = RecordedHost::parse(&std::fs::read_to_string(file).unwrap()).unwrap();
+        let class = adapted(name, &format!("[class.{name}]\n{config}")).unwrap();
+        let host = shipped::host(case);
         let capabilities = class.spec.request.defaults();
         let found = discover::look_up(&class, (&capabilities).into(), &host).unwrap();
         let devices = found.inventory.devices.iter();
@@ -287,14 +271,10 @@ fn further_directories_are_mounted_if_they_are_roots() {
     let shared = std::fs::Permissions::from_mode(0o1777);
     std::fs::set_permissions(tree.path().join("tmp"), shared).unwrap();
     let host = RealHost::open(tree.path()).unwrap();
-    let class = shipped("dummy-npu");
     let found = |path: &str| {
         let table = format!("{{ path = '{path}', container_path = '/tmp/daemon' }}");
         let config = format!("[class.dummy-npu]\ndirectories = [{table}]");
-        let config: Config = toml::from_str(&config).unwrap();
-        let class = config
-            .adapted(class.clone(), "class.toml".as_ref())
-            .unwrap();
+        let class = adapted("dummy-npu", &config).unwrap();
         let found = discover::look_up(&class, (&BTreeSet::new()).into(), &host).unwrap();
         let [directory] = <[_; 1]>::try_from(found.edits.directories).unwrap();
         (directory.container, directory.directory)

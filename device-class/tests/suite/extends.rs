@@ -1,5 +1,4 @@
 //! Classes that extend others: what they get, and what is wrong with them.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -8,8 +7,9 @@ use std::path::{Path, PathBuf};
 use device_class::DeviceClass;
 use device_class::config::Config;
 use device_class::discover;
-use device_class::host::RecordedHost;
 use device_class::load::{self, ClassSource};
+
+use crate::shipped::{self, root};
 
 const CHIP: &str = r#"
 version = 1
@@ -257,8 +257,7 @@ fn the_base_of_one_file_is_beside_it_or_installed() {
 /// docs/device-classes.md, "A class that extends another one".
 #[test]
 fn a_second_resource_of_the_same_hardware_is_a_few_lines() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let docs = fs::read_to_string(root.join("../docs/device-classes.md")).unwrap();
+    let docs = fs::read_to_string(root().join("../docs/device-classes.md")).unwrap();
     let block = |first: &str| {
         let (_, rest) = docs.split_once(&format!("```toml\n{first}")).unwrap();
         format!("{first}{}", rest.split_once("```").unwrap().0)
@@ -270,10 +269,9 @@ fn a_second_resource_of_the_same_hardware_is_a_few_lines() {
     let directories = Directories::new(&[("2/rdma-fast.toml", &class)]);
     let file = directories.all[1].join("rdma-fast.toml");
     let config = Config::parse(Path::new("config.toml"), &config).unwrap();
-    let host = fs::read_to_string(root.join("testdata/rdma-shared/host.txt")).unwrap();
-    let host = RecordedHost::parse(&host).unwrap();
+    let host = shipped::host("rdma-shared");
     let devices = |file: &Path| {
-        let class = ClassSource::read(file, &[root.join("classes")]).unwrap();
+        let class = ClassSource::read(file, &[root().join("classes")]).unwrap();
         let class = config.class(&class).unwrap();
         let found = discover::devices(&class, &host).devices;
         let names = found
@@ -283,7 +281,7 @@ fn a_second_resource_of_the_same_hardware_is_a_few_lines() {
     };
     assert_eq!(devices(&file), ["rdma/hca_fast hca_fast"]);
     assert_eq!(
-        devices(&root.join("classes/rdma-shared.toml")),
+        devices(&root().join("classes/rdma-shared.toml")),
         ["rdma/hca_shared_devices_a hca_shared_devices_a"]
     );
 }

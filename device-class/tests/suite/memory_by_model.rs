@@ -1,17 +1,10 @@
 //! How much memory gpu-share takes a GPU for, by its model.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use device_class::DeviceClass;
 use device_class::config::Config;
 use device_class::discover;
 use device_class::host::RecordedHost;
-use device_class::load::ClassSource;
 
-fn class() -> DeviceClass {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/classes/gpu-share.toml");
-    let class = ClassSource::read(file.as_ref(), &[]).unwrap();
-    class.parse().unwrap()
-}
+use crate::shipped;
 
 /// A host with one GPU of this model.
 fn host(model: &str) -> RecordedHost {
@@ -29,7 +22,7 @@ fn host(model: &str) -> RecordedHost {
 
 /// The gigabytes of a GPU of this model; `None`: it is not found.
 fn gigabytes(model: &str, config: &Config) -> Option<u16> {
-    let class = class();
+    let class = shipped::class("gpu-share");
     let class = config.adapted(class, "gpu-share.toml".as_ref()).unwrap();
     let devices = discover::devices(&class, &host(model)).devices;
     devices.first().and_then(|device| device.replicas)
@@ -71,7 +64,9 @@ fn a_gpu_that_is_divided_by_mig_has_no_shares() {
     let gpus = |path: &str| {
         let mut host = host("NVIDIA A100-SXM4-80GB");
         host.add_file(path, "DeviceFileMinor: 30\n");
-        discover::devices(&class(), &host).devices.len()
+        discover::devices(&shipped::class("gpu-share"), &host)
+            .devices
+            .len()
     };
     assert_eq!(gpus(instance), 0);
     assert_eq!(gpus(of_all_gpus), 1);
@@ -92,7 +87,7 @@ fn a_model_without_a_known_memory_is_reported() {
             format!("Model: \t{model}\nGPU UUID: \tGPU-{bus}\nDevice Minor: \t0\n"),
         );
     }
-    let found = discover::devices(&class(), &host);
+    let found = discover::devices(&shipped::class("gpu-share"), &host);
     assert_eq!(found.devices.len(), 1);
     assert_eq!(
         found.warnings,

@@ -1,31 +1,22 @@
 //! Programs that report the health of devices: what is run, and what its output means.
-#![allow(clippy::unwrap_used)]
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::ExitStatus;
 
-use device_class::DeviceClass;
 use device_class::config::Config;
 use device_class::discover::{self, Device, HealthCommand, OverTime};
 use device_class::host::RecordedHost;
-use device_class::load::ClassSource;
+
+use crate::shipped::recorded;
+use crate::{parse, shipped};
 
 /// The devices of a shipped class, with its programs, on a host.
 fn devices(class: &str, host: &str) -> Vec<Device> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let file = root.join(format!("classes/{class}.toml"));
     let config = format!("[class.{class}]\nhealth_programs = true\n");
     let config = Config::parse(Path::new("config.toml"), &config).unwrap();
-    let class = config
-        .class(&ClassSource::read(&file, &[]).unwrap())
-        .unwrap();
+    let class = config.class(&shipped::source(class)).unwrap();
     discover::look(&class, &RecordedHost::parse(host).unwrap()).devices
-}
-
-fn recorded(host: &str) -> String {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    std::fs::read_to_string(root.join(format!("testdata/{host}/host.txt"))).unwrap()
 }
 
 /// The class of Ascend's NPUs, with programs, on the recorded 910B, which has this PCI id
@@ -209,10 +200,9 @@ fn an_attribute_in_a_regular_expression_stands_for_itself() {
                 discover = [{ path = '/dev/{name}' }]\n\
                 [device]\nid = '{name}'\n\
                 health = [{ program = ['/bin/x'], regex = '{name}=([a-z]+)', equals = 'ok' }]\n";
-    let (name, file) = ("x".to_owned().try_into().unwrap(), Path::new("x.toml"));
-    let class = DeviceClass::parse(name, file, text).unwrap();
+    let class = parse("x", text).unwrap();
     let config = Config::parse(Path::new("c"), "[class.x]\nhealth_programs = true\n").unwrap();
-    let class = config.adapted(class, file).unwrap();
+    let class = config.adapted(class, Path::new("x.toml")).unwrap();
     let host = RecordedHost::parse("char /dev/x.1 1:1\n").unwrap();
     let found = discover::look(&class, &host).devices;
     let command = command(&found[0]);
@@ -229,9 +219,7 @@ fn a_program_goes_with_what_it_prints_and_begins_with_a_path() {
              discover = [{{ count = 1 }}]\n\
              [device]\nid = 'x-{{index}}'\nhealth = [{{ {keys} }}]\n"
         );
-        let name = "x".to_owned().try_into().unwrap();
-        let parsed = DeviceClass::parse(name, Path::new("x.toml"), &text);
-        parsed.map(|_| ()).map_err(|error| error.to_string())
+        parse("x", &text).map(|_| ())
     };
     for (keys, wanted) in [
         ("program = ['/bin/x', '{index}']", None),

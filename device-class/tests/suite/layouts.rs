@@ -1,15 +1,15 @@
 //! Where hosts keep a driver: each distribution in a tree of its own, written after the
 //! document that its first lines name.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use device_class::DeviceClass;
 use device_class::config::Config;
 use device_class::discover::{self, Found, Presence};
 use device_class::host::RecordedHost;
 use device_class::name::CapabilityName;
+
+use crate::shipped;
 
 /// What the kernel's part of the driver has on each of them.
 const DRIVER: &str = "\
@@ -34,15 +34,14 @@ const IN_CONTAINER: &str =
     "[class.nvidia-gpu]\ndriver_root = '/run/nvidia/driver'\ndev_root = '/run/nvidia/driver'\n";
 
 fn found(layout: &str, nodes: &str, config: &str) -> Found {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let file = root.join("classes/nvidia-gpu.toml");
-    let text = std::fs::read_to_string(&file).unwrap();
-    let name = "nvidia-gpu".to_owned().try_into().unwrap();
-    let class = DeviceClass::parse(name, &file, &text).unwrap();
+    let tree = shipped::root().join(format!("testdata/nvidia-gpu/layouts/{layout}.txt"));
+    found_in(&std::fs::read_to_string(tree).unwrap(), nodes, config)
+}
+
+fn found_in(tree: &str, nodes: &str, config: &str) -> Found {
     let config: Config = toml::from_str(config).unwrap();
-    let class = config.adapted(class, &file).unwrap();
-    let tree = root.join(format!("testdata/nvidia-gpu/layouts/{layout}.txt"));
-    let tree = std::fs::read_to_string(tree).unwrap();
+    let class = config.adapted(shipped::class("nvidia-gpu"), Path::new("nvidia-gpu.toml"));
+    let class = class.unwrap();
     let host = RecordedHost::parse(&format!("{tree}{DRIVER}{nodes}")).unwrap();
     let capabilities = ["utility", "compute", "compat32"];
     let capabilities = capabilities.map(|name| CapabilityName::try_from(name.to_owned()).unwrap());
@@ -151,4 +150,19 @@ fn each_hosts_driver_is_found() {
 fn an_older_driver_of_the_host_is_not_taken() {
     let found = found("driver-container", NODES, "");
     assert_eq!(sources(&found, "libcuda.so"), Vec::<PathBuf>::new());
+}
+
+/// Any other place is named in config.toml, and goes before the class's.
+#[test]
+fn libraries_are_found_in_the_configured_directories() {
+    let tree = "file /opt/driver/lib/libcuda.so.1\n\
+         file /opt/driver/lib/libcuda.so.580.159.03\n\
+         link /opt/driver/lib/libcuda.so.1 libcuda.so.580.159.03\n\
+         file /home/kubernetes/bin/nvidia/lib64/libcuda.so.1\n";
+    let cuda = |config: &str| sources(&found_in(tree, NODES, config), "libcuda.so");
+    let config = "[class.nvidia-gpu]\nlibrary_directories = ['/opt/driver/lib']";
+    let configured = PathBuf::from("/opt/driver/lib/libcuda.so.580.159.03");
+    assert_eq!(cuda(config), [configured]);
+    // What is there is of no version, or not of the driver's.
+    assert_eq!(cuda(""), Vec::<PathBuf>::new());
 }

@@ -1,16 +1,11 @@
 //! What comes with a single device: files, directories, variables, an index.
-#![allow(clippy::unwrap_used)]
-
-mod planning;
-
-use std::path::Path;
 
 use device_class::DeviceClass;
 use device_class::discover;
 use device_class::host::RecordedHost;
-use device_class::name::ClassName;
 use injection_plan::request::Request;
-use planning::asker;
+
+use crate::planning::{self, asker, parse};
 
 const CLASS: &str = r#"version = 1
 resource = "example.com/chip"
@@ -38,8 +33,7 @@ const HOST: &str = "char /dev/chip-a 240:0\nchar /dev/chip-b 240:1\nchar /dev/ch
     file /sys/chips/c/state\n| off\nfile /sys/chips/c/heat\n| 95\n";
 
 fn class() -> DeviceClass {
-    let name = ClassName::try_from("chip".to_owned()).unwrap();
-    DeviceClass::parse(name, Path::new("chip.toml"), CLASS).unwrap()
+    parse("chip", CLASS).unwrap()
 }
 
 fn plan(request: &str) -> String {

@@ -1,16 +1,12 @@
 //! What of a masked directory is planned to be seen.
-#![allow(clippy::unwrap_used)]
-
-mod planning;
 
 use std::path::Path;
 
-use device_class::DeviceClass;
 use device_class::host::RecordedHost;
-use device_class::name::ClassName;
 use injection_plan::plan::Action;
 use injection_plan::request::Request;
-use planning::{asker, plan};
+
+use crate::planning::{asker, parse, plan};
 
 const CHIPS: &str = r#"
 version = 1
@@ -29,8 +25,7 @@ const HOST: &str = "file /proc/chips/params\n| Make: 1\n\
 /// What the plan masks: the directory, the texts, and what is shown; or why
 /// there is no plan.
 fn masked(host: &RecordedHost, env: &[(&str, &str)]) -> Result<Vec<String>, String> {
-    let name = ClassName::try_from("chips".to_owned()).unwrap();
-    let class = DeviceClass::parse(name, Path::new("chips.toml"), CHIPS).unwrap();
+    let class = parse("chips", CHIPS).unwrap();
     let env: Vec<_> = env.iter().map(|(k, v)| format!("{k}={v}")).collect();
     let request = Request::of(&class, &env.into(), |_| None).unwrap().unwrap();
     let plan = plan(&class, &request, host, &asker())?;

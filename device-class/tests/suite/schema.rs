@@ -1,15 +1,14 @@
 //! The documentation has what the JSON Schema and the shipped classes say.
-#![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::path::Path;
 
-use device_class::DeviceClass;
 use device_class::host::RecordedHost;
 use device_class::load;
-use device_class::name::ClassName;
 use serde_json::Value;
+
+use crate::parse;
+use crate::shipped::root;
 
 /// The tables of the schema, in the order of the documentation.
 const TABLES: [&str; 24] = [
@@ -39,10 +38,6 @@ const TABLES: [&str; 24] = [
     "prepare",
 ];
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
 fn schema() -> Value {
     // Not the constant: another test may just have regenerated the file.
     let text = std::fs::read_to_string(root().join("schema.json")).unwrap();
@@ -54,11 +49,6 @@ fn table<'a>(schema: &'a Value, name: &str) -> &'a Value {
         "" => schema,
         name => &schema["definitions"][name],
     }
-}
-
-fn parse(name: &str, text: &str) -> Result<DeviceClass, String> {
-    let name = ClassName::try_from(name.to_owned()).unwrap();
-    DeviceClass::parse(name, Path::new("x.toml"), text).map_err(|error| error.to_string())
 }
 
 /// No two shipped classes share a variable, or a resource: a container would

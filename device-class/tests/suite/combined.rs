@@ -1,11 +1,10 @@
 //! Devices that are one for containers, such as the chips of a card.
-#![allow(clippy::unwrap_used)]
-
-use std::path::Path;
 
 use device_class::DeviceClass;
 use device_class::discover;
 use device_class::host::RecordedHost;
+
+use crate::parse;
 
 fn class(sharing: &str) -> Result<DeviceClass, String> {
     let text = format!(
@@ -17,8 +16,7 @@ fn class(sharing: &str) -> Result<DeviceClass, String> {
          health = [{{ file = 'state', equals = 'OK' }}]\n\
          [sharing]\n{sharing}\n"
     );
-    let name = "x".to_owned().try_into().unwrap();
-    DeviceClass::parse(name, Path::new("x.toml"), &text).map_err(|error| error.to_string())
+    parse("x", &text)
 }
 
 /// Chips with their cards and states.

@@ -1,19 +1,16 @@
 //! What the author of a class meets: trees that are joined, devices that are left out, and
 //! advice.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::path::Path;
-
-use device_class::DeviceClass;
 use device_class::discover::{self, Health, Inventory};
 use device_class::host::RecordedHost;
+
+use crate::parse;
 
 fn found(keys: &str, host: &str) -> Inventory {
     let text = format!(
         "version = 1\nresource = 'example.com/card'\nrequest = {{ env = 'CARDS' }}\n{keys}"
     );
-    let name = "card".to_owned().try_into().unwrap();
-    let class = DeviceClass::parse(name, Path::new("card.toml"), &text).unwrap();
+    let class = parse("card", &text).unwrap();
     discover::devices(&class, &RecordedHost::parse(host).unwrap())
 }
 

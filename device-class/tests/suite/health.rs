@@ -1,14 +1,13 @@
 //! The health of the shipped classes' devices over time, and their recovery.
-#![allow(clippy::unwrap_used)]
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use device_class::DeviceClass;
 use device_class::discover::KernelLine;
 use device_class::discover::{self, HealthHistory};
 use device_class::host::RecordedHost;
-use device_class::load::ClassSource;
+
+use crate::shipped;
 
 /// One look: seconds since the first, a file and what it says from then on, and
 /// what the device's health is said to be.
@@ -160,13 +159,8 @@ const DFL_REGION: &[Look] = &[
 
 #[test]
 fn devices_fall_ill_and_recover() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     for case in CASES {
-        let file = root.join(format!("classes/{}.toml", case.class));
-        let class = ClassSource::read(&file, &[]).unwrap().parse().unwrap();
-        let recording = root.join("testdata").join(case.host).join("host.txt");
-        let recording = std::fs::read_to_string(recording).unwrap();
-        let mut host = RecordedHost::parse(&recording).unwrap();
+        let (class, mut host) = (shipped::class(case.class), shipped::host(case.host));
         let start = Instant::now();
         let mut memory = HealthHistory::default();
         for (seconds, path, says, wanted) in case.looks {
@@ -195,7 +189,6 @@ fn devices_fall_ill_and_recover() {
 /// looks so too, for a moment.
 #[test]
 fn devices_that_fall_off_the_bus_are_unhealthy() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     for (class, host, device) in [
         ("nvidia-gpu", "nvidia-gpu/h200", "0000:17:00.0"),
         ("gpu-share", "gpu-share", "0000:17:00.0"),
@@ -204,11 +197,7 @@ fn devices_that_fall_off_the_bus_are_unhealthy() {
         ("xilinx-card", "xilinx-card", "0000:e3:00.1"),
         ("amd-ma35", "amd-ma35", "0000:41:00.0"),
     ] {
-        let file = root.join(format!("classes/{class}.toml"));
-        let class = ClassSource::read(&file, &[]).unwrap().parse().unwrap();
-        let recording = root.join("testdata").join(host).join("host.txt");
-        let recording = std::fs::read_to_string(recording).unwrap();
-        let mut host = RecordedHost::parse(&recording).unwrap();
+        let (class, mut host) = (shipped::class(class), shipped::host(host));
         let config = format!("/sys/bus/pci/devices/{device}/config");
         let config = device_class::HostView::canonical(&host, Path::new(&config)).unwrap();
         let start = Instant::now();
@@ -247,15 +236,11 @@ fn devices_that_fall_off_the_bus_are_unhealthy() {
 /// repaired, those of programs never.
 #[test]
 fn faults_in_the_kernels_log_are_those_of_the_device_that_they_name() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     for (class, host) in [
         ("nvidia-gpu", "nvidia-gpu/h200"),
         ("gpu-share", "gpu-share"),
     ] {
-        let file = root.join(format!("classes/{class}.toml"));
-        let class = ClassSource::read(&file, &[]).unwrap().parse().unwrap();
-        let recording = root.join("testdata").join(host).join("host.txt");
-        let host = RecordedHost::parse(&std::fs::read_to_string(recording).unwrap()).unwrap();
+        let (class, host) = (shipped::class(class), shipped::host(host));
         let mut memory = HealthHistory::default();
         let mut ill = |record: &str| -> Vec<String> {
             let lines = [KernelLine::parse(record.as_bytes()).unwrap()];
@@ -276,23 +261,11 @@ fn faults_in_the_kernels_log_are_those_of_the_device_that_they_name() {
     }
 }
 
-/// A shipped class, and its recorded host.
-fn on_host(class: &str, host: &str) -> (DeviceClass, RecordedHost) {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let file = root.join(format!("classes/{class}.toml"));
-    let recording = root.join(format!("testdata/{host}/host.txt"));
-    let recording = std::fs::read_to_string(recording).unwrap();
-    (
-        ClassSource::read(&file, &[]).unwrap().parse().unwrap(),
-        RecordedHost::parse(&recording).unwrap(),
-    )
-}
-
 /// KFD is what ROCm computes with: it lists a partition of a GPU, and has a node of its own.
 /// A whole GPU is given whether or not it lists that (k8s-device-plugin, amdgpu.go).
 #[test]
 fn a_partition_of_an_amd_gpu_is_given_while_kfd_has_it() {
-    let (class, mut host) = on_host("amd-gpu", "amd-gpu/mixed");
+    let (class, mut host) = (shipped::class("amd-gpu"), shipped::host("amd-gpu/mixed"));
     let listed = Path::new("/sys/class/kfd/kfd/topology/nodes/2/properties");
     let ids = |host: &RecordedHost| -> Vec<String> {
         let found = discover::devices(&class, host).devices;
@@ -309,7 +282,7 @@ fn a_partition_of_an_amd_gpu_is_given_while_kfd_has_it() {
     assert_eq!(missing(&host), None);
     host.add_file(listed, "simd_count 304\ndrm_render_minor 0\n");
     assert_eq!(ids(&host), all);
-    let (_, mut divided) = on_host("amd-gpu", "amd-gpu/mi300x-cpx");
+    let mut divided = shipped::host("amd-gpu/mi300x-cpx");
     let parts = ids(&divided);
     let listed = Path::new("/sys/class/kfd/kfd/topology/nodes/3/properties");
     divided.add_file(listed, "simd_count 304\ndrm_render_minor 0\n");
@@ -322,7 +295,7 @@ fn a_partition_of_an_amd_gpu_is_given_while_kfd_has_it() {
 /// has requiredRdmaDevices, only while the nodes that all programs need are there.
 #[test]
 fn an_rdma_card_comes_and_goes_with_its_port() {
-    let (class, mut host) = on_host("rdma-shared", "rdma-shared");
+    let (class, mut host) = (shipped::class("rdma-shared"), shipped::host("rdma-shared"));
     let nodes = |host: &RecordedHost| -> Vec<String> {
         let found = discover::devices(&class, host).devices;
         let nodes = found.iter().flat_map(|found| &found.nodes);

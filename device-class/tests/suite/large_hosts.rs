@@ -1,13 +1,13 @@
 //! Hosts with more names than devices.
-#![allow(clippy::unwrap_used)]
 
 use std::io;
-use std::path::Path;
 use std::time::Instant;
 
 use device_class::discover;
 use device_class::host::RealHost;
 use device_class::load;
+
+use crate::shipped;
 
 /// Every shipped class is looked for in a directory with 1,000 devices that are
 /// no business of its own, in each place where classes look.
@@ -21,7 +21,7 @@ fn a_thousand_other_devices_cost_little() {
             std::fs::write(directory.join(format!("other{number}")), "").unwrap();
         }
     }
-    let classes = Path::new(env!("CARGO_MANIFEST_DIR")).join("classes");
+    let classes = shipped::root().join("classes");
     let mut slowest = (0, String::new());
     for source in load::sources(&[classes]).unwrap() {
         let class = source.parse().unwrap();

@@ -1,18 +1,15 @@
 //! Files that a list on the host names, and lists that cannot be used.
-#![allow(clippy::unwrap_used)]
-
-mod planning;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::Path;
 
 use device_class::DeviceClass;
 use device_class::host::RealHost;
 use injection_plan::plan::Action;
 use injection_plan::request::Request;
-use planning::{asker, plan, with_causes};
 use tempfile::TempDir;
+
+use crate::planning::{asker, parse, plan, with_causes};
 
 const CLASS: &str = r#"version = 1
 resource = "example.com/chip"
@@ -24,9 +21,7 @@ files_listed_in = "/etc/chip.d/{list:lower}.list"
 "#;
 
 fn class(text: &str) -> Result<DeviceClass, String> {
-    let name = "chip".to_owned().try_into().unwrap();
-    let parsed = DeviceClass::parse(name, Path::new("chip.toml"), text);
-    parsed.map_err(|error| error.to_string())
+    parse("chip", text)
 }
 
 /// A host with these lists, and some files.

@@ -1,27 +1,19 @@
 //! What containers get from the shipped classes on recorded hosts, where the vendors'
 //! stacks have rules of their own. Each test names the source of the rule.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use device_class::DeviceClass;
 use device_class::config::Config;
 use device_class::discover;
 use device_class::host::RecordedHost;
-use device_class::load::ClassSource;
-use injection_plan::plan::{self, Asked, Authority, Recorded, SpecDevices};
+use injection_plan::plan::{Authority, Recorded};
 use injection_plan::request::Request;
 
-fn read(path: &str) -> String {
-    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../device-class"));
-    std::fs::read_to_string(root.join(path)).unwrap()
-}
+use crate::planning::{self, asker, directory, shipped_class as class};
 
-fn class(name: &str) -> DeviceClass {
-    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../device-class"));
-    let file = root.join(format!("classes/{name}.toml"));
-    ClassSource::read(&file, &[]).unwrap().parse().unwrap()
+fn read(path: &str) -> String {
+    std::fs::read_to_string(directory(path)).unwrap()
 }
 
 fn host(case: &str) -> RecordedHost {
@@ -32,18 +24,8 @@ fn host(case: &str) -> RecordedHost {
 fn plan(class: &DeviceClass, host: &RecordedHost, env: &[&str]) -> Vec<String> {
     let env: Vec<String> = env.iter().map(|entry| (*entry).to_owned()).collect();
     let request = Request::of(class, &env.into(), |_| None).unwrap().unwrap();
-    let found = discover::look_up(class, request.wanted(), host).unwrap();
-    let why = "this is a test".into();
-    let asked = Asked {
-        class,
-        request: &request,
-        found: &found,
-        authority: &Authority::Asker { why },
-    };
-    let text = match plan::plan(&[asked], &SpecDevices::default()) {
-        Ok(plan) => plan.to_string(),
-        Err(error) => format!("refused: {:#}", anyhow::Error::new(error)),
-    };
+    let plan = planning::plan(class, &request, host, &asker());
+    let text = plan.map_or_else(|error| format!("refused: {error}"), |plan| plan.to_string());
     // What is missing on the host is named in notes.
     let lines = text
         .lines()
@@ -421,14 +403,8 @@ fn who_may_monitor_instances_of_others_is_trusted() {
     assert!(has(&trusted, "capabilities/mig/monitor"), "{trusted:#?}");
     let env: Vec<String> = env.iter().map(|entry| (*entry).to_owned()).collect();
     let request = Request::of(&class, &env.into(), |_| None).unwrap().unwrap();
-    let asked = Asked {
-        class: &class,
-        request: &request,
-        found: &discover::look_up(&class, request.wanted(), &host).unwrap(),
-        authority: &Authority::Kubelet(Recorded::default()),
-    };
-    let refused = plan::plan(&[asked], &SpecDevices::default()).unwrap_err();
-    let refused = refused.to_string();
+    let authority = Authority::Kubelet(Recorded::default());
+    let refused = planning::plan(&class, &request, &host, &authority).unwrap_err();
     assert!(refused.contains("it may not have mig-monitor"), "{refused}");
 }
 

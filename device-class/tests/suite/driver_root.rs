@@ -1,6 +1,5 @@
 //! A driver that keeps its files in a root of its own, as one that runs in a
 //! container does: files come from there, nodes from the host.
-#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,7 +9,8 @@ use device_class::class::FileKind;
 use device_class::config::Config;
 use device_class::discover::{self, FileSource, Found, Presence};
 use device_class::host::{RecordedHost, Recording};
-use device_class::name::ClassName;
+
+use crate::parse;
 
 const CLASS: &str = r#"
     version = 1
@@ -49,11 +49,9 @@ const HOST: &str = "\
 
 /// The class, with what config.toml says of it.
 fn class(text: &str, config: &str) -> DeviceClass {
-    let name = ClassName::try_from("chip".to_owned()).unwrap();
-    let file = Path::new("chip.toml");
-    let class = DeviceClass::parse(name, file, text).unwrap();
+    let class = parse("chip", text).unwrap();
     let config: Config = toml::from_str(&format!("[class.chip]\n{config}")).unwrap();
-    config.adapted(class, file).unwrap()
+    config.adapted(class, Path::new("chip.toml")).unwrap()
 }
 
 fn files_are_the_drivers_and_nodes_the_hosts(found: &Found, root: &str) {

@@ -1,33 +1,14 @@
 //! Containers that request a class on a host without its hardware or driver.
 //! Images request all devices as a matter of course.
-#![allow(clippy::unwrap_used)]
-
-mod planning;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use device_class::DeviceClass;
 use device_class::host::RecordedHost;
-use device_class::load;
 use injection_plan::plan::{Authority, InjectionPlan, Recorded};
 use injection_plan::request::Request;
-use planning::asker;
 
-fn shipped() -> Vec<DeviceClass> {
-    let directory =
-        Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../device-class")).join("classes");
-    let sources = load::sources(&[directory]).unwrap();
-    sources
-        .iter()
-        .map(|source| source.parse().unwrap())
-        .collect()
-}
-
-fn class(name: &str) -> DeviceClass {
-    let mut classes = shipped().into_iter();
-    classes.find(|class| class.name.as_str() == name).unwrap()
-}
+use crate::planning::{self, asker, shipped, shipped_class};
 
 /// What a container gets that requests `value` on a host with nothing.
 fn plan(class: &DeviceClass, value: &str, authority: &Authority) -> Result<InjectionPlan, String> {
@@ -74,7 +55,7 @@ fn a_request_that_names_no_device_gives_nothing_and_warns() {
 
 #[test]
 fn an_image_of_a_vendor_starts_without_the_vendors_driver() {
-    let class = class("nvidia-gpu");
+    let class = shipped_class("nvidia-gpu");
     for value in ["all", "none"] {
         let plan = plan(&class, value, &asker()).unwrap();
         assert!(plan.steps.is_empty(), "{plan}");
@@ -90,7 +71,7 @@ fn an_image_of_a_vendor_starts_without_the_vendors_driver() {
 
 #[test]
 fn devices_that_are_named_are_a_promise() {
-    let error = plan(&class("nvidia-gpu"), "0", &asker()).unwrap_err();
+    let error = plan(&shipped_class("nvidia-gpu"), "0", &asker()).unwrap_err();
     assert!(
         error.contains("has no device `0` on this host; there are none"),
         "{error}"
@@ -104,7 +85,7 @@ fn devices_that_were_allocated_are_a_promise() {
         ("nvidia-gpu", "nvidia.com/mig-1g.10gb"),
         ("kvm", "devices.boathook.dev/kvm"),
     ] {
-        let class = class(name);
+        let class = shipped_class(name);
         let resource = match name {
             "kvm" => class.spec.resource.to_string(),
             _ => resource.to_owned(),

@@ -1,9 +1,7 @@
 //! Nodes that a driver has not made yet, such as /dev/nvidia-uvm on a host without a
 //! display before root has used CUDA.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use device_class::DeviceClass;
 use device_class::device::{Access, DeviceKind, DeviceNumber, DeviceRule};
@@ -11,9 +9,10 @@ use device_class::discover::{self, FoundNode, MadeNode, NodeForm, OwnNode, Prese
 use device_class::host::RecordedHost;
 use injection_plan::request::Request;
 
+use crate::planning::parse;
+
 fn class(text: &str) -> DeviceClass {
-    let name = "x".to_owned().try_into().unwrap();
-    DeviceClass::parse(name, Path::new("x.toml"), text).unwrap()
+    parse("x", text).unwrap()
 }
 
 /// A class whose control node has these keys.
@@ -113,11 +112,7 @@ fn numbers_that_no_device_can_have_are_refused() {
 
 #[test]
 fn a_class_file_sets_both_driver_and_minor_number() {
-    let refused = |text: &str| {
-        let name = "x".to_owned().try_into().unwrap();
-        let error = DeviceClass::parse(name, Path::new("x.toml"), text).unwrap_err();
-        error.to_string()
-    };
+    let refused = |text: &str| parse("x", text).unwrap_err();
     let text = with_node("make = { minor = '3' }");
     let error = refused(&text);
     assert!(error.contains("needs `driver`"), "{error}");

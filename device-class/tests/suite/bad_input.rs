@@ -1,13 +1,13 @@
 //! Hosts and class files as they should not be: each is answered clearly.
-#![allow(clippy::unwrap_used)]
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use device_class::discover::{self, Inventory, MAX_DEVICES};
 use device_class::host::{Entry, Programs, RecordedHost};
-use device_class::name::ClassName;
 use device_class::{DeviceClass, HostView};
+
+use crate::parse;
 
 const CHIPS: &str = r#"
 version = 1
@@ -21,8 +21,7 @@ device = { id = "chip-{serial}", index = "{index}", numa = "/sys/chips/chip{inde
 "#;
 
 fn class(text: &str) -> DeviceClass {
-    let name = ClassName::try_from("chips".to_owned()).unwrap();
-    DeviceClass::parse(name, Path::new("chips.toml"), text).unwrap()
+    parse("chips", text).unwrap()
 }
 
 fn serials(serials: &[&[u8]]) -> RecordedHost {
@@ -342,9 +341,7 @@ fn class_files_that_contradict_themselves_are_refused() {
     ] {
         let text = CHIPS.replacen(part, by, 1);
         assert_ne!(text, CHIPS, "{part}");
-        let name = ClassName::try_from("chips".to_owned()).unwrap();
-        let error = DeviceClass::parse(name, Path::new("chips.toml"), &text).unwrap_err();
-        let error = error.to_string();
+        let error = parse("chips", &text).unwrap_err();
         assert!(
             error.starts_with("chips.toml:") && error.contains(words),
             "{by}: {error}"

@@ -1,7 +1,6 @@
 //! Facts that the drivers' programs report: what is read of their output, and what
 //! discovery makes of it. The outputs are written after published ones of the branches that
 //! their names have, with values of the recorded host.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::path::Path;
 
@@ -11,17 +10,13 @@ use device_class::config::Config;
 use device_class::discover;
 use device_class::facts::Facts;
 use device_class::host::RecordedHost;
-use device_class::load::ClassSource;
+
+use crate::shipped::{class, root};
 
 const GPU: &str = "GPU-3c1de7a2-9f5b-4a53-8d25-0f6a1b6f4e10";
 
 fn read(path: &str) -> String {
-    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
-}
-
-fn class(name: &str) -> DeviceClass {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("classes/{name}.toml"));
-    ClassSource::read(&file, &[]).unwrap().parse().unwrap()
+    std::fs::read_to_string(root().join(path)).unwrap()
 }
 
 /// The program of a class with these arguments.

@@ -1,26 +1,20 @@
 //! Text that a class file or config.toml should not contain: the answer is an
 //! error with its line, never a panic. One bad file must not stop the plugin.
-#![allow(clippy::unwrap_used)]
 
 use std::fs;
-use std::path::Path;
 
-use device_class::name::ClassName;
 use device_class::pattern::PathPattern;
-use device_class::strict_toml::FileError;
 use device_class::template::{Attributes, Template};
-use device_class::{DeviceClass, discover, host::RecordedHost};
+use device_class::{discover, host::RecordedHost};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-fn parse(text: &str) -> Result<DeviceClass, FileError> {
-    let name = ClassName::try_from("chips".to_owned()).unwrap();
-    DeviceClass::parse(name, Path::new("chips.toml"), text)
-}
+use crate::parse;
+use crate::shipped::root;
 
 /// The text of every shipped class file.
 fn shipped() -> Vec<String> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("classes");
+    let directory = root().join("classes");
     let paths = fs::read_dir(directory)
         .unwrap()
         .map(|entry| entry.unwrap().path());
@@ -43,7 +37,7 @@ fn a_key_outside_ascii_is_an_error_with_its_line() {
         ("\"\u{1f600}\" = 1", "chips.toml:1: unknown key `\u{1f600}`"),
         ("version = \"\u{e9}\"", "chips.toml:1: version: "),
     ] {
-        let error = parse(text).unwrap_err().to_string();
+        let error = parse("chips", text).unwrap_err();
         assert!(error.starts_with(message), "{text}: {error}");
     }
 }
@@ -68,7 +62,7 @@ proptest! {
             let end = (at + removed).min(text.len());
             text.splice(at..end, inserted.chars());
         }
-        if let Ok(class) = parse(&text.into_iter().collect::<String>()) {
+        if let Ok(class) = parse("chips", &text.into_iter().collect::<String>()) {
             discover::devices(&class, &RecordedHost::default());
         }
     }

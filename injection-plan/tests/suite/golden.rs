@@ -7,46 +7,20 @@
 //!
 //! `UPDATE_EXPECT=1 cargo test -p boathook-injection-plan` regenerates the golden files;
 //! the difference is then read like any other change.
-#![allow(clippy::unwrap_used)]
-
-mod planning;
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use device_class::discover::{self, Inventory};
 use device_class::host::{RecordedHost, Recording};
-use device_class::load::{self, ClassSource};
 use device_class::{DeviceClass, HostView};
 use injection_plan::request::Request;
-use planning::asker;
 
-fn directory(name: &str) -> PathBuf {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../device-class")).join(name)
-}
-
-fn classes() -> Vec<DeviceClass> {
-    let sources = load::sources(&[directory("classes")]).unwrap();
-    let parse = |source: &ClassSource| source.parse().unwrap_or_else(|error| panic!("{error}"));
-    sources.iter().map(parse).collect()
-}
+use crate::planning::{asker, directory, plan, recordings, shipped};
 
 /// The directories with recorded hosts of a class.
 fn cases(class: &DeviceClass) -> Vec<PathBuf> {
-    let mut cases = Vec::new();
-    let mut unseen = vec![directory("testdata").join(class.name.as_str())];
-    while let Some(directory) = unseen.pop() {
-        for entry in std::fs::read_dir(&directory).into_iter().flatten() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                unseen.push(path);
-            } else if path.ends_with("host.txt") {
-                cases.push(directory.clone());
-            }
-        }
-    }
-    cases.sort();
-    cases
+    recordings(directory("testdata").join(class.name.as_str()))
 }
 
 fn inventory_text(inventory: &Inventory) -> String {
@@ -74,7 +48,7 @@ fn plan_text(class: &DeviceClass, host: &dyn HostView, env: &[(&str, &str)]) -> 
         Ok(None) => return "no request\n".into(),
         Err(refused) => return format!("refused: {refused}\n"),
     };
-    planning::plan(class, &request, host, &asker()).map_or_else(
+    plan(class, &request, host, &asker()).map_or_else(
         |error| format!("refused: {error}\n"),
         |plan| plan.to_string(),
     )
@@ -95,7 +69,7 @@ fn pair(text: &str) -> (&str, &str) {
 
 #[test]
 fn every_class_finds_and_plans_what_its_golden_files_say() {
-    for class in classes() {
+    for class in shipped() {
         let cases = cases(&class);
         assert!(!cases.is_empty(), "{} has no recorded host", class.name);
         for case in cases {
@@ -135,7 +109,7 @@ fn every_class_finds_and_plans_what_its_golden_files_say() {
 /// do, has the same devices and gives the same plans.
 #[test]
 fn what_is_looked_at_can_be_recorded() {
-    for class in classes() {
+    for class in shipped() {
         for case in cases(&class) {
             let text = std::fs::read_to_string(case.join("host.txt")).unwrap();
             let host = RecordedHost::parse(&text).unwrap();

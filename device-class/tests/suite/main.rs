@@ -1,0 +1,31 @@
+//! Classes and what hosts have of them, through the library's own interface.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod administrator;
+mod bad_input;
+mod class_of_ones_own;
+mod combined;
+mod driver_root;
+mod extends;
+mod facts;
+mod foreign_text;
+mod health;
+mod health_commands;
+mod large_hosts;
+mod layouts;
+mod memory_by_model;
+mod schema;
+mod shipped;
+mod vendors;
+mod wrong_files;
+
+use std::path::Path;
+
+use device_class::DeviceClass;
+
+/// A class of this name, from a file that is named after it.
+fn parse(name: &str, text: &str) -> Result<DeviceClass, String> {
+    let file = format!("{name}.toml");
+    let name = name.to_owned().try_into().unwrap();
+    DeviceClass::parse(name, Path::new(&file), text).map_err(|error| error.to_string())
+}

@@ -1,0 +1,12 @@
+//! Requests, plans and specifications, through the library's own interface.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod absent_hardware;
+mod cdi_format;
+mod device_files;
+mod golden;
+mod listed_files;
+mod masks;
+mod missing_nodes;
+mod planning;
+mod vendors_behaviour;

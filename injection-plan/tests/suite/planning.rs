@@ -1,0 +1,80 @@
+//! From a request to its plan, for the tests of plans.
+
+use std::path::{Path, PathBuf};
+
+use device_class::discover;
+use device_class::load::{self, ClassSource};
+use device_class::{DeviceClass, HostView};
+use injection_plan::plan::{self, Asked, Authority, InjectionPlan, SpecDevices};
+use injection_plan::request::Request;
+
+/// The directory of the crate that has the classes and the recorded hosts.
+pub(crate) fn directory(name: &str) -> PathBuf {
+    let device_class = concat!(env!("CARGO_MANIFEST_DIR"), "/../device-class");
+    Path::new(device_class).join(name)
+}
+
+/// The shipped classes.
+pub(crate) fn shipped() -> Vec<DeviceClass> {
+    let sources = load::sources(&[directory("classes")]).unwrap();
+    let parse = |source: &ClassSource| source.parse().unwrap_or_else(|error| panic!("{error}"));
+    sources.iter().map(parse).collect()
+}
+
+/// One of them.
+pub(crate) fn shipped_class(name: &str) -> DeviceClass {
+    let file = directory("classes").join(format!("{name}.toml"));
+    ClassSource::read(&file, &[]).unwrap().parse().unwrap()
+}
+
+/// A class of this name, from a file that is named after it.
+pub(crate) fn parse(name: &str, text: &str) -> Result<DeviceClass, String> {
+    let file = format!("{name}.toml");
+    let name = name.to_owned().try_into().unwrap();
+    DeviceClass::parse(name, Path::new(&file), text).map_err(|error| error.to_string())
+}
+
+/// The recorded hosts below a directory.
+pub(crate) fn recordings(below: PathBuf) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut unseen = vec![below];
+    while let Some(directory) = unseen.pop() {
+        for entry in std::fs::read_dir(&directory).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                unseen.push(path);
+            } else if path.ends_with("host.txt") {
+                found.push(directory.clone());
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The plan for a container with this request; or why it is refused.
+pub(crate) fn plan(
+    class: &DeviceClass,
+    request: &Request,
+    host: &dyn HostView,
+    authority: &Authority,
+) -> Result<InjectionPlan, String> {
+    let found = discover::look_up(class, request.wanted(), host);
+    let asked = Asked {
+        class,
+        request,
+        found: &found.map_err(with_causes)?,
+        authority,
+    };
+    plan::plan(&[asked], &SpecDevices::default()).map_err(with_causes)
+}
+
+pub(crate) fn with_causes(error: impl std::error::Error + Send + Sync + 'static) -> String {
+    format!("{:#}", anyhow::Error::new(error))
+}
+
+/// The request authorizes itself, as outside Kubernetes.
+pub(crate) fn asker() -> Authority {
+    let why = "this is a test".into();
+    Authority::Asker { why }
+}
