@@ -30,6 +30,13 @@ impl Bundle {
         BundleBuilder::new(rootfs)
     }
 
+    /// The same with `boathook` as its hook, with this configuration.
+    pub fn with_hook(rootfs: Rootfs, config: &Path) -> Result<BundleBuilder> {
+        let stage = Stage::CreateRuntime;
+        let hook = HookCommand::boathook(stage, config)?;
+        Ok(Self::builder(rootfs).hook(stage, hook))
+    }
+
     /// The bundle's directory.
     pub fn directory(&self) -> &Path {
         self.directory.path()

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+
+use crate::patience::wait_until;
 
 /// A name for a cgroup that no other test uses. A runtime makes it when a
 /// container is put below, and leaves it there; dropping this removes it.
@@ -49,23 +49,15 @@ impl Drop for CgroupParent {
     }
 }
 
-/// How long the last process of a cgroup may take to end.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 /// Removes the cgroups whose name contains `text`. One that keeps its processes
 /// stays, for the test to find it.
 pub(crate) fn remove_named(text: &str) {
-    let start = Instant::now();
-    while start.elapsed() < PATIENCE {
+    // The last process may take a moment to end.
+    wait_until(|| {
         let directories = directories_named(text);
-        if directories.is_empty() {
-            return;
-        }
-        for directory in directories.iter().rev() {
-            remove(directory);
-        }
-        sleep(Duration::from_millis(10));
-    }
+        directories.iter().rev().for_each(|cgroup| remove(cgroup));
+        directories.is_empty()
+    });
 }
 
 /// Removes a cgroup and those that an engine left below it, except while they

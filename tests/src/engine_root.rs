@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 use anyhow::Result;
 
@@ -48,17 +47,15 @@ impl Generation {
     /// Its root file system, to which nothing may be written; `None`: this
     /// machine's own. Made if it has not been made before.
     pub fn root(self) -> Result<Option<PathBuf>> {
-        // It takes long: a second caller waits for the first.
-        static BUILDING: [Mutex<()>; 2] = [Mutex::new(()), Mutex::new(())];
         match self {
             Self::OfThisMachine => Ok(None),
             Self::Forky => {
                 let mirror = Mirror::of_debian_forky()?;
-                made("forky", &BUILDING[0], &mirror, OF_DEBIAN).map(Some)
+                made("forky", &mirror, OF_DEBIAN).map(Some)
             }
             Self::Resolute => {
                 let mirror = Mirror::of_ubuntu("resolute");
-                made("resolute", &BUILDING[1], &mirror, OF_UBUNTU).map(Some)
+                made("resolute", &mirror, OF_UBUNTU).map(Some)
             }
         }
     }
@@ -82,8 +79,7 @@ impl Generation {
 }
 
 /// The root file system of a release with these packages.
-fn made(release: &str, building: &Mutex<()>, mirror: &Mirror, packages: &str) -> Result<PathBuf> {
-    let _building = building.lock().unwrap_or_else(PoisonError::into_inner);
+fn made(release: &str, mirror: &Mirror, packages: &str) -> Result<PathBuf> {
     let machine = [PathBuf::from("/etc/os-release")];
     // Other packages make another root.
     let of_packages = fingerprint::of_parts([packages.as_bytes()]);

@@ -5,8 +5,8 @@
 //! devices and vendor libraries; [`rootfs`] and [`bundle`] make a container's
 //! files; [`runc`] runs it on cgroup v1 or v2 ([`cgroup_view`]); a [`probe`]
 //! inside reports what the container really sees; [`leftovers`] reports what a
-//! container left on the machine. A [`kubelet`] stands in for the real one, and
-//! a [`systemd_host`] for a host that runs systemd. An engine gets a
+//! container left on the machine. A [`kubelet`] stands in for the real one, on a
+//! [`node`] with the plugin, and a [`systemd_host`] for a host that runs systemd. An engine gets a
 //! [`private_host`], on this machine's files or on an [`engine_root`], and an
 //! [`image`] for each root file system, and containerd is driven by [`cri`].
 
@@ -24,14 +24,18 @@ pub mod demo_host;
 pub mod driver_tree;
 pub mod engine_root;
 pub mod exit;
+pub mod figure;
 pub mod fingerprint;
 pub mod image;
 pub mod kubelet;
 pub mod leftovers;
 pub mod loader;
+pub mod manifests;
 mod mirror;
 pub mod mountinfo;
+pub mod node;
 pub mod nothing_asked;
+pub mod patience;
 pub mod plugin_process;
 pub mod private_host;
 pub mod privilege;

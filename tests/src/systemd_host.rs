@@ -30,6 +30,7 @@ pub use runtime::{Driver, Program, Runtime};
 use crate::bundle::{HookCommand, Stage};
 use crate::captured::Captured;
 use crate::cgroup_view::CgroupView;
+use crate::patience::PATIENCE;
 use crate::runc::Runc;
 use crate::{binaries, cgroup_parent, privilege, scratch};
 
@@ -37,8 +38,6 @@ use crate::{binaries, cgroup_parent, privilege, scratch};
 const PROGRAMS: &str = "/opt";
 /// Where those of [`binaries::RELEASED`] are.
 const RELEASED: &str = "/srv";
-/// How long it may take to boot, or to come back after `daemon-reexec`.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A booted host. Stopped and removed when dropped.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ mod others;
 
 use std::fs;
 
-use harness::bundle::{Bundle, BundleBuilder, HookCommand, Stage};
+use harness::bundle::{Bundle, BundleBuilder};
 use harness::captured::Captured;
 use harness::cgroup_view::CgroupView;
 use harness::compile::{self, Libc};
@@ -33,11 +33,9 @@ fn with_drivers(test: &str, body: fn(&Lab)) {
 
 /// A container of this image with the hook and the probe.
 fn container(host: &HostDirectory, image: &DriverTree, command: &[&str]) -> BundleBuilder {
-    let stage = Stage::CreateRuntime;
-    let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
-    Bundle::builder(Rootfs::Empty)
+    Bundle::with_hook(Rootfs::Empty, &host.config_file())
+        .unwrap()
         .tree(&image.directory().unwrap())
-        .hook(stage, hook)
         .args(command.iter().copied())
 }
 

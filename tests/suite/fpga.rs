@@ -3,22 +3,20 @@
 //! and the hook has it programmed before the container starts.
 
 use std::fs;
-use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use cluster::webhook::api::AcceleratorFunctionSpec;
 use cluster::webhook::mappings::{Kind, Object};
 use cluster::webhook::review::Reviewer;
-use harness::bundle::{Bundle, HookCommand, Stage};
+use harness::bundle::Bundle;
 use harness::cgroup_parent::CgroupParent;
-use harness::kubelet::{Allocated, Allocation, Config, FakeKubelet};
-use harness::plugin_process::PluginProcess;
+use harness::kubelet::{Allocated, Allocation};
+use harness::node::Node;
 use harness::probe::{Access, Questions};
 use harness::recorded_host::RecordedHost;
 use harness::rootfs::Rootfs;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 use crate::lab::{Lab, asking, on_each_cgroup_version};
 
@@ -33,11 +31,8 @@ const PORT: &str = "/dev/intel-fpga-port.0";
 const FUNCTION_FILE: &str = "sys/devices/pci0000:5e/0000:5e:00.0/fpga/intel-fpga-dev.0/\
                              intel-fpga-port.0/afu_id";
 
-/// How long the plugin may take to register.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 fn two_jobs_of_which_one_requests_a_missing_function(lab: &Lab) {
-    let node = Node::start();
+    let node = Fpga::start();
     // Both names are mapped; the bitstream of only one is on the node.
     let names = [("nlb3-orchestrated", NLB3), ("nlb0-orchestrated", NLB0)];
     let reviewer = webhook(&names);
@@ -67,7 +62,7 @@ fn two_jobs_of_which_one_requests_a_missing_function(lab: &Lab) {
     assert!(!container.bundle.in_rootfs("/ran").exists());
     // The other job's function stays.
     assert_eq!(node.function(), NLB3);
-    node.plugin.stop(node.directory.path()).unwrap();
+    node.node.stop().unwrap();
 }
 
 /// A webhook with these names of functions, in mode region.
@@ -115,11 +110,8 @@ fn admitted(reviewer: &Reviewer, name: &str) -> Value {
 }
 
 /// A node with one port, whose region can be programmed.
-struct Node {
-    // Dropped in this order: a plugin makes its socket again where it is removed.
-    plugin: PluginProcess,
-    kubelet: FakeKubelet,
-    directory: TempDir,
+struct Fpga {
+    node: Node,
     host: RecordedHost,
 }
 
@@ -129,7 +121,7 @@ struct Container {
     _parent: CgroupParent,
 }
 
-impl Node {
+impl Fpga {
     fn start() -> Self {
         let device = "pci0000:5e/0000:5e:00.0/fpga/intel-fpga-dev.0";
         let host = RecordedHost::bare(&format!(
@@ -148,27 +140,11 @@ impl Node {
              echo \"$7\" >> {root}/calls\nbasename \"$7\" .gbs > {root}/{FUNCTION_FILE}\n"
         );
         host.add_program("/usr/bin/fpgaconf", &programmer).unwrap();
-        let directory = tempfile::tempdir_in("/tmp").unwrap();
-        let record = directory
-            .path()
-            .join("device-plugins/kubelet_internal_checkpoint");
-        host.write_config(&format!(
-            "[trust]\nkubelet_checkpoint = {record:?}\n[class.intel-fpga-region]\nenabled = true\n"
-        ))
-        .unwrap();
-        let kubelet = FakeKubelet::start(Config::new(directory.path())).unwrap();
-        let plugin = PluginProcess::start(directory.path(), &host.config_file()).unwrap();
-        let devices = kubelet
-            .wait_devices(PATIENCE, &format!("fpga.intel.com/region-{INTERFACE}"))
-            .map_err(|error| plugin.explain(error.into()))
-            .unwrap();
-        assert_eq!(devices.len(), 1);
-        Self {
-            host,
-            directory,
-            kubelet,
-            plugin,
-        }
+        let enabled = "[class.intel-fpga-region]\nenabled = true\n";
+        let resource = format!("fpga.intel.com/region-{INTERFACE}");
+        let node = Node::start(&host, enabled, &resource).unwrap();
+        assert_eq!(node.devices(), 1);
+        Self { node, host }
     }
 
     /// Allocates what a container requests, with the variables of its pod.
@@ -184,26 +160,14 @@ impl Node {
             let text = |key: &str| variable[key].as_str().unwrap().to_owned();
             allocation.env.insert(text("name"), text("value"));
         }
-        self.kubelet.allocate(allocation).unwrap()
+        self.node.allocate(allocation).unwrap()
     }
 
     fn container(&self, given: &Allocated, command: Vec<String>) -> Container {
-        let stage = Stage::CreateRuntime;
-        let hook = HookCommand::boathook(stage, &self.host.config_file()).unwrap();
         let parent = CgroupParent::new();
-        let uid = &given.annotations["io.kubernetes.cri.sandbox-uid"];
-        let mut builder = Bundle::builder(Rootfs::Busybox)
-            .hook(stage, hook)
-            .cgroups_path(parent.child(&format!("pod{uid}/container")))
-            .args(command);
-        for (key, value) in &given.envs {
-            builder = builder.env(key, value);
-        }
-        for (key, value) in &given.annotations {
-            builder = builder.annotation(key, value);
-        }
+        let builder = self.node.container(Rootfs::Busybox, given, &parent);
         Container {
-            bundle: builder.build().unwrap(),
+            bundle: builder.unwrap().args(command).build().unwrap(),
             _parent: parent,
         }
     }

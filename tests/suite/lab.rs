@@ -65,10 +65,8 @@ impl Lab {
     pub(crate) fn exec_after_ldconfig(&self, bundle: &Bundle, command: &[String]) -> String {
         let running = self.runc.create(bundle).unwrap();
         running.start().unwrap();
-        let ldconfig = running.exec(&["/sbin/ldconfig"]).unwrap();
-        ldconfig.success().unwrap();
-        let printed = running.exec(command).unwrap().success().unwrap();
-        printed.stdout
+        running.output(&["/sbin/ldconfig"]).unwrap();
+        running.output(command).unwrap()
     }
 
     /// Runs a bundle whose command is the probe.

@@ -7,8 +7,8 @@ mod webhook;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::process::Command;
 
+use harness::manifests::{kustomized, repository, typed};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{PodSpec, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -19,36 +19,15 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 fn deploy(path: &str) -> PathBuf {
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    root.parent().unwrap().join("deploy").join(path)
+    repository("deploy").join(path)
 }
 
-/// The objects of a kustomization. `None`, with a printed reason, without a kubectl
-/// that has kustomize.
+/// The objects of a kustomization; `None`, and the test is skipped, without kubectl.
 fn rendered(path: &str) -> Option<Vec<Value>> {
-    let version = Command::new("kubectl")
-        .args(["version", "--client"])
-        .output();
-    // Only versions that support kustomize's components print its version.
-    let known = |text: &[u8]| String::from_utf8_lossy(text).contains("Kustomize Version");
-    if !version.is_ok_and(|version| known(&version.stdout)) {
-        skip::report("rendered manifests", "needs kubectl 1.24 or later");
-        return None;
-    }
-    let mut kustomize = Command::new("kubectl");
-    let output = kustomize
-        .arg("kustomize")
-        .arg(deploy(path))
-        .output()
-        .unwrap();
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{path}: {complaint}");
-    let text = String::from_utf8(output.stdout).unwrap();
-    Some(serde_saphyr::from_multiple(&text).unwrap())
+    kustomized(&deploy(path)).unwrap()
 }
 
-/// The one object of a kind. A key that the type does not know, and the API server
-/// would refuse, is an error.
+/// The one object of a kind.
 fn only<T: DeserializeOwned + serde::Serialize>(objects: &[Value], kind: &str) -> T {
     let of_kind: Vec<&Value> = objects
         .iter()
@@ -57,28 +36,7 @@ fn only<T: DeserializeOwned + serde::Serialize>(objects: &[Value], kind: &str) -
     let [object] = of_kind[..] else {
         panic!("{} of {kind}", of_kind.len());
     };
-    let typed: T = serde_json::from_value(object.clone()).unwrap();
-    assert_known(object, &serde_json::to_value(&typed).unwrap(), kind);
-    typed
-}
-
-fn assert_known(written: &Value, known: &Value, at: &str) {
-    match (written, known) {
-        (Value::Object(written), Value::Object(known)) => {
-            for (key, value) in written {
-                let known = known
-                    .get(key)
-                    .unwrap_or_else(|| panic!("unknown key {at}.{key}"));
-                assert_known(value, known, &format!("{at}.{key}"));
-            }
-        }
-        (Value::Array(written), Value::Array(known)) => {
-            for (written, known) in written.iter().zip(known) {
-                assert_known(written, known, at);
-            }
-        }
-        _ => {}
-    }
+    typed(object).unwrap()
 }
 
 fn pod(deployment: &Deployment) -> &PodSpec {

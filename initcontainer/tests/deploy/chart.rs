@@ -2,38 +2,19 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::process::{Command, Output};
 
 use device_class::config::Config;
+use harness::manifests::{accepted, chart, documents, repository};
 use k8s_openapi::api::core::v1::{PodSpec, Volume, VolumeMount};
 use serde_json::{Value, json};
 
-use crate::manifest::{Objects, documents, repository};
+use crate::manifest::Objects;
 use crate::{references, rendered};
-
-/// How scripts/helm-template ends where there is no Helm.
-const NO_HELM: i32 = 77;
-
-fn run(values: &Value) -> Output {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    fs::write(file.path(), values.to_string()).unwrap();
-    let mut helm = Command::new(repository("scripts/helm-template"));
-    helm.arg(file.path()).output().unwrap()
-}
 
 /// The chart's objects with these values; `None`, and the test is skipped, without
 /// Helm.
 fn render(values: &Value) -> Option<Objects> {
-    let output = run(values);
-    if output.status.code() == Some(NO_HELM) {
-        skip::report("the Helm chart", "needs helm, or scripts/install-helm");
-        return None;
-    }
-    let problem = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{values}: {problem}");
-    let mut objects = Objects::default();
-    objects.add(&String::from_utf8(output.stdout).unwrap());
-    Some(objects)
+    chart(values).unwrap().map(Objects::of)
 }
 
 fn config_maps(objects: &Objects) -> BTreeSet<String> {
@@ -64,10 +45,10 @@ fn every_engine_has_what_it_needs() {
 
 #[test]
 fn the_defaults_are_those_of_the_overlay_for_cdi() {
-    let Some(chart) = render(&json!({})).filter(|_| rendered::has_kubectl()) else {
+    let plain = rendered::render(&repository("deploy/overlays/cdi"));
+    let (Some(chart), Some(plain)) = (render(&json!({})), plain) else {
         return;
     };
-    let plain = rendered::render(&repository("deploy/overlays/cdi"));
     assert_eq!(comparable(&chart), comparable(&plain));
     let update = |objects: &Objects| objects.daemon_sets[0].spec.update_strategy.clone();
     assert_eq!(update(&chart), update(&plain));
@@ -267,7 +248,7 @@ fn it_uninstalls_with_the_image_that_is_there() {
 
 #[test]
 fn wrong_values_are_refused() {
-    for values in [
+    let wrong = [
         json!({"engin": "crio"}),
         json!({"engine": "docker"}),
         json!({"image": {"digest": "sha256:1"}}),
@@ -277,19 +258,14 @@ fn wrong_values_are_refused() {
         json!({"monitoring": {"podMonitor": true}}),
         json!({"cdi": true}),
         json!({"engine": "cdi", "restartEngine": true}),
-    ] {
-        let output = run(&values);
-        if output.status.code() == Some(NO_HELM) {
-            return skip::report("the Helm chart", "needs helm, or scripts/install-helm");
-        }
-        assert!(!output.status.success(), "{values}");
-    }
+    ];
+    assert_eq!(accepted(&wrong).unwrap(), None);
 }
 
 #[test]
 fn the_chart_is_of_this_version() {
     let chart = fs::read_to_string(repository("deploy/helm/Chart.yaml")).unwrap();
-    let chart = documents(&chart).remove(0);
+    let chart = documents(&chart).unwrap().remove(0);
     for key in ["version", "appVersion"] {
         assert_eq!(chart[key], env!("CARGO_PKG_VERSION"), "{key}");
     }

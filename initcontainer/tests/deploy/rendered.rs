@@ -5,34 +5,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::manifest::{Objects, repository};
+use harness::manifests::{documents, kustomized, repository};
+
+use crate::manifest::Objects;
 use crate::references;
 
-/// Whether there is a kubectl that knows kustomize's components; without one
-/// the test is skipped. Those that do (1.24 and later) tell kustomize's version.
-pub(crate) fn has_kubectl() -> bool {
-    let output = Command::new("kubectl")
-        .args(["version", "--client"])
-        .output();
-    let found =
-        output.is_ok_and(|o| String::from_utf8_lossy(&o.stdout).contains("Kustomize Version"));
-    if !found {
-        skip::report("rendered manifests", "needs kubectl 1.24 or later");
-    }
-    found
-}
-
-pub(crate) fn render(dir: &Path) -> Objects {
-    let output = Command::new("kubectl")
-        .arg("kustomize")
-        .arg(dir)
-        .output()
-        .unwrap();
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}: {complaint}", dir.display());
-    let mut objects = Objects::default();
-    objects.add(&String::from_utf8(output.stdout).unwrap());
-    objects
+/// The objects of a kustomization; `None`, and the test is skipped, without kubectl.
+pub(crate) fn render(directory: &Path) -> Option<Objects> {
+    kustomized(directory).unwrap().map(Objects::of)
 }
 
 fn config_maps(objects: &Objects) -> BTreeSet<String> {
@@ -57,23 +37,12 @@ fn overlays() -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_overlay_mounts_what_its_engine_needs() {
-    for overlay in overlays().into_iter().filter(|_| has_kubectl()) {
-        let objects = render(&overlay);
-        check(&objects);
-        references::check_engine(&objects);
-        let pod = references::pod(&objects.daemon_sets[0]);
-        let mut init = pod.init_containers.iter().flatten();
-        let asked = init.any(|container| container.name == "check-engine");
-        assert_eq!(asked, overlay.ends_with("cdi"), "{}", overlay.display());
-    }
-}
-
-#[test]
 fn every_overlay_can_be_turned_around() {
-    for overlay in overlays().into_iter().filter(|_| has_kubectl()) {
+    for overlay in overlays() {
         let name = overlay.file_name().unwrap();
-        let objects = render(&repository("deploy/uninstall").join(name));
+        let Some(objects) = render(&repository("deploy/uninstall").join(name)) else {
+            return;
+        };
         check(&objects);
         let pod = references::pod(&objects.daemon_sets[0]);
         let init = &pod.init_containers.as_ref().unwrap()[0];
@@ -101,80 +70,110 @@ fn relative(from: &Path, to: &Path) -> String {
     way.to_str().unwrap().to_owned()
 }
 
-fn with_component(overlay: &Path, component: &str) -> Objects {
+/// A kustomization of an overlay and `more`, a text in which `DEPLOY` is the directory.
+fn render_with(overlay: &str, more: &str) -> Option<Objects> {
     // A kustomization names its parts by relative paths alone.
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let text = format!("resources: [DEPLOY/overlays/{overlay}]\n{more}");
     let deploy = relative(dir.path(), &repository("deploy"));
-    let name = overlay.file_name().unwrap().to_str().unwrap();
-    let text = format!(
-        "resources: [{deploy}/overlays/{name}]\ncomponents: [{deploy}/components/{component}]\n"
-    );
-    fs::write(dir.path().join("kustomization.yaml"), text).unwrap();
+    let file = dir.path().join("kustomization.yaml");
+    fs::write(file, text.replace("DEPLOY", &deploy)).unwrap();
+    fs::write(dir.path().join("mychip.toml"), "version = 1\n").unwrap();
     render(dir.path())
 }
 
+/// What the components change, each in every overlay.
 #[test]
-fn the_plugin_can_be_let_run_programs_of_the_host() {
-    for overlay in overlays().into_iter().filter(|_| has_kubectl()) {
-        let objects = with_component(&overlay, "host-programs");
-        let pod = references::pod(&objects.daemon_sets[0]);
-        references::check_volumes(pod, &config_maps(&objects));
-        references::check_engine(&objects);
-        let plugin = &pod.containers[0];
-        let context = plugin.security_context.as_ref().unwrap();
-        assert_eq!(context.privileged, Some(true));
-        let mounts = plugin.volume_mounts.iter().flatten();
-        let host = mounts.clone().find(|mount| mount.mount_path == "/host");
-        // Nothing is over the host's tree, read-only or not.
-        assert_eq!(host.unwrap().read_only, None);
-        let below = mounts.filter(|mount| mount.mount_path.starts_with("/host/"));
-        assert_eq!(below.count(), 0);
+fn every_component_fits_every_overlay() {
+    for overlay in overlays() {
+        let name = overlay.file_name().unwrap().to_str().unwrap();
+        let with = |component: &str| {
+            let more = format!("components: [DEPLOY/components/{component}]\n");
+            render_with(name, &more)
+        };
+        let Some(plain) = render(&overlay) else {
+            return;
+        };
+        check(&plain);
+        references::check_engine(&plain);
+        let pod = references::pod(&plain.daemon_sets[0]);
+        let mut init = pod.init_containers.iter().flatten();
+        let asked = init.any(|container| container.name == "check-engine");
+        assert_eq!(asked, name == "cdi", "{name}");
+        assert!(!offers_test_class(&plain));
+        assert!(offers_test_class(&with("dummy-npu").unwrap()));
+        runs_programs_of_the_host(&with("host-programs").unwrap());
+        for (component, checks) in [
+            ("monitoring", references::check_monitoring as fn(&Objects)),
+            ("watcher", is_found_by_the_watcher),
+            ("canary", is_on_canaries),
+            ("restart", restarts_the_engine),
+        ] {
+            let objects = with(component).unwrap();
+            check(&objects);
+            checks(&objects);
+        }
     }
 }
 
-#[test]
-fn the_monitoring_component_fits_every_overlay() {
-    for overlay in overlays().into_iter().filter(|_| has_kubectl()) {
-        let objects = with_component(&overlay, "monitoring");
-        check(&objects);
-        references::check_monitoring(&objects);
-    }
+fn runs_programs_of_the_host(objects: &Objects) {
+    let pod = references::pod(&objects.daemon_sets[0]);
+    references::check_volumes(pod, &config_maps(objects));
+    references::check_engine(objects);
+    let plugin = &pod.containers[0];
+    let context = plugin.security_context.as_ref().unwrap();
+    assert_eq!(context.privileged, Some(true));
+    let mounts = plugin.volume_mounts.iter().flatten();
+    let host = mounts.clone().find(|mount| mount.mount_path == "/host");
+    // Nothing is over the host's tree, read-only or not.
+    assert_eq!(host.unwrap().read_only, None);
+    let below = mounts.filter(|mount| mount.mount_path.starts_with("/host/"));
+    assert_eq!(below.count(), 0);
 }
 
-#[test]
-fn the_watcher_component_fits_every_overlay() {
-    for overlay in overlays().into_iter().filter(|_| has_kubectl()) {
-        let objects = with_component(&overlay, "watcher");
-        check(&objects);
-        let plugin = &references::pod(&objects.daemon_sets[0]).containers[0];
-        let args = plugin.args.as_ref().unwrap();
-        assert!(args.contains(&"--register=watcher".to_owned()));
-        let mut mounts = plugin.volume_mounts.iter().flatten();
-        assert!(mounts.any(|mount| mount.mount_path == "/var/lib/kubelet/plugins_registry"));
-    }
+fn is_found_by_the_watcher(objects: &Objects) {
+    let plugin = &references::pod(&objects.daemon_sets[0]).containers[0];
+    let args = plugin.args.as_ref().unwrap();
+    assert!(args.contains(&"--register=watcher".to_owned()));
+    let mut mounts = plugin.volume_mounts.iter().flatten();
+    assert!(mounts.any(|mount| mount.mount_path == "/var/lib/kubelet/plugins_registry"));
 }
 
-#[test]
-fn the_canary_component_fits_every_overlay() {
-    for overlay in overlays().into_iter().filter(|_| has_kubectl()) {
-        let objects = with_component(&overlay, "canary");
-        check(&objects);
-        let pod = references::pod(&objects.daemon_sets[0]);
-        let selector = pod.node_selector.as_ref().unwrap();
-        assert_eq!(selector["boathook.dev/canary"], "true");
-    }
+fn is_on_canaries(objects: &Objects) {
+    let pod = references::pod(&objects.daemon_sets[0]);
+    let selector = pod.node_selector.as_ref().unwrap();
+    assert_eq!(selector["boathook.dev/canary"], "true");
+}
+
+fn restarts_the_engine(objects: &Objects) {
+    references::check_engine(objects);
+    let pod = references::pod(&objects.daemon_sets[0]);
+    let init = &pod.init_containers.as_ref().unwrap()[0];
+    assert_eq!(init.args.as_ref().unwrap().last().unwrap(), "--restart");
+    let mut mounts = init.volume_mounts.iter().flatten();
+    let host = mounts.find(|mount| mount.mount_path == "/host");
+    assert_eq!(host.unwrap().name, "host");
+}
+
+fn offers_test_class(objects: &Objects) -> bool {
+    let mut maps = objects.config_maps.iter();
+    let map = maps.find(|map| {
+        let name = map.metadata.name.as_deref().unwrap();
+        name.starts_with("boathook-plugin")
+    });
+    let text = &map.unwrap().data.as_ref().unwrap()["config.toml"];
+    text.contains("[class.dummy-npu]\nenabled = true\n")
 }
 
 #[test]
 fn install_yaml_is_the_overlay_for_cdi() {
-    if !has_kubectl() {
+    let Some(overlay) = render(&repository("deploy/overlays/cdi")) else {
         return;
-    }
+    };
     let script = Command::new(repository("scripts/install-yaml")).output();
-    let mut made = Objects::default();
-    made.add(&String::from_utf8(script.unwrap().stdout).unwrap());
+    let text = String::from_utf8(script.unwrap().stdout).unwrap();
+    let made = Objects::of(documents(&text).unwrap());
     check(&made);
-    let overlay = render(&repository("deploy/overlays/cdi"));
     assert_eq!(made.daemon_sets, overlay.daemon_sets);
     assert_eq!(made.config_maps, overlay.config_maps);
     assert_eq!(made.runtime_classes, overlay.runtime_classes);
@@ -182,59 +181,13 @@ fn install_yaml_is_the_overlay_for_cdi() {
 
 #[test]
 fn own_class_files_are_merged_into_their_config_map() {
-    if !has_kubectl() {
+    let more = "namespace: boathook-system\nconfigMapGenerator:\n\
+                - {name: boathook-classes, behavior: merge, files: [mychip.toml]}\n";
+    let Some(objects) = render_with("containerd", more) else {
         return;
-    }
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let deploy = relative(dir.path(), &repository("deploy"));
-    let text = format!(
-        "namespace: boathook-system\nresources: [{deploy}/overlays/containerd]\n\
-         configMapGenerator:\n  - {{name: boathook-classes, behavior: merge, files: [mychip.toml]}}\n"
-    );
-    fs::write(dir.path().join("kustomization.yaml"), text).unwrap();
-    fs::write(dir.path().join("mychip.toml"), "version = 1\n").unwrap();
-    let objects = render(dir.path());
+    };
     check(&objects);
-    let mut maps = objects
-        .config_maps
-        .iter()
-        .filter_map(|map| map.data.as_ref());
-    assert!(maps.any(|data| data.contains_key("mychip.toml")));
-}
-
-#[test]
-fn the_restart_component_fits_every_overlay() {
-    for overlay in overlays().into_iter().filter(|_| has_kubectl()) {
-        let objects = with_component(&overlay, "restart");
-        check(&objects);
-        references::check_engine(&objects);
-        let pod = references::pod(&objects.daemon_sets[0]);
-        let init = &pod.init_containers.as_ref().unwrap()[0];
-        assert_eq!(init.args.as_ref().unwrap().last().unwrap(), "--restart");
-        let host = init
-            .volume_mounts
-            .iter()
-            .flatten()
-            .find(|m| m.mount_path == "/host");
-        assert_eq!(host.unwrap().name, "host");
-    }
-}
-
-#[test]
-fn the_class_for_tests_is_advertised_only_where_it_is_switched_on() {
-    for overlay in overlays().into_iter().filter(|_| has_kubectl()) {
-        let offers = |objects: &Objects| {
-            let mut maps = objects.config_maps.iter();
-            let map = maps
-                .find(|map| {
-                    let name = map.metadata.name.as_deref().unwrap();
-                    name.starts_with("boathook-plugin")
-                })
-                .unwrap();
-            let text = &map.data.as_ref().unwrap()["config.toml"];
-            text.contains("[class.dummy-npu]\nenabled = true\n")
-        };
-        assert!(!offers(&render(&overlay)));
-        assert!(offers(&with_component(&overlay, "dummy-npu")));
-    }
+    let maps = objects.config_maps.iter();
+    let mut data = maps.filter_map(|map| map.data.as_ref());
+    assert!(data.any(|data| data.contains_key("mychip.toml")));
 }

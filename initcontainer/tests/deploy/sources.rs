@@ -5,14 +5,15 @@ use std::fs;
 use std::path::Path;
 
 use device_class::config::Config;
+use harness::manifests::{documents, repository};
 use initcontainer::layout::{DEFAULT_CONFIG, ROOT};
 
-use crate::manifest::{Objects, documents, manifests, repository};
+use crate::manifest::{Objects, manifests};
 use crate::references;
 
 fn kustomization(dir: &str) -> serde_json::Value {
     let text = fs::read_to_string(repository(dir).join("kustomization.yaml")).unwrap();
-    documents(&text).remove(0)
+    documents(&text).unwrap().remove(0)
 }
 
 /// The names of the ConfigMaps that a kustomization generates.

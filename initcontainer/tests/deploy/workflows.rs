@@ -2,16 +2,18 @@
 
 use std::fs;
 
+use harness::manifests::{documents, repository};
 use serde_json::Value;
-
-use crate::manifest::{documents, repository};
 
 /// The workflows, by name.
 fn workflows() -> Vec<(String, Value)> {
     let entries = fs::read_dir(repository(".github/workflows")).unwrap();
     let read = |path: std::path::PathBuf| {
         let text = fs::read_to_string(&path).unwrap();
-        (path.display().to_string(), documents(&text).remove(0))
+        (
+            path.display().to_string(),
+            documents(&text).unwrap().remove(0),
+        )
     };
     entries.map(|e| read(e.unwrap().path())).collect()
 }

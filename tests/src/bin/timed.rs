@@ -4,10 +4,10 @@
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::process::{Command, ExitCode};
-use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use harness::exit;
+use harness::figure::time;
 
 fn main() -> ExitCode {
     exit::with("timed", run())
@@ -20,15 +20,7 @@ fn run() -> Result<()> {
     let program = arguments.next().context(USAGE)?;
     let mut command = Command::new(&program);
     command.args(arguments);
-
-    let start = Instant::now();
-    let status = command
-        .status()
-        .with_context(|| format!("cannot run {}", program.display()))?;
-    let time = start.elapsed().as_secs_f64() * 1e3;
-    if !status.success() {
-        bail!("{} failed ({status})", program.display());
-    }
+    let time = time(&mut command)?;
     let mut file = OpenOptions::new().create(true).append(true).open(&file)?;
     writeln!(file, "{time}").context("cannot write the time")
 }

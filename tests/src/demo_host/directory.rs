@@ -97,10 +97,11 @@ impl HostDirectory {
     }
 
     /// Writes the hook's configuration such that it trusts the record of the
-    /// kubelet with this directory.
-    pub fn trust_kubelet(&self, directory: &Path) -> Result<()> {
+    /// kubelet with this directory, and `more` lines.
+    pub fn trust_kubelet(&self, directory: &Path, more: &str) -> Result<()> {
         let checkpoint = directory.join("device-plugins/kubelet_internal_checkpoint");
-        self.write_config(&format!("[trust]\nkubelet_checkpoint = {checkpoint:?}\n"))
+        let trust = format!("[trust]\nkubelet_checkpoint = {checkpoint:?}\n{more}");
+        self.write_config(&trust)
     }
 
     /// What the hook has logged so far.

@@ -1,15 +1,11 @@
 //! The events of a fake kubelet, in order.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
-
-/// One thing that happened. As JSON: `{"event":"registered","resource":"…"}`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(tag = "event", rename_all = "kebab-case")]
+/// One thing that happened.
+#[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// The kubelet serves its socket.
     Started {
@@ -36,23 +32,12 @@ pub enum Event {
     },
     /// A plugin's stream ended: its devices count as unhealthy.
     StreamBroken { resource: String },
-    /// A container was given devices.
-    Allocated {
-        resource: String,
-        ids: Vec<String>,
-        pod_uid: String,
-        container: String,
-        /// The container's environment, as far as kubelet and pod make it.
-        envs: BTreeMap<String, String>,
-        /// The container's annotations, as containerd writes them.
-        annotations: BTreeMap<String, String>,
-    },
     /// What was requested failed.
     Error { message: String },
 }
 
 /// A device in a plugin's list.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct DeviceReport {
     pub id: String,
     /// `Healthy` or `Unhealthy`.
@@ -84,11 +69,9 @@ impl EventLog {
         self.0.news.notify_all();
     }
 
-    /// The events from the one numbered `from`; waits if there is none yet.
-    pub fn next(&self, from: usize) -> Vec<Event> {
-        let log = self.lock();
-        let log = self.0.news.wait_while(log, |log| log.events.len() <= from);
-        log.unwrap_or_else(PoisonError::into_inner).events[from..].to_vec()
+    /// The events so far.
+    pub fn so_far(&self) -> Vec<Event> {
+        self.lock().events.clone()
     }
 
     /// Waits for an event after the last one that a wait returned.

@@ -9,7 +9,6 @@ use kubelet_api::deviceplugin::{
     AllocateRequest, ContainerAllocateRequest, ContainerAllocateResponse,
     ContainerPreferredAllocationRequest, ListAndWatchResponse, PreferredAllocationRequest,
 };
-use serde::Deserialize;
 use tonic::{Status, Streaming};
 
 use super::Config;
@@ -19,30 +18,17 @@ use super::endpoint::{self, Endpoint};
 use super::event::{DeviceReport, Event, EventLog};
 
 /// What a container is to be given.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone)]
 pub struct Allocation {
     pub resource: String,
     /// Exactly these devices, sent to the plugin as they are. Without them
     /// the kubelet chooses `count` of its own.
-    #[serde(default)]
     pub ids: Vec<String>,
-    #[serde(default)]
     pub count: usize,
-    #[serde(default = "some_pod")]
     pub pod_uid: String,
-    #[serde(default = "some_container")]
     pub container: String,
     /// The container's environment by its pod.
-    #[serde(default)]
     pub env: BTreeMap<String, String>,
-}
-
-fn some_pod() -> String {
-    "0f3f3a0e-5f0e-4a53-9f55-3c0a2f3f7a11".to_owned()
-}
-
-fn some_container() -> String {
-    "main".to_owned()
 }
 
 impl Allocation {
@@ -52,8 +38,8 @@ impl Allocation {
             resource: resource.to_owned(),
             ids: Vec::new(),
             count,
-            pod_uid: some_pod(),
-            container: some_container(),
+            pod_uid: "0f3f3a0e-5f0e-4a53-9f55-3c0a2f3f7a11".to_owned(),
+            container: "main".to_owned(),
             env: BTreeMap::new(),
         }
     }

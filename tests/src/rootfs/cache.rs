@@ -1,6 +1,6 @@
 //! Root file systems built before.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -15,8 +15,8 @@ const VERSION: &str = "2";
 
 /// The cached tree called `name`, built by `build` if it does not exist.
 ///
-/// A tree is built under another name and then renamed: one that exists is complete. Two
-/// tests may build the same tree at once; the first one is kept.
+/// A tree is built under another name and then renamed: one that exists is complete. It may
+/// take long: a second caller waits, also in another process.
 pub(crate) fn directory(
     name: &str,
     inputs: &[PathBuf],
@@ -28,14 +28,17 @@ pub(crate) fn directory(
         return Ok(finished);
     }
     fs::create_dir_all(&cache).with_context(|| format!("cannot make {}", cache.display()))?;
+    let lock = File::create(cache.join(format!("{name}.lock")))?;
+    lock.lock()?;
+    if finished.is_dir() {
+        return Ok(finished);
+    }
     let unfinished = tempfile::tempdir_in(&cache)?;
     let tree = unfinished.path().join("tree");
     fs::create_dir(&tree)?;
     build(&Tree::at(&tree)).with_context(|| format!("cannot build the {name} root file system"))?;
-    match fs::rename(&tree, &finished) {
-        Err(error) if !finished.is_dir() => Err(error.into()),
-        _ => Ok(finished),
-    }
+    fs::rename(&tree, &finished)?;
+    Ok(finished)
 }
 
 /// A key that changes when an input file does.

@@ -11,9 +11,8 @@ use serde::Deserialize;
 use super::Runc;
 use crate::bundle::Bundle;
 use crate::captured::{Captured, read_back};
-
-/// How long a container's command may take to end.
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::patience::PATIENCE;
+use crate::probe::{Questions, Report};
 
 /// A created container. Deleted when dropped.
 #[derive(Debug)]
@@ -73,6 +72,16 @@ impl<'a> Container<'a> {
             .arg(self.bundle.id())
             .args(args.iter().map(AsRef::as_ref));
         Captured::run(&mut command)
+    }
+
+    /// Runs another command inside, which must succeed, and returns its output.
+    pub fn output<T: AsRef<str>>(&self, args: &[T]) -> Result<String> {
+        Ok(self.exec(args)?.success()?.stdout)
+    }
+
+    /// What a probe inside sees.
+    pub fn probe(&self, questions: &Questions) -> Result<Report> {
+        Report::parse(&self.output(&questions.command()?)?)
     }
 
     /// The host's id of the first process.

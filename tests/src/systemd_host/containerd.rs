@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::{Driver, PATIENCE, Program, SystemdHost};
+use super::{Driver, Program, SystemdHost};
 use crate::cri::CriClient;
 use crate::image::{Image, name_of};
+use crate::patience::PATIENCE;
 use crate::probe;
 use crate::rootfs::Rootfs;
 

@@ -4,7 +4,6 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 use anyhow::Result;
 
@@ -37,10 +36,7 @@ impl Distribution {
 
     /// The tree, made by debootstrap if it has not been made before. Nothing may
     /// be written to it.
-    pub(super) fn directory(self) -> Result<PathBuf> {
-        // It takes long: a second caller waits instead of repeating it.
-        static BUILDING: Mutex<()> = Mutex::new(());
-        let _building = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn directory(self) -> Result<PathBuf> {
         match self {
             Self::OfThisMachine => {
                 let release = ["/etc/os-release".into()];

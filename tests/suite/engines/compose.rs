@@ -3,6 +3,7 @@
 
 use std::fs;
 
+use anyhow::Result;
 use harness::engine_root::Generation;
 use harness::probe;
 use harness::rootfs::Rootfs;
@@ -30,46 +31,57 @@ fn remove(engine: &DockerLike, name: &str) {
     printed(engine.command("rm").args(["--force", name])).unwrap();
 }
 
+/// Starts services with devices, by the variable and by CDI, from a file that `write`
+/// writes.
+fn starts_services(
+    engine: &DockerLike,
+    runtime: Option<&str>,
+    write: impl Fn(&str),
+    compose: impl Fn(&[&str]) -> Result<String>,
+) {
+    cdi::generate(&engine.machine, &[]).unwrap();
+    let variable = json!({"DUMMY_VISIBLE_DEVICES": "npu-3"});
+    let mut by_variable = service("by-variable", ("environment", variable));
+    if let Some(runtime) = runtime {
+        by_variable["runtime"] = json!(runtime);
+    }
+    let by_cdi = service("by-cdi", ("devices", json!(["dummy.com/npu=npu-5"])));
+    // YAML has JSON in it.
+    let file = json!({"services": {"by-variable": by_variable, "by-cdi": by_cdi}}).to_string();
+    write(&file);
+    compose(&["up", "--detach"]).unwrap();
+    assert_eq!(engine.devices("by-variable"), [3]);
+    assert_eq!(engine.devices("by-cdi"), [5]);
+    compose(&["restart"]).unwrap();
+    assert_eq!(engine.devices("by-variable"), [3]);
+    compose(&["down"]).unwrap();
+
+    write(&file.replace("npu-3", "npu-64"));
+    // podman-compose prints podman's message, and passes its status on.
+    let refused = compose(&["up", "--detach", "by-variable"]);
+    let message = format!("{:#}", refused.unwrap_err());
+    assert!(
+        message.contains("boathook: ") && message.contains("npu-64"),
+        "{message}"
+    );
+    compose(&["down"]).unwrap();
+}
+
 #[test]
 fn compose_starts_services_with_devices() {
     if let Some(reason) = docker::missing(Generation::Forky) {
         return skip::report("docker compose", &reason);
     }
     let engine = docker::with(Generation::Forky, UserNamespaces::None, &json!({})).unwrap();
-    cdi::generate(&engine.machine, &[]).unwrap();
-    let variable = json!({"DUMMY_VISIBLE_DEVICES": "npu-3"});
-    let mut by_runtime = service("by-runtime", ("environment", variable));
-    by_runtime["runtime"] = json!("boathook");
-    let by_cdi = service("by-cdi", ("devices", json!(["dummy.com/npu=npu-5"])));
-    // YAML has JSON in it.
-    let file = json!({"services": {"by-runtime": by_runtime, "by-cdi": by_cdi}});
     let path = engine.machine.path("compose.yaml");
-    fs::write(&path, file.to_string()).unwrap();
-    let compose = |arguments: &[&str]| {
+    let write = |text: &str| fs::write(&path, text).unwrap();
+    starts_services(&engine, Some("boathook"), write, |arguments| {
         let mut command = engine.command("compose");
         command
             .args(["--project-name", "test", "--file"])
             .arg(&path);
         printed(command.args(arguments))
-    };
-    compose(&["up", "--detach"]).unwrap();
-    assert_eq!(engine.devices("by-runtime"), [3]);
-    assert_eq!(engine.devices("by-cdi"), [5]);
-    compose(&["restart"]).unwrap();
-    assert_eq!(engine.devices("by-runtime"), [3]);
-    compose(&["down"]).unwrap();
-
-    let refused = file.to_string().replace("npu-3", "npu-64");
-    fs::write(&path, refused).unwrap();
-    let message = format!(
-        "{:#}",
-        compose(&["up", "--detach", "by-runtime"]).unwrap_err()
-    );
-    assert!(
-        message.contains("boathook: ") && message.contains("npu-64"),
-        "{message}"
-    );
-    compose(&["down"]).unwrap();
+    });
 }
 
 /// Its containers are in a pod without an infra container, unless configured otherwise.
@@ -79,40 +91,16 @@ fn podman_compose_starts_services_with_devices() {
         return skip::report("podman-compose", &reason);
     }
     let engine = podman::by_hooks_d(Generation::Forky).unwrap();
-    cdi::generate(&engine.machine, &[]).unwrap();
-    let variable = json!({"DUMMY_VISIBLE_DEVICES": "npu-3"});
-    let by_hook = service("by-hook", ("environment", variable));
-    let by_cdi = service("by-cdi", ("devices", json!(["dummy.com/npu=npu-5"])));
-    let file = json!({"services": {"by-hook": by_hook, "by-cdi": by_cdi}});
-    engine
-        .machine
-        .write("/compose.yaml", &file.to_string())
-        .unwrap();
     let parent = format!("--cgroup-parent={}", engine.machine.parent.path().display());
-    let compose = |arguments: &[&str]| {
+    let write = |text: &str| engine.machine.write("/compose.yaml", text).unwrap();
+    starts_services(&engine, None, write, |arguments| {
         let mut command = engine.machine.private.command("podman-compose");
         command
             .args(["--project-name=test", "--file=/compose.yaml"])
             .arg(format!("--pod-args=--infra=false --share= {parent}"))
             .arg(format!("--podman-run-args={parent}"));
         printed(command.args(arguments))
-    };
-    compose(&["up", "--detach"]).unwrap();
-    assert_eq!(engine.devices("by-hook"), [3]);
-    assert_eq!(engine.devices("by-cdi"), [5]);
-    compose(&["restart"]).unwrap();
-    assert_eq!(engine.devices("by-hook"), [3]);
-    compose(&["down"]).unwrap();
-
-    let refused = file.to_string().replace("npu-3", "npu-64");
-    engine.machine.write("/compose.yaml", &refused).unwrap();
-    // It prints podman's message, and passes its status on.
-    let message = format!("{:#}", compose(&["up", "--detach", "by-hook"]).unwrap_err());
-    assert!(
-        message.contains("boathook: ") && message.contains("npu-64"),
-        "{message}"
-    );
-    compose(&["down"]).unwrap();
+    });
 }
 
 /// docker itself refuses `--gpus` without the program of NVIDIA's toolkit; with it, the
@@ -128,17 +116,8 @@ fn gpus_of_docker_are_a_variable_for_the_runtime() {
         ("\"device=0,3\"", &[0, 3]),
         ("all", &[0, 1, 2, 3, 4, 5, 6, 7]),
     ] {
-        let mut run = engine.command("run");
-        run.args([
-            "--detach",
-            "--network=none",
-            "--name=gpus",
-            "--runtime=boathook",
-        ])
-        .args(["--gpus", gpus])
-        .arg(name_of(Rootfs::Busybox))
-        .args([probe::PATH, probe::PAUSE]);
-        printed(&mut run).unwrap();
+        let options = ["--network=none", "--runtime=boathook", "--gpus", gpus];
+        engine.run_waiting("gpus", &options);
         assert_eq!(engine.devices("gpus"), wanted, "{gpus}");
         remove(&engine, "gpus");
     }
@@ -165,11 +144,8 @@ fn pods_of_podman_with_an_infra_container_have_devices() {
         engine.machine.parent.path().display()
     ));
     printed(&mut pod).unwrap();
-    let mut run = engine.command("run");
-    run.args(["--detach", "--stop-timeout=0", "--pod=p", "--name=npu-user"])
-        .args(["--env=DUMMY_VISIBLE_DEVICES=npu-3", &image])
-        .args([probe::PATH, probe::PAUSE]);
-    printed(&mut run).unwrap();
+    let options = ["--pod=p", "--env=DUMMY_VISIBLE_DEVICES=npu-3"];
+    engine.run_waiting("npu-user", &options);
     assert_eq!(engine.devices("npu-user"), [3]);
     printed(engine.command("pod").args(["restart", "p"])).unwrap();
     assert_eq!(engine.devices("npu-user"), [3]);

@@ -1,9 +1,5 @@
-//! CDI devices of a containerd of today: by annotation, and by its own client. By the
-//! field of CRI they are a column of the table.
-
-use std::fs;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+//! CDI devices of a containerd of today: forged names, restarts, and its own client. By
+//! annotation they are in `cri_plugin`; by the field of CRI they are a column of the table.
 
 use anyhow::Result;
 use harness::cri::Pod;
@@ -12,15 +8,13 @@ use harness::demo_host::DemoHost;
 use harness::demo_host::in_container;
 use harness::engine_root::Generation;
 use harness::image::name_of;
+use harness::patience::wait_until;
 use harness::probe::Report;
 use harness::rootfs::Rootfs;
 
 use super::cri::{Cri, How};
 use super::ctr;
 use super::engine::printed;
-
-/// How long the engine may take to answer after a restart.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The engine with specifications of all devices. `None`: it cannot be run here.
 fn engine(test: &str) -> Option<Cri> {
@@ -78,42 +72,6 @@ impl Drop for Running<'_> {
     }
 }
 
-/// The container's annotations are the kubelet's, with those of device plugins.
-#[test]
-fn an_annotation_of_the_container_names_devices() {
-    let Some(engine) = engine("CDI annotations of CRI") else {
-        return;
-    };
-    let pod = Pod::new(0, Rootfs::Busybox);
-    let named = Running::of(&engine, &pod, |asked| {
-        let devices = "dummy.com/npu=npu-3".to_owned();
-        asked
-            .annotations
-            .insert("cdi.k8s.io/test".to_owned(), devices);
-    });
-    assert_eq!(named.unwrap().devices(), [3]);
-}
-
-#[test]
-fn a_device_that_is_gone_stops_the_pods_container() {
-    let Some(engine) = engine("CDI devices of CRI that are gone") else {
-        return;
-    };
-    let start = |number| {
-        let pod = Pod::new(number, Rootfs::Busybox).devices(Some("npu-3"));
-        Running::of(&engine, &pod.by_cdi(true), |_| {})
-    };
-    assert_eq!(start(0).unwrap().devices(), [3]);
-    let file = engine
-        .machine()
-        .private
-        .file("/run/cdi/boathook-dummy.com-npu.json");
-    fs::remove_file(file).unwrap();
-    let error = start(1).err().expect("it started");
-    let message = format!("{error:#}");
-    assert!(message.contains("dummy.com/npu=npu-3"), "{message}");
-}
-
 /// A pod's author writes variables and labels of the container; the kubelet does not pass
 /// the pod's annotations on to it.
 #[test]
@@ -151,16 +109,15 @@ fn a_restart_of_the_engine_is_survived() {
     let first = start(0, "npu-1").unwrap();
     engine.containerd.restart().unwrap();
     // It answers a moment after it listens.
-    let since = Instant::now();
-    let second = loop {
-        match start(1, "npu-2") {
-            Ok(container) => break container,
-            Err(error) if since.elapsed() > PATIENCE => panic!("{error:#}"),
-            Err(_) => sleep(Duration::from_millis(200)),
+    let mut second = start(1, "npu-2");
+    wait_until(|| {
+        second.is_ok() || {
+            second = start(1, "npu-2");
+            false
         }
-    };
+    });
     assert_eq!(first.devices(), [1]);
-    assert_eq!(second.devices(), [2]);
+    assert_eq!(second.unwrap().devices(), [2]);
 }
 
 /// As `nerdctl run --device` does, which no Debian release has.

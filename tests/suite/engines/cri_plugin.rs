@@ -14,6 +14,7 @@ use harness::cri::api::ContainerConfig;
 use harness::demo_host::DemoHost;
 use harness::engine_root::Generation;
 use harness::kubelet::{Allocation, Config, FakeKubelet};
+use harness::patience::PATIENCE;
 use harness::rootfs::Rootfs;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -21,9 +22,6 @@ use nix::unistd::Pid;
 use super::cri::{Cri, How};
 use super::cri_cdi::Running;
 use super::ctr;
-
-/// Longer than the plugin takes to be served.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The pods that are started while the plugin is killed.
 const PODS: u32 = 30;

@@ -61,9 +61,8 @@ pub(super) fn engine(generation: Generation) -> Result<DockerLike> {
 /// A dockerd without Boathook's configuration: containers name devices of CDI
 /// specifications.
 pub(super) fn by_cdi(generation: Generation) -> Result<DockerLike> {
-    let machine = unconfigured(generation, UserNamespaces::None, &json!({}))?;
+    let machine = bare(generation)?;
     cdi::generate(&machine, &[])?;
-    start_daemon(&machine)?;
     let options = ["--network", "none"];
     let requests = Requests::Cdi;
     DockerLike::new(machine, client, requests, &options, UserNamespaces::None)
@@ -116,6 +115,13 @@ pub(super) fn with(
     DockerLike::new(machine, client, requests, &options, user_namespaces)
 }
 
+/// A machine with a dockerd without Boathook's configuration.
+pub(super) fn bare(generation: Generation) -> Result<Machine> {
+    let machine = unconfigured(generation, UserNamespaces::None, &json!({}))?;
+    start_daemon(&machine)?;
+    Ok(machine)
+}
+
 /// A machine with docker's own settings.
 fn unconfigured(
     generation: Generation,
@@ -158,7 +164,7 @@ fn socket(machine: &Machine) -> String {
     format!("unix://{}", machine.path("socket").display())
 }
 
-fn client(machine: &Machine) -> Command {
+pub(super) fn client(machine: &Machine) -> Command {
     let mut command = machine.private.command("docker");
     command.arg("--host").arg(socket(machine));
     command
@@ -197,6 +203,15 @@ impl DockerLike {
             .args(in_container::questions().command().unwrap());
         let report = Report::parse(&printed(&mut command).unwrap()).unwrap();
         in_container::devices(&report).unwrap()
+    }
+
+    /// Starts a container of this name, which waits.
+    #[track_caller]
+    pub(super) fn run_waiting(&self, name: &str, options: &[&str]) {
+        let mut run = self.command("run");
+        run.args(["--detach", "--stop-timeout=0", "--name", name]);
+        run.args(options).arg(name_of(Rootfs::Busybox));
+        printed(run.args([probe::PATH, probe::PAUSE])).unwrap();
     }
 
     /// A command of its client.

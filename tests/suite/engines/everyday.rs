@@ -2,7 +2,6 @@
 
 use harness::captured::Captured;
 use harness::engine_root::Generation;
-use harness::probe;
 use harness::rootfs::Rootfs;
 use serde_json::json;
 
@@ -12,20 +11,8 @@ use super::podman;
 
 /// What a container that requests `npu-3` is started with.
 fn asking(engine: &DockerLike, name: &str, more: &[&str]) {
-    let mut command = engine.command("run");
-    command
-        .args([
-            "--detach",
-            "--stop-timeout=0",
-            "--network=none",
-            "--name",
-            name,
-        ])
-        .args(["--env", "DUMMY_VISIBLE_DEVICES=npu-3"])
-        .args(more)
-        .arg(name_of(Rootfs::Busybox))
-        .args([probe::PATH, probe::PAUSE]);
-    printed(&mut command).unwrap();
+    let common = ["--network=none", "--env=DUMMY_VISIBLE_DEVICES=npu-3"];
+    engine.run_waiting(name, &[&common, more].concat());
 }
 
 #[test]

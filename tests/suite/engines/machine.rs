@@ -11,13 +11,11 @@ use harness::binaries;
 use harness::cgroup_parent::CgroupParent;
 use harness::demo_host::DemoHost;
 use harness::engine_root::Generation;
+use harness::patience::PATIENCE;
 use harness::private_host::PrivateHost;
 use harness::scratch;
 use runtime_config::{self as config, HostRoot, Options};
 use tempfile::TempDir;
-
-/// How long a daemon may take to answer.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A private host with devices and with Boathook's configuration. Parts are
 /// dropped in this order: first whatever runs.

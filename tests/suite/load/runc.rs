@@ -4,7 +4,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use harness::bundle::{Bundle, HookCommand, Stage};
+use harness::bundle::Bundle;
 use harness::demo_host::DemoHost;
 use harness::probe::Report;
 use harness::rootfs::Rootfs;
@@ -38,9 +38,7 @@ fn logs_of_the_machine() -> Vec<String> {
 }
 
 fn start(lab: &Lab, host: &DemoHost, lease: &Lease) -> Result<Duration> {
-    let stage = Stage::CreateRuntime;
-    let bundle = Bundle::builder(Rootfs::Glibc)
-        .hook(stage, HookCommand::boathook(stage, &host.config_file())?)
+    let bundle = Bundle::with_hook(Rootfs::Glibc, &host.config_file())?
         .env(DemoHost::VARIABLE, &lease.request())
         .args(lease.questions().command()?)
         .build()?;

@@ -1,7 +1,6 @@
 //! The chart's objects, as Helm renders them: those of the kustomizations.
 
 use std::collections::BTreeMap;
-use std::process::{Command, Output};
 
 use clap::Parser;
 use cluster::scheduler::program::Cli;
@@ -9,30 +8,12 @@ use cluster::webhook::api::definitions;
 use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::{Value, json};
 
-use super::{check, command, deploy, only, rendered};
-
-/// The exit code of scripts/helm-template without Helm.
-const NO_HELM: i32 = 77;
-
-fn run(values: &Value) -> Output {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), values.to_string()).unwrap();
-    let script = deploy("../scripts/helm-template");
-    Command::new(script).arg(file.path()).output().unwrap()
-}
+use super::{check, command, only, rendered};
 
 /// The chart's objects for one of the programs: all that have its name, and the resource
 /// definitions. `None`, and the test is skipped, without Helm.
 fn chart(values: &Value, program: &str) -> Option<Vec<Value>> {
-    let output = run(values);
-    if output.status.code() == Some(NO_HELM) {
-        skip::report("the Helm chart", "needs helm, or scripts/install-helm");
-        return None;
-    }
-    let problem = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{values}: {problem}");
-    let text = String::from_utf8(output.stdout).unwrap();
-    let mut objects: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+    let mut objects = harness::manifests::chart(values).unwrap()?;
     objects.retain(|object| {
         object["metadata"]["labels"]["app.kubernetes.io/name"] == program
             || object["kind"] == "CustomResourceDefinition"
@@ -202,7 +183,7 @@ fn the_values_of_the_programs_have_their_effect() {
 
 #[test]
 fn wrong_values_of_the_programs_are_refused() {
-    for values in [
+    let wrong = [
         json!({"scheduler": {"enable": true}}),
         json!({"scheduler": {"replicas": 1}}),
         json!({"scheduler": {"config": ""}}),
@@ -212,11 +193,6 @@ fn wrong_values_of_the_programs_are_refused() {
         json!({"webhook": {"allowFrom": ["everybody"]}}),
         json!({"webhook": {"certManager": "yes"}}),
         json!({"clusterImage": {"digest": "sha256:1"}}),
-    ] {
-        let output = run(&values);
-        if output.status.code() == Some(NO_HELM) {
-            return skip::report("the Helm chart", "needs helm, or scripts/install-helm");
-        }
-        assert!(!output.status.success(), "{values}");
-    }
+    ];
+    assert_eq!(harness::manifests::accepted(&wrong).unwrap(), None);
 }

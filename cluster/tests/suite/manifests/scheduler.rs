@@ -5,6 +5,7 @@ use std::fs;
 use clap::Parser;
 use cluster::scheduler::config::Config;
 use cluster::scheduler::program::Cli;
+use harness::manifests::documents;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -57,7 +58,7 @@ fn names(config: &Config) -> Vec<String> {
 /// A KubeSchedulerConfiguration. An unknown key of an extender is an error.
 fn scheduler_configuration(path: &str) -> Value {
     let text = fs::read_to_string(deploy(path).join("kube-scheduler.yaml")).unwrap();
-    let mut documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+    let mut documents = documents(&text).unwrap();
     let configuration = documents.remove(0);
     assert_eq!(
         configuration["apiVersion"],

@@ -1,7 +1,6 @@
 //! The webhook, with its own certificate and with cert-manager's.
 
 use clap::Parser;
-use cluster::webhook::api::definitions;
 use cluster::webhook::program::Cli;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -31,21 +30,6 @@ fn the_webhook_can_read_its_objects_and_nothing_else() {
                 "{kind}"
             );
         }
-    }
-}
-
-#[test]
-fn the_definitions_are_those_of_the_types() {
-    let Some(objects) = rendered("webhook/default") else {
-        return;
-    };
-    for definition in definitions() {
-        let name = definition.metadata.name.unwrap();
-        let mut objects = objects.iter();
-        assert!(
-            objects.any(|object| object["metadata"]["name"] == name),
-            "{name}"
-        );
     }
 }
 

@@ -1,20 +1,15 @@
 //! The resource definitions, and the example objects.
 
 use std::fs;
-use std::path::PathBuf;
 
 use cluster::webhook::api::{definitions, definitions_yaml};
+use harness::manifests::{documents, repository};
 use serde_json::Value;
-
-fn deploy(path: &str) -> PathBuf {
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    root.parent().unwrap().join("deploy").join(path)
-}
 
 #[test]
 fn the_definitions_are_those_of_the_types() {
     let made = definitions_yaml().unwrap();
-    let there = fs::read_to_string(deploy("helm/fpga/crds.yaml")).unwrap();
+    let there = fs::read_to_string(repository("deploy/helm/fpga/crds.yaml")).unwrap();
     let command = "boathook-webhook crds > deploy/helm/fpga/crds.yaml";
     assert_eq!(there, made, "generate it again: {command}");
 }
@@ -67,8 +62,8 @@ fn the_example_objects_can_be_mapped() {
     use cluster::webhook::mappings::{Mappings, Object};
     use cluster::webhook::names::is_id;
 
-    let text = fs::read_to_string(deploy("webhook/mappings.yaml")).unwrap();
-    let objects: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+    let text = fs::read_to_string(repository("deploy/webhook/mappings.yaml")).unwrap();
+    let objects = documents(&text).unwrap();
     let mut mappings = Mappings::default();
     for object in &objects {
         let name = object["metadata"]["name"].as_str().unwrap();

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::Result;
+use harness::figure::Figure;
 use kubelet_api::deviceplugin::device_plugin_client::DevicePluginClient;
 use kubelet_api::deviceplugin::{
     AllocateRequest, ContainerAllocateRequest, ContainerPreferredAllocationRequest,
@@ -13,19 +14,27 @@ use tonic::transport::{Channel, Endpoint};
 
 /// Milliseconds that half and 99 of 100 calls do not exceed.
 pub(crate) struct Latency {
-    pub(crate) p50: f64,
-    pub(crate) p99: f64,
+    p50: f64,
+    p99: f64,
 }
 
 impl Latency {
     /// Of times in milliseconds.
-    pub(crate) fn of(mut times: Vec<f64>) -> Self {
+    fn of(mut times: Vec<f64>) -> Self {
         times.sort_by(f64::total_cmp);
         let at = |part: f64| times[(times.len() as f64 * part) as usize];
         Latency {
             p50: at(0.5),
             p99: at(0.99),
         }
+    }
+
+    /// Its figures with their goals.
+    pub(crate) fn figures(&self, name: &str, goals: [Option<f64>; 2]) -> [Figure; 2] {
+        [
+            Figure::time(&format!("{name} p50"), self.p50, goals[0]),
+            Figure::time(&format!("{name} p99"), self.p99, goals[1]),
+        ]
     }
 }
 

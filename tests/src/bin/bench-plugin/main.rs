@@ -4,18 +4,16 @@
 //! Exits with 1 when a goal is missed.
 
 mod calls;
-mod figures;
 mod grpc_baseline;
 mod node;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
+use harness::figure::{Figure, median, missed, table};
 use harness::{binaries, exit};
 
-use crate::calls::Latency;
-use crate::figures::Figures;
 use crate::node::Node;
 
 /// Calls of Allocate that are timed.
@@ -35,50 +33,58 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<()> {
-    let mut figures = Figures::default();
     let size = std::fs::metadata(binaries::program("boathook-plugin")?)?.len();
-    figures.compare("binary", size as f64 / 1e6, "MB", 8.0);
+    let mut figures = vec![Figure::new("binary", size as f64 / 1e6, "MB", Some(8.0))];
 
     let floor = grpc_baseline::latency(CALLS)?;
-    figures.print("echo p50", floor.p50, "ms");
-    figures.print("echo p99", floor.p99, "ms");
+    figures.extend(floor.figures("echo", [None, None]));
     few_devices(&mut figures)?;
     many_devices(&mut figures)?;
 
     let mut node = Node::start(node::WATCHED, node::USUAL)?;
     let unplugged = (0..TURNS).map(|_| node.unplug()).collect::<Result<_>>()?;
-    figures.compare("unplugged node reported", median(unplugged), "ms", 100.0);
-    figures.end()
+    let unplugged = median(unplugged);
+    figures.push(Figure::time(
+        "unplugged node reported",
+        unplugged,
+        Some(100.0),
+    ));
+    println!("{}", table(&figures));
+    match missed(&figures)[..] {
+        [] => Ok(()),
+        ref missed => bail!("goals missed: {}", missed.join(", ")),
+    }
 }
 
-fn few_devices(figures: &mut Figures) -> Result<()> {
+fn few_devices(figures: &mut Vec<Figure>) -> Result<()> {
     let mut node = Node::start(&node::virtual_devices(64), node::USUAL)?;
-    let Latency { p50, p99 } = calls::allocate(&node.plugin_socket(), CALLS)?;
-    figures.compare("allocate p50", p50, "ms", 0.3);
-    figures.compare("allocate p99", p99, "ms", 1.0);
+    let latency = calls::allocate(&node.plugin_socket(), CALLS)?;
+    figures.extend(latency.figures("allocate", [Some(0.3), Some(1.0)]));
     let restarts = (0..TURNS).map(|_| node.restart_kubelet());
     let registered = median(restarts.collect::<Result<_>>()?);
-    figures.compare("registered after kubelet.sock", registered, "ms", 50.0);
-    figures.compare("resident, 64 devices", node.resident()?, "MiB", 8.0);
+    let name = "registered after kubelet.sock";
+    figures.push(Figure::time(name, registered, Some(50.0)));
+    let resident = node.resident()?;
+    figures.push(Figure::new(
+        "resident, 64 devices",
+        resident,
+        "MiB",
+        Some(8.0),
+    ));
     let (before, since) = (node.cpu_seconds()?, Instant::now());
     std::thread::sleep(IDLE);
     let idle = (node.cpu_seconds()? - before) / since.elapsed().as_secs_f64() * 100.0;
-    figures.compare("idle CPU", idle, "%", 0.05);
+    figures.push(Figure::new("idle CPU", idle, "%", Some(0.05)));
     Ok(())
 }
 
-fn many_devices(figures: &mut Figures) -> Result<()> {
+fn many_devices(figures: &mut Vec<Figure>) -> Result<()> {
     // Many scans, so that their memory is measured, too.
     let node = Node::start(&node::shares(1000, 10), node::OFTEN)?;
-    let Latency { p50, p99 } = calls::preferred(&node.plugin_socket(), CHOICES, node.ids(), 16)?;
-    figures.compare("16 of 10,000 chosen, p50", p50, "ms", 50.0);
-    figures.compare("16 of 10,000 chosen, p99", p99, "ms", 50.0);
+    let latency = calls::preferred(&node.plugin_socket(), CHOICES, node.ids(), 16)?;
+    figures.extend(latency.figures("16 of 10,000 chosen", [Some(50.0), Some(50.0)]));
     // What the calls needed is part of it.
-    figures.compare("resident, 10,000 devices", node.resident()?, "MiB", 24.0);
+    let (name, resident) = ("resident, 10,000 devices", node.resident()?);
+    figures.push(Figure::new(name, resident, "MiB", Some(24.0)));
     Ok(())
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }

@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use harness::binaries;
 use harness::kubelet::{Config, Event, FakeKubelet};
+use harness::patience::PATIENCE;
 use tempfile::TempDir;
-
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Clock ticks a second in /proc/PID/stat (`USER_HZ`, 100 on every common
 /// architecture).

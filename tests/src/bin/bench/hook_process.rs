@@ -3,17 +3,15 @@
 //! many services. Containers take turns that are longer than what is measured.
 
 use std::fs::File;
-use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use harness::binaries;
 use harness::compile::Libc;
+use harness::figure::{Figure, median, time};
 use harness::nothing_asked::NothingAsked;
 
-use crate::figure::{Figure, Goal, Unit};
-use crate::rounds::{WARM_UP, median};
+use crate::rounds::WARM_UP;
 use crate::workload::{empty_hook, empty_hook_of};
 
 /// As many runs in a round as take together about as long as a container does.
@@ -31,7 +29,8 @@ pub(crate) fn measure(rounds: usize) -> Result<[Figure; 4]> {
     for round in 0..RUNS * (WARM_UP + rounds) {
         let commands = [&mut hook, &mut empty, &mut of_musl];
         for (command, times) in commands.into_iter().zip(&mut times) {
-            let time = run(command, &state)?;
+            command.stdin(File::open(&state)?).stdout(Stdio::null());
+            let time = time(command)?;
             if round >= RUNS * WARM_UP {
                 times.push(time);
             }
@@ -40,32 +39,12 @@ pub(crate) fn measure(rounds: usize) -> Result<[Figure; 4]> {
     let added = times[0].iter().zip(&times[1]);
     let added = median(added.map(|(with, without)| with - without).collect());
     let [with, without, of_musl] = times.map(median);
-    let figure =
-        |name: &str, time, goal| Figure::new(name.to_string(), time, Unit::Milliseconds, goal);
     let variables = NothingAsked::VARIABLES;
+    let itself = format!("boathook by itself, no request, {variables} variables");
     Ok([
-        figure(
-            &format!("boathook by itself, no request, {variables} variables"),
-            with,
-            None,
-        ),
-        figure("an empty static program by itself", without, None),
-        figure("an empty static program of musl by itself", of_musl, None),
-        figure(
-            "boathook's own time, no request",
-            added,
-            Some(Goal::AtMost(0.3)),
-        ),
+        Figure::time(&itself, with, None),
+        Figure::time("an empty static program by itself", without, None),
+        Figure::time("an empty static program of musl by itself", of_musl, None),
+        Figure::time("boathook's own time, no request", added, Some(0.3)),
     ])
-}
-
-fn run(command: &mut Command, state: &Path) -> Result<f64> {
-    command.stdin(File::open(state)?).stdout(Stdio::null());
-    let start = Instant::now();
-    let status = command.status().context("cannot run it")?;
-    let time = start.elapsed().as_secs_f64() * 1e3;
-    if !status.success() {
-        bail!("{command:?} failed ({status})");
-    }
-    Ok(time)
 }

@@ -7,13 +7,13 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use harness::cgroup_view::CgroupView;
+use harness::figure::{Figure, median};
 use harness::reference_work::ReferenceWork;
 use harness::runc::Runc;
 use harness::scratch;
 
-use crate::figure::{Figure, Goal, Unit};
 use crate::filesystem::FileSystem;
-use crate::rounds::{WARM_UP, create, median};
+use crate::rounds::{WARM_UP, create};
 use crate::workload::Workload;
 
 /// How often more than the reference work has its turn, for each turn of that.
@@ -44,15 +44,11 @@ pub(crate) fn measure(workload: &Workload, view: CgroupView, rounds: usize) -> R
     };
     let time = |work: &str, time, goal| {
         let name = format!("boathook's own time, {work}, {view}");
-        Figure::new(name, time, Unit::Milliseconds, goal)
+        Figure::time(&name, time, goal)
     };
     Ok([
-        time("reference work", usual, Some(Goal::AtMost(goal))),
-        time(
-            "reference work, root on a new ext4",
-            on_ext4,
-            Some(Goal::AtMost(goal)),
-        ),
+        time("reference work", usual, Some(goal)),
+        time("reference work, root on a new ext4", on_ext4, Some(goal)),
         time("reference work, root on tmpfs", on_tmpfs, None),
         time(
             &format!("{nodes} nodes and {libraries} libraries"),
@@ -60,10 +56,10 @@ pub(crate) fn measure(workload: &Workload, view: CgroupView, rounds: usize) -> R
             None,
         ),
         Figure::new(
-            format!("{FACTOR} times the libraries, against the reference work, {view}"),
+            &format!("{FACTOR} times the libraries, against the reference work, {view}"),
             more / usual,
-            Unit::Ratio,
-            Some(Goal::AtMost(FACTOR as f64)),
+            "x",
+            Some(FACTOR as f64),
         ),
     ])
 }

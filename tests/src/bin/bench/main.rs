@@ -7,7 +7,6 @@
 //! begins with its name and ends with value, unit and goal, and writes them to
 //! target/bench/results.json.
 
-mod figure;
 mod filesystem;
 mod hook_process;
 mod inside;
@@ -23,12 +22,12 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use harness::cgroup_view::CgroupView;
+use harness::figure::{self, Figure};
 use harness::{binaries, exit, privilege};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use serde_json::json;
 
-use crate::figure::{Figure, Goal, Unit};
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::workload::Workload;
@@ -70,8 +69,7 @@ fn run() -> Result<()> {
     if figures.len() == without_containers {
         bail!("no container could be started on this machine");
     }
-    print!("{}", figure::table(&figures));
-    println!("{}", figure::summary(&figures));
+    println!("{}", figure::table(&figures));
     write_results(&machine, rounds, &figures)
 }
 
@@ -91,60 +89,58 @@ fn measure(workload: &Workload, view: CgroupView, rounds: usize) -> Result<Vec<F
     let mut figures: Vec<_> = Kind::ALL
         .into_iter()
         .map(|kind| {
-            Figure::new(
-                format!("runc create, {kind}, {view}"),
-                times.median(kind),
-                Unit::Milliseconds,
-                None,
-            )
+            let name = format!("runc create, {kind}, {view}");
+            Figure::time(&name, times.median(kind), None)
         })
         .collect();
-    let mut added = |what: &str, kind: Kind, base: Kind, goal: Option<f64>| {
-        let value = times.added(kind, base);
-        figures.push(Figure::new(
-            format!("{what}, {view}"),
-            value,
-            Unit::Milliseconds,
-            goal.map(Goal::AtMost),
-        ));
-    };
-    added(
-        "added by an empty hook",
-        Kind::EmptyHook,
-        Kind::NoHook,
-        None,
-    );
-    added(
-        "added by boathook, reference work",
-        Kind::ReferenceWork,
-        Kind::NoHook,
-        None,
-    );
-    for (what, way) in [
-        ("added by boathook-runtime, reference work", Kind::Wrapper),
-        ("added by thin CDI, reference work", Kind::ThinCdi),
-        ("added by plain CDI, reference work", Kind::PlainCdi),
+    for (what, kind, base, goal) in [
+        ("an empty hook", Kind::EmptyHook, Kind::NoHook, None),
+        (
+            "boathook, reference work",
+            Kind::ReferenceWork,
+            Kind::NoHook,
+            None,
+        ),
+        (
+            "boathook-runtime, reference work",
+            Kind::Wrapper,
+            Kind::NoHook,
+            None,
+        ),
+        (
+            "thin CDI, reference work",
+            Kind::ThinCdi,
+            Kind::NoHook,
+            None,
+        ),
+        (
+            "plain CDI, reference work",
+            Kind::PlainCdi,
+            Kind::NoHook,
+            None,
+        ),
+        (
+            "the same work in config.json",
+            Kind::SpecCarried,
+            Kind::NoHook,
+            None,
+        ),
+        (
+            "boathook over an empty hook, no request",
+            Kind::NothingAsked,
+            Kind::EmptyHook,
+            Some(1.0),
+        ),
     ] {
-        added(what, way, Kind::NoHook, None);
+        let name = format!("added by {what}, {view}");
+        figures.push(Figure::time(&name, times.added(kind, base), goal));
     }
-    added(
-        "added by the same work in config.json",
-        Kind::SpecCarried,
-        Kind::NoHook,
-        None,
-    );
-    added(
-        "added by boathook over an empty hook, no request",
-        Kind::NothingAsked,
-        Kind::EmptyHook,
-        Some(1.0),
-    );
     figures.push(Figure::new(
-        format!("reference work, hook against config.json, {view}"),
+        &format!("reference work, hook against config.json, {view}"),
         times.added(Kind::ReferenceWork, Kind::NoHook)
             / times.added(Kind::SpecCarried, Kind::NoHook),
-        Unit::Ratio,
-        Some(Goal::AtMost(1.0)),
+        "x",
+        Some(1.0),
     ));
     figures.extend(inside::measure(workload, view, rounds)?);
     Ok(figures)
@@ -155,12 +151,8 @@ fn binary_size(name: &str, goal: Option<f64>) -> Result<Figure> {
     let bytes = fs::metadata(&program)
         .with_context(|| format!("cannot read {}", program.display()))?
         .len();
-    Ok(Figure::new(
-        format!("size of {name}, stripped"),
-        bytes as f64 / 1e6,
-        Unit::Megabytes,
-        goal.map(Goal::AtMost),
-    ))
+    let name = format!("size of {name}, stripped");
+    Ok(Figure::new(&name, bytes as f64 / 1e6, "MB", goal))
 }
 
 fn write_results(machine: &Machine, rounds: usize, figures: &[Figure]) -> Result<()> {

@@ -1,11 +1,11 @@
 //! The measuring itself.
 
 use std::process::Stdio;
-use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use harness::bundle::Bundle;
 use harness::cgroup_view::CgroupView;
+use harness::figure::{median, time};
 use harness::runc::Runc;
 
 use crate::kind::Kind;
@@ -67,22 +67,5 @@ pub(crate) fn create(runc: &Runc, bundle: &Bundle) -> Result<f64> {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    let start = Instant::now();
-    let status = command.status().context("cannot run runc")?;
-    let time = start.elapsed().as_secs_f64() * 1e3;
-    if !status.success() {
-        bail!("runc create failed ({status})");
-    }
-    Ok(time)
-}
-
-/// The middle of the values.
-pub(crate) fn median(mut times: Vec<f64>) -> f64 {
-    times.sort_by(f64::total_cmp);
-    let middle = times.len() / 2;
-    match times.len() {
-        0 => f64::NAN,
-        length if length % 2 == 1 => times[middle],
-        _ => f64::midpoint(times[middle - 1], times[middle]),
-    }
+    time(&mut command)
 }

@@ -10,7 +10,7 @@ use harness::cgroup_view::CgroupView;
 use harness::compile::{self, Libc};
 use harness::demo_host::VendorLibrary;
 use harness::loader::{self, Loaded, Wanted};
-use harness::probe::{Access, Questions, Report};
+use harness::probe::{Access, Questions};
 use harness::reference_work::ReferenceWork;
 use harness::rootfs::Rootfs;
 use harness::runc::{self, Runc};
@@ -148,7 +148,7 @@ impl Workload {
         let questions = nodes
             .iter()
             .fold(Questions::new(), |questions, node| questions.path(node));
-        let report = Report::parse(&container.exec(&questions.command()?)?.success()?.stdout)?;
+        let report = container.probe(&questions)?;
         for node in &nodes {
             if report.path(node)?.read != Access::Granted {
                 bail!("on {view} the container cannot open {node}");
@@ -160,7 +160,7 @@ impl Workload {
             .iter()
             .map(VendorLibrary::wanted)
             .collect();
-        let printed = container.exec(&loader::command(&wanted))?.success()?.stdout;
+        let printed = container.output(&loader::command(&wanted))?;
         let found = loader::parse(&printed)?
             .iter()
             .filter(|one| matches!(one, Loaded::Found { .. }))

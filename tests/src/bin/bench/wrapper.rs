@@ -3,14 +3,13 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use harness::binaries;
+use harness::figure::{Figure, median, time};
 
-use crate::figure::{Figure, Goal, Unit};
 use crate::kind::Kind;
-use crate::rounds::{WARM_UP, median};
+use crate::rounds::WARM_UP;
 use crate::workload::{Workload, fake_runtime};
 
 /// The median of the time that the wrapper adds.
@@ -28,12 +27,8 @@ pub(crate) fn measure(workload: &Workload, rounds: usize) -> Result<Figure> {
         }
     }
     let [with, without] = times.map(median);
-    Ok(Figure::new(
-        "added by boathook-runtime, no request".to_string(),
-        with - without,
-        Unit::Milliseconds,
-        Some(Goal::AtMost(2.0)),
-    ))
+    let name = "added by boathook-runtime, no request";
+    Ok(Figure::time(name, with - without, Some(2.0)))
 }
 
 fn create(program: &Path, bundle: &Path, workload: &Workload) -> Result<f64> {
@@ -46,13 +41,5 @@ fn create(program: &Path, bundle: &Path, workload: &Workload) -> Result<f64> {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    let start = Instant::now();
-    let status = command
-        .status()
-        .with_context(|| format!("cannot run {}", program.display()))?;
-    let time = start.elapsed().as_secs_f64() * 1e3;
-    if !status.success() {
-        bail!("{} failed ({status})", program.display());
-    }
-    Ok(time)
+    time(&mut command)
 }

@@ -7,11 +7,11 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use harness::binaries;
-use harness::bundle::{Bundle, HookCommand, Stage};
+use harness::bundle::Bundle;
 use harness::captured::Captured;
 use harness::cgroup_view::CgroupView;
 use harness::privilege;
-use harness::probe::{Questions, Report};
+use harness::probe::Questions;
 use harness::recorded_host::RecordedHost;
 use harness::rootfs::Rootfs;
 use harness::runc::Runc;
@@ -103,11 +103,8 @@ fn boathook(config: &Path, arguments: &[&str]) -> Result<String> {
 }
 
 fn show(config: &Path, variable: &str, asked: &str, view: CgroupView) -> Result<()> {
-    let stage = Stage::CreateRuntime;
-    let bundle = Bundle::builder(Rootfs::Glibc)
-        .hook(stage, HookCommand::boathook(stage, config)?)
-        .env(variable, asked)
-        .build()?;
+    let bundle = Bundle::with_hook(Rootfs::Glibc, config)?;
+    let bundle = bundle.env(variable, asked).build()?;
     let plan = Plan::explain(config, bundle.directory())?;
     let runc = Runc::new(view)?;
     let container = runc.create(&bundle)?;
@@ -120,7 +117,7 @@ fn show(config: &Path, variable: &str, asked: &str, view: CgroupView) -> Result<
     for (path, _) in plan.nodes() {
         questions = questions.path(path);
     }
-    let report = Report::parse(&container.exec(&questions.command()?)?.success()?.stdout)?;
+    let report = container.probe(&questions)?;
     let mut rows = Vec::new();
     for (path, (major, minor)) in plan.nodes() {
         let planned = format!("c {major}:{minor}");

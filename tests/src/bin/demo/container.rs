@@ -4,19 +4,19 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use harness::alias_device::AliasDevice;
-use harness::bundle::{Bundle, HookCommand, Stage};
 use harness::cgroup_parent::CgroupParent;
 use harness::cgroup_view::CgroupView;
 use harness::demo_host::in_container::{self, node};
 use harness::demo_host::{DemoHost, VendorLibrary};
+use harness::kubelet::Allocated;
 use harness::leftovers;
 use harness::loader::{self, Loaded};
+use harness::node::Node;
 use harness::probe::{Access, Kind, PathReport, Report};
 use harness::rootfs::Rootfs;
 use harness::runc::{Container, Runc};
 
 use crate::comparison::{Comparison, Row};
-use crate::kubelet::Allocation;
 use crate::plan::Plan;
 use crate::{ALLOCATED, step};
 
@@ -27,9 +27,14 @@ const NO_NODE: &str = "no node";
 
 /// Starts a container with the allocation, prints the comparison, and fails on
 /// any difference or leftover.
-pub(crate) fn show(host: &DemoHost, allocation: &Allocation, view: CgroupView) -> Result<()> {
+pub(crate) fn show(
+    host: &DemoHost,
+    node: &Node,
+    given: &Allocated,
+    view: CgroupView,
+) -> Result<()> {
     let parent = CgroupParent::new();
-    let bundle = bundle(host, allocation, &parent)?;
+    let bundle = node.container(Rootfs::Glibc, given, &parent)?.build()?;
     let plan = Plan::explain(&host.config_file(), bundle.directory())?;
     let runc = Runc::new(view)?;
     let container = runc
@@ -56,33 +61,11 @@ pub(crate) fn show(host: &DemoHost, allocation: &Allocation, view: CgroupView) -
     Ok(())
 }
 
-/// What an engine would make of the pod: the plugin's env and annotations, the
-/// hook, and a cgroup that the kubelet names after the pod.
-fn bundle(host: &DemoHost, allocation: &Allocation, parent: &CgroupParent) -> Result<Bundle> {
-    let uid = allocation
-        .annotations
-        .get("io.kubernetes.cri.sandbox-uid")
-        .context("the engine does not name the pod")?;
-    let mut builder = Bundle::builder(Rootfs::Glibc)
-        .hook(
-            Stage::CreateRuntime,
-            HookCommand::boathook(Stage::CreateRuntime, &host.config_file())?,
-        )
-        .cgroups_path(parent.child(&format!("pod{uid}/container")));
-    for (key, value) in &allocation.envs {
-        builder = builder.env(key, value);
-    }
-    for (key, value) in &allocation.annotations {
-        builder = builder.annotation(key, value);
-    }
-    builder.build()
-}
-
 fn compare(host: &DemoHost, plan: &Plan, container: &Container<'_>) -> Result<Comparison> {
     let other = host.device(DemoHost::UNLIKE);
     let refused = Path::new("/dev/made-inside");
     let questions = in_container::questions().new_node(refused, other.major, other.minor);
-    let report = Report::parse(&container.exec(&questions.command()?)?.success()?.stdout)?;
+    let report = container.probe(&questions)?;
 
     let mut rows = Vec::new();
     for index in 0..DemoHost::NODES {
@@ -153,10 +136,7 @@ fn denied_row(report: &Report, path: &Path, device: AliasDevice) -> Result<Row> 
 
 fn library_row(plan: &Plan, container: &Container<'_>) -> Result<Row> {
     let library = VendorLibrary::dummy_npu();
-    let printed = container
-        .exec(&loader::command(&[library.wanted()]))?
-        .success()?
-        .stdout;
+    let printed = container.output(&loader::command(&[library.wanted()]))?;
     let planned = plan
         .library(&library.file_name())
         .map(|path| path.display().to_string());

@@ -1,8 +1,8 @@
 //! `demo`: the main job on this machine, from a vendor's class file to a real
 //! container, and shows the request, the plan and the result side by side.
 //!
-//! A host directory of its own plays the machine with the devices, a small server plays
-//! the kubelet; the plugin, the hook, runc and the container are real. With a class
+//! A host directory of its own plays the machine with the devices, a small kubelet is in
+//! this program; the plugin, the hook, runc and the container are real. With a class
 //! file as its argument it shows that class instead, on this machine or on one that was
 //! recorded. Changes nothing outside of temporary directories, and exits non-zero if
 //! anything differs from the request.
@@ -10,7 +10,6 @@
 mod class;
 mod comparison;
 mod container;
-mod kubelet;
 mod plan;
 
 use std::env;
@@ -20,10 +19,9 @@ use std::process::ExitCode;
 use anyhow::{Result, anyhow, bail};
 use harness::cgroup_view::CgroupView;
 use harness::demo_host::DemoHost;
-use harness::plugin_process::PluginProcess;
+use harness::kubelet::Allocation;
+use harness::node::Node;
 use harness::{exit, privilege};
-
-use crate::kubelet::DemoKubelet;
 
 /// The indices of the devices to allocate.
 const ALLOCATED: [usize; 2] = [3, 5];
@@ -46,24 +44,26 @@ fn run() -> Result<()> {
         "a directory with 64 NPUs, one vendor library and one class file",
     );
 
-    let mut kubelet = DemoKubelet::start()?;
-    host.trust_kubelet(kubelet.directory())?;
-    let plugin = PluginProcess::start(kubelet.directory(), &host.config_file())?;
-    let offered = kubelet
-        .wait_for_devices(DemoHost::RESOURCE)
-        .map_err(|error| plugin.explain(error))?;
+    let node = Node::start(&host, "", DemoHost::RESOURCE)?;
+    let offered = node.devices();
     step(
         "plugin",
         &format!("registered {} with {offered} devices", DemoHost::RESOURCE),
     );
 
     let ids = ALLOCATED.map(|index| format!("npu-{index}"));
-    let allocation = kubelet
-        .allocate(DemoHost::RESOURCE, &ids)
-        .map_err(|error| plugin.explain(error))?;
+    let given = node.allocate(Allocation::of_ids(
+        DemoHost::RESOURCE,
+        &ids.each_ref().map(String::as_str),
+    ))?;
+    let variables = given
+        .envs
+        .iter()
+        .map(|(key, value)| format!("{key}={value}"));
+    let variables = variables.collect::<Vec<_>>().join(" ");
     step(
         "allocate",
-        &format!("{} of {offered}: {allocation}", ids.join(" and ")),
+        &format!("{} of {offered}: {variables}", ids.join(" and ")),
     );
 
     let mut shown = 0;
@@ -71,12 +71,12 @@ fn run() -> Result<()> {
         match privilege::missing_for_runc(view) {
             Some(reason) => step("skipped", &format!("{view}: {reason}")),
             None => {
-                container::show(&host, &allocation, view)?;
+                container::show(&host, &node, &given, view)?;
                 shown += 1;
             }
         }
     }
-    plugin.stop(kubelet.directory())?;
+    node.stop()?;
     step("plugin", "stopped, its socket removed");
     if shown == 0 {
         bail!("no container could be started on this machine");

@@ -1,0 +1,103 @@
+//! Kubernetes' manifests of `deploy`, as kubectl and Helm render them.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use anyhow::{Context, Result, ensure};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::binaries::source_tree;
+use crate::captured::Captured;
+
+/// How scripts/helm-template ends where there is no Helm.
+const NO_HELM: i32 = 77;
+
+/// A file or directory of the source tree.
+pub fn repository(path: &str) -> PathBuf {
+    source_tree().join(path)
+}
+
+/// The documents of a YAML text.
+pub fn documents(text: &str) -> Result<Vec<Value>> {
+    serde_saphyr::from_multiple(text).with_context(|| text.to_owned())
+}
+
+/// A value as its type. A key that the type does not know, and the API server
+/// would refuse, is an error.
+pub fn typed<T: DeserializeOwned + Serialize>(value: &Value) -> Result<T> {
+    let object: T = serde_json::from_value(value.clone())?;
+    covered(value, &serde_json::to_value(&object)?, "")?;
+    Ok(object)
+}
+
+fn covered(written: &Value, known: &Value, at: &str) -> Result<()> {
+    match (written, known) {
+        (Value::Object(written), Value::Object(known)) => {
+            for (key, value) in written {
+                let at = format!("{at}.{key}");
+                let known = known
+                    .get(key)
+                    .with_context(|| format!("unknown key {at}"))?;
+                covered(value, known, &at)?;
+            }
+        }
+        (Value::Array(written), Value::Array(known)) => {
+            ensure!(written.len() == known.len(), "{at}");
+            for (written, known) in written.iter().zip(known) {
+                covered(written, known, at)?;
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// The objects of a kustomization; `None`, and the test is skipped, without a kubectl that
+/// knows kustomize's components. Those that do (1.24 and later) tell kustomize's version.
+pub fn kustomized(directory: &Path) -> Result<Option<Vec<Value>>> {
+    let version = Captured::run(Command::new("kubectl").args(["version", "--client"]));
+    if !version.is_ok_and(|version| version.stdout.contains("Kustomize Version")) {
+        skip::report("rendered manifests", "needs kubectl 1.24 or later");
+        return Ok(None);
+    }
+    let rendered = Captured::run(Command::new("kubectl").arg("kustomize").arg(directory))?;
+    documents(&rendered.success()?.stdout).map(Some)
+}
+
+/// How Helm's rendering of the chart with these values ends; `None`, and the test is
+/// skipped, without Helm.
+pub fn helm(values: &Value) -> Result<Option<Output>> {
+    let file = tempfile::NamedTempFile::new()?;
+    std::fs::write(file.path(), values.to_string())?;
+    let mut helm = Command::new(repository("scripts/helm-template"));
+    let output = helm.arg(file.path()).output()?;
+    if output.status.code() == Some(NO_HELM) {
+        skip::report("the Helm chart", "needs helm, or scripts/install-helm");
+        return Ok(None);
+    }
+    Ok(Some(output))
+}
+
+/// The chart's objects with these values; `None` as for [`helm`].
+pub fn chart(values: &Value) -> Result<Option<Vec<Value>>> {
+    let Some(output) = helm(values)? else {
+        return Ok(None);
+    };
+    let problem = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{values}: {problem}");
+    documents(&String::from_utf8(output.stdout)?).map(Some)
+}
+
+/// The first of these values that the chart does not refuse.
+pub fn accepted<'a>(wrong: &'a [Value]) -> Result<Option<&'a Value>> {
+    for values in wrong {
+        match helm(values)? {
+            None => return Ok(None),
+            Some(output) if output.status.success() => return Ok(Some(values)),
+            Some(_) => {}
+        }
+    }
+    Ok(None)
+}
