@@ -1,16 +1,14 @@
-//! The commands in README.md and docs: Boathook's own are accepted by its programs, and
-//! `make` and kubectl find what they name. `run` runs Boathook's own; those of README.md
-//! that install a release are run by `release::roots`, all as they are written.
+//! The commands in README.md and docs: `make` and kubectl find what they name, and `run`
+//! runs Boathook's own; those of README.md that install a release are run by
+//! `release::roots`, all as they are written.
 
 mod run;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
 
 use harness::binaries;
-use harness::captured::Captured;
 
 /// Our programs that people call.
 const OURS: [&str; 4] = [
@@ -93,14 +91,14 @@ fn every_command_is_one_that_works() {
     let mut checked = 0;
     for page in pages() {
         let text = fs::read_to_string(&page).unwrap();
-        for command in commands(&text).into_iter().chain(mentioned(&text)) {
+        for command in commands(&text) {
             if let Err(problem) = check(&command) {
                 panic!("{}: `{command}`: {problem}", page.display());
             }
             checked += 1;
         }
     }
-    assert!(checked > 60, "{checked}");
+    assert!(checked > 40, "{checked}");
 }
 
 #[test]
@@ -122,8 +120,6 @@ fn every_class_is_in_the_readme() {
 #[test]
 fn a_command_that_does_not_work_is_found() {
     for command in [
-        "boathook-init install --restrat",
-        "boathook lst",
         "make everything",
         "kubectl apply -k deploy/overlays/nothing",
     ] {
@@ -131,7 +127,7 @@ fn a_command_that_does_not_work_is_found() {
     }
 }
 
-/// Of other programs' commands only the files that they name.
+/// The targets and files that a command names.
 fn check(command: &str) -> Result<(), String> {
     let words = command.split_whitespace();
     let words: Vec<&str> = words
@@ -141,21 +137,9 @@ fn check(command: &str) -> Result<(), String> {
         return Ok(());
     };
     match program.rsplit('/').next().unwrap() {
-        name if OURS.contains(&name) => ours(name, arguments),
         "make" => has_target(arguments),
         "kubectl" => names_manifests(arguments),
         _ => Ok(()),
-    }
-}
-
-/// The help is printed only if everything before it was understood.
-fn ours(name: &str, arguments: &[&str]) -> Result<(), String> {
-    let program = binaries::program(name).map_err(|e| e.to_string())?;
-    let ran = Captured::run(Command::new(program).args(arguments).arg("--help"));
-    match ran.and_then(Captured::success) {
-        Ok(ran) if ran.stdout.contains("Usage:") => Ok(()),
-        Ok(ran) => Err(ran.stdout),
-        Err(error) => Err(error.to_string()),
     }
 }
 

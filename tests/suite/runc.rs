@@ -22,7 +22,7 @@ mod requests;
 mod writable_directories;
 mod writable_layer;
 
-use harness::bundle::{Bundle, BundleBuilder, HookCommand, Stage};
+use harness::bundle::{Bundle, BundleBuilder};
 use harness::demo_host::DemoHost;
 use harness::demo_host::in_container::node;
 use harness::probe::{Access, Questions};
@@ -32,11 +32,8 @@ use crate::lab::{Lab, asking};
 
 /// A container with the hook, requesting devices of the class `dummy-npu`.
 fn container(host: &DemoHost, rootfs: Rootfs, devices: &str) -> BundleBuilder {
-    let stage = Stage::CreateRuntime;
-    let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
-    Bundle::builder(rootfs)
-        .hook(stage, hook)
-        .env(DemoHost::VARIABLE, devices)
+    let builder = Bundle::with_hook(rootfs, &host.config_file()).unwrap();
+    builder.env(DemoHost::VARIABLE, devices)
 }
 
 /// Runs the container, which can read the device of this index.

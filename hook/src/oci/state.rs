@@ -95,6 +95,7 @@ mod tests {
         let me = std::process::id();
         for (version, status) in [
             ("1.0.2-dev", "creating"),
+            ("1.3.0", "creating"),
             ("1.2.0", "creating"),
             ("1.0", "created"),
         ] {
@@ -135,6 +136,10 @@ mod tests {
                 "the runtime follows version `2.0.0`",
             ),
             (&text("1.0.2", "stopped", me), "the container is `stopped`"),
+            (
+                &text("1.0.2", "dreaming", me),
+                "the container is `dreaming`",
+            ),
             (
                 &text("1.0.2", "creating", 0),
                 "the container's process 0 is gone",

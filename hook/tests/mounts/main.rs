@@ -6,8 +6,6 @@
 //! once for each case and set of calls. A case lives in a private mount
 //! namespace, with everything it makes on a tmpfs there; when it ends, nothing
 //! is left.
-//!
-//! `--ignored` runs the timing instead.
 
 mod cases;
 mod container;
@@ -17,7 +15,6 @@ mod race;
 mod refusals;
 mod runner;
 mod scene;
-mod timing;
 mod user_namespace;
 mod volumes;
 

@@ -2,15 +2,21 @@
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread;
 
 use anyhow::{Context, Result};
 
 use crate::hidden::Calls;
 use crate::scene::Scene;
-use crate::{cases, loader_files, race, refusals, timing, user_namespace, volumes};
+use crate::{cases, loader_files, race, refusals, user_namespace, volumes};
 
 /// A case gets a scene on which nothing has happened yet.
 pub(crate) type Case = fn(&Scene) -> Result<()>;
+
+/// How many cases run at once: most of them wait for processes.
+const AT_ONCE: usize = 4;
 
 const GROUPS: [&[(&str, Case)]; 6] = [
     cases::ALL,
@@ -30,13 +36,9 @@ pub(crate) fn run_all(args: &[&str]) -> ExitCode {
         .collect();
     let selected =
         |name: &str| filters.is_empty() || filters.iter().any(|part| name.contains(part));
-    let all = if args.contains(&"--ignored") {
-        vec![&("timing", timing::timing as Case)]
-    } else {
-        GROUPS.into_iter().flatten().collect()
-    };
-    let cases: Vec<(&str, Calls)> = all
+    let cases: Vec<(&str, Calls)> = GROUPS
         .into_iter()
+        .flatten()
         .flat_map(|(name, _)| Calls::ALL.map(|calls| (*name, calls)))
         .filter(|(name, _)| selected(name))
         .collect();
@@ -53,25 +55,34 @@ pub(crate) fn run_all(args: &[&str]) -> ExitCode {
         );
         return ExitCode::SUCCESS;
     }
-    let mut failed = 0;
-    for (name, calls) in cases {
-        match start(name, calls) {
-            Ok(said) => println!("test {name} ({calls}) ... ok{said}"),
-            Err(error) => {
-                failed += 1;
-                println!("test {name} ({calls}) ... FAILED\n    {error:#}");
+    let failed = AtomicU8::new(0);
+    let left = Mutex::new(cases.into_iter());
+    let work = || {
+        while let Some((name, calls)) = next(&left) {
+            match start(name, calls) {
+                Ok(said) => println!("test {name} ({calls}) ... ok{said}"),
+                Err(error) => {
+                    failed.fetch_add(1, Ordering::Relaxed);
+                    println!("test {name} ({calls}) ... FAILED\n    {error:#}");
+                }
             }
         }
-    }
+    };
+    thread::scope(|scope| (0..AT_ONCE).for_each(|_| drop(scope.spawn(work))));
+    let failed = failed.into_inner();
     println!("{failed} failed");
-    ExitCode::from(u8::from(failed > 0))
+    ExitCode::from(failed.min(1))
+}
+
+fn next<T>(left: &Mutex<impl Iterator<Item = T>>) -> Option<T> {
+    left.lock().ok()?.next()
 }
 
 /// What this process does for one case.
 pub(crate) fn run_case(name: &str, calls: &str, base: &str) -> Result<()> {
-    let timing = ("timing", timing::timing as Case);
-    let mut all = GROUPS.into_iter().flatten().chain([&timing]);
-    let (_, case) = all
+    let (_, case) = GROUPS
+        .into_iter()
+        .flatten()
         .find(|(known, _)| *known == name)
         .context("no such case")?;
     let calls: Calls = calls.parse()?;

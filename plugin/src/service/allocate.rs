@@ -256,25 +256,6 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_has_only_variables_and_one_annotation() {
-        let npus = resource(vec![device("npu-3"), device("npu-5"), device("npu-10")]);
-        let answer = container(&npus, &ids(&["npu-10", "npu-3"])).unwrap();
-        assert_eq!(sorted(answer.envs), ["DUMMY_VISIBLE_DEVICES=npu-3,npu-10"]);
-        assert_eq!(
-            sorted(answer.annotations),
-            ["devices.boathook.dev/dummy-npu=npu-3,npu-10"]
-        );
-        assert_eq!(
-            (
-                answer.mounts.len(),
-                answer.devices.len(),
-                answer.cdi_devices.len()
-            ),
-            (0, 0, 0)
-        );
-    }
-
-    #[test]
     fn the_order_of_the_ids_and_their_repetition_change_nothing() {
         let npus = resource(vec![device("a"), device("b")]);
         let answers = [&["a", "b"][..], &["b", "a"], &["b", "a", "b"]];
@@ -347,6 +328,7 @@ mod tests {
                 "dummy.com/npu has no device `npu-2`",
             ),
             (&["npu-0", ""], Code::NotFound, "no device ``"),
+            (&["../x\n"], Code::NotFound, "no device `../x\\n`"),
             (&[&long], Code::NotFound, "xxx…`"),
             (
                 &["npu-0", "npu-1"],

@@ -2,49 +2,8 @@
 
 use harness::kubelet::Allocation;
 
-use crate::node::{CARDS, NPU, NPUS, Node, PATIENCE, wait_until};
+use crate::node::{NPU, NPUS, Node, PATIENCE, wait_until};
 use crate::pages;
-
-#[test]
-fn devices_that_can_not_be_given_are_refused_with_the_right_status() {
-    let mut node = Node::new(&[("cards", CARDS)]);
-    node.add_card(0, "mark-1", -1);
-    node.add_card(1, "mark-1", -1);
-    node.write("host/sys/card1/health", "burnt");
-    let kubelet = node.kubelet();
-    node.start_plugin();
-    let cards = "cards.example/mark-1";
-    kubelet.wait_devices(PATIENCE, cards).unwrap();
-    let long = "x".repeat(100_000);
-    for (ids, refusal) in [
-        (
-            &["card-7"][..],
-            "NotFound: cards.example/mark-1 has no device `card-7`",
-        ),
-        (&["card-0", "card-7"], "NotFound: "),
-        (
-            &["../../etc/passwd\n"],
-            "NotFound: cards.example/mark-1 has no device `../../etc/passwd\\n`",
-        ),
-        (&[&long], "NotFound: "),
-        (
-            &["card-1"],
-            "FailedPrecondition: card-1 of cards.example/mark-1 is unhealthy: ",
-        ),
-        (
-            &[],
-            "InvalidArgument: cards.example/mark-1: empty device list",
-        ),
-    ] {
-        let refused = kubelet
-            .allocate(Allocation::of_ids(cards, ids))
-            .unwrap_err();
-        assert!(refused.starts_with(refusal), "{refused}");
-    }
-    kubelet
-        .allocate(Allocation::of_ids(cards, &["card-0"]))
-        .unwrap();
-}
 
 /// As `failRequestsGreaterThanOne` of NVIDIA's plugin: of shared devices.
 #[test]
@@ -149,21 +108,23 @@ fn without_any_class_the_plugin_keeps_running_and_reports_it() {
 }
 
 #[test]
-fn two_classes_can_not_share_a_resource() {
-    let other = NPUS.replace("DUMMY_VISIBLE_DEVICES", "OTHER_VISIBLE_DEVICES");
-    let mut node = Node::new(&[("a", NPUS), ("b", &other)]);
-    let kubelet = node.kubelet();
-    node.start_plugin();
-    assert_eq!(kubelet.wait_devices(PATIENCE, NPU).unwrap().len(), 64);
-    node.wait_log("b: npu-0: classes a and b both use dummy.com/npu; disable one");
-}
-
-#[test]
-fn two_classes_can_not_share_a_variable() {
-    let other = NPUS.replace("dummy.com/npu", "dummy.com/other");
-    let mut node = Node::new(&[("a", NPUS), ("b", &other)]);
-    let _kubelet = node.serve(NPU);
-    node.wait_log("b: classes a and b both use DUMMY_VISIBLE_DEVICES; disable one");
+fn two_classes_can_not_share_a_resource_or_a_variable() {
+    for (own, others, said) in [
+        (
+            "DUMMY_VISIBLE_DEVICES",
+            "OTHER_VISIBLE_DEVICES",
+            "b: npu-0: classes a and b both use dummy.com/npu; disable one",
+        ),
+        (
+            "dummy.com/npu",
+            "dummy.com/other",
+            "b: classes a and b both use DUMMY_VISIBLE_DEVICES; disable one",
+        ),
+    ] {
+        let mut node = Node::new(&[("a", NPUS), ("b", &NPUS.replace(own, others))]);
+        let _kubelet = node.serve(NPU);
+        node.wait_log(said);
+    }
 }
 
 #[test]

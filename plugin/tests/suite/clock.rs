@@ -42,7 +42,7 @@ fn a_wall_clock_that_jumps_by_years_decides_nothing() {
     let log = node.log();
     let years: BTreeSet<&str> = log.lines().filter_map(|line| line.get(..4)).collect();
     assert_eq!(years.len(), 2, "{log}");
-    let events = kubelet.log().next(0);
+    let events = kubelet.log().so_far();
     let registered = |event: &&Event| matches!(event, Event::Registered { .. });
     assert_eq!(events.iter().filter(registered).count(), 21, "{log}");
 }

@@ -205,7 +205,7 @@ fn a_changed_class_is_read_again_without_touching_the_others() {
     kubelet.wait(PATIENCE, broken).unwrap();
     let of_cards: Vec<String> = kubelet
         .log()
-        .next(0)
+        .so_far()
         .iter()
         .filter_map(kind_if_of_cards)
         .collect();
@@ -239,7 +239,7 @@ fn a_hang_up_reads_classes_and_attributes_again() {
     assert_eq!(devices[0].health, "Unhealthy");
     let of_cards: Vec<String> = kubelet
         .log()
-        .next(0)
+        .so_far()
         .iter()
         .filter_map(kind_if_of_cards)
         .collect();

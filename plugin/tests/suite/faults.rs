@@ -19,7 +19,7 @@ fn faulty(node: &Node, register: RegisterFault) -> FakeKubelet {
 }
 
 fn registrations(kubelet: &FakeKubelet) -> usize {
-    let events = kubelet.log().next(0);
+    let events = kubelet.log().so_far();
     let registered = |event: &&Event| matches!(event, Event::Registered { .. });
     events.iter().filter(registered).count()
 }

@@ -7,12 +7,10 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use harness::kubelet::{Config, FakeKubelet};
+pub(crate) use harness::patience::PATIENCE;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
-
-/// Longer than anything takes that works.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The resource of [`NPUS`].
 pub(crate) const NPU: &str = "dummy.com/npu";
@@ -254,10 +252,7 @@ impl Drop for SecondPlugin {
     }
 }
 
-pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < end, "not in {PATIENCE:?}: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+pub(crate) fn wait_until(what: &str, holds: impl FnMut() -> bool) {
+    let held = harness::patience::wait_until(holds);
+    assert!(held, "not in {PATIENCE:?}: {what}");
 }

@@ -1,10 +1,5 @@
 //! What an operator sees: lists, metrics, health, logs.
 
-use std::io::Write;
-use std::net::TcpStream;
-use std::process::Command;
-use std::time::{Duration, Instant};
-
 use harness::kubelet::Allocation;
 
 use crate::node::{CARDS, NPU, NPUS, Node, PATIENCE, wait_until};
@@ -47,55 +42,6 @@ fn metrics_and_health_tell_of_the_kubelet_and_the_devices() {
             "{line}\n{page}"
         );
     }
-}
-
-#[test]
-fn clients_that_keep_connections_open_do_not_starve_the_probes() {
-    let mut node = Node::new(&[("dummy-npu", NPUS)]).with_arguments(&pages::SERVE);
-    node.start_plugin();
-    let address = pages::address(&node);
-    let mut clients = Vec::new();
-    let words: [&[u8]; 4] = [
-        b"",
-        b"GET /healthz HTTP/1.1\r\n",
-        &[b'x'; 100_000],
-        b"\xff\r\n\r\n",
-    ];
-    let since = Instant::now();
-    for word in words.iter().cycle().take(200) {
-        let mut client = TcpStream::connect(&address).unwrap();
-        // It may be closed before all is written.
-        let _ = client.write_all(word);
-        clients.push(client);
-        if clients.len() % 20 == 0 {
-            probe(&address);
-        }
-    }
-    // Slowly on with their heads, as long as no timeout has closed them all.
-    for _ in 0..10 {
-        for client in &mut clients {
-            let _ = client.write_all(b"X: y\r\n");
-        }
-        probe(&address);
-    }
-    println!("{} clients, {:?}", clients.len(), since.elapsed());
-}
-
-/// /healthz answers soon.
-fn probe(address: &str) {
-    let since = Instant::now();
-    assert!(get(address, "/healthz").starts_with("HTTP/1.1 200 "));
-    let took = since.elapsed();
-    assert!(took < Duration::from_secs(10), "{took:?}");
-}
-
-#[test]
-fn an_address_without_a_host_is_refused_with_an_example() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_boathook-plugin"));
-    let output = command.args(["run", "--http", ":9911"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("such as 127.0.0.1:9911"), "{said}");
 }
 
 #[test]

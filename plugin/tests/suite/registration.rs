@@ -46,17 +46,6 @@ fn a_kubelet_that_starts_later_is_found_at_once() {
 }
 
 #[test]
-fn a_kubelet_that_starts_again_is_registered_with_again() {
-    let mut node = node();
-    let mut kubelet = node.serve(NPU);
-    for _ in 0..5 {
-        kubelet.resume().unwrap();
-        kubelet.wait(PATIENCE, is_registered).unwrap();
-        assert_eq!(kubelet.wait_devices(PATIENCE, NPU).unwrap().len(), 64);
-    }
-}
-
-#[test]
 fn a_deleted_socket_is_made_again_while_the_old_stream_goes_on() {
     let mut node = node();
     let kubelet = node.serve(NPU);

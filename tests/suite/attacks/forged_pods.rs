@@ -15,9 +15,6 @@ on_each_cgroup_version!(
     a_restored_image_is_no_other_pod_and_no_sandbox,
     an_annotated_cdi_device_must_be_recorded_under_each_of_its_names,
     a_container_without_devices_gets_harmless_files_only,
-    an_annotation_of_an_image_does_not_override_the_user,
-    a_pod_without_a_record_starts_with_a_warning,
-    annotations_that_are_null_stop_nothing,
 );
 
 /// The namespace that the administrator trusts in these tests.
@@ -235,72 +232,4 @@ fn a_container_without_devices_gets_harmless_files_only(lab: &Lab) {
     }
     // allow_env_outside_kubernetes = false
     assert_eq!(seen(container(&host)), "done\n");
-}
-
-/// podman copies annotations from an image's manifest.
-fn an_annotation_of_an_image_does_not_override_the_user(lab: &Lab) {
-    let host = DemoHost::new().unwrap();
-    let annotations = [
-        ("devices.boathook.dev/dummy-npu", "all"),
-        ("devices.boathook.dev/dummy-npu", "npu-3"),
-        ("cdi.k8s.io/boathook", "dummy.com/npu=npu-3"),
-    ];
-    for (key, value) in annotations {
-        for (variable, wanted) in [
-            (Some("void"), vec![]),
-            (Some("none"), vec![]),
-            (Some(""), vec![]),
-            (Some("npu-5"), vec![5]),
-            (None, vec![]),
-        ] {
-            let mut builder = container(&host).annotation(key, value);
-            if let Some(variable) = variable {
-                builder = builder.env(DemoHost::VARIABLE, variable);
-            }
-            let devices = Outcome::of(lab, builder).devices();
-            assert_eq!(devices, Some(wanted), "{key}={value}, {variable:?}");
-        }
-    }
-}
-
-/// On a node where no device was ever allocated the kubelet has no record. An
-/// image's variable is no reason to refuse it; the plugin's annotation is.
-fn a_pod_without_a_record_starts_with_a_warning(lab: &Lab) {
-    let host = DemoHost::new().unwrap();
-    let missing = host.path().join("no-such-record");
-    host.write_config(&format!("[trust]\nkubelet_checkpoint = {missing:?}\n"))
-        .unwrap();
-    let uid = victim().uid();
-    for engine in ENGINES {
-        let parent = CgroupParent::new();
-        let pod = || {
-            engine(container(&host), &uid, "default")
-                .env(DemoHost::VARIABLE, "all")
-                .cgroups_path(in_pod(&parent, &uid))
-        };
-        assert_eq!(Outcome::of(lab, pod()).devices(), Some(vec![]));
-        assert!(host.log().contains("warning"), "{}", host.log());
-    }
-    let parent = CgroupParent::new();
-    let allocated = containerd(container(&host), &uid, "default")
-        .env(DemoHost::VARIABLE, "npu-2")
-        .annotation("devices.boathook.dev/dummy-npu", "npu-2")
-        .cgroups_path(in_pod(&parent, &uid));
-    assert_eq!(Outcome::of(lab, allocated).devices(), None);
-}
-
-/// CRI-O 1.37 writes `null` for a container without annotations.
-fn annotations_that_are_null_stop_nothing(lab: &Lab) {
-    let host = node();
-    let uid = victim().uid();
-    for (request, wanted) in [(None, vec![]), (Some("npu-2"), vec![2])] {
-        let parent = CgroupParent::new();
-        let mut builder = crio(container(&host), &uid, "default")
-            .annotation("io.kubernetes.cri-o.Annotations", "null")
-            .cgroups_path(in_pod(&parent, &uid));
-        if let Some(request) = request {
-            builder = builder.env(DemoHost::VARIABLE, request);
-        }
-        assert_eq!(Outcome::of(lab, builder).devices(), Some(wanted));
-    }
 }

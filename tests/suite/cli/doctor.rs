@@ -7,7 +7,7 @@ use harness::binaries;
 use harness::demo_host::{DemoHost, HostDirectory};
 use serde_json::{Value, json};
 
-use super::{boathook, bundle, bundle_of, of_pod};
+use super::{boathook, bundle, bundle_of};
 use crate::tree::listing;
 
 /// Asks about a bundle.
@@ -27,56 +27,25 @@ fn asking(env: &str) -> Value {
     json!({"ociVersion": "1.0.2", "root": {"path": "rootfs"}, "process": {"env": [env]}})
 }
 
+/// `mistakes` has the other faults.
 #[test]
-fn the_exit_code_identifies_the_fault_and_the_fix_is_printed() {
+fn a_hook_that_is_gone_and_no_fault_have_codes_of_their_own() {
     let host = HostDirectory::new().unwrap();
-    let absent = "version = 1\nresource = 'example.com/thing'\n\
-        request = { env = 'THINGS' }\ndiscover = [{ path = '/dev/thing{index:number}' }]\n\
-        device = { id = 'thing-{index}' }\n";
-    host.add_class("thing", absent).unwrap();
     let program = binaries::program("boathook").unwrap();
     let request = format!("{}=npu-1", DemoHost::VARIABLE);
     let gone = Path::new("/nowhere/boathook");
-    for (config, code, words) in [
-        (asking("PATH=/bin"), 11, ["no variable of any class", "-e "]),
+    for (hook, code, words) in [
+        (gone, 14, ["/nowhere/boathook", "boathook-init install"]),
         (
-            asking("DUMMY_VISIBLE_DEVICE=1"),
-            12,
-            [
-                "did you mean DUMMY_VISIBLE_DEVICES",
-                "set DUMMY_VISIBLE_DEVICES in",
-            ],
-        ),
-        (
-            asking(&request),
-            13,
-            ["no boathook hook", "in place of the runtime"],
-        ),
-        (
-            with_hook(asking(&request), gone),
-            14,
-            ["/nowhere/boathook", "boathook-init install"],
-        ),
-        (
-            with_hook(asking("THINGS=all"), &program),
-            15,
-            ["no device on this host", "driver is loaded"],
-        ),
-        (
-            with_hook(asking("DUMMY_VISIBLE_DEVICES=npu-64"), &program),
-            5,
-            ["no device `npu-64`", "npu-63"],
-        ),
-        (
-            with_hook(asking(&request), &program),
+            &program,
             0,
             ["is called at createRuntime", "no fault found"],
         ),
     ] {
-        let bundle = bundle_of(&config);
+        let bundle = bundle_of(&with_hook(asking(&request), hook));
         let before = (listing(bundle.path()), listing(host.path()));
         let (found, text) = doctor(&host, bundle.path());
-        assert_eq!(found, Some(code), "{config}: {text}");
+        assert_eq!(found, Some(code), "{text}");
         for word in words {
             assert!(text.contains(word), "no `{word}` in {text}");
         }
@@ -85,27 +54,6 @@ fn the_exit_code_identifies_the_fault_and_the_fix_is_printed() {
     }
     let (code, text) = doctor(&host, Path::new("/nowhere"));
     assert_eq!(code, Some(4), "{text}");
-}
-
-/// The first fault of new users of Kubernetes, and the second.
-#[test]
-fn a_pod_needs_a_limit_and_a_runtime_class() {
-    let host = HostDirectory::new().unwrap();
-    let mut config = of_pod(&[]);
-    config["process"] = json!({ "env": [format!("{}=all", DemoHost::VARIABLE)] });
-    config["annotations"]["io.kubernetes.cri.sandbox-namespace"] = "training".into();
-    config["annotations"]["io.kubernetes.cri.sandbox-name"] = "job".into();
-    let bundle = bundle_of(&config);
-    host.write_config("[trust]\nkubelet_checkpoint = '/nowhere'\n")
-        .unwrap();
-    let (code, text) = doctor(&host, bundle.path());
-    assert_eq!(code, Some(16), "{text}");
-    assert!(text.contains("limits: dummy.com/npu: 1"), "{text}");
-    host.write_config("[trust]\ntrusted_pods = ['training/job']\n")
-        .unwrap();
-    let (code, text) = doctor(&host, bundle.path());
-    assert_eq!(code, Some(13), "{text}");
-    assert!(text.contains("runtimeClassName: boathook"), "{text}");
 }
 
 #[test]

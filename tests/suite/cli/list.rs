@@ -132,7 +132,8 @@ fn the_holder_of_a_device_is_listed_where_a_kubelet_records_it() {
     fs::write(&file, record.to_string()).unwrap();
     let logs = "var/log/pods/team-a_train-0_6b9a0f9e-6f0c-4d0e-9a55-0d4e5f2a7b11";
     fs::create_dir_all(host.root().join(logs)).unwrap();
-    host.trust_kubelet(directory.parent().unwrap()).unwrap();
+    let kubelet = directory.parent().unwrap();
+    host.trust_kubelet(kubelet, "").unwrap();
 
     let ran = boathook(&host, &["list"], b"");
     let line_of = |id: &str| {

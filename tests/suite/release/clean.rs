@@ -4,11 +4,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use harness::cgroup_parent::CgroupParent;
 use harness::image::Image;
+use harness::patience::wait_until;
 use harness::private_host::PrivateHost;
 use harness::rootfs::Rootfs;
 use harness::scratch;
@@ -16,9 +15,6 @@ use tempfile::TempDir;
 
 use super::printed;
 use crate::documentation::block;
-
-/// How long a daemon may take to answer.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The directory of the release's files.
 pub(super) fn release() -> PathBuf {
@@ -168,15 +164,12 @@ impl Daemon {
     /// Starts a daemon, and waits until a command succeeds.
     pub(super) fn start(mut command: Command, answer: impl Fn() -> Command) -> Self {
         let mut daemon = Self(command.spawn().unwrap());
-        let start = Instant::now();
-        while !answer().output().unwrap().status.success() {
+        let answers = wait_until(|| {
             let ended = daemon.0.try_wait().unwrap();
-            assert!(
-                ended.is_none() && start.elapsed() < PATIENCE,
-                "{command:?} does not answer"
-            );
-            sleep(Duration::from_millis(100));
-        }
+            assert_eq!(ended, None, "{command:?} has ended");
+            answer().output().unwrap().status.success()
+        });
+        assert!(answers, "{command:?} does not answer");
         daemon
     }
 }

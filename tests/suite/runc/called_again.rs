@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use harness::bundle::{HookCommand, Stage};
 use harness::demo_host::{DemoHost, VendorLibrary};
 use harness::loader::{self, Loaded};
-use harness::probe::{Access, Questions, Report};
+use harness::probe::{Access, Questions};
 use harness::rootfs::Rootfs;
 
 use super::{container, node, with_node_of_engine};
@@ -28,8 +28,7 @@ fn both_stages_do_no_harm(lab: &Lab) {
     let running = lab.runc.create(&bundle).unwrap();
     running.start().unwrap();
 
-    let asked = asking(&Questions::new().path(node(3)));
-    let report = Report::parse(&running.exec(&asked).unwrap().success().unwrap().stdout).unwrap();
+    let report = running.probe(&Questions::new().path(node(3))).unwrap();
     assert_eq!(report.path(node(3)).unwrap().read, Access::Granted);
     let mounted_at = |path: &str| {
         report
@@ -44,7 +43,7 @@ fn both_stages_do_no_harm(lab: &Lab) {
     );
 
     let wanted = loader::command(&[VendorLibrary::dummy_npu().wanted()]);
-    let loaded = loader::parse(&running.exec(&wanted).unwrap().success().unwrap().stdout).unwrap();
+    let loaded = loader::parse(&running.output(&wanted).unwrap()).unwrap();
     assert!(matches!(&loaded[..], [Loaded::Found { .. }]), "{loaded:?}");
 }
 

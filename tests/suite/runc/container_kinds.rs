@@ -2,7 +2,7 @@
 
 use harness::demo_host::DemoHost;
 use harness::mountinfo;
-use harness::probe::{Access, Kind, Questions, Report};
+use harness::probe::{Access, Kind, Questions};
 use harness::rootfs::Rootfs;
 
 use super::{container, node};
@@ -15,8 +15,8 @@ on_each_cgroup_version!(
     a_shared_root_leaks_nothing_to_the_host
 );
 
-fn about_node_3() -> Vec<String> {
-    asking(&Questions::new().path(node(3)).path("/usr/lib/boathook/lib"))
+fn about_node_3() -> Questions {
+    Questions::new().path(node(3)).path("/usr/lib/boathook/lib")
 }
 
 /// An image without a loader too, and one from scratch.
@@ -24,7 +24,7 @@ fn every_image_gets_its_devices(lab: &Lab) {
     let host = DemoHost::new().unwrap();
     for rootfs in [Rootfs::Busybox, Rootfs::Glibc, Rootfs::Empty] {
         let bundle = container(&host, rootfs, "npu-3")
-            .args(about_node_3())
+            .args(asking(&about_node_3()))
             .build()
             .unwrap();
         let report = lab.probe(&bundle);
@@ -44,7 +44,7 @@ fn a_read_only_container_gets_its_devices(lab: &Lab) {
     let host = DemoHost::new().unwrap();
     let bundle = container(&host, Rootfs::Glibc, "npu-3")
         .readonly()
-        .args(about_node_3())
+        .args(asking(&about_node_3()))
         .build()
         .unwrap();
     let report = lab.probe(&bundle);
@@ -60,7 +60,7 @@ fn a_user_namespace_gets_its_devices(lab: &Lab) {
     let host = DemoHost::new().unwrap();
     let bundle = container(&host, Rootfs::Glibc, "npu-3")
         .user_namespace()
-        .args(about_node_3())
+        .args(asking(&about_node_3()))
         .build()
         .unwrap();
     let report = lab.probe(&bundle);
@@ -80,13 +80,7 @@ fn a_shared_root_leaks_nothing_to_the_host(lab: &Lab) {
         .unwrap();
     let running = lab.runc.create(&bundle).unwrap();
     running.start().unwrap();
-    let printed = running
-        .exec(&about_node_3())
-        .unwrap()
-        .success()
-        .unwrap()
-        .stdout;
-    let inside = Report::parse(&printed).unwrap();
+    let inside = running.probe(&about_node_3()).unwrap();
     assert!(inside.mount_at(node(3)).is_some());
 
     let mounts = mountinfo::of_self().unwrap();

@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 
 use harness::bundle::{Bundle, HookCommand, Stage};
 use harness::demo_host::DemoHost;
-use harness::probe::{Access, Kind, Questions, Report};
+use harness::probe::{Access, Kind, Questions};
 use harness::rootfs::Rootfs;
 
 use super::{assert_opens, container, node};
@@ -126,12 +126,6 @@ fn a_later_exec_has_them_too(lab: &Lab) {
     let bundle = container(&host, Rootfs::Busybox, "npu-3").build().unwrap();
     let running = lab.runc.create(&bundle).unwrap();
     running.start().unwrap();
-    let printed = running
-        .exec(&asking(&Questions::new().path(node(3))))
-        .unwrap()
-        .success()
-        .unwrap()
-        .stdout;
-    let report = Report::parse(&printed).unwrap();
+    let report = running.probe(&Questions::new().path(node(3))).unwrap();
     assert_eq!(report.path(node(3)).unwrap().read, Access::Granted);
 }

@@ -3,7 +3,7 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 
-use harness::bundle::{Bundle, BundleBuilder, HookCommand, Stage};
+use harness::bundle::{Bundle, BundleBuilder};
 use harness::demo_host::DemoHost;
 use harness::rootfs::Rootfs;
 
@@ -14,8 +14,6 @@ use crate::tree::listing;
 on_each_cgroup_version!(
     a_link_at_a_programs_path_is_redirected,
     a_read_only_etc_gets_a_note,
-    a_volume_behind_usr_is_left_alone,
-    a_volume_at_dev_is_left_alone,
 );
 
 const VARIABLE: &str = "TOOL_VISIBLE_DEVICES";
@@ -34,11 +32,8 @@ fn with_tool(host: &DemoHost) -> BundleBuilder {
          [[edits]]\nfiles = ['{TOOL}']\n"
     );
     host.add_class("tool", &class).unwrap();
-    let stage = Stage::CreateRuntime;
-    let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
-    Bundle::builder(Rootfs::Busybox)
-        .hook(stage, hook)
-        .env(VARIABLE, "npu-3")
+    let builder = Bundle::with_hook(Rootfs::Busybox, &host.config_file()).unwrap();
+    builder.env(VARIABLE, "npu-3")
 }
 
 /// As busybox and Debian's alternatives have it. The other programs that are the
@@ -86,45 +81,4 @@ fn a_read_only_etc_gets_a_note(lab: &Lab) {
         log.contains("set LD_LIBRARY_PATH=/usr/lib/boathook/lib"),
         "{log}"
     );
-}
-
-fn a_volume_behind_usr_is_left_alone(lab: &Lab) {
-    let host = DemoHost::new().unwrap();
-    for link in ["/usr", "/usr/lib"] {
-        let volume = harness::scratch::directory("volume").unwrap();
-        fs::create_dir(volume.path().join("x")).unwrap();
-        let before = listing(volume.path());
-        let bundle = container(&host, Rootfs::Empty, "npu-3")
-            .bind(volume.path(), "/data")
-            .build()
-            .unwrap();
-        let link = bundle.in_rootfs(link);
-        fs::create_dir_all(link.parent().unwrap()).unwrap();
-        symlink("/data/x", &link).unwrap();
-        let Err(error) = lab.runc.create(&bundle) else {
-            panic!("{}: the container was created", link.display());
-        };
-        let error = format!("{error:#}");
-        assert!(
-            error.contains("it is on a volume or another mount"),
-            "{error}"
-        );
-        assert_eq!(listing(volume.path()), before);
-        lab.assert_nothing_left(&bundle);
-    }
-}
-
-/// Neither placeholders nor nodes are created in a host's directory.
-fn a_volume_at_dev_is_left_alone(lab: &Lab) {
-    let host = DemoHost::new().unwrap();
-    let volume = harness::scratch::directory("volume").unwrap();
-    let bundle = container(&host, Rootfs::Busybox, "npu-3")
-        .bind(volume.path(), "/dev")
-        .build()
-        .unwrap();
-    let refused = lab.runc.create(&bundle).is_err();
-    assert!(refused);
-    let left = listing(volume.path());
-    assert!(!left.iter().any(|line| line.contains("npu")), "{left:?}");
-    lab.assert_nothing_left(&bundle);
 }

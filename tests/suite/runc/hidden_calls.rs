@@ -4,11 +4,11 @@
 use harness::bundle::{Bundle, HookCommand, Stage};
 use harness::demo_host::{DemoHost, VendorLibrary};
 use harness::loader::{self, Loaded};
-use harness::probe::{Access, Questions, Report};
+use harness::probe::{Access, Questions};
 use harness::rootfs::Rootfs;
 
 use super::node;
-use crate::lab::{Lab, asking, on_each_cgroup_version};
+use crate::lab::{Lab, on_each_cgroup_version};
 
 on_each_cgroup_version!(
     the_container_is_the_same_without_newer_calls,
@@ -51,9 +51,8 @@ fn the_container_is_the_same_without_newer_calls(lab: &Lab) {
                 "/usr/lib/boathook/lib/{}",
                 VendorLibrary::dummy_npu().file_name()
             );
-            let asked = asking(&Questions::new().path(node(3)).path(&file));
-            let printed = running.exec(&asked).unwrap().success().unwrap().stdout;
-            let report = Report::parse(&printed).unwrap();
+            let asked = Questions::new().path(node(3)).path(&file);
+            let report = running.probe(&asked).unwrap();
             let case = format!("{errno} {calls:?}");
             assert_eq!(
                 report.path(node(3)).unwrap().read,

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use harness::binaries;
-use harness::bundle::{Bundle, BundleBuilder, HookCommand, Stage};
+use harness::bundle::{Bundle, BundleBuilder};
 use harness::compile::{self, Libc};
 use harness::loader::{self, Loaded};
 use harness::recorded_host::RecordedHost;
@@ -47,11 +47,8 @@ fn image(
     versions: &[&str],
     command: fn(BundleBuilder) -> BundleBuilder,
 ) -> Bundle {
-    let stage = Stage::CreateRuntime;
-    let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
-    let builder = Bundle::builder(Rootfs::Glibc)
-        .hook(stage, hook)
-        .env("NVIDIA_VISIBLE_DEVICES", "0");
+    let builder = Bundle::with_hook(Rootfs::Glibc, &host.config_file()).unwrap();
+    let builder = builder.env("NVIDIA_VISIBLE_DEVICES", "0");
     let bundle = command(builder).build().unwrap();
     // As in NVIDIA's images: two links lead to the directory.
     let compat = bundle.in_rootfs("/usr/local/cuda-13.9/compat");

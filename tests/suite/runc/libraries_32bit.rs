@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use harness::bundle::{Bundle, HookCommand, Stage};
+use harness::bundle::Bundle;
 use harness::captured::Captured;
 use harness::fingerprint;
 use harness::loader::{self, Loaded};
@@ -53,9 +53,7 @@ fn the_loader_finds_both_sorts(lab: &Lab) {
     let own = host.root().join("usr/lib/i386-linux-gnu/libchip.so.1.0");
     for (capabilities, both) in [("compat32", true), ("other", false)] {
         let container = |command: Vec<String>| {
-            let stage = Stage::CreateRuntime;
-            let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
-            let container = Bundle::builder(Rootfs::Glibc).hook(stage, hook);
+            let container = Bundle::with_hook(Rootfs::Glibc, &host.config_file()).unwrap();
             let container = container
                 .env("CHIP_VISIBLE_DEVICES", "all")
                 .env("CHIP_CAPABILITIES", capabilities)

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use harness::bundle::{Bundle, BundleBuilder, HookCommand, Stage};
+use harness::bundle::{Bundle, BundleBuilder};
 use harness::demo_host::DemoHost;
 use harness::probe::{Access, Kind, Questions};
 use harness::rootfs::Rootfs;
@@ -43,10 +43,8 @@ fn host(driver: &str) -> DemoHost {
 }
 
 fn container(host: &DemoHost) -> BundleBuilder {
-    let stage = Stage::CreateRuntime;
-    let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
-    Bundle::builder(Rootfs::Busybox)
-        .hook(stage, hook)
+    Bundle::with_hook(Rootfs::Busybox, &host.config_file())
+        .unwrap()
         .env(VARIABLE, "all")
         .args(asking(&Questions::new().path(LATE).path(node(3))))
 }

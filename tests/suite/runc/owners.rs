@@ -3,7 +3,7 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
-use harness::bundle::{Bundle, BundleBuilder, HookCommand, Stage};
+use harness::bundle::{Bundle, BundleBuilder};
 use harness::demo_host::DemoHost;
 use harness::probe::{Access, Questions};
 use harness::rootfs::Rootfs;
@@ -34,10 +34,8 @@ fn host(keys: &str) -> DemoHost {
 }
 
 fn ordinary_user(host: &DemoHost) -> BundleBuilder {
-    let stage = Stage::CreateRuntime;
-    let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
-    Bundle::builder(Rootfs::Busybox)
-        .hook(stage, hook)
+    Bundle::with_hook(Rootfs::Busybox, &host.config_file())
+        .unwrap()
         .env(VARIABLE, "npu-3")
         .args(asking(&Questions::new().path(node(3))))
 }

@@ -5,7 +5,7 @@
 use std::fs;
 
 use harness::binaries;
-use harness::bundle::{Bundle, HookCommand, Stage};
+use harness::bundle::Bundle;
 use harness::probe::{Access, Questions};
 use harness::recorded_host::RecordedHost;
 use harness::rootfs::Rootfs;
@@ -74,10 +74,8 @@ impl Machine {
     /// A container with these ports, and its requests for them: pairs of a
     /// region and a function.
     fn container(&self, ports: &str, wanted: &[(&str, &str)], command: Vec<String>) -> Bundle {
-        let stage = Stage::CreateRuntime;
-        let hook = HookCommand::boathook(stage, &self.host.config_file()).unwrap();
-        let mut builder = Bundle::builder(Rootfs::Busybox)
-            .hook(stage, hook)
+        let mut builder = Bundle::with_hook(Rootfs::Busybox, &self.host.config_file())
+            .unwrap()
             .env("INTEL_FPGA_REGION_VISIBLE_DEVICES", ports)
             .args(command);
         for (number, (region, function)) in wanted.iter().enumerate() {

@@ -1,6 +1,5 @@
 //! Every form of a request, and its result.
 
-use harness::bundle::{Bundle, HookCommand, Stage};
 use harness::demo_host::DemoHost;
 use harness::probe::{Kind, Questions};
 use harness::rootfs::Rootfs;
@@ -8,16 +7,13 @@ use harness::rootfs::Rootfs;
 use super::{container, node};
 use crate::lab::{Lab, asking, on_each_cgroup_version};
 
-on_each_cgroup_version!(a_request_names_devices, an_annotation_is_no_request);
+on_each_cgroup_version!(a_request_names_devices);
 
 /// Which of the first nodes a container has.
-const CASES: [(&str, &[usize]); 9] = [
+const CASES: [(&str, &[usize]); 6] = [
     ("all", &[0, 1, 2, 3, 4, 5, 6, 7]),
     ("none", &[]),
     ("void", &[]),
-    ("", &[]),
-    ("npu-3", &[3]),
-    ("3", &[3]),
     ("2-4", &[2, 3, 4]),
     ("5,npu-3,3", &[3, 5]),
     ("60-63", &[]),
@@ -31,23 +27,6 @@ fn a_request_names_devices(lab: &Lab) {
         assert_eq!(nodes(&report), expected, "{request:?}");
         assert_eq!(report.env[DemoHost::VARIABLE], request);
     }
-}
-
-/// An image may bring annotations: outside pods they are nothing.
-fn an_annotation_is_no_request(lab: &Lab) {
-    let host = DemoHost::new().unwrap();
-    let stage = Stage::Prestart;
-    let bundle = Bundle::builder(Rootfs::Busybox)
-        .hook(
-            stage,
-            HookCommand::boathook(stage, &host.config_file()).unwrap(),
-        )
-        .annotation("devices.boathook.dev/dummy-npu", "npu-3,npu-5")
-        .env(DemoHost::VARIABLE, "npu-4")
-        .args(about_all_nodes())
-        .build()
-        .unwrap();
-    assert_eq!(nodes(&lab.probe(&bundle)), [4]);
 }
 
 fn about_all_nodes() -> Vec<String> {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use harness::bundle::{Bundle, HookCommand, Stage};
+use harness::bundle::Bundle;
 use harness::captured::Captured;
 use harness::demo_host::HostDirectory;
 use harness::rootfs::Rootfs;
@@ -36,10 +36,8 @@ fn only_a_writable_directory_can_be_written_to(lab: &Lab) {
             .unwrap();
     }
     let run = |user: u32, command: &str| -> Captured {
-        let stage = Stage::CreateRuntime;
-        let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
-        let bundle = Bundle::builder(Rootfs::Busybox)
-            .hook(stage, hook)
+        let bundle = Bundle::with_hook(Rootfs::Busybox, &host.config_file())
+            .unwrap()
             .env("STORES", "0")
             .user(user, user)
             .args(["/bin/sh", "-c", command])

@@ -3,7 +3,6 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
-use harness::captured::Captured;
 use harness::{binaries, scratch};
 use serde_json::{Value, json};
 
@@ -61,32 +60,6 @@ fn nothing_else_is_changed() {
     let (entry, after) = rest.split_once("]}, \"a\"").unwrap();
     assert_eq!(format!("{before}\"prestart\": []}}, \"a\"{after}"), text);
     assert_eq!(parsed(entry)["timeout"], runtime_config::HOOK_TIMEOUT);
-}
-
-/// Every option that passes the bundle, and the working directory.
-#[test]
-fn the_bundle_is_found() {
-    let lab = Lab::new();
-    let lines: [&[&str]; 6] = [
-        &["create", "c1"],
-        &["run", "-d", "c1"],
-        &["run", "-b", ".", "c1"],
-        &["create", "--bundle=.", "c1"],
-        &["create", "-b../here", "c1"],
-        &["--root", "/r", "create", "-bundle", "../here", "c1"],
-    ];
-    for line in lines {
-        let top = bundle("not the one");
-        let here = top.path().join("here");
-        fs::create_dir(&here).unwrap();
-        fs::write(here.join("config.json"), config("npu-3").to_string()).unwrap();
-        let mut command = lab.command(line);
-        Captured::run(command.current_dir(&here))
-            .and_then(Captured::success)
-            .unwrap();
-        assert!(parsed(&config_of(&here))["hooks"].is_object(), "{line:?}");
-        assert_eq!(config_of(top.path()), "not the one");
-    }
 }
 
 #[test]

@@ -89,19 +89,31 @@ fn the_status_and_the_output_of_a_program_tell_the_health() {
 
 #[test]
 fn a_program_that_takes_too_long_is_killed_with_its_group() {
-    let mark = tempfile::tempdir().unwrap();
-    let left = mark.path().join("left");
-    let script = format!("(sleep 3; touch {}) & sleep 60", left.display());
-    let (verdict, elapsed) = judged(&script, "timeout = 1");
+    let directory = tempfile::tempdir().unwrap();
+    let started = directory.path().join("started");
+    let behind = format!("sleep 60 & echo $! >{}", started.display());
+    let (verdict, elapsed) = judged(&format!("{behind}; sleep 60"), "timeout = 1");
     let late = "/bin/sh took longer than 1 seconds and was killed";
     assert_eq!(verdict, unhealthy(late));
+    assert_ends(&started);
     // A program that ends and leaves another one behind, which holds the output.
-    let script = format!("(sleep 3; touch {}) & echo fine", left.display());
-    let (verdict, quick) = judged(&script, "equals = 'fine', timeout = 20");
+    let fine = format!("{behind}; echo fine");
+    let (verdict, quick) = judged(&fine, "equals = 'fine', timeout = 20");
     assert_eq!(verdict, Health::Healthy);
+    assert_ends(&started);
     assert!(elapsed < Duration::from_secs(15) && quick < Duration::from_secs(15));
-    thread::sleep(Duration::from_secs(4));
-    assert!(!left.exists());
+}
+
+/// The process whose id is in a file ends; somebody may have to reap it yet.
+fn assert_ends(file: &Path) {
+    let pid = std::fs::read_to_string(file).unwrap();
+    let status = || std::fs::read_to_string(format!("/proc/{}/status", pid.trim()));
+    let lives = || status().is_ok_and(|status| !status.contains("\nState:\tZ"));
+    let end = Instant::now() + Duration::from_secs(20);
+    while lives() {
+        assert!(Instant::now() < end, "process {pid} lives");
+        thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]

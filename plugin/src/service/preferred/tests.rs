@@ -106,25 +106,6 @@ fn devices_that_go_well_together_are_chosen() {
 }
 
 #[test]
-fn impossible_choices_are_refused() {
-    let devices = resource(vec![device("a"), device("b")]);
-    for (available, must, size, said) in [
-        ("a b", "", 3, "cannot choose 3 of 2 available devices"),
-        ("a gone", "", 2, "cannot choose 2 of 1 available"),
-        ("a", "b", 1, "`b` must be included but is not available"),
-        (
-            "a b",
-            "a b",
-            1,
-            "2 devices must be included in a choice of 1",
-        ),
-    ] {
-        let refused = preferred(&devices, &ids(available), &ids(must), size).unwrap_err();
-        assert!(refused.to_string().contains(said), "{refused}");
-    }
-}
-
-#[test]
 fn spread_devices_are_chosen_if_the_class_configures_it() {
     let by_numa = &["a numa=0", "b numa=0", "c numa=0", "d numa=1", "e numa=1"][..];
     let groups = &[
