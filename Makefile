@@ -11,6 +11,10 @@ BEFORE := $(abspath $(or $(CARGO_TARGET_DIR),target)/before-tests)
 # What it needs to run containers.
 IN_CONTAINERS := probe cgroup2-view
 TARGET := $(shell rustc -vV | sed -n 's/^host: //p')
+# What the tests drive and are driven by.
+PROGRAMS := $(abspath $(or $(CARGO_TARGET_DIR),target))/$(TARGET)/debug
+# Most of them wait for other programs.
+THREADS := $(shell expr 2 \* $$(nproc))
 
 # What programs print is what the tests expect, whoever calls.
 export LC_ALL := C
@@ -54,8 +58,10 @@ test: ## Install what the tests need, build, and run every test
 	$(MAKE) --no-print-directory programs
 	rm -f $(SKIPPED)
 	scripts/leftovers record $(BEFORE)
-	umask 022; status=0; LEFTOVERS_MARK=$$$$ BOATHOOK_TESTS_SKIPPED=$(SKIPPED) \
-		cargo test --workspace --no-fail-fast || status=$$?; \
+	umask 022 && cargo test --workspace --tests --no-run
+	umask 022; status=0; $(PROGRAMS)/roots & \
+		LEFTOVERS_MARK=$$$$ BOATHOOK_TESTS_SKIPPED=$(SKIPPED) RUST_TEST_THREADS=$(THREADS) \
+		cargo test --workspace --tests --no-fail-fast || status=$$?; wait; \
 		scripts/print-skips $(SKIPPED); \
 		scripts/leftovers compare $(BEFORE) $$$$ || status=1; exit $$status
 
@@ -125,7 +131,7 @@ fuzz: ## Fuzz every parser and editor with libFuzzer, each for TIME seconds (60 
 demo: ## Show the main job: two devices into a real container (as root); CLASS=FILE [HOST=host.txt] for any class
 	scripts/install-test-packages runc busybox-static
 	scripts/build-programs dev $(TARGET) hook node
-	cargo build $(addprefix --bin ,demo $(IN_CONTAINERS) fake-kubelet)
+	cargo build $(addprefix --bin ,demo $(IN_CONTAINERS))
 	cargo run $(HARNESS) demo -- $(CLASS) $(HOST)
 
 bench: ## Measure what the hook adds to starting a container, and the plugin (as root, on a quiet machine)
@@ -134,7 +140,7 @@ bench: ## Measure what the hook adds to starting a container, and the plugin (as
 	cargo build --release $(addprefix --bin ,bench bench-plugin timed $(IN_CONTAINERS))
 	cargo run --release $(HARNESS) bench
 	cargo test --release --package boathook-tests --test suite durability::cost -- --ignored --nocapture
-	cargo test --release --package boathook-device-class --test large_hosts a_thousand
+	cargo test --release --package boathook-device-class --test suite a_thousand
 	cargo run --release $(HARNESS) bench-plugin
 
 bench-cluster: ## Measure the scheduler extender at 5,000 nodes and 100,000 pods
