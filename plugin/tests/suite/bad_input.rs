@@ -2,7 +2,7 @@
 
 use harness::kubelet::Allocation;
 
-use crate::node::{NPU, NPUS, Node, PATIENCE, wait_until};
+use crate::node::{CARDS, NPU, NPUS, Node, PATIENCE, wait_until};
 use crate::pages;
 
 /// As `failRequestsGreaterThanOne` of NVIDIA's plugin: of shared devices.
