@@ -1,12 +1,12 @@
 //! What config.toml decides of a class beside what its file says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
 use super::file::Directory;
 use super::sharing::ReplicaCount;
-use crate::name::{AttributeName, excerpt};
+use crate::name::{AttributeName, CapabilityName, excerpt};
 
 /// Decisions on a class that its file cannot express.
 #[derive(Debug, Clone)]
@@ -26,6 +26,8 @@ pub struct Settings {
     pub max_per_container: Option<u16>,
     /// These devices do not exist.
     pub except: Vec<DeviceFilter>,
+    /// Capabilities that no container gets. The class as such does not have them any more.
+    pub forbidden: BTreeSet<CapabilityName>,
     /// Pods that get what they request of the class.
     pub trusted_pods: Vec<PodPattern>,
 }

@@ -1,6 +1,6 @@
 //! `[class.NAME]`: what differs on this host from a class file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 
@@ -16,6 +16,7 @@ use crate::class::{
 use crate::load::ClassSource;
 use crate::name::{AttributeName, CapabilityName, EnvName};
 use crate::pattern::PathPattern;
+use crate::similar;
 use crate::strict_toml::FileError;
 use crate::template::Template;
 
@@ -64,6 +65,8 @@ pub struct ClassConfig {
     pub only: Option<Vec<DeviceFilter>>,
     /// The devices that there are not.
     pub except: Vec<DeviceFilter>,
+    /// Capabilities that no container gets: a request that names one is refused.
+    pub forbid: BTreeSet<CapabilityName>,
     /// Pods that get what they request of this class.
     pub trusted_pods: Vec<PodPattern>,
 }
@@ -126,6 +129,7 @@ impl Config {
         class.settings = config.settings();
         let checked = class.check();
         checked.map_err(|error| failed(error.to_string()))?;
+        config.take_out_forbidden(&mut class.spec).map_err(failed)?;
         Ok(class)
     }
 }
@@ -143,6 +147,7 @@ impl ClassConfig {
             },
             except: self.except.clone(),
             max_per_container: self.max_per_container.map(ReplicaCount::get),
+            forbidden: self.forbid.clone(),
             trusted_pods: self.trusted_pods.clone(),
         }
     }
@@ -194,6 +199,43 @@ impl ClassConfig {
             Some(root) => move_nodes(spec, root),
             None => Ok(()),
         }
+    }
+}
+
+impl ClassConfig {
+    /// Takes out all that only a forbidden capability gives, so that neither `all` nor
+    /// another capability, a default or a CDI file does.
+    fn take_out_forbidden(&self, spec: &mut ClassSpec) -> Result<(), String> {
+        let known = spec.capabilities();
+        if let Some(unknown) = self.forbid.difference(&known).next() {
+            let near = similar::nearest(unknown.as_str(), known.iter().map(|name| name.as_str()));
+            let near = near.map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+            return Err(format!(
+                "`{unknown}` in `forbid` is not a capability of the class{near}"
+            ));
+        }
+        let is_allowed =
+            |name: &Option<CapabilityName>| !name.as_ref().is_some_and(|n| self.forbid.contains(n));
+        spec.edits.retain(|edits| is_allowed(&edits.capability));
+        let lists = spec.discover.iter_mut().map(|source| &mut source.nodes);
+        let lists = lists.chain(spec.edits.iter_mut().map(|edits| &mut edits.nodes));
+        for list in lists.chain([&mut spec.device.nodes]) {
+            list.retain(|node| is_allowed(&node.capability));
+        }
+        let request = &mut spec.request;
+        request
+            .default_capabilities
+            .retain(|name| !self.forbid.contains(name));
+        request
+            .implies
+            .retain(|name, _| !self.forbid.contains(name));
+        for implied in request.implies.values_mut() {
+            implied.retain(|name| !self.forbid.contains(name));
+        }
+        request
+            .capability_32bit
+            .take_if(|name| self.forbid.contains(name));
+        Ok(())
     }
 }
 

@@ -331,6 +331,12 @@ fn a_mistake_is_an_error_that_names_the_table() {
             "[class.nvidia-gpu]\ndefault_capabilities = ['compte']",
             "compte",
         ),
+        (
+            "xilinx-fpga",
+            "[class.xilinx-fpga]\nforbid = ['managment']",
+            "with [class.xilinx-fpga] of config.toml: `managment` in `forbid` is not a capability \
+             of the class; did you mean `management`?",
+        ),
     ] {
         let error = adapted(class, config).unwrap_err();
         assert!(error.contains(wanted), "{config}: {error}");

@@ -101,12 +101,10 @@ impl PlanBuilder {
                 .iter()
                 .map(|warning| format!("{class}: {warning}")),
         );
-        if !inventory.hidden.is_empty() {
-            let hidden: Vec<&str> = inventory.hidden.iter().map(DeviceId::as_str).collect();
-            let hidden = hidden.join(", ");
-            self.notes
-                .push(format!("{class}: hidden by config.toml: {hidden}"));
-        }
+        let hidden = inventory.hidden.iter().map(DeviceId::as_str);
+        self.left_out(&class, "hidden", hidden);
+        let forbidden = spec.settings.forbidden.iter().map(|name| name.as_str());
+        self.left_out(&class, "forbidden", forbidden);
         let unknown = request.unknown_capabilities.iter();
         self.notes
             .extend(unknown.map(|name| format!("{class} has no capability {name}")));
@@ -150,6 +148,16 @@ impl PlanBuilder {
             authorized_by: authority.to_string(),
         });
         Ok(())
+    }
+
+    /// Notes what config.toml takes from the class.
+    fn left_out<'b>(&mut self, class: &str, how: &str, names: impl Iterator<Item = &'b str>) {
+        let names: Vec<&str> = names.collect();
+        if !names.is_empty() {
+            let names = names.join(", ");
+            self.notes
+                .push(format!("{class}: {how} by config.toml: {names}"));
+        }
     }
 
     /// Checks the image's requirements on the host and on each device.

@@ -22,6 +22,14 @@ pub enum RequestError {
     /// A variable by which the container would get something else than devices as they are.
     #[error("{env} is set, which is not supported; {advice}")]
     Unsupported { env: String, advice: String },
+    #[error(
+        "capability {capability} is forbidden on this host by `forbid` in [class.{class}] of \
+         config.toml; request only others"
+    )]
+    Forbidden {
+        class: ClassName,
+        capability: CapabilityName,
+    },
     #[error("{env} is set without {partner}")]
     Unpaired {
         env: String,

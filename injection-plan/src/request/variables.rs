@@ -96,6 +96,9 @@ pub(super) fn lists(text: &str) -> Result<Vec<ListName>, RequestError> {
 /// The capabilities of a request, and those that the class does not know:
 /// images list all that they could use, so these are not an error. `all` may be
 /// combined with others.
+///
+/// # Errors
+/// The list is too long, or names a forbidden capability.
 pub(super) fn capabilities(
     class: &DeviceClass,
     asked: Option<&str>,
@@ -113,6 +116,15 @@ pub(super) fn capabilities(
     if unknown.is_empty() {
         let defaults = class.spec.request.default_capabilities.iter();
         return Ok((defaults.cloned().collect(), Vec::new()));
+    }
+    let forbidden = class.settings.forbidden.iter();
+    let mut forbidden =
+        forbidden.filter(|name| unknown.contains_key(&name.as_str().to_ascii_lowercase()));
+    if let Some(capability) = forbidden.next() {
+        return Err(RequestError::Forbidden {
+            class: class.name.clone(),
+            capability: capability.clone(),
+        });
     }
     let switched = class.spec.request.switched();
     let mut known = class.spec.capabilities();
