@@ -196,3 +196,43 @@ fn wrong_values_of_the_programs_are_refused() {
     ];
     assert_eq!(harness::manifests::accepted(&wrong).unwrap(), None);
 }
+
+/// Those who install the chart learn which of their values make an attack easier.
+#[test]
+fn values_that_lower_protection_say_so() {
+    let open = json!({"enabled": true, "allowFrom": ["0.0.0.0/0"]});
+    for (values, said) in [
+        (json!({}), None),
+        (json!({"hostPrograms": true}), Some("hostPrograms")),
+        (
+            json!({"engine": "k3s", "restartEngine": true}),
+            Some("restartEngine"),
+        ),
+        (
+            json!({"tolerations": [{"operator": "Exists"}]}),
+            Some("tolerations"),
+        ),
+        (
+            json!({"priorityClassName": "system-node-critical"}),
+            Some("priorityClassName"),
+        ),
+        (json!({"webhook": open}), Some("webhook.allowFrom")),
+        (json!({"scheduler": open}), Some("scheduler.allowFrom")),
+    ] {
+        let output = run(&values);
+        let notes = String::from_utf8_lossy(&output.stderr);
+        if !notes.contains("The namespace must allow privileged pods") {
+            return skip::report("the chart's notes", "needs scripts/install-helm");
+        }
+        let lower: Vec<&str> = notes.split("Lower protection: ").skip(1).collect();
+        assert_eq!(
+            lower.len(),
+            usize::from(said.is_some()),
+            "{values}: {notes}"
+        );
+        assert!(
+            lower.iter().all(|text| text.contains(said.unwrap())),
+            "{notes}"
+        );
+    }
+}
