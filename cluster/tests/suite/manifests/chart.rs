@@ -216,6 +216,7 @@ fn values_that_lower_protection_say_so() {
             json!({"priorityClassName": "system-node-critical"}),
             Some("priorityClassName"),
         ),
+        (json!({"monitoring": {"enabled": true}}), Some("monitoring")),
         (json!({"webhook": open}), Some("webhook.allowFrom")),
         (json!({"scheduler": open}), Some("scheduler.allowFrom")),
     ] {
