@@ -26,6 +26,7 @@ pub mod engine_root;
 pub mod exit;
 pub mod figure;
 pub mod fingerprint;
+pub mod hanging;
 pub mod image;
 pub mod kubelet;
 pub mod leftovers;

@@ -11,6 +11,7 @@ mod bounded_work;
 mod devices_directory;
 mod execution;
 mod forged_pods;
+mod hanging_host;
 mod hook_environment;
 mod host_devices;
 mod image_files;

@@ -97,9 +97,9 @@ pub(crate) fn apply(
     let calls = KernelCalls::probe();
     let host = SourceRoot::open(&config.host_root, calls.resolver())?;
     // These programs have a limit of their own.
-    deadline.pause(|| prepare::run(plan, &config.host_root))?;
+    let prepared = deadline.pause(|| prepare::run(plan, &config.host_root));
+    prepared.map_err(ApplyError::Deadline)??;
     Stage::Sources.begin();
-    deadline.kill_later().map_err(ApplyError::Deadline)?;
     let ready = sources::open(plan, &host, calls)?;
     let namespace = ContainerNamespace::of(state.pid, &bundle.rootfs, calls.resolver())?;
     Stage::Rules.begin();

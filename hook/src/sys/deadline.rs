@@ -2,8 +2,8 @@
 //!
 //! SIGALRM has a handler that reports what took so long, and exits. A process
 //! that sleeps in the kernel where a handled signal does not reach it, as behind
-//! a FUSE server that does not answer, is killed a second later by a timer of
-//! its own: see [`Deadline::kill_later`].
+//! a driver or a FUSE server that does not answer, is killed a second later by a
+//! timer of its own.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -77,8 +77,11 @@ pub(crate) fn also_report_to(file: &File) {
 pub(crate) struct Deadline {
     mask: SigSet,
     action: SigAction,
-    kill: Option<Timer>,
+    kill: Timer,
 }
+
+/// The time from the deadline to SIGKILL.
+const LAST: Duration = Duration::from_secs(1);
 
 impl Deadline {
     /// Ends the process in so many seconds.
@@ -93,39 +96,34 @@ impl Deadline {
         let mut unblocked = SigSet::empty();
         unblocked.add(Signal::SIGALRM);
         sigprocmask(SigmaskHow::SIG_UNBLOCK, Some(&unblocked), Some(&mut mask))?;
-        alarm::set(seconds);
-        Ok(Deadline {
-            mask,
-            action,
-            kill: None,
-        })
-    }
-
-    /// Arranges that the process is killed one second after the deadline, even if it sleeps in the kernel.
-    pub(crate) fn kill_later(&mut self) -> Result<(), Errno> {
-        let Some(left) = alarm::cancel() else {
-            return Ok(());
-        };
-        alarm::set(left);
         let event = SigEvent::new(SigevNotify::SigevSignal {
             signal: Signal::SIGKILL,
             si_value: 0,
         });
-        let mut timer = Timer::new(ClockId::CLOCK_MONOTONIC, event)?;
-        let end = Duration::from_secs(u64::from(left) + 1);
-        timer.set(Expiration::OneShot(end.into()), TimerSetTimeFlags::empty())?;
-        self.kill = Some(timer);
-        Ok(())
+        let mut deadline = Deadline {
+            mask,
+            action,
+            kill: Timer::new(ClockId::CLOCK_MONOTONIC, event)?,
+        };
+        deadline.end_in(seconds)?;
+        Ok(deadline)
+    }
+
+    fn end_in(&mut self, seconds: u32) -> Result<(), Errno> {
+        alarm::set(seconds);
+        let end = Duration::from_secs(seconds.into()) + LAST;
+        let end = Expiration::OneShot(end.into());
+        self.kill.set(end, TimerSetTimeFlags::empty())
     }
 
     /// Runs `work` without a deadline.
-    pub(crate) fn pause<T>(&self, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn pause<T>(&mut self, work: impl FnOnce() -> T) -> Result<T, Errno> {
         let left = alarm::cancel();
+        let never = Expiration::OneShot(Duration::ZERO.into());
+        self.kill.set(never, TimerSetTimeFlags::empty())?;
         let done = work();
-        if let Some(left) = left {
-            alarm::set(left);
-        }
-        done
+        left.map_or(Ok(()), |left| self.end_in(left))?;
+        Ok(done)
     }
 
     /// Takes the deadline away, and leaves signals as they were: another program
