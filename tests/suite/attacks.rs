@@ -23,6 +23,7 @@ mod outcome;
 mod planted;
 mod podman;
 mod races;
+mod removable_masks;
 mod volume;
 
 use harness::bundle::{Bundle, BundleBuilder, HookCommand, Stage};

@@ -83,6 +83,9 @@ pub struct Trust {
     pub trusted_pods: Vec<PodPattern>,
     /// Whether a container that is in no pod gets what it requests.
     pub allow_env_outside_kubernetes: bool,
+    /// Whether a container with CAP_SYS_ADMIN in a user namespace, which can unmount the
+    /// masks of its devices, gets devices that have some.
+    pub allow_removable_masks: bool,
 }
 
 impl Default for Trust {
@@ -92,6 +95,7 @@ impl Default for Trust {
                 .into(),
             trusted_pods: Vec::new(),
             allow_env_outside_kubernetes: true,
+            allow_removable_masks: false,
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use injection_plan::plan::{Action, InjectionPlan};
 use nix::sys::stat::Mode;
 
 use super::{ApplyError, tmpfs};
@@ -79,6 +80,16 @@ impl Mask<'_> {
         }
         Ok(true)
     }
+}
+
+/// Refuses a plan with a mask, for a container that could remove it.
+pub(super) fn refuse(plan: &InjectionPlan) -> Result<(), ApplyError> {
+    for step in &plan.steps {
+        if let Action::Mask { path, .. } = &step.action {
+            return Err(ApplyError::RemovableMask { path: path.clone() }.why(&step.why));
+        }
+    }
+    Ok(())
 }
 
 /// The path of something in the directory, from there.

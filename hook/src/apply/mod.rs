@@ -65,6 +65,12 @@ pub(crate) enum ApplyError {
         /// What to do, by the class.
         advice: Option<String>,
     },
+    #[error(
+        "the container could remove the mask of {}: it has CAP_SYS_ADMIN in a user namespace; take \
+         the capability from it, or set allow_removable_masks = true in [trust] of config.toml",
+        path.display()
+    )]
+    RemovableMask { path: PathBuf },
     #[error("{} is not a usable path for {what}", path.display())]
     Path { path: PathBuf, what: &'static str },
 }
@@ -102,6 +108,9 @@ pub(crate) fn apply(
     Stage::Sources.begin();
     let ready = sources::open(plan, &host, calls)?;
     let namespace = ContainerNamespace::of(state.pid, &bundle.rootfs, calls.resolver())?;
+    if bundle.is_sys_admin && namespace.has_own_users() && !config.trust.allow_removable_masks {
+        mask::refuse(plan)?;
+    }
     Stage::Rules.begin();
     let mut notes = rules::allow(plan, &namespace, &bundle.spec_devices)?;
     Stage::Container.begin();

@@ -37,6 +37,8 @@ pub struct ContainerNamespace {
     /// The root directory on the host.
     root: Handle,
     facts: RootFacts,
+    /// Whether its user namespace is below the host's.
+    has_own_users: bool,
     proc: Rc<Procfs>,
 }
 
@@ -64,7 +66,9 @@ impl ContainerNamespace {
             return Err(Error::SameNamespace { pid });
         }
         let users = namespace(&process, pid, "ns/user")?;
-        let reader = if users == namespace(proc.this(), pid, "ns/user")? {
+        let own_users = namespace(proc.this(), pid, "ns/user")?;
+        let has_own_users = own_users.is_inode(INITIAL_USER_NAMESPACE) && users != own_users;
+        let reader = if users == own_users {
             Reader::Inside
         } else {
             Reader::Outside
@@ -92,6 +96,7 @@ impl ContainerNamespace {
             rootfs: rootfs.to_owned(),
             root,
             facts,
+            has_own_users,
             proc: Rc::new(proc),
         })
     }
@@ -100,6 +105,13 @@ impl ContainerNamespace {
     #[must_use]
     pub fn owner(&self) -> Owner {
         self.facts.owner
+    }
+
+    /// Whether the container is in a user namespace, and this process in none: the engine
+    /// keeps it from the host's users, as a rootless one does not.
+    #[must_use]
+    pub fn has_own_users(&self) -> bool {
+        self.has_own_users
     }
 
     /// In which cgroup of each hierarchy the process is: its `/proc/PID/cgroup`, of the

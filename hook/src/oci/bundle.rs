@@ -27,6 +27,8 @@ pub struct Bundle {
     pub spec_devices: SpecDevices,
     /// The container's cgroup, as the engine requested it.
     pub cgroups_path: Option<String>,
+    /// Whether a process of the container may have CAP_SYS_ADMIN.
+    pub is_sys_admin: bool,
     /// The SELinux label of the container's files.
     pub mount_label: Option<String>,
     /// What CDI specifications grant, in the order of the hooks.
@@ -91,6 +93,15 @@ impl Mount {
 struct Process {
     #[serde(default)]
     env: Option<Environment>,
+    #[serde(default, deserialize_with = "that_fits")]
+    capabilities: Capabilities,
+}
+
+#[derive(Default, Deserialize)]
+struct Capabilities {
+    /// What no program in the container can have more of.
+    #[serde(default)]
+    bounding: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -190,9 +201,9 @@ impl Bundle {
         let Some(root) = config.root else {
             return Err(BundleError::NoRoot(path.into()));
         };
-        let env = config
+        let (env, capabilities) = config
             .process
-            .and_then(|process| process.env)
+            .map(|process| (process.env.unwrap_or_default(), process.capabilities))
             .unwrap_or_default();
         let linux = config.linux.unwrap_or_default();
         Ok(Bundle {
@@ -210,6 +221,10 @@ impl Bundle {
                 rules: devices::rules(&linux.resources.unwrap_or_default().devices),
             },
             cgroups_path: linux.cgroups_path,
+            is_sys_admin: capabilities
+                .bounding
+                .iter()
+                .any(|name| name == "CAP_SYS_ADMIN"),
             mount_label: linux.mount_label.filter(|label| !label.is_empty()),
             cdi: config.hooks.grants(),
             hooks: config.hooks,

@@ -39,6 +39,7 @@ pub struct BundleBuilder {
     readonly: bool,
     user: (u32, u32),
     user_namespace: bool,
+    sys_admin: bool,
     cgroups_path: Option<PathBuf>,
     propagation: Option<String>,
 }
@@ -59,6 +60,7 @@ impl BundleBuilder {
             readonly: false,
             user: (0, 0),
             user_namespace: false,
+            sys_admin: false,
             cgroups_path: None,
             propagation: None,
         }
@@ -160,6 +162,12 @@ impl BundleBuilder {
         self
     }
 
+    /// Gives the command CAP_SYS_ADMIN, too.
+    pub fn sys_admin(mut self) -> Self {
+        self.sys_admin = true;
+        self
+    }
+
     /// Puts the bundle, and with it the root file system, into this directory.
     pub fn parent(mut self, directory: &Path) -> Self {
         self.parent = directory.to_path_buf();
@@ -217,7 +225,7 @@ impl BundleBuilder {
             .args(self.args.clone())
             .env(self.env.clone())
             .cwd("/")
-            .capabilities(config::capabilities()?)
+            .capabilities(config::capabilities(self.sys_admin)?)
             .no_new_privileges(true);
         let mut process = process.build()?;
         process.set_rlimits(None);

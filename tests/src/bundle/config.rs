@@ -71,10 +71,12 @@ pub(super) fn deny_all_devices() -> Result<LinuxDeviceCgroup> {
         .build()?)
 }
 
-pub(super) fn capabilities() -> Result<LinuxCapabilities> {
+pub(super) fn capabilities(sys_admin: bool) -> Result<LinuxCapabilities> {
     let all = || {
+        let more = sys_admin.then_some(Capability::SysAdmin);
         CAPABILITIES
             .into_iter()
+            .chain(more)
             .collect::<std::collections::HashSet<_>>()
     };
     let capabilities = LinuxCapabilitiesBuilder::default()
