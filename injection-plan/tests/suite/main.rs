@@ -4,6 +4,7 @@
 mod absent_hardware;
 mod cdi_format;
 mod device_files;
+mod forbidden;
 mod golden;
 mod listed_files;
 mod masks;

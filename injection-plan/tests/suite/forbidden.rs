@@ -1,7 +1,4 @@
 //! Capabilities of a class that an administrator forbids.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod planning;
 
 use std::path::Path;
 
@@ -9,6 +6,8 @@ use device_class::config::Config;
 use device_class::host::RecordedHost;
 use device_class::load::ClassSource;
 use injection_plan::request::Request;
+
+use crate::planning;
 
 /// The plan for a container with these variables on a host with this table of the class;
 /// or why it is refused.
