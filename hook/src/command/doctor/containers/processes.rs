@@ -1,7 +1,10 @@
 //! Processes: which cgroup they are in, and those that watch over containers.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use nix::unistd::geteuid;
 
 use super::entries;
 
@@ -13,8 +16,6 @@ pub(super) struct Processes(Vec<Process>);
 
 struct Process {
     pid: i32,
-    /// Its first 15 bytes.
-    name: String,
     /// A line for each hierarchy.
     cgroup: String,
 }
@@ -26,7 +27,6 @@ impl Processes {
             let pid = path.file_name()?.to_str()?.parse().ok()?;
             Some(Process {
                 pid,
-                name: read(pid, "comm")?,
                 cgroup: read(pid, "cgroup")?,
             })
         });
@@ -55,13 +55,14 @@ impl Processes {
     /// them, wherever the engine's directories are; and paths beside them.
     pub(super) fn bundles(&self) -> impl Iterator<Item = PathBuf> {
         self.0.iter().flat_map(|process| {
-            if process.name.starts_with("containerd-shim") {
+            let name = program(process.pid).unwrap_or_default();
+            if name.starts_with("containerd-shim") {
                 // A shim of a pod serves all its containers: their bundles are beside
                 // that of the sandbox, in which the shim works.
                 let cwd = fs::read_link(directory(process.pid).join("cwd"));
                 let above = cwd.ok().and_then(|cwd| Some(cwd.parent()?.to_owned()));
                 above.map(|above| entries(&above)).unwrap_or_default()
-            } else if process.name.trim_end() == "conmon" {
+            } else if name == "conmon" {
                 let line = read(process.pid, "cmdline").unwrap_or_default();
                 let bundle = option(&line, &["-b", "--bundle"]);
                 bundle.map(PathBuf::from).into_iter().collect()
@@ -70,6 +71,28 @@ impl Processes {
             }
         })
     }
+}
+
+/// The name of the host's file that a process of this user runs. Everyone can choose the
+/// name and the command line of a process, and a container's root has files of any name.
+fn program(pid: i32) -> Option<String> {
+    let status = read(pid, "status")?;
+    let ids = |key| {
+        let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+        let ids = line.split_whitespace().map(|id| id.parse().ok());
+        ids.collect::<Option<Vec<u32>>>()
+    };
+    let me = geteuid().as_raw();
+    // In a container it has an id there as well.
+    let is_ours = ids("Uid:")?.iter().all(|uid| *uid == me) && ids("NSpid:")?.len() == 1;
+    let runs = directory(pid).join("exe");
+    let path = is_ours.then(|| fs::read_link(&runs).ok())??;
+    let identity = |path: &Path| {
+        let file = fs::metadata(path).ok()?;
+        Some((file.dev(), file.ino()))
+    };
+    let is_hosts = identity(&runs).is_some_and(|runs| identity(&path) == Some(runs));
+    is_hosts.then(|| path.file_name()?.to_str().map(str::to_owned))?
 }
 
 fn option<'a>(line: &'a str, names: &[&str]) -> Option<&'a str> {
@@ -117,5 +140,30 @@ mod tests {
         let line = "/usr/bin/conmon\0-c\0abc\0-b\0/bundle\0";
         assert_eq!(option(line, &["-b", "--bundle"]), Some("/bundle"));
         assert_eq!(option(line, &["-x"]), None);
+    }
+
+    /// A user who names a process of his like an engine's changes nothing for others.
+    #[test]
+    fn only_a_process_of_this_user_watches_over_a_container() {
+        use std::os::unix::process::CommandExt;
+        if !geteuid().is_root() {
+            return skip::report(module_path!(), "needs root");
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let conmon = directory.path().join("conmon");
+        fs::copy(fs::canonicalize("/bin/sh").unwrap(), &conmon).unwrap();
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(directory.path(), open).unwrap();
+        for (uid, believed) in [(0, true), (1000, false)] {
+            let bundle = directory.path().join(uid.to_string());
+            let mut process = std::process::Command::new(&conmon);
+            process.args(["-c", "sleep 60; exit", "-b"]).arg(&bundle);
+            let mut process = process.uid(uid).process_group(0).spawn().unwrap();
+            let found: Vec<_> = Processes::read().bundles().collect();
+            let group = nix::unistd::Pid::from_raw(i32::try_from(process.id()).unwrap());
+            nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGKILL).unwrap();
+            process.wait().unwrap();
+            assert_eq!(found.contains(&bundle), believed, "{uid}");
+        }
     }
 }
