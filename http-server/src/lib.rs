@@ -10,6 +10,7 @@ mod probes;
 #[cfg(feature = "tls")]
 pub mod tls;
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,10 +52,13 @@ const CONNECTION_TIMEOUT: Duration = Duration::from_secs(600);
 /// connection has one.
 const LAST_REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// How soon a place is searched again for those who wait for one.
+const SEARCH_INTERVAL: Duration = Duration::from_millis(10);
+
 /// The limits of a server.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// How many connections are open at once.
+    /// How many connections are open at once. Half as many wait for their place.
     pub connections: usize,
     /// The longest body of a request, in bytes.
     pub body: usize,
@@ -74,16 +78,26 @@ impl Limits {
     };
 }
 
-/// What is served: the answer to a request's method, path and body. It is computed at
-/// once, without waiting for anything.
+/// What is served: the answer to a request's method, path and body. A function is one
+/// that is computed at once, without waiting for anything.
 pub trait Site: Send + Sync + 'static {
     /// The answer to a request.
-    fn answer(&self, method: &Method, path: &str, body: &[u8]) -> Answer;
+    fn answer(
+        &self,
+        method: &Method,
+        path: &str,
+        body: &[u8],
+    ) -> impl Future<Output = Answer> + Send;
 }
 
 impl<F: Fn(&Method, &str, &[u8]) -> Answer + Send + Sync + 'static> Site for F {
-    fn answer(&self, method: &Method, path: &str, body: &[u8]) -> Answer {
-        self(method, path, body)
+    fn answer(
+        &self,
+        method: &Method,
+        path: &str,
+        body: &[u8],
+    ) -> impl Future<Output = Answer> + Send {
+        std::future::ready(self(method, path, body))
     }
 }
 
@@ -124,30 +138,35 @@ where
     let site = Arc::new(site);
     // They end with this task.
     let mut connections = JoinSet::new();
+    // Here and not in the kernel's queue, so that who has few connections goes first.
+    let mut waiting = VecDeque::new();
     loop {
-        let (client, address) = match listener.accept().await {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                tracing::warn!("cannot accept an HTTP connection: {error}");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        while connections.try_join_next().is_some() {}
-        let entry = open.enter(address.ip()).await;
-        let (site, handshake) = (Arc::clone(&site), handshake(client));
-        connections.spawn(async move {
-            let entry = &entry;
-            let served = async {
-                if let Some(client) = handshake.await {
-                    converse(client, entry, limits, &*site).await;
+        tokio::select! {
+            accepted = listener.accept(), if waiting.len() <= limits.connections / 2 => match accepted {
+                Ok((client, address)) => waiting.push_back((address.ip(), client)),
+                Err(error) => {
+                    tracing::warn!("cannot accept an HTTP connection: {error}");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
                 }
-            };
-            tokio::select! {
-                () = entry.closed() => {}
-                () = served => {}
-            }
-        });
+            },
+            () = tokio::time::sleep(SEARCH_INTERVAL), if !waiting.is_empty() => {}
+        }
+        while connections.try_join_next().is_some() {}
+        while let Some((entry, client)) = open.enter(&mut waiting) {
+            let (site, handshake) = (Arc::clone(&site), handshake(client));
+            connections.spawn(async move {
+                let entry = &entry;
+                let served = async {
+                    if let Some(client) = handshake.await {
+                        converse(client, entry, limits, &*site).await;
+                    }
+                };
+                tokio::select! {
+                    () = entry.closed() => {}
+                    () = served => {}
+                }
+            });
+        }
     }
 }
 
@@ -202,7 +221,10 @@ async fn respond(
     let (head, body) = request.into_parts();
     let mut lease = entry.lease();
     let answer = match body::read(body, limits.body, &mut lease).await {
-        Ok(body) => site.answer(&head.method, head.uri.path(), &body),
+        Ok(body) => {
+            let answer = site.answer(&head.method, head.uri.path(), &body);
+            answer.await
+        }
         Err(error) => text(error.status(), format!("{error}\n")),
     };
     let answer = match lease.resize(answer.body().len()) {

@@ -1,6 +1,6 @@
 //! The open connections, and the memory of their bodies and answers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,8 +13,9 @@ use crate::Limits;
 /// arrived with it is read.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// How soon a place is searched again.
-const SEARCH_INTERVAL: Duration = Duration::from_millis(10);
+/// How long one keeps it before others of its address, for each place that there is: so
+/// that clients that come again and again begin at most a thousand handshakes in a second.
+const OWN_GRACE: Duration = Duration::from_millis(1);
 
 /// The open connections of a server.
 #[derive(Debug)]
@@ -73,17 +74,21 @@ impl Open {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a new connection. If all are taken, another connection is closed for
-    /// it, and if all of those are new, it waits.
-    pub(crate) async fn enter(self: &Arc<Self>, from: IpAddr) -> OpenConnection {
-        loop {
-            let entered = self.state().enter(from, self.limits.connections);
-            if let Some((id, close)) = entered {
-                let open = Arc::clone(self);
-                return OpenConnection { open, id, close };
-            }
-            tokio::time::sleep(SEARCH_INTERVAL).await;
-        }
+    /// A place for the first of those who wait, of the address that has fewest; `None` if
+    /// none is free. If all are taken, another connection is closed for it, unless that is
+    /// new.
+    pub(crate) fn enter<T>(
+        self: &Arc<Self>,
+        waiting: &mut VecDeque<(IpAddr, T)>,
+    ) -> Option<(OpenConnection, T)> {
+        let mut state = self.state();
+        let sums = state.sums(|_| 1);
+        let has = |(_, (from, _)): &(usize, &(IpAddr, T))| sums.get(from).copied().unwrap_or(0);
+        let (at, (from, _)) = waiting.iter().enumerate().min_by_key(has)?;
+        let (id, close) = state.enter(*from, self.limits.connections)?;
+        let (_, client) = waiting.remove(at)?;
+        let open = Arc::clone(self);
+        Some((OpenConnection { open, id, close }, client))
     }
 }
 
@@ -91,7 +96,11 @@ impl State {
     fn enter(&mut self, from: IpAddr, limit: usize) -> Option<(u64, Arc<Notify>)> {
         if self.connections.len() >= limit {
             let id = self.victim(from, 1, |_| 1, None)?;
-            let is_old = |victim: &Connection| victim.since.elapsed() >= GRACE;
+            let own = u32::try_from(limit).map_or(Duration::MAX, |limit| limit * OWN_GRACE);
+            let is_old = |victim: &Connection| {
+                let grace = if victim.from == from { own } else { GRACE };
+                victim.since.elapsed() >= grace.max(GRACE)
+            };
             self.connections.get(&id).filter(|victim| is_old(victim))?;
             self.remove(id);
         }
@@ -108,6 +117,15 @@ impl State {
         Some((self.last, close))
     }
 
+    /// What each address has.
+    fn sums(&self, weight: impl Fn(&Connection) -> usize) -> BTreeMap<IpAddr, usize> {
+        let mut sums = BTreeMap::new();
+        for connection in self.connections.values() {
+            *sums.entry(connection.from).or_default() += weight(connection);
+        }
+        sums
+    }
+
     /// Which connection to close if an address needs `more`: of the address that then has
     /// most, by `weight`, one that was never answered, else the one that was answered the
     /// longest ago.
@@ -118,10 +136,8 @@ impl State {
         weight: impl Fn(&Connection) -> usize,
         except: Option<u64>,
     ) -> Option<u64> {
-        let mut sums = BTreeMap::from([(from, more)]);
-        for connection in self.connections.values() {
-            *sums.entry(connection.from).or_default() += weight(connection);
-        }
+        let mut sums = self.sums(&weight);
+        *sums.entry(from).or_default() += more;
         let (most, _) = sums.into_iter().max_by_key(|(_, sum)| *sum)?;
         let candidates = self.connections.iter().filter(|(id, connection)| {
             connection.from == most && weight(connection) > 0 && Some(**id) != except
@@ -193,5 +209,36 @@ impl Drop for Lease {
     fn drop(&mut self) {
         // Less is always possible.
         let _ = self.resize(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_fewest_connections_goes_first() {
+        let open = Arc::new(Open::new(Limits {
+            connections: 4,
+            ..Limits::PAGES
+        }));
+        let [hostile, honest] = [66, 1].map(|last| IpAddr::from([127, 0, 0, last]));
+        let mut waiting: VecDeque<_> = (0..6).map(|client| (hostile, client)).collect();
+        waiting.push_back((honest, 6));
+        waiting.push_back((honest, 7));
+        let mut entered = Vec::new();
+        let mut enter = || {
+            while let Some(next) = open.enter(&mut waiting) {
+                entered.push(next);
+            }
+            entered
+                .iter()
+                .map(|(_, client)| *client)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(enter(), [0, 6, 1, 7]);
+        std::thread::sleep(GRACE);
+        // Each for one of its own address.
+        assert_eq!(enter()[4..], [2, 3]);
     }
 }
