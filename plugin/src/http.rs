@@ -3,11 +3,11 @@
 mod metrics_page;
 mod present;
 
-use http_server::{Answer, Limits, Method, probe};
+use http_server::{Answer, Limits, Method, Site, probe};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::catalog::Resources;
+use crate::catalog::{Resources, ScanProgress};
 use crate::server::LeftToOthers;
 use crate::service::Streams;
 
@@ -20,21 +20,30 @@ pub(crate) struct Pages {
     pub(crate) inventory: watch::Receiver<Resources>,
     pub(crate) streams: Streams,
     pub(crate) left: LeftToOthers,
+    pub(crate) scans: ScanProgress,
 }
 
 /// Serves until it is dropped.
 pub(crate) async fn serve(listener: TcpListener, pages: Pages) {
-    let answer = move |method: &Method, path: &str, _: &[u8]| pages.page(method, path);
-    http_server::serve(listener, Limits::PAGES, answer).await;
+    http_server::serve(listener, Limits::PAGES, pages).await;
+}
+
+impl Site for Pages {
+    async fn answer(&self, method: &Method, path: &str, _: &[u8]) -> Answer {
+        let metrics = match path {
+            "/metrics" => self.metrics.text().await,
+            _ => String::new(),
+        };
+        probe(method, path, || metrics, || self.readiness())
+    }
 }
 
 impl Pages {
-    fn page(&self, method: &Method, path: &str) -> Answer {
-        probe(method, path, || self.metrics.text(), || self.readiness())
-    }
-
     /// Ready: the kubelet watches every resource that is not left to another plugin.
     fn readiness(&self) -> Result<String, String> {
+        if !self.scans.has_ended() {
+            return Err("the first device scan has not ended".to_owned());
+        }
         let mut missing = self.streams.missing(&self.inventory.borrow());
         missing.retain(|name| !self.left.contains(name));
         if missing.is_empty() {

@@ -97,18 +97,20 @@ pub async fn run(options: RunOptions) -> Result<(), RunError> {
         forget: options.forget,
     };
     let (streams, left) = (Streams::default(), LeftToOthers::default());
-    let watcher = InventoryWatcher::start(source, cdi, metrics.clone()).await;
-    let inventory = watcher.subscribe();
+    let watcher = InventoryWatcher::new(source, cdi, metrics.clone());
+    let (inventory, scans) = (watcher.subscribe(), watcher.scans());
     let pages = Pages {
         metrics: MetricsPage::new(
             &metrics,
             inventory.clone(),
             (streams.clone(), left.clone()),
+            scans.clone(),
             kubelet.device_plugins().join(record::FILE_NAME),
         ),
         inventory: inventory.clone(),
         streams: streams.clone(),
         left: left.clone(),
+        scans,
     };
     let http = match options.http {
         Some(address) => Some(listen(address).await?),

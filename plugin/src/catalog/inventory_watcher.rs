@@ -11,7 +11,7 @@ use device_class::load::ClassSource;
 use tokio::sync::watch;
 
 use super::cdi_files::Written;
-use super::slow_scan::wait_for_scan;
+use super::slow_scan::{ScanProgress, wait_for_scan};
 use super::{CdiFiles, Classes, GracePeriod, Memory, Resources, Scan, changes, scan};
 use crate::dir_watch::Interest;
 use crate::faults::Faults;
@@ -46,6 +46,7 @@ pub(crate) struct ScanParameters {
 pub(crate) struct InventoryWatcher {
     source: ScanParameters,
     metrics: Metrics,
+    scans: ScanProgress,
     grace: GracePeriod,
     memory: Memory,
     /// What is written before devices are published; `None`: nothing.
@@ -61,17 +62,14 @@ pub(crate) struct InventoryWatcher {
 }
 
 impl InventoryWatcher {
-    /// Reads the classes and scans the host for the first time.
-    pub(crate) async fn start(
-        source: ScanParameters,
-        cdi: Option<CdiFiles>,
-        metrics: Metrics,
-    ) -> Self {
+    /// Reads the classes.
+    pub(crate) fn new(source: ScanParameters, cdi: Option<CdiFiles>, metrics: Metrics) -> Self {
         let mut watcher = InventoryWatcher {
             grace: GracePeriod::new(source.forget),
             memory: Memory::of_host(&source.config.host_root),
             source,
             metrics,
+            scans: ScanProgress::default(),
             cdi,
             classes: Arc::default(),
             class_files: Vec::new(),
@@ -82,8 +80,11 @@ impl InventoryWatcher {
             class_names: None,
         };
         watcher.load_classes();
-        watcher.scan(true).await;
         watcher
+    }
+
+    pub(crate) fn scans(&self) -> ScanProgress {
+        self.scans.clone()
     }
 
     /// The inventory, and notification of its changes.
@@ -91,9 +92,10 @@ impl InventoryWatcher {
         self.inventory.subscribe()
     }
 
-    /// Scans the host every `period`, and whenever an event may concern a
+    /// Scans the host now, every `period`, and whenever an event may concern a
     /// device; reads the class files again when one changes, or on `reload`.
     pub(crate) async fn run(mut self, period: Duration, mut reload: Notified) {
+        self.scan_timed(true).await;
         let (device, mut devices) = Notifier::new();
         let (file, mut files) = Notifier::new();
         let class_files = self.source.config.classes.iter().cloned().collect();
@@ -127,7 +129,7 @@ impl InventoryWatcher {
                 files.clear();
                 self.load_classes()
             };
-            self.scan(changed).await;
+            self.scan_timed(changed).await;
             tokio::time::sleep(REST).await;
         }
     }
@@ -194,6 +196,12 @@ impl InventoryWatcher {
         changed
     }
 
+    async fn scan_timed(&mut self, classes_changed: bool) {
+        self.scans.begin();
+        self.scan(classes_changed).await;
+        self.metrics.scanned(self.scans.end());
+    }
+
     /// One device scan. It does not run on the thread that serves: a driver may
     /// block reads of its files.
     async fn scan(&mut self, classes_changed: bool) {
@@ -223,9 +231,7 @@ impl InventoryWatcher {
             };
             (scan, memory, cdi)
         });
-        let since = Instant::now();
         let scanned = wait_for_scan(scanning).await;
-        self.metrics.scanned(since.elapsed());
         match scanned {
             Ok((scan, memory, cdi)) => {
                 self.memory = memory;

@@ -35,6 +35,7 @@ pub(crate) use inventory_watcher::{InventoryWatcher, ScanParameters};
 pub(crate) use resource::Terms;
 pub(crate) use resource::{AdvertisedDevice, Resource};
 pub(crate) use scan::{Memory, Scan, scan};
+pub(crate) use slow_scan::ScanProgress;
 
 /// All resources of the host.
 pub(crate) type Resources = BTreeMap<ResourceName, Arc<Resource>>;

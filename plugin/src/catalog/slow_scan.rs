@@ -1,11 +1,59 @@
-//! Slow device scans.
+//! Slow device scans. A read of a driver's file may never end, and nothing ends the thread
+//! that waits for it: no other scan begins meanwhile, so that there is one such thread.
 
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::task::{JoinError, JoinHandle};
 
 /// A scan that takes longer probably hangs in a driver.
 const SLOW: Duration = Duration::from_secs(30);
+
+/// Whether a device scan is running. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ScanProgress(Arc<Mutex<Progress>>);
+
+#[derive(Debug, Default)]
+struct Progress {
+    since: Option<Instant>,
+    has_ended: bool,
+}
+
+impl ScanProgress {
+    fn with<T>(&self, change: impl FnOnce(&mut Progress) -> T) -> T {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn begin(&self) {
+        self.with(|progress| progress.since = Some(Instant::now()));
+    }
+
+    /// How long it took.
+    pub(super) fn end(&self) -> Duration {
+        let took = self.running();
+        self.with(|progress| {
+            *progress = Progress {
+                since: None,
+                has_ended: true,
+            };
+        });
+        took
+    }
+
+    /// How long the present scan has been running; 0 if none is.
+    pub(crate) fn running(&self) -> Duration {
+        self.with(|progress| {
+            progress
+                .since
+                .map_or(Duration::ZERO, |since| since.elapsed())
+        })
+    }
+
+    /// Whether any scan has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.with(|progress| progress.has_ended)
+    }
+}
 
 /// Waits for a scan without a limit, and logs once if it is slow.
 pub(super) async fn wait_for_scan<T>(mut scan: JoinHandle<T>) -> Result<T, JoinError> {

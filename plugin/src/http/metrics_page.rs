@@ -1,25 +1,27 @@
 //! `/metrics`: the OpenMetrics text format.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use prometheus_client::registry::Registry;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 
 use super::present::Present;
-use crate::catalog::Resources;
+use crate::catalog::{Resources, ScanProgress};
 use crate::metrics::Metrics;
 use crate::server::LeftToOthers;
 use crate::service::Streams;
 
 /// The counters, and the present state.
 #[derive(Debug)]
-pub(crate) struct MetricsPage(Registry);
+pub(crate) struct MetricsPage(Arc<Mutex<Registry>>);
 
 impl MetricsPage {
     pub(crate) fn new(
         metrics: &Metrics,
         inventory: watch::Receiver<Resources>,
         (streams, left): (Streams, LeftToOthers),
+        scans: ScanProgress,
         record: PathBuf,
     ) -> Self {
         let mut registry = Registry::with_prefix("boathook");
@@ -27,23 +29,31 @@ impl MetricsPage {
             inventory,
             streams,
             left,
+            scans,
             record,
         }));
         metrics.register(&mut registry);
-        MetricsPage(registry)
+        MetricsPage(Arc::new(Mutex::new(registry)))
     }
 
-    pub(crate) fn text(&self) -> String {
-        let mut text = String::new();
-        // Writing to a string does not fail.
-        let _ = prometheus_client::encoding::text::encode(&mut text, &self.0);
-        text
+    /// The page. The kubelet's record, of megabytes, is read for it beside the thread that
+    /// serves, and for one client after another: there is one such thread, even if it hangs.
+    pub(crate) async fn text(&self) -> String {
+        let registry = Arc::clone(&self.0).lock_owned().await;
+        let page = tokio::task::spawn_blocking(move || encode(&registry));
+        page.await.unwrap_or_default()
     }
+}
+
+fn encode(registry: &Registry) -> String {
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = prometheus_client::encoding::text::encode(&mut text, registry);
+    text
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::time::Duration;
 
     use super::*;
@@ -69,13 +79,14 @@ mod tests {
             &metrics,
             inventory,
             (streams.clone(), LeftToOthers::default()),
+            ScanProgress::default(),
             record,
         );
         metrics.serving(&name);
         metrics.allocated(&name, true, Duration::from_micros(300));
         metrics.allocated(&name, false, Duration::from_secs(100));
         let _open = streams.of(name).enter();
-        let page = page.text();
+        let page = encode(&page.0.blocking_lock());
         for line in [
             "# TYPE boathook_devices gauge",
             r#"boathook_devices{resource="dummy.com/npu",health="healthy"} 2"#,
@@ -92,6 +103,7 @@ mod tests {
             r#"boathook_allocation_duration_seconds_count{resource="dummy.com/npu"} 2"#,
             r#"boathook_scan_duration_seconds_bucket{le="+Inf"} 0"#,
             "boathook_class_errors 0",
+            "boathook_scan_running_seconds 0.0",
             "boathook_tasks 0",
         ] {
             assert!(
@@ -108,8 +120,14 @@ mod tests {
         let metrics = Metrics::default();
         // A family without samples is not written.
         metrics.serving(&resource(vec![]).name);
-        let page =
-            MetricsPage::new(&metrics, inventory, Default::default(), "/nowhere".into()).text();
+        let page = MetricsPage::new(
+            &metrics,
+            inventory,
+            Default::default(),
+            ScanProgress::default(),
+            "/nowhere".into(),
+        );
+        let page = encode(&page.0.blocking_lock());
         let families: Vec<&str> = page
             .lines()
             .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())

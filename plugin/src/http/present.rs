@@ -13,7 +13,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use crate::catalog::Resources;
+use crate::catalog::{Resources, ScanProgress};
 use crate::server::LeftToOthers;
 use crate::service::Streams;
 
@@ -23,6 +23,7 @@ pub(super) struct Present {
     pub(super) inventory: watch::Receiver<Resources>,
     pub(super) streams: Streams,
     pub(super) left: LeftToOthers,
+    pub(super) scans: ScanProgress,
     /// The kubelet's record of allocated devices.
     pub(super) record: PathBuf,
 }
@@ -64,6 +65,9 @@ impl Collector for Present {
             ];
             number(count).encode(allocated.encode_family(&labels)?)?;
         }
+        let help = "How long the present device scan has been running: minutes if a driver hangs.";
+        let running = encoder.encode_descriptor("scan_running_seconds", help, None, gauge)?;
+        ConstGauge::new(self.scans.running().as_secs_f64()).encode(running)?;
         let tasks = Handle::try_current().map_or(0, |runtime| runtime.metrics().num_alive_tasks());
         let family = encoder.encode_descriptor("tasks", "Asynchronous tasks.", None, gauge)?;
         number(tasks).encode(family)

@@ -13,6 +13,7 @@ mod devices;
 mod facts;
 mod faults;
 mod footprint;
+mod hanging;
 mod health_programs;
 mod hostile;
 mod hotplug;

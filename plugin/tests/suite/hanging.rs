@@ -1,0 +1,65 @@
+//! A driver whose files never answer.
+
+use std::fs;
+use std::thread::sleep;
+use std::time::Duration;
+
+use harness::hanging::{self, Hanging};
+
+use crate::node::{Node, wait_until};
+use crate::pages::{self, get};
+
+const CLASS: &str = r#"
+version = 1
+resource = "hanging.example/card"
+request = { env = "HANGING_VISIBLE_DEVICES" }
+discover = [{ path = "/dev/card{index:number}", attributes = [{ name = "model", file = "/sys/card{index}/model" }] }]
+device = { id = "card-{index}" }
+"#;
+
+/// How long the present scan has been running, in seconds.
+fn running(address: &str) -> f64 {
+    let page = get(address, "/metrics");
+    let mut values = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("boathook_scan_running_seconds "));
+    values.next().unwrap().parse().unwrap()
+}
+
+/// From its start, and whatever happens meanwhile: one thread waits, and the pages tell of
+/// it.
+#[test]
+fn one_scan_hangs_and_the_pages_answer() {
+    if let Some(reason) = hanging::missing() {
+        return skip::report(module_path!(), &reason);
+    }
+    let mut node = Node::new(&[("cards", CLASS)]).with_arguments(&pages::SERVE);
+    node.write("host/dev/card0", "");
+    let hanging = Hanging::over(&node.path("host/sys")).unwrap();
+    node.start_plugin();
+    let address = pages::address(&node);
+    wait_until("the scan hangs", || running(&address) > 0.5);
+    let threads = || {
+        let list = fs::read_dir(format!("/proc/{}/task", node.pid()));
+        list.unwrap().count()
+    };
+    let before = threads();
+    for card in 1..20 {
+        node.write(&format!("host/dev/card{card}"), "");
+        assert!(get(&address, "/healthz").starts_with("HTTP/1.1 200"));
+        sleep(Duration::from_millis(50));
+    }
+    let ready = get(&address, "/readyz");
+    assert!(
+        ready.contains("the first device scan has not ended"),
+        "{ready}"
+    );
+    assert!(running(&address) > 1.0);
+    assert!(
+        threads() <= before,
+        "{} threads, {before} before",
+        threads()
+    );
+    drop(hanging);
+    wait_until("the scans go on", || running(&address) < 0.5);
+}
