@@ -209,15 +209,12 @@ fn explain(bundle: &Path, json: bool, config: &Config) -> Result<ExitCode, Comma
 }
 
 fn print_log(json: bool, config: &Config) -> Result<ExitCode, CommandError> {
+    let lines = log::node_log(&config.host_root).map_err(CommandError::Log)?;
     if json {
-        let mut text = Vec::new();
-        log::print_node_log(&config.host_root, &mut text).map_err(CommandError::Log)?;
-        let text = String::from_utf8_lossy(&text);
-        let lines: Vec<&str> = text.lines().collect();
         print_json(&lines)?;
     } else {
-        let out = &mut io::stdout().lock();
-        log::print_node_log(&config.host_root, out).map_err(CommandError::Log)?;
+        let mut out = io::stdout().lock();
+        lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
     }
     Ok(ExitCode::Success)
 }

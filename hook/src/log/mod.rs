@@ -20,7 +20,7 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 use node::NodeLog;
 
-pub(crate) use node::print as print_node_log;
+pub(crate) use node::lines as node_log;
 pub(crate) use time::now;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -121,47 +121,45 @@ fn append_to(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Prints the messages that are kept on the host whose root is at `root`, the
-/// oldest first. A user without the right to read the node's log gets that of the
-/// user's own engine, and a warning.
-pub(crate) fn print(root: &Path, to: &mut impl Write) -> io::Result<()> {
+/// The messages that are kept on the host whose root is at `root`, the oldest first. A
+/// user without the right to read the node's log gets that of the user's own engine, and a
+/// warning.
+pub(crate) fn lines(root: &Path) -> io::Result<Vec<String>> {
     let directories = directories(root);
     let has_own = directories.len() > 1;
+    let mut lines = Vec::new();
     for (at, directory) in directories.iter().enumerate() {
-        match print_from(directory, to) {
+        match lines_in(directory) {
             Err(error) if at == 0 && has_own && error.kind() == io::ErrorKind::PermissionDenied => {
                 super::warning(&format!(
                     "{error}; run as root to see the messages of root's engines"
                 ));
             }
-            printed => printed?,
+            read => lines.extend(read?),
         }
     }
-    Ok(())
+    Ok(lines)
 }
 
-fn print_from(directory: &Path, to: &mut impl Write) -> io::Result<()> {
-    for name in [PREVIOUS, NAME] {
-        let mut text = String::new();
-        match open_regular(&directory.join(name)) {
+fn lines_in(directory: &Path) -> io::Result<Vec<String>> {
+    let mut lines = Vec::new();
+    for path in [PREVIOUS, NAME].map(|name| directory.join(name)) {
+        match open_regular(&path) {
             // A message more than the file's bound may have been written.
             Ok(file) => {
                 let mut bytes = Vec::new();
                 file.take(2 * MAX).read_to_end(&mut bytes)?;
-                text.push_str(&String::from_utf8_lossy(&bytes));
+                let text = String::from_utf8_lossy(&bytes);
+                lines.extend(text.lines().map(printable::line));
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
-                let path = directory.join(name);
                 let message = format!("cannot read {}: {error}", path.display());
                 return Err(io::Error::new(error.kind(), message));
             }
         }
-        for line in text.lines() {
-            writeln!(to, "{}", printable::line(line))?;
-        }
     }
-    Ok(())
+    Ok(lines)
 }
 
 #[cfg(test)]
@@ -171,9 +169,8 @@ mod tests {
     use super::*;
 
     fn printed(directory: &Path) -> String {
-        let mut printed = Vec::new();
-        print_from(directory, &mut printed).unwrap();
-        String::from_utf8(printed).unwrap()
+        let lines = lines_in(directory).unwrap();
+        lines.iter().map(|line| format!("{line}\n")).collect()
     }
 
     #[test]

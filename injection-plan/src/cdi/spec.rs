@@ -170,12 +170,10 @@ impl ContainerEdits {
 
 impl CdiMount {
     fn of(mount: &BindMount, host_root: &Path, container_path: PathBuf) -> Self {
-        let bind = if mount.recursive { "rbind" } else { "bind" };
-        let options = mount.attributes.options();
         CdiMount {
             host_path: below(host_root, &mount.source),
             container_path,
-            options: std::iter::once(bind).chain(options).collect(),
+            options: mount.options().collect(),
         }
     }
 }

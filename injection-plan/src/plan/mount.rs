@@ -83,6 +83,12 @@ impl Serialize for MountAttributes {
 }
 
 impl BindMount {
+    /// The options, as mount(8) calls them.
+    pub fn options(&self) -> impl Iterator<Item = &'static str> {
+        let bind = if self.recursive { "rbind" } else { "bind" };
+        [bind].into_iter().chain(self.attributes.options())
+    }
+
     pub(crate) fn device(source: PathBuf, path: PathBuf) -> Self {
         BindMount {
             source,

@@ -135,12 +135,7 @@ fn bound(mount: &BindMount) -> String {
 }
 
 fn options(mount: &BindMount) -> String {
-    let bind = if mount.recursive { "rbind" } else { "bind" };
-    let options: Vec<_> = [bind]
-        .into_iter()
-        .chain(mount.attributes.options())
-        .collect();
-    options.join(",")
+    mount.options().collect::<Vec<_>>().join(",")
 }
 
 /// A single path if it is the same on the host and in the container.

@@ -205,15 +205,17 @@ fn examine_unrequested(
 /// What the hook and the wrapper reported of a container. A runtime drops the
 /// messages of a hook that succeeds, and an engine those of a failed container.
 fn logged(id: &str, config: &Config) -> Vec<Finding> {
-    let mut text = Vec::new();
-    if let Err(error) = log::print_node_log(&config.host_root, &mut text) {
-        let text = log::chain(&error);
-        return vec![Finding::new(Verdict::Warning, "log", text)];
-    }
     const SHOWN: usize = 5;
-    let text = String::from_utf8_lossy(&text).into_owned();
-    let about: Vec<&str> = text.lines().filter(|line| line.contains(id)).collect();
-    let last = about.iter().skip(about.len().saturating_sub(SHOWN));
-    let note = |line: &&str| Finding::new(Verdict::Note, "log", *line);
-    last.map(note).collect()
+    let note = |line: String| Finding::new(Verdict::Note, "log", line);
+    match log::node_log(&config.host_root) {
+        Ok(mut lines) => {
+            lines.retain(|line| line.contains(id));
+            lines.drain(..lines.len().saturating_sub(SHOWN));
+            lines.into_iter().map(note).collect()
+        }
+        Err(error) => {
+            let text = log::chain(&error);
+            vec![Finding::new(Verdict::Warning, "log", text)]
+        }
+    }
 }
