@@ -72,10 +72,15 @@ impl DirWatch {
             Interest::Names => ENTRIES,
             Interest::Contents => ENTRIES | AddWatchFlags::IN_CLOSE_WRITE,
         };
+        #[expect(
+            deprecated,
+            reason = "what replaces it is unsafe; `Queue` owns its descriptor and never changes it"
+        )]
+        let queue = AsyncFd::new(Queue(queue))?;
         let mut watch = DirWatch {
             directories,
             entries,
-            queue: AsyncFd::new(Queue(queue))?,
+            queue,
             watches: HashMap::new(),
         };
         watch.arm()?;
