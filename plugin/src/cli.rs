@@ -4,10 +4,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{CdiOptions, RegisterBy, RunOptions, host_program};
+use crate::{CdiOptions, RegisterBy, RunOptions};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use command_line::{LogOptions, listen_address};
 use device_class::name::ClassName;
+use host_inventory::host_program;
 
 /// Advertise this node's devices to the kubelet, as the device classes describe them.
 #[derive(Debug, Parser)]

@@ -7,7 +7,9 @@ use http_server::{Answer, Limits, Method, Site, probe};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::catalog::{Resources, ScanProgress};
+use host_inventory::ScanProgress;
+
+use crate::catalog::Resources;
 use crate::server::LeftToOthers;
 use crate::service::Streams;
 

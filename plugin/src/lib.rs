@@ -14,16 +14,11 @@
 
 mod catalog;
 pub mod cli;
-mod dir_watch;
 mod engine_check;
-mod faults;
-pub mod host_program;
-mod hotplug;
 mod http;
 mod kubelet_dir;
 mod list;
 mod metrics;
-mod notify;
 pub mod panic_hook;
 mod run;
 mod server;

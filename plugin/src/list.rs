@@ -5,15 +5,17 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use device_class::class::Server;
 use device_class::config::Config;
 use device_class::discover::Health;
 use device_class::host::RealHost;
 use device_class::name::ClassName;
 use device_class::similar;
 use device_class::strict_toml::FileError;
+use host_inventory::{Classes, Memory, judge};
 use serde_json::{Value, json};
 
-use crate::catalog::{AdvertisedDevice, Classes, Memory, Resource, Resources, scan};
+use crate::catalog::{AdvertisedDevice, Resource, Resources, scan};
 
 /// The result of one device scan.
 #[derive(Debug)]
@@ -37,8 +39,8 @@ pub enum ListError {
     UnknownClass { name: ClassName, hint: String },
     /// The configuration does not enable the class, or its file does not.
     #[error(
-        "class {0} is not enabled, so the plugin does not serve it; write `enabled = true` below \
-         [class.{0}] in the configuration"
+        "class {0} is not enabled, so the plugin does not serve it; write `enabled = true`, and no \
+         `serve`, below [class.{0}] in the configuration"
     )]
     NotEnabled(ClassName),
 }
@@ -47,7 +49,7 @@ impl Listing {
     /// Scans the host that `config` names for the devices of the classes with these
     /// names, or of all.
     pub fn of(config: &Config, names: &[ClassName]) -> Result<Self, ListError> {
-        let classes = Classes::load(config).unwrap_or_else(|error| Classes {
+        let classes = Classes::load(config, Server::Plugin).unwrap_or_else(|error| Classes {
             errors: vec![error],
             ..Classes::default()
         });
@@ -58,7 +60,8 @@ impl Listing {
             path: config.host_root.clone(),
             source,
         })?;
-        let found = scan(&usable, &host, &mut Memory::new(), Instant::now(), None);
+        let judged = judge(&usable, &host, &mut Memory::new(), Instant::now());
+        let found = scan(judged, None);
         problems.extend(found.warnings);
         Ok(Listing {
             inventory: found.inventory,

@@ -9,7 +9,8 @@ use command_line::{FAILURE, print, print_json};
 use device_class::config::Config;
 use device_class::name::ClassName;
 use plugin::cli::{Cli, Command, Run};
-use plugin::{Listing, host_program, panic_hook};
+use host_inventory::host_program;
+use plugin::{Listing, panic_hook};
 
 fn main() -> ExitCode {
     let cli: Cli = command_line::parse();

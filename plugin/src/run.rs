@@ -6,17 +6,16 @@ use std::time::Duration;
 
 use device_class::config::Config;
 use device_class::strict_toml::FileError;
+use host_inventory::{DirWatch, Interest, Notice, Notifier};
 use injection_plan::record;
 use kubelet_api::KUBELET_SOCKET;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::catalog::{CdiFiles, CdiOptions, InventoryWatcher, ScanParameters};
-use crate::dir_watch::{DirWatch, Interest, Notice};
 use crate::http::{self, MetricsPage, Pages};
 use crate::kubelet_dir::{KubeletDir, KubeletDirError, SOCKET_PREFIX};
 use crate::metrics::Metrics;
-use crate::notify::Notifier;
 use crate::server::{Context, LeftToOthers, RegisterBy, Timing, remove_stale};
 use crate::service::Streams;
 use crate::signals::EndSignals;

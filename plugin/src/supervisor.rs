@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device_class::name::ResourceName;
+use host_inventory::Notified;
 use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 
 use crate::catalog::{Resource, Resources};
-use crate::notify::Notified;
 use crate::server::{self, Context, ServeError};
 
 /// How long all servers together may take to end.

@@ -48,7 +48,7 @@ pub(crate) use prefilter::{extends, mentions, sets_variable, variables};
 pub use prepare::{MAX_CONTAINER_START, Prepare, Timeout};
 pub use request::{Normalize, PairSpec, RequestSpec, RequirementSpec, WordName};
 pub use schema::JSON_SCHEMA;
-pub use settings::{DeviceFilter, PodPattern, Settings};
+pub use settings::{DeviceFilter, PodPattern, Server, Settings};
 pub use sharing::{MAX_REPLICAS, ReplicaCount, Sharing};
 pub(crate) use short_form::short_or_table;
 pub use validate::ClassRuleError;

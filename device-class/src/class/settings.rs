@@ -13,7 +13,9 @@ use crate::name::{AttributeName, CapabilityName, excerpt};
 pub struct Settings {
     /// Whether the class's programs are run for facts, and these used.
     pub facts: bool,
-    /// Whether the plugin runs the programs of the class's health checks.
+    /// Which program offers the class's devices.
+    pub serve: Server,
+    /// Whether that program runs those of the class's health checks.
     pub health_programs: bool,
     /// Directories of the host, and not of the driver's root, for every container with the
     /// class.
@@ -36,15 +38,29 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             facts: true,
+            serve: Server::Plugin,
             health_programs: false,
             directories: Vec::new(),
             only: None,
             replicas: BTreeMap::new(),
             max_per_container: None,
             except: Vec::new(),
+            forbidden: BTreeSet::new(),
             trusted_pods: Vec::new(),
         }
     }
+}
+
+/// What offers a class's devices to Kubernetes: one of two, since neither knows what the
+/// other allocated.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Server {
+    /// `boathook-plugin`, as an extended resource.
+    #[default]
+    Plugin,
+    /// `boathook-dra`, for resource claims.
+    Dra,
 }
 
 /// Some devices: by a name that a request may use, or by attributes.

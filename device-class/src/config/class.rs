@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer};
 use super::Config;
 use crate::class::{
     ClassSpec, Condition, DeviceClass, DeviceFilter, Directory, Node, NodeMode, PathTemplate,
-    PodPattern, Preference, ReplicaCount, Settings, short_or_table,
+    PodPattern, Preference, ReplicaCount, Server, Settings, short_or_table,
 };
 use crate::load::ClassSource;
 use crate::name::{AttributeName, CapabilityName, EnvName};
@@ -33,11 +33,13 @@ pub struct ClassConfig {
     /// Directories with libraries that the loader's cache does not have, before those
     /// of the class.
     pub library_directories: Vec<PathTemplate>,
-    /// Whether the plugin offers the class on this host.
+    /// Whether the class is offered on this host.
     pub enabled: Option<bool>,
     /// Whether the class's programs are run for facts, and these used. Default `true`.
     pub facts: Option<bool>,
-    /// Whether the plugin runs the programs of the class's health checks.
+    /// Which program offers the class on this host.
+    pub serve: Server,
+    /// Whether it runs the programs of the class's health checks.
     pub health_programs: bool,
     /// By attribute: further values for its `map`, which go before the class's.
     pub map: BTreeMap<AttributeName, BTreeMap<String, String>>,
@@ -137,6 +139,7 @@ impl Config {
 impl ClassConfig {
     fn settings(&self) -> Settings {
         Settings {
+            serve: self.serve,
             facts: self.facts.unwrap_or(true),
             health_programs: self.health_programs,
             directories: self.directories.clone(),

@@ -1,11 +1,23 @@
 //! Resources for the tests of this crate.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use device_class::class::Preference;
 use device_class::discover::Health;
+use device_class::{DeviceClass, HostView};
+use host_inventory::{Memory, judge};
 
 use super::resource::{AdvertisedDevice, Resource, Terms};
+use super::{Scan, scan};
+
+/// A first scan.
+pub(crate) fn scanned(classes: &[DeviceClass], host: &dyn HostView) -> Scan {
+    scan(
+        judge(classes, host, &mut Memory::new(), Instant::now()),
+        None,
+    )
+}
 
 /// `dummy.com/npu` of the class `dummy-npu`, requested by
 /// `DUMMY_VISIBLE_DEVICES`.

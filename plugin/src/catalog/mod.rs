@@ -3,22 +3,14 @@
 
 mod cdi_files;
 mod changes;
-mod classes;
-mod facts_programs;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod found;
 mod grace_period;
-mod health_program;
-mod health_programs;
-mod host_files;
 mod inventory_watcher;
-mod kernel_log;
 mod message_budget;
-mod mounted;
 mod resource;
 mod scan;
-mod slow_scan;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,14 +20,12 @@ use device_class::name::ResourceName;
 pub(crate) use cdi_files::CdiFiles;
 pub use cdi_files::CdiOptions;
 pub(crate) use changes::changes;
-pub(crate) use classes::Classes;
 pub(crate) use grace_period::GracePeriod;
 pub(crate) use inventory_watcher::{InventoryWatcher, ScanParameters};
 #[cfg(test)]
 pub(crate) use resource::Terms;
 pub(crate) use resource::{AdvertisedDevice, Resource};
-pub(crate) use scan::{Memory, Scan, scan};
-pub(crate) use slow_scan::ScanProgress;
+pub(crate) use scan::{Scan, scan};
 
 /// All resources of the host.
 pub(crate) type Resources = BTreeMap<ResourceName, Arc<Resource>>;

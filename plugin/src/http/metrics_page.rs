@@ -7,7 +7,9 @@ use prometheus_client::registry::Registry;
 use tokio::sync::{Mutex, watch};
 
 use super::present::Present;
-use crate::catalog::{Resources, ScanProgress};
+use host_inventory::ScanProgress;
+
+use crate::catalog::Resources;
 use crate::metrics::Metrics;
 use crate::server::LeftToOthers;
 use crate::service::Streams;

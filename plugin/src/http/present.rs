@@ -13,7 +13,9 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use crate::catalog::{Resources, ScanProgress};
+use host_inventory::ScanProgress;
+
+use crate::catalog::Resources;
 use crate::server::LeftToOthers;
 use crate::service::Streams;
 

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device_class::name::ResourceName;
+use host_inventory::{Faults, Notified};
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -22,9 +23,7 @@ use tokio::time::Instant;
 use super::other_plugin::{Left, has_devices};
 use super::socket::{Presence, Socket, SocketId, is_served};
 use super::{Backoff, Context, RegisterBy, Timing, register};
-use crate::faults::Faults;
 use crate::kubelet_dir::socket_name;
-use crate::notify::Notified;
 use kubelet_api::deviceplugin::DevicePluginOptions;
 
 /// The first delay after a failure: the process may not listen on a new socket

@@ -23,11 +23,10 @@ use register::register;
 pub(crate) use socket::remove_stale;
 
 use crate::catalog::Resource;
-use crate::faults::Faults;
 use crate::kubelet_dir::KubeletDir;
 use crate::metrics::Metrics;
-use crate::notify::Notified;
 use crate::service::{PluginInfoService, Service, Streams, options};
+use host_inventory::{Faults, Notified};
 use kubelet_api::deviceplugin::device_plugin_server::DevicePluginServer;
 use kubelet_api::pluginregistration::registration_server::RegistrationServer;
 use lifecycle::Lifecycle;

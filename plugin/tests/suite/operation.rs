@@ -121,8 +121,8 @@ fn a_list_is_of_the_classes_that_are_named() {
     node.write("classes/off.toml", &off);
     assert_eq!(
         refused("off"),
-        "class off is not enabled, so the plugin does not serve it; write `enabled = true` below \
-         [class.off] in the configuration"
+        "class off is not enabled, so the plugin does not serve it; write `enabled = true`, and no \
+         `serve`, below [class.off] in the configuration"
     );
 
     // A file that cannot be used is a problem of its own class only.

@@ -1,11 +1,13 @@
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::path::Path;
 
+use device_class::DeviceClass;
 use device_class::config::Config;
 use device_class::host::RecordedHost;
 use device_class::load::ClassSource;
 
 use super::*;
+use crate::catalog::fixture::scanned;
 use crate::service::allocate::{container, containers_of_a_call};
 
 /// A shipped class, and one of its recorded hosts.
@@ -30,8 +32,7 @@ fn devices_that_differ_are_unhealthy_under_one_name() {
         let class = config
             .adapted(class.clone(), "class.toml".as_ref())
             .unwrap();
-        let mut memory = Memory::new();
-        let scan = scan(&[class], &host, &mut memory, Instant::now(), None);
+        let scan = scanned(&[class], &host);
         let devices = scan.inventory.values().flat_map(|one| one.devices());
         let found = devices.filter(|device| device.is_healthy()).count();
         assert_eq!(found, healthy);
@@ -43,7 +44,7 @@ fn devices_that_differ_are_unhealthy_under_one_name() {
 #[test]
 fn a_gpus_shares_bring_the_variables_of_the_vendors_plugin() {
     let (class, host) = shipped("gpu-share", "gpu-share");
-    let scan = scan(&[class], &host, &mut Memory::new(), Instant::now(), None);
+    let scan = scanned(&[class], &host);
     let of = |name: &str| {
         let mut resources = scan.inventory.values();
         resources
@@ -100,13 +101,7 @@ fn shares_are_separate_devices_and_allocate_returns_their_number() {
                 [sharing]\nreplicas = 3\ncount_env = 'X_COUNT'\n";
     let name = "x".to_owned().try_into().unwrap();
     let class = DeviceClass::parse(name, "x.toml".as_ref(), text).unwrap();
-    let scan = scan(
-        &[class],
-        &RecordedHost::default(),
-        &mut Memory::new(),
-        Instant::now(),
-        None,
-    );
+    let scan = scanned(&[class], &RecordedHost::default());
     let resource = scan.inventory.values().next().unwrap();
     let ids: Vec<&str> = resource.devices().iter().map(|d| d.id.as_str()).collect();
     assert_eq!(
@@ -125,33 +120,6 @@ fn shares_are_separate_devices_and_allocate_returns_their_number() {
 }
 
 #[test]
-fn a_counter_that_stops_makes_the_device_unhealthy() {
-    let text = "version = 1\nresource = 'x.com/x'\nrequest = { env = 'X' }\n\
-                discover = [{ path = '/sys/x' }]\n\
-                device = { id = 'x', health = [{ file = 'beat', changes_within = 30 }] }\n";
-    let name = "x".to_owned().try_into().unwrap();
-    let class = [DeviceClass::parse(name, "x.toml".as_ref(), text).unwrap()];
-    let (mut memory, start) = (Memory::new(), Instant::now());
-    for (seconds, beat, healthy) in [
-        (0, "7", true),
-        (30, "7", true),
-        (31, "7", false),
-        (40, "8", true),
-    ] {
-        let mut host = RecordedHost::default();
-        host.add_file("/sys/x/beat", beat);
-        let now = start + Duration::from_secs(seconds);
-        let scan = scan(&class, &host, &mut memory, now, None);
-        let resource = scan.inventory.values().next().unwrap();
-        assert_eq!(
-            resource.devices()[0].health.is_healthy(),
-            healthy,
-            "{seconds}"
-        );
-    }
-}
-
-#[test]
 fn without_a_control_node_no_device_is_healthy() {
     let class = "version = 1\nresource = 'x.com/npu'\n\
                  request = { env = 'X', capabilities_env = 'XC', default_capabilities = ['video'] }\n\
@@ -162,7 +130,7 @@ fn without_a_control_node_no_device_is_healthy() {
         let name = "x".to_owned().try_into().unwrap();
         let class = DeviceClass::parse(name, "x.toml".as_ref(), text).unwrap();
         let host = RecordedHost::parse("char /dev/x0 10:1\n").unwrap();
-        let scan = scan(&[class], &host, &mut Memory::new(), Instant::now(), None);
+        let scan = scanned(&[class], &host);
         let resource = scan.inventory.into_values().next().unwrap();
         resource.devices()[0].health.to_string()
     };

@@ -9,8 +9,8 @@ use device_class::discover::Connections;
 use device_class::host::RecordedHost;
 
 use super::*;
-use crate::catalog::fixture::{device, resource};
-use crate::catalog::{AdvertisedDevice, Memory, Terms, scan};
+use crate::catalog::fixture::{device, resource, scanned};
+use crate::catalog::{AdvertisedDevice, Terms};
 
 /// A resource of a class with `placement = "spread"`.
 fn spread(devices: Vec<AdvertisedDevice>) -> Resource {
@@ -263,7 +263,7 @@ fn linked_devices_are_chosen_before_those_below_one_switch() {
     let host = RecordedHost::parse(host).unwrap();
     let chosen = |class: &DeviceClass, free: &str, must: &str, size: usize| {
         let classes = std::slice::from_ref(class);
-        let found = scan(classes, &host, &mut Memory::new(), Instant::now(), None).inventory;
+        let found = scanned(classes, &host).inventory;
         let resource = found.values().next().unwrap();
         preferred(resource, &ids(free), &ids(must), size)
             .unwrap()

@@ -7,7 +7,7 @@ use device_class::discover::{Device, OverTime};
 use device_class::host::RecordedHost;
 
 use super::*;
-use crate::catalog::health_programs::HealthPrograms;
+use crate::health_programs::HealthPrograms;
 
 /// A device whose class has a check with these keys, enabled or not.
 fn devices(keys: &str, on: bool) -> Vec<Device> {

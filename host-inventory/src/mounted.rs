@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use device_class::DeviceClass;
 
 /// The path that a class reads and that is not mounted below `root`, if any.
-pub(super) fn unmounted(class: &DeviceClass, root: &Path) -> Option<String> {
+pub(crate) fn unmounted(class: &DeviceClass, root: &Path) -> Option<String> {
     let device = |path: &Path| fs::metadata(path).ok().map(|metadata| metadata.dev());
     if !is_assembled(root, &directories(root), device) {
         return None;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use device_class::discover::{Device, Health, HealthCommand, OverTime};
 
-use super::health_program::{Outcome, run};
+use crate::health_program::{Outcome, run};
 
 /// The time from a program's end to its next start.
 const REST: Duration = Duration::from_secs(60);
@@ -21,7 +21,7 @@ type Key = Vec<String>;
 
 /// The programs of one class.
 #[derive(Debug, Default)]
-pub(super) struct HealthPrograms {
+pub(crate) struct HealthPrograms {
     outcomes: BTreeMap<Key, (Outcome, Instant)>,
     under_way: Option<JoinHandle<Vec<(Key, Outcome)>>>,
 }
@@ -29,7 +29,7 @@ pub(super) struct HealthPrograms {
 impl HealthPrograms {
     /// Sets the devices' health by the last results, and starts programs that are due.
     /// Returns which could not be run, a line each.
-    pub(super) fn judge(
+    pub(crate) fn judge(
         &mut self,
         devices: &mut [Device],
         root: &Path,
@@ -92,7 +92,7 @@ impl HealthPrograms {
     }
 
     #[cfg(test)]
-    pub(super) fn is_running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         let under_way = self.under_way.as_ref();
         under_way.is_some_and(|under_way| !under_way.is_finished())
     }

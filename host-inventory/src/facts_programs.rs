@@ -18,7 +18,7 @@ const REST: Duration = Duration::from_secs(300);
 
 /// The programs of one class.
 #[derive(Debug, Default)]
-pub(super) struct FactsPrograms {
+pub(crate) struct FactsPrograms {
     /// The nodes of the devices when the programs ran, and when they ended.
     last: Option<(BTreeSet<String>, Instant)>,
     under_way: Option<JoinHandle<Vec<String>>>,
@@ -28,7 +28,7 @@ pub(super) struct FactsPrograms {
 impl FactsPrograms {
     /// Runs the programs if they are due. Returns whether the host has to be searched
     /// again, because they ran.
-    pub(super) fn renew(
+    pub(crate) fn renew(
         &mut self,
         class: &DeviceClass,
         inventory: &Inventory,
@@ -65,7 +65,7 @@ impl FactsPrograms {
     }
 
     /// What was wrong with the programs when they ran the last time, a line each.
-    pub(super) fn faults(&self) -> &[String] {
+    pub(crate) fn faults(&self) -> &[String] {
         &self.faults
     }
 }

@@ -14,7 +14,7 @@ const MAX_OUTPUT: usize = 64 * 1024;
 
 /// How a run ended. One run may judge several devices.
 #[derive(Debug, Clone)]
-pub(super) enum Outcome {
+pub(crate) enum Outcome {
     /// It exited, and printed this.
     Exited(ExitStatus, String),
     /// It took too long and was killed.
@@ -25,7 +25,7 @@ pub(super) enum Outcome {
 
 impl Outcome {
     /// What it means for the device of a command.
-    pub(super) fn health(&self, command: &HealthCommand) -> Health {
+    pub(crate) fn health(&self, command: &HealthCommand) -> Health {
         let fault = match self {
             Outcome::Exited(status, text) => command.fault(*status, text),
             Outcome::Killed => Some(command.timed_out()),
@@ -39,7 +39,7 @@ impl Outcome {
 }
 
 /// Runs a program of the host whose root is at `root`.
-pub(super) fn run(command: &HealthCommand, root: &Path) -> Outcome {
+pub(crate) fn run(command: &HealthCommand, root: &Path) -> Outcome {
     let HealthCommand {
         program,
         arguments,

@@ -4,18 +4,18 @@
 use tokio::sync::watch;
 
 #[derive(Debug, Clone)]
-pub(crate) struct Notifier(watch::Sender<()>);
+pub struct Notifier(watch::Sender<()>);
 
 #[derive(Debug, Clone)]
-pub(crate) struct Notified(watch::Receiver<()>);
+pub struct Notified(watch::Receiver<()>);
 
 impl Notifier {
-    pub(crate) fn new() -> (Notifier, Notified) {
+    pub fn new() -> (Notifier, Notified) {
         let (sender, receiver) = watch::channel(());
         (Notifier(sender), Notified(receiver))
     }
 
-    pub(crate) fn notify(&self) {
+    pub fn notify(&self) {
         self.0.send_replace(());
     }
 }
@@ -23,14 +23,14 @@ impl Notifier {
 impl Notified {
     /// Waits for a notification since the last wait; forever if the notifier
     /// was dropped.
-    pub(crate) async fn wait(&mut self) {
+    pub async fn wait(&mut self) {
         if self.0.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
     /// Discards pending notifications, so that they do not end the next wait.
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.0.mark_unchanged();
     }
 }

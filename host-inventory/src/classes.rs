@@ -1,33 +1,34 @@
 //! The classes of this host, and the errors in their files.
 
 use device_class::DeviceClass;
+use device_class::class::Server;
 use device_class::config::Config;
 use device_class::load::{self, ClassSource};
 use device_class::strict_toml::FileError;
 
-use super::mounted;
+use crate::mounted;
 
 /// The classes of this host.
 #[derive(Debug, Default)]
-pub(crate) struct Classes {
+pub struct Classes {
     /// Sorted by name.
-    pub(crate) usable: Vec<DeviceClass>,
+    pub usable: Vec<DeviceClass>,
     /// The contents of the files.
-    pub(crate) sources: Vec<ClassSource>,
+    pub sources: Vec<ClassSource>,
     /// One for each file that cannot be used.
-    pub(crate) errors: Vec<FileError>,
+    pub errors: Vec<FileError>,
 }
 
 impl Classes {
     /// Reads every class file that the configuration names, and keeps the
-    /// enabled classes. A bad file does not affect the other classes.
+    /// enabled classes that `server` is to offer. A bad file does not affect the other classes.
     ///
     /// # Errors
     /// A directory cannot be read: it might mask files of the others.
-    pub(crate) fn load(config: &Config) -> Result<Self, FileError> {
+    pub fn load(config: &Config, server: Server) -> Result<Self, FileError> {
         let mut classes = Classes::default();
         for source in load::each_source(&config.classes)? {
-            match source.and_then(|source| classes.add(source, config)) {
+            match source.and_then(|source| classes.add(source, config, server)) {
                 Ok(()) => {}
                 Err(error) => classes.errors.push(error),
             }
@@ -35,12 +36,17 @@ impl Classes {
         Ok(classes)
     }
 
-    fn add(&mut self, source: ClassSource, config: &Config) -> Result<(), FileError> {
+    fn add(
+        &mut self,
+        source: ClassSource,
+        config: &Config,
+        server: Server,
+    ) -> Result<(), FileError> {
         let class = config.class(&source);
         let path = source.path.clone();
         self.sources.push(source);
         let class = class?;
-        if !class.spec.enabled {
+        if !class.spec.enabled || class.settings.serve != server {
             return Ok(());
         }
         let root = &config.host_root;

@@ -17,21 +17,21 @@ const MAX_RECORD: usize = 8192;
 
 /// The log, from the oldest record that the kernel has.
 #[derive(Debug)]
-pub(super) struct KernelLog(File);
+pub(crate) struct KernelLog(File);
 
 impl KernelLog {
     /// Opens `dev/kmsg` below the host's root.
     ///
     /// # Errors
     /// It does not exist, or may not be read: only a privileged container may.
-    pub(super) fn open(host_root: &Path) -> io::Result<Self> {
+    pub(crate) fn open(host_root: &Path) -> io::Result<Self> {
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         let file = open(&host_root.join("dev/kmsg"), flags, Mode::empty())?;
         Ok(KernelLog(file.into()))
     }
 
     /// The records since the call before.
-    pub(super) fn new_lines(&mut self) -> io::Result<Vec<KernelLine>> {
+    pub(crate) fn new_lines(&mut self) -> io::Result<Vec<KernelLine>> {
         let mut lines = Vec::new();
         let mut record = [0; MAX_RECORD];
         for _ in 0..MAX_RECORDS {

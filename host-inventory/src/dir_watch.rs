@@ -12,7 +12,7 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDe
 use tokio::io::unix::AsyncFd;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Interest {
+pub enum Interest {
     /// Names that appear or disappear.
     Names,
     /// Files that are written, too. Not for `/dev`: writing to a device counts.
@@ -20,7 +20,7 @@ pub(crate) enum Interest {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Notice<'a> {
+pub enum Notice<'a> {
     /// This name in one of the directories.
     Name(&'a OsStr),
     /// Anything may have changed: a directory is new, or events were lost.
@@ -38,7 +38,7 @@ const APPEARING: AddWatchFlags = AddWatchFlags::IN_CREATE.union(AddWatchFlags::I
 const ITSELF: AddWatchFlags = AddWatchFlags::IN_DELETE_SELF.union(AddWatchFlags::IN_MOVE_SELF);
 
 /// An inotify queue over directories that need not exist yet.
-pub(crate) struct DirWatch {
+pub struct DirWatch {
     directories: Vec<PathBuf>,
     entries: AddWatchFlags,
     queue: AsyncFd<Queue>,
@@ -66,7 +66,7 @@ impl DirWatch {
     ///
     /// # Errors
     /// inotify's limits are exhausted (`/proc/sys/fs/inotify`).
-    pub(crate) fn new(directories: Vec<PathBuf>, interest: Interest) -> io::Result<Self> {
+    pub fn new(directories: Vec<PathBuf>, interest: Interest) -> io::Result<Self> {
         let queue = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
         let entries = match interest {
             Interest::Names => ENTRIES,
@@ -89,7 +89,7 @@ impl DirWatch {
 
     /// Waits for events and passes each to `on`. Begins with
     /// [`Notice::Anything`], for what happened before.
-    pub(crate) async fn run(mut self, mut on: impl FnMut(Notice<'_>)) -> io::Result<()> {
+    pub async fn run(mut self, mut on: impl FnMut(Notice<'_>)) -> io::Result<()> {
         on(Notice::Anything);
         loop {
             let mut ready = self.queue.readable().await?;

@@ -2,17 +2,17 @@
 
 /// The faults that there are of one kind.
 #[derive(Debug, Default)]
-pub(crate) struct Faults(Vec<String>);
+pub struct Faults(Vec<String>);
 
 impl Faults {
     /// Replaces them by those that there are now, and passes the new ones to `log`.
-    pub(crate) fn now(&mut self, faults: impl IntoIterator<Item = String>, log: impl Fn(&str)) {
+    pub fn now(&mut self, faults: impl IntoIterator<Item = String>, log: impl Fn(&str)) {
         let before = std::mem::replace(&mut self.0, faults.into_iter().collect());
         let new = self.0.iter().filter(|fault| !before.contains(fault));
         new.for_each(|fault| log(fault));
     }
 
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.0.len()
     }
 }

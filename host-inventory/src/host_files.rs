@@ -9,7 +9,7 @@ use device_class::host::Entry;
 
 /// Which library or file of the class is missing on the host. `None`: none is, or they
 /// are not visible, since the plugin's usual container has only what discovery reads.
-pub(super) fn missing(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
+pub(crate) fn missing(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
     let cache = host.entry(Path::new("/etc/ld.so.cache"));
     match cache {
         Ok(Some(Entry::File)) => discover::missing(class, host),
@@ -26,7 +26,7 @@ mod tests {
     use device_class::host::RealHost;
     use device_class::ld_cache::{Abi, LdCache, NewEntry};
 
-    use crate::catalog::{Memory, scan};
+    use crate::{Memory, judge};
 
     use super::*;
 
@@ -41,9 +41,8 @@ mod tests {
         let library = Path::new("/usr/lib/libx.so.1");
         let health = || {
             let host = RealHost::open(root.path()).unwrap();
-            let scan = scan(&class, &host, &mut Memory::new(), Instant::now(), None);
-            let resource = scan.inventory.into_values().next().unwrap();
-            resource.devices()[0].health.clone()
+            let judged = judge(&class, &host, &mut Memory::new(), Instant::now());
+            judged.classes[0].inventory.devices[0].health.clone()
         };
         // As in the plugin's container.
         assert_eq!(health(), Health::Healthy);

@@ -11,7 +11,7 @@ const SLOW: Duration = Duration::from_secs(30);
 
 /// Whether a device scan is running. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct ScanProgress(Arc<Mutex<Progress>>);
+pub struct ScanProgress(Arc<Mutex<Progress>>);
 
 #[derive(Debug, Default)]
 struct Progress {
@@ -24,12 +24,12 @@ impl ScanProgress {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(super) fn begin(&self) {
+    pub(crate) fn begin(&self) {
         self.with(|progress| progress.since = Some(Instant::now()));
     }
 
     /// How long it took.
-    pub(super) fn end(&self) -> Duration {
+    pub(crate) fn end(&self) -> Duration {
         let took = self.running();
         self.with(|progress| {
             *progress = Progress {
@@ -41,7 +41,7 @@ impl ScanProgress {
     }
 
     /// How long the present scan has been running; 0 if none is.
-    pub(crate) fn running(&self) -> Duration {
+    pub fn running(&self) -> Duration {
         self.with(|progress| {
             progress
                 .since
@@ -50,13 +50,13 @@ impl ScanProgress {
     }
 
     /// Whether any scan has ended.
-    pub(crate) fn has_ended(&self) -> bool {
+    pub fn has_ended(&self) -> bool {
         self.with(|progress| progress.has_ended)
     }
 }
 
 /// Waits for a scan without a limit, and logs once if it is slow.
-pub(super) async fn wait_for_scan<T>(mut scan: JoinHandle<T>) -> Result<T, JoinError> {
+pub(crate) async fn wait_for_scan<T>(mut scan: JoinHandle<T>) -> Result<T, JoinError> {
     if let Ok(scanned) = tokio::time::timeout(SLOW, &mut scan).await {
         return scanned;
     }

@@ -1,0 +1,219 @@
+//! The devices of the classes, with the health that they have by all that a scan sees.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use device_class::HostView;
+use device_class::class::{Claims, DeviceClass};
+use device_class::discover::{self, FoundNode, HealthHistory, Inventory, KernelLine};
+use device_class::name::ClassName;
+use device_class::template::Attributes;
+
+use crate::facts_programs::FactsPrograms;
+use crate::health_programs::HealthPrograms;
+use crate::host_files;
+use crate::kernel_log::KernelLog;
+
+/// The result of a device scan.
+#[derive(Debug, Default)]
+pub struct Judged<'a> {
+    pub classes: Vec<JudgedClass<'a>>,
+    /// The classes' variables and the devices' resources, each with its class.
+    pub claims: Claims,
+    /// The omitted devices and classes, a line each with the reason.
+    pub warnings: Vec<String>,
+}
+
+/// A class with its devices.
+#[derive(Debug)]
+pub struct JudgedClass<'a> {
+    pub class: &'a DeviceClass,
+    /// Its devices, without those whose resource is another class's.
+    pub inventory: Inventory,
+    /// The nodes that a container gets with any device of the class.
+    pub control_nodes: Vec<FoundNode>,
+}
+
+/// What earlier scans read of each class's devices.
+#[derive(Debug, Default)]
+pub struct Memory {
+    classes: BTreeMap<ClassName, ClassMemory>,
+    /// The root below which the kernel's log is; `None`: it is not read.
+    host_root: Option<PathBuf>,
+}
+
+#[derive(Debug, Default)]
+struct ClassMemory {
+    health: HealthHistory,
+    log: Option<KernelLog>,
+    programs: HealthPrograms,
+    facts: FactsPrograms,
+}
+
+impl Memory {
+    /// For a single scan, and one of a recorded host.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// With the kernel's log of a host.
+    pub fn of_host(root: &Path) -> Self {
+        Memory {
+            host_root: Some(root.to_owned()),
+            ..Self::default()
+        }
+    }
+}
+
+impl ClassMemory {
+    fn new_lines(&mut self, host_root: &Path) -> io::Result<Vec<KernelLine>> {
+        let log = match self.log.take() {
+            Some(log) => log,
+            None => KernelLog::open(host_root)?,
+        };
+        self.log.insert(log).new_lines()
+    }
+}
+
+/// Scans for the devices of every class. A resource belongs to the first class
+/// that has a device of it, since its name decides which variable is set. Of two
+/// classes with the same variable only the first is scanned: the hook refuses a
+/// container that sets it.
+///
+/// `memory` holds what earlier scans read, for health checks over time; `now` is
+/// the time of this scan.
+pub fn judge<'a>(
+    classes: &'a [DeviceClass],
+    host: &dyn HostView,
+    memory: &mut Memory,
+    now: Instant,
+) -> Judged<'a> {
+    memory
+        .classes
+        .retain(|name, _| classes.iter().any(|class| class.name == *name));
+    let mut judged = Judged::default();
+    for class in classes {
+        let Judged {
+            claims, warnings, ..
+        } = &mut judged;
+        if let Err(claimed) = claims.env(class) {
+            warnings.push(format!("{}: {claimed}", class.name));
+            continue;
+        }
+        let mut inventory = discover::look(class, host);
+        let remembered = memory.classes.entry(class.name.clone()).or_default();
+        if let Some(root) = &memory.host_root {
+            let programs = &mut remembered.facts;
+            if programs.renew(class, &inventory, root, host, now) {
+                inventory = discover::look(class, host);
+            }
+            let faults = programs.faults().iter();
+            warnings.extend(faults.map(|line| format!("{}: {line}", class.name)));
+        }
+        let mut log = Vec::new();
+        if let Some(root) = &memory.host_root
+            && class.spec.reads_kernel_log()
+            && !inventory.devices.is_empty()
+        {
+            log = remembered.new_lines(root).unwrap_or_else(|error| {
+                warnings.push(format!(
+                    "{}: faults that the kernel logs are not seen, {}/dev/kmsg cannot be read: \
+                     {error}; a container has to be privileged (deploy/components/host-programs)",
+                    class.name,
+                    root.display()
+                ));
+                Vec::new()
+            });
+        }
+        let devices = &mut inventory.devices;
+        remembered.health.judge_with(devices, now, &log);
+        if let Some(root) = &memory.host_root {
+            let unrun = remembered.programs.judge(devices, root, now);
+            warnings.extend(
+                unrun
+                    .into_iter()
+                    .map(|line| format!("{}: {line}", class.name)),
+            );
+        }
+        warnings.extend(
+            inventory
+                .warnings
+                .iter()
+                .map(|line| format!("{}: {line}", class.name)),
+        );
+        let control_nodes = control_nodes(class, &inventory.host_attributes, host);
+        if let Err(reason) = &control_nodes {
+            inventory.refuse(reason);
+        } else if !inventory.devices.is_empty()
+            && let Some(reason) = host_files::missing(class, host)
+        {
+            inventory.refuse(&reason);
+        }
+        inventory.refuse_mixed(class);
+        inventory.devices.retain(|device| {
+            let claimed = claims.claim(device.resource.as_str(), &class.name);
+            if let Err(claimed) = &claimed {
+                warnings.push(format!("{}: {}: {claimed}", class.name, device.id));
+            }
+            claimed.is_ok()
+        });
+        judged.classes.push(JudgedClass {
+            class,
+            inventory,
+            control_nodes: control_nodes.unwrap_or_default(),
+        });
+    }
+    judged
+}
+
+/// The nodes that a container gets with any device of the class.
+///
+/// # Errors
+/// One that is not optional is missing, or unfit: the hook would refuse the container.
+fn control_nodes(
+    class: &DeviceClass,
+    attributes: &Attributes,
+    host: &dyn HostView,
+) -> Result<Vec<FoundNode>, String> {
+    let capabilities = class.spec.request.defaults();
+    let nodes = discover::control_nodes(class, &capabilities, attributes, host)
+        .map_err(|error| error.to_string())?;
+    match nodes.iter().find_map(|node| node.number.unfit()) {
+        Some(reason) => Err(reason.to_owned()),
+        None => Ok(nodes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use device_class::host::RecordedHost;
+
+    use super::*;
+
+    #[test]
+    fn a_counter_that_stops_makes_the_device_unhealthy() {
+        let text = "version = 1\nresource = 'x.com/x'\nrequest = { env = 'X' }\n\
+                    discover = [{ path = '/sys/x' }]\n\
+                    device = { id = 'x', health = [{ file = 'beat', changes_within = 30 }] }\n";
+        let name = "x".to_owned().try_into().unwrap();
+        let class = [DeviceClass::parse(name, "x.toml".as_ref(), text).unwrap()];
+        let (mut memory, start) = (Memory::new(), Instant::now());
+        for (seconds, beat, healthy) in [
+            (0, "7", true),
+            (30, "7", true),
+            (31, "7", false),
+            (40, "8", true),
+        ] {
+            let mut host = RecordedHost::default();
+            host.add_file("/sys/x/beat", beat);
+            let now = start + Duration::from_secs(seconds);
+            let judged = judge(&class, &host, &mut memory, now);
+            let device = &judged.classes[0].inventory.devices[0];
+            assert_eq!(device.health.is_healthy(), healthy, "{seconds}");
+        }
+    }
+}

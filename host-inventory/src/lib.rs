@@ -1,0 +1,34 @@
+//! The classes of this host and their devices, judged, and notification of changes: for
+//! the programs that offer devices to the kubelet.
+//!
+//! ```text
+//! class files ─▶ Classes ─┐
+//! host ───────────────────┴▶ judge ─▶ Judged: devices with their health, control nodes
+//! ```
+//!
+//! [`HostWatcher`] reads both again when they change.
+#![forbid(unsafe_code)]
+
+mod classes;
+mod dir_watch;
+mod facts_programs;
+mod faults;
+mod health_program;
+mod health_programs;
+mod host_files;
+pub mod host_program;
+mod hotplug;
+mod judged;
+mod kernel_log;
+mod mounted;
+mod notify;
+mod slow_scan;
+mod watcher;
+
+pub use classes::Classes;
+pub use dir_watch::{DirWatch, Interest, Notice};
+pub use faults::Faults;
+pub use judged::{Judged, JudgedClass, Memory, judge};
+pub use notify::{Notified, Notifier};
+pub use slow_scan::ScanProgress;
+pub use watcher::{HostWatcher, Next, Scanned};

@@ -1,0 +1,258 @@
+//! Scans the host for devices repeatedly.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use device_class::DeviceClass;
+use device_class::class::Server;
+use device_class::config::Config;
+use device_class::host::RealHost;
+use device_class::load::ClassSource;
+
+use crate::dir_watch::Interest;
+use crate::hotplug::{self, Watching};
+use crate::slow_scan::wait_for_scan;
+use crate::{Classes, Faults, Judged, Memory, Notified, Notifier, ScanProgress, judge};
+
+/// How long to wait for further events after the first one.
+const SETTLE: Duration = Duration::from_millis(10);
+
+/// The least time between two scans.
+const REST: Duration = Duration::from_millis(50);
+
+/// The reason for a scan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// A device may have changed, or time has passed.
+    Scan,
+    /// A class may have changed.
+    Load,
+}
+
+/// What a scan gave.
+#[derive(Debug)]
+pub struct Scanned<T> {
+    /// What was made of it; `None`: nothing is known of the host now, and the reason was
+    /// logged.
+    pub made: Option<T>,
+    pub took: Duration,
+}
+
+/// The classes of a host, and what is remembered from one scan to the next.
+#[derive(Debug)]
+pub struct HostWatcher {
+    config: Config,
+    server: Server,
+    memory: Memory,
+    classes: Arc<Vec<DeviceClass>>,
+    class_files: Vec<ClassSource>,
+    /// Whether no class file could be read the last time.
+    unread: bool,
+    events: Option<Events>,
+    scans: ScanProgress,
+    warnings: Faults,
+    class_errors: Faults,
+    class_names: Option<String>,
+}
+
+/// What the host notifies of.
+#[derive(Debug)]
+struct Events {
+    device: Notifier,
+    devices: Notified,
+    files: Notified,
+    watched: BTreeSet<PathBuf>,
+    watching: Option<Watching>,
+    _classes: Watching,
+    _uevents: Watching,
+}
+
+impl HostWatcher {
+    /// Reads the classes that `server` is to serve.
+    pub fn new(config: Config, server: Server) -> Self {
+        let mut watcher = HostWatcher {
+            memory: Memory::of_host(&config.host_root),
+            config,
+            server,
+            classes: Arc::default(),
+            class_files: Vec::new(),
+            unread: false,
+            events: None,
+            scans: ScanProgress::default(),
+            warnings: Faults::default(),
+            class_errors: Faults::default(),
+            class_names: None,
+        };
+        watcher.load_classes();
+        watcher
+    }
+
+    /// The classes as they were read last.
+    pub fn classes(&self) -> &[DeviceClass] {
+        &self.classes
+    }
+
+    /// How many class files cannot be used. Their devices are not known to be gone.
+    pub fn class_errors(&self) -> usize {
+        self.class_errors.len()
+    }
+
+    pub fn scans(&self) -> ScanProgress {
+        self.scans.clone()
+    }
+
+    /// Waits until the host has to be scanned: after `period`, when an event may concern
+    /// a device or one of `directories`, when a class file changes, or on `reload`.
+    pub async fn wait(
+        &mut self,
+        period: Duration,
+        directories: Option<PathBuf>,
+        reload: &mut Notified,
+    ) -> Next {
+        if self.events.is_some() {
+            tokio::time::sleep(REST).await;
+        }
+        let mut watched = hotplug::directories(&self.classes, &self.config.host_root);
+        watched.extend(directories);
+        let class_files = &self.config.classes;
+        let events = self.events.get_or_insert_with(|| Events::new(class_files));
+        if watched != events.watched {
+            let device = events.device.clone();
+            events.watching = Some(Watching::directories(&watched, Interest::Names, device));
+            events.watched = watched;
+        }
+        let next = tokio::select! {
+            () = tokio::time::sleep(period) => Next::Scan,
+            () = events.devices.wait() => Next::Scan,
+            () = events.files.wait() => Next::Load,
+            () = reload.wait() => Next::Load,
+        };
+        // Nodes appear in bursts, and an editor writes a file in steps.
+        tokio::time::sleep(SETTLE).await;
+        events.devices.clear();
+        match next {
+            Next::Scan if !self.unread => Next::Scan,
+            _ => {
+                events.files.clear();
+                Next::Load
+            }
+        }
+    }
+
+    /// Reads the class files, logs what changed, and returns whether anything
+    /// did.
+    pub fn load_classes(&mut self) -> bool {
+        let loaded = Classes::load(&self.config, self.server);
+        let errors = loaded
+            .as_ref()
+            .map_or_else(std::slice::from_ref, |c| &c.errors);
+        let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        // No file or directory could be read, for example for lack of a free
+        // descriptor.
+        self.unread = match &loaded {
+            Ok(classes) => classes.sources.is_empty() && !errors.is_empty(),
+            Err(_) => true,
+        };
+        let message = match self.unread {
+            true => "cannot read the classes, keeping previous ones",
+            false => "class left out",
+        };
+        self.class_errors
+            .now(errors, |error| tracing::error!("{message}: {error}"));
+        let Ok(Classes {
+            usable, sources, ..
+        }) = loaded
+        else {
+            return false;
+        };
+        if self.unread {
+            return false;
+        }
+        let names: Vec<String> = usable.iter().map(|class| class.name.to_string()).collect();
+        let names = names.join(", ");
+        if self.class_names.as_ref() != Some(&names) {
+            if sources.is_empty() {
+                let directories = self
+                    .config
+                    .classes
+                    .iter()
+                    .map(|path| path.display().to_string());
+                let directories: Vec<String> = directories.collect();
+                let directories = directories.join(", ");
+                tracing::warn!("no class files in {directories}, nothing to advertise");
+            } else {
+                tracing::info!("classes: {names}");
+            }
+            self.class_names = Some(names);
+        }
+        self.classes = Arc::new(usable);
+        let changed = self.class_files != sources;
+        self.class_files = sources;
+        changed
+    }
+
+    /// One device scan, and what `make` makes of it. Neither runs on the thread that
+    /// serves: a driver may block reads of its files.
+    pub async fn scan<T: Send + 'static>(
+        &mut self,
+        make: impl FnOnce(Judged<'_>) -> (T, Vec<String>) + Send + 'static,
+    ) -> Scanned<T> {
+        self.scans.begin();
+        let made = self.made(make).await;
+        let took = self.scans.end();
+        Scanned { made, took }
+    }
+
+    async fn made<T: Send + 'static>(
+        &mut self,
+        make: impl FnOnce(Judged<'_>) -> (T, Vec<String>) + Send + 'static,
+    ) -> Option<T> {
+        let classes = Arc::clone(&self.classes);
+        let root = self.config.host_root.clone();
+        let mut memory = std::mem::replace(&mut self.memory, Memory::of_host(&root));
+        let scanning = tokio::task::spawn_blocking(move || {
+            let made = match RealHost::open(&root) {
+                Ok(host) => Ok(make(judge(&classes, &host, &mut memory, Instant::now()))),
+                Err(error) => Err(format!(
+                    "cannot open host root {}, keeping previous scan results: {error}",
+                    root.display()
+                )),
+            };
+            (made, memory)
+        });
+        let (made, memory) = match wait_for_scan(scanning).await {
+            Ok(scanned) => scanned,
+            Err(error) => {
+                tracing::error!("device scan failed, keeping previous results: {error}");
+                return None;
+            }
+        };
+        self.memory = memory;
+        let (made, warnings) = match made {
+            Ok((made, warnings)) => (Some(made), warnings),
+            Err(warning) => (None, vec![warning]),
+        };
+        self.warnings
+            .now(warnings, |warning| tracing::warn!("{warning}"));
+        made
+    }
+}
+
+impl Events {
+    fn new(class_files: &[PathBuf]) -> Self {
+        let (device, devices) = Notifier::new();
+        let (file, files) = Notifier::new();
+        let class_files = class_files.iter().cloned().collect();
+        Events {
+            _classes: Watching::directories(&class_files, Interest::Contents, file),
+            _uevents: Watching::uevents(device.clone()),
+            device,
+            devices,
+            files,
+            watched: BTreeSet::new(),
+            watching: None,
+        }
+    }
+}
