@@ -1,5 +1,5 @@
 //! The kubelet's interfaces, generated from the protos in `proto`: messages,
-//! servers and clients. For the plugin, and for the fake kubelet of the tests.
+//! servers and clients. For the plugin, the driver of claims, and for the fake kubelet of the tests.
 #![forbid(unsafe_code)]
 
 /// The container runtime interface, version v1: what the kubelet calls of an engine.
@@ -12,6 +12,26 @@ pub mod cri {
 #[allow(unreachable_pub, unused_qualifications, clippy::all)]
 pub mod deviceplugin {
     tonic::include_proto!("v1beta1");
+}
+
+/// The API for drivers of resource claims.
+#[allow(unreachable_pub, unused_qualifications, clippy::all)]
+pub mod dra {
+    /// Version v1.
+    pub mod v1 {
+        tonic::include_proto!("k8s.io.kubelet.pkg.apis.dra.v1");
+    }
+
+    /// The same, with the same messages, for kubelets before 1.34.
+    pub mod v1beta1 {
+        tonic::include_proto!("k8s.io.kubelet.pkg.apis.dra.v1beta1");
+    }
+}
+
+/// The health of the devices of claims, version v1alpha1.
+#[allow(unreachable_pub, unused_qualifications, clippy::all)]
+pub mod dra_health {
+    tonic::include_proto!("v1alpha1");
 }
 
 /// The plugin watcher API, version v1.
@@ -37,6 +57,17 @@ pub const UNHEALTHY: &str = "Unhealthy";
 
 /// `PluginInfo.type` of a device plugin.
 pub const PLUGIN_TYPE: &str = "DevicePlugin";
+
+/// `PluginInfo.type` of a driver of resource claims.
+pub const DRA_PLUGIN_TYPE: &str = "DRAPlugin";
+
+/// `PluginInfo.supported_versions` of [`dra::v1`], [`dra::v1beta1`] and [`dra_health`]: the
+/// kubelet uses the first that it knows.
+pub const DRA_VERSIONS: [&str; 3] = [
+    "v1.DRAPlugin",
+    "v1beta1.DRAPlugin",
+    "v1alpha1.DRAResourceHealth",
+];
 
 /// The kubelet's socket, in its directory for device plugins.
 pub const KUBELET_SOCKET: &str = "kubelet.sock";
