@@ -128,7 +128,7 @@ fn plan_of(
     let host = open_host(config)?;
     let authorities = wanted.iter().map(|ClassRequest { class, request }| {
         if matches!(request.source, RequestSource::Cdi { .. }) {
-            return trust::cdi_authority(origin, &bundle.annotations, &config.trust);
+            return trust::cdi_authority(origin, &class.name, bundle, &config.trust);
         }
         match trust::trusted(origin, &class.settings.trusted_pods) {
             Some(authority) => Ok(authority),

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cdi;
+pub mod claim_record;
 pub mod facts;
 pub mod plan;
 pub mod program_output;

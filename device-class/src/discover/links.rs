@@ -1,7 +1,7 @@
 //! How a device is connected with others.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::{DeviceError, attributes, paths};
 use crate::class::{DeviceSpec, Ends};
@@ -28,6 +28,11 @@ impl Connections {
     /// Those of a device at this place of the bus, which other ends call `name`.
     pub fn new(bus: Option<PathBuf>, name: Option<String>, peers: BTreeSet<String>) -> Self {
         Connections { bus, name, peers }
+    }
+
+    /// Its directory on the bus, without links, if the class names one.
+    pub fn bus(&self) -> Option<&Path> {
+        self.bus.as_deref()
     }
 
     /// Whether it has direct connections.

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use device_class::name::ClassName;
+use injection_plan::cdi::CLAIM_MARK;
 use serde::Deserialize;
 
 /// The option that names a granted device.
@@ -14,12 +15,15 @@ pub(crate) const CDI_OPTION: &str = "--cdi";
 /// The hook's file name, by which Boathook's hooks, of any version, are recognized.
 pub(crate) const FILE_NAME: &str = "boathook";
 
-/// A device that a CDI specification grants: `CLASS=DEVICE`.
+/// A device that a CDI specification grants: `CLASS=DEVICE`, or `CLASS=DEVICES@CLAIM` of a
+/// resource claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CdiGrant {
     pub class: ClassName,
     /// The device's id, index or alias, or `all`.
     pub device: String,
+    /// The uid of the resource claim that it is granted by.
+    pub claim: Option<String>,
 }
 
 impl CdiGrant {
@@ -30,8 +34,16 @@ impl CdiGrant {
             .filter(|(_, device)| !device.is_empty())
             .ok_or("not CLASS=DEVICE")?;
         let class = ClassName::try_from(class.to_owned()).map_err(|error| error.to_string())?;
+        let (device, claim) = match device.split_once(CLAIM_MARK) {
+            None => (device, None),
+            Some((device, claim)) => (device, Some(claim.to_owned())),
+        };
         let device = device.to_owned();
-        Ok(CdiGrant { class, device })
+        Ok(CdiGrant {
+            class,
+            device,
+            claim,
+        })
     }
 }
 
@@ -129,16 +141,19 @@ mod tests {
                 {"path": "/usr/bin/boathook", "args": ["boathook", "create-runtime", "--cdi", "npu=0"]},
                 {"path": "/usr/bin/boathook", "args": ["boathook", "create-runtime", "--cdi", "gpu=all"]},
                 {"path": "/usr/bin/boathook", "args": ["boathook", "create-runtime", "--cdi", "gpu="]},
+                {"path": "/usr/bin/boathook", "args": ["boathook", "create-runtime", "--cdi", "fpga=0,1@u-1"]},
                 {"path": "/usr/bin/boathook", "args": ["boathook", "create-runtime", "--cdi"]},
                 {"path": 1}
             ]
         }"#;
         let hooks: Hooks = serde_json::from_str(text).unwrap();
+        let claims = hooks.grants().into_iter().filter_map(|grant| grant.claim);
+        assert_eq!(claims.collect::<Vec<_>>(), ["u-1"]);
         let grants = by_class(&hooks.grants());
         let grants: Vec<_> = grants
             .iter()
             .map(|(class, devices)| (class.as_str(), devices.as_str()))
             .collect();
-        assert_eq!(grants, [("gpu", "all"), ("npu", "1,0")]);
+        assert_eq!(grants, [("fpga", "0,1"), ("gpu", "all"), ("npu", "1,0")]);
     }
 }

@@ -6,12 +6,14 @@ mod checkpoint;
 mod origin;
 mod pod_uid;
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 use device_class::class::PodPattern;
 use device_class::config::Trust;
+use device_class::name::{ClassName, DeviceId};
 use injection_plan::cdi;
+use injection_plan::claim_record::{self, ClaimRecord};
 use injection_plan::plan::{Authority, Recorded};
 use injection_plan::record::{Record, RecordError};
 
@@ -19,6 +21,7 @@ use injection_plan::record::{Record, RecordError};
 pub use checkpoint::fuzzing::checkpoint;
 pub(crate) use origin::{Origin, OriginError, may_be_annotated};
 
+use crate::oci::{Bundle, CdiGrant};
 use checkpoint::devices_of;
 use pod_uid::PodUid;
 
@@ -49,22 +52,70 @@ pub(crate) fn trusted(origin: &Origin, pods: &[PodPattern]) -> Option<Authority>
 /// Who authorizes devices that CDI specifications grant. Only root writes
 /// specifications, but the names may come from annotations, and some engines (CRI-O)
 /// mix the pod's own and those of a restored image into those of its containers. There
-/// the kubelet's record counts, whatever the annotations name: one device has several
-/// names in a specification.
+/// the kubelet's records count, of allocated devices and of claims, whatever the
+/// annotations name: one device has several names in a specification.
 pub(crate) fn cdi_authority(
     origin: &Origin,
-    annotations: &BTreeMap<String, String>,
+    class: &ClassName,
+    bundle: &Bundle,
     trust: &Trust,
 ) -> Result<Authority, TrustError> {
-    let mut keys = annotations.keys();
+    let mut keys = bundle.annotations.keys();
+    let grants = bundle.cdi.iter().filter(|grant| grant.class == *class);
     let is_annotated = keys.any(|key| key.starts_with(cdi::ANNOTATION_PREFIX));
     match origin {
-        Origin::Pod(_) if is_annotated => authority(origin, trust),
+        Origin::Pod(pod) if is_annotated => {
+            let mut authority = authority(origin, trust)?;
+            if let Authority::Kubelet(recorded) = &mut authority {
+                let claimed = claimed(grants, pod, &claim_record(trust))?;
+                recorded.claimed = BTreeMap::from([(class.clone(), claimed)]);
+            }
+            Ok(authority)
+        }
         Origin::Sandbox => authority(origin, trust),
         Origin::Pod(_) | Origin::NoPod => Ok(Authority::Asker {
             why: "a CDI specification grants the devices, and only root can write one".into(),
         }),
     }
+}
+
+/// Where the kubelet records which pods have which claims: in the directory above that of
+/// device plugins.
+fn claim_record(trust: &Trust) -> PathBuf {
+    let root = trust.kubelet_checkpoint.ancestors().nth(2);
+    root.unwrap_or(Path::new("/")).join(claim_record::FILE_NAME)
+}
+
+/// The devices of claims that the kubelet recorded for the pod. The record is read only if
+/// a claim is named.
+fn claimed<'a>(
+    grants: impl Iterator<Item = &'a CdiGrant>,
+    pod: &origin::Pod,
+    path: &Path,
+) -> Result<BTreeSet<DeviceId>, TrustError> {
+    let mut grants = grants
+        .filter_map(|grant| Some((grant, grant.claim.as_ref()?)))
+        .peekable();
+    let mut claimed = BTreeSet::new();
+    if grants.peek().is_none() {
+        return Ok(claimed);
+    }
+    let record = match ClaimRecord::read(path) {
+        Ok(record) => record,
+        Err(error) if error.is_absent() => return Ok(claimed),
+        Err(error) => {
+            let path = path.to_owned();
+            return Err(TrustError { path, error });
+        }
+    };
+    for (grant, claim) in grants {
+        let mut pods = record.pods_of(claim);
+        if pods.any(|uid| PodUid::parse(uid).as_ref() == Some(&pod.uid)) {
+            let ids = grant.device.split(',').map(str::to_owned);
+            claimed.extend(ids.filter_map(|id| DeviceId::try_from(id).ok()));
+        }
+    }
+    Ok(claimed)
 }
 
 /// Who authorizes the requests of a container of this origin. The kubelet's

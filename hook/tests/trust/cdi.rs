@@ -1,5 +1,9 @@
 //! Containers whose devices CDI specifications grant.
 
+use std::fs;
+
+use serde_json::{Value, json};
+
 use crate::host::{CONTAINERD, CRIO, FIRST, Host, OTHER, annotate, recorded, set_env};
 
 /// As an annotation of the container asks an engine for it.
@@ -82,5 +86,47 @@ fn in_a_pod_annotated_devices_must_be_recorded() {
         let config = host.config();
         let (devices, ..) = host.start_with_cdi(&[&grant(foreign)], &config).unwrap();
         assert_eq!(devices, [(*foreign).to_owned()], "{recording}");
+    }
+}
+
+/// A pod with a device by the plugin, which brings an annotation, and one by a claim.
+#[test]
+fn a_claims_devices_count_beside_recorded_ones_for_the_pods_that_have_it() {
+    for recording in [CONTAINERD, CRIO] {
+        let mut host = Host::new(recording);
+        let kubelet = host.root.path().join("kubelet");
+        fs::create_dir_all(kubelet.join("device-plugins")).unwrap();
+        let checkpoint = kubelet.join("device-plugins/checkpoint");
+        fs::copy(&host.trust.kubelet_checkpoint, &checkpoint).unwrap();
+        let record: Value = serde_json::from_slice(&fs::read(&checkpoint).unwrap()).unwrap();
+        let entries = record["Data"]["PodDeviceEntries"].as_array().unwrap();
+        let own = entries.iter().find(|one| one["ContainerName"] == "c").unwrap();
+        let pod = own["PodUID"].as_str().unwrap();
+        host.trust.kubelet_checkpoint = checkpoint;
+        let mine = recorded(recording, "c");
+        let foreign = [FIRST, OTHER].into_iter().find(|id| !mine.contains(&(*id).to_owned()));
+        let foreign = foreign.unwrap();
+        let start = |claims: Value| {
+            let data = json!({"ClaimInfoStateList": claims}).to_string();
+            let state = json!({"Data": data, "Checksum": 1}).to_string();
+            fs::write(kubelet.join("dra_manager_state"), state).unwrap();
+            let mut config = host.config();
+            annotate(recording, &mut config, KEY, &format!("vendor.com/npu={}", mine[0]));
+            let claimed = format!("{}@u-1", grant(foreign));
+            host.start_with_cdi(&[&grant(&mine[0]), &claimed], &config)
+        };
+        let claim = |uid: &str, pod: &str| json!([{"ClaimUID": uid, "PodUIDs": {pod: {}}}]);
+        let (mut devices, ..) = start(claim("u-1", pod)).unwrap();
+        let mut wanted = [mine.clone(), vec![foreign.to_owned()]].concat();
+        devices.sort();
+        wanted.sort();
+        assert_eq!(devices, wanted, "{recording}");
+        // A pod's author names another pod's claim in an annotation, where engines mix
+        // them.
+        let other = "00000000-0000-4000-8000-000000000000";
+        for claims in [claim("u-2", pod), claim("u-1", other), json!(null)] {
+            let error = start(claims).unwrap_err();
+            assert!(error.contains("did not record all devices"), "{recording}: {error}");
+        }
     }
 }

@@ -14,6 +14,10 @@ use crate::request::{Environment, MAX_REQUEST, RefusedRequest, Request, RequestS
 /// The name of a kind's device that represents all.
 const ALL: &str = "all";
 
+/// What separates the devices of a grant from the uid of the claim that has them. No id
+/// has it.
+pub const CLAIM_MARK: char = '@';
+
 /// How devices are described.
 #[derive(Debug, Clone, Copy)]
 pub struct Description<'a> {
@@ -104,6 +108,31 @@ impl Description<'_> {
         described
     }
 
+    /// Describes some devices of a class together, for the resource claim with this uid: the
+    /// hook is told of it, because only the kubelet knows which pods have it.
+    pub fn claimed(
+        &self,
+        class: &DeviceClass,
+        found: &Found,
+        devices: &[&Device],
+        claim: &str,
+    ) -> Result<ContainerEdits, DescriptionError> {
+        let ids: Vec<&str> = devices.iter().map(|device| device.id.as_str()).collect();
+        let text = ids.join(",");
+        if text.len() > MAX_REQUEST {
+            return Err(DescriptionError::TooMany(devices.len()));
+        }
+        let mut plan = plan_of(class, found, devices, &text)?;
+        // As the plugin does: the vendor's programs read it.
+        let variable = class.spec.request.env.to_string();
+        plan.env.insert(variable, text.clone());
+        let (edits, _) = self.of_plan(class, &plan, &format!("{text}{CLAIM_MARK}{claim}"));
+        match edits.is_empty() {
+            true => Err(DescriptionError::Nothing),
+            false => Ok(edits),
+        }
+    }
+
     /// Describes the healthy devices of a kind together. They are named one by one: the
     /// class may have devices of other kinds.
     fn all(
@@ -154,17 +183,26 @@ impl Description<'_> {
             name_in(&device.resource, text)?;
         }
         let plan = plan_of(class, found, devices, text)?;
-        let (edits, lacking) = match self.hook {
-            Some(hook) => {
-                let grant = format!("{}={text}", class.name);
-                let edits = ContainerEdits::thin(&plan, self.host_root, hook, &grant);
-                (edits, BTreeSet::new())
-            }
-            None => ContainerEdits::plain(&plan, self.host_root),
-        };
+        let (edits, lacking) = self.of_plan(class, &plan, text);
         match edits.is_empty() {
             true => Err(DescriptionError::Nothing),
             false => Ok((edits, lacking)),
+        }
+    }
+
+    fn of_plan(
+        &self,
+        class: &DeviceClass,
+        plan: &InjectionPlan,
+        text: &str,
+    ) -> (ContainerEdits, BTreeSet<String>) {
+        match self.hook {
+            Some(hook) => {
+                let grant = format!("{}={text}", class.name);
+                let edits = ContainerEdits::thin(plan, self.host_root, hook, &grant);
+                (edits, BTreeSet::new())
+            }
+            None => ContainerEdits::plain(plan, self.host_root),
         }
     }
 }

@@ -115,7 +115,7 @@ pub fn update(
 }
 
 /// Writes a specification, unless the file has it already.
-fn put(
+pub fn put(
     directory: &Path,
     path: &Path,
     specification: &Specification,

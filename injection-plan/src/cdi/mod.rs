@@ -10,7 +10,7 @@ mod spec;
 
 use device_class::name::fnv1a;
 
-pub use devices::{Described, Description, DescriptionError};
+pub use devices::{CLAIM_MARK, Described, Description, DescriptionError};
 pub use generator::{ClassError, Generated, Generator, Omission};
 use spec::file_name;
 pub use spec::{ContainerEdits, FILE_PREFIX, Specification, SpecifiedDevice, ThinHook};

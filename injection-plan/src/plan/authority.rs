@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use device_class::DeviceClass;
 use device_class::discover::{Device, Inventory};
-use device_class::name::{DeviceId, ResourceName, excerpt};
+use device_class::name::{ClassName, DeviceId, ResourceName, excerpt};
 
 use crate::request::{RefusedRequest, Request, RequestError, RequestSource, Selection};
 
@@ -27,6 +27,8 @@ pub struct Recorded {
     pub holder: String,
     /// Its devices, by resource.
     pub devices: BTreeMap<ResourceName, BTreeSet<DeviceId>>,
+    /// The devices of its pod's resource claims, by class.
+    pub claimed: BTreeMap<ClassName, BTreeSet<DeviceId>>,
     /// The record's file, if there is none: no device was ever allocated on
     /// this node.
     pub absent_file: Option<PathBuf>,
@@ -214,6 +216,13 @@ impl Recorded {
             .map(|(d, at)| (d.id.as_str(), at))
             .collect();
         let mut held = BTreeSet::new();
+        for id in self.claimed.get(&class.name).into_iter().flatten() {
+            let at = by_id.get(id.as_str()).copied();
+            held.insert(at.ok_or_else(|| RequestError::Lost {
+                class: class.name.clone(),
+                id: id.clone(),
+            })?);
+        }
         for (resource, ids) in &self.devices {
             // If the host has lost all devices of the class, its resources are
             // not known otherwise.
