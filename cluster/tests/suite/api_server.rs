@@ -1,6 +1,6 @@
-//! A fake API server with the functions that these programs use: objects with resource
-//! versions, lists in pages, watches, and 410 Gone for versions that are too old. It can
-//! be stopped and started again at its address.
+//! A fake API server with the functions that these programs and `boathook-dra` use: objects
+//! with resource versions, lists in pages, watches, and 410 Gone for versions that are too
+//! old; writes with preconditions. It can be stopped and started again at its address.
 
 mod request;
 mod store;
@@ -90,6 +90,27 @@ impl ApiServer {
         self.state.changed.send_replace(version);
     }
 
+    /// The objects of a collection.
+    #[allow(dead_code, reason = "of one of the crates that use it")]
+    pub(crate) fn list(&self, path: &str) -> Vec<Value> {
+        let target = Target::of_path(path);
+        let page = self.state.store().page(&target, &request::Parameters::default());
+        page["items"].as_array().unwrap().clone()
+    }
+
+    /// Has it drop fields of devices, as with feature gates that are off.
+    #[allow(dead_code, reason = "of one of the crates that use it")]
+    pub(crate) fn drop_fields(&self, fields: &[&str]) {
+        self.state.store().dropped = fields.iter().map(|field| (*field).to_owned()).collect();
+    }
+
+    /// How many objects clients have written.
+    #[allow(dead_code, reason = "of one of the crates that use it")]
+    pub(crate) fn writes(&self) -> usize {
+        self.state.store().writes
+    }
+
+    #[allow(dead_code, reason = "of one of the crates that use it")]
     pub(crate) fn delete(&self, path: &str) {
         let version = self.state.store().delete(&Target::of_path(path));
         self.state.changed.send_replace(version);
@@ -119,7 +140,7 @@ async fn serve(listener: TcpListener, state: Arc<State>) {
     let mut connections = JoinSet::new();
     let router = Router::new().fallback(move |request: Request| {
         let state = Arc::clone(&state);
-        async move { answer(&state, &request) }
+        async move { answer(&state, request).await }
     });
     loop {
         let (client, _) = listener.accept().await.unwrap();
@@ -130,17 +151,52 @@ async fn serve(listener: TcpListener, state: Arc<State>) {
     }
 }
 
-fn answer(state: &Arc<State>, request: &Request) -> Response {
-    assert_eq!(request.method(), Method::GET);
+async fn answer(state: &Arc<State>, request: Request) -> Response {
     let target = Target::of_path(request.uri().path());
+    if request.method() != Method::GET {
+        return write(state, target, request).await;
+    }
     let parameters = request::Parameters::of(request.uri().query().unwrap_or_default());
     match parameters.watch {
         true => watch(state, target, parameters),
+        false if target.name.is_some() => {
+            let object = state.store().object(&target);
+            json(object.ok_or((StatusCode::NOT_FOUND, "NotFound")))
+        }
         false => {
             let page = state.store().page(&target, &parameters);
             ([("content-type", "application/json")], page.to_string()).into_response()
         }
     }
+}
+
+async fn write(state: &Arc<State>, mut target: Target, request: Request) -> Response {
+    let method = request.method().clone();
+    let body = axum::body::to_bytes(request.into_body(), 16 << 20).await;
+    let body: Value = serde_json::from_slice(&body.unwrap()).unwrap_or_default();
+    let written = match method {
+        Method::POST => state.store().create(&mut target, body),
+        Method::PUT => state.store().replace(&target, body),
+        Method::DELETE => state.store().remove(&target, &body["preconditions"]),
+        _ => panic!("{method}"),
+    };
+    let version = state.store().version;
+    state.changed.send_replace(version);
+    json(written)
+}
+
+/// An object, or the failure with this status.
+fn json(answer: Result<Value, (StatusCode, &str)>) -> Response {
+    let (code, object) = match answer {
+        Ok(object) => (StatusCode::OK, object),
+        Err((code, reason)) => {
+            let status = serde_json::json!({"kind": "Status", "apiVersion": "v1", "metadata": {},
+                "status": "Failure", "message": reason, "reason": reason, "code": code.as_u16()});
+            (code, status)
+        }
+    };
+    let json = ("content-type", "application/json");
+    (code, [json], object.to_string()).into_response()
 }
 
 /// Sends changes as they are made, from the version that the client has.

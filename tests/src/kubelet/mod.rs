@@ -18,6 +18,7 @@
 
 mod checkpoint;
 mod container;
+pub mod dra;
 mod endpoint;
 mod event;
 mod life;

@@ -37,7 +37,7 @@ pub(super) async fn watch(directory: PathBuf, manager: &Arc<Manager>) {
 }
 
 /// The sockets with their inodes. Names that begin with a dot do not count.
-fn sockets(directory: &Path) -> BTreeMap<PathBuf, u64> {
+pub(super) fn sockets(directory: &Path) -> BTreeMap<PathBuf, u64> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let visible = entries.filter(|entry| !entry.file_name().as_encoded_bytes().starts_with(b"."));
     let found = visible.filter_map(|entry| {

@@ -44,6 +44,8 @@ pub(crate) struct Parameters {
     pub(crate) skip: usize,
     /// Whether only pods with a node that have not ended are wanted.
     pub(crate) running_pods: bool,
+    /// Fields of `spec` with the values that are wanted.
+    pub(crate) spec: Vec<(String, String)>,
 }
 
 impl Parameters {
@@ -56,9 +58,15 @@ impl Parameters {
                 "resourceVersion" => parameters.version = value.parse().unwrap_or(0),
                 "limit" => parameters.limit = value.parse().unwrap(),
                 "continue" => parameters.skip = value.parse().unwrap_or(0),
-                "fieldSelector" => {
-                    assert!(value.starts_with("spec.nodeName%21%3D%2C"), "{value}");
+                "fieldSelector" if value.starts_with("spec.nodeName%21%3D%2C") => {
                     parameters.running_pods = true;
+                }
+                "fieldSelector" => {
+                    let equals = value.split("%2C").map(|one| one.split_once("%3D").unwrap());
+                    let field = |name: &str| name.strip_prefix("spec.").unwrap().to_owned();
+                    parameters.spec = equals
+                        .map(|(name, value)| (field(name), value.to_owned()))
+                        .collect();
                 }
                 _ => {}
             }
@@ -71,6 +79,7 @@ impl Parameters {
             let phase = object["status"]["phase"].as_str();
             object["spec"]["nodeName"].is_string() && !matches!(phase, Some("Succeeded" | "Failed"))
         };
-        !self.running_pods || running()
+        let equals = |(name, value): &(String, String)| object["spec"][name] == value.as_str();
+        (!self.running_pods || running()) && self.spec.iter().all(equals)
     }
 }

@@ -2,14 +2,59 @@
 
 use std::collections::BTreeMap;
 
+use axum::http::StatusCode;
 use serde_json::{Value, json};
 
 use super::request::{Parameters, Target};
+
+/// What a client gets.
+pub(crate) type Answer = Result<Value, (StatusCode, &'static str)>;
+
+const ABSENT: (StatusCode, &str) = (StatusCode::NOT_FOUND, "NotFound");
+const CONFLICT: (StatusCode, &str) = (StatusCode::CONFLICT, "Conflict");
+const INVALID: (StatusCode, &str) = (StatusCode::UNPROCESSABLE_ENTITY, "Invalid");
+
+/// Why the real server would refuse a resource slice (Kubernetes,
+/// pkg/apis/resource/validation).
+fn slice_fault(slice: &Value) -> Option<String> {
+    let devices = slice["spec"]["devices"].as_array()?;
+    let has = |field: &str| devices.iter().any(|device| !device[field].is_null());
+    let most = if has("taints") || has("consumesCounters") { 64 } else { 128 };
+    if devices.len() > most {
+        return Some(format!("{} devices", devices.len()));
+    }
+    let is_label = |text: &str| {
+        let fit = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        let ends = !text.starts_with('-') && !text.ends_with('-');
+        (1..=63).contains(&text.len()) && text.chars().all(fit) && ends
+    };
+    devices.iter().find_map(|device| {
+        let name = device["name"].as_str().unwrap_or_default();
+        let empty = serde_json::Map::new();
+        let attributes = device["attributes"].as_object().unwrap_or(&empty);
+        let is_attribute = |(name, value): (&String, &Value)| {
+            let name = name.rsplit('/').next().unwrap();
+            let of_c = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            let fits = (1..=32).contains(&name.len()) && name.chars().all(of_c);
+            let text = value["string"].as_str().unwrap_or_default();
+            fits && value.as_object().unwrap().len() == 1 && text.len() <= 64
+        };
+        let same = devices.iter().filter(|other| other["name"] == device["name"]);
+        let is_right = is_label(name)
+            && same.count() == 1
+            && attributes.len() <= 32
+            && attributes.iter().all(is_attribute);
+        (!is_right).then(|| device.to_string())
+    })
+}
 
 #[derive(Default)]
 pub(crate) struct Store {
     pub(crate) version: u64,
     pub(crate) lists: usize,
+    pub(crate) writes: usize,
+    /// Fields of devices that are not kept.
+    pub(crate) dropped: Vec<String>,
     objects: BTreeMap<Target, Value>,
     changes: Vec<Change>,
     /// The oldest version from which a watch can begin.
@@ -37,6 +82,63 @@ impl Store {
         }
         let before = self.objects.insert(target.clone(), object.clone());
         self.note(target, before, Some(object))
+    }
+
+    /// Creates an object whose name is chosen here.
+    pub(crate) fn create(&mut self, target: &mut Target, mut object: Value) -> Answer {
+        self.writes += 1;
+        let start = object["metadata"]["generateName"].as_str().unwrap();
+        let name = format!("{}{:05}", &start[..start.len().min(58)], self.version);
+        object["metadata"]["uid"] = format!("uid-{}", self.version).into();
+        target.name = Some(name);
+        self.store(target, object)
+    }
+
+    /// Replaces an object, if the client has seen its last version.
+    pub(crate) fn replace(&mut self, target: &Target, object: Value) -> Answer {
+        self.writes += 1;
+        let present = self.object(target).ok_or(ABSENT)?;
+        let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
+        match version(&present) == version(&object) {
+            true => self.store(target, object),
+            false => Err(CONFLICT),
+        }
+    }
+
+    /// Removes exactly this object.
+    pub(crate) fn remove(&mut self, target: &Target, exactly: &Value) -> Answer {
+        let present = self.object(target).ok_or(ABSENT)?;
+        let is_it = |key: &str| exactly[key].is_null() || exactly[key] == present["metadata"][key];
+        if !is_it("uid") || !is_it("resourceVersion") {
+            return Err(CONFLICT);
+        }
+        self.delete(target);
+        Ok(present)
+    }
+
+    fn store(&mut self, target: &Target, mut object: Value) -> Answer {
+        let devices = object.pointer_mut("/spec/devices");
+        for device in devices.and_then(Value::as_array_mut).into_iter().flatten() {
+            let device = device.as_object_mut().unwrap();
+            device.retain(|field, _| !self.dropped.contains(field));
+            let taints = device.get_mut("taints").and_then(Value::as_array_mut);
+            for taint in taints.into_iter().flatten() {
+                let time = &mut taint["timeAdded"];
+                if time.is_null() {
+                    *time = "2026-01-01T00:00:00Z".into();
+                }
+            }
+        }
+        if let Some(fault) = slice_fault(&object) {
+            eprintln!("refused: {fault}");
+            return Err(INVALID);
+        }
+        self.write(target, object);
+        Ok(self.object(target).unwrap())
+    }
+
+    pub(crate) fn object(&self, target: &Target) -> Option<Value> {
+        self.objects.get(target).cloned()
     }
 
     pub(crate) fn delete(&mut self, target: &Target) -> u64 {
