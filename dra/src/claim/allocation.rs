@@ -1,0 +1,109 @@
+//! What the scheduler allocated to a claim, as far as it is this driver's.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::resource::v1::{
+    AllocationResult, DeviceRequestAllocationResult, ResourceClaim,
+};
+
+use super::record::ClaimUid;
+use crate::names::DRIVER;
+
+/// Why a claim cannot be prepared, by what the API server has of it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AllocationError {
+    #[error("the claim was deleted and made again with another uid, {0}; the pod is of the old one")]
+    Replaced(String),
+    #[error("nothing is allocated to the claim")]
+    NotAllocated,
+    #[error("no pod is allowed to use the claim (status.reservedFor is empty)")]
+    NotReserved,
+    /// A parameter of [`DRIVER`] in the claim or in its device class.
+    #[error(
+        "{DRIVER} has no parameters, but the claim or its device class has some in `config`: \
+         {0}; remove them"
+    )]
+    Parameters(String),
+}
+
+impl AllocationError {
+    /// Whether no pod can have the claim as it was prepared.
+    pub fn is_of_another(&self) -> bool {
+        !matches!(self, AllocationError::Parameters(_))
+    }
+}
+
+/// A device that the scheduler allocated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Granted {
+    /// The main request: the kubelet knows no subrequests.
+    pub request: String,
+    pub pool: String,
+    pub device: String,
+    pub share: Option<String>,
+    pub admin: bool,
+}
+
+/// The devices of the claim with this uid that are of this driver.
+pub fn granted(claim: &ResourceClaim, uid: &ClaimUid) -> Result<Vec<Granted>, AllocationError> {
+    let found = claim.metadata.uid.as_deref().unwrap_or_default();
+    if found != uid.as_str() {
+        let found = device_class::name::excerpt(found);
+        return Err(AllocationError::Replaced(found));
+    }
+    let status = claim.status.as_ref();
+    let allocation = status.and_then(|status| status.allocation.as_ref());
+    let allocation = allocation.ok_or(AllocationError::NotAllocated)?;
+    let reserved = status.and_then(|status| status.reserved_for.as_ref());
+    if reserved.is_none_or(Vec::is_empty) {
+        return Err(AllocationError::NotReserved);
+    }
+    let granted: Vec<Granted> = results(allocation).map(of_result).collect();
+    without_parameters(allocation, &granted)?;
+    Ok(granted)
+}
+
+fn results(
+    allocation: &AllocationResult,
+) -> impl Iterator<Item = &DeviceRequestAllocationResult> {
+    let devices = allocation.devices.as_ref();
+    let results = devices.and_then(|devices| devices.results.as_ref());
+    results.into_iter().flatten().filter(|result| result.driver == DRIVER)
+}
+
+fn of_result(result: &DeviceRequestAllocationResult) -> Granted {
+    Granted {
+        request: main_request(&result.request).to_owned(),
+        pool: result.pool.clone(),
+        device: result.device.clone(),
+        share: result.share_id.clone(),
+        admin: result.admin_access == Some(true),
+    }
+}
+
+fn main_request(request: &str) -> &str {
+    request.split_once('/').map_or(request, |(main, _)| main)
+}
+
+/// Entries of other drivers, and of requests that other drivers serve, are not ours.
+fn without_parameters(
+    allocation: &AllocationResult,
+    granted: &[Granted],
+) -> Result<(), AllocationError> {
+    let requests: BTreeSet<&str> = granted.iter().map(|one| one.request.as_str()).collect();
+    let devices = allocation.devices.as_ref();
+    let configs = devices.and_then(|devices| devices.config.as_ref());
+    for config in configs.into_iter().flatten() {
+        let named = config.requests.as_deref().unwrap_or_default();
+        let mut named_main = named.iter().map(|request| main_request(request));
+        let concerns = named.is_empty() || named_main.any(|request| requests.contains(request));
+        if let Some(opaque) = &config.opaque
+            && opaque.driver == DRIVER
+            && concerns
+        {
+            let parameters = device_class::name::excerpt(&opaque.parameters.0.to_string());
+            return Err(AllocationError::Parameters(parameters));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,76 @@
+//! What is kept of a prepared claim, in a small file of its own.
+
+use serde::{Deserialize, Serialize};
+
+use device_class::name::{ClassName, DeviceId};
+
+/// The uid of a claim, fit for the name of a file.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ClaimUid(String);
+
+impl ClaimUid {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for ClaimUid {
+    type Error = String;
+
+    fn try_from(uid: String) -> Result<Self, String> {
+        // The API server makes them: 36 characters.
+        let fits = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        match (1..=40).contains(&uid.len()) && uid.chars().all(fits) {
+            true => Ok(ClaimUid(uid)),
+            false => {
+                let uid = device_class::name::excerpt(&uid);
+                Err(format!("`{uid}` is not the uid of a claim"))
+            }
+        }
+    }
+}
+
+impl From<ClaimUid> for String {
+    fn from(uid: ClaimUid) -> String {
+        uid.0
+    }
+}
+
+/// A prepared claim. Fields that a later version adds are ignored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    pub version: u32,
+    pub uid: ClaimUid,
+    pub namespace: String,
+    pub name: String,
+    pub devices: Vec<PreparedDevice>,
+}
+
+/// A device of a claim.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PreparedDevice {
+    /// The main request, without its subrequest.
+    pub request: String,
+    pub pool: String,
+    /// Its name in the pool.
+    pub device: String,
+    pub class: ClassName,
+    pub id: DeviceId,
+    /// Which share of a device that several claims may have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<String>,
+    /// Whether the claim only looks at it, and others may have it.
+    #[serde(default)]
+    pub admin: bool,
+}
+
+impl Record {
+    /// The version that this program writes.
+    pub const VERSION: u32 = 1;
+
+    /// `NAMESPACE/NAME`, for people.
+    pub fn title(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+}

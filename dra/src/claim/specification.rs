@@ -1,0 +1,132 @@
+//! The CDI specification of a claim: a file of its own, whose names nobody else uses. It is
+//! thin: the hook looks libraries up when a container starts.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use device_class::discover::Device;
+use device_class::name::{ClassName, DeviceId};
+use injection_plan::cdi::directory::{self, DirectoryError};
+use injection_plan::cdi::{Description, DescriptionError, Specification, SpecifiedDevice};
+
+use super::record::{ClaimUid, Record};
+use super::store::{StoreError, remove_file};
+use crate::inventory::ClassDevices;
+use crate::names::{DRIVER, label};
+
+/// How the names of our files begin. The plugin, which removes files of an earlier run,
+/// has other names.
+const PREFIX: &str = "boathook.dev-claim-";
+
+/// The longest name of a CDI device.
+const MAX_NAME: usize = 63;
+
+/// Why a claim has no specification.
+#[derive(Debug, thiserror::Error)]
+pub enum SpecificationError {
+    #[error("class {0} is not served here any more")]
+    NoClass(ClassName),
+    #[error("device {id} of class {class} is not on this node any more")]
+    NoDevice { class: ClassName, id: DeviceId },
+    #[error("request {request} cannot be described")]
+    Description {
+        request: String,
+        #[source]
+        error: DescriptionError,
+    },
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+}
+
+/// The devices of a claim that a container gets together: those of one request and class.
+/// Their variables are those of all, where devices one by one would overwrite them.
+type Groups<'a> = BTreeMap<(&'a str, &'a ClassName), Vec<&'a DeviceId>>;
+
+fn groups(record: &Record) -> Groups<'_> {
+    let mut groups = Groups::new();
+    for device in &record.devices {
+        let key = (device.request.as_str(), &device.class);
+        let ids = groups.entry(key).or_default();
+        if !ids.contains(&&device.id) {
+            ids.push(&device.id);
+        }
+    }
+    groups
+}
+
+/// The CDI names of a claim's devices, by request and class.
+pub(super) fn names(record: &Record) -> BTreeMap<(&str, &ClassName), String> {
+    let groups = groups(record).into_keys().enumerate();
+    let name = |(number, key): (usize, (&str, &ClassName))| {
+        // The pod's status shows it.
+        let mut name = format!("{}-{number}-{}", record.uid.as_str(), label(key.0));
+        name.truncate(MAX_NAME);
+        name
+    };
+    groups
+        .map(|group| (group.1, format!("{DRIVER}/claim={}", name(group).trim_end_matches('-'))))
+        .collect()
+}
+
+/// Makes the file of a claim what it has to be.
+pub(super) fn write(
+    cdi: &Path,
+    description: Description<'_>,
+    record: &Record,
+    inventory: &[ClassDevices],
+) -> Result<(), SpecificationError> {
+    let names = names(record);
+    let mut devices = Vec::new();
+    for ((request, class), ids) in groups(record) {
+        let known = inventory.iter().find(|one| one.class.name == *class);
+        let known = known.ok_or_else(|| SpecificationError::NoClass(class.clone()))?;
+        let find = |id: &&DeviceId| {
+            let found = known.devices().iter().find(|device| device.id == **id);
+            found.ok_or_else(|| SpecificationError::NoDevice {
+                class: class.clone(),
+                id: (**id).clone(),
+            })
+        };
+        let found: Vec<&Device> = ids.iter().map(find).collect::<Result<_, _>>()?;
+        let claim = record.uid.as_str();
+        let edits = description.claimed(&known.class, &known.found, &found, claim);
+        let container_edits = edits.map_err(|error| SpecificationError::Description {
+            request: request.to_owned(),
+            error,
+        })?;
+        let name = &names[&(request, class)];
+        let name = name.split_once('=').map_or("", |(_, name)| name).to_owned();
+        devices.push(SpecifiedDevice {
+            name,
+            container_edits,
+        });
+    }
+    let path = path(cdi, &record.uid);
+    if devices.is_empty() {
+        return Ok(());
+    }
+    let specification = Specification::new(format!("{DRIVER}/claim"), devices);
+    directory::put(cdi, &path, &specification)?;
+    Ok(())
+}
+
+/// Removes the file of a claim, if there is one.
+pub(super) fn remove(cdi: &Path, uid: &ClaimUid) -> Result<(), StoreError> {
+    remove_file(&path(cdi, uid))
+}
+
+/// The claims that have files.
+pub(super) fn claims_with_files(cdi: &Path) -> Vec<ClaimUid> {
+    let entries = fs::read_dir(cdi).into_iter().flatten().flatten();
+    let uids = entries.filter_map(|entry| {
+        let name = entry.file_name();
+        let uid = name.to_str()?.strip_prefix(PREFIX)?.strip_suffix(".json")?;
+        ClaimUid::try_from(uid.to_owned()).ok()
+    });
+    uids.collect()
+}
+
+fn path(cdi: &Path, uid: &ClaimUid) -> PathBuf {
+    cdi.join(format!("{PREFIX}{}.json", uid.as_str()))
+}

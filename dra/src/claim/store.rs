@@ -1,0 +1,151 @@
+//! The records of prepared claims, a file each.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{Flock, FlockArg};
+
+use super::record::{ClaimUid, Record};
+
+/// The largest record that is read, in bytes: a claim has at most 32 devices.
+const MAX: u64 = 256 * 1024;
+
+/// Why records cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error("{}: {error}", path.display())]
+    Io { path: PathBuf, error: io::Error },
+    #[error("the record {} cannot be written: {error}", path.display())]
+    Json {
+        path: PathBuf,
+        error: serde_json::Error,
+    },
+}
+
+/// The directory of records. Two instances of this program share it during an update.
+#[derive(Debug, Clone)]
+pub struct Store {
+    directory: PathBuf,
+    lock: PathBuf,
+}
+
+/// The right to change records and specifications, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Locked(#[expect(dead_code)] Flock<File>);
+
+impl Store {
+    /// The records below the driver's directory, which is created.
+    pub fn open(driver_directory: &Path) -> Result<Self, StoreError> {
+        let directory = driver_directory.join("claims");
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true).mode(0o750);
+        let failed = |path: &Path, error| StoreError::Io {
+            path: path.to_owned(),
+            error,
+        };
+        builder.create(&directory).map_err(|error| failed(&directory, error))?;
+        let lock = driver_directory.join("serialize.lock");
+        Ok(Store { directory, lock })
+    }
+
+    /// Waits until no other thread or instance changes anything.
+    pub(super) fn lock(&self) -> Result<Locked, StoreError> {
+        let failed = |error: io::Error| StoreError::Io {
+            path: self.lock.clone(),
+            error,
+        };
+        let mut options = File::options();
+        let file = options.create(true).truncate(false).write(true).mode(0o600);
+        let file = file.open(&self.lock).map_err(failed)?;
+        let locked = Flock::lock(file, FlockArg::LockExclusive);
+        locked
+            .map(Locked)
+            .map_err(|(_, error)| failed(error.into()))
+    }
+
+    /// All claims, and the files that are none: each concerns one claim, which is prepared
+    /// anew when the kubelet asks.
+    pub fn all(&self) -> Result<(Vec<Record>, Vec<(ClaimUid, String)>), StoreError> {
+        let failed = |error| StoreError::Io {
+            path: self.directory.clone(),
+            error,
+        };
+        let (mut records, mut bad) = (Vec::new(), Vec::new());
+        for entry in fs::read_dir(&self.directory).map_err(failed)? {
+            let name = entry.map_err(failed)?.file_name();
+            let uid = name.to_str().and_then(|name| name.strip_suffix(".json"));
+            let Some(Ok(uid)) = uid.map(|uid| ClaimUid::try_from(uid.to_owned())) else {
+                continue;
+            };
+            match self.read(&uid) {
+                Ok(Some(record)) => records.push(record),
+                Ok(None) => {}
+                Err(reason) => bad.push((uid, reason)),
+            }
+        }
+        records.sort_by(|a, b| a.uid.cmp(&b.uid));
+        Ok((records, bad))
+    }
+
+    /// A claim's record; `None` if there is none.
+    fn read(&self, uid: &ClaimUid) -> Result<Option<Record>, String> {
+        let path = self.path(uid);
+        let mut text = String::new();
+        let file = match File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            file => file.map_err(|error| error.to_string())?,
+        };
+        let read = file.take(MAX).read_to_string(&mut text);
+        read.map_err(|error| error.to_string())?;
+        let record: Record = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+        match record.uid == *uid && record.version <= Record::VERSION {
+            true => Ok(Some(record)),
+            false => Err("it is of another claim or of a later version".to_owned()),
+        }
+    }
+
+    /// Writes a record, whole or not at all.
+    pub(super) fn write(&self, record: &Record) -> Result<(), StoreError> {
+        let path = self.path(&record.uid);
+        let text = serde_json::to_string_pretty(record).map_err(|error| StoreError::Json {
+            path: path.clone(),
+            error,
+        })?;
+        let temporary = path.with_extension("tmp");
+        let failed = |error| StoreError::Io {
+            path: path.clone(),
+            error,
+        };
+        let write = || {
+            let mut options = File::options();
+            let options = options.create(true).truncate(true).write(true).mode(0o640);
+            let mut file = options.open(&temporary)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&temporary, &path)
+        };
+        write().map_err(failed)
+    }
+
+    /// Removes a record, if there is one.
+    pub(super) fn remove(&self, uid: &ClaimUid) -> Result<(), StoreError> {
+        remove_file(&self.path(uid))
+    }
+
+    fn path(&self, uid: &ClaimUid) -> PathBuf {
+        self.directory.join(format!("{}.json", uid.as_str()))
+    }
+}
+
+/// Removes a file, if it is there.
+pub(super) fn remove_file(path: &Path) -> Result<(), StoreError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StoreError::Io {
+            path: path.to_owned(),
+            error,
+        }),
+        _ => Ok(()),
+    }
+}

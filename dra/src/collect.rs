@@ -1,0 +1,66 @@
+//! Claims that the kubelet will not unprepare: it lost its own record, or they were deleted
+//! by force while it did not run.
+
+use std::time::Duration;
+
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use kube::{Api, Client};
+use tokio::sync::watch;
+use tokio::task::spawn_blocking;
+
+use crate::claim::{ClaimUid, Claims, Record, granted};
+use crate::inventory::Inventory;
+
+/// The time between two searches.
+const PERIOD: Duration = Duration::from_secs(600);
+
+/// Restores the specifications of prepared claims, then removes for ever what nobody uses.
+pub(crate) async fn run(client: Client, claims: Claims, inventory: watch::Receiver<Inventory>) {
+    loop {
+        let (own, known) = (claims.clone(), inventory.borrow().clone());
+        match spawn_blocking(move || own.restore(&known)).await {
+            Ok(Ok(problems)) => problems.iter().for_each(|line| tracing::warn!("{line}")),
+            Ok(Err(error)) => tracing::error!("cannot read the prepared claims: {error}"),
+            Err(error) => tracing::error!("cannot read the prepared claims: {error}"),
+        }
+        let own = claims.clone();
+        if let Ok(Ok((records, _))) = spawn_blocking(move || own.prepared()).await {
+            for record in records {
+                if let Err(error) = unused(&client, &claims, &record).await {
+                    tracing::warn!("claim {}: {error:#}", record.title());
+                }
+            }
+        }
+        tokio::time::sleep(PERIOD).await;
+    }
+}
+
+/// The same for one claim.
+pub(crate) async fn one(
+    client: &Client,
+    claims: &Claims,
+    uid: &ClaimUid,
+) -> Result<(), anyhow::Error> {
+    let own = claims.clone();
+    let (records, _) = spawn_blocking(move || own.prepared()).await??;
+    match records.iter().find(|record| record.uid == *uid) {
+        Some(record) => unused(client, claims, record).await,
+        None => Ok(()),
+    }
+}
+
+/// Unprepares a claim that the API server does not have, or has for no pod.
+async fn unused(client: &Client, claims: &Claims, record: &Record) -> Result<(), anyhow::Error> {
+    let api = Api::<ResourceClaim>::namespaced(client.clone(), &record.namespace);
+    let why = match api.get_opt(&record.name).await? {
+        None => "there is no such claim".to_owned(),
+        Some(claim) => match granted(&claim, &record.uid) {
+            Err(error) if error.is_of_another() => error.to_string(),
+            _ => return Ok(()),
+        },
+    };
+    let title = record.title();
+    tracing::info!("claim {title} is prepared, but {why}: removing what was prepared");
+    let (claims, uid) = (claims.clone(), record.uid.clone());
+    Ok(spawn_blocking(move || claims.unprepare(&uid)).await??)
+}

@@ -1,0 +1,65 @@
+//! The DeviceClass of a class, by which claims and extended resources name its devices.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use anyhow::Context;
+use device_class::DeviceClass;
+use device_class::class::SHARED_SUFFIX;
+use device_class::config::Config;
+use device_class::load;
+use device_class::name::ClassName;
+
+use crate::names::{DRIVER, label};
+
+/// The manifests of some classes.
+pub fn manifests(names: &[ClassName], config: Option<&Path>) -> Result<String, anyhow::Error> {
+    let config = Config::load(config).context("configuration")?;
+    let mut text = String::new();
+    for name in names {
+        let sources = load::each_source(&config.classes)?;
+        let mut sources = sources.into_iter().filter_map(Result::ok);
+        let source = sources.find(|source| source.name == *name);
+        let source = source.with_context(|| format!("no class file {name}.toml on this host"))?;
+        text.push_str(&manifest(&config.class(&source)?));
+    }
+    Ok(text)
+}
+
+/// A selector must test whether there is an attribute: one that names an unknown attribute
+/// fails for all devices of the cluster.
+fn manifest(class: &DeviceClass) -> String {
+    let (name, own) = (label(class.name.as_str()), &class.name);
+    let mut text = format!(
+        "apiVersion: resource.k8s.io/v1\n\
+         kind: DeviceClass\n\
+         metadata:\n  \
+           name: {name}\n\
+         spec:\n  \
+           selectors:\n    \
+             - cel:\n        \
+                 expression: >-\n          \
+                   device.driver == '{DRIVER}' &&\n          \
+                   has(device.attributes['{DRIVER}'].class) &&\n          \
+                   device.attributes['{DRIVER}'].class == '{own}'\n"
+    );
+    // A name by template is several resources, each of which would need a class.
+    let resource = class.spec.resource.to_string();
+    let shared = class.spec.sharing.as_ref().is_some_and(|sharing| sharing.shared_suffix);
+    if !resource.contains('{') && !shared {
+        // Writing to a text cannot fail.
+        let _ = writeln!(
+            text,
+            "  # Pods that ask for {resource} get it by a claim (Kubernetes 1.36).\n  \
+               extendedResourceName: {resource}"
+        );
+    } else {
+        let suffix = if shared { SHARED_SUFFIX } else { "" };
+        let _ = writeln!(
+            text,
+            "  # extendedResourceName: one of {resource}{suffix}, with a selector on `resource`"
+        );
+    }
+    text.insert_str(0, "---\n");
+    text
+}

@@ -1,0 +1,167 @@
+//! The devices of the classes that this driver serves, as the last scan judged them.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use device_class::DeviceClass;
+use device_class::class::Server;
+use device_class::config::Config;
+use device_class::discover::{Device, Found, FoundEdits, Health};
+use device_class::name::DeviceId;
+use host_inventory::{HostWatcher, Judged, JudgedClass, Next, Notified};
+use injection_plan::record::Record;
+use tokio::sync::watch;
+
+use crate::names;
+
+/// All classes, each a pool.
+pub type Inventory = Arc<Vec<ClassDevices>>;
+
+/// A class, and what the host has of it.
+#[derive(Debug, Clone)]
+pub struct ClassDevices {
+    pub class: DeviceClass,
+    /// The devices, and the nodes that a container gets with any of them.
+    pub found: Found,
+    /// The devices' names in slices, in the same order.
+    pub names: Vec<String>,
+}
+
+impl ClassDevices {
+    /// The devices.
+    pub fn devices(&self) -> &[Device] {
+        &self.found.inventory.devices
+    }
+
+    /// The device that a slice calls so, itself or one of its shares.
+    pub fn named(&self, name: &str) -> Option<&Device> {
+        let mut all = self.names.iter().zip(self.devices());
+        let is_it = |(own, device): &(&String, &Device)| {
+            let mut shares = (0..device.replicas.unwrap_or(0)).map(|n| names::share(own, n));
+            own.as_str() == name || shares.any(|share| share == name)
+        };
+        all.find(is_it).map(|(_, device)| device)
+    }
+}
+
+/// Scans the host, and publishes what it has.
+#[derive(Debug)]
+pub(crate) struct Scanner {
+    host: HostWatcher,
+    /// The kubelet's record of what device plugins have given away.
+    record: PathBuf,
+    inventory: watch::Sender<Inventory>,
+}
+
+impl Scanner {
+    /// Reads the classes and scans for the first time.
+    pub(crate) async fn start(config: Config, record: PathBuf) -> Self {
+        let mut scanner = Scanner {
+            host: HostWatcher::new(config, Server::Dra),
+            record,
+            inventory: watch::channel(Inventory::default()).0,
+        };
+        scanner.scan().await;
+        scanner
+    }
+
+    /// The inventory, and notification of its changes.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Inventory> {
+        self.inventory.subscribe()
+    }
+
+    /// Scans for ever.
+    pub(crate) async fn run(mut self, period: Duration, mut reload: Notified) {
+        loop {
+            if self.host.wait(period, None, &mut reload).await == Next::Load {
+                self.host.load_classes();
+            }
+            self.scan().await;
+        }
+    }
+
+    async fn scan(&mut self) {
+        let record = self.record.clone();
+        let scanned = self.host.scan(move |judged| {
+            let record = Record::read(&record).ok().and_then(Result::ok);
+            of(judged, record.as_ref())
+        });
+        if let Some(scanned) = scanned.await {
+            let new = scanned.made;
+            self.inventory.send_if_modified(|known| {
+                let changed = !is_same(known, &new);
+                // Also what no slice shows, such as numbers of nodes.
+                *known = Arc::new(new);
+                changed
+            });
+        }
+    }
+}
+
+/// Whether slices of both would be the same.
+fn is_same(known: &[ClassDevices], new: &[ClassDevices]) -> bool {
+    let of = |all: &[ClassDevices]| -> Vec<_> {
+        let each = all.iter().flat_map(|class| {
+            let shown = |(name, device): (&String, &Device)| {
+                let Device {
+                    health,
+                    attributes,
+                    numa,
+                    group,
+                    index,
+                    replicas,
+                    ..
+                } = device;
+                (
+                    name.clone(),
+                    health.clone(),
+                    (attributes.clone(), index.clone(), group.clone()),
+                    (*numa, *replicas),
+                )
+            };
+            let devices = class.names.iter().zip(class.devices());
+            let devices: Vec<_> = devices.map(shown).collect();
+            Some((class.class.name.clone(), devices))
+        });
+        each.collect()
+    };
+    of(known) == of(new)
+}
+
+/// The devices of a scan, and what is left out. A device that a container still has by the
+/// device plugin must not be allocated again.
+fn of(judged: Judged<'_>, record: Option<&Record>) -> (Vec<ClassDevices>, Vec<String>) {
+    let mut held: BTreeSet<(&str, &str)> = BTreeSet::new();
+    for allocation in record.iter().flat_map(|record| record.allocations()) {
+        held.extend(allocation.devices.iter().map(|id| (allocation.resource, *id)));
+    }
+    let classes = judged.classes.into_iter().map(|judged| {
+        let JudgedClass {
+            class,
+            mut inventory,
+            control_nodes,
+        } = judged;
+        for device in &mut inventory.devices {
+            let resource = device.resource.as_str();
+            let is_held = |id: &DeviceId| held.contains(&(resource, id.as_str()));
+            if device.health.is_healthy() && device.offered_ids().iter().any(is_held) {
+                let reason = format!(
+                    "the kubelet's record says that a container still has it as {resource}"
+                );
+                device.health = Health::Unhealthy { reason };
+            }
+        }
+        let edits = FoundEdits {
+            nodes: control_nodes,
+            ..FoundEdits::default()
+        };
+        ClassDevices {
+            class: class.clone(),
+            names: names::devices(&inventory.devices),
+            found: Found { inventory, edits },
+        }
+    });
+    (classes.collect(), judged.warnings)
+}

@@ -1,0 +1,26 @@
+//! The driver of resource claims (Dynamic Resource Allocation). The hook injects the
+//! devices, as it does those of the plugin.
+//!
+//! ```text
+//! classes ─┐
+//! host ────┴▶ inventory ─┬▶ slice: ResourceSlices ─▶ API server, scheduler ─▶ ResourceClaim
+//!                        └▶ claim: a record and a CDI specification ◀─ kubelet: prepare
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod claim;
+pub mod cli;
+mod collect;
+pub mod device_class;
+mod inventory;
+mod metrics;
+pub mod names;
+mod pages;
+mod run;
+mod service;
+pub mod slice;
+mod sockets;
+
+pub use inventory::{ClassDevices, Inventory};
+pub use metrics::Metrics;
+pub use run::{Options, run};

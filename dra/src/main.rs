@@ -1,0 +1,48 @@
+//! `boathook-dra`: see the crate `dra`.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use command_line::{FAILURE, print};
+use dra::cli::{Cli, Command, Run};
+use dra::device_class;
+use host_inventory::host_program;
+
+fn main() -> ExitCode {
+    let cli: Cli = command_line::parse();
+    let done = match cli.command {
+        Command::Run(options) => run(options),
+        Command::DeviceClass { classes, config } => {
+            device_class::manifests(&classes, config.as_deref()).and_then(|text| Ok(print(&text)?))
+        }
+        Command::InRoot {
+            root,
+            program,
+            arguments,
+        } => {
+            let error = host_program::enter(&root, &program, &arguments);
+            let message = format!("cannot run {}: {error}", program.display());
+            command_line::warn("boathook-dra", &message);
+            return ExitCode::from(host_program::NOT_RUN);
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            command_line::report("boathook-dra", &format!("{error:#}"), false);
+            ExitCode::from(FAILURE)
+        }
+    }
+}
+
+fn run(options: Run) -> anyhow::Result<()> {
+    options.log.start();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the asynchronous runtime")?;
+    let ended = runtime.block_on(dra::run(options.into()));
+    // A device scan may hang in a driver: do not wait for it.
+    runtime.shutdown_timeout(std::time::Duration::from_millis(50));
+    ended
+}

@@ -1,0 +1,91 @@
+//! The metrics of the process.
+
+use std::time::Duration;
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use crate::slice::Pool;
+
+/// The upper bounds of the histogram's buckets, in seconds.
+const BOUNDS: [f64; 8] = [0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, 10.0];
+
+type Label = [(&'static str, String); 1];
+
+/// The metrics. Clones share them.
+#[derive(Debug, Clone)]
+pub struct Metrics {
+    calls: Family<[(&'static str, &'static str); 2], Counter>,
+    prepare_duration: Histogram,
+    slice_writes: Counter,
+    devices: Family<Label, Gauge>,
+    unhealthy: Family<Label, Gauge>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Metrics {
+            calls: Family::default(),
+            prepare_duration: Histogram::new(BOUNDS),
+            slice_writes: Counter::default(),
+            devices: Family::default(),
+            unhealthy: Family::default(),
+        }
+    }
+}
+
+impl Metrics {
+    pub(crate) fn prepared(&self, is_ok: bool, took: Duration) {
+        self.called("prepare", is_ok);
+        self.prepare_duration.observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn called(&self, call: &'static str, is_ok: bool) {
+        let result = if is_ok { "ok" } else { "failed" };
+        let labels = [("call", call), ("result", result)];
+        self.calls.get_or_create(&labels).inc();
+    }
+
+    pub(crate) fn wrote_slice(&self) {
+        self.slice_writes.inc();
+    }
+
+    pub(crate) fn published(&self, pools: &[Pool]) {
+        self.devices.clear();
+        self.unhealthy.clear();
+        let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+        for pool in pools {
+            let label = [("pool", pool.name.clone())];
+            let devices = || pool.slices.iter().flatten();
+            let unhealthy = devices().filter(|device| device.taints.is_some()).count();
+            self.devices.get_or_create(&label).set(count(devices().count()));
+            self.unhealthy.get_or_create(&label).set(count(unhealthy));
+        }
+    }
+
+    /// The registry that shows them.
+    pub(crate) fn registry(&self) -> Registry {
+        let mut registry = Registry::with_prefix("boathook_dra");
+        registry.register("claims", "Claims of the kubelet's calls", self.calls.clone());
+        registry.register(
+            "prepare_duration_seconds",
+            "Time to prepare a claim, with the API server's answer",
+            self.prepare_duration.clone(),
+        );
+        registry.register(
+            "slice_writes",
+            "Resource slices created or replaced",
+            self.slice_writes.clone(),
+        );
+        registry.register("devices", "Devices in resource slices", self.devices.clone());
+        registry.register(
+            "unhealthy_devices",
+            "Those of them that have the taint",
+            self.unhealthy.clone(),
+        );
+        registry
+    }
+}

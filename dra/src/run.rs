@@ -1,0 +1,168 @@
+//! The process, from its options to its end.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use device_class::config::Config;
+use host_inventory::Notifier;
+use injection_plan::record;
+use kube::Client;
+use kubelet_api::dra::{v1, v1beta1};
+use kubelet_api::dra_health::dra_resource_health_server::DraResourceHealthServer;
+use kubelet_api::pluginregistration::registration_server::RegistrationServer;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::Server;
+
+use crate::claim::{Claims, Store};
+use crate::inventory::Scanner;
+use crate::metrics::Metrics;
+use crate::service::{Registrar, Service};
+use crate::slice::Publisher;
+use crate::sockets::{Paths, Socket};
+use crate::{collect, pages};
+
+/// How often it is looked whether the sockets are still there.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// The options of the process.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The node's name in the cluster.
+    pub node: String,
+    /// The uid of the pod of this process, by which its sockets differ from those of the
+    /// instance that an update replaces.
+    pub instance: Option<String>,
+    /// The kubelet's root directory.
+    pub kubelet_dir: PathBuf,
+    /// The configuration; without it the default file, which may be absent.
+    pub config: Option<PathBuf>,
+    /// Where the host's root is mounted; `None`: where the configuration has it.
+    pub host_root: Option<PathBuf>,
+    /// The directory from which engines read CDI specifications.
+    pub cdi: PathBuf,
+    /// The hook, as a path on the host.
+    pub hook: PathBuf,
+    /// The interval of device scans when no event arrives.
+    pub rescan: Duration,
+    /// The effect of the taint of unhealthy devices.
+    pub effect: &'static str,
+    /// Where to serve metrics and health; `None`: they are not served.
+    pub http: Option<SocketAddr>,
+}
+
+/// Runs until a signal that ends processes.
+pub async fn run(options: Options) -> Result<(), anyhow::Error> {
+    let install = |kind| signal(kind).context("cannot install a signal handler");
+    let mut terminate = install(SignalKind::terminate())?;
+    let mut interrupt = install(SignalKind::interrupt())?;
+    let hang_up = install(SignalKind::hangup())?;
+    let paths = Paths::new(&options.kubelet_dir, options.instance.as_deref())?;
+    let mut config = Config::load(options.config.as_deref()).context("configuration")?;
+    let host_root = config.host_root.clone();
+    if let Some(root) = &options.host_root {
+        config = config.mounted_at(root);
+    }
+    let store = Store::open(&paths.directory)?;
+    let http = match options.http {
+        Some(address) => {
+            let listener = TcpListener::bind(address).await;
+            Some(listener.with_context(|| format!("--http {address}: cannot listen"))?)
+        }
+        None => None,
+    };
+    let client = Client::try_default()
+        .await
+        .context("cannot configure the client of the API server")?;
+    let claims = Claims::new(
+        options.node.clone(),
+        store,
+        options.cdi,
+        options.hook,
+        host_root,
+    );
+    let record = options.kubelet_dir.join("device-plugins").join(record::FILE_NAME);
+    let scanner = Scanner::start(config, record).await;
+    let inventory = scanner.subscribe();
+    let metrics = Metrics::default();
+    let service = Service {
+        client: client.clone(),
+        claims: claims.clone(),
+        node: options.node.clone(),
+        inventory: inventory.clone(),
+        metrics: metrics.clone(),
+    };
+    let registry = metrics.registry();
+    let publisher = Publisher::new(client.clone(), options.node, options.effect, metrics);
+    let (registered, is_registered) = watch::channel(false);
+    let (reload, reloads) = Notifier::new();
+    paths.remove_stale();
+    let ended = tokio::select! {
+        _ = terminate.recv() => return Ok(()),
+        _ = interrupt.recv() => return Ok(()),
+        () = publisher.run(inventory.clone()) => "the publisher",
+        () = scanner.run(options.rescan, reloads) => "the scanner",
+        () = collect::run(client, claims, inventory) => "the collection of claims",
+        () = pages::serve(http, registry, is_registered) => "the HTTP server",
+        () = hang_ups(hang_up, reload) => "the SIGHUP handler",
+        served = serve(&paths, service, registered) => {
+            served?;
+            "the server"
+        }
+    };
+    anyhow::bail!("{ended} ended")
+}
+
+/// Serves the kubelet, and makes the sockets again when somebody removes them.
+async fn serve(
+    paths: &Paths,
+    service: Service,
+    registered: watch::Sender<bool>,
+) -> Result<(), anyhow::Error> {
+    loop {
+        let bind = |path| Socket::bind(path).with_context(|| format!("cannot listen at {path:?}"));
+        // First the service: the kubelet calls as soon as it finds the other.
+        let mut calls = bind(&paths.service)?;
+        let mut registration = bind(&paths.registration)?;
+        let incoming = |socket: &mut Socket| socket.listener.take().map(UnixListenerStream::new);
+        let (Some(to_calls), Some(to_registration)) =
+            (incoming(&mut calls), incoming(&mut registration))
+        else {
+            continue;
+        };
+        let registrar = Registrar {
+            endpoint: paths.service.display().to_string(),
+            registered: registered.clone(),
+        };
+        let serving = Server::builder()
+            .add_service(v1::dra_plugin_server::DraPluginServer::new(service.clone()))
+            .add_service(v1beta1::dra_plugin_server::DraPluginServer::new(service.clone()))
+            .add_service(DraResourceHealthServer::new(service.clone()))
+            .serve_with_incoming(to_calls);
+        let registering = Server::builder()
+            .add_service(RegistrationServer::new(registrar))
+            .serve_with_incoming(to_registration);
+        let gone = async {
+            while calls.is_there() && registration.is_there() {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        tokio::select! {
+            served = serving => served?,
+            served = registering => served?,
+            () = gone => {}
+        }
+        tracing::warn!("a socket of the driver was removed: making it again");
+    }
+}
+
+async fn hang_ups(mut hang_up: Signal, reload: Notifier) {
+    while hang_up.recv().await.is_some() {
+        tracing::info!("received SIGHUP, reloading the classes");
+        reload.notify();
+    }
+}

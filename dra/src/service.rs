@@ -1,0 +1,251 @@
+//! The kubelet's calls.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::time::Duration;
+
+use device_class::discover::Health;
+use futures::future::join_all;
+use futures::{Stream, StreamExt};
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use kube::{Api, Client};
+use kubelet_api::dra::v1::{
+    Claim, Device, NodePrepareResourceResponse, NodePrepareResourcesRequest,
+    NodePrepareResourcesResponse, NodeUnprepareResourceResponse, NodeUnprepareResourcesRequest,
+    NodeUnprepareResourcesResponse,
+};
+use kubelet_api::dra::{v1, v1beta1};
+use kubelet_api::dra_health::{
+    DeviceHealth, DeviceIdentifier, HealthStatus, NodeWatchResourcesRequest,
+    NodeWatchResourcesResponse, dra_resource_health_server::DraResourceHealth,
+};
+use kubelet_api::pluginregistration::{
+    InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
+    registration_server::Registration,
+};
+use kubelet_api::{DRA_PLUGIN_TYPE, DRA_VERSIONS};
+use tokio::sync::watch;
+use tokio::task::spawn_blocking;
+use tokio::time::Instant;
+use tokio_stream::wrappers::{IntervalStream, WatchStream};
+use tonic::{Request, Response, Status};
+
+use crate::claim::{ClaimUid, Claims, PrepareError};
+use crate::collect;
+use crate::inventory::Inventory;
+use crate::metrics::Metrics;
+use crate::names::{self, DRIVER};
+
+/// How often the health of all devices is sent: what the kubelet does not hear of for 30 s
+/// is unknown to it.
+const REPEAT: Duration = Duration::from_secs(10);
+
+/// The longest message with a device's health, in bytes.
+const MAX_MESSAGE: usize = 1024;
+
+/// The driver, as the kubelet calls it.
+#[derive(Clone)]
+pub(crate) struct Service {
+    pub(crate) client: Client,
+    pub(crate) claims: Claims,
+    pub(crate) node: String,
+    pub(crate) inventory: watch::Receiver<Inventory>,
+    pub(crate) metrics: Metrics,
+}
+
+impl Service {
+    async fn prepare(&self, claim: &Claim) -> Result<Vec<Device>, anyhow::Error> {
+        let uid = ClaimUid::try_from(claim.uid.clone()).map_err(anyhow::Error::msg)?;
+        let api = Api::<ResourceClaim>::namespaced(self.client.clone(), &claim.namespace);
+        let found = api.get(&claim.name).await?;
+        let prepare = || {
+            let (claims, uid, found) = (self.claims.clone(), uid.clone(), found.clone());
+            let inventory = self.inventory.borrow().clone();
+            spawn_blocking(move || claims.prepare(&uid, &found, &inventory))
+        };
+        match prepare().await? {
+            // The kubelet never unprepares a claim that it lost, as after a removal of its
+            // directory.
+            Err(PrepareError::Held { uid, .. }) => {
+                collect::one(&self.client, &self.claims, &uid).await?;
+                Ok(prepare().await??)
+            }
+            prepared => Ok(prepared?),
+        }
+    }
+
+    async fn unprepare(&self, claim: &Claim) -> Result<(), anyhow::Error> {
+        let uid = ClaimUid::try_from(claim.uid.clone()).map_err(anyhow::Error::msg)?;
+        let claims = self.claims.clone();
+        Ok(spawn_blocking(move || claims.unprepare(&uid)).await??)
+    }
+
+    async fn prepare_all(
+        &self,
+        request: Request<NodePrepareResourcesRequest>,
+    ) -> Response<NodePrepareResourcesResponse> {
+        let claims = request.into_inner().claims;
+        let each = claims.iter().map(async |claim| {
+            let start = Instant::now();
+            let prepared = self.prepare(claim).await;
+            self.metrics.prepared(prepared.is_ok(), start.elapsed());
+            let (namespace, name) = (&claim.namespace, &claim.name);
+            let answer = match prepared {
+                Ok(devices) => {
+                    let count = devices.len();
+                    tracing::info!(%namespace, %name, "prepared a claim with {count} devices");
+                    NodePrepareResourceResponse {
+                        devices,
+                        error: String::new(),
+                    }
+                }
+                Err(error) => {
+                    let error = format!("claim {namespace}/{name}: {error:#}");
+                    tracing::warn!("cannot prepare {error}");
+                    NodePrepareResourceResponse {
+                        devices: Vec::new(),
+                        error,
+                    }
+                }
+            };
+            (claim.uid.clone(), answer)
+        });
+        let claims = join_all(each).await.into_iter().collect();
+        Response::new(NodePrepareResourcesResponse { claims })
+    }
+
+    async fn unprepare_all(
+        &self,
+        request: Request<NodeUnprepareResourcesRequest>,
+    ) -> Response<NodeUnprepareResourcesResponse> {
+        let mut claims = HashMap::new();
+        for claim in request.into_inner().claims {
+            let done = self.unprepare(&claim).await;
+            self.metrics.called("unprepare", done.is_ok());
+            let error = done.err().map(|error| {
+                let (namespace, name) = (&claim.namespace, &claim.name);
+                let error = format!("claim {namespace}/{name}: {error:#}");
+                tracing::warn!("cannot unprepare {error}");
+                error
+            });
+            let error = error.unwrap_or_default();
+            claims.insert(claim.uid, NodeUnprepareResourceResponse { error });
+        }
+        Response::new(NodeUnprepareResourcesResponse { claims })
+    }
+}
+
+macro_rules! serve {
+    ($version:ident) => {
+        #[tonic::async_trait]
+        impl $version::dra_plugin_server::DraPlugin for Service {
+            async fn node_prepare_resources(
+                &self,
+                request: Request<NodePrepareResourcesRequest>,
+            ) -> Result<Response<NodePrepareResourcesResponse>, Status> {
+                Ok(self.prepare_all(request).await)
+            }
+
+            async fn node_unprepare_resources(
+                &self,
+                request: Request<NodeUnprepareResourcesRequest>,
+            ) -> Result<Response<NodeUnprepareResourcesResponse>, Status> {
+                Ok(self.unprepare_all(request).await)
+            }
+        }
+    };
+}
+
+serve!(v1);
+serve!(v1beta1);
+
+#[tonic::async_trait]
+impl DraResourceHealth for Service {
+    type NodeWatchResourcesStream =
+        Pin<Box<dyn Stream<Item = Result<NodeWatchResourcesResponse, Status>> + Send>>;
+
+    async fn node_watch_resources(
+        &self,
+        _: Request<NodeWatchResourcesRequest>,
+    ) -> Result<Response<Self::NodeWatchResourcesStream>, Status> {
+        let inventory = self.inventory.clone();
+        let changes = WatchStream::from_changes(inventory.clone()).map(drop);
+        let again = IntervalStream::new(tokio::time::interval(REPEAT)).map(drop);
+        let node = self.node.clone();
+        let all = move |()| Ok(health(&node, &inventory.borrow()));
+        Ok(Response::new(Box::pin(
+            futures::stream::select(changes, again).map(all),
+        )))
+    }
+}
+
+/// The health of all devices, with the names of both forms of shares.
+fn health(node: &str, inventory: &Inventory) -> NodeWatchResourcesResponse {
+    let now = now();
+    let mut devices = Vec::new();
+    for class in inventory.iter() {
+        let pool_name = names::pool(node, &class.class.name);
+        for (name, device) in class.names.iter().zip(class.devices()) {
+            let shares = (0..device.replicas.unwrap_or(0)).map(|n| names::share(name, n));
+            for device_name in std::iter::once(name.clone()).chain(shares) {
+                let (health, mut message) = match &device.health {
+                    Health::Healthy => (HealthStatus::Healthy, String::new()),
+                    Health::Unhealthy { reason } => (HealthStatus::Unhealthy, reason.clone()),
+                };
+                message.truncate(message.floor_char_boundary(MAX_MESSAGE));
+                devices.push(DeviceHealth {
+                    device: Some(DeviceIdentifier {
+                        pool_name: pool_name.clone(),
+                        device_name,
+                    }),
+                    health: health.into(),
+                    last_updated_time: now,
+                    health_check_timeout_seconds: 0,
+                    message,
+                });
+            }
+        }
+    }
+    NodeWatchResourcesResponse { devices }
+}
+
+/// Seconds since 1970, which the kubelet shows.
+#[expect(clippy::disallowed_types, reason = "nothing is decided by it")]
+fn now() -> i64 {
+    let since = std::time::SystemTime::UNIX_EPOCH.elapsed();
+    since.map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(0))
+}
+
+/// Who the driver is, for the kubelet's plugin watcher. It must answer within a second, and
+/// so waits for nothing.
+#[derive(Debug, Clone)]
+pub(crate) struct Registrar {
+    /// The socket of [`Service`].
+    pub(crate) endpoint: String,
+    pub(crate) registered: watch::Sender<bool>,
+}
+
+#[tonic::async_trait]
+impl Registration for Registrar {
+    async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
+        Ok(Response::new(PluginInfo {
+            r#type: DRA_PLUGIN_TYPE.to_owned(),
+            name: DRIVER.to_owned(),
+            endpoint: self.endpoint.clone(),
+            supported_versions: DRA_VERSIONS.map(str::to_owned).to_vec(),
+        }))
+    }
+
+    async fn notify_registration_status(
+        &self,
+        status: Request<RegistrationStatus>,
+    ) -> Result<Response<RegistrationStatusResponse>, Status> {
+        let status = status.into_inner();
+        match status.plugin_registered {
+            true => tracing::info!("the kubelet has registered the driver"),
+            false => tracing::error!("the kubelet refuses the driver: {}", status.error),
+        }
+        self.registered.send_replace(status.plugin_registered);
+        Ok(Response::new(RegistrationStatusResponse {}))
+    }
+}

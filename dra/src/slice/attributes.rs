@@ -1,0 +1,143 @@
+//! What selectors and constraints of claims can name.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use device_class::discover::Device;
+use k8s_openapi::api::resource::v1::DeviceAttribute;
+
+use crate::inventory::ClassDevices;
+
+/// The longest name and the longest value (Kubernetes, resource.k8s.io/v1).
+const MAX_NAME: usize = 32;
+const MAX_VALUE: usize = 64;
+
+/// How many of a class's own attributes a device has; with those of this file and the
+/// shares there may be 32.
+const MAX_OWN: usize = 24;
+
+/// Names of Kubernetes, the same for all drivers, so that a constraint can compare devices
+/// of several.
+const STANDARD: &str = "resource.kubernetes.io";
+
+/// The attributes of a device. Those without a domain are in the driver's.
+pub(super) fn of(class: &ClassDevices, device: &Device) -> BTreeMap<String, DeviceAttribute> {
+    let fits = |name: &str, value: &str| {
+        name.len() <= MAX_NAME
+            && !name.starts_with(|c: char| c.is_ascii_digit())
+            && !value.is_empty()
+            && value.len() <= MAX_VALUE
+    };
+    let own = device.attributes.iter();
+    let own = own.map(|(name, value)| (name.as_str(), value.as_str()));
+    let own = own.filter(|(name, value)| fits(name, value)).take(MAX_OWN);
+    let mut all: BTreeMap<String, DeviceAttribute> = own
+        .map(|(name, value)| (name.to_owned(), own_value(class, name, value)))
+        .collect();
+    all.insert("class".into(), text(class.class.name.as_str()));
+    let resource = device.resource.as_str();
+    all.extend(fits("resource", resource).then(|| ("resource".into(), text(resource))));
+    for (name, value) in [("index", &device.index), ("group", &device.group)] {
+        if let Some(value) = value.as_deref().filter(|value| fits(name, value)) {
+            let is_number = name == "index" && value.parse::<i64>().is_ok();
+            let value = match is_number {
+                true => number(value.parse().unwrap_or_default()),
+                false => text(value),
+            };
+            all.insert(name.into(), value);
+        }
+    }
+    if let Some(node) = device.numa {
+        all.insert(format!("{STANDARD}/numaNode"), number(node.into()));
+    }
+    if let Some(bus) = device.connections.bus() {
+        let places = [("pcieRoot", pcie_root(bus)), ("pciBusID", pci_address(bus))];
+        let places = places.into_iter().filter_map(|(name, place)| Some((name, place?)));
+        all.extend(places.map(|(name, place)| (format!("{STANDARD}/{name}"), text(&place))));
+    }
+    all
+}
+
+/// A number if each device of the class has one there: a selector that compares numbers
+/// fails for all devices if one has a text.
+fn own_value(class: &ClassDevices, name: &str, value: &str) -> DeviceAttribute {
+    let is_number = |device: &Device| {
+        let mut values = device.attributes.iter();
+        let value = values.find(|(own, _)| own.as_str() == name);
+        value.is_none_or(|(_, value)| canonical(value).is_some())
+    };
+    match canonical(value) {
+        Some(value) if class.devices().iter().all(is_number) => number(value),
+        _ => text(value),
+    }
+}
+
+/// The number that a text is, if it is written as numbers are: `007` is a name.
+fn canonical(text: &str) -> Option<i64> {
+    let number: i64 = text.parse().ok()?;
+    (number.to_string() == text).then_some(number)
+}
+
+fn text(value: &str) -> DeviceAttribute {
+    DeviceAttribute {
+        string: Some(value.to_owned()),
+        ..DeviceAttribute::default()
+    }
+}
+
+fn number(value: i64) -> DeviceAttribute {
+    DeviceAttribute {
+        int: Some(value),
+        ..DeviceAttribute::default()
+    }
+}
+
+/// The root complex of a device on the bus: `pci0000:15`.
+fn pcie_root(bus: &Path) -> Option<String> {
+    let below = bus.strip_prefix("/sys/devices").ok()?;
+    let root = below.iter().next()?.to_str()?;
+    let is_root = root.strip_prefix("pci").is_some_and(|place| {
+        let parts: Vec<&str> = place.split(':').collect();
+        matches!(parts[..], [domain, bus] if is_hex(domain, 4) && is_hex(bus, 2))
+    });
+    is_root.then(|| root.to_owned())
+}
+
+/// The address of the last PCI device on the way: `0000:3b:00.0`.
+fn pci_address(bus: &Path) -> Option<String> {
+    let mut names = bus.iter().rev().filter_map(|name| name.to_str());
+    let address = names.find(|name| {
+        let parts: Vec<&str> = name.split([':', '.']).collect();
+        matches!(parts[..], [domain, bus, slot, function]
+            if is_hex(domain, 4) && is_hex(bus, 2) && is_hex(slot, 2) && is_hex(function, 1))
+    });
+    address.map(str::to_lowercase)
+}
+
+fn is_hex(text: &str, length: usize) -> bool {
+    text.len() == length && text.chars().all(|c| c.is_ascii_hexdigit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_on_the_bus_has_kubernetes_names() {
+        let of = |bus: &str| (pcie_root(bus.as_ref()), pci_address(bus.as_ref()));
+        let some = |text: &str| Some(text.to_owned());
+        let switch = "/sys/devices/pci0000:15/0000:15:01.0/0000:16:00.0/0000:17:00.A";
+        assert_eq!(of(switch), (some("pci0000:15"), some("0000:17:00.a")));
+        let network = "/sys/devices/pci0000:15/0000:16:00.0/net/eth0";
+        assert_eq!(of(network), (some("pci0000:15"), some("0000:16:00.0")));
+        let platform = "/sys/devices/platform/fdab0000.npu";
+        assert_eq!(of(platform), (None, None));
+    }
+
+    #[test]
+    fn what_is_not_written_as_a_number_is_text() {
+        for (text, wanted) in [("7", Some(7)), ("-1", Some(-1)), ("007", None), ("1.5", None)] {
+            assert_eq!(canonical(text), wanted, "{text}");
+        }
+    }
+}

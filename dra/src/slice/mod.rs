@@ -1,0 +1,10 @@
+//! Resource slices: what the scheduler knows of the devices.
+
+mod attributes;
+mod device;
+mod plan;
+mod publisher;
+
+pub use device::Form;
+pub use plan::{Action, Pool, actions, pools};
+pub use publisher::Publisher;

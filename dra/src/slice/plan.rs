@@ -1,0 +1,183 @@
+//! From devices to slices, and from the slices that there are to those that are wanted.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::resource::v1::{
+    Device, DeviceTaint, ResourcePool, ResourceSlice, ResourceSliceSpec,
+};
+
+use super::device::{Form, published};
+use crate::inventory::ClassDevices;
+use crate::names::{self, DRIVER};
+
+/// The most devices of a slice. Without taints it could have twice as many, but the number
+/// of slices should not depend on a device's health.
+const MAX_DEVICES: usize = 64;
+
+/// The most slices of a pool: beyond, devices are left out.
+const MAX_SLICES: usize = 64;
+
+/// The devices of a class, in slices.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pool {
+    pub name: String,
+    /// At least one, which may be empty: it says that the driver is alive.
+    pub slices: Vec<Vec<Device>>,
+    /// How many devices do not fit.
+    pub left_out: usize,
+}
+
+/// The pools of a node. The scheduler takes the first device that fits, so that the order
+/// fills the first devices of a class first.
+pub fn pools(node: &str, classes: &[ClassDevices], form: &Form) -> Vec<Pool> {
+    let pool = |class: &ClassDevices| {
+        let each = class.devices().iter().zip(&class.names);
+        let mut devices: Vec<Device> = each
+            .flat_map(|(device, name)| published(class, device, name, form))
+            .collect();
+        let left_out = devices.len().saturating_sub(MAX_DEVICES * MAX_SLICES);
+        devices.truncate(MAX_DEVICES * MAX_SLICES);
+        let mut slices: Vec<_> = devices.chunks(MAX_DEVICES).map(<[_]>::to_vec).collect();
+        if slices.is_empty() {
+            slices.push(Vec::new());
+        }
+        Pool {
+            name: names::pool(node, &class.class.name),
+            slices,
+            left_out,
+        }
+    };
+    classes.iter().map(pool).collect()
+}
+
+/// A change of the API server's slices.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Deletes exactly this one.
+    Delete(Box<ResourceSlice>),
+    Replace(Box<ResourceSlice>),
+    Create(Box<ResourceSlice>),
+}
+
+/// What makes the present slices of this driver and node the wanted ones, in this order.
+/// Nothing if they are.
+pub fn actions(node: &str, wanted: &[Pool], present: &[ResourceSlice]) -> Vec<Action> {
+    let mut by_pool: BTreeMap<&str, Vec<&ResourceSlice>> = BTreeMap::new();
+    for slice in present {
+        by_pool.entry(&slice.spec.pool.name).or_default().push(slice);
+    }
+    let (mut deletions, mut writes) = (Vec::new(), Vec::new());
+    for pool in wanted {
+        let present = by_pool.remove(pool.name.as_str()).unwrap_or_default();
+        pool_actions(node, pool, &present, &mut deletions, &mut writes);
+    }
+    let of_others = by_pool.into_values().flatten();
+    deletions.extend(of_others.map(|slice| Action::Delete(Box::new(slice.clone()))));
+    deletions.extend(writes);
+    deletions
+}
+
+fn pool_actions(
+    node: &str,
+    pool: &Pool,
+    present: &[&ResourceSlice],
+    deletions: &mut Vec<Action>,
+    writes: &mut Vec<Action>,
+) {
+    let generation = present.iter().map(|slice| slice.spec.pool.generation).max();
+    let mut used = BTreeSet::new();
+    // Those of an earlier generation are what an interrupted change left.
+    let mut matching = |index: usize| {
+        let found = present.iter().find(|slice| {
+            Some(slice.spec.pool.generation) == generation
+                && index_of(slice) == Some(index)
+                && !used.contains(&slice.metadata.name)
+        });
+        used.extend(found.map(|slice| slice.metadata.name.clone()));
+        found.copied()
+    };
+    let found: Vec<_> = (0..pool.slices.len()).map(&mut matching).collect();
+    let count = i64::try_from(pool.slices.len()).unwrap_or(i64::MAX);
+    let is_same = |devices: &[Device], slice: &ResourceSlice| {
+        let own = slice.spec.devices.as_deref().unwrap_or_default();
+        slice.spec.pool.resource_slice_count == count
+            && own.len() == devices.len()
+            && own.iter().zip(devices).all(|(own, new)| {
+                own.taints.as_deref().unwrap_or_default().len()
+                    == new.taints.as_deref().unwrap_or_default().len()
+                    && *own == with_times(new, own)
+            })
+    };
+    let pairs = || pool.slices.iter().zip(&found);
+    let changed = pairs().filter(|(new, old)| !old.is_some_and(|old| is_same(new, old)));
+    let obsolete = present.iter().filter(|slice| !used.contains(&slice.metadata.name));
+    deletions.extend(obsolete.clone().map(|one| Action::Delete(Box::new((*one).clone()))));
+    let (changed, obsolete) = (changed.count(), obsolete.count());
+    if changed == 0 && obsolete == 0 {
+        return;
+    }
+    let all_known = found.iter().all(Option::is_some);
+    // A pool of several slices is complete for a reader only with one generation.
+    let is_small = changed <= 1 && all_known && obsolete == 0;
+    let generation = match generation {
+        None => 1,
+        Some(generation) if is_small => generation,
+        Some(generation) => generation + 1,
+    };
+    for (index, (new, old)) in pairs().enumerate() {
+        if is_small && old.is_some_and(|old| is_same(new, old)) {
+            continue;
+        }
+        let resource_pool = ResourcePool {
+            name: pool.name.clone(),
+            generation,
+            resource_slice_count: count,
+        };
+        writes.push(match old {
+            Some(old) => {
+                let mut slice = (*old).clone();
+                slice.spec.devices = Some(keep_times(new, old));
+                slice.spec.pool = resource_pool;
+                Action::Replace(Box::new(slice))
+            }
+            None => {
+                let mut slice = ResourceSlice::default();
+                slice.metadata.generate_name = Some(format!("{index:05x}-{DRIVER}-{node}-"));
+                slice.spec = ResourceSliceSpec {
+                    driver: DRIVER.to_owned(),
+                    node_name: Some(node.to_owned()),
+                    pool: resource_pool,
+                    devices: Some(new.clone()),
+                    ..ResourceSliceSpec::default()
+                };
+                Action::Create(Box::new(slice))
+            }
+        });
+    }
+}
+
+/// The place of a slice in its pool, which its name begins with.
+fn index_of(slice: &ResourceSlice) -> Option<usize> {
+    let (index, _) = slice.metadata.name.as_deref()?.split_once('-')?;
+    usize::from_str_radix(index, 16).ok()
+}
+
+/// The devices, whose taints that are old keep their time.
+fn keep_times(new: &[Device], old: &ResourceSlice) -> Vec<Device> {
+    let old = old.spec.devices.as_deref().unwrap_or_default();
+    let one = |device: &Device| match old.iter().find(|old| old.name == device.name) {
+        Some(old) => with_times(device, old),
+        None => device.clone(),
+    };
+    new.iter().map(one).collect()
+}
+
+fn with_times(device: &Device, old: &Device) -> Device {
+    let mut device = device.clone();
+    for taint in device.taints.iter_mut().flatten() {
+        let is_it = |old: &&DeviceTaint| old.key == taint.key && old.effect == taint.effect;
+        let old = old.taints.iter().flatten().find(is_it);
+        taint.time_added = old.and_then(|old| old.time_added.clone());
+    }
+    device
+}

@@ -1,0 +1,231 @@
+//! Keeps the API server's slices as they should be.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, Resource, ResourceExt};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::plan::{Action, actions, pools};
+use super::{Form, Pool};
+use crate::inventory::Inventory;
+use crate::metrics::Metrics;
+use crate::names::DRIVER;
+
+/// How long to wait for further changes of devices after one.
+const SETTLE: Duration = Duration::from_millis(200);
+
+/// The waits after failures, which double.
+const FIRST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// The publisher of one node's slices.
+pub struct Publisher {
+    node: String,
+    client: Client,
+    form: Form,
+    metrics: Metrics,
+    present: BTreeMap<String, ResourceSlice>,
+    /// Devices that the API server changed when it stored them, by slice: as they were sent,
+    /// and as they are there.
+    kept: BTreeMap<String, (Vec<Device>, Vec<Device>)>,
+}
+
+impl Publisher {
+    /// One that has not read anything yet. `effect` is that of the taint of unhealthy
+    /// devices.
+    pub fn new(client: Client, node: String, effect: &str, metrics: Metrics) -> Self {
+        Publisher {
+            node,
+            client,
+            form: Form {
+                taints: true,
+                shares: true,
+                effect: effect.to_owned(),
+            },
+            metrics,
+            present: BTreeMap::new(),
+            kept: BTreeMap::new(),
+        }
+    }
+
+    /// Publishes for ever: when the devices change, and when somebody else changes the
+    /// slices, as the kubelet does that deletes them all when it starts.
+    pub async fn run(mut self, mut inventory: watch::Receiver<Inventory>) {
+        let api = Api::<ResourceSlice>::all(self.client.clone());
+        let selected = format!("spec.nodeName={},spec.driver={DRIVER}", self.node);
+        let config = watcher::Config::default().fields(&selected);
+        let mut events = watcher(api, config).default_backoff().boxed();
+        let (mut listed, mut is_listed) = (BTreeMap::new(), false);
+        let mut failures = 0;
+        let mut due = None;
+        loop {
+            tokio::select! {
+                event = events.next() => match event {
+                    Some(Ok(Event::Init)) => listed.clear(),
+                    Some(Ok(Event::InitApply(slice))) => {
+                        listed.insert(slice.name_any(), slice);
+                    }
+                    Some(Ok(Event::InitDone)) => {
+                        self.present = std::mem::take(&mut listed);
+                        is_listed = true;
+                        due = Some(Instant::now());
+                    }
+                    Some(Ok(Event::Apply(slice))) => {
+                        self.present.insert(slice.name_any(), slice);
+                        due = due.or(Some(Instant::now()));
+                    }
+                    Some(Ok(Event::Delete(slice))) => {
+                        self.present.remove(&slice.name_any());
+                        due = due.or(Some(Instant::now()));
+                    }
+                    Some(Err(error)) => {
+                        let error = anyhow::Error::from(error);
+                        tracing::warn!("cannot watch resource slices, retrying: {error:#}");
+                    }
+                    None => return,
+                },
+                changed = inventory.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    sleep(SETTLE).await;
+                    due = due.or(Some(Instant::now()));
+                }
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if is_listed && due.is_some() => {
+                    let wanted = inventory.borrow_and_update().clone();
+                    due = match self.reconcile(&wanted).await {
+                        Ok(()) => {
+                            failures = 0;
+                            None
+                        }
+                        Err(error) => {
+                            let wait = (FIRST * (1 << failures)).min(LONGEST);
+                            failures = (failures + 1).min(6);
+                            let error = anyhow::Error::from(error);
+                            tracing::warn!("cannot write resource slices, retrying in {wait:?}: {error:#}");
+                            Some(Instant::now() + wait)
+                        }
+                    };
+                }
+            }
+        }
+    }
+
+    async fn reconcile(&mut self, inventory: &Inventory) -> Result<(), kube::Error> {
+        // A second time if the API server does not keep what is sent, and no more: what it
+        // changes otherwise is accepted.
+        for _ in 0..3 {
+            let wanted = pools(&self.node, inventory, &self.form);
+            let present: Vec<_> = self.present.values().map(|one| self.as_sent(one)).collect();
+            let form = self.form.clone();
+            for action in actions(&self.node, &wanted, &present) {
+                self.perform(action).await?;
+            }
+            if self.form == form {
+                self.published(&wanted);
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn published(&self, pools: &[Pool]) {
+        for pool in pools.iter().filter(|pool| pool.left_out > 0) {
+            let (name, left_out) = (&pool.name, pool.left_out);
+            tracing::warn!("{left_out} devices of {name} are left out: a pool has too many");
+        }
+        self.metrics.published(pools);
+    }
+
+    /// A slice with the devices that were sent, if it still has what the API server made of
+    /// them.
+    fn as_sent(&self, slice: &ResourceSlice) -> ResourceSlice {
+        let mut slice = slice.clone();
+        if let Some((sent, kept)) = self.kept.get(&slice.name_any())
+            && slice.spec.devices.as_ref() == Some(kept)
+        {
+            slice.spec.devices = Some(sent.clone());
+        }
+        slice
+    }
+
+    async fn perform(&mut self, action: Action) -> Result<(), kube::Error> {
+        let api = Api::<ResourceSlice>::all(self.client.clone());
+        let stored = match action {
+            Action::Delete(slice) => {
+                let name = slice.name_any();
+                let exactly = DeleteParams::default().preconditions(Preconditions {
+                    uid: slice.uid(),
+                    resource_version: slice.resource_version(),
+                });
+                match api.delete(&name, &exactly).await {
+                    Err(kube::Error::Api(status)) if status.code == 404 => {}
+                    deleted => drop(deleted?),
+                }
+                tracing::info!("deleted the resource slice {name} of {}", slice.spec.pool.name);
+                self.present.remove(&name);
+                return Ok(());
+            }
+            Action::Replace(slice) => {
+                let name = slice.name_any();
+                let stored = api.replace(&name, &PostParams::default(), &slice).await?;
+                (slice, stored)
+            }
+            Action::Create(mut slice) => {
+                slice.metadata.owner_references = Some(vec![self.owner().await?]);
+                let stored = api.create(&PostParams::default(), &slice).await?;
+                (slice, stored)
+            }
+        };
+        let (sent, stored) = stored;
+        self.metrics.wrote_slice();
+        self.compare(&sent, &stored);
+        self.present.insert(stored.name_any(), stored);
+        Ok(())
+    }
+
+    /// The node, whose slices are removed with it.
+    async fn owner(&self) -> Result<OwnerReference, kube::Error> {
+        let node = Api::<Node>::all(self.client.clone()).get(&self.node).await?;
+        let reference = node.controller_owner_ref(&());
+        Ok(reference.unwrap_or_default())
+    }
+
+    /// Notices what the API server dropped.
+    fn compare(&mut self, sent: &ResourceSlice, stored: &ResourceSlice) {
+        let devices = |slice: &ResourceSlice| slice.spec.devices.clone().unwrap_or_default();
+        let (sent, kept) = (devices(sent), devices(stored));
+        let name = stored.name_any();
+        let (pool, count) = (&stored.spec.pool.name, kept.len());
+        let unhealthy = sent.iter().filter(|one| one.taints.is_some()).count();
+        tracing::info!("published {count} devices of {pool}, {unhealthy} of them unhealthy");
+        let lost = |has: fn(&Device) -> bool| sent.iter().any(has) && !kept.iter().any(has);
+        if lost(|device| device.taints.is_some()) && self.form.taints {
+            tracing::warn!(
+                "the API server drops taints of devices (feature gate DRADeviceTaints): unhealthy \
+                 devices are left out of resource slices"
+            );
+            self.form.taints = false;
+        }
+        if lost(|device| device.allow_multiple_allocations == Some(true)) && self.form.shares {
+            tracing::warn!(
+                "the API server drops allowMultipleAllocations (feature gate \
+                 DRAConsumableCapacity): each share is published as a device"
+            );
+            self.form.shares = false;
+        }
+        match sent == kept {
+            true => self.kept.remove(&name),
+            false => self.kept.insert(name, (sent, kept)),
+        };
+    }
+}

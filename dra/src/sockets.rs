@@ -1,0 +1,106 @@
+//! The driver's two sockets: for the kubelet's calls, and for its plugin watcher. Each
+//! instance has its own, so that the new one of an update serves before the old one ends.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use tokio::net::UnixListener;
+
+use crate::names::DRIVER;
+
+/// The longest path of a socket, in bytes (unix(7)).
+const MAX_PATH: usize = 107;
+
+/// The paths of one instance.
+#[derive(Debug, Clone)]
+pub(crate) struct Paths {
+    /// The driver's directory.
+    pub(crate) directory: PathBuf,
+    pub(crate) service: PathBuf,
+    pub(crate) registration: PathBuf,
+}
+
+impl Paths {
+    /// Below the kubelet's root. `instance` is the uid of this pod.
+    pub(crate) fn new(kubelet: &Path, instance: Option<&str>) -> Result<Self, anyhow::Error> {
+        let directory = kubelet.join("plugins").join(DRIVER);
+        let of_instance = |text: &str| instance.map_or(text.to_owned(), |uid| format!("{text}-{uid}"));
+        let registration = kubelet
+            .join("plugins_registry")
+            .join(format!("{}-reg.sock", of_instance(DRIVER)));
+        let service = directory.join(format!("{}.sock", of_instance("dra")));
+        for path in [&service, &registration] {
+            anyhow::ensure!(
+                path.is_absolute() && path.as_os_str().len() <= MAX_PATH,
+                "--kubelet-dir {}: the socket {} needs an absolute path of at most {MAX_PATH} bytes",
+                kubelet.display(),
+                path.display()
+            );
+        }
+        Ok(Paths {
+            directory,
+            service,
+            registration,
+        })
+    }
+
+    /// Removes sockets of instances that were killed.
+    pub(crate) fn remove_stale(&self) {
+        let registry = self.registration.parent().unwrap_or(Path::new("/"));
+        for (directory, prefix) in [(registry, DRIVER), (&self.directory, "dra")] {
+            let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+            let ours = entries.filter(|entry| {
+                let name = entry.file_name();
+                let name = name.to_string_lossy();
+                name.trim_start_matches('.').starts_with(prefix) && name.ends_with(".sock")
+            });
+            for path in ours.map(|entry| entry.path()) {
+                let is_socket = fs::symlink_metadata(&path)
+                    .is_ok_and(|found| found.file_type().is_socket());
+                if is_socket && UnixStream::connect(&path).is_err() {
+                    // A failure is ignored: it is only stale.
+                    let _ = fs::remove_file(&path);
+                }
+            }
+        }
+    }
+}
+
+/// A listening socket whose file is removed on drop: the kubelet deregisters what is gone.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    path: PathBuf,
+    pub(crate) listener: Option<UnixListener>,
+}
+
+impl Socket {
+    /// Listens at `path`, for root alone. The kubelet does not see it before it listens:
+    /// names that begin with a dot do not count.
+    pub(crate) fn bind(path: &Path) -> io::Result<Self> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let temporary = path.with_file_name(format!(".{name}"));
+        let _ = fs::remove_file(&temporary);
+        let listener = UnixListener::bind(&temporary)?;
+        fs::set_permissions(&temporary, fs::Permissions::from_mode(0o600))?;
+        fs::rename(&temporary, path)?;
+        Ok(Socket {
+            path: path.to_owned(),
+            listener: Some(listener),
+        })
+    }
+
+    /// Whether its file is there.
+    pub(crate) fn is_there(&self) -> bool {
+        self.path.exists()
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        // A failure is ignored: a stale socket is removed at the next start.
+        let _ = fs::remove_file(&self.path);
+    }
+}

@@ -1,0 +1,198 @@
+//! What the kubelet and the engine get for a claim.
+
+use std::fs;
+
+use serde_json::json;
+
+use crate::node::{NPUS, Node, claim_path, wait};
+
+const A: [&str; 3] = ["n", "a", "u-1"];
+
+#[tokio::test]
+async fn a_claim_is_a_record_and_a_specification_until_it_is_unprepared() {
+    let mut node = Node::new(NPUS, 3).await;
+    let driver = node.start().await;
+    node.allocate("a", "u-1", &[("two", "npu-0"), ("two", "npu-2"), ("other/sub", "npu-1")]);
+    let devices = driver.prepare_one(A).await.unwrap();
+    let ids: Vec<_> = devices
+        .iter()
+        .map(|one| (one.request_names.join(","), one.device_name.as_str(), one.cdi_device_ids.join(",")))
+        .collect();
+    // The devices of a request come together: one variable names both.
+    let wanted = [
+        ("two", "npu-0", "boathook.dev/claim=u-1-1-two"),
+        ("two", "npu-2", ""),
+        ("other", "npu-1", "boathook.dev/claim=u-1-0-other"),
+    ];
+    let wanted = wanted.map(|(request, device, id)| (request.to_owned(), device, id.to_owned()));
+    assert_eq!(ids, wanted);
+    let specified = node.specified("u-1");
+    let edits = &specified[1]["containerEdits"];
+    assert_eq!(specified[1]["name"], "u-1-1-two");
+    assert_eq!(edits["env"], json!(["DUMMY_VISIBLE_DEVICES=NPU.0,NPU.2", "NPU_MEMORY=64"]));
+    let arguments = json!(["boathook", "create-runtime", "--cdi", "npu=NPU.0,NPU.2@u-1"]);
+    assert_eq!(edits["hooks"][0]["args"], arguments);
+    // The same answer each time, also to another instance.
+    assert_eq!(driver.prepare_one(A).await.unwrap(), devices);
+    let driver = node.start().await;
+    assert_eq!(driver.prepare_one(A).await.unwrap(), devices);
+    driver.unprepare(A).await.unwrap();
+    assert_eq!(node.names("cdi"), [""; 0]);
+    assert_eq!(node.names("kubelet/plugins/boathook.dev/claims"), [""; 0]);
+    // Twice, and one that never was.
+    driver.unprepare(A).await.unwrap();
+    driver.unprepare_v1beta1(["n", "b", "u-9"]).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_claim_cannot_have_is_an_error_of_that_claim_alone() {
+    let mut node = Node::new(NPUS, 2).await;
+    let driver = node.start().await;
+    let ours = |device: &str| json!({"request": "r", "driver": "boathook.dev", "pool": "worker/npu", "device": device});
+    let results = |results: serde_json::Value| json!({"devices": {"results": results}});
+    let opaque = |requests: serde_json::Value| {
+        json!({"devices": {"results": [ours("npu-1")], "config": [{"source": "FromClaim",
+            "requests": requests, "opaque": {"driver": "boathook.dev", "parameters": {"x": 1}}}]}})
+    };
+    node.allocate("good", "u-good", &[("r", "npu-0")]);
+    node.claim("foreign", "u-foreign", results(json!([
+        {"request": "r", "driver": "other.com", "pool": "worker/npu", "device": "npu-0"}])));
+    node.claim("elsewhere", "u-elsewhere", results(json!([
+        {"request": "r", "driver": "boathook.dev", "pool": "other/npu", "device": "npu-0"}])));
+    node.claim("absent", "u-absent", results(json!([ours("npu-7")])));
+    node.claim("hostile", "u-hostile", results(json!([ours("../../etc/passwd\n")])));
+    node.claim("parameters", "u-parameters", opaque(json!([])));
+    node.claim("others", "u-others", opaque(json!(["q"])));
+    node.claim("replaced", "u-new", results(json!([ours("npu-1")])));
+    node.claim("unallocated", "u-unallocated", json!(null));
+    let cases = [
+        ("good", "u-good", None),
+        ("foreign", "u-foreign", None),
+        ("elsewhere", "u-elsewhere", Some("pool other/npu is not of a class that this node serves")),
+        ("absent", "u-absent", Some("pool worker/npu has no device npu-7 now")),
+        ("hostile", "u-hostile", Some("has no device ../../etc/passwd")),
+        ("parameters", "u-parameters", Some("boathook.dev has no parameters")),
+        ("others", "u-others", None),
+        ("replaced", "u-old", Some("made again with another uid, u-new")),
+        ("unallocated", "u-unallocated", Some("nothing is allocated")),
+        ("nowhere", "u-nowhere", Some("NotFound")),
+        ("uid", "../u", Some("`../u` is not the uid of a claim")),
+    ];
+    let claims: Vec<_> = cases.iter().map(|(name, uid, _)| ["n", *name, *uid]).collect();
+    let answers = driver.prepare(&claims).await.unwrap();
+    assert_eq!(answers.len(), cases.len());
+    for (name, uid, wanted) in cases {
+        match (&answers[uid], wanted) {
+            (Ok(_), None) => {}
+            (Err(error), Some(wanted)) => {
+                assert!(error.contains(wanted), "{name}: {error}");
+                assert!(error.starts_with(&format!("claim n/{name}: ")), "{error}");
+            }
+            (answer, _) => panic!("{name}: {answer:?}"),
+        }
+    }
+    assert_eq!(
+        node.names("cdi"),
+        ["boathook.dev-claim-u-good.json", "boathook.dev-claim-u-others.json"]
+    );
+}
+
+#[tokio::test]
+async fn a_device_is_prepared_for_one_claim_at_a_time() {
+    let mut node = Node::new(NPUS, 1).await;
+    let driver = node.start().await;
+    node.allocate("a", "u-1", &[("r", "npu-0")]);
+    driver.prepare_one(A).await.unwrap();
+    node.allocate("b", "u-2", &[("r", "npu-0")]);
+    let error = driver.prepare_one(["n", "b", "u-2"]).await.unwrap_err().to_string();
+    assert!(error.contains("still prepared for the claim n/a"), "{error}");
+    // Who only watches the device does not own it.
+    let admin = json!({"request": "r", "driver": "boathook.dev", "pool": "worker/npu",
+        "device": "npu-0", "adminAccess": true});
+    node.claim("admin", "u-3", json!({"devices": {"results": [admin]}}));
+    driver.prepare_one(["n", "admin", "u-3"]).await.unwrap();
+    // The kubelet forgot the first claim, and it is deleted: nobody will unprepare it.
+    node.server.delete(&claim_path("a"));
+    driver.prepare_one(["n", "b", "u-2"]).await.unwrap();
+    assert_eq!(
+        node.names("kubelet/plugins/boathook.dev/claims"),
+        ["u-2.json", "u-3.json"]
+    );
+}
+
+/// The node starts again: /var/run is empty.
+#[tokio::test]
+async fn after_a_reboot_specifications_are_there_again() {
+    let mut node = Node::new(NPUS, 1).await;
+    let driver = node.start().await;
+    node.allocate("a", "u-1", &[("r", "npu-0")]);
+    let devices = driver.prepare_one(A).await.unwrap();
+    let specified = node.specified("u-1");
+    fs::remove_dir_all(node.path("cdi")).unwrap();
+    // Before the kubelet asks, for a container that starts again in its sandbox.
+    node.start().await;
+    wait("a specification", || !node.names("cdi").is_empty()).await;
+    fs::remove_dir_all(node.path("cdi")).unwrap();
+    let driver = node.registered().await;
+    assert_eq!(driver.prepare_one(A).await.unwrap(), devices);
+    assert_eq!(node.specified("u-1"), specified);
+}
+
+#[tokio::test]
+async fn without_the_api_server_claims_end_and_none_begins() {
+    let mut node = Node::new(NPUS, 2).await;
+    let driver = node.start().await;
+    node.allocate("a", "u-1", &[("r", "npu-0")]);
+    driver.prepare_one(A).await.unwrap();
+    node.server.stop().await;
+    assert!(driver.prepare_one(A).await.is_err());
+    driver.unprepare(A).await.unwrap();
+    assert_eq!(node.names("cdi"), [""; 0]);
+    node.server.resume().await;
+    driver.prepare_one(A).await.unwrap();
+}
+
+/// Deleted by force, replaced by one of the same name, or never unprepared: after a start
+/// they are gone, and what is right stays.
+#[tokio::test]
+async fn claims_that_nobody_has_are_collected() {
+    let mut node = Node::new(NPUS, 4).await;
+    let driver = node.start().await;
+    for (number, name) in ["kept", "deleted", "replaced"].iter().enumerate() {
+        let uid = format!("u-{name}");
+        node.allocate(name, &uid, &[("r", &format!("npu-{number}"))]);
+        driver.prepare_one(["n", name, &uid]).await.unwrap();
+    }
+    node.kill();
+    node.server.delete(&claim_path("deleted"));
+    node.allocate("replaced", "u-other", &[("r", "npu-3")]);
+    // A specification without a record, a bad record, and another program's file.
+    node.write("cdi/boathook.dev-claim-u-x.json", "{}");
+    node.write("cdi/vendor.json", "{}");
+    node.write("kubelet/plugins/boathook.dev/claims/u-bad.json", "{");
+    let driver = node.start().await;
+    let kept = ["boathook.dev-claim-u-kept.json", "vendor.json"];
+    wait("the others are gone", || node.names("cdi") == kept).await;
+    // A bad record concerns its claim alone, which is prepared anew.
+    node.allocate("bad", "u-bad", &[("r", "npu-3")]);
+    driver.prepare_one(["n", "bad", "u-bad"]).await.unwrap();
+    assert_eq!(
+        node.names("kubelet/plugins/boathook.dev/claims"),
+        ["u-bad.json", "u-kept.json"]
+    );
+}
+
+#[tokio::test]
+async fn many_claims_at_once() {
+    let mut node = Node::new(NPUS, 200).await;
+    let driver = node.start().await;
+    node.wait_devices("all devices", |devices| devices.len() == 200).await;
+    let names: Vec<(String, String)> = (0..200).map(|n| (format!("c-{n}"), format!("u-{n}"))).collect();
+    for (number, (name, uid)) in names.iter().enumerate() {
+        node.allocate(name, uid, &[("r", &format!("npu-{number}"))]);
+    }
+    let claims: Vec<_> = names.iter().map(|(name, uid)| ["n", name.as_str(), uid.as_str()]).collect();
+    let answers = driver.prepare(&claims).await.unwrap();
+    assert!(answers.values().all(Result::is_ok), "{answers:?}");
+    assert_eq!(node.names("cdi").len(), 200);
+}

@@ -1,0 +1,11 @@
+//! The built `boathook-dra` between a fake kubelet and a fake API server, seen from outside.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+#[path = "../../../cluster/tests/suite/api_server.rs"]
+mod api_server;
+mod claims;
+mod killed;
+mod manifests;
+mod node;
+mod operation;
+mod slices;

@@ -1,0 +1,236 @@
+//! A node with the driver.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use harness::kubelet::dra::{DraDriver, registration_sockets};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::api_server::ApiServer;
+
+pub(crate) const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
+
+/// Four devices, which are files.
+pub(crate) const NPUS: &str = "version = 1\nresource = 'dummy.com/npu'\n\
+    request = { env = 'DUMMY_VISIBLE_DEVICES' }\n\
+    discover = [{ path = '/sys/npu/npu{index:number}', attributes = [{ name = 'memory', file = 'memory' }] }]\n\
+    [device]\nid = 'NPU.{index}'\nindex = '{index}'\nhealth = [{ file = 'state', equals = 'ok' }]\n\
+    env = { NPU_MEMORY = '{memory}' }\n";
+
+/// How long a test waits on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The directories of a node, and what runs there.
+pub(crate) struct Node {
+    pub(crate) server: ApiServer,
+    directory: TempDir,
+    pub(crate) process: Option<Child>,
+    instance: String,
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl Node {
+    /// With the class `npu` and a number of its devices; nothing runs yet.
+    pub(crate) async fn new(class: &str, devices: usize) -> Self {
+        let server = ApiServer::start().await;
+        let object = json!({"apiVersion": "v1", "kind": "Node"});
+        server.put("/api/v1/nodes/worker", object);
+        let node = Self {
+            server,
+            directory: tempfile::tempdir().unwrap(),
+            process: None,
+            instance: "11111111-0000-4000-8000-000000000001".to_owned(),
+        };
+        for directory in ["classes", "kubelet/plugins_registry", "host/sys/npu", "host/dev"] {
+            fs::create_dir_all(node.path(directory)).unwrap();
+        }
+        node.write("classes/npu.toml", class);
+        node.configure("[class.npu]\nserve = 'dra'\n");
+        for number in 0..devices {
+            node.device(number, "ok");
+        }
+        let client = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": node.server.url()}}],
+            "users": [{"name": "u", "user": {}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        });
+        node.write("kubeconfig", &client.to_string());
+        node
+    }
+
+    pub(crate) fn path(&self, path: &str) -> PathBuf {
+        self.directory.path().join(path)
+    }
+
+    pub(crate) fn write(&self, path: &str, text: &str) {
+        let path = self.path(path);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o644)).unwrap();
+    }
+
+    pub(crate) fn configure(&self, more: &str) {
+        let (classes, host) = (self.path("classes"), self.path("host"));
+        self.write(
+            "config.toml",
+            &format!("classes = [{classes:?}]\nhost_root = {host:?}\n{more}"),
+        );
+    }
+
+    /// Makes a device, or changes its state.
+    pub(crate) fn device(&self, number: usize, state: &str) {
+        let directory = format!("host/sys/npu/npu{number}");
+        fs::create_dir_all(self.path(&directory)).unwrap();
+        self.write(&format!("{directory}/memory"), "64\n");
+        self.write(&format!("{directory}/state"), state);
+    }
+
+    /// What the driver is started with.
+    pub(crate) fn command(&self, wrapper: &[&str]) -> Command {
+        let program = env!("CARGO_BIN_EXE_boathook-dra");
+        let mut words = wrapper.iter().copied().chain([program]);
+        let mut command = Command::new(words.next().unwrap());
+        command
+            .args(words)
+            .args(["run", "--node-name", "worker", "--rescan", "1"])
+            .args(["--pod-uid", &self.instance])
+            .arg("--kubelet-dir")
+            .arg(self.path("kubelet"))
+            .arg("--cdi")
+            .arg(self.path("cdi"))
+            .arg("--config")
+            .arg(self.path("config.toml"))
+            .env("KUBECONFIG", self.path("kubeconfig"))
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Starts the driver, and registers it as the kubelet does.
+    pub(crate) async fn start(&mut self) -> DraDriver {
+        self.start_with(&[]).await
+    }
+
+    pub(crate) async fn start_with(&mut self, wrapper: &[&str]) -> DraDriver {
+        self.kill();
+        self.process = Some(self.command(wrapper).spawn().unwrap());
+        self.registered().await
+    }
+
+    /// Starts another instance, as a rolling update does, and returns the old one.
+    pub(crate) fn replaced(&mut self) -> Option<Child> {
+        self.instance = "22222222-0000-4000-8000-000000000002".to_owned();
+        let new = self.command(&[]).spawn().unwrap();
+        self.process.replace(new)
+    }
+
+    pub(crate) async fn registered(&self) -> DraDriver {
+        let start = Instant::now();
+        loop {
+            let sockets = registration_sockets(&self.path("kubelet"));
+            let own = sockets
+                .iter()
+                .find(|path| path.to_string_lossy().contains(&self.instance));
+            if let Some(socket) = own
+                && let Ok(driver) = DraDriver::register(socket).await
+            {
+                return driver;
+            }
+            assert!(start.elapsed() < PATIENCE, "the driver does not register");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Kills the driver.
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            // What a tracer traces outlives it.
+            let children = format!("/proc/{0}/task/{0}/children", process.id());
+            let children = fs::read_to_string(children).unwrap_or_default();
+            for child in children.split_whitespace() {
+                let _ = kill(Pid::from_raw(child.parse().unwrap()), Signal::SIGKILL);
+            }
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+
+    /// The slices of the node, in the order of their names.
+    pub(crate) fn slices(&self) -> Vec<Value> {
+        self.server.list(SLICES)
+    }
+
+    /// The published devices.
+    pub(crate) fn devices(&self) -> Vec<Value> {
+        let slices = self.slices();
+        let devices = slices.iter().flat_map(|one| one["spec"]["devices"].as_array());
+        devices.flatten().cloned().collect()
+    }
+
+    pub(crate) async fn wait_devices(&self, what: &str, wanted: impl Fn(&[Value]) -> bool) {
+        wait(what, || wanted(&self.devices())).await;
+    }
+
+    /// Allocates devices to a claim, as the scheduler does: each with its request.
+    pub(crate) fn allocate(&self, name: &str, uid: &str, devices: &[(&str, &str)]) {
+        let result = |(request, device): &(&str, &str)| {
+            json!({"request": request, "driver": "boathook.dev", "pool": "worker/npu",
+                "device": device})
+        };
+        let results: Vec<Value> = devices.iter().map(result).collect();
+        self.claim(name, uid, json!({"devices": {"results": results}}));
+    }
+
+    pub(crate) fn claim(&self, name: &str, uid: &str, allocation: Value) {
+        let object = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+            "metadata": {"uid": uid}, "spec": {},
+            "status": {"allocation": allocation, "reservedFor":
+                [{"resource": "pods", "name": "p", "uid": "p-1"}]}});
+        self.server.put(&claim_path(name), object);
+    }
+
+    /// The names in a directory.
+    pub(crate) fn names(&self, path: &str) -> Vec<String> {
+        names(&self.path(path))
+    }
+
+    /// The devices of a claim's CDI specification.
+    pub(crate) fn specified(&self, uid: &str) -> Vec<Value> {
+        let path = self.path(&format!("cdi/boathook.dev-claim-{uid}.json"));
+        let text = fs::read_to_string(path).unwrap();
+        let specification: Value = serde_json::from_str(&text).unwrap();
+        specification["devices"].as_array().unwrap().clone()
+    }
+}
+
+pub(crate) fn names(path: &Path) -> Vec<String> {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    let mut names: Vec<_> = entries
+        .map(|entry| entry.file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+pub(crate) fn claim_path(name: &str) -> String {
+    format!("/apis/resource.k8s.io/v1/namespaces/n/resourceclaims/{name}")
+}
+
+/// Waits until a condition is true.
+pub(crate) async fn wait(what: &str, is_true: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_true() {
+        assert!(start.elapsed() < PATIENCE, "not in {PATIENCE:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
