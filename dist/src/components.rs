@@ -11,11 +11,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// The packages with the programs of a release.
-const PROGRAMS: [&str; 4] = [
+const PROGRAMS: [&str; 5] = [
     "boathook-hook",
     "boathook-plugin",
     "boathook-initcontainer",
     "boathook-cluster",
+    "boathook-dra",
 ];
 
 /// The part of `cargo metadata` that is used.

@@ -11,13 +11,14 @@ pub const PROGRAMS: &str = "BOATHOOK_TESTS_PROGRAMS";
 /// The programs of a release, as `scripts/build-programs` builds them, in a directory of
 /// their own: cargo's build of a whole workspace gives them features of libraries that
 /// they do not have in a release.
-pub const RELEASED: [&str; 6] = [
+pub const RELEASED: [&str; 7] = [
     "boathook",
     "boathook-runtime",
     "boathook-plugin",
     "boathook-init",
     "boathook-scheduler",
     "boathook-webhook",
+    "boathook-dra",
 ];
 
 /// The file of the program `name` (for example `boathook`), as built in the

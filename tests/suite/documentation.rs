@@ -11,8 +11,9 @@ use std::path::PathBuf;
 use harness::binaries;
 
 /// Our programs that people call.
-const OURS: [&str; 4] = [
+const OURS: [&str; 5] = [
     "boathook",
+    "boathook-dra",
     "boathook-init",
     "boathook-plugin",
     "boathook-scheduler",

@@ -31,7 +31,7 @@ const PROGRAMS: [&str; 4] = [
 ];
 
 /// Those of the image beside the nodes.
-const CLUSTER_PROGRAMS: [&str; 2] = ["boathook-scheduler", "boathook-webhook"];
+const CLUSTER_PROGRAMS: [&str; 3] = ["boathook-dra", "boathook-scheduler", "boathook-webhook"];
 
 /// A release of this tree with programs that do nothing.
 struct Release {
@@ -296,7 +296,7 @@ fn the_image_archives_are_whole() {
         &release,
         "boathook-cluster",
         "/boathook-scheduler",
-        &["./boathook-scheduler", "./boathook-webhook"],
+        &["./boathook-dra", "./boathook-scheduler", "./boathook-webhook"],
     );
 }
 

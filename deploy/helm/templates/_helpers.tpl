@@ -50,6 +50,9 @@ rke2:
 {{- range .Values.classes.enabled }}
 {{- $_ := set $tables . (list "enabled = true") }}
 {{- end }}
+{{- range .Values.dra.classes }}
+{{- $_ := set $tables . (append (get $tables . | default list) "serve = \"dra\"") }}
+{{- end }}
 {{- range $class, $count := .Values.replicas }}
 {{- $_ := set $tables $class (append (get $tables $class | default list) (printf "replicas = %d" (int $count))) }}
 {{- end }}

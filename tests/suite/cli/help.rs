@@ -9,8 +9,9 @@ use serde_json::Value;
 use super::code;
 
 /// The programs that people call.
-const PROGRAMS: [&str; 5] = [
+const PROGRAMS: [&str; 6] = [
     "boathook",
+    "boathook-dra",
     "boathook-init",
     "boathook-plugin",
     "boathook-scheduler",
@@ -58,12 +59,13 @@ fn every_program_has_examples_that_it_understands() {
 
 #[test]
 fn every_program_ends_with_the_codes_that_its_help_lists() {
-    let wrong: [(&str, &[&str]); 5] = [
+    let wrong: [(&str, &[&str]); 6] = [
         ("boathook", &["class", "record", "/dev/null/x"]),
         (
             "boathook-init",
             &["install", "--engine=none", "--source=/nowhere"],
         ),
+        ("boathook-dra", &["device-class", "npu", "--config=/nowhere"]),
         ("boathook-plugin", &["list", "--config=/nowhere"]),
         ("boathook-scheduler", &["run", "--config=/nowhere"]),
         (
