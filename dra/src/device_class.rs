@@ -45,7 +45,11 @@ fn manifest(class: &DeviceClass) -> String {
     );
     // A name by template is several resources, each of which would need a class.
     let resource = class.spec.resource.to_string();
-    let shared = class.spec.sharing.as_ref().is_some_and(|sharing| sharing.shared_suffix);
+    let shared = class
+        .spec
+        .sharing
+        .as_ref()
+        .is_some_and(|sharing| sharing.shared_suffix);
     if !resource.contains('{') && !shared {
         // Writing to a text cannot fail.
         let _ = writeln!(

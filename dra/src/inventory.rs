@@ -135,7 +135,12 @@ fn is_same(known: &[ClassDevices], new: &[ClassDevices]) -> bool {
 fn of(judged: Judged<'_>, record: Option<&Record>) -> (Vec<ClassDevices>, Vec<String>) {
     let mut held: BTreeSet<(&str, &str)> = BTreeSet::new();
     for allocation in record.iter().flat_map(|record| record.allocations()) {
-        held.extend(allocation.devices.iter().map(|id| (allocation.resource, *id)));
+        held.extend(
+            allocation
+                .devices
+                .iter()
+                .map(|id| (allocation.resource, *id)),
+        );
     }
     let classes = judged.classes.into_iter().map(|judged| {
         let JudgedClass {

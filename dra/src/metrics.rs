@@ -8,8 +8,6 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::slice::Pool;
-
 /// The upper bounds of the histogram's buckets, in seconds.
 const BOUNDS: [f64; 8] = [0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, 10.0];
 
@@ -53,23 +51,28 @@ impl Metrics {
         self.slice_writes.inc();
     }
 
-    pub(crate) fn published(&self, pools: &[Pool]) {
+    /// How many devices a pool has, and how many of them are unhealthy.
+    pub(crate) fn published(&self, pool: &str, devices: usize, unhealthy: usize) {
+        let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+        let label = [("pool", pool.to_owned())];
+        self.devices.get_or_create(&label).set(count(devices));
+        self.unhealthy.get_or_create(&label).set(count(unhealthy));
+    }
+
+    /// Forgets the pools.
+    pub(crate) fn nothing_published(&self) {
         self.devices.clear();
         self.unhealthy.clear();
-        let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
-        for pool in pools {
-            let label = [("pool", pool.name.clone())];
-            let devices = || pool.slices.iter().flatten();
-            let unhealthy = devices().filter(|device| device.taints.is_some()).count();
-            self.devices.get_or_create(&label).set(count(devices().count()));
-            self.unhealthy.get_or_create(&label).set(count(unhealthy));
-        }
     }
 
     /// The registry that shows them.
     pub(crate) fn registry(&self) -> Registry {
         let mut registry = Registry::with_prefix("boathook_dra");
-        registry.register("claims", "Claims of the kubelet's calls", self.calls.clone());
+        registry.register(
+            "claims",
+            "Claims of the kubelet's calls",
+            self.calls.clone(),
+        );
         registry.register(
             "prepare_duration_seconds",
             "Time to prepare a claim, with the API server's answer",
@@ -80,7 +83,11 @@ impl Metrics {
             "Resource slices created or replaced",
             self.slice_writes.clone(),
         );
-        registry.register("devices", "Devices in resource slices", self.devices.clone());
+        registry.register(
+            "devices",
+            "Devices in resource slices",
+            self.devices.clone(),
+        );
         registry.register(
             "unhealthy_devices",
             "Those of them that have the taint",

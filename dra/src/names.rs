@@ -81,7 +81,6 @@ mod tests {
             ("-a-", "a"),
             (&long, &long),
         ] {
-            let label = label(text);
             assert_eq!(label(text), wanted);
         }
         assert_eq!(label("---").len(), 16);

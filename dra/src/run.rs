@@ -85,7 +85,10 @@ pub async fn run(options: Options) -> Result<(), anyhow::Error> {
         options.hook,
         host_root,
     );
-    let record = options.kubelet_dir.join("device-plugins").join(record::FILE_NAME);
+    let record = options
+        .kubelet_dir
+        .join("device-plugins")
+        .join(record::FILE_NAME);
     let scanner = Scanner::start(config, record).await;
     let inventory = scanner.subscribe();
     let metrics = Metrics::default();
@@ -140,7 +143,9 @@ async fn serve(
         };
         let serving = Server::builder()
             .add_service(v1::dra_plugin_server::DraPluginServer::new(service.clone()))
-            .add_service(v1beta1::dra_plugin_server::DraPluginServer::new(service.clone()))
+            .add_service(v1beta1::dra_plugin_server::DraPluginServer::new(
+                service.clone(),
+            ))
             .add_service(DraResourceHealthServer::new(service.clone()))
             .serve_with_incoming(to_calls);
         let registering = Server::builder()

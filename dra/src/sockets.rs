@@ -27,7 +27,8 @@ impl Paths {
     /// Below the kubelet's root. `instance` is the uid of this pod.
     pub(crate) fn new(kubelet: &Path, instance: Option<&str>) -> Result<Self, anyhow::Error> {
         let directory = kubelet.join("plugins").join(DRIVER);
-        let of_instance = |text: &str| instance.map_or(text.to_owned(), |uid| format!("{text}-{uid}"));
+        let of_instance =
+            |text: &str| instance.map_or(text.to_owned(), |uid| format!("{text}-{uid}"));
         let registration = kubelet
             .join("plugins_registry")
             .join(format!("{}-reg.sock", of_instance(DRIVER)));
@@ -58,8 +59,8 @@ impl Paths {
                 name.trim_start_matches('.').starts_with(prefix) && name.ends_with(".sock")
             });
             for path in ours.map(|entry| entry.path()) {
-                let is_socket = fs::symlink_metadata(&path)
-                    .is_ok_and(|found| found.file_type().is_socket());
+                let is_socket =
+                    fs::symlink_metadata(&path).is_ok_and(|found| found.file_type().is_socket());
                 if is_socket && UnixStream::connect(&path).is_err() {
                     // A failure is ignored: it is only stale.
                     let _ = fs::remove_file(&path);

@@ -8,8 +8,8 @@ use anyhow::Context;
 use command_line::{FAILURE, print, print_json};
 use device_class::config::Config;
 use device_class::name::ClassName;
-use plugin::cli::{Cli, Command, Run};
 use host_inventory::host_program;
+use plugin::cli::{Cli, Command, Run};
 use plugin::{Listing, panic_hook};
 
 fn main() -> ExitCode {

@@ -296,7 +296,11 @@ fn the_image_archives_are_whole() {
         &release,
         "boathook-cluster",
         "/boathook-scheduler",
-        &["./boathook-dra", "./boathook-scheduler", "./boathook-webhook"],
+        &[
+            "./boathook-dra",
+            "./boathook-scheduler",
+            "./boathook-webhook",
+        ],
     );
 }
 

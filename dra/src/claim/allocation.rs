@@ -12,7 +12,9 @@ use crate::names::DRIVER;
 /// Why a claim cannot be prepared, by what the API server has of it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AllocationError {
-    #[error("the claim was deleted and made again with another uid, {0}; the pod is of the old one")]
+    #[error(
+        "the claim was deleted and made again with another uid, {0}; the pod is of the old one"
+    )]
     Replaced(String),
     #[error("nothing is allocated to the claim")]
     NotAllocated,
@@ -63,12 +65,13 @@ pub fn granted(claim: &ResourceClaim, uid: &ClaimUid) -> Result<Vec<Granted>, Al
     Ok(granted)
 }
 
-fn results(
-    allocation: &AllocationResult,
-) -> impl Iterator<Item = &DeviceRequestAllocationResult> {
+fn results(allocation: &AllocationResult) -> impl Iterator<Item = &DeviceRequestAllocationResult> {
     let devices = allocation.devices.as_ref();
     let results = devices.and_then(|devices| devices.results.as_ref());
-    results.into_iter().flatten().filter(|result| result.driver == DRIVER)
+    results
+        .into_iter()
+        .flatten()
+        .filter(|result| result.driver == DRIVER)
 }
 
 fn of_result(result: &DeviceRequestAllocationResult) -> Granted {

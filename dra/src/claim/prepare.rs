@@ -56,7 +56,13 @@ pub struct Claims {
 impl Claims {
     /// Those with records in `store` and specifications in `cdi`. `hook` is a path of the
     /// host, whose root engines find at `host_root`.
-    pub fn new(node: String, store: Store, cdi: PathBuf, hook: PathBuf, host_root: PathBuf) -> Self {
+    pub fn new(
+        node: String,
+        store: Store,
+        cdi: PathBuf,
+        hook: PathBuf,
+        host_root: PathBuf,
+    ) -> Self {
         Claims {
             node,
             store,
@@ -105,7 +111,8 @@ impl Claims {
         granted: &Granted,
         inventory: &[ClassDevices],
     ) -> Result<PreparedDevice, PrepareError> {
-        let of_pool = |class: &&ClassDevices| names::pool(&self.node, &class.class.name) == granted.pool;
+        let of_pool =
+            |class: &&ClassDevices| names::pool(&self.node, &class.class.name) == granted.pool;
         let class = inventory.iter().find(of_pool);
         let class = class.ok_or_else(|| PrepareError::NoPool(granted.pool.clone()))?;
         let device = class.named(&granted.device);
@@ -128,7 +135,9 @@ impl Claims {
     fn check_free(&self, record: &Record) -> Result<(), PrepareError> {
         let (others, _) = self.store.all()?;
         let others = others.iter().filter(|other| other.uid != record.uid);
-        for (other, held) in others.flat_map(|other| other.devices.iter().map(move |one| (other, one))) {
+        for (other, held) in
+            others.flat_map(|other| other.devices.iter().map(move |one| (other, one)))
+        {
             let is_same = |own: &&PreparedDevice| {
                 let both = (&own.pool, &own.device) == (&held.pool, &held.device);
                 both && !own.admin && !held.admin && own.share.is_none() && held.share.is_none()

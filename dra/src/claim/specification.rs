@@ -65,7 +65,12 @@ pub(super) fn names(record: &Record) -> BTreeMap<(&str, &ClassName), String> {
         name
     };
     groups
-        .map(|group| (group.1, format!("{DRIVER}/claim={}", name(group).trim_end_matches('-'))))
+        .map(|group| {
+            (
+                group.1,
+                format!("{DRIVER}/claim={}", name(group).trim_end_matches('-')),
+            )
+        })
         .collect()
 }
 

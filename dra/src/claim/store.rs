@@ -45,7 +45,9 @@ impl Store {
             path: path.to_owned(),
             error,
         };
-        builder.create(&directory).map_err(|error| failed(&directory, error))?;
+        builder
+            .create(&directory)
+            .map_err(|error| failed(&directory, error))?;
         let lock = driver_directory.join("serialize.lock");
         Ok(Store { directory, lock })
     }

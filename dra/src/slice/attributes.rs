@@ -52,7 +52,9 @@ pub(super) fn of(class: &ClassDevices, device: &Device) -> BTreeMap<String, Devi
     }
     if let Some(bus) = device.connections.bus() {
         let places = [("pcieRoot", pcie_root(bus)), ("pciBusID", pci_address(bus))];
-        let places = places.into_iter().filter_map(|(name, place)| Some((name, place?)));
+        let places = places
+            .into_iter()
+            .filter_map(|(name, place)| Some((name, place?)));
         all.extend(places.map(|(name, place)| (format!("{STANDARD}/{name}"), text(&place))));
     }
     all
@@ -136,7 +138,12 @@ mod tests {
 
     #[test]
     fn what_is_not_written_as_a_number_is_text() {
-        for (text, wanted) in [("7", Some(7)), ("-1", Some(-1)), ("007", None), ("1.5", None)] {
+        for (text, wanted) in [
+            ("7", Some(7)),
+            ("-1", Some(-1)),
+            ("007", None),
+            ("1.5", None),
+        ] {
             assert_eq!(canonical(text), wanted, "{text}");
         }
     }

@@ -64,7 +64,10 @@ pub enum Action {
 pub fn actions(node: &str, wanted: &[Pool], present: &[ResourceSlice]) -> Vec<Action> {
     let mut by_pool: BTreeMap<&str, Vec<&ResourceSlice>> = BTreeMap::new();
     for slice in present {
-        by_pool.entry(&slice.spec.pool.name).or_default().push(slice);
+        by_pool
+            .entry(&slice.spec.pool.name)
+            .or_default()
+            .push(slice);
     }
     let (mut deletions, mut writes) = (Vec::new(), Vec::new());
     for pool in wanted {
@@ -110,8 +113,14 @@ fn pool_actions(
     };
     let pairs = || pool.slices.iter().zip(&found);
     let changed = pairs().filter(|(new, old)| !old.is_some_and(|old| is_same(new, old)));
-    let obsolete = present.iter().filter(|slice| !used.contains(&slice.metadata.name));
-    deletions.extend(obsolete.clone().map(|one| Action::Delete(Box::new((*one).clone()))));
+    let obsolete = present
+        .iter()
+        .filter(|slice| !used.contains(&slice.metadata.name));
+    deletions.extend(
+        obsolete
+            .clone()
+            .map(|one| Action::Delete(Box::new((*one).clone()))),
+    );
     let (changed, obsolete) = (changed.count(), obsolete.count());
     if changed == 0 && obsolete == 0 {
         return;

@@ -143,7 +143,12 @@ impl Publisher {
             let (name, left_out) = (&pool.name, pool.left_out);
             tracing::warn!("{left_out} devices of {name} are left out: a pool has too many");
         }
-        self.metrics.published(pools);
+        self.metrics.nothing_published();
+        for pool in pools {
+            let devices = || pool.slices.iter().flatten();
+            let unhealthy = devices().filter(|device| device.taints.is_some()).count();
+            self.metrics.published(&pool.name, devices().count(), unhealthy);
+        }
     }
 
     /// A slice with the devices that were sent, if it still has what the API server made of
@@ -171,7 +176,10 @@ impl Publisher {
                     Err(kube::Error::Api(status)) if status.code == 404 => {}
                     deleted => drop(deleted?),
                 }
-                tracing::info!("deleted the resource slice {name} of {}", slice.spec.pool.name);
+                tracing::info!(
+                    "deleted the resource slice {name} of {}",
+                    slice.spec.pool.name
+                );
                 self.present.remove(&name);
                 return Ok(());
             }
@@ -195,7 +203,9 @@ impl Publisher {
 
     /// The node, whose slices are removed with it.
     async fn owner(&self) -> Result<OwnerReference, kube::Error> {
-        let node = Api::<Node>::all(self.client.clone()).get(&self.node).await?;
+        let node = Api::<Node>::all(self.client.clone())
+            .get(&self.node)
+            .await?;
         let reference = node.controller_owner_ref(&());
         Ok(reference.unwrap_or_default())
     }

@@ -12,11 +12,21 @@ const A: [&str; 3] = ["n", "a", "u-1"];
 async fn a_claim_is_a_record_and_a_specification_until_it_is_unprepared() {
     let mut node = Node::new(NPUS, 3).await;
     let driver = node.start().await;
-    node.allocate("a", "u-1", &[("two", "npu-0"), ("two", "npu-2"), ("other/sub", "npu-1")]);
+    node.allocate(
+        "a",
+        "u-1",
+        &[("two", "npu-0"), ("two", "npu-2"), ("other/sub", "npu-1")],
+    );
     let devices = driver.prepare_one(A).await.unwrap();
     let ids: Vec<_> = devices
         .iter()
-        .map(|one| (one.request_names.join(","), one.device_name.as_str(), one.cdi_device_ids.join(",")))
+        .map(|one| {
+            (
+                one.request_names.join(","),
+                one.device_name.as_str(),
+                one.cdi_device_ids.join(","),
+            )
+        })
         .collect();
     // The devices of a request come together: one variable names both.
     let wanted = [
@@ -29,7 +39,10 @@ async fn a_claim_is_a_record_and_a_specification_until_it_is_unprepared() {
     let specified = node.specified("u-1");
     let edits = &specified[1]["containerEdits"];
     assert_eq!(specified[1]["name"], "u-1-1-two");
-    assert_eq!(edits["env"], json!(["DUMMY_VISIBLE_DEVICES=NPU.0,NPU.2", "NPU_MEMORY=64"]));
+    assert_eq!(
+        edits["env"],
+        json!(["DUMMY_VISIBLE_DEVICES=NPU.0,NPU.2", "NPU_MEMORY=64"])
+    );
     let arguments = json!(["boathook", "create-runtime", "--cdi", "npu=NPU.0,NPU.2@u-1"]);
     assert_eq!(edits["hooks"][0]["args"], arguments);
     // The same answer each time, also to another instance.
@@ -55,12 +68,24 @@ async fn what_a_claim_cannot_have_is_an_error_of_that_claim_alone() {
             "requests": requests, "opaque": {"driver": "boathook.dev", "parameters": {"x": 1}}}]}})
     };
     node.allocate("good", "u-good", &[("r", "npu-0")]);
-    node.claim("foreign", "u-foreign", results(json!([
-        {"request": "r", "driver": "other.com", "pool": "worker/npu", "device": "npu-0"}])));
-    node.claim("elsewhere", "u-elsewhere", results(json!([
-        {"request": "r", "driver": "boathook.dev", "pool": "other/npu", "device": "npu-0"}])));
+    node.claim(
+        "foreign",
+        "u-foreign",
+        results(json!([
+        {"request": "r", "driver": "other.com", "pool": "worker/npu", "device": "npu-0"}])),
+    );
+    node.claim(
+        "elsewhere",
+        "u-elsewhere",
+        results(json!([
+        {"request": "r", "driver": "boathook.dev", "pool": "other/npu", "device": "npu-0"}])),
+    );
     node.claim("absent", "u-absent", results(json!([ours("npu-7")])));
-    node.claim("hostile", "u-hostile", results(json!([ours("../../etc/passwd\n")])));
+    node.claim(
+        "hostile",
+        "u-hostile",
+        results(json!([ours("../../etc/passwd\n")])),
+    );
     node.claim("parameters", "u-parameters", opaque(json!([])));
     node.claim("others", "u-others", opaque(json!(["q"])));
     node.claim("replaced", "u-new", results(json!([ours("npu-1")])));
@@ -68,17 +93,40 @@ async fn what_a_claim_cannot_have_is_an_error_of_that_claim_alone() {
     let cases = [
         ("good", "u-good", None),
         ("foreign", "u-foreign", None),
-        ("elsewhere", "u-elsewhere", Some("pool other/npu is not of a class that this node serves")),
-        ("absent", "u-absent", Some("pool worker/npu has no device npu-7 now")),
-        ("hostile", "u-hostile", Some("has no device ../../etc/passwd")),
-        ("parameters", "u-parameters", Some("boathook.dev has no parameters")),
+        (
+            "elsewhere",
+            "u-elsewhere",
+            Some("pool other/npu is not of a class that this node serves"),
+        ),
+        (
+            "absent",
+            "u-absent",
+            Some("pool worker/npu has no device npu-7 now"),
+        ),
+        (
+            "hostile",
+            "u-hostile",
+            Some("has no device ../../etc/passwd"),
+        ),
+        (
+            "parameters",
+            "u-parameters",
+            Some("boathook.dev has no parameters"),
+        ),
         ("others", "u-others", None),
-        ("replaced", "u-old", Some("made again with another uid, u-new")),
+        (
+            "replaced",
+            "u-old",
+            Some("made again with another uid, u-new"),
+        ),
         ("unallocated", "u-unallocated", Some("nothing is allocated")),
         ("nowhere", "u-nowhere", Some("NotFound")),
         ("uid", "../u", Some("`../u` is not the uid of a claim")),
     ];
-    let claims: Vec<_> = cases.iter().map(|(name, uid, _)| ["n", *name, *uid]).collect();
+    let claims: Vec<_> = cases
+        .iter()
+        .map(|(name, uid, _)| ["n", *name, *uid])
+        .collect();
     let answers = driver.prepare(&claims).await.unwrap();
     assert_eq!(answers.len(), cases.len());
     for (name, uid, wanted) in cases {
@@ -93,7 +141,10 @@ async fn what_a_claim_cannot_have_is_an_error_of_that_claim_alone() {
     }
     assert_eq!(
         node.names("cdi"),
-        ["boathook.dev-claim-u-good.json", "boathook.dev-claim-u-others.json"]
+        [
+            "boathook.dev-claim-u-good.json",
+            "boathook.dev-claim-u-others.json"
+        ]
     );
 }
 
@@ -104,8 +155,15 @@ async fn a_device_is_prepared_for_one_claim_at_a_time() {
     node.allocate("a", "u-1", &[("r", "npu-0")]);
     driver.prepare_one(A).await.unwrap();
     node.allocate("b", "u-2", &[("r", "npu-0")]);
-    let error = driver.prepare_one(["n", "b", "u-2"]).await.unwrap_err().to_string();
-    assert!(error.contains("still prepared for the claim n/a"), "{error}");
+    let error = driver
+        .prepare_one(["n", "b", "u-2"])
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("still prepared for the claim n/a"),
+        "{error}"
+    );
     // Who only watches the device does not own it.
     let admin = json!({"request": "r", "driver": "boathook.dev", "pool": "worker/npu",
         "device": "npu-0", "adminAccess": true});
@@ -186,12 +244,18 @@ async fn claims_that_nobody_has_are_collected() {
 async fn many_claims_at_once() {
     let mut node = Node::new(NPUS, 200).await;
     let driver = node.start().await;
-    node.wait_devices("all devices", |devices| devices.len() == 200).await;
-    let names: Vec<(String, String)> = (0..200).map(|n| (format!("c-{n}"), format!("u-{n}"))).collect();
+    node.wait_devices("all devices", |devices| devices.len() == 200)
+        .await;
+    let names: Vec<(String, String)> = (0..200)
+        .map(|n| (format!("c-{n}"), format!("u-{n}")))
+        .collect();
     for (number, (name, uid)) in names.iter().enumerate() {
         node.allocate(name, uid, &[("r", &format!("npu-{number}"))]);
     }
-    let claims: Vec<_> = names.iter().map(|(name, uid)| ["n", name.as_str(), uid.as_str()]).collect();
+    let claims: Vec<_> = names
+        .iter()
+        .map(|(name, uid)| ["n", name.as_str(), uid.as_str()])
+        .collect();
     let answers = driver.prepare(&claims).await.unwrap();
     assert!(answers.values().all(Result::is_ok), "{answers:?}");
     assert_eq!(node.names("cdi").len(), 200);

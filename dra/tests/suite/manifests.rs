@@ -28,11 +28,17 @@ fn documents(text: &str) -> Vec<Value> {
 fn rendered() -> Option<Vec<Value>> {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let up: PathBuf = directory.path().iter().skip(1).map(|_| "..").collect();
-    let deploy = up.join(repository().strip_prefix("/").unwrap()).join("deploy");
+    let deploy = up
+        .join(repository().strip_prefix("/").unwrap())
+        .join("deploy");
     let deploy = deploy.display();
-    let text = format!("resources: [{deploy}/overlays/cdi]\ncomponents: [{deploy}/components/dra]\n");
+    let text =
+        format!("resources: [{deploy}/overlays/cdi]\ncomponents: [{deploy}/components/dra]\n");
     std::fs::write(directory.path().join("kustomization.yaml"), text).unwrap();
-    let kubectl = Command::new("kubectl").arg("kustomize").arg(directory.path()).output();
+    let kubectl = Command::new("kubectl")
+        .arg("kustomize")
+        .arg(directory.path())
+        .output();
     let output = match kubectl {
         Ok(output) => output,
         Err(error) => {
@@ -40,7 +46,11 @@ fn rendered() -> Option<Vec<Value>> {
             return None;
         }
     };
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Some(documents(&String::from_utf8(output.stdout).unwrap()))
 }
 
@@ -63,11 +73,19 @@ fn assert_known(written: &Value, known: &Value) {
     match (written, known) {
         (Value::Object(written), Value::Object(known)) => {
             for (key, value) in written {
-                assert_known(value, known.get(key).unwrap_or_else(|| panic!("unknown key {key}")));
+                assert_known(
+                    value,
+                    known
+                        .get(key)
+                        .unwrap_or_else(|| panic!("unknown key {key}")),
+                );
             }
         }
         (Value::Array(written), Value::Array(known)) => {
-            written.iter().zip(known).for_each(|(one, other)| assert_known(one, other));
+            written
+                .iter()
+                .zip(known)
+                .for_each(|(one, other)| assert_known(one, other));
         }
         _ => {}
     }
@@ -77,19 +95,39 @@ fn assert_known(written: &Value, known: &Value) {
 fn the_component_runs_the_driver_with_the_least_rights() {
     let Some(objects) = rendered() else { return };
     let set: DaemonSet = only(&objects, "DaemonSet");
-    let spec = set.spec.unwrap();
+    let spec = set.spec;
     let pod = spec.template.spec.unwrap();
     let [container] = &pod.containers[..] else {
         panic!("{:?}", pod.containers);
     };
-    let words = container.command.iter().flatten().chain(container.args.iter().flatten());
+    let words = container
+        .command
+        .iter()
+        .flatten()
+        .chain(container.args.iter().flatten());
     Cli::try_parse_from(words).unwrap();
-    let volumes: Vec<&str> = pod.volumes.iter().flatten().map(|one| one.name.as_str()).collect();
+    let volumes: Vec<&str> = pod
+        .volumes
+        .iter()
+        .flatten()
+        .map(|one| one.name.as_str())
+        .collect();
     for mount in container.volume_mounts.iter().flatten() {
         assert!(volumes.contains(&mount.name.as_str()), "{}", mount.name);
     }
+    let map = pod
+        .volumes
+        .iter()
+        .flatten()
+        .find_map(|one| one.config_map.clone())
+        .unwrap();
+    let is_map = |one: &Value| one["kind"] == "ConfigMap" && one["metadata"]["name"] == map.name;
+    assert!(objects.iter().any(is_map), "{map:?}");
     let rolling = spec.update_strategy.unwrap().rolling_update.unwrap();
-    assert_eq!(json!([rolling.max_surge, rolling.max_unavailable]), json!([1, 0]));
+    assert_eq!(
+        json!([rolling.max_surge, rolling.max_unavailable]),
+        json!([1, 0])
+    );
     let role: ClusterRole = only(&objects, "ClusterRole");
     let rules = role.rules.unwrap();
     let verbs = |resource: &str| -> Vec<String> {
@@ -108,12 +146,20 @@ fn the_component_runs_the_driver_with_the_least_rights() {
 
 /// An object without the intended differences.
 fn comparable(object: &Value) -> Value {
-    const DIFFERENT: [&str; 5] =
-        ["labels", "annotations", "matchLabels", "imagePullPolicy", "configMap"];
+    const DIFFERENT: [&str; 5] = [
+        "labels",
+        "annotations",
+        "matchLabels",
+        "imagePullPolicy",
+        "configMap",
+    ];
     match object {
         Value::Object(fields) => {
-            let same = fields.iter().filter(|(key, _)| !DIFFERENT.contains(&key.as_str()));
-            same.map(|(key, value)| (key.clone(), comparable(value))).collect()
+            let same = fields
+                .iter()
+                .filter(|(key, _)| !DIFFERENT.contains(&key.as_str()));
+            same.map(|(key, value)| (key.clone(), comparable(value)))
+                .collect()
         }
         Value::Array(items) => items.iter().map(comparable).collect(),
         other => other.clone(),
@@ -130,11 +176,21 @@ fn the_chart_has_the_same() {
     if output.status.code() == Some(77) {
         return skip::report("the Helm chart", "needs helm, or scripts/install-helm");
     }
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let chart = documents(&String::from_utf8(output.stdout).unwrap());
-    let config = chart.iter().find(|one| one["metadata"]["name"] == "boathook-plugin").unwrap();
+    let config = chart
+        .iter()
+        .find(|one| one["metadata"]["name"] == "boathook-plugin")
+        .unwrap();
     let config = config["data"]["config.toml"].as_str().unwrap();
-    assert!(config.contains("[class.dummy-npu]\nserve = \"dra\""), "{config}");
+    assert!(
+        config.contains("[class.dummy-npu]\nserve = \"dra\""),
+        "{config}"
+    );
     let Some(objects) = rendered() else { return };
     for kind in [
         "DaemonSet",
@@ -145,8 +201,14 @@ fn the_chart_has_the_same() {
         "ValidatingAdmissionPolicyBinding",
     ] {
         let of = |objects: &[Value]| -> Value {
-            let own = |one: &&Value| one["kind"] == kind && one["metadata"]["name"] == "boathook-dra";
-            comparable(objects.iter().find(own).unwrap_or_else(|| panic!("no {kind}")))
+            let own =
+                |one: &&Value| one["kind"] == kind && one["metadata"]["name"] == "boathook-dra";
+            comparable(
+                objects
+                    .iter()
+                    .find(own)
+                    .unwrap_or_else(|| panic!("no {kind}")),
+            )
         };
         assert_eq!(of(&chart), of(&objects), "{kind}");
     }
@@ -157,8 +219,21 @@ fn the_example_and_the_printed_class_fit_each_other() {
     let example = repository().join("deploy/components/dra/example.yaml");
     let example = documents(&std::fs::read_to_string(example).unwrap());
     let template: ResourceClaimTemplate = typed(&example[0]);
-    let requests = template.spec.spec.devices.unwrap().requests.unwrap();
-    let name = requests[0].exactly.as_ref().unwrap().device_class_name.clone();
+    let requests = template
+        .spec
+        .unwrap()
+        .spec
+        .unwrap()
+        .devices
+        .unwrap()
+        .requests
+        .unwrap();
+    let name = requests[0]
+        .exactly
+        .as_ref()
+        .unwrap()
+        .device_class_name
+        .clone();
     let config = tempfile::NamedTempFile::new().unwrap();
     let classes = repository().join("device-class/classes");
     std::fs::write(config.path(), format!("classes = [{classes:?}]\n")).unwrap();
@@ -167,7 +242,10 @@ fn the_example_and_the_printed_class_fit_each_other() {
     let printed = documents(&text);
     let class: DeviceClass = typed(&printed[0]);
     assert_eq!(class.metadata.name, Some(name));
-    assert_eq!(class.spec.extended_resource_name.as_deref(), Some("dummy.com/npu"));
+    assert_eq!(
+        class.spec.unwrap().extended_resource_name.as_deref(),
+        Some("dummy.com/npu")
+    );
     let class: DeviceClass = typed(&printed[1]);
-    assert_eq!(class.spec.extended_resource_name, None);
+    assert_eq!(class.spec.unwrap().extended_resource_name, None);
 }

@@ -7,8 +7,6 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use harness::kubelet::dra::{DraDriver, registration_sockets};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -52,7 +50,12 @@ impl Node {
             process: None,
             instance: "11111111-0000-4000-8000-000000000001".to_owned(),
         };
-        for directory in ["classes", "kubelet/plugins_registry", "host/sys/npu", "host/dev"] {
+        for directory in [
+            "classes",
+            "kubelet/plugins_registry",
+            "host/sys/npu",
+            "host/dev",
+        ] {
             fs::create_dir_all(node.path(directory)).unwrap();
         }
         node.write("classes/npu.toml", class);
@@ -97,12 +100,9 @@ impl Node {
     }
 
     /// What the driver is started with.
-    pub(crate) fn command(&self, wrapper: &[&str]) -> Command {
-        let program = env!("CARGO_BIN_EXE_boathook-dra");
-        let mut words = wrapper.iter().copied().chain([program]);
-        let mut command = Command::new(words.next().unwrap());
+    fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_boathook-dra"));
         command
-            .args(words)
             .args(["run", "--node-name", "worker", "--rescan", "1"])
             .args(["--pod-uid", &self.instance])
             .arg("--kubelet-dir")
@@ -118,19 +118,15 @@ impl Node {
 
     /// Starts the driver, and registers it as the kubelet does.
     pub(crate) async fn start(&mut self) -> DraDriver {
-        self.start_with(&[]).await
-    }
-
-    pub(crate) async fn start_with(&mut self, wrapper: &[&str]) -> DraDriver {
         self.kill();
-        self.process = Some(self.command(wrapper).spawn().unwrap());
+        self.process = Some(self.command().spawn().unwrap());
         self.registered().await
     }
 
     /// Starts another instance, as a rolling update does, and returns the old one.
     pub(crate) fn replaced(&mut self) -> Option<Child> {
         self.instance = "22222222-0000-4000-8000-000000000002".to_owned();
-        let new = self.command(&[]).spawn().unwrap();
+        let new = self.command().spawn().unwrap();
         self.process.replace(new)
     }
 
@@ -154,12 +150,6 @@ impl Node {
     /// Kills the driver.
     pub(crate) fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
-            // What a tracer traces outlives it.
-            let children = format!("/proc/{0}/task/{0}/children", process.id());
-            let children = fs::read_to_string(children).unwrap_or_default();
-            for child in children.split_whitespace() {
-                let _ = kill(Pid::from_raw(child.parse().unwrap()), Signal::SIGKILL);
-            }
             let _ = process.kill();
             let _ = process.wait();
         }
@@ -173,7 +163,9 @@ impl Node {
     /// The published devices.
     pub(crate) fn devices(&self) -> Vec<Value> {
         let slices = self.slices();
-        let devices = slices.iter().flat_map(|one| one["spec"]["devices"].as_array());
+        let devices = slices
+            .iter()
+            .flat_map(|one| one["spec"]["devices"].as_array());
         devices.flatten().cloned().collect()
     }
 

@@ -15,14 +15,24 @@ fn is_tainted(device: &Value) -> bool {
 async fn a_device_is_published_with_its_attributes() {
     let mut node = Node::new(NPUS, 2).await;
     node.start().await;
-    node.wait_devices("two devices", |devices| devices.len() == 2).await;
+    node.wait_devices("two devices", |devices| devices.len() == 2)
+        .await;
     let slices = node.slices();
     assert_eq!(slices.len(), 1);
     let spec = &slices[0]["spec"];
-    assert_eq!(spec["pool"], json!({"name": "worker/npu", "generation": 1, "resourceSliceCount": 1}));
-    assert_eq!((&spec["nodeName"], &spec["driver"]), (&json!("worker"), &json!("boathook.dev")));
+    assert_eq!(
+        spec["pool"],
+        json!({"name": "worker/npu", "generation": 1, "resourceSliceCount": 1})
+    );
+    assert_eq!(
+        (&spec["nodeName"], &spec["driver"]),
+        (&json!("worker"), &json!("boathook.dev"))
+    );
     let owner = &slices[0]["metadata"]["ownerReferences"][0];
-    assert_eq!((&owner["kind"], &owner["uid"]), (&json!("Node"), &json!("uid-of-worker")));
+    assert_eq!(
+        (&owner["kind"], &owner["uid"]),
+        (&json!("Node"), &json!("uid-of-worker"))
+    );
     let wanted = json!({"name": "npu-0", "attributes": {
         "class": {"string": "npu"}, "resource": {"string": "dummy.com/npu"},
         "index": {"int": 0}, "memory": {"int": 64}}});
@@ -33,18 +43,25 @@ async fn a_device_is_published_with_its_attributes() {
 async fn an_unhealthy_device_has_a_taint_until_it_recovers() {
     let mut node = Node::new(NPUS, 2).await;
     let driver = node.start().await;
-    node.wait_devices("two devices", |devices| devices.len() == 2).await;
+    node.wait_devices("two devices", |devices| devices.len() == 2)
+        .await;
     node.device(1, "hot");
-    node.wait_devices("a taint", |all| !is_tainted(&all[0]) && is_tainted(&all[1])).await;
+    node.wait_devices("a taint", |all| !is_tainted(&all[0]) && is_tainted(&all[1]))
+        .await;
     let taint = &node.devices()[1]["taints"][0];
     assert_eq!(taint["effect"], "NoSchedule");
     // With the reason in the pod's status.
     let health = driver.health().await.unwrap();
     let message = |at: usize| (health[at].health, health[at].message.as_str());
     assert_eq!(message(0), (1, ""));
-    assert_eq!((message(1).0, message(1).1.contains("hot")), (2, true), "{health:?}");
+    assert_eq!(
+        (message(1).0, message(1).1.contains("hot")),
+        (2, true),
+        "{health:?}"
+    );
     node.device(1, "ok");
-    node.wait_devices("no taint", |all| !all.iter().any(is_tainted)).await;
+    node.wait_devices("no taint", |all| !all.iter().any(is_tainted))
+        .await;
     assert_eq!(node.slices()[0]["spec"]["pool"]["generation"], 1);
 }
 
@@ -53,7 +70,8 @@ async fn nothing_is_written_without_a_change() {
     let mut node = Node::new(NPUS, 3).await;
     node.device(2, "hot");
     node.start().await;
-    node.wait_devices("a taint", |all| all.len() == 3 && is_tainted(&all[2])).await;
+    node.wait_devices("a taint", |all| all.len() == 3 && is_tainted(&all[2]))
+        .await;
     // Scans every second, and what does not concern a scheduler.
     tokio::time::sleep(Duration::from_millis(2500)).await;
     assert_eq!(node.server.writes(), 1);
@@ -68,11 +86,16 @@ async fn nothing_is_written_without_a_change() {
 async fn deleted_slices_are_published_again() {
     let mut node = Node::new(NPUS, 2).await;
     node.start().await;
-    node.wait_devices("two devices", |devices| devices.len() == 2).await;
+    node.wait_devices("two devices", |devices| devices.len() == 2)
+        .await;
     for _ in 0..3 {
-        let name = node.slices()[0]["metadata"]["name"].as_str().unwrap().to_owned();
+        let name = node.slices()[0]["metadata"]["name"]
+            .as_str()
+            .unwrap()
+            .to_owned();
         node.server.delete(&format!("{SLICES}/{name}"));
-        node.wait_devices("again", |devices| devices.len() == 2).await;
+        node.wait_devices("again", |devices| devices.len() == 2)
+            .await;
     }
 }
 
@@ -80,28 +103,36 @@ async fn deleted_slices_are_published_again() {
 async fn a_pool_without_devices_is_an_empty_slice() {
     let mut node = Node::new(NPUS, 1).await;
     node.start().await;
-    node.wait_devices("one device", |devices| devices.len() == 1).await;
+    node.wait_devices("one device", |devices| devices.len() == 1)
+        .await;
     fs::remove_dir_all(node.path("host/sys/npu/npu0")).unwrap();
-    wait("an empty slice", || node.slices().len() == 1 && node.devices().is_empty()).await;
+    wait("an empty slice", || {
+        node.slices().len() == 1 && node.devices().is_empty()
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn many_devices_are_several_slices_of_one_generation() {
     let mut node = Node::new(NPUS, 130).await;
     node.start().await;
-    node.wait_devices("all devices", |devices| devices.len() == 130).await;
+    node.wait_devices("all devices", |devices| devices.len() == 130)
+        .await;
     let pools = |node: &Node| -> Vec<Value> {
         let slices = node.slices();
-        slices.iter().map(|slice| slice["spec"]["pool"].clone()).collect()
+        slices
+            .iter()
+            .map(|slice| slice["spec"]["pool"].clone())
+            .collect()
     };
-    let pool = |generation: u32, count: u32| {
-        json!({"name": "worker/npu", "generation": generation, "resourceSliceCount": count})
-    };
+    let pool = |generation: u32, count: u32| json!({"name": "worker/npu", "generation": generation, "resourceSliceCount": count});
     assert_eq!(pools(&node), vec![pool(1, 3); 3]);
     // One slice changes: the others stay as they are.
     node.device(70, "hot");
-    node.wait_devices("a taint", |all| all.iter().filter(|one| is_tainted(one)).count() == 1)
-        .await;
+    node.wait_devices("a taint", |all| {
+        all.iter().filter(|one| is_tainted(one)).count() == 1
+    })
+    .await;
     assert_eq!(pools(&node), vec![pool(1, 3); 3]);
     for number in 120..130 {
         fs::remove_dir_all(node.path(&format!("host/sys/npu/npu{number}"))).unwrap();
@@ -115,27 +146,37 @@ async fn shares_are_a_capacity_or_where_that_is_dropped_devices() {
     let class = format!("{NPUS}[sharing]\nreplicas = 3\n");
     let mut node = Node::new(&class, 1).await;
     node.start().await;
-    node.wait_devices("one device", |devices| devices.len() == 1).await;
+    node.wait_devices("one device", |devices| devices.len() == 1)
+        .await;
     let device = &node.devices()[0];
     assert_eq!(device["allowMultipleAllocations"], true);
     let policy = json!({"default": "1", "validRange": {"min": "1", "max": "3", "step": "1"}});
-    assert_eq!(device["capacity"]["shares"], json!({"value": "3", "requestPolicy": policy}));
+    assert_eq!(
+        device["capacity"]["shares"],
+        json!({"value": "3", "requestPolicy": policy})
+    );
 
     let mut node = Node::new(&class, 1).await;
-    node.server.drop_fields(&["allowMultipleAllocations", "taints"]);
+    node.server
+        .drop_fields(&["allowMultipleAllocations", "taints"]);
     let driver = node.start().await;
     let names = |devices: &[Value]| -> Vec<String> {
-        devices.iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect()
+        devices
+            .iter()
+            .map(|one| one["name"].as_str().unwrap().to_owned())
+            .collect()
     };
     let shares = ["npu-0-share-0", "npu-0-share-1", "npu-0-share-2"];
-    node.wait_devices("three shares", |devices| names(devices) == shares).await;
+    node.wait_devices("three shares", |devices| names(devices) == shares)
+        .await;
     node.allocate("a", "u-1", &[("r", "npu-0-share-2")]);
     driver.prepare_one(["n", "a", "u-1"]).await.unwrap();
     // Without taints, unhealthy devices are left out.
     node.device(0, "hot");
     node.wait_devices("no device", <[Value]>::is_empty).await;
     node.device(0, "ok");
-    node.wait_devices("all again", |devices| devices.len() == 3).await;
+    node.wait_devices("all again", |devices| devices.len() == 3)
+        .await;
     let writes = node.server.writes();
     tokio::time::sleep(Duration::from_millis(1500)).await;
     assert_eq!(node.server.writes(), writes);
@@ -147,14 +188,15 @@ async fn a_device_that_the_plugin_gave_away_has_a_taint() {
     let mut node = Node::new(NPUS, 2).await;
     fs::create_dir_all(node.path("kubelet/device-plugins")).unwrap();
     let record = "kubelet/device-plugins/kubelet_internal_checkpoint";
-    let entries = |entries: Value| {
-        json!({"Data": {"PodDeviceEntries": entries}, "Checksum": 1}).to_string()
-    };
+    let entries =
+        |entries: Value| json!({"Data": {"PodDeviceEntries": entries}, "Checksum": 1}).to_string();
     let entry = json!([{"PodUID": "p", "ContainerName": "c", "ResourceName": "dummy.com/npu",
         "DeviceIDs": {"-1": ["NPU.1"]}}]);
     node.write(record, &entries(entry));
     node.start().await;
-    node.wait_devices("a taint", |all| all.len() == 2 && is_tainted(&all[1])).await;
+    node.wait_devices("a taint", |all| all.len() == 2 && is_tainted(&all[1]))
+        .await;
     node.write(record, &entries(json!([])));
-    node.wait_devices("no taint", |all| !all.iter().any(is_tainted)).await;
+    node.wait_devices("no taint", |all| !all.iter().any(is_tainted))
+        .await;
 }

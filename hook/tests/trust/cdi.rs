@@ -100,18 +100,28 @@ fn a_claims_devices_count_beside_recorded_ones_for_the_pods_that_have_it() {
         fs::copy(&host.trust.kubelet_checkpoint, &checkpoint).unwrap();
         let record: Value = serde_json::from_slice(&fs::read(&checkpoint).unwrap()).unwrap();
         let entries = record["Data"]["PodDeviceEntries"].as_array().unwrap();
-        let own = entries.iter().find(|one| one["ContainerName"] == "c").unwrap();
+        let own = entries
+            .iter()
+            .find(|one| one["ContainerName"] == "c")
+            .unwrap();
         let pod = own["PodUID"].as_str().unwrap();
         host.trust.kubelet_checkpoint = checkpoint;
         let mine = recorded(recording, "c");
-        let foreign = [FIRST, OTHER].into_iter().find(|id| !mine.contains(&(*id).to_owned()));
+        let foreign = [FIRST, OTHER]
+            .into_iter()
+            .find(|id| !mine.contains(&(*id).to_owned()));
         let foreign = foreign.unwrap();
         let start = |claims: Value| {
             let data = json!({"ClaimInfoStateList": claims}).to_string();
             let state = json!({"Data": data, "Checksum": 1}).to_string();
             fs::write(kubelet.join("dra_manager_state"), state).unwrap();
             let mut config = host.config();
-            annotate(recording, &mut config, KEY, &format!("vendor.com/npu={}", mine[0]));
+            annotate(
+                recording,
+                &mut config,
+                KEY,
+                &format!("vendor.com/npu={}", mine[0]),
+            );
             let claimed = format!("{}@u-1", grant(foreign));
             host.start_with_cdi(&[&grant(&mine[0]), &claimed], &config)
         };
@@ -126,7 +136,10 @@ fn a_claims_devices_count_beside_recorded_ones_for_the_pods_that_have_it() {
         let other = "00000000-0000-4000-8000-000000000000";
         for claims in [claim("u-2", pod), claim("u-1", other), json!(null)] {
             let error = start(claims).unwrap_err();
-            assert!(error.contains("did not record all devices"), "{recording}: {error}");
+            assert!(
+                error.contains("did not record all devices"),
+                "{recording}: {error}"
+            );
         }
     }
 }

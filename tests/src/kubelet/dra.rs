@@ -50,7 +50,10 @@ impl DraDriver {
         ensure!(info.r#type == DRA_PLUGIN_TYPE, "{info:?}");
         let known = |version: &&String| DRA_VERSIONS[..2].contains(&version.as_str());
         let version = info.supported_versions.iter().find(known);
-        ensure!(version.is_some_and(|version| version == DRA_VERSIONS[0]), "{info:?}");
+        ensure!(
+            version.is_some_and(|version| version == DRA_VERSIONS[0]),
+            "{info:?}"
+        );
         let channel = dial(Path::new(&info.endpoint)).await?;
         let status = RegistrationStatus {
             plugin_registered: true,
@@ -80,7 +83,9 @@ impl DraDriver {
     /// The devices of one claim.
     pub async fn prepare_one(&self, claim: [&str; 3]) -> Result<Vec<Device>> {
         let mut answers = self.prepare(&[claim]).await?;
-        let answer = answers.remove(claim[2]).context("no answer for the claim")?;
+        let answer = answers
+            .remove(claim[2])
+            .context("no answer for the claim")?;
         answer.map_err(anyhow::Error::msg)
     }
 
@@ -90,7 +95,10 @@ impl DraDriver {
         let claims = vec![claim(&one)];
         let call = client.node_unprepare_resources(NodeUnprepareResourcesRequest { claims });
         let answer = in_time(call).await?;
-        let answer = answer.claims.get(one[2]).context("no answer for the claim")?;
+        let answer = answer
+            .claims
+            .get(one[2])
+            .context("no answer for the claim")?;
         match answer.error.as_str() {
             "" => Ok(()),
             error => bail!("{error}"),
@@ -109,7 +117,9 @@ impl DraDriver {
     /// The first message with the devices' health.
     pub async fn health(&self) -> Result<Vec<DeviceHealth>> {
         let mut client = DraResourceHealthClient::new(self.channel.clone());
-        let stream = client.node_watch_resources(NodeWatchResourcesRequest {}).await?;
+        let stream = client
+            .node_watch_resources(NodeWatchResourcesRequest {})
+            .await?;
         let message = stream.into_inner().message().await?;
         Ok(message.context("the stream has ended")?.devices)
     }
@@ -132,6 +142,8 @@ async fn dial(socket: &Path) -> Result<Channel> {
 async fn in_time<T>(
     call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
 ) -> Result<T> {
-    let answer = timeout(CALL, call).await.context("the call took too long")?;
+    let answer = timeout(CALL, call)
+        .await
+        .context("the call took too long")?;
     Ok(answer?.into_inner())
 }

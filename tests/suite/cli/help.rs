@@ -65,7 +65,10 @@ fn every_program_ends_with_the_codes_that_its_help_lists() {
             "boathook-init",
             &["install", "--engine=none", "--source=/nowhere"],
         ),
-        ("boathook-dra", &["device-class", "npu", "--config=/nowhere"]),
+        (
+            "boathook-dra",
+            &["device-class", "npu", "--config=/nowhere"],
+        ),
         ("boathook-plugin", &["list", "--config=/nowhere"]),
         ("boathook-scheduler", &["run", "--config=/nowhere"]),
         (

@@ -19,7 +19,11 @@ const INVALID: (StatusCode, &str) = (StatusCode::UNPROCESSABLE_ENTITY, "Invalid"
 fn slice_fault(slice: &Value) -> Option<String> {
     let devices = slice["spec"]["devices"].as_array()?;
     let has = |field: &str| devices.iter().any(|device| !device[field].is_null());
-    let most = if has("taints") || has("consumesCounters") { 64 } else { 128 };
+    let most = if has("taints") || has("consumesCounters") {
+        64
+    } else {
+        128
+    };
     if devices.len() > most {
         return Some(format!("{} devices", devices.len()));
     }
@@ -39,7 +43,9 @@ fn slice_fault(slice: &Value) -> Option<String> {
             let text = value["string"].as_str().unwrap_or_default();
             fits && value.as_object().unwrap().len() == 1 && text.len() <= 64
         };
-        let same = devices.iter().filter(|other| other["name"] == device["name"]);
+        let same = devices
+            .iter()
+            .filter(|other| other["name"] == device["name"]);
         let is_right = is_label(name)
             && same.count() == 1
             && attributes.len() <= 32

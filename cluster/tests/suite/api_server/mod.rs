@@ -94,7 +94,10 @@ impl ApiServer {
     #[allow(dead_code, reason = "of one of the crates that use it")]
     pub(crate) fn list(&self, path: &str) -> Vec<Value> {
         let target = Target::of_path(path);
-        let page = self.state.store().page(&target, &request::Parameters::default());
+        let page = self
+            .state
+            .store()
+            .page(&target, &request::Parameters::default());
         page["items"].as_array().unwrap().clone()
     }
 
