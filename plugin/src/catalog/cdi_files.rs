@@ -2,13 +2,16 @@
 //! advertised, so that an engine finds every device that the kubelet may allocate.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use device_class::DeviceClass;
 use device_class::discover::{self, Found, FoundEdits, FoundNode, Health};
-use injection_plan::cdi::directory::{self, Change};
+use injection_plan::cdi::directory::{self, Change, DirectoryError};
 use injection_plan::cdi::{Described, Description, Generated, Omission, ThinHook};
+use nix::errno::Errno;
 
 use super::Resources;
 
@@ -132,9 +135,14 @@ impl CdiFiles {
                 }
             }
             Err(error) => {
+                // What was written is still there if only descriptors are lacking now.
+                let lacking = lacks_descriptors(&error);
+                let known = self.written.as_ref().filter(|_| lacking);
                 let text = format!("{:#}", anyhow::Error::new(error));
+                let is_there = |name: &String| known.is_some_and(|known| known.contains(name));
                 let kinds = generated.specifications.into_iter();
-                unwritten.extend(kinds.map(|one| (one.kind, text.clone())));
+                let lost = kinds.filter(|one| !is_there(&one.file_name()));
+                unwritten.extend(lost.map(|one| (one.kind, text.clone())));
                 if unwritten.is_empty() {
                     written.errors.push(text);
                 }
@@ -151,4 +159,10 @@ impl CdiFiles {
         }
         written
     }
+}
+
+fn lacks_descriptors(error: &DirectoryError) -> bool {
+    let cause = error.source().and_then(|cause| cause.downcast_ref());
+    let number = cause.and_then(io::Error::raw_os_error);
+    number.is_some_and(|number| matches!(Errno::from_raw(number), Errno::EMFILE | Errno::ENFILE))
 }

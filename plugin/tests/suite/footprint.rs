@@ -9,6 +9,10 @@ use crate::pages;
 /// Longer than a connection takes to end that nobody uses any more.
 const MOMENT: Duration = Duration::from_millis(100);
 
+/// Two scans or reads may wait for the disk at a time, and the thread of the second stays
+/// as long as it has work now and then.
+const SPARE_THREADS: usize = 1;
+
 /// What must not grow with what came and went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Footprint {
@@ -51,7 +55,7 @@ impl Footprint {
                 last = now;
             }
             now.descriptors <= self.descriptors
-                && now.threads <= self.threads
+                && now.threads <= self.threads + SPARE_THREADS
                 && now.tasks <= self.tasks
         });
     }
