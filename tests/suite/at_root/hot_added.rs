@@ -1,4 +1,4 @@
-//! Block devices that a test adds to this machine and removes again.
+//! Devices that a test adds to this machine and removes again.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -17,6 +17,8 @@ const REMOVE: u32 = 0x4C81;
 pub(super) struct HotAdded {
     kind: &'static str,
     number: u32,
+    /// The interface with which a tap goes.
+    link: String,
 }
 
 impl HotAdded {
@@ -29,6 +31,7 @@ impl HotAdded {
         let added = Self {
             kind: "loop",
             number,
+            link: String::new(),
         };
         fs::exists(added.node()).unwrap().then_some(added)
     }
@@ -40,6 +43,29 @@ impl HotAdded {
         Some(Self {
             kind: "zram",
             number,
+            link: String::new(),
+        })
+    }
+
+    /// An interface for packets as a character device, if one can be added.
+    pub(super) fn tap() -> Option<Self> {
+        static COUNTER: AtomicU32 = AtomicU32::new(0);
+        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+        let [link, peer, tap] =
+            ["l", "p", "t"].map(|kind| format!("bh{kind}{}-{number}", std::process::id()));
+        ip(&["link", "add", &link, "type", "veth", "peer", "name", &peer]).ok()?;
+        let made = ip(&[
+            "link", "add", "link", &link, "name", &tap, "type", "macvtap",
+        ]);
+        let number = fs::read_to_string(format!("/sys/class/net/{tap}/ifindex"));
+        let Some(number) = made.ok().and(number.ok()) else {
+            ip(&["link", "delete", &link]).unwrap();
+            return None;
+        };
+        Some(Self {
+            kind: "tap",
+            number: number.trim().parse().unwrap(),
+            link,
         })
     }
 
@@ -63,6 +89,7 @@ impl Drop for HotAdded {
     fn drop(&mut self) {
         match self.kind {
             "loop" => loop_control(REMOVE, self.number).unwrap(),
+            "tap" => ip(&["link", "delete", &self.link]).unwrap(),
             _ => fs::write(
                 format!("{ZRAM_CONTROL}/hot_remove"),
                 self.number.to_string(),
@@ -77,4 +104,9 @@ fn loop_control(request: u32, number: u32) -> anyhow::Result<()> {
     perl.args(["-e", LOOP_CONTROL])
         .args([request, number].map(|n| n.to_string()));
     Captured::run(&mut perl)?.success().map(drop)
+}
+
+fn ip(arguments: &[&str]) -> anyhow::Result<()> {
+    let mut ip = Command::new("ip");
+    Captured::run(ip.args(arguments))?.success().map(drop)
 }

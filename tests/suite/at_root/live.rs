@@ -153,7 +153,7 @@ const ROWS: [Row; 13] = [
     },
 ];
 
-on_each_cgroup_version!(containers_get_what_the_rows_say, block_devices_come_and_go);
+on_each_cgroup_version!(containers_get_what_the_rows_say, devices_come_and_go);
 
 #[test]
 fn every_feature_of_the_schema_has_a_row() {
@@ -171,9 +171,9 @@ fn every_feature_of_the_schema_has_a_row() {
         let class: Value = toml::from_str(&text(row.class)).unwrap();
         remove_used(&mut unused, &schema, &schema, "class", &class);
     }
-    let block: Value = toml::from_str(&text("block")).unwrap();
-    remove_used(&mut unused, &schema, &schema, "class", &block);
-    // Facts: device-class/tests/facts.rs. The plugin would write them into this machine's /run.
+    let added: Value = toml::from_str(&text("added")).unwrap();
+    remove_used(&mut unused, &schema, &schema, "class", &added);
+    // Facts: device-class/tests/suite/facts.rs. The plugin would write them into this machine's /run.
     unused.retain(|key| !key.contains("fact"));
     assert!(unused.is_empty(), "no class uses {unused:#?}");
 }
@@ -245,35 +245,40 @@ fn containers_get_what_the_rows_say(lab: &Lab) {
 }
 
 /// A device that was added while the host runs is there, and is gone once it is removed.
-fn block_devices_come_and_go(lab: &Lab) {
-    let (Some(disk), Some(compressed)) = (HotAdded::disk(), HotAdded::memory()) else {
+fn devices_come_and_go(lab: &Lab) {
+    let added = [HotAdded::disk(), HotAdded::tap(), HotAdded::memory()];
+    let [Some(disk), Some(tap), Some(compressed)] = added else {
         return skip::report(
-            "block_devices_come_and_go",
-            "no loop-control or zram-control",
+            "devices_come_and_go",
+            "no loop-control, macvtap or zram-control",
         );
     };
-    let numbers = [disk.number(), compressed.number()].map(|number| number.to_string());
-    let class = text("block")
-        .replace("@loop@", &numbers[0])
-        .replace("@zram@", &numbers[1]);
-    let host = furnished().class("block", &class);
-    let ids = [format!("loop{}", numbers[0]), format!("zram{}", numbers[1])];
-    assert_eq!(host.ids(), ids);
-    for device in [&disk, &compressed] {
+    let mut added = vec![("loop", disk), ("tap", tap), ("zram", compressed)];
+    let mut class = text("added");
+    for (kind, device) in &added {
+        class = class.replace(&format!("@{kind}@"), &device.number().to_string());
+    }
+    let host = furnished().class("added", &class);
+    let ids = |added: &[(&str, HotAdded)]| -> Vec<String> {
+        let ids = added
+            .iter()
+            .map(|(kind, device)| format!("{kind}{}", device.number()));
+        ids.collect()
+    };
+    assert_eq!(host.ids(), ids(&added));
+    for (kind, device) in &added {
         let node = device.node();
         let (major, minor) = device.device();
-        check_container(
-            lab,
-            &host,
-            "block",
-            "LIVE_BLOCK=all",
-            &[(&node, Block(major, minor))],
-        );
+        let seen = match *kind {
+            "tap" => Char(major, minor),
+            _ => Block(major, minor),
+        };
+        check_container(lab, &host, "added", "LIVE_ADDED=all", &[(&node, seen)]);
     }
-    drop(disk);
-    assert_eq!(host.ids(), &ids[1..]);
-    drop(compressed);
-    assert!(host.ids().is_empty());
+    while !added.is_empty() {
+        added.remove(0);
+        assert_eq!(host.ids(), ids(&added));
+    }
 }
 
 fn check_container(lab: &Lab, host: &ThisHost, class: &str, env: &str, seen: &[(&str, Seen)]) {
