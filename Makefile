@@ -1,6 +1,6 @@
 # `make` alone shows what there is.
 .DEFAULT_GOAL := help
-.PHONY: help build programs install uninstall dist dist-check unit test test-release test-drivers test-dist test-arm64 attacks failures load fuzz demo bench bench-cluster lint deny msrv
+.PHONY: help build programs install uninstall dist dist-check unit test test-release test-drivers test-dist test-arm64 test-vm attacks failures load fuzz demo bench bench-cluster lint deny msrv
 
 # The harness is the program that runs, so that it finds the others beside it.
 HARNESS := --quiet --package boathook-tests --bin
@@ -103,6 +103,12 @@ test-arm64: ## Run the unit tests and those of the command line for arm64 under 
 	$(MAKE) --no-print-directory programs
 	BOATHOOK_TESTS_PROGRAMS=$(ARM64_PROGRAMS) cargo test --package boathook-tests --test suite \
 		--no-fail-fast cli:: -- $(NOT_EMULATED_CLI)
+
+test-vm: ## Use devices of real drivers in virtual machines (as root; long); KERNELS="5.10 6.1 6.12 newest" CASES="camera rdma"
+	scripts/install-test-packages qemu-system-x86 kmod debootstrap busybox-static e2fsprogs
+	scripts/build-programs release $(TARGET) hook node
+	BOATHOOK_VM_KERNELS="$(KERNELS)" BOATHOOK_VM_CASES="$(CASES)" BOATHOOK_TESTS_PROGRAMS=$(RELEASE_PROGRAMS) \
+		cargo test --package boathook-tests --test suite vm:: -- --ignored --nocapture
 
 attacks: ## Attack the host by every variation, and races for a thousand rounds (as root; long)
 	scripts/install-test-packages runc busybox-static musl-tools podman

@@ -49,6 +49,16 @@ impl Captured {
         })
     }
 
+    /// What a command left that was run elsewhere.
+    pub(crate) fn of(command: &str, status: ExitStatus, stdout: String, stderr: String) -> Self {
+        Self {
+            status,
+            stdout,
+            stderr,
+            command: command.to_string(),
+        }
+    }
+
     /// The command's result, or an error with its output.
     pub fn success(self) -> Result<Self> {
         if !self.status.success() {

@@ -6,7 +6,8 @@
 //! files; [`runc`] runs it on cgroup v1 or v2 ([`cgroup_view`]); a [`probe`]
 //! inside reports what the container really sees; [`leftovers`] reports what a
 //! container left on the machine. A [`kubelet`] stands in for the real one, on a
-//! [`node`] with the plugin, and a [`systemd_host`] for a host that runs systemd. An engine gets a
+//! [`node`] with the plugin, and a [`systemd_host`] for a host that runs systemd, which a
+//! [`vm`] is, with real drivers. An engine gets a
 //! [`private_host`], on this machine's files or on an [`engine_root`], and an
 //! [`image`] for each root file system, and containerd is driven by [`cri`].
 
@@ -47,3 +48,4 @@ pub mod rootfs;
 pub mod runc;
 pub mod scratch;
 pub mod systemd_host;
+pub mod vm;

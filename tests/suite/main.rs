@@ -26,6 +26,8 @@
 //! - `selfcheck`: the harness itself, without boathook
 //! - `release`: archives, packages and the image as a user downloads them
 //! - `runc`: the hook in real containers; needs root and runc
+//! - `vm`: devices of real drivers, in a virtual machine; needs root, QEMU and debootstrap,
+//!   and runs by `make test-vm` alone
 
 // A test fails by panicking, in its helpers as well.
 #![allow(clippy::unwrap_used)]
@@ -49,4 +51,5 @@ mod release;
 mod runc;
 mod selfcheck;
 mod tree;
+mod vm;
 mod wrapper;

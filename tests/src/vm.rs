@@ -1,0 +1,220 @@
+//! A virtual machine, with a kernel and drivers of its own.
+//!
+//! Only a driver shows whether a container can use a device, and a machine that runs
+//! tests need not have any. So QEMU boots a Debian with systemd as process 1, on any of
+//! Debian's kernels, and the guest agent runs commands in it. What the machine writes to
+//! its disks is gone when it ends.
+
+mod channel;
+mod disks;
+mod kernel;
+mod payload;
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use channel::Channel;
+pub use kernel::Kernel;
+pub use payload::Payload;
+
+use crate::captured::Captured;
+use crate::{mirror, privilege, scratch};
+
+const QEMU: &str = "/usr/bin/qemu-system-x86_64";
+/// An emulated processor, since one cannot rely on KVM where tests run.
+const MACHINE: &str = "-accel tcg,thread=multi -cpu max -smp 2 -m 2048 -machine q35 \
+                       -nodefaults -no-user-config -display none \
+                       -device virtio-serial -chardev socket,id=agent,path={dir}/agent,server=on,wait=off \
+                       -device virtserialport,chardev=agent,name=org.qemu.guest_agent.0 \
+                       -qmp unix:{dir}/monitor,server=on,wait=off -serial file:{dir}/console";
+const COMMAND_LINE: &str = "console=ttyS0 intel_iommu=on no_timer_check loglevel=4 panic=1";
+/// How long it may take to boot, on a busy machine.
+const BOOT: Duration = Duration::from_secs(600);
+/// How long a command may take.
+const COMMAND: Duration = Duration::from_secs(240);
+/// That of a login shell, and where Boathook's programs are.
+const PATH: &str =
+    "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/root/boathook/bin";
+
+/// Why there can be none here, if there cannot.
+pub fn missing() -> Option<String> {
+    let programs = [(QEMU, "qemu-system-x86"), ("/sbin/depmod", "kmod")];
+    privilege::missing_for_engines()
+        .or_else(mirror::missing)
+        .or_else(|| {
+            let mut programs = programs.into_iter();
+            let (program, package) = programs.find(|(program, _)| !Path::new(program).is_file())?;
+            Some(format!("needs {program} (package {package})"))
+        })
+}
+
+/// A machine that has booted. Ended when dropped.
+#[derive(Debug)]
+pub struct Vm {
+    qemu: Child,
+    directory: TempDir,
+    agent: Channel,
+    monitor: Channel,
+}
+
+impl Vm {
+    /// Boots a kernel, with these options of QEMU beside the usual ones, in which `{dir}`
+    /// is [`Vm::directory`]; and puts the payload's files into it.
+    pub fn boot(kernel: &Kernel, devices: &str, payload: &Payload) -> Result<Self> {
+        let files = kernel.files()?;
+        // In the order in which the initramfs expects them.
+        let disks = [
+            disks::root()?,
+            files.join("modules.ext4"),
+            payload.archive(),
+        ];
+        let directory = scratch::directory("vm")?;
+        let at = directory.path();
+        let mut command = Command::new(QEMU);
+        for option in [MACHINE, devices]
+            .iter()
+            .flat_map(|some| some.split_whitespace())
+        {
+            command.arg(option.replace("{dir}", &at.display().to_string()));
+        }
+        for disk in disks {
+            let file = disk.display();
+            let drive = format!("if=virtio,format=raw,cache=unsafe,snapshot=on,file={file}");
+            command.args(["-drive", &drive]);
+        }
+        command
+            .args(["-append", COMMAND_LINE, "-kernel"])
+            .arg(files.join("vmlinuz"))
+            .arg("-initrd")
+            .arg(files.join("initramfs"))
+            // For what is written to the disks.
+            .env("TMPDIR", at)
+            .stdin(Stdio::null());
+        let qemu = command.spawn().context("cannot start QEMU")?;
+        let mut vm = Self {
+            qemu,
+            agent: Channel::at(at.join("agent")),
+            monitor: Channel::at(at.join("monitor")),
+            directory,
+        };
+        vm.monitor("qmp_capabilities", json!({}))?;
+        vm.wait_until_up()?;
+        vm.run("tar -xf /dev/vdc -C /")?;
+        Ok(vm)
+    }
+
+    /// Where the options' files and sockets are.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Runs lines of a shell, each of which must succeed, and gives their output.
+    pub fn run(&mut self, lines: &str) -> Result<String> {
+        Ok(self.try_run(lines)?.success()?.stdout)
+    }
+
+    /// Runs lines of a shell up to the first that fails.
+    pub fn try_run(&mut self, lines: &str) -> Result<Captured> {
+        let start = Instant::now();
+        let shell = json!({
+            "path": "/bin/bash",
+            "arg": ["-euo", "pipefail", "-c", lines],
+            "env": [PATH, "HOME=/root", "LC_ALL=C"],
+            "capture-output": true,
+        });
+        let process = self.agent("guest-exec", shell)?;
+        let mut pause = Duration::from_millis(20);
+        loop {
+            let ended = self.agent("guest-exec-status", json!({ "pid": process["pid"] }))?;
+            if ended["exited"] == true {
+                return captured(lines, &ended);
+            }
+            if start.elapsed() > COMMAND {
+                bail!(
+                    "does not end within {COMMAND:?}: {lines}\n{}",
+                    self.console()
+                );
+            }
+            sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(500));
+        }
+    }
+
+    /// Restarts the machine, and waits until it is up again.
+    pub fn reboot(&mut self) -> Result<()> {
+        let id = self.run("cat /proc/sys/kernel/random/boot_id")?;
+        // The answer may be lost.
+        let _ = self.agent("guest-shutdown", json!({ "mode": "reboot" }));
+        let start = Instant::now();
+        loop {
+            self.wait_until_up()?;
+            if self.run("cat /proc/sys/kernel/random/boot_id")? != id {
+                return Ok(());
+            }
+            if start.elapsed() > BOOT {
+                bail!("does not restart:\n{}", self.console());
+            }
+            sleep(Duration::from_secs(1));
+        }
+    }
+
+    /// Calls QEMU's monitor (QMP).
+    pub fn monitor(&mut self, command: &str, arguments: Value) -> Result<Value> {
+        self.monitor.call(command, &arguments, COMMAND)
+    }
+
+    fn agent(&mut self, command: &str, arguments: Value) -> Result<Value> {
+        let answer = self.agent.call(command, &arguments, COMMAND);
+        answer.with_context(|| format!("the machine's console ends with:\n{}", self.console()))
+    }
+
+    /// Waits until systemd has started what it starts.
+    fn wait_until_up(&mut self) -> Result<()> {
+        let synchronized = self.agent.synchronize(BOOT);
+        synchronized.with_context(|| format!("does not boot:\n{}", self.console()))?;
+        self.run("systemctl is-system-running --wait || systemctl --failed --no-legend >&2")
+            .map(drop)
+    }
+
+    /// The end of what the kernel and systemd printed.
+    fn console(&self) -> String {
+        let text = fs::read(self.directory().join("console")).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<_> = text.lines().collect();
+        lines[lines.len().saturating_sub(30)..].join("\n")
+    }
+}
+
+impl Drop for Vm {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.qemu.kill();
+        let _ = self.qemu.wait();
+    }
+}
+
+/// What the guest agent says of a process that has ended.
+fn captured(lines: &str, ended: &Value) -> Result<Captured> {
+    let text = |key: &str| -> Result<String> {
+        let bytes = BASE64_STANDARD.decode(ended[key].as_str().unwrap_or_default())?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    let code = ended["exitcode"].as_i64().map_or(9, |code| code << 8);
+    let status = ExitStatus::from_raw(i32::try_from(code)?);
+    Ok(Captured::of(
+        lines,
+        status,
+        text("out-data")?,
+        text("err-data")?,
+    ))
+}

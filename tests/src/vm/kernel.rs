@@ -1,0 +1,65 @@
+//! Debian's kernels.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::{fmt, fs};
+
+use anyhow::{Context, Result};
+
+use crate::binaries;
+use crate::captured::Captured;
+use crate::mirror::Mirror;
+use crate::rootfs::cached;
+
+/// What a kernel is called here, and the release of Debian that has it.
+const KERNELS: [(&str, &str); 4] = [
+    ("5.10", "bullseye"),
+    ("6.1", "bookworm"),
+    ("6.12", "trixie"),
+    ("newest", "forky"),
+];
+
+/// A kernel of one of Debian's releases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    name: &'static str,
+    release: &'static str,
+}
+
+impl Kernel {
+    /// That with this name: `5.10`, `6.1`, `6.12` or `newest`.
+    pub fn named(wanted: &str) -> Result<Self> {
+        let mut known = KERNELS.into_iter();
+        let found = known.find(|(name, _)| *name == wanted);
+        let (name, release) = found.with_context(|| format!("no kernel {wanted}: {KERNELS:?}"))?;
+        Ok(Self { name, release })
+    }
+
+    /// The directory that `scripts/debian-kernel` makes.
+    pub(super) fn files(&self) -> Result<PathBuf> {
+        let script = binaries::source_tree().join("scripts/debian-kernel");
+        let name = format!("kernel-{}", self.name);
+        cached(&name, &[script.clone()], |tree| {
+            let mirror = Mirror::of_this_machine()?;
+            let mut command = Command::new(&script);
+            command
+                .arg(self.release)
+                .args(mirror.address)
+                .arg("amd64")
+                .arg(tree.top());
+            Captured::run(&mut command)?.success().map(drop)
+        })
+    }
+
+    /// Its version, such as `6.1.0-50-amd64`.
+    pub fn version(&self) -> Result<String> {
+        let version = fs::read_to_string(self.files()?.join("version"))?;
+        Ok(version.trim().to_string())
+    }
+}
+
+impl fmt::Display for Kernel {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name)
+    }
+}

@@ -1,0 +1,80 @@
+//! Devices of real drivers, in a virtual machine (`make test-vm`): containers use them, on
+//! Debian's kernels, with systemd, udev, AppArmor and the engines as users have them.
+
+mod case;
+mod devices;
+mod host;
+mod pci;
+mod rdma;
+mod usb;
+
+use harness::vm::{self, Kernel, Payload, Vm};
+
+use case::{Case, Outcome};
+
+/// Which kernels and cases are tested, separated by spaces; all if unset or empty.
+const KERNELS: &str = "BOATHOOK_VM_KERNELS";
+const CASES: &str = "BOATHOOK_VM_CASES";
+
+/// The hardware, beside what every machine has.
+const HARDWARE: [&str; 3] = [usb::HARDWARE, rdma::HARDWARE, pci::HARDWARE];
+
+fn all_cases() -> Vec<Case> {
+    [
+        devices::CASES,
+        usb::CASES,
+        rdma::CASES,
+        pci::CASES,
+        host::CASES,
+    ]
+    .concat()
+}
+
+#[test]
+#[ignore = "takes minutes for each kernel: make test-vm"]
+fn containers_use_devices_of_real_drivers() {
+    if let Some(reason) = vm::missing() {
+        return skip::report(module_path!(), &reason);
+    }
+    let chosen = |variable: &str| std::env::var(variable).unwrap_or_default();
+    let (kernels, cases) = (chosen(KERNELS), chosen(CASES));
+    let kernels = match kernels.trim() {
+        "" => "5.10 6.1 6.12 newest",
+        some => some,
+    };
+    let mut failed = Vec::new();
+    for name in kernels.split_whitespace() {
+        let kernel = Kernel::named(name).unwrap();
+        println!("Linux {}", kernel.version().unwrap());
+        let is_chosen =
+            |case: &&Case| cases.is_empty() || cases.split(' ').any(|name| name == case.name);
+        let all = all_cases();
+        for (case, outcome) in run(&kernel, all.iter().filter(is_chosen)) {
+            if let Outcome::Failed(_) = outcome {
+                failed.push(format!("{name}: {case}: {outcome}"));
+            }
+        }
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+/// Boots a kernel, installs Boathook, and runs the cases.
+fn run<'a>(kernel: &Kernel, cases: impl Iterator<Item = &'a Case>) -> Vec<(&'a str, Outcome)> {
+    let payload = Payload::new().unwrap();
+    let start = std::time::Instant::now();
+    let mut vm = Vm::boot(kernel, &HARDWARE.join(" "), &payload).unwrap();
+    println!("  {:>4} s  booted", start.elapsed().as_secs());
+    host::install(&mut vm).unwrap();
+    println!("  {:>4} s  installed", start.elapsed().as_secs());
+    cases
+        .map(|case| {
+            let outcome = case.run(&mut vm);
+            println!(
+                "  {:>4} s  {:16} {outcome}",
+                start.elapsed().as_secs(),
+                case.name
+            );
+            (case.name, outcome)
+        })
+        .collect()
+}
