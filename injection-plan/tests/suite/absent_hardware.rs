@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use device_class::DeviceClass;
 use device_class::host::RecordedHost;
+use device_class::{DeviceClass, discover};
 use injection_plan::plan::{Authority, InjectionPlan, Recorded};
 use injection_plan::request::Request;
 
@@ -95,5 +95,17 @@ fn devices_that_were_allocated_are_a_promise() {
             assert!(error.contains("device x-0 of class"), "{error}");
             assert!(error.contains("was allocated to the container"), "{error}");
         }
+    }
+}
+
+/// systemd makes the node of KVM wherever there is a driver, also where no processor has
+/// what it needs.
+#[test]
+fn a_node_without_its_driver_is_no_device() {
+    let node = "char /dev/kvm 10:232\n";
+    for (driver, devices) in [("", 0), ("file /sys/class/misc/kvm/dev\n| 10:232\n", 1)] {
+        let host = RecordedHost::parse(&format!("{node}{driver}")).unwrap();
+        let found = discover::devices(&shipped_class("kvm"), &host).devices;
+        assert_eq!(found.len(), devices, "{driver}");
     }
 }
