@@ -9,10 +9,6 @@ use crate::pages;
 /// Longer than a connection takes to end that nobody uses any more.
 const MOMENT: Duration = Duration::from_millis(100);
 
-/// Two scans or reads may wait for the disk at a time, and the thread of the second stays
-/// as long as it has work now and then.
-const SPARE_THREADS: usize = 1;
-
 /// What must not grow with what came and went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Footprint {
@@ -55,11 +51,15 @@ impl Footprint {
                 last = now;
             }
             now.descriptors <= self.descriptors
-                && now.threads <= self.threads + SPARE_THREADS
+                && now.threads <= self.threads.max(THREADS)
                 && now.tasks <= self.tasks
         });
     }
 }
+
+/// The main one, one that scans, and one that makes the page of metrics, if both were busy
+/// at once.
+const THREADS: usize = 3;
 
 /// KiB of a process in memory (`VmRSS` of proc_pid_status(5)).
 pub(crate) fn resident(pid: u32) -> u64 {

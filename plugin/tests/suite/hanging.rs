@@ -35,7 +35,8 @@ fn one_scan_hangs_and_the_pages_answer() {
     }
     let mut node = Node::new(&[("cards", CLASS)]).with_arguments(&pages::SERVE);
     node.write("host/dev/card0", "");
-    let hanging = Hanging::over(&node.path("host/sys")).unwrap();
+    node.write("host/sys/card0/model", "");
+    let hanging = Hanging::over(&node.path("host/sys/card0")).unwrap();
     node.start_plugin();
     let address = pages::address(&node);
     wait_until("the scan hangs", || running(&address) > 0.5);

@@ -33,9 +33,9 @@ fn a_container_of_the_class_is_refused_in_time() {
 fn refused_in_time(lab: &Lab) {
     let host = host_with_tools();
     host.add_class("hanging", CLASS).unwrap();
-    let sys = host.root().join("sys");
-    fs::create_dir_all(&sys).unwrap();
-    let hanging = Hanging::over(&sys).unwrap();
+    let driver = host.root().join("sys/class/hanging");
+    fs::create_dir_all(&driver).unwrap();
+    let hanging = Hanging::over(&driver).unwrap();
     // Of others they are started as always.
     let other = container_with_device(&host, Rootfs::Busybox).args(["/bin/true"]);
     lab.run(&other.build().unwrap());
