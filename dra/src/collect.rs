@@ -8,6 +8,7 @@ use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
+use crate::api_error;
 use crate::claim::{ClaimUid, Claims, Record, granted};
 use crate::inventory::Inventory;
 
@@ -52,7 +53,9 @@ pub(crate) async fn one(
 /// Unprepares a claim that the API server does not have, or has for no pod.
 async fn unused(client: &Client, claims: &Claims, record: &Record) -> Result<(), anyhow::Error> {
     let api = Api::<ResourceClaim>::namespaced(client.clone(), &record.namespace);
-    let why = match api.get_opt(&record.name).await? {
+    let found = api.get_opt(&record.name).await;
+    let found = found.map_err(|error| anyhow::Error::msg(api_error::text(error)))?;
+    let why = match found {
         None => "there is no such claim".to_owned(),
         Some(claim) => match granted(&claim, &record.uid) {
             Err(error) if error.is_of_another() => error.to_string(),

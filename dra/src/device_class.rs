@@ -5,7 +5,6 @@ use std::path::Path;
 
 use anyhow::Context;
 use device_class::DeviceClass;
-use device_class::class::SHARED_SUFFIX;
 use device_class::config::Config;
 use device_class::load;
 use device_class::name::ClassName;
@@ -45,12 +44,7 @@ fn manifest(class: &DeviceClass) -> String {
     );
     // A name by template is several resources, each of which would need a class.
     let resource = class.spec.resource.to_string();
-    let shared = class
-        .spec
-        .sharing
-        .as_ref()
-        .is_some_and(|sharing| sharing.shared_suffix);
-    if !resource.contains('{') && !shared {
+    if !resource.contains('{') {
         // Writing to a text cannot fail.
         let _ = writeln!(
             text,
@@ -58,10 +52,9 @@ fn manifest(class: &DeviceClass) -> String {
                extendedResourceName: {resource}"
         );
     } else {
-        let suffix = if shared { SHARED_SUFFIX } else { "" };
         let _ = writeln!(
             text,
-            "  # extendedResourceName: one of {resource}{suffix}, with a selector on `resource`"
+            "  # extendedResourceName: one of {resource}, with a selector on `resource`"
         );
     }
     text.insert_str(0, "---\n");

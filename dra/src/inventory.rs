@@ -85,11 +85,10 @@ impl Scanner {
     async fn scan(&mut self) {
         let record = self.record.clone();
         let scanned = self.host.scan(move |judged| {
-            let record = Record::read(&record).ok().and_then(Result::ok);
+            let record = Record::read(&record).ok();
             of(judged, record.as_ref())
         });
-        if let Some(scanned) = scanned.await {
-            let new = scanned.made;
+        if let Some(new) = scanned.await.made {
             self.inventory.send_if_modified(|known| {
                 let changed = !is_same(known, &new);
                 // Also what no slice shows, such as numbers of nodes.

@@ -8,6 +8,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod api_error;
 pub mod claim;
 pub mod cli;
 mod collect;

@@ -30,6 +30,7 @@ use tokio::time::Instant;
 use tokio_stream::wrappers::{IntervalStream, WatchStream};
 use tonic::{Request, Response, Status};
 
+use crate::api_error;
 use crate::claim::{ClaimUid, Claims, PrepareError};
 use crate::collect;
 use crate::inventory::Inventory;
@@ -57,7 +58,8 @@ impl Service {
     async fn prepare(&self, claim: &Claim) -> Result<Vec<Device>, anyhow::Error> {
         let uid = ClaimUid::try_from(claim.uid.clone()).map_err(anyhow::Error::msg)?;
         let api = Api::<ResourceClaim>::namespaced(self.client.clone(), &claim.namespace);
-        let found = api.get(&claim.name).await?;
+        let found = api.get(&claim.name).await;
+        let found = found.map_err(|error| anyhow::Error::msg(api_error::text(error)))?;
         let prepare = || {
             let (claims, uid, found) = (self.claims.clone(), uid.clone(), found.clone());
             let inventory = self.inventory.borrow().clone();

@@ -8,7 +8,7 @@
 
 use std::path::PathBuf;
 
-use injection_plan::cdi::{Description, Form};
+use injection_plan::cdi::{Description, ThinHook};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kubelet_api::dra::v1::Device;
 
@@ -74,10 +74,10 @@ impl Claims {
 
     fn description(&self) -> Description<'_> {
         Description {
-            form: Form::Thin {
+            hook: Some(ThinHook {
                 program: &self.hook,
                 timeout: runtime_config::HOOK_TIMEOUT,
-            },
+            }),
             host_root: &self.host_root,
         }
     }

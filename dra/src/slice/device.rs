@@ -63,8 +63,7 @@ pub(super) fn published(
 
 fn shares(class: &ClassDevices, count: u16) -> DeviceCapacity {
     let quantity = |number: u16| Quantity(number.to_string());
-    let sharing = class.class.spec.sharing.as_ref();
-    let most = sharing.and_then(|sharing| sharing.max_per_container);
+    let most = class.class.settings.max_per_container;
     DeviceCapacity {
         value: quantity(count),
         // Without a policy a request that names no number would take all.
@@ -72,7 +71,7 @@ fn shares(class: &ClassDevices, count: u16) -> DeviceCapacity {
             default: Some(quantity(1)),
             valid_range: Some(CapacityRequestPolicyRange {
                 min: quantity(1),
-                max: Some(quantity(most.map_or(count, |most| most.get().min(count)))),
+                max: Some(quantity(most.map_or(count, |most| most.min(count)))),
                 step: (count > 1).then(|| quantity(1)),
             }),
             valid_values: None,

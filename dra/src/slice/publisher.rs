@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::plan::{Action, actions, pools};
 use super::{Form, Pool};
+use crate::api_error;
 use crate::inventory::Inventory;
 use crate::metrics::Metrics;
 use crate::names::DRIVER;
@@ -110,8 +111,8 @@ impl Publisher {
                         Err(error) => {
                             let wait = (FIRST * (1 << failures)).min(LONGEST);
                             failures = (failures + 1).min(6);
-                            let error = anyhow::Error::from(error);
-                            tracing::warn!("cannot write resource slices, retrying in {wait:?}: {error:#}");
+                            let error = api_error::text(error);
+                            tracing::warn!("cannot write resource slices, retrying in {wait:?}: {error}");
                             Some(Instant::now() + wait)
                         }
                     };
