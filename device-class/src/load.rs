@@ -151,7 +151,7 @@ impl ClassSource {
         let directory = self.path.parent().and_then(Directory::open);
         match (directory, self.path.file_name()) {
             (Some(directory), Some(name)) => Self::read_in(&directory, name, &mut Vec::new()),
-            _ => Err(FileError::whole(&self.path, "it is gone".into())),
+            _ => Err(FileError::whole(&self.path, "it is gone")),
         }
     }
 
@@ -237,9 +237,8 @@ pub fn each_source(
         }
     }
     let mut buffer = Vec::with_capacity(16 << 10);
-    let sources = files
-        .iter()
-        .map(
+    let sources =
+        files.iter().map(
             |(name, directory)| match ClassSource::indexed(directory, name) {
                 Some(source) => Ok(source),
                 None => ClassSource::read_in(directory, name, &mut buffer),

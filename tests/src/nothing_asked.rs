@@ -43,7 +43,9 @@ impl NothingAsked {
             fs::write(classes.join(&name), &text)?;
             texts.push((name.to_string_lossy().into_owned(), text));
         }
-        let texts = texts.iter().map(|(name, text)| (name.as_str(), text.as_str()));
+        let texts = texts
+            .iter()
+            .map(|(name, text)| (name.as_str(), text.as_str()));
         fs::write(classes.join(load::INDEX), load::index(texts))?;
         fs::write(
             this.file("boathook.toml"),

@@ -59,11 +59,7 @@ impl Index {
     }
 
     /// The variables of a file, with spaces between them, if it is as the index says.
-    pub(super) fn variables(
-        &self,
-        directory: &ownership::Directory,
-        name: &OsStr,
-    ) -> Option<&str> {
+    pub(super) fn variables(&self, directory: &ownership::Directory, name: &OsStr) -> Option<&str> {
         let (size, variables) = self.files.get(name.to_str()?)?;
         let found = directory.root_only(name)?;
         let is_known = u64::try_from(found.st_size).ok()? == *size
@@ -169,10 +165,7 @@ mod tests {
             ("c.toml", "[device]\nenv = { X = 'x' }\n"),
             ("d.toml", "\n"),
         ];
-        assert_eq!(
-            index(files),
-            format!("a.toml {} A_DEVICES\n", A.len())
-        );
+        assert_eq!(index(files), format!("a.toml {} A_DEVICES\n", A.len()));
         let root = written(&files);
         assert_eq!(mentioning(root.path(), "A_DEVICES"), ["a", "b", "c"]);
         assert_eq!(mentioning(root.path(), "B_DEVICES"), ["c"]);
