@@ -20,8 +20,8 @@ pub struct Classes {
 }
 
 impl Classes {
-    /// Reads every class file that the configuration names, and keeps the
-    /// enabled classes that `server` is to offer. A bad file does not affect the other classes.
+    /// Reads every class file that the configuration names, and keeps the enabled classes
+    /// that `server` is to offer. A bad file does not affect the other classes.
     ///
     /// # Errors
     /// A directory cannot be read: it might mask files of the others.

@@ -148,7 +148,8 @@ impl Publisher {
         for pool in pools {
             let devices = || pool.slices.iter().flatten();
             let unhealthy = devices().filter(|device| device.taints.is_some()).count();
-            self.metrics.published(&pool.name, devices().count(), unhealthy);
+            self.metrics
+                .published(&pool.name, devices().count(), unhealthy);
         }
     }
 
