@@ -14,7 +14,7 @@ const CLASS: &str = "version = 1\n\
     request = { env = 'CHIP_VISIBLE_DEVICES' }\n\
     discover = [{ path = '/proc/driver/chips/{index:number}' }]\n\
     device = { id = 'chip-{index}', index = '{index}', unmask = ['/proc/driver/chips/{index}'] }\n\
-    edits = [{ masks = ['/proc/driver/chips'] }]\n";
+    edits = [{ masks = [{ path = '/proc/driver/chips' }] }]\n";
 
 /// In a user namespace CAP_SYS_ADMIN is enough to unmount what the host has mounted for
 /// the container. Without one the container is as good as root on the host anyway.
@@ -46,7 +46,7 @@ fn a_container_that_could_remove_a_mask_is_refused(lab: &Lab) {
         }
         let driver = HookCommand::binding(&host.root().join("proc/driver"), "/proc/driver");
         let hook = HookCommand::boathook(STAGE, &host.config_file()).unwrap();
-        let script = "umount /proc/driver/chips; echo $(ls /proc/driver/chips)";
+        let script = "umount -l /proc/driver/chips; echo $(ls /proc/driver/chips)";
         let bundle = Bundle::builder(Rootfs::Busybox)
             .hook(STAGE, driver)
             .hook(STAGE, hook)
