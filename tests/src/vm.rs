@@ -153,8 +153,9 @@ impl Vm {
     /// Restarts the machine, and waits until it is up again.
     pub fn reboot(&mut self) -> Result<()> {
         let id = self.run("cat /proc/sys/kernel/random/boot_id")?;
-        // The answer may be lost.
-        let _ = self.agent("guest-shutdown", json!({ "mode": "reboot" }));
+        // There is no answer if all is well.
+        self.agent
+            .send("guest-shutdown", &json!({ "mode": "reboot" }))?;
         let start = Instant::now();
         loop {
             self.wait_until_up()?;

@@ -73,7 +73,8 @@ impl Channel {
         bail!("no guest agent answers within {patience:?}")
     }
 
-    fn send(&mut self, command: &str, arguments: &Value) -> Result<()> {
+    /// Calls a command that does not answer.
+    pub(super) fn send(&mut self, command: &str, arguments: &Value) -> Result<()> {
         let line = format!(
             "{}\n",
             json!({ "execute": command, "arguments": arguments })

@@ -6,7 +6,7 @@ use harness::vm::Vm;
 use super::case::{Case, expect, wait_for, with_class};
 
 pub(super) const HARDWARE: &str =
-    "-netdev hubport,id=wire,hubid=0 -device e1000e,netdev=wire,addr=0x10";
+    "-netdev user,id=wire,restrict=on -device e1000e,netdev=wire,addr=0x10";
 
 pub(super) const CASES: &[Case] = &[Case {
     name: "rdma",
