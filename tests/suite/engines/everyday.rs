@@ -12,7 +12,7 @@ use super::podman;
 /// What a container that requests `npu-3` is started with.
 fn asking(engine: &DockerLike, name: &str, more: &[&str]) {
     let common = ["--network=none", "--env=DUMMY_VISIBLE_DEVICES=npu-3"];
-    engine.run_waiting(name, &[&common, more].concat());
+    engine.run_waiting(name, &[&common[..], more].concat());
 }
 
 #[test]
