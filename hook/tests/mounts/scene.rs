@@ -8,7 +8,7 @@ use hook::container::{ContainerNamespace, ContainerRoot};
 use hook::mount::{Attributes, Depth, KernelCalls, Mounter, Source, SourceRoot};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
-use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+use nix::sys::stat::{Mode, SFlag, makedev, mknod, umask};
 use nix::unistd::Uid;
 
 use crate::container::{Container, Kind};
@@ -75,6 +75,7 @@ impl Scene {
         }
         fs::write(base.join("outside/file"), "outside")?;
         fs::write(base.join("host/lib.so"), "a library")?;
+        umask(Mode::from_bits_truncate(0o022));
         let mode = Mode::from_bits_truncate(0o666);
         mknod(
             &base.join("host/null0"),
