@@ -2,6 +2,7 @@
 //! stacks have rules of their own. Each test names the source of the rule.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use device_class::DeviceClass;
 use device_class::config::Config;
