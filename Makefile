@@ -50,7 +50,7 @@ programs: ## Build the programs that the tests drive, as a release has them but 
 
 unit: ## Run the tests that need no root, no packages and no other program
 	cargo test --workspace --lib
-	cargo test --package boathook-device-class --package boathook-injection-plan --package boathook-runtime-config --tests
+	cargo test --package boathook-device-class --package boathook-injection-plan --package boathook-runtime-config --test '*'
 
 test: ## Install what the tests need, build, and run every test
 	scripts/install-test-packages runc busybox-static musl-tools debootstrap crun containerd docker.io podman strace rpm
