@@ -233,10 +233,8 @@ pub(crate) fn check_configuration(objects: &Objects) {
         let config = "--config=/config/config.toml".to_owned();
         for container in containers(pod).filter(|c| c.image.is_some()) {
             let arguments = container.args.iter().flatten();
-            if arguments
-                .clone()
-                .any(|argument| argument == "uninstall" || argument == "wait")
-            {
+            let without = ["uninstall", "wait", "check-engine"];
+            if arguments.clone().any(|word| without.contains(&&**word)) {
                 continue;
             }
             let mut given = arguments.filter(|argument| argument.starts_with("--config"));
