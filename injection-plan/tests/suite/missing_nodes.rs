@@ -119,3 +119,37 @@ fn a_class_file_sets_both_driver_and_minor_number() {
     let text = with_node("driver = 'x', make = { minor = '{index}' }");
     assert!(refused(&text).contains("put what belongs to one device into [device]"));
 }
+
+/// The test class is a newcomer's first one: its devices can be opened on any host.
+#[test]
+fn the_class_for_tests_has_a_node_for_each_device_on_a_fresh_host() {
+    const CLASS: &str = include_str!("../../device-class/classes/dummy-npu.toml");
+    let all = |host: &str| {
+        let host = RecordedHost::parse(host).unwrap();
+        let class = class(CLASS);
+        let request = Request::of(
+            &class,
+            &vec!["DUMMY_VISIBLE_DEVICES=all".to_owned()].into(),
+            |_| None,
+        );
+        discover::look_up(&class, request.unwrap().unwrap().wanted(), &host)
+            .unwrap()
+            .inventory
+            .devices
+    };
+    for (index, device) in all("char /dev/null 1:3\nchar /dev/dummy-npu5 10:183\n")
+        .iter()
+        .enumerate()
+    {
+        let node = &device.nodes[0];
+        let number = if index == 5 {
+            character(10, 183)
+        } else {
+            character(1, 3)
+        };
+        assert_eq!((&node.number, &node.form), (&number, &NodeForm::Bound));
+        assert_eq!(node.container, Path::new(&format!("/dev/dummy-npu{index}")));
+        assert!(device.health.is_healthy());
+    }
+    assert_eq!(all("char /dev/null 1:3\n").len(), 64);
+}
