@@ -98,7 +98,7 @@ impl ContainerEdits {
         let args = [&name.to_string_lossy(), "create-runtime", "--cdi", grant];
         ContainerEdits {
             env: variables(plan),
-            device_nodes: nodes(plan, host_root, Which::OfHost),
+            device_nodes: nodes(plan, host_root, Which::AsOnHost),
             hooks: vec![CdiHook {
                 hook_name: "createRuntime",
                 path: hook.program.to_owned(),
@@ -190,12 +190,13 @@ fn below(host_root: &Path, path: &Path) -> PathBuf {
     host_root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// Which nodes of a plan a specification has. Those that the host lacks would have
-/// their numbers of the time when the file is written: a hook makes them with those of
-/// the container's start.
+/// Which nodes of a plan a specification has. A hook makes those that the host lacks,
+/// which would have their numbers of the time when the file is written, and those with
+/// another path on the host: in a user namespace runc and crun mount what the host has at
+/// the path of the container, whatever `hostPath` is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Which {
-    OfHost,
+    AsOnHost,
     All,
 }
 
@@ -211,7 +212,7 @@ fn nodes(plan: &InjectionPlan, host_root: &Path, which: Which) -> Vec<CdiNode> {
     let nodes = plan.steps.iter().filter_map(|step| match &step.action {
         Action::Node { mount, number, own } => {
             let source = below(host_root, &mount.source);
-            Some(CdiNode {
+            (which == Which::All || mount.source == mount.path).then(|| CdiNode {
                 host_path: (source != mount.path).then_some(source),
                 path: mount.path.clone(),
                 number: None,

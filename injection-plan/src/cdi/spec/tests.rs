@@ -64,18 +64,27 @@ fn json(edits: &ContainerEdits) -> serde_json::Value {
     serde_json::to_value(edits).unwrap()
 }
 
+/// In a user namespace a runtime would mount the host's `/dev/chip` in place of
+/// `/dev/chip0`.
 #[test]
-fn the_thin_form_has_the_nodes_and_the_hook_that_names_the_device() {
+fn the_thin_form_has_the_nodes_with_the_hosts_path_and_the_hook_that_names_the_device() {
     let hook = ThinHook {
         program: Path::new("/opt/bin/boathook"),
         timeout: 30,
     };
-    let edits = ContainerEdits::thin(&plan(), Path::new("/"), hook, "chip=0");
+    let mut plan = plan();
+    let elsewhere = json(&ContainerEdits::thin(&plan, Path::new("/"), hook, "chip=0"));
+    assert_eq!(elsewhere.get("deviceNodes"), None);
+    for step in &mut plan.steps {
+        if let Action::Node { mount, .. } = &mut step.action {
+            mount.path.clone_from(&mount.source);
+        }
+    }
+    let edits = ContainerEdits::thin(&plan, Path::new("/"), hook, "chip=0");
     let wanted = serde_json::json!({
         "env": ["CHIP=0"],
         "deviceNodes": [{
-            "path": "/dev/chip",
-            "hostPath": "/dev/chip0",
+            "path": "/dev/chip0",
             "permissions": "rw",
             "fileMode": 0o660,
             "gid": 44,
