@@ -1,6 +1,6 @@
 # `make` alone shows what there is.
 .DEFAULT_GOAL := help
-.PHONY: help build programs install uninstall dist dist-check unit test test-release test-drivers test-dist test-arm64 test-vm attacks failures load fuzz demo bench bench-cluster lint deny msrv
+.PHONY: help build programs install uninstall dist dist-check unit test test-release test-drivers test-dist test-arm64 test-kubernetes test-vm attacks failures load fuzz demo bench bench-cluster lint deny msrv
 
 # The harness is the program that runs, so that it finds the others beside it.
 HARNESS := --quiet --package boathook-tests --bin
@@ -24,7 +24,7 @@ RELEASE_PROGRAMS = $(abspath $(or $(CARGO_TARGET_DIR),target))/$(TARGET)/release
 RELEASE_TREE = $(or $(CARGO_TARGET_DIR),target)/release-tree
 
 help: ## Show this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
 build: ## Build the programs, optimised and static
 	scripts/build-programs release $(TARGET)
@@ -124,6 +124,14 @@ test-drivers: ## Inject the vendors' real drivers, from Debian's packages (as ro
 	scripts/install-test-packages runc busybox-static debootstrap
 	$(MAKE) --no-print-directory programs
 	cargo test --package boathook-tests --test suite drivers:: -- --ignored --nocapture --test-threads 1
+
+test-kubernetes: ## Install on a real Kubernetes, whose programs are in KUBERNETES=DIR (as root; long)
+	@test -x "$(KUBERNETES)/kubelet" || { echo "make test-kubernetes KUBERNETES=DIR: see CONTRIBUTING.md" >&2; exit 2; }
+	scripts/install-test-packages busybox-static debootstrap
+	scripts/install-helm
+	$(MAKE) --no-print-directory programs
+	BOATHOOK_KUBERNETES=$(abspath $(KUBERNETES)) cargo test --package boathook-tests --test suite \
+		real_kubernetes:: -- --ignored --nocapture --test-threads 1
 
 load: ## Start 500 containers, 20 at a time, beside other work, and besiege the cluster's programs (as root; long)
 	scripts/install-test-packages runc busybox-static containerd

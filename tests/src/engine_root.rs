@@ -28,6 +28,10 @@ const OF_DEBIAN: &str = "containerd,docker.io,docker-cli,docker-compose,podman,p
 /// Those of Ubuntu that Debian does not have.
 const OF_UBUNTU: &str = "containerd,docker.io,runc,iptables";
 
+/// What a node of Kubernetes takes beside Kubernetes, and a control plane.
+const OF_A_NODE: &str = "containerd,runc,crun,conmon,containernetworking-plugins,etcd-server,\
+                         iproute2,iptables,openssl";
+
 /// Where packages have programs.
 const DIRECTORIES: [&str; 4] = ["/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"];
 
@@ -76,6 +80,12 @@ impl Generation {
             .map(|directory| directory.join(name))
             .find(|file| below(&root, file).is_file())
     }
+}
+
+/// A root file system of Debian's next release with what a node of Kubernetes takes, to
+/// which nothing may be written. Made if it has not been made before.
+pub fn of_a_node() -> Result<PathBuf> {
+    made("forky", &Mirror::of_debian_forky()?, OF_A_NODE)
 }
 
 /// The root file system of a release with these packages.

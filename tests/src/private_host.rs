@@ -27,14 +27,15 @@ impl PrivateHost {
     /// New namespaces, with the root file system that has this generation of
     /// engines.
     pub fn of(generation: Generation) -> Result<Self> {
-        Self::with_root(generation.root()?.as_deref())
+        Self::with_root(generation.root()?.as_deref(), &[])
     }
 
-    /// New namespaces with this root file system, to which nothing is written, or
-    /// with this machine's files.
-    pub fn with_root(root: Option<&Path>) -> Result<Self> {
+    /// New namespaces with this root file system, to which nothing is written, and these
+    /// directories of the machine in it, or with this machine's files.
+    pub fn with_root(root: Option<&Path>, directories: &[&Path]) -> Result<Self> {
         let mut keeper = Command::new(binaries::program("private-host")?)
             .args(root)
+            .args(directories)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;

@@ -23,6 +23,8 @@
 //! - `failures`: system calls that fail; needs strace, and for the hook root and runc
 //! - `load`: hundreds of containers on a busy machine; needs root and runc, and
 //!   containerd for those by CRI
+//! - `real_kubernetes`: a cluster of one node; needs root, debootstrap, a mirror and
+//!   Kubernetes' programs, and runs by `make test-kubernetes` alone
 //! - `selfcheck`: the harness itself, without boathook
 //! - `release`: archives, packages and the image as a user downloads them
 //! - `runc`: the hook in real containers; needs root and runc
@@ -47,6 +49,7 @@ mod fpga;
 mod kubernetes;
 mod lab;
 mod load;
+mod real_kubernetes;
 mod release;
 mod runc;
 mod selfcheck;

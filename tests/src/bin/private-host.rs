@@ -1,10 +1,10 @@
-//! `private-host [ROOT]`: namespaces of mounts, processes and networks of their own,
+//! `private-host [ROOT [DIRECTORY...]]`: namespaces of mounts, processes and networks of their own,
 //! for an engine to run in as if it had the machine to itself.
 //!
 //! Files written to /etc, /opt, /run, /tmp, /var/lib and /dev/shm there are removed
 //! afterwards. With ROOT, a directory with another root file system, that is the root
-//! there, and all that is written to it is removed; /var/tmp and cargo's output directory
-//! are the machine's. Prints the process id to enter by (nsenter(1)), and stays until its
+//! there, and all that is written to it is removed; /var/tmp, cargo's output directory and
+//! each DIRECTORY are the machine's. Prints the process id to enter by (nsenter(1)), and stays until its
 //! standard input ends; then every process in the namespaces is killed.
 
 use std::io::{self, Read};
@@ -28,21 +28,24 @@ const FIRST: &str = "--first";
 const READY: &str = "/run/private-host";
 
 fn main() -> ExitCode {
-    let mut arguments = std::env::args().skip(1);
-    let ran = match (arguments.next(), arguments.next()) {
-        (Some(argument), root) if argument == FIRST => first(root.as_deref()),
-        (root, None) => outside(root.as_deref()),
-        (_, Some(_)) => Err(anyhow::anyhow!("usage: private-host [ROOT]")),
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let ran = match arguments.split_first() {
+        Some((argument, layout)) if argument == FIRST => first(layout),
+        _ => outside(&arguments),
     };
     exit::with("private-host", ran)
 }
 
-fn outside(root: Option<&str>) -> Result<()> {
+fn outside(layout: &[String]) -> Result<()> {
     // This process keeps its mounts: it would not find others in a new /proc.
     let new = CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWNET;
     unshare(new).context("cannot make namespaces")?;
     let mut command = Command::new("/proc/self/exe");
-    let mut first = command.arg(FIRST).args(root).stdin(Stdio::null()).spawn()?;
+    let mut first = command
+        .arg(FIRST)
+        .args(layout)
+        .stdin(Stdio::null())
+        .spawn()?;
     let ready = format!("/proc/{}/root{READY}", first.id());
     while !Path::new(&ready).exists() {
         if let Some(status) = first.try_wait()? {
@@ -59,12 +62,12 @@ fn outside(root: Option<&str>) -> Result<()> {
 }
 
 /// Mounts the private directories, and reaps processes as init does.
-fn first(root: Option<&str>) -> Result<()> {
+fn first(layout: &[String]) -> Result<()> {
     unshare(CloneFlags::CLONE_NEWNS).context("cannot leave the mount namespace")?;
     let none = None::<&str>;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
         .context("cannot make the mounts private")?;
-    match root {
+    match layout.split_first() {
         None => {
             fresh("proc", "/proc", none)?;
             fresh("tmpfs", "/run", Some("mode=755"))?;
@@ -80,7 +83,7 @@ fn first(root: Option<&str>) -> Result<()> {
                 layered(directory, written, directory)?;
             }
         }
-        Some(root) => enter(root)?,
+        Some((root, directories)) => enter(root, directories)?,
     }
     fresh("tmpfs", "/dev/shm", None)?;
     std::fs::create_dir("/run/lock")?;
@@ -93,7 +96,7 @@ fn first(root: Option<&str>) -> Result<()> {
 }
 
 /// Makes another root file system the root; files written to it are in memory.
-fn enter(root: &str) -> Result<()> {
+fn enter(root: &str, directories: &[String]) -> Result<()> {
     const NEW: &str = "/run/root";
     let target = binaries::target_directory()?;
     fresh("tmpfs", "/run", Some("mode=755"))?;
@@ -103,6 +106,7 @@ fn enter(root: &str) -> Result<()> {
         .map(Path::new)
         .into_iter()
         .chain([&*target])
+        .chain(directories.iter().map(Path::new))
     {
         let inside = Path::new(NEW).join(directory.strip_prefix("/")?);
         std::fs::create_dir_all(&inside)?;

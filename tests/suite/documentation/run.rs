@@ -79,7 +79,7 @@ struct Host {
 impl Host {
     fn new() -> Self {
         let mut host = Host {
-            private: PrivateHost::with_root(Some(Path::new("/"))).unwrap(),
+            private: PrivateHost::with_root(Some(Path::new("/")), &[]).unwrap(),
             pid: String::new(),
         };
         host.succeeds(

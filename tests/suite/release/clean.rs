@@ -41,7 +41,7 @@ impl Clean {
             }
         };
         let clean = Self {
-            host: PrivateHost::with_root(Some(&root)).unwrap(),
+            host: PrivateHost::with_root(Some(&root), &[]).unwrap(),
             parent: CgroupParent::new(),
             files: scratch::directory("clean").unwrap(),
         };
