@@ -192,8 +192,8 @@ fn below(host_root: &Path, path: &Path) -> PathBuf {
 
 /// Which nodes of a plan a specification has. A hook makes those that the host lacks,
 /// which would have their numbers of the time when the file is written, and those with
-/// another path on the host: in a user namespace runc and crun mount what the host has at
-/// the path of the container, whatever `hostPath` is.
+/// another path on the host: in a user namespace runc mounts what the host has at the
+/// path of the container, whatever `hostPath` is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Which {
     AsOnHost,
