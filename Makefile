@@ -37,11 +37,11 @@ uninstall: ## Remove what make install installed
 	scripts/uninstall-tree $(DESTDIR)$(PREFIX)
 
 dist: ## Make the files of a release in target/dist: archives, packages, image, sums; ARCHES="amd64 arm64"
-	scripts/install-test-packages rpm gcc-aarch64-linux-gnu libc6-dev-arm64-cross
+	scripts/install-test-packages rpm go-md2man gcc-aarch64-linux-gnu libc6-dev-arm64-cross
 	scripts/dist target/dist
 
 dist-check: ## Make the release of HEAD twice in different directories, and compare the bytes (long)
-	scripts/install-test-packages rpm gcc-aarch64-linux-gnu libc6-dev-arm64-cross
+	scripts/install-test-packages rpm go-md2man gcc-aarch64-linux-gnu libc6-dev-arm64-cross
 	scripts/dist-check
 
 programs: ## Build the programs that the tests drive, as a release has them but not optimised
@@ -53,7 +53,7 @@ unit: ## Run the tests that need no root, no packages and no other program
 	cargo test --package boathook-device-class --package boathook-injection-plan --package boathook-runtime-config --test '*'
 
 test: ## Install what the tests need, build, and run every test
-	scripts/install-test-packages runc busybox-static musl-tools debootstrap crun containerd docker.io podman strace rpm
+	scripts/install-test-packages runc busybox-static musl-tools debootstrap crun containerd docker.io podman strace rpm go-md2man
 	scripts/install-helm
 	$(MAKE) --no-print-directory programs
 	rm -f $(SKIPPED)

@@ -1,7 +1,7 @@
 //! `boathook-dist`: makes what a release holds in addition to the programs. The same
 //! sources give the same bytes; `scripts/dist` calls it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Parser;
@@ -9,12 +9,13 @@ use clap::Parser;
 mod components;
 mod documents;
 mod image;
+mod texts;
 
 /// Makes what a release holds in addition to the programs
 #[derive(Debug, Parser)]
 #[command(name = "boathook-dist")]
 enum Command {
-    /// Write manual pages and shell completions below DIR/share
+    /// Write manual pages, shell completions and the source tree's documents into DIR
     Documents {
         /// The directory of the release
         dir: PathBuf,
@@ -57,7 +58,11 @@ enum Command {
 
 fn main() -> Result<()> {
     match Command::parse() {
-        Command::Documents { dir } => documents::write(&dir),
+        Command::Documents { dir } => {
+            documents::write(&dir)?;
+            // Called from the source tree, as cargo is.
+            texts::write(Path::new("."), &dir)
+        }
         Command::Licenses { file, target } => components::write_licenses(&file, &target),
         Command::Sbom { file, target } => components::write_sbom(&file, &target),
         Command::Image {

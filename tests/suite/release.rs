@@ -163,6 +163,42 @@ fn an_archive_can_be_installed_and_read() {
 }
 
 #[test]
+fn documents_and_completions_lead_somewhere() {
+    let release = Release::new();
+    let top = release.unpacked();
+    let mut links = 0;
+    for file in walk(&top).iter().filter(|file| file.ends_with(".md")) {
+        let text = fs::read_to_string(top.join(file)).unwrap();
+        for link in text.split("](").skip(1) {
+            let target = link.split([')', '#']).next().unwrap();
+            if target.contains("://") || target.is_empty() {
+                continue;
+            }
+            links += 1;
+            let directory = top.join(file).parent().unwrap().join(target);
+            assert!(directory.exists(), "{file}: {target}");
+        }
+    }
+    assert!(links > 50, "{links}");
+
+    let of_bash = |program: &str| {
+        let file = format!("share/bash-completion/completions/{program}");
+        fs::read_to_string(top.join(file)).unwrap()
+    };
+    let hook = of_bash("boathook");
+    assert!(!hook.contains("--deadline"));
+    assert!(hook.contains("nvidia-gpu"), "{hook}");
+    assert!(of_bash("boathook-init").contains("containerd"));
+    for (page, key) in [("boathook.toml", "trusted_pods"), ("boathook-class", "discover")] {
+        let page = top.join(format!("share/man/man5/{page}.5"));
+        match fs::read_to_string(&page) {
+            Ok(text) => assert!(text.contains(key), "{text}"),
+            Err(_) => skip::report("manual pages of formats", "needs go-md2man"),
+        }
+    }
+}
+
+#[test]
 fn every_component_has_its_licence() {
     let release = Release::new();
     let text = fs::read_to_string(release.unpacked().join("LICENSES-OF-COMPONENTS")).unwrap();
