@@ -253,6 +253,12 @@ impl DeviceId {
     /// `Device.ID` is at most 63 characters).
     pub const MAX: usize = 63;
 
+    /// Whether a request may name a device so: an alias has the characters of an id, and
+    /// may be as long as the name of a file.
+    pub fn is_name(text: &str) -> bool {
+        (1..=255).contains(&text.len()) && text.chars().all(Self::fits)
+    }
+
     fn fits(c: char) -> bool {
         is_label(c) || c == ':'
     }

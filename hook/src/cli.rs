@@ -36,6 +36,10 @@ pub(crate) struct Cli {
     #[arg(long, hide = true, value_name = "SECONDS")]
     pub deadline: Option<u32>,
 
+    // A further directory of class files; for `class test`.
+    #[arg(long, hide = true, value_name = "DIR")]
+    pub also_classes: Option<PathBuf>,
+
     /// Which messages are reported on stderr and in the log [default: log_level in the
     /// configuration]
     #[arg(long, global = true, value_name = "LEVEL", value_parser = level)]
@@ -105,6 +109,7 @@ impl Cli {
         Some(Self {
             config: config.map(PathBuf::from),
             deadline: None,
+            also_classes: None,
             log_level: None,
             verbose: false,
             json: false,
@@ -120,7 +125,9 @@ Examples:
   boathook explain --bundle /run/.../container   what that container gets, and what authorizes it
   boathook doctor --container 4f1c2a             why that container has no device
   boathook cdi generate                          devices by name, for docker run --device
+  boathook cdi list                              these names
   boathook class new /dev/mychip0 > mychip.toml  a first class file for your own device
+  boathook class test mychip.toml                a container that opens it
 
 Exit codes:
   0  success, or nothing was requested
@@ -164,14 +171,20 @@ pub(crate) enum Command {
     /// Show what a container would get, and what authorizes it
     Explain {
         /// The bundle: the directory of the container's config.json
-        #[arg(long, value_name = "DIR")]
-        bundle: PathBuf,
+        #[arg(long, value_name = "DIR", required_unless_present = "container")]
+        bundle: Option<PathBuf>,
+        /// A container of this host, by its id, the first characters of it, or its name
+        #[arg(long, value_name = "ID", conflicts_with = "bundle")]
+        container: Option<String>,
     },
     /// List the classes and their devices on this host
     List {
         /// Only these classes
         #[arg(value_name = "CLASS", value_parser = class_name)]
         classes: Vec<ClassName>,
+        /// Also classes that are not enabled
+        #[arg(long, conflicts_with = "classes")]
+        all: bool,
     },
     /// Show why a container has no device, and how to fix it
     #[command(after_help = DOCTOR_END)]
@@ -221,9 +234,18 @@ pub(crate) enum CdiCommand {
         /// The directory of the specifications
         #[arg(long, value_name = "DIR", default_value = "/var/run/cdi")]
         output: PathBuf,
+        /// Also classes that are not enabled
+        #[arg(long, conflicts_with = "classes")]
+        all: bool,
         /// With or without the hook, which does the rest when a container starts
         #[arg(long, value_enum, default_value = "thin")]
         form: CdiForm,
+    },
+    /// List the names that `--device` accepts, by the specifications of engines
+    List {
+        /// A directory of specifications, in place of /etc/cdi and /var/run/cdi
+        #[arg(long, value_name = "DIR")]
+        directory: Option<PathBuf>,
     },
 }
 
@@ -254,7 +276,24 @@ pub(crate) enum ClassCommand {
     New {
         /// A path in /dev, pci:VENDOR:DEVICE or usb:VENDOR:PRODUCT
         device: String,
+        /// Further nodes that a container needs, of the same device or for all
+        #[arg(value_name = "NODE")]
+        nodes: Vec<String>,
     },
+    /// Start a container with a device of a class, and report what it can open (as root)
+    ///
+    /// It needs an OCI runtime and no image. The nodes are opened for reading, which some
+    /// boards take as a reason to reset.
+    Test {
+        /// The class file, named CLASS.toml
+        file: PathBuf,
+        /// The device, in place of the first healthy one
+        #[arg(long, value_name = "DEVICE")]
+        device: Option<String>,
+    },
+    /// Open nodes, and print how that came out: run in the container of `class test`
+    #[command(hide = true)]
+    Open { nodes: Vec<PathBuf> },
     /// Record what the classes read on this host, as a test case
     Record {
         /// The directory for the file host.txt, which must not exist yet

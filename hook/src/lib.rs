@@ -11,6 +11,7 @@ mod cli;
 mod command;
 pub mod container;
 mod exit;
+mod installation;
 mod loader;
 mod log;
 pub mod mount;

@@ -130,6 +130,8 @@ fn an_archive_can_be_installed_and_read() {
     for file in [
         "LICENSE",
         "README.md",
+        "lib/systemd/system/boathook-cdi.service",
+        "lib/udev/rules.d/71-boathook-cdi.rules",
         "share/boathook/schema.json",
         "share/doc/boathook/CHANGELOG.md",
         "share/doc/boathook/examples/dummy-npu.yaml",
@@ -189,7 +191,10 @@ fn documents_and_completions_lead_somewhere() {
     assert!(!hook.contains("--deadline"));
     assert!(hook.contains("nvidia-gpu"), "{hook}");
     assert!(of_bash("boathook-init").contains("containerd"));
-    for (page, key) in [("boathook.toml", "trusted_pods"), ("boathook-class", "discover")] {
+    for (page, key) in [
+        ("boathook.toml", "trusted_pods"),
+        ("boathook-class", "discover"),
+    ] {
         let page = top.join(format!("share/man/man5/{page}.5"));
         match fs::read_to_string(&page) {
             Ok(text) => assert!(text.contains(key), "{text}"),
@@ -238,6 +243,10 @@ fn packages_hold_what_the_archive_holds() {
     for entry in walk(&release.unpacked()) {
         let usr = match entry.split('/').next().unwrap() {
             "share" => entry.trim_start_matches("share/").to_owned(),
+            "lib" => {
+                wanted.insert(entry);
+                continue;
+            }
             "bin" | "classes.d" => {
                 wanted.insert(format!("lib/boathook/{entry}"));
                 continue;

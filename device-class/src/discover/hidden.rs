@@ -2,13 +2,37 @@
 
 use super::Device;
 use crate::class::{DeviceFilter, Settings};
-use crate::name::canonical;
+use crate::name::{canonical, excerpt};
 
 /// Whether the device does not exist as far as this host's users are concerned.
 pub(super) fn is_hidden(device: &Device, settings: &Settings) -> bool {
     let fits = |filter: &DeviceFilter| fits(filter, device);
     let is_only = |only: &Vec<DeviceFilter>| only.iter().any(fits);
     !settings.only.as_ref().is_none_or(is_only) || settings.except.iter().any(fits)
+}
+
+/// The names in `only` and `except` that no device of this host has, as warnings. Where
+/// there are no devices of the class, nothing is known of them.
+pub(super) fn without_device(settings: &Settings, devices: &[Device]) -> Vec<String> {
+    let only = settings
+        .only
+        .iter()
+        .flatten()
+        .map(|filter| ("only", filter));
+    let except = settings.except.iter().map(|filter| ("except", filter));
+    let idle = only.chain(except).filter(|(_, filter)| {
+        !devices.is_empty() && !devices.iter().any(|device| fits(filter, device))
+    });
+    let warning = |(key, filter): (&str, &DeviceFilter)| match filter {
+        DeviceFilter::Name(name) => format!(
+            "`{key}` in config.toml names {}, which no device of this host is called",
+            excerpt(name)
+        ),
+        DeviceFilter::Attributes(_) => {
+            format!("a table of `{key}` in config.toml fits no device of this host")
+        }
+    };
+    idle.map(warning).collect()
 }
 
 fn fits(filter: &DeviceFilter, device: &Device) -> bool {

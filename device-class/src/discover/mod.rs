@@ -221,6 +221,8 @@ pub fn look(class: &DeviceClass, host: &dyn HostView) -> Inventory {
     }
     order::leave_out_duplicates(&mut inventory);
     inventory.divided = order::take_divided(&mut inventory.devices);
+    let idle = hidden::without_device(&class.settings, &inventory.devices);
+    inventory.warnings.extend(idle);
     let hidden = inventory
         .devices
         .extract_if(.., |device| hidden::is_hidden(device, &class.settings));

@@ -144,6 +144,9 @@ fn devices_are_hidden_by_name_or_attribute() {
             .collect();
         assert_eq!(devices, wanted, "{table}");
         assert_eq!(found.hidden.len(), 2 - wanted.len(), "{table}");
+        // Nobody is called 9.
+        let warned = found.warnings.iter().any(|w| w.contains("`except`"));
+        assert_eq!(warned, table.contains('9'), "{table}: {:?}", found.warnings);
     }
 }
 

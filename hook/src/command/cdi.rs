@@ -11,7 +11,7 @@ use injection_plan::cdi::directory::{self, Change, DirectoryError};
 use injection_plan::cdi::{Description, Generated, Generator, Omission, ThinHook};
 use serde_json::{Value, json};
 
-use super::CommandError;
+use super::{CommandError, cdi_names};
 use crate::cli::{CdiCommand, CdiForm};
 use crate::exit::ExitCode;
 use crate::log;
@@ -54,12 +54,18 @@ pub(super) fn run(
     json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
-    let CdiCommand::Generate {
-        classes,
-        output,
-        form,
-    } = command;
-    let generated = generated(classes, *form, config)?;
+    let (classes, output, all, form) = match command {
+        CdiCommand::Generate {
+            classes,
+            output,
+            all,
+            form,
+        } => (classes, output, *all, *form),
+        CdiCommand::List { directory } => {
+            return cdi_names::list(directory.as_deref(), json, config);
+        }
+    };
+    let generated = generated(classes, all, form, config)?;
     let changes = directory::update(output, &generated, |_| classes.is_empty());
     let (conflicts, changes): (Vec<Change>, Vec<Change>) = changes
         .map_err(CdiError::from)?
@@ -88,9 +94,10 @@ pub(super) fn run(
     })
 }
 
-/// The specifications of the classes; no name represents all.
+/// The specifications of the classes; no name represents those that are enabled, or `all`.
 fn generated(
     names: &[ClassName],
+    all: bool,
     form: CdiForm,
     config: &Config,
 ) -> Result<Generated, CommandError> {
@@ -111,9 +118,10 @@ fn generated(
     let is_wanted = |source: &ClassSource| names.is_empty() || names.contains(&source.name);
     let classes = sources.into_iter().filter_map(|source| match source {
         // What is wrong with a class concerns only its own devices.
-        Ok(source) => {
-            Some(config.class(&source)).filter(|class| class.is_ok() || is_wanted(&source))
-        }
+        Ok(source) => Some(config.class(&source)).filter(|class| match class {
+            Ok(class) => all || class.spec.enabled || names.contains(&class.name),
+            Err(_) => is_wanted(&source),
+        }),
         Err(error) => Some(Err(error)),
     });
     Ok(generator.generate(classes, &host))

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use device_class::DeviceClass;
 use device_class::discover::{Device, Health, Presence};
 use serde::Serialize;
 
@@ -13,6 +14,8 @@ use super::output::Style;
 pub(super) struct Listed {
     pub(super) class: String,
     pub(super) id: String,
+    /// The variable by which containers request it.
+    variable: String,
     resource: String,
     index: Option<String>,
     pub(super) healthy: bool,
@@ -28,14 +31,15 @@ pub(super) struct Listed {
 }
 
 impl Listed {
-    pub(super) fn of(class: &str, device: &Device) -> Self {
+    pub(super) fn of(class: &DeviceClass, device: &Device) -> Self {
         let there = device
             .nodes
             .iter()
             .filter(|node| matches!(node.number, Presence::Found(_)));
         Listed {
-            class: class.to_owned(),
+            class: class.name.to_string(),
             id: device.id.to_string(),
+            variable: class.spec.request.env.to_string(),
             resource: device.resource.to_string(),
             index: device.index.clone(),
             healthy: device.health.is_healthy(),
@@ -59,13 +63,14 @@ impl Listed {
         }
     }
 
-    fn row(&self) -> [String; 7] {
+    fn row(&self) -> [String; 8] {
         let dash = || "-".to_owned();
         let nodes = self.nodes.join(" ");
         [
             self.class.clone(),
             self.id.clone(),
             self.index.clone().unwrap_or_else(dash),
+            self.variable.clone(),
             self.resource.clone(),
             match self.healthy {
                 true => "healthy".to_owned(),
@@ -83,7 +88,7 @@ pub(super) fn print_table(
     devices: &[Listed],
 ) -> io::Result<()> {
     let head = [
-        "CLASS", "DEVICE", "INDEX", "RESOURCE", "HEALTH", "NUMA", "NODES",
+        "CLASS", "DEVICE", "INDEX", "VARIABLE", "RESOURCE", "HEALTH", "NUMA", "NODES",
     ];
     let rows: Vec<_> = [head.map(str::to_owned)]
         .into_iter()
@@ -98,7 +103,7 @@ pub(super) fn print_table(
     let rows: Vec<_> = rows
         .into_iter()
         .zip(holders)
-        .map(|([a, b, c, d, e, f, g], holder)| [a, b, c, d, e, f, g, holder])
+        .map(|([a, b, c, d, e, f, g, h], holder)| [a, b, c, d, e, f, g, h, holder])
         .collect();
     style.table(out, &rows)
 }

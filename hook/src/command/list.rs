@@ -15,10 +15,12 @@ use super::{CommandError, known_classes, print_json};
 use crate::exit::ExitCode;
 use crate::planner;
 
-/// Prints every device of the classes with these names, or of all. A class file
-/// that cannot be used is reported, and the others are listed nevertheless.
+/// Prints every device of the classes with these names, or of those that are enabled, or
+/// of `all`. A class file that cannot be used is reported, and the others are listed
+/// nevertheless.
 pub(super) fn run(
     names: &[ClassName],
+    all: bool,
     json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
@@ -27,6 +29,7 @@ pub(super) fn run(
     let mut listed = Vec::new();
     let mut classes = Vec::new();
     let mut empty = Vec::new();
+    let mut not_enabled = Vec::new();
     let mut left_out = Vec::new();
     let mut code = ExitCode::Success;
     let sources = load::each_source(&config.classes)?;
@@ -54,6 +57,12 @@ pub(super) fn run(
             inventory.refuse(&reason);
         }
         inventory.refuse_mixed(&class);
+        if names.is_empty() && !all && !class.spec.enabled {
+            if !inventory.devices.is_empty() {
+                not_enabled.push(format!("{} ({})", class.name, inventory.devices.len()));
+            }
+            continue;
+        }
         for warning in &inventory.warnings {
             crate::log::warning(&format!("class {}: {warning}", class.name));
         }
@@ -62,7 +71,7 @@ pub(super) fn run(
         }
         classes.push(class.name.to_string());
         listed.extend(inventory.devices.iter().map(|device| {
-            let mut listed = Listed::of(class.name.as_str(), device);
+            let mut listed = Listed::of(&class, device);
             listed.holders = holders.as_ref().map(|holders| holders.holders_of(device));
             listed
         }));
@@ -71,6 +80,7 @@ pub(super) fn run(
         let list = serde_json::json!({
             "classes": classes,
             "without_devices": empty,
+            "not_enabled": not_enabled,
             "left_out": left_out,
             "devices": listed,
         });
@@ -91,6 +101,13 @@ pub(super) fn run(
     if !empty.is_empty() {
         writeln!(out)?;
         style.text(&mut out, &format!("no devices of {}", empty.join(", ")))?;
+    }
+    if !not_enabled.is_empty() {
+        let text = format!(
+            "devices of classes that are not enabled, shown with --all: {}",
+            not_enabled.join(", ")
+        );
+        style.text(&mut out, &text)?;
     }
     Ok(code)
 }

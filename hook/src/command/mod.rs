@@ -1,6 +1,7 @@
 //! The commands.
 
 mod cdi;
+mod cdi_names;
 mod check;
 mod class;
 mod devices;
@@ -29,6 +30,7 @@ use class::TargetError;
 use crate::apply::ApplyError;
 use crate::cli::{Cli, Command};
 use crate::exit::ExitCode;
+use crate::installation;
 use crate::log::{self, Reader};
 use crate::oci::{Bundle, BundleError, StateError};
 use crate::planner::{self, Caller, PlannerError};
@@ -64,6 +66,11 @@ pub(crate) enum CommandError {
     Cdi(#[from] cdi::CdiError),
     #[error(transparent)]
     Target(#[from] TargetError),
+    #[error("{reason}; {hint}")]
+    NoContainer { reason: String, hint: String },
+    /// The container of `class test` was not started.
+    #[error("{0}")]
+    Trial(String),
     #[error("no class file {name}.toml on this host; {hint}")]
     UnknownClass { name: ClassName, hint: String },
     #[error("{} is not a recorded host: {reason}", path.display())]
@@ -90,9 +97,11 @@ impl CommandError {
             CommandError::Container { error, .. } => error.exit_code(),
             CommandError::Target(_)
             | CommandError::UnknownClass { .. }
+            | CommandError::NoContainer { .. }
             | CommandError::Recorded { .. } => ExitCode::Usage,
             CommandError::Cdi(_)
             | CommandError::File { .. }
+            | CommandError::Trial(_)
             | CommandError::Confine(_)
             | CommandError::Deadline(_)
             | CommandError::Log(_)
@@ -141,8 +150,15 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
         Command::Prestart(arguments) | Command::CreateRuntime(arguments) => {
             hook(cli, &arguments.caller())
         }
-        Command::Explain { bundle } => explain(bundle, cli.json, &config(cli)?),
-        Command::List { classes } => list::run(classes, cli.json, &config(cli)?),
+        Command::Explain { bundle, container } => {
+            let config = config(cli)?;
+            let bundle = match (bundle, container) {
+                (_, Some(container)) => doctor::bundle_of(container, &config)?,
+                (bundle, None) => bundle.clone().unwrap_or_default(),
+            };
+            explain(&bundle, cli.json, &config)
+        }
+        Command::List { classes, all } => list::run(classes, *all, cli.json, &config(cli)?),
         Command::Doctor { whose, root } => {
             doctor::run(whose, root.clone(), cli.json, &config(cli)?)
         }
@@ -164,7 +180,10 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
 fn hook(cli: &Cli, caller: &Caller) -> Result<ExitCode, CommandError> {
     let confined = crate::process::confine();
     let deadline = Deadline::start(cli.deadline.unwrap_or(deadline::SECONDS));
-    let config = Config::load(cli.config.as_deref());
+    let mut config = installation::configuration(cli.config.as_deref());
+    if let Ok(config) = &mut config {
+        config.classes.extend(cli.also_classes.clone());
+    }
     log::start(Reader::Engine, config.as_ref().ok(), cli.log_level());
     confined?;
     let mut deadline = deadline.map_err(CommandError::Deadline)?;
@@ -174,7 +193,7 @@ fn hook(cli: &Cli, caller: &Caller) -> Result<ExitCode, CommandError> {
 /// The configuration for a command that is for users and changes nothing.
 fn config(cli: &Cli) -> Result<Config, CommandError> {
     log::start(Reader::User, None, cli.log_level());
-    let config = Config::load(cli.config.as_deref())?;
+    let config = installation::configuration(cli.config.as_deref())?;
     log::info(|| {
         let directories = config.classes.iter().map(|path| path.display().to_string());
         let directories: Vec<_> = directories.collect();

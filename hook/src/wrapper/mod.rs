@@ -29,6 +29,7 @@ use std::process::{self, Command};
 
 use device_class::config::{Config, RuntimeConfig};
 
+use crate::installation;
 use crate::log::{self, Reader};
 use crate::oci::Bundle;
 use crate::planner;
@@ -62,6 +63,11 @@ pub fn main() -> process::ExitCode {
     error.exit_code().into()
 }
 
+/// The runtime that this program stands before.
+pub(crate) fn real_runtime(config: &RuntimeConfig) -> Result<PathBuf, WrapperError> {
+    real_runtime::find(config)
+}
+
 fn become_runtime(
     line: &CommandLine,
     arguments: &[OsString],
@@ -72,7 +78,7 @@ fn become_runtime(
     let mut update = None;
     let runtime = match &line.action {
         Action::Create(container) => {
-            let config = Config::load(config_path);
+            let config = installation::configuration(config_path);
             log::start(Reader::Engine, config.as_ref().ok(), None);
             let config = config?;
             let runtime = real_runtime::find(&config.runtime)?;

@@ -231,6 +231,17 @@ fn monitoring_has_probes_a_port_and_a_pod_monitor() {
     };
     assert_eq!(arguments(&objects)[3], "--http=[::]:9000");
     references::check_monitoring(&objects);
+    assert!(objects.network_policies.is_empty());
+}
+
+#[test]
+fn a_policy_names_who_may_read_the_metrics() {
+    let peer = json!({"namespaceSelector": {"matchLabels": {"team": "watchers"}}});
+    let values = json!({"monitoring": {"enabled": true, "port": 9000, "allowFrom": [peer]}});
+    let Some(objects) = render(&values) else {
+        return;
+    };
+    references::check_metrics_policy(&objects, 9000, &peer);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use harness::manifests::{documents, typed};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::Value;
 
@@ -15,6 +16,7 @@ pub(crate) struct Objects {
     pub(crate) config_maps: Vec<ConfigMap>,
     pub(crate) daemon_sets: Vec<DaemonSet>,
     pub(crate) namespaces: Vec<Namespace>,
+    pub(crate) network_policies: Vec<NetworkPolicy>,
     /// Of a resource that an operator brings: it has no type here.
     pub(crate) pod_monitors: Vec<Value>,
     pub(crate) pods: Vec<Pod>,
@@ -31,6 +33,9 @@ impl Objects {
                 "v1/ConfigMap" => objects.config_maps.push(typed(&value).unwrap()),
                 "apps/v1/DaemonSet" => objects.daemon_sets.push(typed(&value).unwrap()),
                 "v1/Namespace" => objects.namespaces.push(typed(&value).unwrap()),
+                "networking.k8s.io/v1/NetworkPolicy" => {
+                    objects.network_policies.push(typed(&value).unwrap())
+                }
                 "monitoring.coreos.com/v1/PodMonitor" => objects.pod_monitors.push(value),
                 "v1/Pod" => objects.pods.push(typed(&value).unwrap()),
                 "node.k8s.io/v1/RuntimeClass" => {

@@ -8,6 +8,7 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Container, PodSpec, Probe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use runtime_config::{Change, Engine, HANDLER, HostRoot, Options, scratch};
+use serde_json::{Value, json};
 
 use crate::manifest::Objects;
 
@@ -123,6 +124,21 @@ pub(crate) fn check_monitoring(objects: &Objects) {
     for (key, value) in spec["selector"]["matchLabels"].as_object().unwrap() {
         assert_eq!(labels.get(key).map(String::as_str), value.as_str(), "{key}");
     }
+}
+
+/// Checks that only `peer` reaches the plugin's port.
+pub(crate) fn check_metrics_policy(objects: &Objects, port: i32, peer: &Value) {
+    let [policy] = objects.network_policies.as_slice() else {
+        panic!("{} policies", objects.network_policies.len());
+    };
+    let template = &objects.daemon_sets[0].spec.template;
+    let labels = template.metadata.as_ref().unwrap().labels.as_ref().unwrap();
+    let policy = serde_json::to_value(&policy.spec).unwrap();
+    for (key, value) in policy["podSelector"]["matchLabels"].as_object().unwrap() {
+        assert_eq!(labels.get(key).map(String::as_str), value.as_str(), "{key}");
+    }
+    let rule = json!({"from": [peer], "ports": [{"protocol": "TCP", "port": port}]});
+    assert_eq!(policy["ingress"], json!([rule]));
 }
 
 /// Whether the engine brings the hook by itself: no file of it is mounted.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use harness::manifests::{documents, kustomized, repository};
+use serde_json::json;
 
 use crate::manifest::Objects;
 use crate::references;
@@ -108,6 +109,7 @@ fn every_component_fits_every_overlay() {
             ("watcher", is_found_by_the_watcher),
             ("canary", is_on_canaries),
             ("restart", restarts_the_engine),
+            ("metrics-policy", is_read_by_the_watchers),
         ] {
             let objects = with(component).unwrap();
             check(&objects);
@@ -137,6 +139,12 @@ fn is_found_by_the_watcher(objects: &Objects) {
     assert!(args.contains(&"--register=watcher".to_owned()));
     let mut mounts = plugin.volume_mounts.iter().flatten();
     assert!(mounts.any(|mount| mount.mount_path == "/var/lib/kubelet/plugins_registry"));
+}
+
+fn is_read_by_the_watchers(objects: &Objects) {
+    let labels = json!({"kubernetes.io/metadata.name": "monitoring"});
+    let peer = json!({"namespaceSelector": {"matchLabels": labels}});
+    references::check_metrics_policy(objects, 9911, &peer);
 }
 
 fn is_on_canaries(objects: &Objects) {

@@ -8,7 +8,8 @@ use device_class::discover::{
     Device, FileSource, Found, FoundEdits, FoundNode, Inventory, NodeForm,
 };
 use device_class::host::Programs;
-use device_class::name::{DeviceId, excerpt};
+use device_class::name::{CapabilityName, DeviceId, excerpt};
+use device_class::{DeviceClass, similar};
 
 use super::authority::Files;
 use super::{Asked, Grant, ImageLibraries, InjectionStep, PlanError, prepare};
@@ -105,9 +106,7 @@ impl PlanBuilder {
         self.left_out(&class, "hidden", hidden);
         let forbidden = spec.settings.forbidden.iter().map(|name| name.as_str());
         self.left_out(&class, "forbidden", forbidden);
-        let unknown = request.unknown_capabilities.iter();
-        self.notes
-            .extend(unknown.map(|name| format!("{class} has no capability {name}")));
+        self.note_capabilities(spec, request);
         self.note_health(request, inventory, &devices);
         for (device, action) in prepare::actions(spec, request, &devices)? {
             let why = device.id.to_string();
@@ -220,8 +219,30 @@ impl PlanBuilder {
                     device.id, device.health
                 ));
             } else if request.selection == Selection::All {
-                self.notes
-                    .push(format!("{} is left out: {}", device.id, device.health));
+                self.warnings.push(format!(
+                    "{}: {} is left out: it is {}",
+                    request.source, device.id, device.health
+                ));
+            }
+        }
+    }
+
+    /// Images list all capabilities that they could use, so one that the class does not
+    /// have is a mistake only if it looks like another, or if none is left.
+    fn note_capabilities(&mut self, class: &DeviceClass, request: &Request) {
+        let known = class.spec.capabilities();
+        let known = || known.iter().map(CapabilityName::as_str);
+        for name in &request.unknown_capabilities {
+            let near = known().find(|known| similar::is_typo(name, known));
+            let none_is_left = request.capabilities.is_empty() && known().next().is_some();
+            let hint = match near {
+                Some(near) => format!("; did you mean {near}?"),
+                None => String::new(),
+            };
+            let text = format!("{} has no capability {name}{hint}", request.class);
+            match near.is_some() || none_is_left {
+                true => self.warnings.push(text),
+                false => self.notes.push(text),
             }
         }
     }

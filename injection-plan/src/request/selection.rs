@@ -181,8 +181,13 @@ fn merged(mut ranges: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
 impl Item {
     fn parse(item: &str) -> Result<Self, RequestError> {
         let malformed = || RequestError::Malformed(item.to_owned());
+        // A node, or a link such as those in /dev/serial/by-id, is named as it is called.
+        let item = match item.strip_prefix("/dev/") {
+            Some(path) => path.rsplit('/').next().unwrap_or(path),
+            None => item,
+        };
         // The names of parts of devices may have slashes.
-        if DeviceId::try_from(item.replace('/', ":")).is_err() {
+        if !DeviceId::is_name(&item.replace('/', ":")) {
             return Err(malformed());
         }
         // Digits and dashes alone are a range or a mistake: no id is guessed

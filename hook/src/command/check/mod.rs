@@ -25,6 +25,7 @@ pub(super) fn run(
     let mut findings = kernel::check();
     findings.extend(given_config(config));
     findings.extend(engines(&config.host_root));
+    findings.extend(runtime(config));
     findings.extend(delivery::check(&config.host_root));
     findings.extend(classes::check(names, config)?);
     if json {
@@ -61,6 +62,29 @@ fn engines(host_root: &Path) -> Vec<Finding> {
         return vec![finding.fix("run this on the host, or set host_root in the configuration")];
     }
     found
+}
+
+/// The program that `boathook-runtime` is to start, where it is named and is not there, or
+/// where there is none.
+fn runtime(config: &Config) -> Option<Finding> {
+    let below = |path: &Path| {
+        config
+            .host_root
+            .join(path.strip_prefix("/").unwrap_or(path))
+    };
+    if let Some(path) = &config.runtime.path {
+        let text = format!("{}, of [runtime] path, is no program", path.display());
+        let finding = Finding::new(Verdict::Error, "runtime", text);
+        let fix = "name runc, crun or youki by their absolute path, or remove the key";
+        return (!below(path).is_file()).then(|| finding.fix(fix));
+    }
+    let mut programs = RUNTIMES.iter().flat_map(|name| {
+        program_directories().map(move |directory| Path::new(directory).join(name))
+    });
+    let is_there = programs.any(|path| below(&path).is_file());
+    let text = format!("none of {} in the usual directories", RUNTIMES.join(", "));
+    let finding = Finding::new(Verdict::Warning, "runtime", text);
+    (!is_there).then(|| finding.fix("install one, or name it: [runtime] path in config.toml"))
 }
 
 /// Whether the hook uses the configuration that the installation was given, which the
@@ -101,6 +125,28 @@ fn has_settings_of(given: &Config, config: &Config) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_runtime_that_is_not_there_is_reported() {
+        let host = tempfile::tempdir().unwrap();
+        let found = |text: &str| {
+            let config = Config {
+                host_root: host.path().into(),
+                ..Config::parse(Path::new("config.toml"), text).unwrap()
+            };
+            runtime(&config).map(|finding| finding.verdict)
+        };
+        let named = "[runtime]\npath = \"/opt/crun\"\n";
+        assert_eq!(found(""), Some(Verdict::Warning));
+        assert_eq!(found(named), Some(Verdict::Error));
+        for program in ["usr/sbin/runc", "opt/crun"] {
+            let path = host.path().join(program);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "").unwrap();
+        }
+        assert_eq!(found(""), None);
+        assert_eq!(found(named), None);
+    }
 
     #[test]
     fn a_configuration_other_than_the_clusters_is_reported() {

@@ -55,7 +55,7 @@ pub(super) fn run(
         .inventory
         .devices
         .iter()
-        .map(|device| Listed::of(class.name.as_str(), device))
+        .map(|device| Listed::of(&class, device))
         .collect();
     if json {
         print_json(&json!({

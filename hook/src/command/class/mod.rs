@@ -3,6 +3,7 @@
 mod check;
 mod record;
 mod starter;
+mod trial;
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -37,19 +38,23 @@ pub(super) fn run(
         ClassCommand::Record { directory, classes } => {
             return record::run(directory, classes, json, config);
         }
-        ClassCommand::New { device } => {
+        ClassCommand::New { device, nodes } => {
             let target = Target::parse(device)?;
-            if let Target::Node { .. } = target {
-                note_absence(Path::new(device), config)?;
+            let text = target.with_nodes(nodes)?;
+            let first = matches!(target, Target::Node { .. }).then_some(device);
+            for node in first.into_iter().chain(nodes) {
+                note_absence(Path::new(node), config)?;
             }
             if json {
-                print_json(&json!({ "class_file": target.to_string() }))?;
+                print_json(&json!({ "class_file": text }))?;
             } else {
-                io::stdout()
-                    .lock()
-                    .write_all(target.to_string().as_bytes())?;
+                io::stdout().lock().write_all(text.as_bytes())?;
             }
         }
+        ClassCommand::Test { file, device } => {
+            return trial::run(file, device.as_deref(), json, config);
+        }
+        ClassCommand::Open { nodes } => return Ok(trial::open(nodes)?),
         ClassCommand::Schema => io::stdout().lock().write_all(JSON_SCHEMA.as_bytes())?,
     }
     Ok(ExitCode::Success)

@@ -13,8 +13,8 @@ pub(super) enum Target {
     Node {
         /// Its path without that number.
         stem: String,
-        /// Whether there is such a number.
-        numbered: bool,
+        /// The number, if there is one.
+        number: String,
     },
     /// All devices on PCI with these ids, as four hexadecimal digits.
     Pci { vendor: String, device: String },
@@ -54,8 +54,49 @@ impl Target {
         }
         Ok(Target::Node {
             stem: stem.to_owned(),
-            numbered: stem != text,
+            number: text[stem.len()..].to_owned(),
         })
+    }
+
+    /// The class file with further nodes: those that begin with the device's own name, number
+    /// and all, are that device's, and the others are for all devices.
+    pub(super) fn with_nodes(&self, further: &[String]) -> Result<String, TargetError> {
+        let mut of_device = vec![self.own_node()];
+        let mut of_class = Vec::new();
+        for node in further {
+            match (self, Target::parse(node)?) {
+                (_, Target::Pci { .. } | Target::Usb { .. }) => {
+                    return Err(TargetError(node.clone()));
+                }
+                (Target::Node { stem, number }, _) if !number.is_empty() => {
+                    let own = format!("{stem}{number}");
+                    match node.strip_prefix(&own) {
+                        Some(rest) if !rest.starts_with(|c: char| c.is_ascii_digit()) => {
+                            of_device.push(format!("{stem}{{index}}{rest}"));
+                        }
+                        _ => of_class.push(node.clone()),
+                    }
+                }
+                _ => of_class.push(node.clone()),
+            }
+        }
+        let list = |nodes: &[String]| format!("nodes = [\"{}\"]\n", nodes.join("\", \""));
+        let own = list(&of_device[..1]);
+        let mut text = self.to_string().replacen(&own, &list(&of_device), 1);
+        if !of_class.is_empty() {
+            text += "\n# For every container with a device.\n[[edits]]\n";
+            text += &list(&of_class);
+        }
+        Ok(text)
+    }
+
+    /// The first node of each device in the class file.
+    fn own_node(&self) -> String {
+        match self {
+            Target::Node { stem, number } if number.is_empty() => stem.clone(),
+            Target::Node { stem, .. } => format!("{stem}{{index}}"),
+            Target::Pci { .. } | Target::Usb { .. } => String::new(),
+        }
     }
 
     /// A name for the class: what is special in the path, or the ids.
@@ -79,8 +120,8 @@ impl fmt::Display for Target {
         let name = self.name();
         let variable = name.replace('-', "_").to_ascii_uppercase();
         let text = match self {
-            Target::Node { numbered: true, .. } => include_str!("starter/nodes.toml"),
-            Target::Node { .. } => include_str!("starter/node.toml"),
+            Target::Node { number, .. } if number.is_empty() => include_str!("starter/node.toml"),
+            Target::Node { .. } => include_str!("starter/nodes.toml"),
             Target::Pci { .. } => include_str!("starter/pci.toml"),
             Target::Usb { .. } => include_str!("starter/usb.toml"),
         };
@@ -138,6 +179,22 @@ mod tests {
             let found: Vec<_> = found.iter().map(|device| device.id.as_str()).collect();
             assert_eq!(found.join(" "), ids, "{text}");
         }
+    }
+
+    #[test]
+    fn a_device_has_several_nodes() {
+        let target = Target::parse("/dev/acme0").unwrap();
+        let further = ["/dev/acme0_dma1", "/dev/acme01", "/dev/acme_ctl"].map(str::to_owned);
+        let text = target.with_nodes(&further).unwrap();
+        assert!(text.contains("\nnodes = [\"/dev/acme{index}\", \"/dev/acme{index}_dma1\"]\n"));
+        assert!(text.ends_with("[[edits]]\nnodes = [\"/dev/acme01\", \"/dev/acme_ctl\"]\n"));
+        let class = ClassName::try_from("acme".to_owned()).unwrap();
+        let class = DeviceClass::parse(class, Path::new("acme.toml"), &text).unwrap();
+        let host = "char /dev/acme0 240:0\nchar /dev/acme0_dma1 240:1\n";
+        let found = discover::devices(&class, &RecordedHost::parse(host).unwrap()).devices;
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].nodes.len(), 2);
+        assert!(target.with_nodes(&["pci:10ee:5000".to_owned()]).is_err());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! engines keep, by the state directories of runtimes, and by the processes that
 //! watch over containers.
 
+mod name;
 mod processes;
 mod state;
 
@@ -97,7 +98,7 @@ pub(super) fn find(
     let processes = Processes::read();
     let known = all(root, host_root, &processes);
     let found = if let Some(id) = &whose.container {
-        vec![by_id(id, &known)?]
+        vec![by_id_or_name(id, &known, host_root)?]
     } else if let Some(pod) = &whose.pod {
         of_pod(pod, known)?
     } else if let Some(pid) = whose.pid {
@@ -116,6 +117,25 @@ pub(super) fn find(
     };
     let located = found.into_iter().map(|one| located(one, &processes));
     Ok(located.collect())
+}
+
+/// The container of this host with this id, the only one whose id begins so, or the one that
+/// its engine calls so.
+pub(super) fn named(text: &str, host_root: &Path) -> Result<Container, Unknown> {
+    let processes = Processes::read();
+    let known = all(None, host_root, &processes);
+    by_id_or_name(text, &known, host_root).map(|found| located(found, &processes))
+}
+
+fn by_id_or_name(
+    text: &str,
+    known: &BTreeMap<String, Container>,
+    host_root: &Path,
+) -> Result<Container, Unknown> {
+    by_id(text, known).or_else(|unknown| match name::ids(text, host_root).as_slice() {
+        [id] => by_id(id, known),
+        _ => Err(unknown),
+    })
 }
 
 fn by_id(id: &str, known: &BTreeMap<String, Container>) -> Result<Container, Unknown> {
@@ -141,8 +161,8 @@ fn by_id(id: &str, known: &BTreeMap<String, Container>) -> Result<Container, Unk
             "give more characters of the id",
         )),
         (None, _) => {
-            let hint = "give the id, not the name (docker inspect -f '{{.Id}}' NAME, crictl ps \
-                        --no-trunc); a container that was refused is gone, and `boathook log` \
+            let hint = "give the id (docker inspect -f '{{.Id}}' NAME, crictl ps --no-trunc) or, \
+                        with docker, podman and nerdctl, the name; a container that was refused is gone, and `boathook log` \
                         has the reason";
             let shown = known.keys().take(8).map(|id| short(id));
             let known = match known.is_empty() {

@@ -81,6 +81,20 @@ pub(super) fn run(
     Ok(fault.unwrap_or(ExitCode::Success))
 }
 
+/// The bundle of a container of this host, by its id, the first characters of it, or its
+/// name.
+pub(super) fn bundle_of(container: &str, config: &Config) -> Result<PathBuf, CommandError> {
+    let found = containers::named(container, &config.host_root);
+    let found = found.map_err(|unknown| CommandError::NoContainer {
+        reason: unknown.reason,
+        hint: unknown.fix,
+    })?;
+    found.bundle.ok_or_else(|| CommandError::NoContainer {
+        reason: format!("the bundle of container {} is not known", found.id),
+        hint: "give its directory: --bundle DIR".to_owned(),
+    })
+}
+
 fn print(examination: &Examination, out: &mut impl Write) -> io::Result<()> {
     let style = Style::of_stdout();
     let rows: Vec<_> = examination
@@ -209,7 +223,7 @@ fn logged(id: &str, config: &Config) -> Vec<Finding> {
     let note = |line: String| Finding::new(Verdict::Note, "log", line);
     match log::node_log(&config.host_root) {
         Ok(mut lines) => {
-            lines.retain(|line| line.contains(id));
+            lines.retain(|line| is_about(line, id));
             lines.drain(..lines.len().saturating_sub(SHOWN));
             lines.into_iter().map(note).collect()
         }
@@ -217,5 +231,25 @@ fn logged(id: &str, config: &Config) -> Vec<Finding> {
             let text = log::chain(&error);
             vec![Finding::new(Verdict::Warning, "log", text)]
         }
+    }
+}
+
+/// Whether a line of the log names the container: ids of others may contain the same
+/// letters.
+fn is_about(line: &str, id: &str) -> bool {
+    let mut words = line.split(|c: char| !(c.is_alphanumeric() || "_.-/".contains(c)));
+    words.any(|word| word == id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_about_the_container_that_it_names() {
+        let line = "2026-11-22 boathook: container c1: env X=9: no device";
+        assert!(is_about(line, "c1"));
+        assert!(!is_about(line, "c"));
+        assert!(!is_about("boathook: container 4fc1aa: no device", "c1"));
     }
 }

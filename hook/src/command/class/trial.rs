@@ -1,0 +1,202 @@
+//! `boathook class test`: starts a container with a device of a class, and reports whether
+//! it can open the nodes. Its image is this program alone.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use device_class::DeviceClass;
+use device_class::config::Config;
+use device_class::discover;
+use device_class::load::ClassSource;
+use injection_plan::plan::{Action, InjectionPlan};
+use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
+use nix::unistd::mkdtemp;
+use serde_json::json;
+
+use crate::command::finding::{Finding, Verdict};
+use crate::command::output::Style;
+use crate::command::{CommandError, print_json};
+use crate::exit::ExitCode;
+use crate::oci::Bundle;
+use crate::planner::{self, Caller};
+use crate::wrapper;
+
+/// The program in the container.
+const PROGRAM: &str = "boathook";
+
+/// What the probe prints before the path of a node that it has opened.
+const OPENED: &str = "opened ";
+
+/// A directory for the container, which is removed with it.
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Nothing of the container is mounted there any more: it had its own namespace.
+        if let Err(error) = fs::remove_dir_all(&self.0) {
+            crate::log::warning(&format!("cannot remove {}: {error}", self.0.display()));
+        }
+    }
+}
+
+/// Starts a container that requests `device`, or the first healthy one.
+pub(super) fn run(
+    file: &Path,
+    device: Option<&str>,
+    json: bool,
+    config: &Config,
+) -> Result<ExitCode, CommandError> {
+    let source = ClassSource::read(file, &config.classes)?;
+    let class = config.class(&source)?;
+    let devices = discover::devices(&class, &planner::open_host(config)?).devices;
+    let healthy = devices.iter().find(|device| device.health.is_healthy());
+    let device = device.map(str::to_owned);
+    let Some(device) = device.or_else(|| healthy.map(|device| device.id.to_string())) else {
+        return Err(CommandError::Trial(format!(
+            "no healthy device of class {} on this host; `boathook class check {}` shows why",
+            class.name,
+            file.display()
+        )));
+    };
+    let scratch = mkdtemp("/run/boathook-class-test-XXXXXX").map_err(io::Error::from)?;
+    let scratch = Scratch(scratch);
+    let (plan, ran) = start(&scratch.0, &source.path, &class, &device, config)?;
+    let findings = judge(&plan, &ran);
+    if json {
+        print_json(&json!({ "class": class.name, "device": device, "findings": findings }))?;
+    } else {
+        writeln!(
+            io::stdout(),
+            "class {}: a container with {device}",
+            class.name
+        )?;
+        let rows: Vec<_> = findings.iter().flat_map(Finding::rows).collect();
+        Style::of_stdout().table(&mut io::stdout().lock(), &rows)?;
+    }
+    let is_error = |finding: &Finding| finding.verdict == Verdict::Error;
+    Ok(match findings.iter().any(is_error) {
+        true => ExitCode::Failure,
+        false => ExitCode::Success,
+    })
+}
+
+/// Runs the container; returns its plan and what its process printed.
+fn start(
+    scratch: &Path,
+    file: &Path,
+    class: &DeviceClass,
+    device: &str,
+    config: &Config,
+) -> Result<(InjectionPlan, String), CommandError> {
+    let this_program = std::env::current_exe()?;
+    let (classes, bundle) = (scratch.join("classes.d"), scratch.join("bundle"));
+    let rootfs = bundle.join("rootfs");
+    for directory in ["dev", "proc", "etc", "usr/lib"] {
+        fs::create_dir_all(rootfs.join(directory))?;
+    }
+    fs::copy(&this_program, rootfs.join(PROGRAM))?;
+    fs::create_dir(&classes)?;
+    fs::copy(file, classes.join(format!("{}.toml", class.name)))?;
+    let mut config = config.clone();
+    config.classes.push(classes.clone());
+
+    let name = scratch.file_name().unwrap_or_default().to_string_lossy();
+    let spec = |nodes: &[&Path]| {
+        let mut words = vec![format!("/{PROGRAM}"), "class".into(), "open".into()];
+        words.extend(nodes.iter().map(|node| node.display().to_string()));
+        json!({
+            "ociVersion": "1.0.2",
+            "process": {
+                "user": {"uid": 0, "gid": 0},
+                "args": words,
+                "env": [format!("{}={device}", class.spec.request.env)],
+                "cwd": "/",
+                "noNewPrivileges": true,
+            },
+            "root": {"path": "rootfs"},
+            "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"}],
+            "hooks": {"prestart": [{
+                "path": this_program,
+                "args": ["boathook", "--also-classes", classes, "prestart"],
+            }]},
+            "linux": {
+                "cgroupsPath": format!("/{name}"),
+                "namespaces": ["pid", "mount", "network", "ipc", "uts"].map(|it| json!({"type": it})),
+                "resources": {"devices": [{"allow": false, "access": "rwm"}]},
+            },
+        })
+    };
+    let write = |nodes: &[&Path]| fs::write(bundle.join("config.json"), spec(nodes).to_string());
+    write(&[])?;
+    let plan = planner::plan_for(&Bundle::read(&bundle)?, &Caller::User, &config)?;
+    write(&nodes(&plan).collect::<Vec<_>>())?;
+    let runtime = wrapper::real_runtime(&config.runtime)
+        .map_err(|error| CommandError::Trial(crate::log::chain(&error)))?;
+    let ran = Command::new(&runtime)
+        .arg("--root")
+        .arg(scratch.join("state"))
+        .args(["run", "--bundle"])
+        .arg(&bundle)
+        .arg(&*name)
+        .output()?;
+    if !ran.status.success() {
+        return Err(CommandError::Trial(format!(
+            "{} did not start the container: {}",
+            runtime.display(),
+            String::from_utf8_lossy(&ran.stderr).trim()
+        )));
+    }
+    Ok((plan, String::from_utf8_lossy(&ran.stdout).into_owned()))
+}
+
+/// The nodes that the container gets.
+fn nodes(plan: &InjectionPlan) -> impl Iterator<Item = &Path> {
+    plan.steps.iter().filter_map(|step| match &step.action {
+        Action::Node { mount, .. } => Some(mount.path.as_path()),
+        Action::MakeNode { path, .. } => Some(path.as_path()),
+        _ => None,
+    })
+}
+
+/// A line for each node, and one for the libraries.
+fn judge(plan: &InjectionPlan, printed: &str) -> Vec<Finding> {
+    let finding = |node: &Path| {
+        let subject = format!("node {}", node.display());
+        let of_node = |line: &&str| line.ends_with(&format!(" {}", node.display()));
+        match printed.lines().find(of_node) {
+            Some(line) if line.starts_with(OPENED) => {
+                Finding::new(Verdict::Ok, subject, "the container has opened it")
+            }
+            Some(line) => Finding::new(Verdict::Error, subject, format!("not opened: {line}")),
+            None => Finding::new(
+                Verdict::Error,
+                subject,
+                "the container reports nothing of it",
+            ),
+        }
+    };
+    let mut findings: Vec<_> = nodes(plan).map(finding).collect();
+    let is_library = |action: &Action| matches!(action, Action::Library { .. });
+    let libraries = plan.steps.iter().filter(|step| is_library(&step.action));
+    let text = format!("{} of the host", libraries.count());
+    findings.push(Finding::new(Verdict::Note, "libraries", text));
+    let warning = |text: &String| Finding::new(Verdict::Warning, "plan", text);
+    findings.extend(plan.warnings.iter().map(warning));
+    findings
+}
+
+/// `boathook class open`, in that container: opens each node, and prints how that came out.
+pub(super) fn open(nodes: &[PathBuf]) -> io::Result<ExitCode> {
+    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let mut out = io::stdout().lock();
+    for node in nodes {
+        match nix::fcntl::open(node, flags, Mode::empty()) {
+            Ok(_) => writeln!(out, "{OPENED}{}", node.display())?,
+            Err(error) => writeln!(out, "{error}: {}", node.display())?,
+        }
+    }
+    Ok(ExitCode::Success)
+}
