@@ -212,6 +212,15 @@ fn choose(
     output: &mut Output,
 ) -> Result<Vec<Engine>> {
     if let EngineChoice::Named(engines) = choice {
+        // A container that has only the engine's directories sees none of its programs.
+        let sees_programs = host.is_dir(Path::new("/usr/bin"));
+        let absent = |engine: &&Engine| sees_programs && engine.detect(host).is_none();
+        for engine in engines.iter().filter(absent) {
+            output.note(&format!(
+                "{engine}: no program of it was found under {}; it is configured nevertheless",
+                host.as_path().display()
+            ));
+        }
         return Ok(engines.clone());
     }
     let mut chosen = Vec::new();

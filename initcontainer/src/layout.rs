@@ -39,6 +39,9 @@ pub const LINKS: &str = "/usr/local/bin";
 /// Where a distribution's package puts programs.
 pub const PACKAGED: &str = "/usr/bin";
 
+/// What the hook keeps until the next boot: its log.
+pub const RUN: &str = "/run/boathook";
+
 /// The hook, as engines call it.
 pub const HOOK: &str = runtime_config::INSTALLED_HOOK;
 /// The wrapper runtime, as engines call it.

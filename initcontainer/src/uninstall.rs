@@ -15,7 +15,8 @@ use crate::in_use;
 use crate::install::linked_program;
 use crate::install::{current, installed};
 use crate::layout::{
-    CONFIG, CURRENT, LOCK, OWN_CLASSES, OWN_CONFIG, ROOT, STATE, is_leftover, record, version_dir,
+    CONFIG, CURRENT, LOCK, OWN_CLASSES, OWN_CONFIG, ROOT, RUN, STATE, is_leftover, record,
+    version_dir,
 };
 use crate::manifest::{MODE, Manifest};
 use crate::specifications;
@@ -112,6 +113,9 @@ pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal, Er
     if !foreign.is_empty() {
         kept.push(format!("{ROOT}: it holds {}", foreign.join(", ")));
     }
+    // The hook's log, and what else it keeps until the next boot.
+    let run = Path::new(RUN);
+    steps.extend(host.is_dir(run).then(|| Step::Discard { path: run.into() }));
     let last = last(host, &dirs, foreign.is_empty())?;
     steps.extend(last.map(|path| Step::Discard { path }));
     Ok(Removal {

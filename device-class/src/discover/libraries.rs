@@ -122,7 +122,8 @@ impl LibrarySearch<'_> {
             _ if optional => Presence::Optional,
             (Err(error), _, _) => Presence::Unfit(format!("{soname} cannot be trusted: {error}")),
             (Ok(None), None, _) => Presence::Unfit(format!(
-                "{soname} is not in the host's ld.so.cache; install the driver's libraries or run ldconfig"
+                "{soname} is not in the host's ld.so.cache; install the driver's libraries and run \
+                 ldconfig, or name their directory in `library_directories`"
             )),
             (Ok(None), Some(path), None) => Presence::Unfit(format!(
                 "{soname} is in the host's ld.so.cache as {}, which cannot be used; run ldconfig",

@@ -39,7 +39,8 @@ pub enum TemplateError {
     Brace(String),
     /// The text after the colon is not a format.
     #[error(
-        "`{0}` has an unknown format; there are {{x:03}}, {{x:.3}}, {{x:016x}}, {{x:lower}}, {{x:label}}, {{x:base64}}"
+        "`{0}` has an unknown format; there are {{x:03}}, {{x:.3}}, {{x:016x}}, {{x:lower}}, {{x:label}}, {{x:base64}}; \
+         what captures, such as {{x:number}}, belongs in `for_each` or the path of a source"
     )]
     Format(String),
     /// The format does not apply to the attribute's value.
@@ -200,7 +201,8 @@ mod tests {
                 "{index:wide}",
                 Err(
                     "`{index:wide}` has an unknown format; there are {x:03}, {x:.3}, {x:016x}, \
-                     {x:lower}, {x:label}, {x:base64}",
+                     {x:lower}, {x:label}, {x:base64}; what captures, such as {x:number}, belongs \
+                     in `for_each` or the path of a source",
                 ),
             ),
             (

@@ -13,6 +13,8 @@ pub enum RequestError {
     TooLong { length: usize },
     #[error("`{}` is neither a device nor a range such as 0-3; separate several with commas", excerpt(.0))]
     Malformed(String),
+    #[error("`{first}-{last}` ends before it begins; write {last}-{first}")]
+    Backwards { first: u32, last: u32 },
     #[error(
         "`{}` is of the kind {}, which is not a resource of the class",
         excerpt(item),

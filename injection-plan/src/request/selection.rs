@@ -196,6 +196,7 @@ impl Item {
             let (first, last) = item.split_once('-').ok_or_else(malformed)?;
             return match (first.parse(), last.parse()) {
                 (Ok(first), Ok(last)) if first <= last => Ok(Item::Range(first, last)),
+                (Ok(first), Ok(last)) => Err(RequestError::Backwards { first, last }),
                 _ => Err(malformed()),
             };
         }

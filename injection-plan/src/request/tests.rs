@@ -124,10 +124,7 @@ fn a_request_means_what_it_means_in_the_vendors_stack() {
             "2-4294967295",
             "class npu has no device `4` on this host; there are 4, from NPU-AbC0 to NPU-AbC3",
         ),
-        (
-            "3-0",
-            "`3-0` is neither a device nor a range such as 0-3; separate several with commas",
-        ),
+        ("3-0", "`3-0` ends before it begins; write 0-3"),
         (
             "0-",
             "`0-` is neither a device nor a range such as 0-3; separate several with commas",
