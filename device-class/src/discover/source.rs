@@ -33,8 +33,20 @@ impl fmt::Display for Candidate {
 pub struct Refused {
     /// How many there are.
     pub count: usize,
-    /// The first one, and its condition.
-    pub first: Option<String>,
+    /// The first ones, each with its condition and the value that it has.
+    pub first: Vec<String>,
+}
+
+impl Refused {
+    /// How many are described.
+    const SHOWN: usize = 8;
+
+    fn add(&mut self, reason: impl FnOnce() -> String) {
+        self.count += 1;
+        if self.first.len() < Self::SHOWN {
+            self.first.push(reason());
+        }
+    }
 }
 
 /// All candidates of a source.
@@ -81,9 +93,7 @@ pub(super) fn candidates(
     candidates.retain_mut(|candidate| match complete(source, candidate, facts, host) {
         Ok(None) => true,
         Ok(Some(condition)) => {
-            let reason = || format!("{candidate}: {}", unmet(condition, &candidate.attributes));
-            refused.count += 1;
-            refused.first.get_or_insert_with(reason);
+            refused.add(|| format!("{candidate}: {}", unmet(condition, &candidate.attributes)));
             false
         }
         Err(unread) => {

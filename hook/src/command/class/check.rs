@@ -98,16 +98,18 @@ fn judge(class: &DeviceClass, found: &Found) -> Vec<Finding> {
         let patterns = class.spec.discover.iter().filter_map(|s| s.path.as_ref());
         let patterns: Vec<String> = patterns.map(ToString::to_string).collect();
         let patterns = patterns.join(" or ");
-        let reason = match (&inventory.no_driver, &inventory.refused.first) {
-            (Some(reason), _) => reason.clone(),
-            (None, None) => format!("nothing matches {patterns}"),
-            (None, Some(first)) => {
-                let count = inventory.refused.count;
-                format!("`require` refuses all that matches {patterns} ({count}): {first}")
-            }
+        let refused = &inventory.refused;
+        let reason = match &inventory.no_driver {
+            Some(reason) => reason.clone(),
+            None if refused.count == 0 => format!("nothing matches {patterns}"),
+            None => format!(
+                "`require` refuses all that matches {patterns} ({})",
+                refused.count
+            ),
         };
-        let text = format!("no device of this class on this host: {reason}");
-        findings.push(Finding::new(Verdict::Note, "discover", text));
+        let note = |text: String| Finding::new(Verdict::Note, "discover", text);
+        findings.push(note(format!("no device of this class on this host: {reason}")));
+        findings.extend(refused.first.iter().cloned().map(note));
         return findings;
     }
     for device in &inventory.devices {
