@@ -6,6 +6,7 @@ mod hot_added;
 mod live;
 mod looked_at;
 mod recorded;
+mod trial;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -121,6 +121,50 @@ const MISTAKES: [Mistake; 26] = [
         ],
     },
     Mistake {
+        name: "a range is written backwards",
+        wrong: Wrong::Container("DUMMY_VISIBLE_DEVICES=3-1"),
+        run: DOCTOR,
+        code: 5,
+        printed: ["`3-1` ends before it begins", "write 1-3"],
+    },
+    Mistake {
+        name: "the runtime of config.toml does not exist",
+        wrong: Wrong::Config("[runtime]\npath = \"/usr/bin/rnc\""),
+        run: CHECK,
+        code: 1,
+        printed: [
+            "/usr/bin/rnc, of [runtime] path, is no program",
+            "name runc",
+        ],
+    },
+    Mistake {
+        name: "`except` names no device",
+        wrong: Wrong::Config("[class.thing]\nexcept = [\"nope\"]"),
+        run: CHECK,
+        code: 0,
+        printed: [
+            "`except` in config.toml names nope",
+            "which no device of this host is called",
+        ],
+    },
+    Mistake {
+        name: "a condition refuses every device",
+        wrong: Wrong::Class(
+            "[device]",
+            "require = [{ value = \"{index}\", equals = \"7\" }]\n[device]",
+        ),
+        run: CLASS_CHECK,
+        code: 0,
+        printed: ["`require` refuses all that matches", "/sys/thing0: "],
+    },
+    Mistake {
+        name: "what captures is in a template",
+        wrong: Wrong::Class("\"thing-{index}\"", "\"thing-{index:number}\""),
+        run: CLASS_CHECK,
+        code: 3,
+        printed: ["has an unknown format", "belongs in `for_each`"],
+    },
+    Mistake {
         name: "the driver is not loaded",
         wrong: Wrong::Container("ABSENT=all"),
         run: DOCTOR,
@@ -132,10 +176,7 @@ const MISTAKES: [Mistake; 26] = [
         wrong: Wrong::Command,
         run: &["doctor", "--container", "no-such-container"],
         code: 10,
-        printed: [
-            "no container no-such-container",
-            "give the id, not the name",
-        ],
+        printed: ["no container no-such-container", "give the id"],
     },
     Mistake {
         name: "a control node or file is missing",

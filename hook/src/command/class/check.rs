@@ -108,7 +108,9 @@ fn judge(class: &DeviceClass, found: &Found) -> Vec<Finding> {
             ),
         };
         let note = |text: String| Finding::new(Verdict::Note, "discover", text);
-        findings.push(note(format!("no device of this class on this host: {reason}")));
+        findings.push(note(format!(
+            "no device of this class on this host: {reason}"
+        )));
         findings.extend(refused.first.iter().cloned().map(note));
         return findings;
     }
