@@ -183,7 +183,7 @@ pub(crate) enum Command {
         #[arg(value_name = "CLASS", value_parser = class_name)]
         classes: Vec<ClassName>,
         /// Also classes that are not enabled
-        #[arg(long, conflicts_with = "classes")]
+        #[arg(long)]
         all: bool,
     },
     /// Show why a container has no device, and how to fix it
@@ -235,7 +235,7 @@ pub(crate) enum CdiCommand {
         #[arg(long, value_name = "DIR", default_value = "/var/run/cdi")]
         output: PathBuf,
         /// Also classes that are not enabled
-        #[arg(long, conflicts_with = "classes")]
+        #[arg(long)]
         all: bool,
         /// With or without the hook, which does the rest when a container starts
         #[arg(long, value_enum, default_value = "thin")]

@@ -70,7 +70,8 @@ impl ThisHost {
 
     /// What `boathook list` has.
     fn devices(&self) -> Vec<Value> {
-        let listed: Value = serde_json::from_str(&self.boathook(&["list", "--json"])).unwrap();
+        let listed: Value =
+            serde_json::from_str(&self.boathook(&["list", "--all", "--json"])).unwrap();
         listed["devices"].as_array().unwrap().clone()
     }
 

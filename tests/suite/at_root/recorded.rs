@@ -22,7 +22,7 @@ const SCRIPT: &str = r#"
     ln -s ../.proc/self "$1/proc/self"
     cd "$1/output"
     run() { name=$1; shift; chroot .. "$@" >"$name" 2>"$name.errors" || true; }
-    run list /boathook list --json
+    run list /boathook list --all --json
     run check /boathook check --json
     run plugin /boathook-plugin list --json
     for bundle in ../bundles/*; do

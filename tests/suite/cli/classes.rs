@@ -61,7 +61,7 @@ fn a_class_file_with_an_error_is_refused_by_its_line() {
             code::CONFIG,
             words,
         );
-        let listed = boathook(&host, &["list"], b"");
+        let listed = boathook(&host, &["list", "--all"], b"");
         assert_eq!(listed.status.code(), Some(code::CONFIG));
         for word in words {
             assert!(listed.stderr.contains(word), "{word}: {}", listed.stderr);
@@ -136,7 +136,7 @@ fn files_that_others_can_change_are_refused_with_the_command_that_fixes_it() {
         assert_refused(&prestart(&asking), code::CONFIG, &[&fix]);
         let other = prestart(&[("THING", "all")]);
         assert_eq!(other.status.code(), Some(code::SUCCESS), "{}", other.stderr);
-        let listed = boathook(&host, &["list"], b"");
+        let listed = boathook(&host, &["list", "--all"], b"");
         assert_eq!(listed.status.code(), Some(code::CONFIG));
         assert!(listed.stderr.contains(&fix), "{}", listed.stderr);
         let checked = boathook(&host, &["class", "check", class.to_str().unwrap()], b"");
@@ -296,6 +296,6 @@ fn every_command_uses_the_driver_root() {
     let bundle = asking.path().to_str().unwrap();
     let explained = boathook(&host, &["explain", "--bundle", bundle], b"").stdout;
     assert!(explained.contains(program), "{explained}");
-    let listed = boathook(&host, &["list"], b"").stdout;
+    let listed = boathook(&host, &["list", "--all"], b"").stdout;
     assert!(listed.contains("thing-0"), "{listed}");
 }

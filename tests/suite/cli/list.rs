@@ -10,7 +10,7 @@ use super::{boathook, code};
 #[test]
 fn every_device_is_listed() {
     let host = HostDirectory::new().unwrap();
-    let ran = boathook(&host, &["list"], b"");
+    let ran = boathook(&host, &["list", "--all"], b"");
     assert_eq!(ran.status.code(), Some(code::SUCCESS), "{}", ran.stderr);
     let devices: Vec<_> = ran
         .stdout
@@ -24,7 +24,7 @@ fn every_device_is_listed() {
         devices[63]
     );
 
-    let ran = boathook(&host, &["list", "--json"], b"");
+    let ran = boathook(&host, &["list", "--all", "--json"], b"");
     let listed: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(listed["devices"].as_array().unwrap().len(), 64);
     assert_eq!(listed["devices"][10]["id"], "npu-10");
@@ -35,9 +35,9 @@ fn every_device_is_listed() {
 fn an_empty_host_has_nothing_to_list() {
     let host = HostDirectory::new().unwrap();
     host.add_class("dummy-npu", "").unwrap();
-    let ran = boathook(&host, &["list", "--json"], b"");
+    let ran = boathook(&host, &["list", "--all", "--json"], b"");
     let listed: Value = serde_json::from_str(&ran.stdout).unwrap();
-    let nothing = json!({ "classes": [], "without_devices": [], "left_out": [], "devices": [] });
+    let nothing = json!({ "classes": [], "without_devices": [], "not_enabled": [], "left_out": [], "devices": [] });
     assert_eq!(listed, nothing);
     assert_eq!(ran.status.code(), Some(code::SUCCESS), "{}", ran.stderr);
     let said = format!("no class file in {}", host.classes().display());
@@ -54,7 +54,7 @@ fn classes_are_listed_by_name_and_without_devices() {
     let ran = boathook(&host, &["list", "--json", "thing"], b"");
     let listed: Value = serde_json::from_str(&ran.stdout).unwrap();
     let expected = json!({
-        "classes": ["thing"], "without_devices": ["thing"], "left_out": [], "devices": [],
+        "classes": ["thing"], "without_devices": ["thing"], "not_enabled": [], "left_out": [], "devices": [],
     });
     assert_eq!(listed, expected);
     let ran = boathook(&host, &["list", "dummy-npu"], b"");
@@ -135,7 +135,7 @@ fn the_holder_of_a_device_is_listed_where_a_kubelet_records_it() {
     let kubelet = directory.parent().unwrap();
     host.trust_kubelet(kubelet, "").unwrap();
 
-    let ran = boathook(&host, &["list"], b"");
+    let ran = boathook(&host, &["list", "--all"], b"");
     let line_of = |id: &str| {
         let mut lines = ran.stdout.lines();
         let line = lines.find(|line| line.split_whitespace().nth(1) == Some(id));
@@ -151,7 +151,7 @@ fn the_holder_of_a_device_is_listed_where_a_kubelet_records_it() {
         let line = line_of(id);
         assert!(line.ends_with(holder), "{line}");
     }
-    let ran = boathook(&host, &["list", "--json"], b"");
+    let ran = boathook(&host, &["list", "--all", "--json"], b"");
     let listed: Value = serde_json::from_str(&ran.stdout).unwrap();
     let holder = &listed["devices"][3]["holders"][0];
     assert_eq!(holder["pod"], "team-a/train-0");
@@ -159,11 +159,11 @@ fn the_holder_of_a_device_is_listed_where_a_kubelet_records_it() {
 
     // On a host without Kubernetes there is no such column.
     fs::remove_file(&file).unwrap();
-    let ran = boathook(&host, &["list"], b"");
+    let ran = boathook(&host, &["list", "--all"], b"");
     assert!(!ran.stdout.contains("HOLDER"), "{}", ran.stdout);
     // A record that cannot be used is reported.
     fs::write(&file, "[]").unwrap();
-    let ran = boathook(&host, &["list"], b"");
+    let ran = boathook(&host, &["list", "--all"], b"");
     assert!(
         ran.stderr.contains("holders are not shown"),
         "{}",

@@ -26,7 +26,7 @@ fn every_command_prints_json_also_for_an_error() {
     let recorded = host.path().join("recorded");
     let cdi = host.path().join("cdi");
     for (arguments, key) in [
-        (vec!["list"], "/devices/0/id"),
+        (vec!["list", "--all"], "/devices/0/id"),
         (vec!["check", "thing"], "/0/verdict"),
         (vec!["explain", "--bundle", bundle], "/grants/0/class"),
         (vec!["doctor", "--bundle", bundle], "/fault"),
@@ -39,7 +39,13 @@ fn every_command_prints_json_also_for_an_error() {
         ),
         (vec!["log"], ""),
         (
-            vec!["cdi", "generate", "--output", cdi.to_str().unwrap()],
+            vec![
+                "cdi",
+                "generate",
+                "--all",
+                "--output",
+                cdi.to_str().unwrap(),
+            ],
             "/changes/0/wrote",
         ),
         // Errors.

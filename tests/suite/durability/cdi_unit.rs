@@ -19,7 +19,7 @@ fn has_specifications(host: &SystemdHost) -> bool {
 
 #[test]
 fn specifications_are_written_at_boot_and_after_changes() {
-    let (distribution, view) = (Distribution::Bookworm, CgroupView::V1);
+    let (distribution, view) = (Distribution::OfThisMachine, CgroupView::V1);
     if let Some(reason) = SystemdHost::missing(distribution, view) {
         return skip::report("the units for CDI", &reason);
     }

@@ -31,7 +31,7 @@ const IMAGE: &str = "boathook-test-cdi";
 /// Writes the specifications of the machine's devices.
 pub(crate) fn generate(machine: &Machine, options: &[&str]) -> Result<()> {
     let mut command = machine.private.command(binaries::program("boathook")?);
-    command.args(["cdi", "generate", "--output", DIRECTORY]);
+    command.args(["cdi", "generate", "--all", "--output", DIRECTORY]);
     printed(command.args(options)).map(drop)
 }
 

@@ -169,7 +169,7 @@ impl Case {
 
     /// The directory made real has the devices that the recording has.
     fn check_discovery(&self, host: &RecordedHost) -> usize {
-        let listed = boathook(host, &["list", "--json"]);
+        let listed = boathook(host, &["list", "--all", "--json"]);
         let listed: Value = serde_json::from_str(&listed).unwrap();
         let mine = listed["devices"].as_array().unwrap().iter();
         let found: Vec<&str> = mine

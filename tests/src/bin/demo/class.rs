@@ -89,7 +89,7 @@ fn variable(config: &Path, file: &Path) -> Result<String> {
 }
 
 fn devices(config: &Path) -> Result<Vec<String>> {
-    let listed: Value = serde_json::from_str(&boathook(config, &["list", "--json"])?)?;
+    let listed: Value = serde_json::from_str(&boathook(config, &["list", "--all", "--json"])?)?;
     let devices = listed["devices"].as_array().into_iter().flatten();
     let healthy = devices.filter(|device| device["healthy"] == true);
     let ids = healthy.filter_map(|device| device["id"].as_str());
