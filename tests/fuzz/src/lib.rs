@@ -11,7 +11,7 @@ mod corpus;
 mod engine_config;
 mod ld_cache;
 mod spec;
-#[path = "../../../plugin/src/hotplug/message.rs"]
+#[path = "../../../host-inventory/src/hotplug/message.rs"]
 mod uevent_message;
 
 use std::time::Duration;
