@@ -104,6 +104,7 @@ fn start(
     config.classes.push(classes.clone());
 
     let name = scratch.file_name().unwrap_or_default().to_string_lossy();
+    let namespaces = ["pid", "mount", "network", "ipc", "uts"].map(|kind| json!({"type": kind}));
     let spec = |nodes: &[&Path]| {
         let mut words = vec![format!("/{PROGRAM}"), "class".into(), "open".into()];
         words.extend(nodes.iter().map(|node| node.display().to_string()));
@@ -124,7 +125,7 @@ fn start(
             }]},
             "linux": {
                 "cgroupsPath": format!("/{name}"),
-                "namespaces": ["pid", "mount", "network", "ipc", "uts"].map(|it| json!({"type": it})),
+                "namespaces": namespaces,
                 "resources": {"devices": [{"allow": false, "access": "rwm"}]},
             },
         })
