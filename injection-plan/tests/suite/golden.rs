@@ -16,7 +16,7 @@ use device_class::host::{RecordedHost, Recording};
 use device_class::{DeviceClass, HostView};
 use injection_plan::request::Request;
 
-use crate::planning::{asker, directory, plan, recordings, shipped};
+use crate::planning::{asker, directory, plan, recordings, shipped, with_causes};
 
 /// The directories with recorded hosts of a class.
 fn cases(class: &DeviceClass) -> Vec<PathBuf> {
@@ -46,7 +46,7 @@ fn plan_text(class: &DeviceClass, host: &dyn HostView, env: &[(&str, &str)]) -> 
     let request = match Request::of(class, &env.into(), |_| None) {
         Ok(Some(request)) => request,
         Ok(None) => return "no request\n".into(),
-        Err(refused) => return format!("refused: {refused}\n"),
+        Err(refused) => return format!("refused: {}\n", with_causes(refused)),
     };
     plan(class, &request, host, &asker()).map_or_else(
         |error| format!("refused: {error}\n"),
