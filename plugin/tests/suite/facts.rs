@@ -4,8 +4,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 
-use harness::kubelet::Event;
-
 use crate::node::{Node, PATIENCE};
 
 const CLASS: &str = r#"
@@ -43,12 +41,9 @@ fn a_resource_is_named_by_what_the_program_of_the_host_reports() {
             .args([busybox, &node.path("host/opt/busybox")])
             .status();
         assert!(copied.unwrap().success());
-        let kubelet = node.serve(resource);
-        let has_one = |event: &Event| match event {
-            Event::Devices { devices, .. } => devices.len() == 1,
-            _ => false,
-        };
-        kubelet.wait(PATIENCE, has_one).unwrap();
+        let kubelet = node.kubelet();
+        node.start_plugin();
+        assert_eq!(kubelet.wait_devices(PATIENCE, resource).unwrap().len(), 1);
         let facts = std::fs::read_to_string(node.path("host/run/boathook/facts/dummy-npu"));
         let is_told = facts.is_ok_and(|text| text.ends_with("\n0\tfast\n"));
         assert_eq!(is_told, further.is_empty(), "{resource}");
