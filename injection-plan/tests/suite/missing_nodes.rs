@@ -2,6 +2,7 @@
 //! display before root has used CUDA.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use device_class::DeviceClass;
 use device_class::device::{Access, DeviceKind, DeviceNumber, DeviceRule};
@@ -123,7 +124,7 @@ fn a_class_file_sets_both_driver_and_minor_number() {
 /// The test class is a newcomer's first one: its devices can be opened on any host.
 #[test]
 fn the_class_for_tests_has_a_node_for_each_device_on_a_fresh_host() {
-    const CLASS: &str = include_str!("../../device-class/classes/dummy-npu.toml");
+    const CLASS: &str = include_str!("../../../device-class/classes/dummy-npu.toml");
     let all = |host: &str| {
         let host = RecordedHost::parse(host).unwrap();
         let class = class(CLASS);
