@@ -4,8 +4,6 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use std::path::Path;
-
 use device_class::DeviceClass;
 use device_class::config::Config;
 use device_class::discover;
