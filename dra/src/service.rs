@@ -194,7 +194,9 @@ fn health(node: &str, inventory: &Inventory) -> NodeWatchResourcesResponse {
                     Health::Healthy => (HealthStatus::Healthy, String::new()),
                     Health::Unhealthy { reason } => (HealthStatus::Unhealthy, reason.clone()),
                 };
-                message.truncate(message.floor_char_boundary(MAX_MESSAGE));
+                let mut ends = (0..=MAX_MESSAGE.min(message.len())).rev();
+                let end = ends.find(|end| message.is_char_boundary(*end));
+                message.truncate(end.unwrap_or(0));
                 devices.push(DeviceHealth {
                     device: Some(DeviceIdentifier {
                         pool_name: pool_name.clone(),

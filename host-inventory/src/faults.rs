@@ -12,7 +12,8 @@ impl Faults {
         new.for_each(|fault| log(fault));
     }
 
-    pub fn len(&self) -> usize {
+    /// How many there are.
+    pub fn count(&self) -> usize {
         self.0.len()
     }
 }
@@ -32,6 +33,6 @@ mod tests {
             faults.now(now, |fault| logged.borrow_mut().push(fault.to_owned()));
         }
         assert_eq!(logged.into_inner(), ["a", "b", "a", "b"]);
-        assert_eq!(faults.len(), 1);
+        assert_eq!(faults.count(), 1);
     }
 }

@@ -96,7 +96,7 @@ impl HostWatcher {
 
     /// How many class files cannot be used. Their devices are not known to be gone.
     pub fn class_errors(&self) -> usize {
-        self.class_errors.len()
+        self.class_errors.count()
     }
 
     pub fn scans(&self) -> ScanProgress {

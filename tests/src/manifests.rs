@@ -91,7 +91,7 @@ pub fn chart(values: &Value) -> Result<Option<Vec<Value>>> {
 }
 
 /// The first of these values that the chart does not refuse.
-pub fn accepted<'a>(wrong: &'a [Value]) -> Result<Option<&'a Value>> {
+pub fn accepted(wrong: &[Value]) -> Result<Option<&Value>> {
     for values in wrong {
         match helm(values)? {
             None => return Ok(None),

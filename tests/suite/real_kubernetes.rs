@@ -150,8 +150,11 @@ fn each_case(overlay: Overlay) {
     table.end();
 }
 
+/// What is tried beside the nodes, by its name.
+type ClusterCase = (&'static str, fn(&Node) -> Result<()>);
+
 /// Cases beside the nodes, on a cluster of their own.
-fn each_of(subject: &'static str, cases: &[(&str, fn(&Node) -> Result<()>)]) {
+fn each_of(subject: &'static str, cases: &[ClusterCase]) {
     let release = Release::new();
     let node = Node::start(&programs(), &release.directory()).unwrap();
     let mut table = Table::new(subject);

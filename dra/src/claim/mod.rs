@@ -10,4 +10,4 @@ mod store;
 pub use allocation::{AllocationError, Granted, granted};
 pub use prepare::{Claims, PrepareError};
 pub use record::{ClaimUid, PreparedDevice, Record};
-pub use store::{Store, StoreError};
+pub use store::{Store, StoreError, Unreadable};

@@ -15,7 +15,7 @@ use kubelet_api::dra::v1::Device;
 use super::allocation::{AllocationError, Granted, granted};
 use super::record::{ClaimUid, PreparedDevice, Record};
 use super::specification::{self, SpecificationError};
-use super::store::{Store, StoreError};
+use super::store::{Store, StoreError, Unreadable};
 use crate::inventory::ClassDevices;
 use crate::names;
 
@@ -163,7 +163,7 @@ impl Claims {
     }
 
     /// The prepared claims, and the records that cannot be read.
-    pub fn prepared(&self) -> Result<(Vec<Record>, Vec<(ClaimUid, String)>), StoreError> {
+    pub fn prepared(&self) -> Result<(Vec<Record>, Unreadable), StoreError> {
         self.store.all()
     }
 

@@ -33,7 +33,7 @@ pub enum SpecificationError {
     Description {
         request: String,
         #[source]
-        error: DescriptionError,
+        error: Box<DescriptionError>,
     },
     #[error(transparent)]
     Directory(#[from] DirectoryError),
@@ -98,7 +98,7 @@ pub(super) fn write(
         let edits = description.claimed(&known.class, &known.found, &found, claim);
         let container_edits = edits.map_err(|error| SpecificationError::Description {
             request: request.to_owned(),
-            error,
+            error: Box::new(error),
         })?;
         let name = &names[&(request, class)];
         let name = name.split_once('=').map_or("", |(_, name)| name).to_owned();

@@ -35,6 +35,9 @@ pub struct Store {
 #[derive(Debug)]
 pub(super) struct Locked(#[expect(dead_code)] Flock<File>);
 
+/// Claims whose records cannot be read, and why.
+pub type Unreadable = Vec<(ClaimUid, String)>;
+
 impl Store {
     /// The records below the driver's directory, which is created.
     pub fn open(driver_directory: &Path) -> Result<Self, StoreError> {
@@ -69,7 +72,7 @@ impl Store {
 
     /// All claims, and the files that are none: each concerns one claim, which is prepared
     /// anew when the kubelet asks.
-    pub fn all(&self) -> Result<(Vec<Record>, Vec<(ClaimUid, String)>), StoreError> {
+    pub fn all(&self) -> Result<(Vec<Record>, Unreadable), StoreError> {
         let failed = |error| StoreError::Io {
             path: self.directory.clone(),
             error,

@@ -39,7 +39,7 @@ impl Kernel {
     pub(super) fn files(&self) -> Result<PathBuf> {
         let script = binaries::source_tree().join("scripts/debian-kernel");
         let name = format!("kernel-{}", self.name);
-        cached(&name, &[script.clone()], |tree| {
+        cached(&name, std::slice::from_ref(&script), |tree| {
             let mirror = Mirror::of_this_machine()?;
             let mut command = Command::new(&script);
             command

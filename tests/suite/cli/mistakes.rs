@@ -58,7 +58,7 @@ const DOCTOR: &[&str] = &["doctor", "--bundle", "BUNDLE"];
 const CHECK: &[&str] = &["check"];
 const CLASS_CHECK: &[&str] = &["class", "check", "CLASS"];
 
-const MISTAKES: [Mistake; 26] = [
+const MISTAKES: [Mistake; 31] = [
     Mistake {
         name: "`--runtime boathook` is forgotten",
         wrong: Wrong::Container("DUMMY_VISIBLE_DEVICES=0"),
