@@ -173,11 +173,15 @@ fn every_value_has_its_effect() {
             .any(|mount| mount.mount_path == "/k/plugins_registry")
     );
     let scheduling = with(json!({
-        "nodeSelector": {"a": "b"}, "tolerations": [], "priorityClassName": "",
+        "nodeSelector": {"a": "b"}, "tolerations": [], "priorityClassName": "mine",
     }));
     assert_eq!(pod(&scheduling).node_selector.as_ref().unwrap()["a"], "b");
     assert_eq!(pod(&scheduling).tolerations, None);
-    assert_eq!(pod(&scheduling).priority_class_name, None);
+    assert_eq!(
+        pod(&scheduling).priority_class_name.as_deref(),
+        Some("mine")
+    );
+    assert!(scheduling.priority_classes.is_empty());
     let restart = with(json!({"engine": "containerd", "restartEngine": true}));
     let init = &pod(&restart).init_containers.as_ref().unwrap()[0];
     assert_eq!(init.args.as_ref().unwrap().last().unwrap(), "--restart");

@@ -8,6 +8,7 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
 use serde_json::Value;
 
 /// The objects of one or more files.
@@ -20,6 +21,7 @@ pub(crate) struct Objects {
     /// Of a resource that an operator brings: it has no type here.
     pub(crate) pod_monitors: Vec<Value>,
     pub(crate) pods: Vec<Pod>,
+    pub(crate) priority_classes: Vec<PriorityClass>,
     pub(crate) runtime_classes: Vec<RuntimeClass>,
     pub(crate) service_accounts: Vec<ServiceAccount>,
 }
@@ -40,6 +42,9 @@ impl Objects {
                 "v1/Pod" => objects.pods.push(typed(&value).unwrap()),
                 "node.k8s.io/v1/RuntimeClass" => {
                     objects.runtime_classes.push(typed(&value).unwrap())
+                }
+                "scheduling.k8s.io/v1/PriorityClass" => {
+                    objects.priority_classes.push(typed(&value).unwrap())
                 }
                 "v1/ServiceAccount" => objects.service_accounts.push(typed(&value).unwrap()),
                 other => panic!("no type for {other}"),

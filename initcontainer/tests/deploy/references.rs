@@ -35,6 +35,9 @@ pub(crate) fn check(objects: &Objects, config_maps: &BTreeSet<String>) {
         .collect();
     assert_eq!(accounts, [pod.service_account_name.as_deref()]);
     assert_eq!(pod.automount_service_account_token, Some(false));
+    let classes = objects.priority_classes.iter();
+    let classes: Vec<_> = classes.map(|c| c.metadata.name.as_deref()).collect();
+    assert_eq!(classes, [pod.priority_class_name.as_deref()]);
     check_selector(daemon_set);
     check_volumes(pod, config_maps);
     for container in containers(pod) {

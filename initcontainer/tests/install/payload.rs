@@ -14,6 +14,8 @@ fn classes(site: &Site) -> Vec<String> {
     names
         .iter()
         .map(|n| n.to_string_lossy().into_owned())
+        // The index of them.
+        .filter(|name| name != ".variables")
         .collect()
 }
 

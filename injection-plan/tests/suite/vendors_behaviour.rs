@@ -473,7 +473,7 @@ fn lists_and_options_of_an_npu_are_those_of_the_vendor() {
         Request::of(&class, &env.into(), |_| None).map(|_| ())
     };
     assert!(of("NODRV,VIRTUAL").is_ok());
-    let refused = of("NODRIVER").unwrap_err().to_string();
+    let refused = planning::with_causes(of("NODRIVER").unwrap_err());
     assert!(refused.contains("`NODRIVER` is not an option"), "{refused}");
     let plan = plan(&class, &host, &["ASCEND_VISIBLE_DEVICES=0"]);
     for wanted in [
