@@ -23,6 +23,7 @@ const HELP_END: &str = "\
 Examples:
   boathook-dra run --node-name worker-1 --host-root /host  in a container
   boathook-dra device-class dummy-npu                      the DeviceClass, for kubectl apply
+  boathook-dra run --node-name worker-1 --unhealthy=no-execute  pods with a sick device end
 
 Exit codes:
   0  success; run: ended by SIGTERM or SIGINT

@@ -15,7 +15,7 @@ pub(super) struct Listed {
     pub(super) class: String,
     pub(super) id: String,
     /// The variable by which containers request it.
-    variable: String,
+    pub(super) variable: String,
     resource: String,
     index: Option<String>,
     pub(super) healthy: bool,
@@ -63,14 +63,13 @@ impl Listed {
         }
     }
 
-    fn row(&self) -> [String; 8] {
+    fn row(&self) -> [String; 7] {
         let dash = || "-".to_owned();
         let nodes = self.nodes.join(" ");
         [
             self.class.clone(),
             self.id.clone(),
             self.index.clone().unwrap_or_else(dash),
-            self.variable.clone(),
             self.resource.clone(),
             match self.healthy {
                 true => "healthy".to_owned(),
@@ -88,7 +87,7 @@ pub(super) fn print_table(
     devices: &[Listed],
 ) -> io::Result<()> {
     let head = [
-        "CLASS", "DEVICE", "INDEX", "VARIABLE", "RESOURCE", "HEALTH", "NUMA", "NODES",
+        "CLASS", "DEVICE", "INDEX", "RESOURCE", "HEALTH", "NUMA", "NODES",
     ];
     let rows: Vec<_> = [head.map(str::to_owned)]
         .into_iter()
@@ -103,7 +102,7 @@ pub(super) fn print_table(
     let rows: Vec<_> = rows
         .into_iter()
         .zip(holders)
-        .map(|([a, b, c, d, e, f, g, h], holder)| [a, b, c, d, e, f, g, h, holder])
+        .map(|([a, b, c, d, e, f, g], holder)| [a, b, c, d, e, f, g, holder])
         .collect();
     style.table(out, &rows)
 }

@@ -1,5 +1,6 @@
 //! `boathook list`.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use device_class::config::Config;
@@ -90,6 +91,21 @@ pub(super) fn run(
     let mut out = io::stdout().lock();
     let style = Style::of_stdout();
     devices::print_table(style, &mut out, &listed)?;
+    let variables = listed
+        .iter()
+        .map(|device| (&*device.class, &*device.variable));
+    let variables: BTreeMap<_, _> = variables.collect();
+    if !variables.is_empty() {
+        let variables = variables.iter();
+        let variables: Vec<_> = variables
+            .map(|(class, variable)| format!("{class} by {variable}"))
+            .collect();
+        writeln!(out)?;
+        style.text(
+            &mut out,
+            &format!("containers request {}", variables.join(", ")),
+        )?;
+    }
     let mut ill = listed.iter().filter(|device| !device.healthy).peekable();
     if ill.peek().is_some() {
         writeln!(out)?;

@@ -105,7 +105,7 @@ fn differences(case: &Case) -> Vec<String> {
             _ => differ(
                 request,
                 &without_authority(&found),
-                &without_authority(plan),
+                &without_own(&without_authority(plan), request),
             ),
         }
     }
@@ -170,6 +170,18 @@ fn without_authority(plan: &str) -> String {
     let kept: Vec<&str> = lines
         .filter(|line| !line.starts_with("  authorized by"))
         .collect();
+    kept.join("\n")
+}
+
+/// Without the variables that the container sets itself, which it keeps.
+fn without_own(plan: &str, request: &str) -> String {
+    let own = || request.split(' ').filter_map(|word| word.split_once('='));
+    let is_own = |line: &&str| {
+        let variable = line.trim_start().strip_prefix("env ").unwrap_or_default();
+        let (name, _) = variable.trim_start().split_once('=').unwrap_or_default();
+        own().any(|(other, _)| other == name)
+    };
+    let kept: Vec<&str> = plan.lines().filter(|line| !is_own(line)).collect();
     kept.join("\n")
 }
 

@@ -145,7 +145,7 @@ fn every_failure_is_printed_as_json_on_request() {
 /// The example is worth more than the parser's "invalid socket address syntax".
 #[test]
 fn a_wrong_address_gets_an_example() {
-    for program in PROGRAMS.into_iter().skip(2) {
+    for program in PROGRAMS.into_iter().skip(3) {
         let ran = run(program, &["run", "--http=:9911"]);
         assert_eq!(ran.status.code(), Some(code::USAGE), "{program}");
         let example = "such as 127.0.0.1:9911";

@@ -24,6 +24,16 @@ fn every_device_is_listed() {
         devices[63]
     );
 
+    let variable = "containers request dummy-npu by DUMMY_VISIBLE_DEVICES";
+    assert!(ran.stdout.contains(variable), "{}", ran.stdout);
+    let not_enabled = "[class.dummy-npu]\nenabled = false\n";
+    host.write_config(not_enabled).unwrap();
+    let folded = boathook(&host, &["list"], b"").stdout;
+    assert!(
+        folded.contains("shown with --all: dummy-npu (64)"),
+        "{folded}"
+    );
+
     let ran = boathook(&host, &["list", "--all", "--json"], b"");
     let listed: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(listed["devices"].as_array().unwrap().len(), 64);

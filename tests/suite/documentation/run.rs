@@ -16,7 +16,12 @@ use super::{OURS, commands, mentioned, pages};
 const SERVING: &str = "boathook-plugin run";
 
 /// A placeholder in the documentation for a name of the reader's host.
-const PLACEHOLDERS: [(&str, &str, &str); 5] = [
+const PLACEHOLDERS: [(&str, &str, &str); 6] = [
+    (
+        "boathook",
+        "/etc/boathook/classes.d/acme.toml",
+        "/etc/boathook/classes.d/mychip.toml",
+    ),
     ("boathook", "CLASS", "dummy-npu"),
     ("boathook", "FILE", "/etc/boathook/classes.d/mychip.toml"),
     ("boathook", "DIR", "/run/bundle"),
@@ -113,6 +118,8 @@ impl Host {
             "boathook-runtime",
             "boathook-init",
             "boathook-plugin",
+            // Of the image beside the nodes.
+            "boathook-dra",
         ] {
             fs::copy(binaries::program(name).unwrap(), bin.join(name)).unwrap();
             let link = self.private.file("/usr/bin").join(name);
@@ -153,9 +160,13 @@ impl Host {
     /// What is wrong with a command.
     fn problem(&self, command: &str, in_text: bool) -> Option<String> {
         let line = self.filled_in(command);
+        // There is no cluster.
+        let line = line.split(" | kubectl").next().unwrap_or_default();
         let (line, expected) = match serves(command) {
             true => (format!("timeout 1 {line}"), 124),
-            false => (line, 0),
+            // The process is in no container, and has no device.
+            false if command.starts_with("boathook doctor --pid") => (line.to_owned(), 17),
+            false => (line.to_owned(), 0),
         };
         let ran = self.run(&line);
         if command.starts_with("boathook-init uninstall") {
