@@ -163,7 +163,9 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
             doctor::run(whose, root.clone(), cli.json, &config(cli)?)
         }
         Command::Cdi { command } => cdi::run(command, cli.json, &config(cli)?),
-        Command::Class { command } => class::run(command, cli.json, &config(cli)?),
+        Command::Class { command } => {
+            class::run(command, cli.json, &config(cli)?, cli.config.as_deref())
+        }
         Command::Check { classes } => check::run(classes, cli.json, &config(cli)?),
         Command::Facts { classes } => facts::run(classes, cli.json, &config(cli)?),
         Command::Log => print_log(cli.json, &config(cli)?),

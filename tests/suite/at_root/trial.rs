@@ -37,7 +37,14 @@ fn a_class_is_tried_in_a_container() {
     let own = host.own("refused");
     // A node of a driver that this machine does not have.
     mknod(&own, SFlag::S_IFCHR, Mode::S_IRUSR, makedev(241, 0)).unwrap();
+    // The hook has the configuration that the command has.
+    let log = host.own("log");
+    let text = std::fs::read_to_string(host.config_file()).unwrap();
+    let text = format!("log_file = {log:?}\nlog_level = \"info\"\n{text}");
+    std::fs::write(host.config_file(), text).unwrap();
     let ran = class_test(&host);
+    let logged = std::fs::read_to_string(&log).unwrap_or_default();
+    assert!(logged.contains("random"), "{logged}");
     assert_eq!(ran.status.code(), Some(1), "{ran:?}");
     assert!(
         ran.stdout.contains("class random: a container with random"),

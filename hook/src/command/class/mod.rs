@@ -28,6 +28,7 @@ pub(super) fn run(
     command: &ClassCommand,
     json: bool,
     config: &Config,
+    config_file: Option<&Path>,
 ) -> Result<ExitCode, CommandError> {
     match command {
         ClassCommand::Check {
@@ -52,7 +53,7 @@ pub(super) fn run(
             }
         }
         ClassCommand::Test { file, device } => {
-            return trial::run(file, device.as_deref(), json, config);
+            return trial::run(file, device.as_deref(), json, (config, config_file));
         }
         ClassCommand::Open { nodes } => return Ok(trial::open(nodes)?),
         ClassCommand::Schema => io::stdout().lock().write_all(JSON_SCHEMA.as_bytes())?,

@@ -47,7 +47,7 @@ pub(super) fn run(
     file: &Path,
     device: Option<&str>,
     json: bool,
-    config: &Config,
+    (config, config_file): (&Config, Option<&Path>),
 ) -> Result<ExitCode, CommandError> {
     let source = ClassSource::read(file, &config.classes)?;
     let class = config.class(&source)?;
@@ -61,9 +61,13 @@ pub(super) fn run(
             file.display()
         )));
     };
-    let scratch = mkdtemp("/run/boathook-class-test-XXXXXX").map_err(io::Error::from)?;
+    let scratch = mkdtemp("/run/boathook-class-test-XXXXXX").map_err(|error| {
+        let text = format!("cannot make a directory in /run: {error}; run this as root");
+        CommandError::Trial(text)
+    })?;
     let scratch = Scratch(scratch);
-    let (plan, ran) = start(&scratch.0, &source.path, &class, &device, config)?;
+    let settings = (config, config_file);
+    let (plan, ran) = start(&scratch.0, &source.path, &class, &device, settings)?;
     let findings = judge(&plan, &ran);
     if json {
         print_json(&json!({ "class": class.name, "device": device, "findings": findings }))?;
@@ -89,22 +93,34 @@ fn start(
     file: &Path,
     class: &DeviceClass,
     device: &str,
-    config: &Config,
+    (config, config_file): (&Config, Option<&Path>),
 ) -> Result<(InjectionPlan, String), CommandError> {
-    let this_program = std::env::current_exe()?;
+    let failed = |error| CommandError::File {
+        path: scratch.to_owned(),
+        error,
+    };
+    let this_program = std::env::current_exe().map_err(failed)?;
     let (classes, bundle) = (scratch.join("classes.d"), scratch.join("bundle"));
     let rootfs = bundle.join("rootfs");
     for directory in ["dev", "proc", "etc", "usr/lib"] {
-        fs::create_dir_all(rootfs.join(directory))?;
+        fs::create_dir_all(rootfs.join(directory)).map_err(failed)?;
     }
-    fs::copy(&this_program, rootfs.join(PROGRAM))?;
-    fs::create_dir(&classes)?;
-    fs::copy(file, classes.join(format!("{}.toml", class.name)))?;
+    fs::copy(&this_program, rootfs.join(PROGRAM)).map_err(failed)?;
+    fs::create_dir(&classes).map_err(failed)?;
+    fs::copy(file, classes.join(format!("{}.toml", class.name))).map_err(failed)?;
     let mut config = config.clone();
     config.classes.push(classes.clone());
 
     let name = scratch.file_name().unwrap_or_default().to_string_lossy();
     let namespaces = ["pid", "mount", "network", "ipc", "uts"].map(|kind| json!({"type": kind}));
+    let mut arguments = vec!["boathook".into(), "--also-classes".into(), classes.clone()];
+    if let Some(file) = config_file {
+        arguments.extend([
+            "--config".into(),
+            std::path::absolute(file).map_err(failed)?,
+        ]);
+    }
+    arguments.push("prestart".into());
     let spec = |nodes: &[&Path]| {
         let mut words = vec![format!("/{PROGRAM}"), "class".into(), "open".into()];
         words.extend(nodes.iter().map(|node| node.display().to_string()));
@@ -121,7 +137,7 @@ fn start(
             "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"}],
             "hooks": {"prestart": [{
                 "path": this_program,
-                "args": ["boathook", "--also-classes", classes, "prestart"],
+                "args": arguments,
             }]},
             "linux": {
                 "cgroupsPath": format!("/{name}"),
@@ -131,9 +147,9 @@ fn start(
         })
     };
     let write = |nodes: &[&Path]| fs::write(bundle.join("config.json"), spec(nodes).to_string());
-    write(&[])?;
+    write(&[]).map_err(failed)?;
     let plan = planner::plan_for(&Bundle::read(&bundle)?, &Caller::User, &config)?;
-    write(&nodes(&plan).collect::<Vec<_>>())?;
+    write(&nodes(&plan).collect::<Vec<_>>()).map_err(failed)?;
     let runtime = wrapper::real_runtime(&config.runtime)
         .map_err(|error| CommandError::Trial(crate::log::chain(&error)))?;
     let ran = Command::new(&runtime)
@@ -142,7 +158,10 @@ fn start(
         .args(["run", "--bundle"])
         .arg(&bundle)
         .arg(&*name)
-        .output()?;
+        .output()
+        .map_err(|error| {
+            CommandError::Trial(format!("cannot run {}: {error}", runtime.display()))
+        })?;
     if !ran.status.success() {
         return Err(CommandError::Trial(format!(
             "{} did not start the container: {}",
