@@ -1,5 +1,6 @@
 //! The events of a fake kubelet, in order.
 
+use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -61,6 +62,10 @@ struct Log {
     events: Vec<Event>,
     /// Up to here, a wait has seen them.
     seen: usize,
+    /// Up to here, a wait for any event has seen them.
+    seen_by_any: usize,
+    /// Up to here, a wait for a resource's devices has seen them.
+    seen_of: HashMap<String, usize>,
 }
 
 impl EventLog {
@@ -79,15 +84,56 @@ impl EventLog {
     /// # Errors
     /// It does not arrive within `patience`; the error has the events that arrived.
     pub fn wait(&self, patience: Duration, wanted: impl Fn(&Event) -> bool) -> io::Result<Event> {
+        let from = self.lock().seen;
+        let (at, event) = self.find(from, patience, wanted)?;
+        let mut log = self.lock();
+        log.seen = at + 1;
+        log.seen_by_any = at + 1;
+        Ok(event)
+    }
+
+    /// Waits for a resource's devices. Resources report in any order: what arrived during a wait
+    /// for another resource's devices counts.
+    ///
+    /// # Errors
+    /// As of [`EventLog::wait`].
+    pub fn wait_devices(
+        &self,
+        patience: Duration,
+        resource: &str,
+    ) -> io::Result<Vec<DeviceReport>> {
+        let from = {
+            let log = self.lock();
+            let of_resource = log.seen_of.get(resource).copied().unwrap_or_default();
+            of_resource.max(log.seen_by_any)
+        };
+        let of_resource =
+            |event: &Event| matches!(event, Event::Devices { resource: r, .. } if r == resource);
+        let (at, event) = self.find(from, patience, of_resource)?;
+        let mut log = self.lock();
+        log.seen = log.seen.max(at + 1);
+        log.seen_of.insert(resource.to_owned(), at + 1);
+        match event {
+            Event::Devices { devices, .. } => Ok(devices),
+            other => Err(io::Error::other(format!("{other:?}"))),
+        }
+    }
+
+    /// The first event from `from` on that is wanted, and its place.
+    fn find(
+        &self,
+        from: usize,
+        patience: Duration,
+        wanted: impl Fn(&Event) -> bool,
+    ) -> io::Result<(usize, Event)> {
         let end = Instant::now() + patience;
         let mut log = self.lock();
-        let from = log.seen;
+        let mut next = from;
         loop {
-            if let Some(at) = (log.seen..log.events.len()).find(|at| wanted(&log.events[*at])) {
-                log.seen = at + 1;
-                return Ok(log.events[at].clone());
+            if let Some(at) = (next..log.events.len()).find(|at| wanted(&log.events[*at])) {
+                return Ok((at, log.events[at].clone()));
             }
-            log.seen = log.events.len();
+            next = log.events.len();
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 let came = format!("not in {patience:?}; these came: {:?}", &log.events[from..]);

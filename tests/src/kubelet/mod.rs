@@ -95,12 +95,7 @@ impl FakeKubelet {
         patience: Duration,
         resource: &str,
     ) -> io::Result<Vec<DeviceReport>> {
-        let of_resource =
-            |event: &Event| matches!(event, Event::Devices { resource: r, .. } if r == resource);
-        match self.wait(patience, of_resource)? {
-            Event::Devices { devices, .. } => Ok(devices),
-            other => Err(io::Error::other(format!("{other:?}"))),
-        }
+        self.log.wait_devices(patience, resource)
     }
 
     /// Gives devices to a container, as at a pod's admission, and starts it.
