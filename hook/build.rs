@@ -1,5 +1,5 @@
-//! Links a release without tables for unwinding the stack: the profile has
-//! `panic = "abort"`, so nothing reads them, and they are a ninth of the program.
+//! Links a release without what unwinds the stack: the profile has `panic = "abort"`, so
+//! nothing reads the tables, and they are a ninth of the program.
 
 use std::env;
 
@@ -12,6 +12,10 @@ fn main() {
         let directory = env::var("CARGO_MANIFEST_DIR").expect("cargo sets it");
         println!("cargo::rustc-link-arg-bins=-Wl,--script={directory}/{SCRIPT}");
         println!("cargo::rustc-link-arg-bins=-Wl,--no-eh-frame-hdr");
+        // `_Unwind_Backtrace`: the program's own comes first (`src/sys/process.rs`).
+        println!("cargo::rustc-link-arg-bins=-Wl,--allow-multiple-definition");
+        // The addresses to relocate as a bitmap, a fiftieth of the program less.
+        println!("cargo::rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
     }
 }
 

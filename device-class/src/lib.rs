@@ -24,3 +24,11 @@ pub mod template;
 
 pub use class::DeviceClass;
 pub use host::HostView;
+
+/// Collects into a set or map of few items, or of many that are sorted already. `collect` sorts
+/// the items first, with 5 kB of code for each type of items.
+pub fn inserted<C: Default + Extend<T>, T>(items: impl IntoIterator<Item = T>) -> C {
+    let mut all = C::default();
+    all.extend(items);
+    all
+}

@@ -54,7 +54,7 @@ impl ClaimRecord {
 
     /// A record from the file's content.
     pub fn parse(bytes: &[u8]) -> Result<Self, RecordError> {
-        let checkpoint: Checkpoint = serde_json::from_slice(bytes)?;
+        let checkpoint: Checkpoint = json_text::parse(bytes)?;
         Ok(serde_json::from_str(&checkpoint.data)?)
     }
 

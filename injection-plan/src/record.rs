@@ -94,7 +94,7 @@ impl Record {
 
     /// A record from the file's content.
     pub fn parse(bytes: &[u8]) -> Result<Self, RecordError> {
-        Ok(serde_json::from_slice(bytes)?)
+        Ok(json_text::parse(bytes)?)
     }
 
     /// All allocations, in the order of the file. [`Record::MAX`] bounds their number.

@@ -1,5 +1,6 @@
 //! Where an attribute comes from.
 
+use crate::inserted;
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
@@ -267,5 +268,5 @@ fn checked_formula(template: Template) -> Result<Template, String> {
 /// A template in which every attribute is the number one.
 pub(super) fn with_ones(template: &Template) -> Result<String, TemplateError> {
     let one = |name: &AttributeName| (name.clone(), "1".to_owned());
-    template.fill(&template.attributes().map(one).collect())
+    template.fill(&inserted(template.attributes().map(one)))
 }

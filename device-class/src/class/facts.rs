@@ -1,5 +1,6 @@
 //! Facts that only a program of the driver reports.
 
+use crate::inserted;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -110,7 +111,7 @@ impl TryFrom<RawFacts> for FactsProgram {
         }
         let lines = raw.lines.into_iter().map(FactLine::try_from);
         let lines = lines.collect::<Result<Vec<_>, _>>()?;
-        let known: BTreeSet<_> = lines.iter().flat_map(|line| &line.groups).collect();
+        let known: BTreeSet<_> = inserted(lines.iter().flat_map(|line| &line.groups));
         let templates = lines.iter().flat_map(|line| &line.facts);
         for template in templates.flat_map(|(key, value)| [key, value]) {
             if let Some(name) = template.attributes().find(|name| !known.contains(name)) {
@@ -133,9 +134,8 @@ impl TryFrom<RawFactLine> for FactLine {
             Regex::new(&raw.line).map_err(|error| format!("bad regex `{}`: {error}", raw.line))?;
         let groups = line.capture_names().flatten();
         let groups = groups.map(|name| AttributeName::try_from(name.to_owned()));
-        let groups = groups
-            .collect::<Result<_, _>>()
-            .map_err(|e| e.to_string())?;
+        let groups = groups.collect::<Result<Vec<_>, _>>();
+        let groups = inserted(groups.map_err(|error| error.to_string())?);
         let facts = raw.facts.into_iter().map(|(key, value)| {
             let key = Template::try_from(key).map_err(|error| error.to_string())?;
             Ok((key, value))

@@ -25,6 +25,7 @@ mod sharing;
 mod short_form;
 mod validate;
 
+use crate::inserted;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -302,7 +303,7 @@ impl ClassSpec {
         let edits = self.edits.iter().map(|edits| &edits.capability);
         let all = edits.chain(nodes.map(|node| &node.capability));
         let all = all.chain([&self.request.capability_32bit]);
-        all.flatten().cloned().collect()
+        inserted(all.flatten().cloned())
     }
 
     /// The capabilities that remove something.
@@ -311,7 +312,7 @@ impl ClassSpec {
             .edits
             .iter()
             .filter_map(|edits| edits.unless_capability.clone());
-        exceptions.collect()
+        inserted(exceptions)
     }
 }
 

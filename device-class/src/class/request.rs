@@ -1,5 +1,6 @@
 //! How a container requests devices, and what else it may request.
 
+use crate::inserted;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
@@ -77,12 +78,12 @@ impl RequestSpec {
     /// The capabilities that a variable of their own chooses.
     pub fn switched(&self) -> BTreeSet<&CapabilityName> {
         let switches = self.switches.values();
-        switches.flat_map(BTreeMap::values).collect()
+        inserted(switches.flat_map(BTreeMap::values))
     }
 
     /// The capabilities of a container that names none, and all that they imply.
     pub fn defaults(&self) -> BTreeSet<CapabilityName> {
-        let named = self.default_capabilities.iter().cloned().collect();
+        let named = inserted(self.default_capabilities.iter().cloned());
         self.with_implied(&named)
     }
 

@@ -1,5 +1,6 @@
 //! From a candidate to a device.
 
+use crate::inserted;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -116,7 +117,7 @@ pub(super) fn from_candidate(
         files,
         directories,
         shown: shown?,
-        env: env.collect::<Result<_, DeviceError>>()?,
+        env: inserted(env.collect::<Result<Vec<_>, DeviceError>>()?),
         state,
         attributes: attributes.clone(),
     })

@@ -1,5 +1,6 @@
 //! Libraries of a class, as the loader's cache and directories of a host have them.
 
+use crate::inserted;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -72,7 +73,7 @@ impl LibrarySearch<'_> {
         };
         let cached = self.driver.view.library_names(programs);
         let cached = cached.map_err(|error| failed(Path::new(LD_CACHE), error))?;
-        let mut all: BTreeSet<String> = cached.into_iter().collect();
+        let mut all: BTreeSet<String> = inserted(cached);
         if programs == Programs::Native {
             for directory in &self.directories {
                 let listed = self.driver.view.list(directory);
@@ -136,7 +137,7 @@ impl LibrarySearch<'_> {
             )),
         };
         let mut links: BTreeSet<String> =
-            links.iter().map(|name| name.as_str().to_owned()).collect();
+            inserted(links.iter().map(|name| name.as_str().to_owned()));
         links.insert(soname.clone());
         if let Presence::Found(file) = &file {
             let own_name = file

@@ -1,6 +1,7 @@
 //! The order of devices, which of two with one id is the one, and devices that
 //! are parts of others.
 
+use crate::inserted;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Device, Inventory};
@@ -27,7 +28,7 @@ fn key(device: &Device) -> Key {
 /// Sorts devices. The parts of a device follow it.
 pub(super) fn sort(devices: &mut [Device]) {
     let wholes = devices.iter().filter(|device| device.part_of.is_none());
-    let keys: BTreeMap<DeviceId, Key> = wholes.map(|d| (d.id.clone(), key(d))).collect();
+    let keys: BTreeMap<DeviceId, Key> = inserted(wholes.map(|d| (d.id.clone(), key(d))));
     devices.sort_by_cached_key(|device| {
         let whole = device.part_of.as_ref().and_then(|whole| keys.get(whole));
         match whole {
@@ -65,9 +66,8 @@ pub(super) fn number(devices: &mut [Device]) {
 /// name.
 pub(super) fn take_divided(devices: &mut Vec<Device>) -> Vec<Device> {
     let parts = devices.iter();
-    let divided: BTreeMap<DeviceId, bool> = parts
-        .filter_map(|part| Some((part.part_of.clone()?, part.keeps_whole)))
-        .collect();
+    let wholes = parts.filter_map(|part| Some((part.part_of.clone()?, part.keeps_whole)));
+    let divided: BTreeMap<DeviceId, bool> = inserted(wholes);
     let is_divided =
         |device: &mut Device| device.part_of.is_none() && divided.contains_key(&device.id);
     let mut taken: Vec<Device> = devices.extract_if(.., is_divided).collect();

@@ -1,5 +1,6 @@
 //! The running host, or a host's tree that is mounted somewhere.
 
+use crate::inserted;
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -243,7 +244,7 @@ impl HostView for RealHost {
         let entries = cache.entries.iter();
         let plain = entries.filter(|entry| entry.hwcap == 0 && abi.takes(entry.flags));
         let names = plain.filter_map(|entry| entry.soname().to_str().map(str::to_owned));
-        let names: BTreeSet<String> = names.collect();
+        let names: BTreeSet<String> = inserted(names);
         Ok(names.into_iter().collect())
     }
 

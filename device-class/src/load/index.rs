@@ -5,6 +5,7 @@
 //! size that has not changed since the index was written; the others are read, as all are
 //! without an index.
 
+use crate::inserted;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -54,7 +55,7 @@ impl Index {
         });
         Some(Index {
             changed: (metadata.ctime(), metadata.ctime_nsec()),
-            files: files.collect(),
+            files: inserted(files),
         })
     }
 

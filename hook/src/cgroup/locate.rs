@@ -1,5 +1,7 @@
 //! Decides which hierarchy controls devices, and finds a process's cgroup in it.
 
+use device_class::inserted;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
@@ -123,13 +125,12 @@ impl CgroupMount {
 /// The mounts of `hierarchy`, the one that shows the largest part first; of
 /// equal ones the latest, which may cover the others.
 fn mounts(content: &[u8], hierarchy: Hierarchy) -> Vec<CgroupMount> {
-    let mut mounts: Vec<_> = content
-        .split(|byte| *byte == b'\n')
-        .rev()
-        .filter_map(|line| mount(line, hierarchy))
-        .collect();
-    mounts.sort_by_key(|mount| mount.root.components().count());
-    mounts
+    let lines = content.split(|byte| *byte == b'\n').rev().enumerate();
+    let by_depth: BTreeMap<_, _> = inserted(lines.filter_map(|(later, line)| {
+        let mount = mount(line, hierarchy)?;
+        Some(((mount.root.components().count(), later), mount))
+    }));
+    by_depth.into_values().collect()
 }
 
 /// A line that is a mount of `hierarchy`.

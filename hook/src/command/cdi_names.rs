@@ -1,5 +1,7 @@
 //! `boathook cdi list`: the names that engines accept.
 
+use device_class::inserted;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -66,21 +68,19 @@ pub(super) fn list(
 }
 
 /// The specifications of a directory, which may be absent, in order.
-fn files(directory: &Path) -> Vec<PathBuf> {
+fn files(directory: &Path) -> BTreeSet<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let is_one = |path: &PathBuf| {
         let end = path.extension().and_then(|end| end.to_str());
         matches!(end, Some("json" | "yaml" | "yml"))
     };
-    let mut files: Vec<_> = entries.map(|entry| entry.path()).filter(is_one).collect();
-    files.sort();
-    files
+    inserted(entries.map(|entry| entry.path()).filter(is_one))
 }
 
 /// The names that a specification gives its devices.
 fn names(file: &Path) -> Option<Vec<String>> {
     let text = capped(open_regular(file).ok()?, MAX).ok()??;
-    let specification: Value = serde_json::from_slice(&text).ok()?;
+    let specification: Value = json_text::parse(&text).ok()?;
     let kind = specification["kind"].as_str()?;
     let devices = specification["devices"].as_array()?.iter();
     let names = devices.filter_map(|device| device["name"].as_str());

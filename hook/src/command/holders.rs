@@ -1,5 +1,6 @@
 //! Who holds a device, by the kubelet's record.
 
+use device_class::inserted;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -97,5 +98,5 @@ fn pod_names(directory: &Path) -> BTreeMap<String, String> {
         let pod = excerpt(&format!("{namespace}/{pod}"));
         parts.next().is_none().then(|| (uid.to_owned(), pod))
     });
-    names.collect()
+    inserted(names)
 }

@@ -1,5 +1,6 @@
 //! `boathook list`.
 
+use device_class::inserted;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
@@ -94,7 +95,7 @@ pub(super) fn run(
     let variables = listed
         .iter()
         .map(|device| (&*device.class, &*device.variable));
-    let variables: BTreeMap<_, _> = variables.collect();
+    let variables: BTreeMap<_, _> = inserted(variables);
     if !variables.is_empty() {
         let variables = variables.iter();
         let variables: Vec<_> = variables

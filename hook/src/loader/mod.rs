@@ -17,6 +17,7 @@ pub(crate) mod musl;
 #[cfg(test)]
 mod tests;
 
+use device_class::inserted;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 
@@ -59,9 +60,8 @@ impl Loader {
 /// A replacement of glibc's loader on a musl system (gcompat) has the same file
 /// name and counts as glibc's; it ignores glibc's files.
 pub(crate) fn loaders(names: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Vec<Loader> {
-    let found: BTreeSet<Loader> = names
-        .into_iter()
-        .filter_map(|name| Loader::from_file_name(name.as_ref()))
-        .collect();
+    let names = names.into_iter();
+    let found = names.filter_map(|name| Loader::from_file_name(name.as_ref()));
+    let found: BTreeSet<Loader> = inserted(found);
     found.into_iter().collect()
 }

@@ -189,11 +189,7 @@ impl Bundle {
     /// The bundle in a directory whose configuration, read from `path`, is
     /// `bytes`.
     pub fn parse(directory: &Path, path: &Path, bytes: &[u8]) -> Result<Self, BundleError> {
-        // One check of all the text costs less than one of each string.
-        let config = match str::from_utf8(bytes) {
-            Ok(text) => serde_json::from_str(text),
-            Err(_) => serde_json::from_slice(bytes),
-        };
+        let config = json_text::parse(bytes);
         let config: Config = config.map_err(|error| BundleError::Json {
             path: path.into(),
             error,

@@ -59,7 +59,7 @@ impl State {
         if bytes.trim_ascii().is_empty() {
             return Err(StateError::Empty);
         }
-        let state: State = serde_json::from_slice(&bytes)?;
+        let state: State = json_text::parse(&bytes)?;
         state.check()?;
         Ok(state)
     }

@@ -108,7 +108,7 @@ fn bundle_of(
         .stderr(Stdio::null())
         .output()
         .ok()?;
-    let state: State = serde_json::from_slice(&state.stdout).ok()?;
+    let state: State = json_text::parse(&state.stdout).ok()?;
     Some(state.bundle)
 }
 

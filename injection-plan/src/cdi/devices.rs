@@ -1,5 +1,6 @@
 //! The devices of one class in specifications, from those that were found and judged.
 
+use device_class::inserted;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -64,7 +65,7 @@ impl Description<'_> {
         let mut healthy: BTreeMap<&ResourceName, Vec<&Device>> = BTreeMap::new();
         let devices = &found.inventory.devices;
         let ids = devices.iter().map(|one| (&one.resource, one.id.as_str()));
-        let mut used: BTreeSet<(&ResourceName, &str)> = ids.collect();
+        let mut used: BTreeSet<(&ResourceName, &str)> = inserted(ids);
         for device in devices {
             let kind = &device.resource;
             let edits = match self.edits(class, found, &[device], device.id.as_str()) {

@@ -1,5 +1,6 @@
 //! From the classes and a host to the specifications of all devices.
 
+use device_class::inserted;
 use std::collections::{BTreeMap, BTreeSet};
 
 use device_class::class::{Claimed, Claims, DeviceClass};
@@ -175,7 +176,7 @@ impl Generator<'_> {
     /// What the form has: only the plain one has files.
     fn found(&self, class: &DeviceClass, host: &dyn HostView) -> Result<Found, ClassError> {
         let defaults = &class.spec.request.default_capabilities;
-        let capabilities: BTreeSet<CapabilityName> = defaults.iter().cloned().collect();
+        let capabilities: BTreeSet<CapabilityName> = inserted(defaults.iter().cloned());
         Ok(match self.description.hook {
             None => discover::look_up(class, (&capabilities).into(), host)?,
             Some(_) => discover::look_up_nodes(class, host)?,

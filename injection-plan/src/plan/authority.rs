@@ -1,5 +1,6 @@
 //! Who authorizes a request for devices.
 
+use device_class::inserted;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::path::PathBuf;
@@ -209,7 +210,7 @@ impl Recorded {
         class: &DeviceClass,
         devices: &'a [Device],
     ) -> Result<Vec<&'a Device>, RequestError> {
-        let resources: BTreeSet<_> = devices.iter().map(|device| &device.resource).collect();
+        let resources: BTreeSet<_> = inserted(devices.iter().map(|device| &device.resource));
         let by_id: HashMap<_, _> = devices
             .iter()
             .zip(0..)
@@ -270,7 +271,7 @@ fn excess(
             request.source
         ));
     };
-    let held: BTreeSet<&DeviceId> = held.iter().map(|device| &device.id).collect();
+    let held: BTreeSet<&DeviceId> = inserted(held.iter().map(|device| &device.id));
     let beyond = asked.iter().filter(|device| !held.contains(&device.id));
     let beyond: Vec<&str> = beyond.map(|device| device.id.as_str()).collect();
     if beyond.is_empty() {

@@ -1,5 +1,6 @@
 //! Collects a plan, over all requests of a container.
 
+use device_class::inserted;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
@@ -179,7 +180,7 @@ impl PlanBuilder {
                 let is_known = value.as_ref().is_none_or(|value| !value.is_empty());
                 is_known.then(|| (name.clone(), value))
             });
-            all.insert(values.collect());
+            all.insert(inserted(values));
         }
         for (env, text) in &asked.request.requirements {
             let mut notes = BTreeSet::new();

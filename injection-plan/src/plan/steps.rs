@@ -1,5 +1,6 @@
 //! Orders the collected parts as steps.
 
+use device_class::inserted;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -134,11 +135,11 @@ impl PlanBuilder {
         InjectionPlan {
             grants: self.grants,
             steps,
-            env: self
-                .env
-                .into_iter()
-                .map(|(name, values)| (name, values.join(",")))
-                .collect(),
+            env: inserted(
+                self.env
+                    .into_iter()
+                    .map(|(name, values)| (name, values.join(","))),
+            ),
             warnings: self.warnings,
             notes,
         }

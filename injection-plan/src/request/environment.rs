@@ -1,6 +1,7 @@
 //! A container's environment, as in its OCI configuration.
 
 use serde::Deserialize;
+use std::collections::BTreeMap;
 
 /// The variables of a container, each as `NAME=value`. Of a variable that is
 /// set twice, the last value applies, as in the engines.
@@ -66,14 +67,13 @@ impl Environment {
     /// The variables whose name `is_wanted`, sorted by name.
     pub(super) fn select(&self, is_wanted: impl Fn(&str) -> bool) -> Vec<(String, String)> {
         let set = self.last_first().filter_map(|entry| entry.split_once('='));
-        let mut set: Vec<_> = set
-            .filter(|(name, _)| is_wanted(name))
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .collect();
-        // The sort is stable: of each name, the last entry is kept.
-        set.sort_by(|(one, _), (other, _)| one.cmp(other));
-        set.dedup_by(|(later, _), (first, _)| later == first);
-        set
+        let mut wanted = BTreeMap::new();
+        for (name, value) in set.filter(|(name, _)| is_wanted(name)) {
+            // The last entry comes first.
+            let wanted = wanted.entry(name.to_owned());
+            wanted.or_insert_with(|| value.to_owned());
+        }
+        wanted.into_iter().collect()
     }
 }
 

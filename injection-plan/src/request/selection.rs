@@ -1,6 +1,7 @@
 //! The devices of a request: its text is parsed, and matched with the existing
 //! devices.
 
+use device_class::inserted;
 use std::collections::{BTreeSet, HashSet};
 
 use device_class::DeviceClass;
@@ -166,8 +167,8 @@ fn unqualified<'a>(item: &'a str, class: &ClassSpec) -> Result<&'a str, RequestE
 }
 
 /// The same numbers as sorted ranges that do not overlap.
-fn merged(mut ranges: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
-    ranges.sort_unstable();
+fn merged(ranges: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
+    let ranges: BTreeSet<(u32, u32)> = inserted(ranges);
     let mut merged: Vec<(u32, u32)> = Vec::new();
     for (first, last) in ranges {
         match merged.last_mut() {

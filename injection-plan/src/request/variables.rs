@@ -1,5 +1,6 @@
 //! The other parts of a request: capabilities, requirements, pairs.
 
+use device_class::inserted;
 use std::collections::{BTreeMap, BTreeSet};
 
 use device_class::class::{DeviceClass, PairSpec, RequirementSpec};
@@ -110,12 +111,11 @@ pub(super) fn capabilities(
     let items = list.split(',').map(str::trim);
     let items = items.filter(|item| !item.is_empty());
     // As they are written, by their lower case.
-    let mut unknown: BTreeMap<String, &str> = items
-        .map(|item| (item.to_ascii_lowercase(), item))
-        .collect();
+    let mut unknown: BTreeMap<String, &str> =
+        inserted(items.map(|item| (item.to_ascii_lowercase(), item)));
     if unknown.is_empty() {
         let defaults = class.spec.request.default_capabilities.iter();
-        return Ok((defaults.cloned().collect(), Vec::new()));
+        return Ok((inserted(defaults.cloned()), Vec::new()));
     }
     let forbidden = class.settings.forbidden.iter();
     let mut forbidden =

@@ -1,5 +1,6 @@
 //! Which attributes a point of a class file may use.
 
+use crate::inserted;
 use std::collections::BTreeSet;
 
 use super::ClassRuleError;
@@ -124,7 +125,7 @@ impl Known {
     /// These, and what a pattern captures.
     fn with(&self, for_each: &Option<PathPattern>) -> Self {
         let captures = for_each.iter().flat_map(PathPattern::captures);
-        Known(self.0.iter().chain(captures).cloned().collect())
+        Known(inserted(self.0.iter().chain(captures).cloned()))
     }
 
     pub(super) fn check_paths<'a>(

@@ -6,6 +6,7 @@ mod sharing;
 
 pub use error::ClassRuleError;
 
+use crate::inserted;
 use known::Known;
 use sharing::check_sharing;
 
@@ -60,7 +61,7 @@ pub(super) fn check_filters(spec: &ClassSpec, settings: &Settings) -> Result<(),
 /// Checks the resource as the kubelet does. An attribute in it is taken to be right.
 fn check_resource(resource: &Template) -> Result<(), ClassRuleError> {
     let harmless = |name: &AttributeName| (name.clone(), "aa".to_owned());
-    let harmless = resource.attributes().map(harmless).collect();
+    let harmless = inserted(resource.attributes().map(harmless));
     match resource.fill(&harmless) {
         Ok(example) => check_resource_name(&resource.to_string(), example),
         Err(_) => Ok(()),

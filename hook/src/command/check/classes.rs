@@ -1,5 +1,6 @@
 //! Which classes are there, and whether containers can have their devices.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -9,7 +10,7 @@ use device_class::discover::{self, Found, Health};
 use device_class::load::{self, ClassSource};
 use device_class::name::ClassName;
 use device_class::strict_toml::FileError;
-use device_class::{DeviceClass, HostView, similar};
+use device_class::{DeviceClass, HostView, inserted, similar};
 use injection_plan::plan::{self, Asked, Authority, SpecDevices};
 use injection_plan::request::{Environment, Request};
 
@@ -146,18 +147,15 @@ fn ignored_files(directories: &[PathBuf]) -> Vec<Finding> {
     let entries = directories
         .iter()
         .filter_map(|directory| fs::read_dir(directory).ok());
-    let mut paths: Vec<PathBuf> = entries
-        .flatten()
-        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
-        .filter(|path| is_ignored(path) && path.is_file())
-        .collect();
-    paths.sort();
+    let paths = entries.flatten().flatten().map(|entry| entry.path());
+    let ignored = paths.filter(|path| is_ignored(path) && path.is_file());
+    let ignored: BTreeSet<PathBuf> = inserted(ignored);
     let finding = |path: PathBuf| {
         let text = format!("{} is not read", path.display());
         Finding::new(Verdict::Warning, "classes", text)
             .fix("name a class file CLASS.toml, or move the file elsewhere")
     };
-    paths.into_iter().map(finding).collect()
+    ignored.into_iter().map(finding).collect()
 }
 
 /// Hidden files and READMEs are not meant as classes.

@@ -1,5 +1,7 @@
 //! What brings the hook to the containers of pods: CDI, or a runtime handler.
 
+use device_class::inserted;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -59,23 +61,19 @@ pub(super) fn check(host_root: &Path) -> Vec<Finding> {
 }
 
 /// Our specifications, with their texts.
-fn specifications(host_root: &Path) -> Vec<(PathBuf, String)> {
+fn specifications(host_root: &Path) -> BTreeMap<PathBuf, String> {
     let directories = DIRECTORIES.map(|directory| host_root.join(directory));
     let entries = directories
         .iter()
         .filter_map(|path| fs::read_dir(path).ok());
     let entries = entries.flatten().flatten();
-    let mut found: Vec<_> = entries
-        .filter_map(|entry| {
-            // A pipe would be waited for.
-            let is_file = entry.file_type().is_ok_and(|it| it.is_file());
-            let text = is_file.then(|| fs::read_to_string(entry.path()).ok())??;
-            let is_ours = is_generated(&entry.file_name().to_string_lossy(), &text);
-            is_ours.then(|| (entry.path(), text))
-        })
-        .collect();
-    found.sort();
-    found
+    inserted(entries.filter_map(|entry| {
+        // A pipe would be waited for.
+        let is_file = entry.file_type().is_ok_and(|it| it.is_file());
+        let text = is_file.then(|| fs::read_to_string(entry.path()).ok())??;
+        let is_ours = is_generated(&entry.file_name().to_string_lossy(), &text);
+        is_ours.then(|| (entry.path(), text))
+    }))
 }
 
 /// An engine refuses each container that gets a device of a specification whose hook is

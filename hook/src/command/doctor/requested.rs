@@ -1,5 +1,6 @@
 //! What the container requests, and variables that look like requests.
 
+use device_class::inserted;
 use std::collections::BTreeSet;
 
 use device_class::DeviceClass;
@@ -127,8 +128,8 @@ fn similar_variables(
     spec: &ContainerSpec,
     known: &[DeviceClass],
 ) -> impl Iterator<Item = (String, String)> {
-    let variables: BTreeSet<&str> = known.iter().flat_map(|c| variables_of(&c.spec)).collect();
-    let names: BTreeSet<&str> = spec.bundle.env.names().collect();
+    let variables: BTreeSet<&str> = inserted(known.iter().flat_map(|c| variables_of(&c.spec)));
+    let names: BTreeSet<&str> = inserted(spec.bundle.env.names());
     let mut found = Vec::new();
     for name in names.difference(&variables) {
         let may_mean = variables.iter().copied();

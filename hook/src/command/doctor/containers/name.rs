@@ -61,7 +61,7 @@ pub(super) fn ids(name: &str, host_root: &Path) -> Vec<String> {
 
 fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
     let bytes = capped(open_regular(path).ok()?, MAX).ok()??;
-    serde_json::from_slice(&bytes).ok()
+    json_text::parse(&bytes).ok()
 }
 
 #[cfg(test)]

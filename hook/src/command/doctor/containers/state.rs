@@ -67,7 +67,7 @@ fn container(directory: &Path) -> Option<Container> {
 
 fn read(path: &Path) -> Option<State> {
     let bytes = capped(open_regular(path).ok()?, MAX).ok()??;
-    serde_json::from_slice(&bytes).ok()
+    json_text::parse(&bytes).ok()
 }
 
 #[cfg(test)]
