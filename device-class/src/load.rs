@@ -88,7 +88,7 @@ impl ClassSource {
         let mut source = Self::read_from(path, buffer, || match &directory.checked {
             None => unchecked(),
             Some(checked) => checked.file(name).or_else(|error| {
-                fault = Some(error.to_string());
+                fault = Some(error.of(&directory.path.join(name)));
                 unchecked()
             }),
         })?;

@@ -91,7 +91,11 @@ impl OwnershipError {
             OwnershipError::Open { path, error } if path == file => {
                 format!("cannot be opened: {error}")
             }
-            _ => self.to_string(),
+            _ => {
+                let text = self.to_string();
+                let named = format!("{} ", file.display());
+                text.strip_prefix(&named).unwrap_or(&text).to_owned()
+            }
         }
     }
 

@@ -117,15 +117,16 @@ pub enum EngineChoice {
 }
 
 impl FromStr for EngineChoice {
-    type Err = runtime_config::Error;
+    type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let unknown = |error: runtime_config::Error| format!("{error}, auto, none");
         match text {
             "auto" => Ok(Self::Auto),
             "none" => Ok(Self::Named(Vec::new())),
             names => names
                 .split(',')
-                .map(str::parse)
+                .map(|name| name.parse().map_err(unknown))
                 .collect::<Result<_, _>>()
                 .map(Self::Named),
         }

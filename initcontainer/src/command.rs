@@ -124,6 +124,7 @@ fn uninstall(host: &HostRoot, args: &Uninstall, output: &mut Output) -> Result<(
         for kept in &plan.kept {
             output.kept(kept);
         }
+        note_stranded(&plan.stranded, output);
         let due = plan
             .engines
             .iter()
@@ -153,6 +154,7 @@ fn uninstall(host: &HostRoot, args: &Uninstall, output: &mut Output) -> Result<(
     for kept in &plan.kept {
         output.kept(kept);
     }
+    note_stranded(&plan.stranded, output);
     if plan.steps.is_empty() {
         output.text("nothing to do\n");
     } else {
@@ -172,6 +174,16 @@ fn uninstall(host: &HostRoot, args: &Uninstall, output: &mut Output) -> Result<(
     }
     output.next(next);
     Ok(())
+}
+
+fn note_stranded(names: &[String], output: &mut Output) {
+    if !names.is_empty() {
+        output.note(&format!(
+            "docker: these containers have the runtime boathook and cannot be started without it: \
+             {}; create them again",
+            names.join(", ")
+        ));
+    }
 }
 
 fn status(host: &HostRoot, json: bool) -> Result<bool> {
@@ -217,7 +229,8 @@ fn choose(
         let absent = |engine: &&Engine| sees_programs && engine.detect(host).is_none();
         for engine in engines.iter().filter(absent) {
             output.note(&format!(
-                "{engine}: no program of it was found under {}; it is configured nevertheless",
+                "{engine}: no program of it was found under {}; it is configured nevertheless, \
+                 and `boathook-init uninstall` reverts it",
                 host.as_path().display()
             ));
         }

@@ -72,7 +72,7 @@ pub enum Error {
     )]
     StillDefault { engine: runtime_config::Engine },
     /// The user may not change the host.
-    #[error("must be run as root")]
+    #[error("must be run as root, such as with sudo")]
     NotRoot,
     /// What an earlier installation left cannot be read.
     #[error("{path} is not valid: {message}; restore it from a backup, or remove it")]

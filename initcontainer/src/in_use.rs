@@ -11,9 +11,11 @@
 //! are bounds, so that none of them can keep the installer busy.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use runtime_config::{Engine, Error, HostRoot, Place, Process, processes};
+use runtime_config::{Engine, Error, HANDLER, HostRoot, Place, Process, processes};
+use serde_json::Value;
 
 use crate::layout::ROOT;
 
@@ -54,6 +56,28 @@ pub fn wrapped(host: &HostRoot) -> Result<BTreeSet<String>, Error> {
         texts.any(|text| text.contains(&prefix))
     });
     Ok(named.map(Bundle::id).chain(watched).collect())
+}
+
+/// The names of the containers that docker would start again with the wrapper.
+pub fn created(host: &HostRoot) -> Vec<String> {
+    let json =
+        |path: &Path| -> Option<Value> { serde_json::from_str(&host.read(path).ok()??).ok() };
+    let daemon = json(Path::new("/etc/docker/daemon.json")).unwrap_or_default();
+    let data = daemon["data-root"].as_str().unwrap_or("/var/lib/docker");
+    let containers = Path::new(data).join("containers");
+    let name = |id: &OsString| {
+        let container = containers.join(id);
+        let config = json(&container.join("hostconfig.json"))?;
+        (config["Runtime"] == HANDLER).then_some(())?;
+        let config = json(&container.join("config.v2.json")).unwrap_or_default();
+        let name = config["Name"].as_str().unwrap_or_default();
+        Some(match name.trim_start_matches('/') {
+            "" => id.to_string_lossy().into_owned(),
+            name => name.to_owned(),
+        })
+    };
+    let ids = host.list(&containers).unwrap_or_default();
+    ids.iter().filter_map(name).collect()
 }
 
 const CONMON: &str = "conmon";

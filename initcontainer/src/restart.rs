@@ -28,7 +28,10 @@ pub(crate) fn would_be_due(host: &HostRoot, plan: &Plan) -> bool {
 /// wrote. Returns what was done.
 pub(crate) fn now(host: &HostRoot, plan: &Plan) -> Result<String> {
     let engine = plan.engine;
-    let failed = || format!("{engine} is configured but not restarted");
+    let failed = || {
+        let advice = advice(engine, plan.record.is_none());
+        format!("{engine} is configured but not restarted; restart it, such as by `{advice}`")
+    };
     let done = reload(host, engine).with_context(failed)?;
     if let Some(record) = &plan.record {
         let is_loaded = || runtime_config::loaded(host, engine, record) != Loaded::No;

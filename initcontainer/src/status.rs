@@ -122,7 +122,10 @@ fn engine_status(
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.version {
-            None => writeln!(f, "boathook is not installed")?,
+            None => writeln!(
+                f,
+                "boathook is not installed; boathook-init install does that"
+            )?,
             Some(version) => {
                 let others = self.versions.iter().filter(|v| *v != version);
                 let others: Vec<_> = others.map(String::as_str).collect();

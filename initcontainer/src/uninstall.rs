@@ -29,6 +29,8 @@ pub struct Removal {
     pub engines: Vec<Plan>,
     /// What is kept, and why.
     pub kept: Vec<String>,
+    /// The containers that cannot be started any more.
+    pub stranded: Vec<String>,
 }
 
 /// Plans the removal. `also` are engines to revert even if no record says
@@ -120,6 +122,7 @@ pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal, Er
     steps.extend(last.map(|path| Step::Discard { path }));
     Ok(Removal {
         steps,
+        stranded: in_use::created(host),
         engines,
         kept,
     })

@@ -145,7 +145,8 @@ impl TryFrom<i64> for Version {
         match version {
             1 => Ok(Version::One),
             other => Err(format!(
-                "version {other} is not known to this program, which reads 1"
+                "version {other} is not known to this program, which reads 1: write that, or \
+                 install a newer boathook"
             )),
         }
     }

@@ -87,10 +87,14 @@ pub(super) fn leave_out_duplicates(inventory: &mut Inventory) {
                 .iter()
                 .map(|n| n.host.display().to_string())
                 .collect();
-            let nodes = nodes.join(", ");
             warnings.push(format!(
-                "the id {} is not unique; left out: {nodes}",
-                device.id
+                "the id {} is not unique: put what tells the devices apart into `id`; left out: \
+                 one with {}",
+                device.id,
+                match nodes.is_empty() {
+                    true => "no node".to_owned(),
+                    false => nodes.join(", "),
+                }
             ));
         }
         first

@@ -20,7 +20,7 @@ use crate::planner;
 /// Why a specification could not be made or written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CdiError {
-    #[error(transparent)]
+    #[error("cannot write the specifications; run this as root, or name another --output")]
     Directory(#[from] DirectoryError),
     #[error("the path of this program is not known")]
     Program(#[source] io::Error),

@@ -69,6 +69,15 @@ impl Finding {
         )
     }
 
+    /// An error about what a class needs of the host.
+    pub(super) fn unfit(subject: &str, reason: &str) -> Self {
+        let finding = Finding::new(Verdict::Error, subject, reason);
+        match reason.ends_with("does not exist") {
+            true => finding.fix("install what has it, or add `optional = true` in the class"),
+            false => finding,
+        }
+    }
+
     pub(super) fn fix(mut self, fix: impl Into<String>) -> Self {
         self.fix = Some(fix.into());
         self

@@ -39,7 +39,7 @@ pub struct Bundle {
 /// Why a bundle cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BundleError {
-    #[error("{} cannot be read", path.display())]
+    #[error("{}, which is in each container's bundle, cannot be read", path.display())]
     Read {
         path: PathBuf,
         #[source]

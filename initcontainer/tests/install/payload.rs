@@ -163,7 +163,10 @@ fn a_user_without_the_rights_gets_one_message() {
             .output();
         // The build directory may be closed to other users.
         if let Ok(output) = output {
-            assert_eq!(complaint(&output), "boathook-init: must be run as root\n");
+            assert_eq!(
+                complaint(&output),
+                "boathook-init: must be run as root, such as with sudo\n"
+            );
         }
     }
 }

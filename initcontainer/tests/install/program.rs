@@ -10,7 +10,7 @@ use std::process::Command;
 
 use runtime_config::Engine;
 
-use crate::site::{Site, VERSION, fixture, said, with_mounts};
+use crate::site::{Site, VERSION, complaint, fixture, said, with_mounts};
 use crate::tree;
 
 #[test]
@@ -47,7 +47,10 @@ fn status_shows_what_is_installed_and_what_is_missing() {
     let output = site.run(&["status"]);
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.starts_with("boathook is not installed\n"), "{text}");
+    assert!(
+        text.starts_with("boathook is not installed; boathook-init install"),
+        "{text}"
+    );
 
     site.run(&["install"]);
     let text = said(&site.run(&["status"]));
@@ -201,6 +204,31 @@ fn restart_sends_docker_a_hangup_where_there_is_no_systemd() {
     );
     assert_eq!(daemon.wait().unwrap().signal(), Some(1));
     api.join().unwrap();
+}
+
+/// dockerd was given another pid file.
+#[test]
+fn a_restart_that_fails_names_the_command() {
+    if !nix::unistd::geteuid().is_root() {
+        return skip::report("program::a_restart_that_fails", "needs root");
+    }
+    let site = Site::new(&fixture("docker/empty-object"));
+    fs::create_dir(site.root().join("run")).unwrap();
+    let api = UnixListener::bind(site.root().join("run/docker.sock")).unwrap();
+    std::thread::spawn(move || {
+        while let Ok((mut stream, _)) = api.accept() {
+            let _ = stream.read(&mut [0; 256]).unwrap();
+            let _ = stream.write_all(b"HTTP/1.0 200 OK\r\n\r\n{\"Runtimes\": {}}");
+        }
+    });
+    let text = complaint(&site.run(&["install", "--engine", "docker", "--restart"]));
+    for words in [
+        "is configured but not restarted",
+        "/run/docker.pid",
+        "`systemctl reload docker",
+    ] {
+        assert!(text.contains(words), "{text}");
+    }
 }
 
 #[test]

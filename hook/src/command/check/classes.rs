@@ -133,7 +133,7 @@ fn judge(subject: &str, class: &DeviceClass, request: &Request, found: &Found) -
             "a container that requests devices would be refused: {}",
             chain(&error)
         );
-        findings.push(Finding::new(Verdict::Error, subject, text));
+        findings.push(Finding::unfit(subject, &text));
         return findings;
     }
     let healthy = devices.iter().filter(|device| device.health.is_healthy());

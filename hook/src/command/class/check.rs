@@ -101,7 +101,9 @@ fn judge(class: &DeviceClass, found: &Found) -> Vec<Finding> {
         let refused = &inventory.refused;
         let reason = match &inventory.no_driver {
             Some(reason) => reason.clone(),
-            None if refused.count == 0 => format!("nothing matches {patterns}"),
+            None if refused.count == 0 => format!(
+                "nothing matches {patterns}; load the driver, or compare this with the host's paths"
+            ),
             None => format!(
                 "`require` refuses all that matches {patterns} ({})",
                 refused.count
@@ -126,7 +128,7 @@ fn judge(class: &DeviceClass, found: &Found) -> Vec<Finding> {
         findings.push(Finding::new(Verdict::Note, "numa", text));
     }
     let unfit = edits.unfit();
-    findings.extend(unfit.map(|reason| Finding::new(Verdict::Error, "edits", reason)));
+    findings.extend(unfit.map(|reason| Finding::unfit("edits", reason)));
     findings
 }
 
@@ -158,11 +160,12 @@ fn print(
 ) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let style = Style::of_stdout();
-    let mut errors = findings.iter().filter(|f| f.verdict == Verdict::Error);
-    let verdict = match errors.next().map(|error| error.subject.as_str()) {
-        Some("file") => "refused",
-        Some(_) => "the file is right, this host lacks what it needs",
-        None => "OK",
+    let worst = findings.iter().max_by_key(|finding| finding.verdict);
+    let verdict = match worst.map(|finding| (finding.verdict, finding.subject.as_str())) {
+        Some((Verdict::Error, "file")) => "refused",
+        Some((Verdict::Error, _)) => "the file is right, this host lacks what it needs",
+        Some((Verdict::Warning, _)) => "OK, with warnings",
+        _ => "OK",
     };
     writeln!(out, "{}: class {}: {verdict}", file.display(), class.name)?;
     writeln!(out, "request variable: {}", class.spec.request.env)?;

@@ -1,7 +1,7 @@
 //! `boathook class record`: what the classes read on this host, as a test case.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
 use device_class::config::Config;
@@ -43,7 +43,12 @@ pub(super) fn run(
         error,
     };
     fs::create_dir_all(directory).map_err(failed)?;
-    let mut file = File::create_new(&path).map_err(failed)?;
+    let mut file = File::create_new(&path).map_err(|error| {
+        failed(match error.kind() {
+            ErrorKind::AlreadyExists => io::Error::other("it exists; name another directory"),
+            _ => error,
+        })
+    })?;
     write!(file, "{recording}").map_err(failed)?;
     if json {
         print_json(&json!({ "file": path, "classes": found }))?;

@@ -116,8 +116,8 @@ fn without(spec: &ContainerSpec, known: &[DeviceClass]) -> Vec<Finding> {
              limits: dummy.com/npu: 1`; `boathook list` shows the resources"
         }
         false => {
-            "set the class's variable, such as `-e DUMMY_VISIBLE_DEVICES=all`; `boathook list` \
-             shows the classes, and `boathook class check FILE` the variable of one"
+            "set the class's variable, such as `-e DUMMY_VISIBLE_DEVICES=all`; `boathook list \
+             --all` shows them"
         }
     };
     vec![Finding::fault(ExitCode::NoRequest, SUBJECT, text).fix(fix)]
