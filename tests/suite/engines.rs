@@ -22,6 +22,7 @@ mod image;
 pub(crate) mod machine;
 mod matrix;
 pub(crate) mod podman;
+mod recipes;
 mod rootless;
 
 use anyhow::Result;

@@ -107,12 +107,22 @@ pub(super) fn with(
     user_namespaces: UserNamespaces,
     more: &Value,
 ) -> Result<DockerLike> {
-    let machine = unconfigured(generation, user_namespaces, more)?;
-    machine.install(runtime_config::Engine::Docker, None)?;
-    start_daemon(&machine)?;
+    let machine = configured(generation, user_namespaces, more)?;
     let options = ["--network", "none", "--runtime", "boathook"];
     let requests = Requests::Variable;
     DockerLike::new(machine, client, requests, &options, user_namespaces)
+}
+
+/// A machine with a dockerd that has the runtime, without images.
+pub(super) fn configured(
+    generation: Generation,
+    user_namespaces: UserNamespaces,
+    more: &Value,
+) -> Result<Machine> {
+    let machine = unconfigured(generation, user_namespaces, more)?;
+    machine.install(runtime_config::Engine::Docker, None)?;
+    start_daemon(&machine)?;
+    Ok(machine)
 }
 
 /// A machine with a dockerd without Boathook's configuration.
@@ -160,7 +170,7 @@ pub(super) fn start_daemon(machine: &Machine) -> Result<Child> {
     machine.start("dockerd", &mut daemon, ready)
 }
 
-fn socket(machine: &Machine) -> String {
+pub(super) fn socket(machine: &Machine) -> String {
     format!("unix://{}", machine.path("socket").display())
 }
 

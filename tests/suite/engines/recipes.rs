@@ -1,0 +1,279 @@
+//! docs/recipes.md: each recipe as it is written there, in containers on a host that was
+//! recorded. The image and the network are the lab's.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use harness::binaries;
+use harness::captured::Captured;
+use harness::engine_root::Generation;
+use harness::image::Image;
+use harness::probe;
+use harness::recorded_host::RecordedHost;
+use harness::rootfs::Rootfs;
+use serde_json::json;
+
+use super::docker::{self, UserNamespaces, name_of};
+use super::machine::Machine;
+use super::podman;
+
+/// The recordings of the classes, and the card of the last recipe.
+const RECORDED: [&str; 4] = [
+    "serial-port",
+    "coral-edgetpu/usb",
+    "v4l2-camera",
+    "nvidia-gpu/h200",
+];
+const ACME: &str = "char /dev/acme0 240:0
+char /dev/acme0_dma0 240:1
+char /dev/acme0_dma1 240:2
+char /dev/acme_ctl 240:3
+file /sys/class/acme/acme0/state
+| ok
+file /opt/acme/lib/libacme.so.1
+file /lib/firmware/acme.bin
+| firmware
+";
+
+/// The dongle of the recipe, which udev calls so.
+const DONGLE: &str =
+    "dev/serial/by-id/usb-ITead_Sonoff_Zigbee_3.0_USB_Dongle_Plus_V2_f074cc5adcc9ed11-if00-port0";
+
+/// A host with the devices of all recipes, to which a machine's configuration leads.
+fn recorded(machine: &Machine) -> RecordedHost {
+    let tree = binaries::source_tree().join("device-class");
+    let read =
+        |name: &str| fs::read_to_string(tree.join(format!("testdata/{name}/host.txt"))).unwrap();
+    let host = RecordedHost::bare(&(RECORDED.map(read).concat() + ACME)).unwrap();
+    for recording in RECORDED {
+        let class = recording.split('/').next().unwrap();
+        let file = tree.join(format!("classes/{class}.toml"));
+        host.add_class(class, &fs::read_to_string(file).unwrap())
+            .unwrap();
+    }
+    let config = format!(
+        "classes = [{:?}, \"/etc/boathook/classes.d\"]\nhost_root = {:?}\n\
+         [runtime]\npath = {:?}\n",
+        host.classes(),
+        host.root(),
+        machine.generation.program("runc").unwrap()
+    );
+    machine.write("/etc/boathook/config.toml", &config).unwrap();
+    fs::create_dir_all(machine.private.file("/etc/boathook/classes.d")).unwrap();
+    host
+}
+
+fn import(machine: &Machine, engine: &str) {
+    let image = Image::new(Rootfs::Busybox).unwrap();
+    let (layer, name) = (image.layer(), name_of(Rootfs::Busybox));
+    succeeds(
+        machine,
+        &format!("{engine} import {} {name}", layer.display()),
+    );
+}
+
+/// A shell's lines on the machine.
+fn shell(machine: &Machine, lines: &str) -> Captured {
+    let programs = binaries::program("boathook").unwrap();
+    let programs = programs.parent().unwrap().display();
+    let mut shell = machine.private.command("/bin/sh");
+    shell
+        .args(["-euc", lines])
+        .env("DOCKER_HOST", docker::socket(machine))
+        .env("PATH", format!("{programs}:/usr/sbin:/usr/bin:/sbin:/bin"));
+    Captured::run(&mut shell).unwrap()
+}
+
+fn succeeds(machine: &Machine, lines: &str) -> String {
+    shell(machine, lines).success().unwrap().stdout
+}
+
+/// The blocks of a language in a section of the page.
+fn blocks(heading: &str, language: &str) -> Vec<String> {
+    let section = section(heading);
+    let parts = section.split("```").skip(1).step_by(2);
+    let blocks = parts.filter_map(|block| block.strip_prefix(language)?.strip_prefix('\n'));
+    blocks.map(str::to_owned).collect()
+}
+
+fn section(heading: &str) -> String {
+    let text = fs::read_to_string(binaries::source_tree().join("docs/recipes.md")).unwrap();
+    let (_, section) = text.split_once(&format!("\n## {heading}\n")).unwrap();
+    section.split("\n## ").next().unwrap().to_owned()
+}
+
+/// The lab's image, with a program that waits if the recipe names none.
+fn with_image(recipe: &str) -> String {
+    let image = format!("--network=none {}", name_of(Rootfs::Busybox));
+    let waiting = format!("{image} {} {}\n", probe::PATH, probe::PAUSE);
+    recipe.replace("IMAGE\n", &waiting).replace("IMAGE", &image)
+}
+
+/// Starts the only service of a compose file, and returns its container.
+fn compose(machine: &Machine, heading: &str) -> String {
+    let recipe = blocks(heading, "yaml").remove(0);
+    let image = name_of(Rootfs::Busybox);
+    machine
+        .write("/root/compose.yaml", &recipe.replace("IMAGE", &image))
+        .unwrap();
+    let service = recipe.lines().nth(1).unwrap().trim();
+    let lab = format!(
+        "services:\n  {service}\n    network_mode: none\n    pull_policy: never\n    \
+         stop_grace_period: 0s\n    command: [{:?}, {:?}]\n",
+        probe::PATH,
+        probe::PAUSE
+    );
+    machine.write("/root/lab.yaml", &lab).unwrap();
+    succeeds(
+        machine,
+        "cd /root; docker compose -f compose.yaml -f lab.yaml up --detach >&2
+        docker compose -f compose.yaml -f lab.yaml ps --quiet",
+    )
+}
+
+/// What a shell's line prints in a container.
+fn inside(machine: &Machine, container: &str, line: &str) -> String {
+    succeeds(
+        machine,
+        &format!("docker exec {} sh -euc '{line}'", container.trim()),
+    )
+}
+
+#[test]
+fn devices_of_docker_are_there_as_written() {
+    if let Some(reason) = docker::missing(Generation::Forky) {
+        return skip::report("recipes for docker", &reason);
+    }
+    let machine = &docker::configured(Generation::Forky, UserNamespaces::None, &json!({})).unwrap();
+    let host = recorded(machine);
+    import(machine, "docker");
+    serial(machine, &host.root());
+
+    let container = compose(machine, "Coral and Frigate");
+    let nodes = inside(machine, &container, "cd /dev/bus/usb; echo */*");
+    assert_eq!(nodes, "002/014\n");
+
+    let camera = blocks("A camera", "sh").remove(0);
+    assert_eq!(succeeds(machine, &with_image(&camera)), "/dev/video0\n");
+
+    card(machine);
+    let by_variable = gpu_command("docker run") + " --rm --network=none";
+    assert_eq!(gpus(machine, &by_variable), "nvidia0 nvidia1\n");
+    gpus_by_name(machine, "docker run --rm --network=none");
+}
+
+fn serial(machine: &Machine, root: &Path) {
+    const HEADING: &str = "A serial dongle, by a name that stays";
+    let commands = blocks(HEADING, "sh").remove(0);
+    let printed = succeeds(machine, &with_image(&commands));
+    let by_docker = printed.lines().last().unwrap().to_owned();
+    assert!(printed.contains("serial-1-2:1.0"), "{printed}");
+    let by_compose = compose(machine, HEADING);
+    // The program's configuration names the link; the device can be read.
+    let look = format!("head -c 1 /{DONGLE} | wc -c; cd /dev; echo serial/by-id/* tty[UA]*");
+    let link = DONGLE.strip_prefix("dev/").unwrap();
+    for container in [&by_docker, &by_compose] {
+        let seen = inside(machine, container, &look);
+        assert_eq!(seen, format!("1\n{link} ttyUSB0\n"));
+    }
+    // It came back with another number.
+    fs::rename(root.join("dev/ttyUSB0"), root.join("dev/ttyUSB3")).unwrap();
+    fs::remove_file(root.join(DONGLE)).unwrap();
+    symlink("../../ttyUSB3", root.join(DONGLE)).unwrap();
+    let class = root.join("sys/class/tty");
+    fs::rename(class.join("ttyUSB0"), class.join("ttyUSB3")).unwrap();
+    for container in [&by_docker, &by_compose] {
+        succeeds(machine, &format!("docker restart --time 0 {container}"));
+        let seen = inside(machine, container, &look);
+        assert_eq!(seen, format!("1\n{link} ttyUSB3\n"));
+        succeeds(machine, &format!("docker rm --force {container}"));
+    }
+}
+
+fn card(machine: &Machine) {
+    const HEADING: &str = "A card of your own";
+    let section = section(HEADING);
+    let new = section.split('`').nth(1).unwrap();
+    let first = succeeds(machine, new);
+    assert!(first.contains("nodes = [\"/dev/acme_ctl\"]"), "{first}");
+    let class = blocks(HEADING, "toml").remove(0);
+    machine
+        .write("/etc/boathook/classes.d/acme.toml", &class)
+        .unwrap();
+    let commands = blocks(HEADING, "sh").remove(0);
+    let printed = succeeds(machine, &with_image(&commands));
+    for words in [
+        "acme.toml: class acme: OK",
+        "libraries: libacme.so.1",
+        "class acme: a container with acme-0",
+        "/dev/acme0_dma0",
+    ] {
+        assert!(printed.contains(words), "no {words} in {printed}");
+    }
+    assert!(printed.ends_with("/dev/acme0_dma1\n"), "{printed}");
+    let run = "docker run --rm --runtime boathook -e ACME_VISIBLE_DEVICES=all IMAGE";
+    let look = format!("{run} cat /lib/firmware/acme.bin /usr/lib/boathook/lib/libacme.so.1");
+    assert!(succeeds(machine, &with_image(&look)).starts_with("firmware\n"));
+    let offered = succeeds(machine, "boathook-plugin list acme");
+    assert_eq!(offered.matches("acme-0::").count(), 4, "{offered}");
+}
+
+/// The right column of the table for who knows nvidia-ctk: a command of it.
+fn gpu_command(begin: &str) -> String {
+    let section = section("NVIDIA GPUs");
+    let cells = section.lines().filter_map(|line| line.split('|').nth(2));
+    let mut spans = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+    spans
+        .find(|span| span.starts_with(begin))
+        .unwrap()
+        .to_owned()
+}
+
+/// Which GPUs a container has with these options.
+fn gpus(machine: &Machine, run: &str) -> String {
+    let look = "sh -c 'cd /dev; echo nvidia?'";
+    succeeds(
+        machine,
+        &format!("{run} {} {look}", name_of(Rootfs::Busybox)),
+    )
+}
+
+/// Each name of the table, with `run`.
+fn gpus_by_name(machine: &Machine, run: &str) {
+    succeeds(machine, &gpu_command("boathook cdi generate"));
+    // Engines' directories are below the host's root.
+    let list = gpu_command("boathook cdi list") + " --directory /run/cdi";
+    let listed = succeeds(machine, &list);
+    let section = section("NVIDIA GPUs");
+    let (_, names) = section.split_once("| `--device nvidia.com/gpu=").unwrap();
+    assert!(
+        names.starts_with("all`, `=0`, `=GPU-…` | the same"),
+        "{names}"
+    );
+    let gpu = "GPU-b0f66a81-7f0c-4a6e-a7d9-5a3c9a1d2f77";
+    for (name, nodes) in [
+        ("all", "nvidia0 nvidia1\n"),
+        ("0", "nvidia1\n"),
+        (gpu, "nvidia0\n"),
+    ] {
+        let device = format!("nvidia.com/gpu={name}");
+        assert!(listed.contains(&device), "{listed}");
+        let run = format!("{run} --device {device}");
+        assert_eq!(gpus(machine, &run), nodes, "{run}");
+    }
+}
+
+#[test]
+fn gpus_of_podman_are_there_as_written() {
+    if let Some(reason) = podman::missing(Generation::Forky) {
+        return skip::report("recipes for podman", &reason);
+    }
+    let (machine, parent) = podman::unconfigured(Generation::Forky).unwrap();
+    let _host = recorded(&machine);
+    import(&machine, "podman");
+    gpus_by_name(
+        &machine,
+        &format!("podman run --rm --network=none {parent}"),
+    );
+}
