@@ -1,11 +1,12 @@
 //! What the scheduler allocated to a claim, as far as it is this driver's.
 
-use std::collections::BTreeSet;
-
+use device_class::name::excerpt;
 use k8s_openapi::api::resource::v1::{
     AllocationResult, DeviceRequestAllocationResult, ResourceClaim,
 };
+use serde::Deserialize;
 
+use super::parameters::Parameters;
 use super::record::ClaimUid;
 use crate::names::DRIVER;
 
@@ -20,18 +21,18 @@ pub enum AllocationError {
     NotAllocated,
     #[error("no pod is allowed to use the claim (status.reservedFor is empty)")]
     NotReserved,
-    /// A parameter of [`DRIVER`] in the claim or in its device class.
-    #[error(
-        "{DRIVER} has no parameters, but the claim or its device class has some in `config`: \
-         {0}; remove them"
-    )]
-    Parameters(String),
+    #[error("the parameters for {DRIVER} in `config` of the {of}: {error}")]
+    Parameters {
+        /// Claim or device class.
+        of: &'static str,
+        error: String,
+    },
 }
 
 impl AllocationError {
     /// Whether no pod can have the claim as it was prepared.
     pub fn is_of_another(&self) -> bool {
-        !matches!(self, AllocationError::Parameters(_))
+        !matches!(self, AllocationError::Parameters { .. })
     }
 }
 
@@ -44,13 +45,14 @@ pub struct Granted {
     pub device: String,
     pub share: Option<String>,
     pub admin: bool,
+    pub parameters: Parameters,
 }
 
 /// The devices of the claim with this uid that are of this driver.
 pub fn granted(claim: &ResourceClaim, uid: &ClaimUid) -> Result<Vec<Granted>, AllocationError> {
     let found = claim.metadata.uid.as_deref().unwrap_or_default();
     if found != uid.as_str() {
-        let found = device_class::name::excerpt(found);
+        let found = excerpt(found);
         return Err(AllocationError::Replaced(found));
     }
     let status = claim.status.as_ref();
@@ -60,9 +62,17 @@ pub fn granted(claim: &ResourceClaim, uid: &ClaimUid) -> Result<Vec<Granted>, Al
     if reserved.is_none_or(Vec::is_empty) {
         return Err(AllocationError::NotReserved);
     }
-    let granted: Vec<Granted> = results(allocation).map(of_result).collect();
-    without_parameters(allocation, &granted)?;
-    Ok(granted)
+    let each = results(allocation).map(|result| {
+        Ok(Granted {
+            request: main_request(&result.request).to_owned(),
+            pool: result.pool.clone(),
+            device: result.device.clone(),
+            share: result.share_id.clone(),
+            admin: result.admin_access == Some(true),
+            parameters: parameters(allocation, &result.request)?,
+        })
+    });
+    each.collect()
 }
 
 fn results(allocation: &AllocationResult) -> impl Iterator<Item = &DeviceRequestAllocationResult> {
@@ -74,39 +84,35 @@ fn results(allocation: &AllocationResult) -> impl Iterator<Item = &DeviceRequest
         .filter(|result| result.driver == DRIVER)
 }
 
-fn of_result(result: &DeviceRequestAllocationResult) -> Granted {
-    Granted {
-        request: main_request(&result.request).to_owned(),
-        pool: result.pool.clone(),
-        device: result.device.clone(),
-        share: result.share_id.clone(),
-        admin: result.admin_access == Some(true),
-    }
-}
-
 fn main_request(request: &str) -> &str {
     request.split_once('/').map_or(request, |(main, _)| main)
 }
 
-/// Entries of other drivers, and of requests that other drivers serve, are not ours.
-fn without_parameters(
-    allocation: &AllocationResult,
-    granted: &[Granted],
-) -> Result<(), AllocationError> {
-    let requests: BTreeSet<&str> = granted.iter().map(|one| one.request.as_str()).collect();
+/// Of several entries for a request the last counts: those of the device class come first.
+/// One may name a request with all its subrequests, or one of them. Entries of other drivers,
+/// and of requests that other drivers serve, are not ours.
+fn parameters(allocation: &AllocationResult, request: &str) -> Result<Parameters, AllocationError> {
     let devices = allocation.devices.as_ref();
     let configs = devices.and_then(|devices| devices.config.as_ref());
+    let mut parameters = Parameters::default();
     for config in configs.into_iter().flatten() {
         let named = config.requests.as_deref().unwrap_or_default();
-        let mut named_main = named.iter().map(|request| main_request(request));
-        let concerns = named.is_empty() || named_main.any(|request| requests.contains(request));
+        let mut named_here = named.iter().map(String::as_str);
+        let concerns = named.is_empty()
+            || named_here.any(|named| [request, main_request(request)].contains(&named));
         if let Some(opaque) = &config.opaque
             && opaque.driver == DRIVER
             && concerns
         {
-            let parameters = device_class::name::excerpt(&opaque.parameters.0.to_string());
-            return Err(AllocationError::Parameters(parameters));
+            let read = Parameters::deserialize(&opaque.parameters.0);
+            parameters = read.map_err(|error| AllocationError::Parameters {
+                of: match config.source.as_str() {
+                    "FromClass" => "device class",
+                    _ => "claim",
+                },
+                error: excerpt(&error.to_string()),
+            })?;
         }
     }
-    Ok(())
+    Ok(parameters)
 }

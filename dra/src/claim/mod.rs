@@ -2,12 +2,14 @@
 //! those that are prepared, and the specifications by which engines find their devices.
 
 mod allocation;
+mod parameters;
 mod prepare;
 mod record;
 mod specification;
 mod store;
 
 pub use allocation::{AllocationError, Granted, granted};
+pub use parameters::{ParameterError, Parameters};
 pub use prepare::{Claims, PrepareError};
 pub use record::{ClaimUid, PreparedDevice, Record};
 pub use store::{Store, StoreError, Unreadable};

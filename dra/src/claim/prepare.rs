@@ -13,6 +13,7 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use kubelet_api::dra::v1::Device;
 
 use super::allocation::{AllocationError, Granted, granted};
+use super::parameters::ParameterError;
 use super::record::{ClaimUid, PreparedDevice, Record};
 use super::specification::{self, SpecificationError};
 use super::store::{Store, StoreError, Unreadable};
@@ -24,6 +25,8 @@ use crate::names;
 pub enum PrepareError {
     #[error(transparent)]
     Allocation(#[from] AllocationError),
+    #[error(transparent)]
+    Parameter(#[from] ParameterError),
     #[error("pool {0} is not of a class that this node serves for claims")]
     NoPool(String),
     #[error("pool {pool} has no device {device} now")]
@@ -120,6 +123,7 @@ impl Claims {
             pool: granted.pool.clone(),
             device: granted.device.clone(),
         })?;
+        granted.parameters.variables(&class.class)?;
         Ok(PreparedDevice {
             request: granted.request.clone(),
             pool: granted.pool.clone(),
@@ -128,6 +132,7 @@ impl Claims {
             id: device.id.clone(),
             share: granted.share.clone(),
             admin: granted.admin,
+            parameters: granted.parameters.clone(),
         })
     }
 

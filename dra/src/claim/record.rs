@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use device_class::name::{ClassName, DeviceId};
 
+use super::parameters::Parameters;
+
 /// The uid of a claim, fit for the name of a file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -63,6 +65,8 @@ pub struct PreparedDevice {
     /// Whether the claim only looks at it, and others may have it.
     #[serde(default)]
     pub admin: bool,
+    #[serde(default, skip_serializing_if = "Parameters::is_empty")]
+    pub parameters: Parameters,
 }
 
 impl Record {

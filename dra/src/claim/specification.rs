@@ -10,6 +10,7 @@ use device_class::name::{ClassName, DeviceId};
 use injection_plan::cdi::directory::{self, DirectoryError};
 use injection_plan::cdi::{Description, DescriptionError, Specification, SpecifiedDevice};
 
+use super::parameters::{ParameterError, Parameters};
 use super::record::{ClaimUid, Record};
 use super::store::{StoreError, remove_file};
 use crate::inventory::ClassDevices;
@@ -29,6 +30,8 @@ pub enum SpecificationError {
     NoClass(ClassName),
     #[error("device {id} of class {class} is not on this node any more")]
     NoDevice { class: ClassName, id: DeviceId },
+    #[error(transparent)]
+    Parameter(#[from] ParameterError),
     #[error("request {request} cannot be described")]
     Description {
         request: String,
@@ -41,13 +44,15 @@ pub enum SpecificationError {
 
 /// The devices of a claim that a container gets together: those of one request and class.
 /// Their variables are those of all, where devices one by one would overwrite them.
-type Groups<'a> = BTreeMap<(&'a str, &'a ClassName), Vec<&'a DeviceId>>;
+type Groups<'a> = BTreeMap<(&'a str, &'a ClassName), (&'a Parameters, Vec<&'a DeviceId>)>;
 
 fn groups(record: &Record) -> Groups<'_> {
     let mut groups = Groups::new();
     for device in &record.devices {
         let key = (device.request.as_str(), &device.class);
-        let ids = groups.entry(key).or_default();
+        // Those of a request have the same.
+        let group = groups.entry(key);
+        let (_, ids) = group.or_insert_with(|| (&device.parameters, Vec::new()));
         if !ids.contains(&&device.id) {
             ids.push(&device.id);
         }
@@ -83,7 +88,7 @@ pub(super) fn write(
 ) -> Result<(), SpecificationError> {
     let names = names(record);
     let mut devices = Vec::new();
-    for ((request, class), ids) in groups(record) {
+    for ((request, class), (parameters, ids)) in groups(record) {
         let known = inventory.iter().find(|one| one.class.name == *class);
         let known = known.ok_or_else(|| SpecificationError::NoClass(class.clone()))?;
         let find = |id: &&DeviceId| {
@@ -95,7 +100,8 @@ pub(super) fn write(
         };
         let found: Vec<&Device> = ids.iter().map(find).collect::<Result<_, _>>()?;
         let claim = record.uid.as_str();
-        let edits = description.claimed(&known.class, &known.found, &found, claim);
+        let variables = parameters.variables(&known.class)?;
+        let edits = description.claimed(&known.class, &known.found, &found, claim, &variables);
         let container_edits = edits.map_err(|error| SpecificationError::Description {
             request: request.to_owned(),
             error: Box::new(error),

@@ -110,20 +110,27 @@ impl Description<'_> {
     }
 
     /// Describes some devices of a class together, for the resource claim with this uid: the
-    /// hook is told of it, because only the kubelet knows which pods have it.
+    /// hook is told of it, because only the kubelet knows which pods have it. The variables
+    /// say what else the container asks for.
     pub fn claimed(
         &self,
         class: &DeviceClass,
         found: &Found,
         devices: &[&Device],
         claim: &str,
+        variables: &[(String, String)],
     ) -> Result<ContainerEdits, DescriptionError> {
         let ids: Vec<&str> = devices.iter().map(|device| device.id.as_str()).collect();
         let text = ids.join(",");
         if text.len() > MAX_REQUEST {
             return Err(DescriptionError::TooMany(devices.len()));
         }
-        let mut plan = plan_of(class, found, devices, &text)?;
+        let set = variables
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"));
+        let environment = Environment::from(set.collect::<Vec<_>>());
+        let mut plan = plan_of(class, found, devices, &text, &environment)?;
+        plan.env.extend(variables.iter().cloned());
         // As the plugin does: the vendor's programs read it.
         let variable = class.spec.request.env.to_string();
         plan.env.insert(variable, text.clone());
@@ -183,7 +190,7 @@ impl Description<'_> {
         if let [device] = devices {
             name_in(&device.resource, text)?;
         }
-        let plan = plan_of(class, found, devices, text)?;
+        let plan = plan_of(class, found, devices, text, &Environment::default())?;
         let (edits, lacking) = self.of_plan(class, &plan, text);
         match edits.is_empty() {
             true => Err(DescriptionError::Nothing),
@@ -219,11 +226,12 @@ fn plan_of(
     found: &Found,
     devices: &[&Device],
     text: &str,
+    environment: &Environment,
 ) -> Result<InjectionPlan, DescriptionError> {
     let source = RequestSource::Cdi {
         devices: text.to_owned(),
     };
-    let request = Request::parse(class, &Environment::default(), source)?;
+    let request = Request::parse(class, environment, source)?;
     let request = request.ok_or(DescriptionError::Nothing)?;
     let found = Found {
         inventory: Inventory {

@@ -1,0 +1,93 @@
+//! What a claim, or its device class, says about the devices of a request, beside which ones.
+
+use std::collections::BTreeSet;
+
+use device_class::DeviceClass;
+use device_class::name::{CapabilityName, ClassName, ListName};
+use serde::{Deserialize, Serialize};
+
+/// The opaque parameters of this driver.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Parameters {
+    /// In place of the class's default capabilities.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub capabilities: Vec<CapabilityName>,
+    /// In place of the class's default lists of files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lists: Vec<ListName>,
+}
+
+/// Why a class cannot have parameters.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ParameterError {
+    #[error("`{what}` in `config`: class {class} has none to choose from; remove it")]
+    Nothing {
+        what: &'static str,
+        class: ClassName,
+    },
+    #[error("class {class} has no capability {name}; use {known}")]
+    Unknown {
+        name: CapabilityName,
+        class: ClassName,
+        /// Those that it has, with commas between them.
+        known: String,
+    },
+    #[error(
+        "capability {0} is not for claims: only containers outside pods and `trusted_pods` may have it"
+    )]
+    Trusted(CapabilityName),
+}
+
+impl Parameters {
+    pub(super) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The variables by which a container would ask for them.
+    pub(super) fn variables(
+        &self,
+        class: &DeviceClass,
+    ) -> Result<Vec<(String, String)>, ParameterError> {
+        let request = &class.spec.request;
+        let joined = |names: Vec<&str>| names.join(",");
+        let capabilities = self.capabilities.iter().map(CapabilityName::as_str);
+        let lists = self.lists.iter().map(ListName::as_str);
+        let mut variables = Vec::new();
+        for (what, env, value) in [
+            (
+                "capabilities",
+                &request.capabilities_env,
+                joined(capabilities.collect()),
+            ),
+            ("lists", &request.lists_env, joined(lists.collect())),
+        ] {
+            match env {
+                _ if value.is_empty() => {}
+                Some(env) => variables.push((env.to_string(), value)),
+                None => {
+                    let class = class.name.clone();
+                    return Err(ParameterError::Nothing { what, class });
+                }
+            }
+        }
+        let switched = request.switched();
+        let mut known: BTreeSet<CapabilityName> = class.spec.capabilities();
+        known.retain(|name| !switched.contains(name));
+        known.extend(class.spec.exceptions());
+        for name in &self.capabilities {
+            if request.trusted_capabilities.contains(name) {
+                return Err(ParameterError::Trusted(name.clone()));
+            }
+            if !known.contains(name) && name.as_str() != "all" {
+                let known: Vec<&str> = known.iter().map(CapabilityName::as_str).collect();
+                return Err(ParameterError::Unknown {
+                    name: name.clone(),
+                    class: class.name.clone(),
+                    known: format!("all, {}", known.join(", ")),
+                });
+            }
+        }
+        Ok(variables)
+    }
+}
