@@ -271,6 +271,25 @@ async fn parameters_that_mean_nothing_are_an_error_of_the_claim() {
     assert_eq!(node.names("kubelet/plugins/boathook.dev/claims"), [""; 0]);
 }
 
+/// The kubelet asks once more if it was restarted meanwhile.
+#[tokio::test]
+async fn two_pods_of_a_claim_have_the_same_devices_until_both_have_ended() {
+    let mut node = Node::new(NPUS, 1).await;
+    let driver = node.start().await;
+    let mut answers = Vec::new();
+    // The first pod ends before the second.
+    for pods in [&["p"][..], &["p", "q"], &["q"]] {
+        let allocation = json!({"devices": {"results": [result("r", "npu-0")]}});
+        node.claim_of(pods, "a", "u-1", allocation);
+        let devices = driver.prepare_one(A).await.unwrap();
+        answers.push((devices, node.specified("u-1")));
+    }
+    answers.dedup();
+    assert_eq!(answers.len(), 1, "{answers:?}");
+    driver.unprepare(A).await.unwrap();
+    assert_eq!(node.names("cdi"), [""; 0]);
+}
+
 #[tokio::test]
 async fn a_device_is_prepared_for_one_claim_at_a_time() {
     let mut node = Node::new(NPUS, 1).await;

@@ -184,10 +184,16 @@ impl Node {
     }
 
     pub(crate) fn claim(&self, name: &str, uid: &str, allocation: Value) {
+        self.claim_of(&["p"], name, uid, allocation);
+    }
+
+    /// A claim that these pods may use.
+    pub(crate) fn claim_of(&self, pods: &[&str], name: &str, uid: &str, allocation: Value) {
+        let pod = |name: &&str| json!({"resource": "pods", "name": name, "uid": name});
+        let reserved: Value = pods.iter().map(pod).collect();
         let object = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
             "metadata": {"uid": uid}, "spec": {},
-            "status": {"allocation": allocation, "reservedFor":
-                [{"resource": "pods", "name": "p", "uid": "p-1"}]}});
+            "status": {"allocation": allocation, "reservedFor": reserved}});
         self.server.put(&claim_path(name), object);
     }
 

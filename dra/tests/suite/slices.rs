@@ -182,6 +182,58 @@ async fn shares_are_a_capacity_or_where_that_is_dropped_devices() {
     assert_eq!(node.server.writes(), writes);
 }
 
+/// A constraint `matchAttribute` compares devices of several classes by these.
+#[tokio::test]
+async fn devices_of_two_classes_on_one_root_have_the_same_attributes() {
+    let class = |kind: &str| {
+        format!(
+            "version = 1\nresource = 'dummy.com/{kind}'\nrequest = {{ env = 'DUMMY_{kind}' }}\n\
+             discover = [{{ path = '/sys/bus/pci/devices/{{bdf}}', \
+             attributes = [{{ name = 'kind', file = 'kind' }}], \
+             require = [{{ value = '{{kind}}', equals = '{kind}' }}] }}]\n\
+             [device]\nid = '{{bdf}}'\nnuma = '/sys/bus/pci/devices/{{bdf}}'\n\
+             env = {{ BDF = '{{bdf}}' }}\n"
+        )
+    };
+    let mut node = Node::new(&class("npu"), 0).await;
+    node.write("classes/nic.toml", &class("nic"));
+    node.configure("[class.npu]\nserve = 'dra'\n[class.nic]\nserve = 'dra'\n");
+    let links = node.path("host/sys/bus/pci/devices");
+    fs::create_dir_all(&links).unwrap();
+    for (root, address, kind, numa) in [
+        ("pci0000:15", "0000:16:00.0", "npu", "0"),
+        ("pci0000:95", "0000:96:00.0", "npu", "1"),
+        ("pci0000:95", "0000:97:00.0", "nic", "1"),
+    ] {
+        let device = format!("host/sys/devices/{root}/{address}");
+        fs::create_dir_all(node.path(&device)).unwrap();
+        node.write(&format!("{device}/kind"), kind);
+        node.write(&format!("{device}/numa_node"), numa);
+        let target = format!("../../../devices/{root}/{address}");
+        std::os::unix::fs::symlink(target, links.join(address)).unwrap();
+    }
+    node.start().await;
+    node.wait_devices("three devices", |devices| devices.len() == 3)
+        .await;
+    let of = |device: &Value| {
+        let value = |name: &str, kind: &str| {
+            device["attributes"][&format!("resource.kubernetes.io/{name}")][kind].clone()
+        };
+        let text = ["pcieRoot", "pciBusID"].map(|name| value(name, "string"));
+        (device["name"].clone(), text, value("numaNode", "int"))
+    };
+    let mut published: Vec<_> = node.devices().iter().map(of).collect();
+    published.sort_by_key(|(name, ..)| name.to_string());
+    let wanted = [
+        ("0000-16-00-0", ["pci0000:15", "0000:16:00.0"], 0),
+        ("0000-96-00-0", ["pci0000:95", "0000:96:00.0"], 1),
+        ("0000-97-00-0", ["pci0000:95", "0000:97:00.0"], 1),
+    ];
+    let wanted =
+        wanted.map(|(name, text, numa)| (json!(name), text.map(|one| json!(one)), json!(numa)));
+    assert_eq!(published, wanted);
+}
+
 /// What a container has by the device plugin is not offered again before it ends.
 #[tokio::test]
 async fn a_device_that_the_plugin_gave_away_has_a_taint() {
