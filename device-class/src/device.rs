@@ -153,6 +153,20 @@ impl Serialize for Access {
 }
 
 impl DeviceRule {
+    /// Reads what [`Self`]'s `Display` writes.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut fields = text.split(' ');
+        let kind = match fields.next()? {
+            "b" => DeviceKind::Block,
+            "c" => DeviceKind::Character,
+            _ => return None,
+        };
+        let (major, minor) = fields.next()?.split_once(':')?;
+        let (major, minor) = (major.parse().ok()?, minor.parse().ok()?);
+        let access = Access::parse(fields.next()?).ok()?;
+        Some(Self::new(kind, major, minor, access))
+    }
+
     /// A rule that allows `access` to the device.
     pub fn new(kind: DeviceKind, major: u32, minor: u32, access: Access) -> Self {
         let number = DeviceNumber { kind, major, minor };

@@ -177,6 +177,34 @@ pub(crate) enum Command {
         #[arg(long, value_name = "ID", conflicts_with = "bundle")]
         container: Option<String>,
     },
+    /// Give a container that runs devices, as if it had been started with them (as root)
+    Attach {
+        /// The container, by its id, the first characters of it, or its name
+        container: String,
+        /// Devices by id, index or alias, such as dummy-npu=3
+        #[arg(required = true, value_name = "CLASS=DEVICE", value_parser = CdiGrant::parse)]
+        devices: Vec<CdiGrant>,
+        /// Only print what would be done
+        #[arg(long)]
+        dry_run: bool,
+        /// In a pod: also devices that the kubelet did not allocate to it
+        #[arg(long)]
+        force: bool,
+        /// The state directory of the runtime, if it is not the default (`runc --root DIR`)
+        #[arg(long, value_name = "DIR")]
+        root: Option<PathBuf>,
+    },
+    /// Take devices away that were attached, and name programs that have them open (as root)
+    Detach {
+        /// The container, by its id, the first characters of it, or its name
+        container: String,
+        /// The devices; without, all that were attached
+        #[arg(value_name = "CLASS=DEVICE", value_parser = CdiGrant::parse)]
+        devices: Vec<CdiGrant>,
+        /// The state directory of the runtime, if it is not the default (`runc --root DIR`)
+        #[arg(long, value_name = "DIR")]
+        root: Option<PathBuf>,
+    },
     /// List the classes and their devices on this host
     List {
         /// Only these classes

@@ -12,6 +12,7 @@ mod command;
 pub mod container;
 mod exit;
 mod installation;
+mod live;
 mod loader;
 mod log;
 pub mod mount;

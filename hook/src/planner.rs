@@ -77,12 +77,16 @@ pub enum Caller {
     Cdi(CdiGrant),
     /// A user who wants to see all of it.
     User,
+    /// A user who attaches devices: only those count.
+    Attach,
 }
 
 /// A request, with the class that it is for.
 struct ClassRequest {
     class: DeviceClass,
     request: Request,
+    /// Whether a user takes the responsibility for it.
+    forced: bool,
 }
 
 struct Requests {
@@ -126,9 +130,18 @@ fn plan_of(
     config: &Config,
 ) -> Result<InjectionPlan, PlannerError> {
     let host = open_host(config)?;
-    let authorities = wanted.iter().map(|ClassRequest { class, request }| {
-        if matches!(request.source, RequestSource::Cdi { .. }) {
-            return trust::cdi_authority(origin, &class.name, bundle, &config.trust);
+    let authorities = wanted.iter().map(|wanted| {
+        let class = &wanted.class;
+        match wanted.request.source {
+            RequestSource::Cdi { .. } => {
+                return trust::cdi_authority(origin, &class.name, bundle, &config.trust);
+            }
+            RequestSource::Attach { .. } => {
+                if let Some(authority) = trust::attaching(origin, wanted.forced) {
+                    return Ok(authority);
+                }
+            }
+            RequestSource::Env { .. } | RequestSource::Annotation { .. } => {}
         }
         match trust::trusted(origin, &class.settings.trusted_pods) {
             Some(authority) => Ok(authority),
@@ -138,7 +151,7 @@ fn plan_of(
     let authorities = authorities.collect::<Result<Vec<Authority>, _>>()?;
     let found = wanted
         .iter()
-        .map(|ClassRequest { class, request }| discover::look_up(class, request.wanted(), &host));
+        .map(|wanted| discover::look_up(&wanted.class, wanted.request.wanted(), &host));
     let found = found.collect::<Result<Vec<Found>, _>>()?;
     let asked: Vec<Asked<'_>> = wanted
         .iter()
@@ -184,18 +197,31 @@ fn requests(
             Caller::Engine => !is_granted,
             Caller::Cdi(_) => is_granted,
             Caller::User => true,
+            Caller::Attach => false,
         };
-        if !counts || !requested.may_be_for(&source) {
+        if !(counts || requested.is_attached(&source.name)) || !requested.may_be_for(&source) {
             continue;
         }
         let class = config.class(&source)?;
-        let Some(request) = requested.request_for(&class)? else {
+        for (request, forced) in requested.attached(&class)? {
+            wanted.push(ClassRequest {
+                class: class.clone(),
+                request,
+                forced,
+            });
+        }
+        let own = counts.then(|| requested.request_for(&class)).transpose()?;
+        let Some(request) = own.flatten() else {
             continue;
         };
         if !is_granted {
             claims.env(&class)?;
         }
-        wanted.push(ClassRequest { class, request });
+        wanted.push(ClassRequest {
+            class,
+            request,
+            forced: false,
+        });
     }
     Ok(Requests { wanted, unreadable })
 }

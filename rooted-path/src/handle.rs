@@ -83,6 +83,12 @@ impl Identity {
         }
     }
 
+    /// File system, inode and, of a node, device: for records.
+    #[must_use]
+    pub fn numbers(self) -> [u64; 3] {
+        [self.dev, self.ino, self.rdev]
+    }
+
     /// Whether it is the inode with this number, on whatever file system.
     #[must_use]
     pub fn is_inode(self, number: u64) -> bool {

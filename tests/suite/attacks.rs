@@ -18,6 +18,7 @@ mod host_devices;
 mod image_files;
 mod killed_hook;
 mod links;
+mod live_containers;
 mod local_users;
 mod log_text;
 mod outcome;

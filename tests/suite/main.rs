@@ -21,6 +21,7 @@
 //! - `engines`: docker, podman, containerd, crun, with their own commands; needs
 //!   root and the engine
 //! - `failures`: system calls that fail; needs strace, and for the hook root and runc
+//! - `live`: devices for containers that run; needs root and runc
 //! - `load`: hundreds of containers on a busy machine; needs root and runc, and
 //!   containerd for those by CRI
 //! - `real_kubernetes`: a cluster of one node; needs root, debootstrap, a mirror and
@@ -48,6 +49,7 @@ mod failures;
 mod fpga;
 mod kubernetes;
 mod lab;
+mod live;
 mod load;
 mod real_kubernetes;
 mod release;

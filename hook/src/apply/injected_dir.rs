@@ -14,7 +14,7 @@ use crate::mount::{Mounter, Source, TmpfsOptions};
 
 /// What is to be in the directory.
 #[derive(Default)]
-pub(super) struct InjectedDir<'p> {
+pub(crate) struct InjectedDir<'p> {
     /// By the directory, each in [`INJECTED`].
     libraries: BTreeMap<&'p Path, Vec<Library<'p>>>,
     files: Vec<(Source, &'p Path)>,
@@ -30,7 +30,7 @@ const MODE: Mode = Mode::from_bits_truncate(0o755);
 
 impl<'p> InjectedDir<'p> {
     /// Where the file for `path` is.
-    pub(super) fn place_of(path: &Path) -> PathBuf {
+    pub(crate) fn place_of(path: &Path) -> PathBuf {
         let inside = path.strip_prefix("/").unwrap_or(path);
         Path::new(INJECTED).join(FILES).join(inside)
     }

@@ -35,7 +35,7 @@ const MAX_CONF: usize = 1 << 20;
 const FILE_MODE: Mode = Mode::from_bits_truncate(0o644);
 
 /// What the loaders are to find: directories, and names with where each leads.
-pub(super) struct Searched<'p> {
+pub(crate) struct Searched<'p> {
     pub(super) directories: Cow<'p, [PathBuf]>,
     pub(super) libraries: Cow<'p, [(String, PathBuf)]>,
     pub(super) image_libraries: &'p [ImageLibraries],

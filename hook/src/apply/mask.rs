@@ -11,8 +11,8 @@ use crate::container::{ContainerRoot, FileKind, Name, Target};
 use crate::mount::{Mounter, Source, TmpfsOptions};
 
 /// A directory that is to be covered.
-pub(super) struct Mask<'p> {
-    pub(super) path: &'p Path,
+pub(crate) struct Mask<'p> {
+    pub(crate) path: &'p Path,
     /// The files in it, with their contents.
     pub(super) files: &'p BTreeMap<PathBuf, String>,
     /// What of the host is seen in it, and where.

@@ -8,6 +8,7 @@
 
 mod image_libraries;
 mod injected_dir;
+mod lacks;
 mod loader;
 mod mask;
 mod prepare;
@@ -29,6 +30,12 @@ use crate::mount::{self, KernelCalls, SourceRoot};
 use crate::oci::{Bundle, State};
 use crate::sys::deadline::{Deadline, Stage};
 use prepare::PrepareError;
+
+pub(crate) use injected_dir::InjectedDir;
+pub(crate) use lacks::lacks;
+pub(crate) use rules::of_plan as rules_of;
+pub(crate) use sources::{Ready, What};
+pub(crate) use targets::attach;
 
 /// Why a plan could not be carried out.
 #[derive(Debug, thiserror::Error)]
@@ -91,6 +98,30 @@ impl ApplyError {
     }
 }
 
+/// Runs the programs of `[prepare]`, and opens and checks every source.
+pub(crate) fn open_sources<'p>(
+    plan: &'p InjectionPlan,
+    config: &Config,
+    calls: KernelCalls,
+) -> Result<Vec<Ready<'p>>, ApplyError> {
+    let host = SourceRoot::open(&config.host_root, calls.resolver())?;
+    prepare::run(plan, &config.host_root)?;
+    sources::open(plan, &host, calls)
+}
+
+/// Refuses a plan with a mask that the container could remove.
+pub(crate) fn check_masks(
+    plan: &InjectionPlan,
+    namespace: &ContainerNamespace,
+    bundle: &Bundle,
+    config: &Config,
+) -> Result<(), ApplyError> {
+    if bundle.is_sys_admin && namespace.has_own_users() && !config.trust.allow_removable_masks {
+        mask::refuse(plan)?;
+    }
+    Ok(())
+}
+
 /// Carries out a plan for a container that is being created. Returns warnings for the
 /// log, one line each.
 pub(crate) fn apply(
@@ -108,14 +139,12 @@ pub(crate) fn apply(
     Stage::Sources.begin();
     let ready = sources::open(plan, &host, calls)?;
     let namespace = ContainerNamespace::of(state.pid, &bundle.rootfs, calls.resolver())?;
-    if bundle.is_sys_admin && namespace.has_own_users() && !config.trust.allow_removable_masks {
-        mask::refuse(plan)?;
-    }
+    check_masks(plan, &namespace, bundle, config)?;
     Stage::Rules.begin();
     let mut notes = rules::allow(plan, &namespace, &bundle.spec_devices)?;
     Stage::Container.begin();
     let root = namespace.enter(&bundle.tmpfs, calls.resolver())?;
     let label = bundle.mount_label.as_deref();
-    targets::attach(ready, &root, calls, label, &mut notes)?;
+    attach(ready, &root, calls, label, &mut notes)?;
     Ok(notes)
 }

@@ -13,11 +13,7 @@ pub(super) fn allow(
     container: &ContainerNamespace,
     spec: &SpecDevices,
 ) -> Result<Vec<String>, ApplyError> {
-    let rules = plan.steps.iter().filter_map(|step| match &step.action {
-        Action::Allow { rule, .. } => Some(*rule),
-        _ => None,
-    });
-    let rules: Vec<DeviceRule> = rules.collect();
+    let rules = of_plan(plan);
     if rules.is_empty() {
         return Ok(Vec::new());
     }
@@ -28,4 +24,13 @@ pub(super) fn allow(
     };
     let report = cgroup.allow(&rules, &SpecRules::of_container(&spec.rules))?;
     Ok(report.warnings())
+}
+
+/// The rules of a plan.
+pub(crate) fn of_plan(plan: &InjectionPlan) -> Vec<DeviceRule> {
+    let rules = plan.steps.iter().filter_map(|step| match &step.action {
+        Action::Allow { rule, .. } => Some(*rule),
+        _ => None,
+    });
+    rules.collect()
 }

@@ -17,14 +17,14 @@ use crate::container::{DeviceAccess, FileKind};
 use crate::mount::{Depth, HostFile, KernelCalls, Source, SourceRoot};
 
 /// A step of the plan with its source, for the container's mount namespace.
-pub(super) struct Ready<'p> {
-    pub(super) what: What<'p>,
+pub(crate) struct Ready<'p> {
+    pub(crate) what: What<'p>,
     /// The device or class that it is for.
-    pub(super) why: &'p str,
+    pub(crate) why: &'p str,
 }
 
 /// What is to be put where.
-pub(super) enum What<'p> {
+pub(crate) enum What<'p> {
     /// A directory that is covered.
     Mask(Mask<'p>),
     /// A directory, at its path.

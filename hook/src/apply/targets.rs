@@ -12,7 +12,7 @@ use crate::container::{ContainerRoot, DeviceAccess, FileKind, Name, Parent};
 use crate::mount::{KernelCalls, Mounter, Source};
 
 /// Puts everything in its place.
-pub(super) fn attach(
+pub(crate) fn attach(
     ready: Vec<Ready<'_>>,
     root: &ContainerRoot,
     calls: KernelCalls,

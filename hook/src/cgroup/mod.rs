@@ -21,6 +21,7 @@ mod locate;
 mod membership;
 mod privilege;
 mod report;
+mod revoke;
 mod rule;
 mod spec_rules;
 pub(crate) mod systemd;

@@ -74,7 +74,9 @@ pub(super) fn run(
         classes.push(class.name.to_string());
         listed.extend(inventory.devices.iter().map(|device| {
             let mut listed = Listed::of(&class, device);
-            listed.holders = holders.as_ref().map(|holders| holders.holders_of(device));
+            listed.holders = holders
+                .as_ref()
+                .map(|holders| holders.holders_of(&class.name, device));
             listed
         }));
     }

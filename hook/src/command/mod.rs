@@ -1,9 +1,11 @@
 //! The commands.
 
+mod attach;
 mod cdi;
 mod cdi_names;
 mod check;
 mod class;
+mod containers;
 mod devices;
 mod doctor;
 mod facts;
@@ -22,6 +24,7 @@ use device_class::load::ClassSource;
 use device_class::name::ClassName;
 use device_class::similar;
 use device_class::strict_toml::FileError;
+use injection_plan::plan::Grant;
 use printable::{Form, Printable};
 use serde::Serialize;
 
@@ -31,6 +34,7 @@ use crate::apply::ApplyError;
 use crate::cli::{Cli, Command};
 use crate::exit::ExitCode;
 use crate::installation;
+use crate::live::{self, LiveError};
 use crate::log::{self, Reader};
 use crate::oci::{Bundle, BundleError, StateError};
 use crate::planner::{self, Caller, PlannerError};
@@ -66,6 +70,8 @@ pub(crate) enum CommandError {
     Cdi(#[from] cdi::CdiError),
     #[error(transparent)]
     Target(#[from] TargetError),
+    #[error(transparent)]
+    Live(#[from] LiveError),
     #[error("{reason}; {hint}")]
     NoContainer { reason: String, hint: String },
     /// The container of `class test` was not started.
@@ -88,8 +94,19 @@ pub(crate) enum CommandError {
 }
 
 impl CommandError {
+    fn no_container(unknown: containers::Unknown) -> Self {
+        CommandError::NoContainer {
+            reason: unknown.reason,
+            hint: unknown.fix,
+        }
+    }
+
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
+            CommandError::Live(LiveError::Planner(error)) => error.exit_code(),
+            CommandError::Live(LiveError::Bundle(_)) => ExitCode::Spec,
+            CommandError::Live(LiveError::NotAttached(_)) => ExitCode::Request,
+            CommandError::Live(_) => ExitCode::Injection,
             CommandError::Config(_) => ExitCode::Config,
             CommandError::State(_) | CommandError::Bundle(_) => ExitCode::Spec,
             CommandError::Planner(error) => error.exit_code(),
@@ -158,6 +175,34 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
             };
             explain(&bundle, cli.json, &config)
         }
+        Command::Attach {
+            container,
+            devices,
+            root,
+            dry_run,
+            force,
+        } => {
+            let root = root.clone();
+            let asked = attach::Asked {
+                container,
+                devices,
+                root,
+            };
+            attach::attach(asked, *force, *dry_run, cli.json, &config(cli)?)
+        }
+        Command::Detach {
+            container,
+            devices,
+            root,
+        } => {
+            let root = root.clone();
+            let asked = attach::Asked {
+                container,
+                devices,
+                root,
+            };
+            attach::detach(asked, cli.json, &config(cli)?)
+        }
         Command::List { classes, all } => list::run(classes, *all, cli.json, &config(cli)?),
         Command::Doctor { whose, root } => {
             doctor::run(whose, root.clone(), cli.json, &config(cli)?)
@@ -215,7 +260,9 @@ fn config(cli: &Cli) -> Result<Config, CommandError> {
 
 /// Prints the plan for a bundle, and changes nothing.
 fn explain(bundle: &Path, json: bool, config: &Config) -> Result<ExitCode, CommandError> {
-    let bundle = Bundle::read(bundle)?;
+    let directory = bundle;
+    let mut bundle = Bundle::read(directory)?;
+    live::add_attached(&mut bundle, directory, &config.host_root);
     let plan = planner::plan_for(&bundle, &Caller::User, config)?;
     if json {
         print_json(&plan)?;
@@ -223,7 +270,8 @@ fn explain(bundle: &Path, json: bool, config: &Config) -> Result<ExitCode, Comma
         // The plan has texts of the container's in it.
         write!(Printable::new(io::stdout().lock(), Form::Lines), "{plan}")?;
     }
-    if !plan.grants.is_empty() && bundle.hooks.ours().next().is_none() {
+    let is_attached = |grant: &Grant| grant.asked_by.starts_with("attached ");
+    if !plan.grants.iter().all(is_attached) && bundle.hooks.ours().next().is_none() {
         log::warning("config.json has no boathook hook; `boathook doctor` shows the fix");
     }
     Ok(ExitCode::Success)

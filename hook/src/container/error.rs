@@ -51,6 +51,16 @@ pub enum Error {
         path.display()
     )]
     RootChanged { path: PathBuf },
+    #[error(
+        "process {pid} is not the one that the container was started with: the container has ended"
+    )]
+    OtherProcess { pid: i32 },
+    #[error(
+        "the container's first process, {pid}, has another root than {}: a container that changes \
+         its root cannot be changed",
+        path.display()
+    )]
+    OtherRoot { pid: i32, path: PathBuf },
     #[error("{} has more than {cap} entries", path.display())]
     TooManyEntries { path: PathBuf, cap: usize },
     #[error("{} is larger than {cap} bytes", path.display())]

@@ -38,7 +38,7 @@ pub use error::Error;
 pub(crate) use file::WritableFile;
 pub(crate) use idmap::{IdMap, IdMapError, Reader};
 pub use namespace::ContainerNamespace;
-pub(crate) use namespace::INITIAL_USER_NAMESPACE;
+pub(crate) use namespace::{INITIAL_USER_NAMESPACE, start_time_of};
 pub(crate) use parent::Parent;
 pub(crate) use policy::{Refusal, WritableDirectory};
 pub(crate) use procfs::Procfs;
@@ -46,6 +46,7 @@ pub use root::ContainerRoot;
 pub use rooted_path::{FileKind, Name, Resolver};
 pub(crate) use rooted_path::{HANDLE, HANDLE_NOFOLLOW, Handle, Identity, RootDir};
 pub(crate) use target::Target;
+pub(crate) use writable::link_text;
 
 /// The result of an operation inside a root.
 pub type Result<T> = std::result::Result<T, Error>;

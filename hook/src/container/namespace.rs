@@ -8,12 +8,13 @@ use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::{Mode, fstat, fstatat, stat, umask};
+use rooted_path::split_leaf;
 
 use super::procfs::read_proc;
 use super::root::RootFacts;
 use super::{
-    ContainerRoot, Error, HANDLE, Handle, IdMap, IdMapError, Identity, Owner, Procfs, Reader,
-    Resolver, Result, RootDir,
+    ContainerRoot, Directory, Error, FileKind, HANDLE, Handle, IdMap, IdMapError, Identity, Owner,
+    Procfs, Reader, Resolver, Result, RootDir,
 };
 
 /// The size limit of an id map. The kernel allows 340 lines.
@@ -33,13 +34,22 @@ pub struct ContainerNamespace {
     /// The process's directory in `/proc`.
     process: OwnedFd,
     mounts: OwnedFd,
-    rootfs: PathBuf,
+    place: Place,
     /// The root directory on the host.
     root: Handle,
     facts: RootFacts,
     /// Whether its user namespace is below the host's.
     has_own_users: bool,
     proc: Rc<Procfs>,
+}
+
+/// Where the container's root is in its mount namespace.
+#[derive(Debug)]
+enum Place {
+    /// While it is being created: where the engine has it.
+    Path(PathBuf),
+    /// Of a container that runs: the root of its first process.
+    Root(RootDir),
 }
 
 impl ContainerNamespace {
@@ -56,6 +66,46 @@ impl ContainerNamespace {
     /// if `rootfs` is another directory there than on the host; otherwise
     /// [`Error::File`].
     pub fn of(pid: i32, rootfs: &Path, resolver: Resolver) -> Result<Self> {
+        Self::open(pid, rootfs, |process, root| {
+            check_root(process, rootfs, resolver, root)?;
+            Ok(Place::Path(rootfs.to_owned()))
+        })
+    }
+
+    /// The same for a container that runs. Its first process may have any root by now: one
+    /// that is not the directory that the engine made it on is refused, and so is a process
+    /// that has the same number but was `started` at another time.
+    ///
+    /// # Errors
+    /// As [`Self::of`]; [`Error::OtherProcess`], [`Error::OtherRoot`].
+    pub fn of_running(
+        pid: i32,
+        started: Option<u64>,
+        rootfs: &Path,
+        resolver: Resolver,
+    ) -> Result<Self> {
+        Self::open(pid, rootfs, |process, root| {
+            if started.is_some_and(|started| start_time(process, pid).ok() != Some(started)) {
+                return Err(Error::OtherProcess { pid });
+            }
+            let top = openat(process, "root", HANDLE, Mode::empty())
+                .map_err(|errno| system(format!("/proc/{pid}/root").into(), errno))?;
+            let there = fstat(&top).map_err(|errno| system(rootfs.to_owned(), errno))?;
+            match Identity::of(&there) == root {
+                true => Ok(Place::Root(RootDir::new(top, resolver))),
+                false => Err(Error::OtherRoot {
+                    pid,
+                    path: rootfs.to_owned(),
+                }),
+            }
+        })
+    }
+
+    fn open(
+        pid: i32,
+        rootfs: &Path,
+        place: impl FnOnce(&OwnedFd, Identity) -> Result<Place>,
+    ) -> Result<Self> {
         let proc = Procfs::open()?;
         let process = proc.process(pid)?;
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
@@ -81,7 +131,7 @@ impl ContainerNamespace {
             reason,
         })?;
         let root = RootDir::open(rootfs, Resolver::Walk)?.into_handle(rootfs)?;
-        check_root(&process, rootfs, resolver, root.identity())?;
+        let place = place(&process, root.identity())?;
         let host_root = stat("/").map_err(|errno| system("/".into(), errno))?;
         let facts = RootFacts {
             owner,
@@ -93,7 +143,7 @@ impl ContainerNamespace {
             pid,
             process,
             mounts,
-            rootfs: rootfs.to_owned(),
+            place,
             root,
             facts,
             has_own_users,
@@ -126,6 +176,35 @@ impl ContainerNamespace {
         Ok(bytes)
     }
 
+    /// Whether a device node that is created in it can be opened.
+    pub(crate) fn can_make_devices(&self) -> bool {
+        self.facts.can_make_devices
+    }
+
+    /// When the process was started: field 22 of its `stat`, or that it has ended.
+    pub fn started(&self) -> Result<u64> {
+        start_time(&self.process, self.pid)
+    }
+
+    /// What the path of a container that runs leads to, without entering its namespace.
+    pub fn look(&self, path: &Path) -> Result<Option<Handle>> {
+        match &self.place {
+            Place::Root(root) => Ok(root.lookup(path)?),
+            Place::Path(_) => Ok(None),
+        }
+    }
+
+    /// What has a name in a container that runs: a symbolic link itself.
+    pub fn entry(&self, path: &Path) -> Result<Option<Handle>> {
+        let (parent, name) = split_leaf(path)?;
+        match self.look(parent)? {
+            Some(found) if found.kind() == FileKind::Directory => {
+                Directory::new(found.into_fd(), parent).open(name)
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// Moves this process into the namespace and opens the container's root
     /// there, as it is before pivot_root. `tmpfs` are the paths at which the
     /// runtime mounts a new tmpfs, by config.json.
@@ -142,22 +221,34 @@ impl ContainerNamespace {
     /// # Errors
     /// [`Error::Enter`] if the kernel refuses; it does so to a process with
     /// more than one thread. [`Error::RootChanged`].
-    pub fn enter(self, tmpfs: &[PathBuf], resolver: Resolver) -> Result<ContainerRoot> {
+    pub fn enter(&self, tmpfs: &[PathBuf], resolver: Resolver) -> Result<ContainerRoot> {
+        let proc = match self.place {
+            Place::Path(_) => Rc::clone(&self.proc),
+            // A child of the process that opened it has its own.
+            Place::Root(_) => Rc::new(Procfs::open()?),
+        };
         setns(&self.mounts, CloneFlags::CLONE_NEWNS).map_err(|errno| Error::Enter {
             pid: self.pid,
             errno,
         })?;
         umask(Mode::empty());
-        let root = RootDir::open(&self.rootfs, resolver)?;
-        let there = fstat(&root).map_err(|errno| system(self.rootfs.clone(), errno))?;
-        if Identity::of(&there) != self.root.identity() {
-            return Err(Error::RootChanged { path: self.rootfs });
-        }
+        let root = match &self.place {
+            // Checked when it was opened, and the handle leads nowhere else.
+            Place::Root(root) => RootDir::new(root.handle()?.into_fd(), resolver),
+            Place::Path(path) => {
+                let root = RootDir::open(path, resolver)?;
+                let there = fstat(&root).map_err(|errno| system(path.clone(), errno))?;
+                if Identity::of(&there) != self.root.identity() {
+                    return Err(Error::RootChanged { path: path.clone() });
+                }
+                root
+            }
+        };
         let facts = RootFacts {
             tmpfs: tmpfs.to_vec(),
             ..self.facts
         };
-        ContainerRoot::new(root, facts, self.proc)
+        ContainerRoot::new(root, facts, proc)
     }
 }
 
@@ -178,6 +269,23 @@ fn check_root(
             path: rootfs.to_owned(),
         }),
     }
+}
+
+/// When the process with this number was started, if there is one that has not ended.
+pub(crate) fn start_time_of(pid: i32) -> Option<u64> {
+    start_time(&Procfs::open().ok()?.process(pid).ok()?, pid).ok()
+}
+
+/// The 22nd field of `stat`; the second may have blanks and parentheses. A process that has
+/// ended has none, also if it is still listed.
+fn start_time(process: &OwnedFd, pid: i32) -> Result<u64> {
+    let path = || PathBuf::from(format!("/proc/{pid}/stat"));
+    let bytes = read_proc(process, "stat", MAP_CAP, path)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let fields = text.rsplit_once(") ").map(|(_, fields)| fields);
+    let fields = fields.filter(|fields| !fields.starts_with(['Z', 'X']));
+    let time = fields.and_then(|fields| fields.split(' ').nth(19)?.parse().ok());
+    time.ok_or_else(|| system(path(), Errno::ESRCH))
 }
 
 fn namespace(process: impl AsFd, pid: i32, file: &str) -> Result<Identity> {

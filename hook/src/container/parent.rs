@@ -6,7 +6,7 @@ use device_class::host::DeviceNumber;
 
 use super::policy::Refusal;
 use super::{
-    DeviceAccess, Directory, FileKind, Handle, Name, Result, Target, WritableDirectory,
+    DeviceAccess, Directory, FileKind, Handle, Name, Procfs, Result, Target, WritableDirectory,
     device_number,
 };
 
@@ -55,6 +55,20 @@ impl Parent {
     /// [`WritableDirectory::redirect_link`].
     pub fn redirect_link(&self, name: Name<'_>, target: &Path) -> Result<()> {
         self.writable(name)?.redirect_link(name, target)
+    }
+
+    /// Whether `found`, the entry of a name, is mounted on it.
+    pub(crate) fn is_mounted(&self, found: &Handle, proc: &Procfs) -> Result<bool> {
+        let directory = match self {
+            Self::Writable(directory) => directory.directory(),
+            Self::LeftAlone(directory, _) => directory,
+        };
+        Ok(proc.mount_id(found)? != proc.mount_id(directory)?)
+    }
+
+    /// Removes an entry: a directory only if it is empty. See [`WritableDirectory::remove`].
+    pub fn remove(&self, name: Name<'_>, kind: FileKind) -> Result<()> {
+        self.writable(name)?.remove(name, kind)
     }
 
     /// Creates a device node, or uses an existing one of the same device. See

@@ -107,6 +107,19 @@ impl ContainerRoot {
         Ok((self.directory(parent, PARENT_MODE)?, name))
     }
 
+    /// The same for a directory that exists; `None` if it does not.
+    pub fn existing_parent<'p>(&self, path: &'p Path) -> Result<Option<(Parent, Name<'p>)>> {
+        let (parent, name) = split_leaf(path)?;
+        let Some(directory) = self.existing_directory(parent)? else {
+            return Ok(None);
+        };
+        let parent = match self.policy.admit(&self.root, directory)? {
+            Ok(directory) => Parent::Writable(directory),
+            Err((directory, refusal)) => Parent::LeftAlone(directory, refusal),
+        };
+        Ok(Some((parent, name)))
+    }
+
     /// Resolves the directory `path`, creating missing directories with `mode`.
     ///
     /// # Errors

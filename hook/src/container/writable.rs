@@ -4,12 +4,12 @@
 //! symbolic link.
 
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, readlinkat};
 use nix::sys::stat::{Mode, mkdirat};
-use nix::unistd::symlinkat;
+use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 
 use super::{Directory, Error, FileKind, Handle, Name, Result, WritableDirectory};
 
@@ -61,6 +61,16 @@ impl WritableDirectory {
         Err(self.directory().occupied(name, found.kind()))
     }
 
+    /// Removes the entry `name`, which is of that kind: a directory only if it is empty.
+    pub fn remove(&self, name: Name<'_>, kind: FileKind) -> Result<()> {
+        let flag = match kind {
+            FileKind::Directory => UnlinkatFlags::RemoveDir,
+            _ => UnlinkatFlags::NoRemoveDir,
+        };
+        unlinkat(self, name.as_os_str(), flag)
+            .map_err(|errno| self.directory().system("remove", name, errno))
+    }
+
     /// Makes the symbolic link `name` lead to `target`, if it does not yet. What
     /// the old link led to stays as it is.
     pub fn redirect_link(&self, name: Name<'_>, target: &Path) -> Result<()> {
@@ -109,6 +119,11 @@ impl WritableDirectory {
 }
 
 fn is_link_to(found: &Handle, target: &Path) -> bool {
-    found.kind() == FileKind::Symlink
-        && readlinkat(found, "").is_ok_and(|text| text == target.as_os_str())
+    link_text(found).as_deref() == Some(target)
+}
+
+/// The text of a symbolic link.
+pub(crate) fn link_text(found: &Handle) -> Option<PathBuf> {
+    let is_link = found.kind() == FileKind::Symlink;
+    is_link.then(|| readlinkat(found, "").ok().map(PathBuf::from))?
 }

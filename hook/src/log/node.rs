@@ -74,7 +74,7 @@ impl NodeLog {
 
 /// The log's directory of the node, and that of a user who runs a rootless
 /// engine: root in a user namespace may not write the node's.
-fn directories(root: &Path) -> Vec<PathBuf> {
+pub(crate) fn directories(root: &Path) -> Vec<PathBuf> {
     let mut directories = vec![root.join(DIRECTORY)];
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let outside = || IdMap::parse(&map).and_then(|map| map.root(Reader::Outside));
@@ -88,18 +88,26 @@ fn directories(root: &Path) -> Vec<PathBuf> {
     directories
 }
 
-/// Opens the log in a directory, which is made if it is missing and used only if
-/// only root may write there.
-fn open(directory: &Path) -> io::Result<File> {
+/// Makes a directory if it is missing.
+///
+/// # Errors
+/// Also if others than this user may write there.
+pub(crate) fn own_directory(directory: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
     let metadata = fs::symlink_metadata(directory)?;
     let ours = metadata.is_dir() && metadata.uid() == geteuid().as_raw();
-    if !ours || metadata.mode() & 0o022 != 0 {
-        return Err(io::Error::other("not a directory of this user alone"));
+    match ours && metadata.mode() & 0o022 == 0 {
+        true => Ok(()),
+        false => Err(io::Error::other("not a directory of this user alone")),
     }
+}
+
+/// Opens the log in a directory of our own.
+fn open(directory: &Path) -> io::Result<File> {
+    own_directory(directory)?;
     let path = directory.join(NAME);
     let file = append_to(&path)?;
     let opened = file.metadata()?;

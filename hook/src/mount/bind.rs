@@ -106,6 +106,13 @@ pub(super) fn tmpfs(
     Ok(top.into_fd())
 }
 
+/// Takes away the mount whose root `top` is; what is open stays open.
+pub(crate) fn unmount(top: &Handle, path: &Path, proc: &Procfs) -> Result<()> {
+    proc.enter_descriptors().map_err(Error::Host)?;
+    umount2(&number(top)[..], MntFlags::MNT_DETACH)
+        .map_err(|errno| Error::system("unmount", path, errno))
+}
+
 /// Makes the mount whose root `top` is read-only.
 pub(super) fn set_read_only(top: &OwnedFd, path: &Path, proc: &Procfs) -> Result<()> {
     proc.enter_descriptors().map_err(Error::Host)?;

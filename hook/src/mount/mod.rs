@@ -25,6 +25,7 @@ mod tmpfs;
 
 pub(crate) use crate::mountinfo::MountInfoError;
 pub use attributes::Attributes;
+pub(crate) use bind::unmount;
 pub use calls::KernelCalls;
 pub use error::Error;
 pub(crate) use host::HostFile;

@@ -34,6 +34,18 @@ pub struct Bundle {
     /// What CDI specifications grant, in the order of the hooks.
     pub cdi: Vec<CdiGrant>,
     pub hooks: Hooks,
+    /// Whether the runtime made a user namespace for it, or had it join one.
+    pub has_user_namespace: bool,
+    /// What `boathook attach` grants beyond config.json.
+    pub attached: Vec<Attached>,
+}
+
+/// A device that a user attached to the container, or wants to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attached {
+    pub grant: CdiGrant,
+    /// Whether the user takes the responsibility in the kubelet's place.
+    pub forced: bool,
 }
 
 /// Why a bundle cannot be used.
@@ -120,6 +132,14 @@ struct Linux {
     cgroups_path: Option<String>,
     #[serde(default)]
     mount_label: Option<String>,
+    #[serde(default, deserialize_with = "those_that_fit")]
+    namespaces: Vec<Namespace>,
+}
+
+#[derive(Deserialize)]
+struct Namespace {
+    #[serde(rename = "type")]
+    kind: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -224,6 +244,8 @@ impl Bundle {
             mount_label: linux.mount_label.filter(|label| !label.is_empty()),
             cdi: config.hooks.grants(),
             hooks: config.hooks,
+            has_user_namespace: linux.namespaces.iter().any(|of| of.kind == "user"),
+            attached: Vec::new(),
         })
     }
 }

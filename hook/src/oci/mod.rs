@@ -14,7 +14,7 @@ pub(crate) mod devices;
 pub(crate) mod hooks;
 mod state;
 
-pub use bundle::{Bundle, BundleError};
+pub use bundle::{Attached, Bundle, BundleError};
 pub use hooks::{CdiGrant, Hooks};
 pub use state::{State, StateError};
 

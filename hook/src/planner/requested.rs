@@ -7,8 +7,8 @@ use device_class::load::ClassSource;
 use device_class::name::{ClassName, excerpt};
 use injection_plan::request::{ANNOTATION_PREFIX, RefusedRequest, Request, RequestSource};
 
-use crate::oci::Bundle;
 use crate::oci::hooks::by_class;
+use crate::oci::{Attached, Bundle};
 use crate::trust::Origin;
 
 /// Where a container requests devices.
@@ -62,8 +62,30 @@ impl<'b> Requested<'b> {
     /// Whether there may be a request for the class of this file, which is not parsed.
     pub(crate) fn may_be_for(&self, source: &ClassSource) -> bool {
         self.is_granted(&source.name)
+            || self.is_attached(&source.name)
             || self.names().any(|name| name == source.name.as_str())
             || source.mentions(|name| self.bundle.env.get(name).is_some())
+    }
+
+    pub(crate) fn is_attached(&self, class: &ClassName) -> bool {
+        let mut attached = self.bundle.attached.iter();
+        attached.any(|attached| attached.grant.class == *class)
+    }
+
+    /// What is attached of a class: a request for each device, and whether it is forced.
+    pub(crate) fn attached(
+        &self,
+        class: &DeviceClass,
+    ) -> Result<Vec<(Request, bool)>, RefusedRequest> {
+        let of_class = |attached: &&Attached| attached.grant.class == class.name;
+        let attached = self.bundle.attached.iter().filter(of_class);
+        let requests = attached.map(|attached| {
+            let devices = attached.grant.device.clone();
+            let source = RequestSource::Attach { devices };
+            let request = Request::parse(class, &self.bundle.env, source)?;
+            Ok(request.map(|request| (request, attached.forced)))
+        });
+        requests.filter_map(Result::transpose).collect()
     }
 
     pub(crate) fn request_for(

@@ -1,7 +1,13 @@
 //! The process itself.
 
+use std::fs::File;
+use std::io::{Read, Write};
+
 use nix::errno::Errno;
+use nix::fcntl::OFlag;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, fork, pipe2};
 
 pub(crate) fn clear_environment() {
     // SAFETY: the process has one thread, so no other code reads the environment
@@ -60,4 +66,53 @@ pub(crate) fn close_inherited_descriptors() {
 #[unsafe(no_mangle)]
 extern "C" fn _Unwind_Backtrace(_: *const libc::c_void, _: *const libc::c_void) -> libc::c_int {
     5
+}
+
+/// The most that a child's answer may have, in bytes.
+const MAX_ANSWER: u64 = 1 << 20;
+
+/// Runs `work` in a child process, which may enter namespaces that this process must not,
+/// and returns its answer. `None`: it was ended, such as by its deadline.
+pub(crate) fn in_child(work: impl FnOnce() -> String) -> Result<Option<String>, Errno> {
+    let (answer, mut written) = {
+        let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
+        (File::from(read), File::from(write))
+    };
+    // SAFETY: the process has one thread, so the child may do whatever its parent may. It
+    // ends in this function, also if `work` panics.
+    match unsafe { fork() }? {
+        ForkResult::Child => {
+            drop(answer);
+            let _end = End;
+            let done = written.write_all(work().as_bytes()).is_ok();
+            exit(i32::from(!done))
+        }
+        ForkResult::Parent { child } => {
+            drop(written);
+            let mut text = String::new();
+            let read = answer.take(MAX_ANSWER).read_to_string(&mut text);
+            let status = loop {
+                match waitpid(child, None) {
+                    Err(Errno::EINTR) => {}
+                    ended => break ended?,
+                }
+            };
+            let done = read.is_ok() && status == WaitStatus::Exited(child, 0);
+            Ok(done.then_some(text))
+        }
+    }
+}
+
+/// Ends a child that unwinds.
+struct End;
+
+impl Drop for End {
+    fn drop(&mut self) {
+        exit(1)
+    }
+}
+
+fn exit(code: libc::c_int) -> ! {
+    // SAFETY: it does not return, and runs nothing of this process.
+    unsafe { libc::_exit(code) }
 }

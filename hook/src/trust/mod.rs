@@ -49,6 +49,18 @@ pub(crate) fn trusted(origin: &Origin, pods: &[PodPattern]) -> Option<Authority>
     fits.then(|| Authority::Asker { why: why() })
 }
 
+/// Who authorizes devices that a user attaches to a container that runs: the user, who
+/// governs the host, but in a pod only if that is said. `None`: as if the container asked.
+pub(crate) fn attaching(origin: &Origin, forced: bool) -> Option<Authority> {
+    let why = match (origin, forced) {
+        (Origin::NoPod, _) => "`boathook attach` by the host's administrator",
+        (_, true) => "`boathook attach --force`, beside the kubelet's record",
+        (_, false) => return None,
+    };
+    let why = why.to_owned();
+    Some(Authority::Asker { why })
+}
+
 /// Who authorizes devices that CDI specifications grant. Only root writes
 /// specifications, but the names may come from annotations, and some engines (CRI-O)
 /// mix the pod's own and those of a restored image into those of its containers. There

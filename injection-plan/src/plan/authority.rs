@@ -120,8 +120,13 @@ impl Authority {
                     (!ignored.is_empty()).then_some(note),
                 ))
             }
-            // The engine has put the nodes into the spec already.
-            Authority::Nobody { why } if matches!(request.source, RequestSource::Cdi { .. }) => {
+            // The engine has put the nodes into the spec already, or a user waits for them.
+            Authority::Nobody { why }
+                if matches!(
+                    request.source,
+                    RequestSource::Cdi { .. } | RequestSource::Attach { .. }
+                ) =>
+            {
                 let (class, why) = (request.class.clone(), why.clone());
                 Err(refused(RequestError::Unauthorized { class, why }))
             }

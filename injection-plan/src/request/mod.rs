@@ -68,6 +68,11 @@ pub enum RequestSource {
         /// The names of the devices, with commas between them.
         devices: String,
     },
+    /// A user's command for a container that runs.
+    Attach {
+        /// The names of the devices, with commas between them.
+        devices: String,
+    },
 }
 
 impl fmt::Display for RequestSource {
@@ -78,6 +83,7 @@ impl fmt::Display for RequestSource {
                 write!(f, "annotation {key}={}", excerpt(value))
             }
             RequestSource::Cdi { devices } => write!(f, "CDI device {}", excerpt(devices)),
+            RequestSource::Attach { devices } => write!(f, "attached {}", excerpt(devices)),
         }
     }
 }
@@ -126,7 +132,7 @@ impl Request {
         let env = |name: &str| variables.get(name);
         let text = match &source {
             RequestSource::Env { value, .. } | RequestSource::Annotation { value, .. } => value,
-            RequestSource::Cdi { devices } => devices,
+            RequestSource::Cdi { devices } | RequestSource::Attach { devices } => devices,
         };
         let refused = |error| RefusedRequest {
             asked_by: source.to_string(),

@@ -54,17 +54,32 @@ pub(super) fn add_device_allow(
     unit: &Unit,
     entries: &[DeviceAllow],
 ) -> Result<(), BusError> {
-    // systemd replies before it applies the rules, but applies them before it
-    // reads the next message.
-    let ping = Call {
+    let set = set_unit_properties(unit, &[entries]);
+    bus.call([set, ping()]).map(drop)
+}
+
+/// Replaces a unit's `DeviceAllow=` in one step, as [`add_device_allow`] adds to it: an empty
+/// list clears it.
+pub(super) fn set_device_allow(
+    bus: &mut Connection,
+    unit: &Unit,
+    entries: &[DeviceAllow],
+) -> Result<(), BusError> {
+    let set = set_unit_properties(unit, &[&[], entries]);
+    bus.call([set, ping()]).map(drop)
+}
+
+/// systemd replies before it applies the rules, but applies them before it reads the next
+/// message: this one.
+fn ping() -> Call<'static> {
+    Call {
         destination: SYSTEMD,
         path: MANAGER_PATH,
         interface: "org.freedesktop.DBus.Peer",
         member: "Ping",
         signature: "",
         body: Writer::default(),
-    };
-    bus.call([set_device_allow(unit, entries), ping]).map(drop)
+    }
 }
 
 fn get<'a>(path: &'a str, interface: &'a str, property: &'a str) -> Call<'a> {
@@ -81,22 +96,25 @@ fn get<'a>(path: &'a str, interface: &'a str, property: &'a str) -> Call<'a> {
     }
 }
 
-fn set_device_allow<'a>(unit: &Unit, entries: &[DeviceAllow]) -> Call<'a> {
+/// Assigns `DeviceAllow=` each of the lists, one after the other.
+fn set_unit_properties<'a>(unit: &Unit, lists: &[&[DeviceAllow]]) -> Call<'a> {
     let mut body = Writer::default();
     body.string(unit.name());
     let runtime = true;
     body.boolean(runtime);
     body.array_of_structs(|properties| {
-        properties.begin_struct();
-        properties.string("DeviceAllow");
-        properties.signature("a(ss)");
-        properties.array_of_structs(|list| {
-            for (path, letters) in entries {
-                list.begin_struct();
-                list.string(path);
-                list.string(letters);
-            }
-        });
+        for entries in lists {
+            properties.begin_struct();
+            properties.string("DeviceAllow");
+            properties.signature("a(ss)");
+            properties.array_of_structs(|list| {
+                for (path, letters) in *entries {
+                    list.begin_struct();
+                    list.string(path);
+                    list.string(letters);
+                }
+            });
+        }
     });
     Call {
         destination: SYSTEMD,

@@ -89,18 +89,58 @@ impl Systemd {
         Ok(report)
     }
 
+    /// Takes `rules` out of what the container's own `unit` allows. False: there was nothing
+    /// to take, or no systemd that knows the unit.
+    ///
+    /// # Errors
+    /// As [`Self::allow`].
+    pub(super) fn revoke(
+        &mut self,
+        unit: &Unit,
+        rules: &[DeviceRule],
+    ) -> Result<bool, SystemdError> {
+        match self.try_revoke(unit, rules) {
+            Err(error) if refusal(&error).is_none() => Err(SystemdError {
+                unit: unit.clone(),
+                source: error,
+            }),
+            done => Ok(done.unwrap_or(false)),
+        }
+    }
+
+    fn try_revoke(&mut self, unit: &Unit, rules: &[DeviceRule]) -> Result<bool, BusError> {
+        let Some(bus) = self.connection()? else {
+            return Ok(false);
+        };
+        let (policy, _) = manager::device_policy(bus, unit)?;
+        let paths: Vec<String> = rules.iter().map(dev_links::path).collect();
+        let mut left = policy.allowed.clone();
+        left.retain(|(path, _)| !paths.contains(path));
+        // Without any entry, `auto` would allow everything.
+        let is_open = left.is_empty() && policy.policy == "auto";
+        if left.len() == policy.allowed.len() || is_open {
+            return Ok(false);
+        }
+        manager::set_device_allow(bus, unit, &left)?;
+        Ok(true)
+    }
+
+    fn connection(&mut self) -> Result<Option<&mut Connection>, BusError> {
+        if self.bus.is_none() {
+            self.bus = Connection::open(&self.host.sockets)?;
+        }
+        Ok(self.bus.as_mut())
+    }
+
     fn try_allow(
         &mut self,
         unit: &Unit,
         rules: &[DeviceRule],
         links: &mut Vec<LinkReport>,
     ) -> Result<UnitOutcome, BusError> {
-        let bus = match &mut self.bus {
-            Some(bus) => bus,
-            none => match Connection::open(&self.host.sockets)? {
-                Some(bus) => none.insert(bus),
-                None => return Ok(UnitOutcome::NoSystemd),
-            },
+        let dev = self.host.dev.clone();
+        let Some(bus) = self.connection()? else {
+            return Ok(UnitOutcome::NoSystemd);
         };
         let (policy, version) = manager::device_policy(bus, unit)?;
         if !policy.restricts() {
@@ -110,7 +150,7 @@ impl Systemd {
         if entries.is_empty() {
             return Ok(UnitOutcome::AlreadyAllowed);
         }
-        *links = provide_links(version, &self.host.dev, rules);
+        *links = provide_links(version, &dev, rules);
         manager::add_device_allow(bus, unit, &entries)?;
         Ok(UnitOutcome::Added {
             entries: entries.len(),

@@ -66,6 +66,20 @@ pub(super) fn restore(cgroup: &CgroupDir, before: &DeviceList) -> Result<usize, 
     Ok(lost.len())
 }
 
+/// Takes the rules out of the cgroup's list.
+pub(super) fn deny(cgroup: &CgroupDir, rules: &[DeviceRule]) -> Result<(), CgroupError> {
+    let path = cgroup.dir.join("devices.deny");
+    for rule in rules {
+        let rule = rule.to_string();
+        std::fs::write(&path, &rule).map_err(|source| CgroupError::Write {
+            path: path.clone(),
+            rule,
+            source,
+        })?;
+    }
+    Ok(())
+}
+
 fn write_all<'a>(
     cgroup: &CgroupDir,
     rules: impl IntoIterator<Item = &'a DeviceRule>,

@@ -5,9 +5,11 @@
 //! access clears its letters from the remaining access; if none remains, the
 //! request is admitted. So `r` never admits `rw`.
 
+use device_class::device::DeviceNumber;
+
 use super::insn::{AluOp, Condition, Instruction, Operand, Reg, Size, Width};
 use super::request::{ACCESS_TYPE, MAJOR, MINOR, access_bits, kind_number};
-use crate::cgroup::rule::DeviceRule;
+use crate::cgroup::rule::{Access, DeviceKind, DeviceRule};
 use crate::cgroup::spec_rules::{SpecRule, SpecRules};
 use crate::sys::bpf::Insn;
 
@@ -38,6 +40,40 @@ pub(super) fn admit(rules: &[DeviceRule]) -> Vec<Insn> {
         assembler.rule(&SpecRule::from(rule));
     }
     assembler.0
+}
+
+/// The instructions of a rule in [`admit`].
+pub(super) const ADMITTED_LEN: usize = 7;
+
+/// The device that a program admits next, if it goes on with a rule of [`admit`].
+pub(super) fn admitted(code: &[Insn]) -> Option<DeviceNumber> {
+    let code = code.get(..ADMITTED_LEN)?;
+    let constant = |at: usize| match Instruction::decode(code[at])? {
+        Instruction::Jump {
+            operand: Operand::Const(constant),
+            ..
+        }
+        | Instruction::Alu {
+            operand: Operand::Const(constant),
+            ..
+        } => Some(constant),
+        _ => None,
+    };
+    let kind = match constant(0)? {
+        kind if kind == kind_number(DeviceKind::Block).cast_signed() => DeviceKind::Block,
+        _ => DeviceKind::Character,
+    };
+    let number = DeviceNumber {
+        kind,
+        major: constant(1)?.cast_unsigned(),
+        minor: constant(2)?.cast_unsigned(),
+    };
+    let access = !constant(3)?;
+    let mut accesses = Access::ALL.subsets();
+    let access = accesses.find(|some| access_bits(*some) == access)?;
+    let mut expected = Assembler(Vec::new());
+    expected.rule(&SpecRule::from(&DeviceRule { number, access }));
+    (expected.0 == code).then_some(number)
 }
 
 struct Assembler(Vec<Insn>);

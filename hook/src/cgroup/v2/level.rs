@@ -5,10 +5,12 @@ use nix::errno::Errno;
 use super::kernel::Kernel;
 use super::load::{LoadError, load};
 use super::replace::replace;
-use super::rewrite::{Admission, judge};
+use super::rewrite::{self, Admission, is_hidden, judge};
 use super::{Required, assembler};
 use crate::cgroup::error::CgroupError;
 use crate::cgroup::report::Outcome;
+use crate::cgroup::rule::DeviceRule;
+use crate::cgroup::spec_rules::SpecRules;
 use crate::cgroup::{Ancestor, Owner};
 use crate::sys::bpf::{Insn, Scope};
 
@@ -126,6 +128,72 @@ impl<K: Kernel> Level<'_, K> {
             outcomes.push(Outcome::AlreadyAllowed);
         }
         Ok(())
+    }
+
+    /// Replaces each program of this level that admits `rules` by one that does not.
+    pub(super) fn withdraw(
+        &self,
+        kernel: &K,
+        rules: &[DeviceRule],
+        enforced: &SpecRules,
+    ) -> Result<(), CgroupError> {
+        for _ in 0..ATTEMPTS {
+            match self.try_withdraw(kernel, rules, enforced) {
+                Ok(()) => return Ok(()),
+                Err(Stop::Raced) => {}
+                // A process without the privileges has added none.
+                Err(Stop::NoPermission(_)) => return Ok(()),
+                Err(Stop::Failed(error)) => return Err(error),
+            }
+        }
+        Err(CgroupError::Unsettled {
+            cgroup: self.at.dir.to_owned(),
+        })
+    }
+
+    fn try_withdraw(
+        &self,
+        kernel: &K,
+        rules: &[DeviceRule],
+        enforced: &SpecRules,
+    ) -> Result<(), Stop> {
+        let stopped = |errno| self.stopped(kernel, errno, "read device programs");
+        let attached = kernel
+            .query(&self.cgroup, Scope::Attached)
+            .map_err(stopped)?;
+        for id in &attached.ids {
+            let old = kernel.open(*id).map_err(stopped)?;
+            let code = kernel.dump(&old).map_err(stopped)?;
+            let code = match rewrite::withdraw(&code, rules) {
+                Some(code) => code,
+                None if is_hidden(&code)
+                    && self.is_runtimes(kernel, &old, attached.ids.len())? =>
+                {
+                    assembler::enforce(enforced)
+                }
+                None => continue,
+            };
+            let new = load(kernel, &code).map_err(|error| self.not_loaded(kernel, &code, error))?;
+            match replace(kernel, &self.cgroup, attached.flags, &old, &new) {
+                Ok(()) => {}
+                Err(Errno::ENOENT) => return Err(Stop::Raced),
+                Err(source) => {
+                    return Err(Stop::Failed(CgroupError::Attach {
+                        cgroup: self.at.dir.to_owned(),
+                        program: *id,
+                        source,
+                    }));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a hidden program is the runtime's, or made from the same rules.
+    fn is_runtimes(&self, kernel: &K, program: &K::Program, count: usize) -> Result<bool, Stop> {
+        let about = kernel.about(program);
+        let about = about.map_err(|e| self.stopped(kernel, e, "read device programs"))?;
+        Ok(count == 1 && about.maps == 0)
     }
 
     fn regenerate(

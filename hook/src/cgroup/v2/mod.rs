@@ -57,6 +57,18 @@ pub(super) fn allow(
     allow_on(&Running, cgroup, Required { rules, spec })
 }
 
+/// Takes rules out of the programs of the container's own cgroups. `enforced` are the rules
+/// that remain, for a program that must be generated again.
+pub(super) fn withdraw(
+    cgroup: &CgroupDir,
+    rules: &[DeviceRule],
+    enforced: &SpecRules,
+) -> Result<(), CgroupError> {
+    let levels = open_levels(&Running, cgroup)?;
+    let mut own = levels.iter().filter(|it| it.at.owner == Owner::Container);
+    own.try_for_each(|level| level.withdraw(&Running, rules, enforced))
+}
+
 /// Fails if a program that is not changed for a container denies a device.
 pub(super) fn check_enclosing(cgroup: &CgroupDir, rules: &[DeviceRule]) -> Result<(), CgroupError> {
     let levels = open_levels(&Running, cgroup)?;

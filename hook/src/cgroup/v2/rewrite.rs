@@ -50,9 +50,41 @@ pub(super) fn denied(
     Ok(denied)
 }
 
+/// The program without what was put before it to admit the devices of these rules. None: it
+/// begins with nothing of ours for them.
+pub(super) fn withdraw(program: &[Insn], rules: &[DeviceRule]) -> Option<Vec<Insn>> {
+    let start = assembler::admit(&[]);
+    let (mut kept, mut rest) = (Vec::new(), program);
+    let mut found = false;
+    while let Some(mut after) = rest.strip_prefix(&start[..]) {
+        let mut blocks = start.clone();
+        let before = after.len();
+        while let Some(admitted) = assembler::admitted(after) {
+            let (block, more) = after.split_at(assembler::ADMITTED_LEN);
+            match rules.iter().any(|rule| rule.number == admitted) {
+                true => found = true,
+                false => blocks.extend_from_slice(block),
+            }
+            after = more;
+        }
+        // Runtimes' programs begin alike, and go on otherwise.
+        if after.len() == before {
+            break;
+        }
+        // What enforces rules has its verdict in the end, and needs the start.
+        let is_start = after.starts_with(&start);
+        if blocks.len() > start.len() || !is_start {
+            kept.append(&mut blocks);
+        }
+        rest = after;
+    }
+    kept.extend_from_slice(rest);
+    found.then_some(kept)
+}
+
 /// A program hidden by the kernel consists of zeros, which are not an
 /// instruction.
-fn is_hidden(program: &[Insn]) -> bool {
+pub(super) fn is_hidden(program: &[Insn]) -> bool {
     program.iter().all(|insn| *insn == [0; 8])
 }
 

@@ -3,8 +3,8 @@
 
 use runtime_config::HANDLER;
 
-use super::containers::Container;
 use super::spec::ContainerSpec;
+use crate::command::containers::Container;
 use crate::command::finding::{Finding, Verdict};
 use crate::exit::ExitCode;
 

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use device_class::device::DeviceNumber;
-use injection_plan::plan::{Action, InjectionPlan};
+use injection_plan::plan::{InjectionPlan, InjectionStep};
 
+use crate::apply;
 use crate::command::finding::{Finding, Verdict};
-use crate::container::{Handle, Resolver, RootDir, device_number};
+use crate::container::{Handle, Resolver, RootDir};
 use crate::exit::ExitCode;
 use crate::log::chain;
 
@@ -32,41 +32,9 @@ impl RunningRoot {
 
     /// What of the plan the container lacks, a line each.
     pub(super) fn missing(&self, plan: &InjectionPlan) -> Result<Vec<String>, String> {
-        let mut missing = Vec::new();
-        for step in &plan.steps {
-            let lacks = match &step.action {
-                Action::Node { mount, number, .. } => self.lacks_node(&mount.path, *number)?,
-                Action::MakeNode { path, number, .. } => self.lacks_node(path, *number)?,
-                Action::File(mount) | Action::Directory(mount) => self.lacks(&mount.path)?,
-                Action::Library { mount, .. } => self.lacks(&mount.path)?,
-                Action::Link { path, .. } => self.lacks(path)?,
-                Action::Prepare(_)
-                | Action::Allow { .. }
-                | Action::Mask { .. }
-                | Action::Loader { .. } => None,
-            };
-            missing.extend(lacks);
-        }
-        Ok(missing)
-    }
-
-    fn lacks(&self, path: &Path) -> Result<Option<String>, String> {
-        let there = self.look(path)?.is_some();
-        Ok((!there).then(|| path.display().to_string()))
-    }
-
-    fn lacks_node(&self, path: &Path, number: DeviceNumber) -> Result<Option<String>, String> {
-        let Some(handle) = self.look(path)? else {
-            return Ok(Some(path.display().to_string()));
-        };
-        let found = device_number(&handle);
-        Ok((found != Some(number)).then(|| {
-            let kind = handle.kind();
-            match found {
-                Some(found) => format!("{} is {found}, expected {number}", path.display()),
-                None => format!("{} is {kind}, not a device node", path.display()),
-            }
-        }))
+        let lacks = |step: &InjectionStep| apply::lacks(&step.action, &|path| self.look(path));
+        let steps = plan.steps.iter();
+        steps.filter_map(|step| lacks(step).transpose()).collect()
     }
 }
 

@@ -1,7 +1,6 @@
 //! `boathook doctor`: why a container has no device, from its config.json to what
 //! it can open now. Nothing is changed, and the engine is not called.
 
-mod containers;
 mod granted;
 mod hook_entry;
 mod injected;
@@ -18,6 +17,7 @@ use device_class::config::Config;
 use injection_plan::plan::Grant;
 use serde::Serialize;
 
+use super::containers::{self, Container, Unknown};
 use super::finding::{Finding, Verdict};
 use super::output::Style;
 use super::{CommandError, log, print_json};
@@ -25,7 +25,6 @@ use crate::cli::Whose;
 use crate::exit::ExitCode;
 use crate::planner::{self, Caller};
 
-use containers::{Container, Unknown};
 use injected::RunningRoot;
 use requested::Requests;
 use spec::ContainerSpec;
@@ -84,11 +83,8 @@ pub(super) fn run(
 /// The bundle of a container of this host, by its id, the first characters of it, or its
 /// name.
 pub(super) fn bundle_of(container: &str, config: &Config) -> Result<PathBuf, CommandError> {
-    let found = containers::named(container, &config.host_root);
-    let found = found.map_err(|unknown| CommandError::NoContainer {
-        reason: unknown.reason,
-        hint: unknown.fix,
-    })?;
+    let found = containers::named(container, None, &config.host_root);
+    let found = found.map_err(CommandError::no_container)?;
     found.bundle.ok_or_else(|| CommandError::NoContainer {
         reason: format!("the bundle of container {} is not known", found.id),
         hint: "give its directory: --bundle DIR".to_owned(),
@@ -130,7 +126,7 @@ fn examine(container: Container, whose: &Whose, config: &Config) -> Examination 
             container.to_string(),
         ));
     }
-    match ContainerSpec::of(&container, &whose.env) {
+    match ContainerSpec::of(&container, &whose.env, &config.host_root) {
         Ok(spec) => findings.extend(examine_spec(&container, &spec, config)),
         Err(error) => {
             let text = log::chain(&error);
@@ -176,8 +172,10 @@ fn examine_spec(container: &Container, spec: &ContainerSpec, config: &Config) ->
     findings.extend(granted::findings(&plan, spec, &classes));
     let missing = root.as_ref().map(|root| root.missing(&plan));
     let all_there = matches!(&missing, Some(Ok(missing)) if missing.is_empty());
+    let is_attached = |grant: &Grant| grant.asked_by.starts_with("attached ");
     let is_given = |grant: &Grant| !grant.devices.is_empty();
-    let gives = !plan.steps.is_empty() || plan.grants.iter().any(is_given);
+    let by_hook = !plan.grants.iter().all(is_attached);
+    let gives = by_hook && (!plan.steps.is_empty() || plan.grants.iter().any(is_given));
     if !container.is_hypothetical() && gives {
         findings.push(hook_entry::finding(container, spec, all_there));
     }

@@ -57,6 +57,11 @@ pub(super) fn requests(spec: &ContainerSpec, config: &Config) -> Requests {
                 continue;
             }
         };
+        for (request, _) in requested.attached(&class).unwrap_or_default() {
+            let text = format!("{}, of class {}", request.source, class.name);
+            findings.push(Finding::new(Verdict::Ok, SUBJECT, text));
+            classes.push(class.clone());
+        }
         match requested.request_for(&class) {
             Ok(None) => {}
             Ok(Some(request)) => {

@@ -1,24 +1,17 @@
 //! What the container's cgroup allows now.
 
-use device_class::device::DeviceRule;
-use injection_plan::plan::{Action, InjectionPlan};
+use injection_plan::plan::InjectionPlan;
 
-use super::containers::Container;
+use crate::apply::rules_of;
 use crate::cgroup::{Denied, DeviceCgroup};
+use crate::command::containers::Container;
 use crate::command::finding::{Finding, Verdict};
 use crate::exit::ExitCode;
 use crate::log::chain;
 
 pub(super) fn finding(container: &Container, plan: &InjectionPlan) -> Option<Finding> {
     const SUBJECT: &str = "cgroup";
-    let rules: Vec<DeviceRule> = plan
-        .steps
-        .iter()
-        .filter_map(|step| match &step.action {
-            Action::Allow { rule, .. } => Some(*rule),
-            _ => None,
-        })
-        .collect();
+    let rules = rules_of(plan);
     if rules.is_empty() {
         return None;
     }

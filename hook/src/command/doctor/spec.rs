@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use super::containers::Container;
+use crate::command::containers::Container;
+use crate::live;
 use crate::oci::{Bundle, BundleError};
 use crate::trust::{Origin, OriginError};
 
@@ -20,9 +21,15 @@ pub(super) struct ContainerSpec {
 impl ContainerSpec {
     /// Of a container's bundle; else of its first process, whose environment is
     /// that of the container; else of variables alone.
-    pub(super) fn of(container: &Container, env: &[String]) -> Result<Self, BundleError> {
+    pub(super) fn of(
+        container: &Container,
+        env: &[String],
+        host_root: &Path,
+    ) -> Result<Self, BundleError> {
         if let Some(directory) = &container.bundle {
-            return Ok(Self::new(Bundle::read(directory)?, true));
+            let mut bundle = Bundle::read(directory)?;
+            live::add_attached(&mut bundle, directory, host_root);
+            return Ok(Self::new(bundle, true));
         }
         let (root, env) = match container.pid {
             None => (PathBuf::from("/"), env.to_vec()),

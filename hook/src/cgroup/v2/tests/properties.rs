@@ -10,7 +10,7 @@ use crate::cgroup::v2::assembler::enforce;
 use crate::cgroup::v2::evaluator;
 use crate::cgroup::v2::insn::{AluOp, Condition, Instruction, Operand, Reg, Size, Width};
 use crate::cgroup::v2::request::AccessRequest;
-use crate::cgroup::v2::rewrite::{Admission, judge};
+use crate::cgroup::v2::rewrite::{Admission, judge, withdraw};
 use crate::sys::bpf::Insn;
 
 fn any_kind() -> impl Strategy<Value = DeviceKind> {
@@ -84,6 +84,45 @@ proptest! {
             let expected = covers(&old, &request) || covers(&granted, &request);
             prop_assert_eq!(run(&new, &request), expected, "{:?}", request);
             prop_assert_eq!(evaluator::admits(&new, &request), Ok(expected));
+        }
+    }
+
+    /// Rules that were added in any order are taken out in any order; the rest decides as
+    /// before.
+    #[test]
+    fn what_was_added_is_withdrawn_alone(
+        shape in 0..SHAPES.len(),
+        old in prop::collection::vec(any_rule(), 0..8),
+        added in prop::collection::vec(any_device_rule(), 1..6),
+        taken in prop::collection::vec(any::<bool>(), 6),
+        requests in prop::collection::vec(any_request(), 32),
+    ) {
+        let program = (SHAPES[shape].program)(&old);
+        let added = rule::merge(&added);
+        let mut new = program.clone();
+        // One after the other, each only where it is denied.
+        for rule in &added {
+            if let Admission::Replace(with) = judge(&new, &[*rule]) {
+                new = with;
+            }
+        }
+        let (taken, left): (Vec<_>, Vec<_>) =
+            added.iter().zip(taken).partition(|(_, taken)| *taken);
+        let taken: Vec<_> = taken.into_iter().map(|(rule, _)| *rule).collect();
+        let left: Vec<_> = left.into_iter().map(|(rule, _)| SpecRule::from(rule)).collect();
+        let without = withdraw(&new, &taken).unwrap_or_else(|| new.clone());
+        for request in requests {
+            let expected = covers(&old, &request) || covers(&left, &request);
+            prop_assert_eq!(run(&without, &request), expected, "{:?}", request);
+        }
+        // However often that is done, at most the loading of registers stays.
+        let mut program = program;
+        let most = program.len() + 6;
+        for _ in 0..3 {
+            let Admission::Replace(with) = judge(&program, &added) else { break };
+            program = withdraw(&with, &added).unwrap();
+            prop_assert!(program.len() <= most);
+            prop_assert_eq!(withdraw(&program, &added), None);
         }
     }
 

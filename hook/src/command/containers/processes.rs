@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use nix::unistd::geteuid;
 
 use super::entries;
+use crate::container::start_time_of as start_time;
 
 /// More than any file of /proc that is read here has.
 const MAX: usize = 256 << 10;
@@ -103,13 +104,6 @@ fn option<'a>(line: &'a str, names: &[&str]) -> Option<&'a str> {
         }
     }
     None
-}
-
-/// The 22nd field of /proc/PID/stat; the second may have blanks and parentheses.
-fn start_time(pid: i32) -> Option<u64> {
-    let stat = read(pid, "stat")?;
-    let (_, fields) = stat.rsplit_once(')')?;
-    fields.split_whitespace().nth(19)?.parse().ok()
 }
 
 fn read(pid: i32, file: &str) -> Option<String> {

@@ -22,7 +22,7 @@ use crate::oci::Bundle;
 use crate::trust::Origin;
 
 /// As many characters of an id as engines print.
-const SHORT_ID: usize = 12;
+pub(super) const SHORT_ID: usize = 12;
 
 /// A container, as far as it is known.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -31,6 +31,9 @@ pub(super) struct Container {
     pub(super) id: String,
     /// Its first process.
     pub(super) pid: Option<i32>,
+    /// When that was started, as the runtime wrote it: field 22 of /proc/PID/stat.
+    #[serde(skip)]
+    pub(super) started: Option<u64>,
     pub(super) bundle: Option<PathBuf>,
 }
 
@@ -121,9 +124,13 @@ pub(super) fn find(
 
 /// The container of this host with this id, the only one whose id begins so, or the one that
 /// its engine calls so.
-pub(super) fn named(text: &str, host_root: &Path) -> Result<Container, Unknown> {
+pub(super) fn named(
+    text: &str,
+    root: Option<PathBuf>,
+    host_root: &Path,
+) -> Result<Container, Unknown> {
     let processes = Processes::read();
-    let known = all(None, host_root, &processes);
+    let known = all(root, host_root, &processes);
     by_id_or_name(text, &known, host_root).map(|found| located(found, &processes))
 }
 
@@ -225,6 +232,7 @@ fn of_process(
         .max_by_key(|container| container.id.len());
     Ok(Container {
         pid: Some(pid),
+        started: None,
         ..found.cloned().unwrap_or_default()
     })
 }
@@ -240,7 +248,12 @@ fn located(container: Container, processes: &Processes) -> Container {
             SHORT_ID.. => processes.first_of(&container.id),
             _ => None,
         });
-    Container { pid, ..container }
+    let started = container.started.filter(|_| pid == container.pid);
+    Container {
+        pid,
+        started,
+        ..container
+    }
 }
 
 /// Every container that can be found, by id.
@@ -259,7 +272,9 @@ fn all(
         let entry = known
             .entry(container.id.clone())
             .or_insert(container.clone());
-        entry.pid = entry.pid.or(container.pid);
+        if entry.pid.is_none() {
+            (entry.pid, entry.started) = (container.pid, container.started);
+        }
         if entry.bundle.is_none() {
             entry.bundle = container.bundle;
         }
@@ -297,8 +312,8 @@ fn of_bundle(bundle: PathBuf) -> Option<Container> {
     };
     Some(Container {
         id: named.to_owned(),
-        pid: None,
         bundle: Some(bundle),
+        ..Container::default()
     })
 }
 

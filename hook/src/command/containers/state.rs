@@ -27,6 +27,8 @@ const MAX: usize = 4 << 20;
 struct State {
     #[serde(alias = "init_process_pid")]
     pid: Option<i32>,
+    #[serde(alias = "init_process_start", alias = "process-start-time")]
+    started: Option<u64>,
     bundle: Option<PathBuf>,
     config: Option<RuncConfig>,
 }
@@ -61,6 +63,7 @@ fn container(directory: &Path) -> Option<Container> {
     Some(Container {
         id,
         pid: state.pid.filter(|pid| *pid > 0),
+        started: state.started,
         bundle: state.bundle.or_else(|| label.map(PathBuf::from)),
     })
 }

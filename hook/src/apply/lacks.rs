@@ -1,0 +1,42 @@
+//! What a container that runs lacks of a plan.
+
+use std::path::Path;
+
+use device_class::device::DeviceNumber;
+use injection_plan::plan::Action;
+
+use crate::container::{Handle, device_number};
+
+/// What a path in the container leads to.
+type Look<'a> = &'a dyn Fn(&Path) -> Result<Option<Handle>, String>;
+
+/// What the container lacks of a step, in words. Nothing can be seen of preparations, of
+/// rules, and of what only a part of the container's programs sees.
+pub(crate) fn lacks(action: &Action, look: Look<'_>) -> Result<Option<String>, String> {
+    let path = match action {
+        Action::Node { mount, number, .. } => return lacks_node(&mount.path, *number, look),
+        Action::MakeNode { path, number, .. } => return lacks_node(path, *number, look),
+        Action::File(mount) | Action::Directory(mount) => &mount.path,
+        Action::Library { mount, .. } => &mount.path,
+        Action::Link { path, .. } => path,
+        Action::Prepare(_) | Action::Allow { .. } | Action::Mask { .. } | Action::Loader { .. } => {
+            return Ok(None);
+        }
+    };
+    let there = look(path)?.is_some();
+    Ok((!there).then(|| path.display().to_string()))
+}
+
+fn lacks_node(path: &Path, number: DeviceNumber, look: Look<'_>) -> Result<Option<String>, String> {
+    let Some(handle) = look(path)? else {
+        return Ok(Some(path.display().to_string()));
+    };
+    let found = device_number(&handle);
+    Ok((found != Some(number)).then(|| {
+        let kind = handle.kind();
+        match found {
+            Some(found) => format!("{} is {found}, expected {number}", path.display()),
+            None => format!("{} is {kind}, not a device node", path.display()),
+        }
+    }))
+}

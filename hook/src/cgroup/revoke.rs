@@ -1,0 +1,66 @@
+//! Takes device rules away again from a container that runs: from its unit first, which
+//! would set them again, then from its cgroup.
+
+use super::error::CgroupError;
+use super::rule::{self, DeviceRule};
+use super::spec_rules::SpecRules;
+use super::systemd::{HostSystemd, Systemd, Unit};
+use super::{CgroupDir, DeviceCgroup, Owner, v1, v2};
+
+impl DeviceCgroup {
+    /// Takes away `rules`, which were added to the container's own cgroup and unit, but for
+    /// those of devices in `keep`. Slices and services above stay as they are: others may
+    /// rely on them. Returns what an administrator should know.
+    ///
+    /// `keep` and `spec` are for a program that the kernel hides: it is generated again.
+    pub(crate) fn revoke(
+        &self,
+        rules: &[DeviceRule],
+        keep: &[DeviceRule],
+        spec: &SpecRules,
+    ) -> Result<Vec<String>, CgroupError> {
+        let is_kept = |rule: &DeviceRule| keep.iter().any(|kept| kept.number == rule.number);
+        let mut rules = rule::merge(rules);
+        rules.retain(|rule| !is_kept(rule));
+        if rules.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut warnings = Vec::new();
+        match self {
+            Self::V1(cgroup) => {
+                let before = v1::DeviceList::read(&cgroup.dir)?;
+                if revoke_in_unit(cgroup, &rules, &mut warnings) {
+                    v1::restore(cgroup, &before)?;
+                }
+                v1::deny(cgroup, &rules)?;
+            }
+            Self::V2(cgroup) => {
+                revoke_in_unit(cgroup, &rules, &mut warnings);
+                v2::withdraw(cgroup, &rules, &spec.and_allow(keep))?;
+            }
+        }
+        let denied = self.denied(&rules)?.rules;
+        rules.retain(|rule| !denied.contains(rule));
+        warnings.extend(rules.iter().map(|rule| {
+            format!("{rule} is still allowed in the container's cgroup, by a rule of another")
+        }));
+        Ok(warnings)
+    }
+}
+
+/// Whether systemd has set the unit's rules again.
+fn revoke_in_unit(cgroup: &CgroupDir, rules: &[DeviceRule], warnings: &mut Vec<String>) -> bool {
+    let mut systemd = Systemd::new(HostSystemd::default());
+    let own = cgroup.levels().filter(|it| it.owner == Owner::Container);
+    let mut changed = false;
+    for unit in own.filter_map(|level| Unit::at(level.path)) {
+        match systemd.revoke(&unit, rules) {
+            Ok(done) => changed |= done,
+            Err(error) => warnings.push(format!(
+                "unit {unit} still allows the devices, and systemd may allow them again: {}",
+                crate::log::chain(&error)
+            )),
+        }
+    }
+    changed
+}

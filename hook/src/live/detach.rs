@@ -1,0 +1,111 @@
+//! Detaching: what attaching added is taken away, and nothing else.
+
+use device_class::config::Config;
+use device_class::device::DeviceRule;
+
+use super::open_by::{self, OpenBy};
+use super::record::{Device, Record};
+use super::{Found, LiveError, Running};
+use crate::apply;
+use crate::cgroup::SpecRules;
+use crate::oci::CdiGrant;
+use crate::planner::{self, Caller};
+use crate::sys::deadline::Stage;
+
+/// What was taken away.
+pub(crate) struct Detached {
+    pub(crate) devices: Vec<Device>,
+    pub(crate) warnings: Vec<String>,
+    /// Processes that opened a device before, and can use it as long as they have it open.
+    pub(crate) open_by: Vec<OpenBy>,
+}
+
+/// Takes devices away from a container that runs; without any named, all that were attached.
+pub(crate) fn detach(
+    found: &Found,
+    named: &[CdiGrant],
+    config: &Config,
+) -> Result<Detached, LiveError> {
+    let mut running = Running::open(found, config)?;
+    let is_named = |device: &Device, grant: &CdiGrant| {
+        let mut names = grant.device.split(',');
+        grant.class.as_str() == device.class
+            && names.any(|name| [&*device.device, &*device.asked, "all"].contains(&name))
+    };
+    let has = |grant: &&CdiGrant| {
+        let mut devices = running.record.devices.iter();
+        devices.any(|it| is_named(it, grant))
+    };
+    if let Some(unknown) = named.iter().find(|grant| !has(grant)) {
+        let attached = running.record.devices.iter();
+        let attached: Vec<String> = attached
+            .map(|device| format!("{}={}", device.class, device.device))
+            .collect();
+        return Err(LiveError::NotAttached(format!(
+            "{}={} is not attached to it; {}",
+            unknown.class,
+            unknown.device,
+            match attached.is_empty() {
+                true => "nothing is; a device that it was started with stays".to_owned(),
+                false => format!("attached are {}", attached.join(", ")),
+            }
+        )));
+    }
+    let mut record = running.record.clone();
+    let taken =
+        record.take(|device| named.is_empty() || named.iter().any(|grant| is_named(device, grant)));
+    running.bundle.attached = record.attached();
+    let keep = planner::plan_for(&running.bundle, &Caller::User, config);
+    let mut keep = keep.map(|plan| apply::rules_of(&plan)).unwrap_or_default();
+    keep.extend(
+        record
+            .rules
+            .iter()
+            .filter_map(|it| DeviceRule::parse(&it.rule)),
+    );
+    let warnings = take_back_but(&running, &taken, &keep)?;
+    running.records.save(&record)?;
+    let rules = rules(&taken);
+    let open_by = open_by::processes(&running.namespace.cgroups()?, &rules);
+    Ok(Detached {
+        devices: taken.devices,
+        warnings,
+        open_by,
+    })
+}
+
+/// Takes all of a record away.
+pub(super) fn take_back(running: &Running, record: &Record) -> Result<Vec<String>, LiveError> {
+    take_back_but(running, record, &[])
+}
+
+/// Takes all of a record away, but for the rules of devices that the container keeps.
+fn take_back_but(
+    running: &Running,
+    record: &Record,
+    keep: &[DeviceRule],
+) -> Result<Vec<String>, LiveError> {
+    running.in_child(|notes| {
+        Stage::Rules.begin();
+        if let Some(cgroup) = running.cgroup()? {
+            let spec = SpecRules::of_container(&running.bundle.spec_devices.rules);
+            notes.extend(cgroup.revoke(&rules(record), keep, &spec)?);
+        }
+        Stage::Container.begin();
+        if record.made.is_empty() {
+            return Ok(());
+        }
+        let root = running.enter()?;
+        let undone = record.made.iter().rev().map(|made| made.undo(&root));
+        // As much as can be taken away, and the first fault.
+        let faults: Vec<LiveError> = undone.filter_map(Result::err).collect();
+        faults.into_iter().next().map_or(Ok(()), Err)
+    })
+}
+
+fn rules(record: &Record) -> Vec<DeviceRule> {
+    let rules = record.rules.iter();
+    rules
+        .filter_map(|rule| DeviceRule::parse(&rule.rule))
+        .collect()
+}

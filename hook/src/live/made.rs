@@ -1,0 +1,242 @@
+//! What attaching makes in a container's root: found before anything is made, so that a
+//! record has it whatever happens meanwhile, and taken away again.
+//!
+//! The container runs and is hostile. What has a name now is removed only if it is what was
+//! made, through one handle; what the container put in its place stays.
+
+use std::path::{Path, PathBuf};
+
+use injection_plan::plan::INJECTED;
+use nix::errno::Errno;
+use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
+use serde::{Deserialize, Serialize};
+
+use super::LiveError;
+use crate::apply::{InjectedDir, Ready, What};
+use crate::container::{
+    self, ContainerNamespace, ContainerRoot, FileKind, Handle, Name, Parent, link_text,
+};
+use crate::mount;
+
+/// A file's identity: file system, inode and device.
+type Identity = [u64; 3];
+
+/// How many mounts on one name are taken away at most.
+const MAX_LAYERS: usize = 8;
+
+/// One thing that is made.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Made {
+    pub(crate) path: PathBuf,
+    pub(crate) how: How,
+    /// What had the name before.
+    before: Option<Identity>,
+    /// The devices or the class that it is for.
+    #[serde(rename = "for")]
+    pub(crate) why: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum How {
+    /// This file of the host is mounted on the name.
+    Mount(Identity),
+    /// A tmpfs is.
+    Tmpfs,
+    /// A node of this device.
+    Node(u64),
+    /// A link with this text, in place of one with the other.
+    Link(PathBuf, Option<PathBuf>),
+    Directory,
+}
+
+impl Made {
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.path == other.path && self.how == other.how
+    }
+
+    /// What the sources of a plan will be made into.
+    pub(crate) fn of(
+        ready: &[Ready<'_>],
+        namespace: &ContainerNamespace,
+    ) -> container::Result<Vec<Self>> {
+        let mut found = Vec::new();
+        for Ready { what, why } in ready {
+            let why: Vec<String> = why.split(", ").map(str::to_owned).collect();
+            let injected = Path::new(INJECTED);
+            let (path, how) = match what {
+                What::Node {
+                    number,
+                    own: Some(_),
+                    path,
+                    source: _,
+                } if namespace.can_make_devices() => (*path, How::Node(raw(*number))),
+                What::MakeNode { path, number, .. } => (*path, How::Node(raw(*number))),
+                What::Node { source, path, .. } | What::Directory { source, path } => {
+                    (*path, How::Mount(source.identity().numbers()))
+                }
+                What::Link { path, target } => (*path, How::Link((*target).to_owned(), None)),
+                What::Mask(mask) => (mask.path, How::Tmpfs),
+                What::Library { .. } => (injected, How::Tmpfs),
+                What::File { source, path } => {
+                    let entry = namespace.entry(path)?;
+                    let old = entry.as_ref().and_then(link_text);
+                    match entry.is_none() || old.is_some() {
+                        false => (*path, How::Mount(source.identity().numbers())),
+                        true => {
+                            let why = why.clone();
+                            add(&mut found, injected, How::Tmpfs, why, namespace)?;
+                            (*path, How::Link(InjectedDir::place_of(path), old))
+                        }
+                    }
+                }
+                // The files of the loader stay: what they name is not found any more.
+                What::Loader(_) => continue,
+            };
+            add(&mut found, path, how, why, namespace)?;
+        }
+        Ok(found)
+    }
+
+    /// Takes it away, if it is still there.
+    pub(crate) fn undo(&self, root: &ContainerRoot) -> Result<(), LiveError> {
+        let Some((parent, name)) = root.existing_parent(&self.path)? else {
+            return Ok(());
+        };
+        match &self.how {
+            How::Mount(shows) => {
+                if let Some(top) = mounted(root, &parent, name)?
+                    && top.identity().numbers() == *shows
+                {
+                    mount::unmount(&top, &self.path, root.proc())?;
+                }
+                self.remove_placeholder(root, &parent, name)
+            }
+            How::Tmpfs => {
+                for _ in 0..MAX_LAYERS {
+                    match mounted(root, &parent, name)? {
+                        Some(top)
+                            if Some(top.identity().numbers()) != self.before
+                                && fstatfs(&top)
+                                    .is_ok_and(|it| it.filesystem_type() == TMPFS_MAGIC) =>
+                        {
+                            mount::unmount(&top, &self.path, root.proc())?;
+                        }
+                        _ => break,
+                    }
+                }
+                self.remove_placeholder(root, &parent, name)
+            }
+            How::Node(number) => match parent.open(name)? {
+                Some(found)
+                    if found.kind().is_device()
+                        && found.identity().numbers()[2] == *number
+                        && !parent.is_mounted(&found, root.proc())? =>
+                {
+                    Ok(parent.remove(name, found.kind())?)
+                }
+                _ => Ok(()),
+            },
+            How::Link(text, old) => match parent.open(name)? {
+                Some(found) if link_text(&found).as_ref() == Some(text) => {
+                    let done = match old {
+                        Some(old) => parent.redirect_link(name, old),
+                        None => parent.remove(name, FileKind::Symlink),
+                    };
+                    Ok(done?)
+                }
+                _ => Ok(()),
+            },
+            How::Directory => self.remove_placeholder(root, &parent, name),
+        }
+    }
+
+    /// Removes the empty file or directory that was made for it. One that is not empty is
+    /// somebody else's by now.
+    fn remove_placeholder(
+        &self,
+        root: &ContainerRoot,
+        parent: &Parent,
+        name: Name<'_>,
+    ) -> Result<(), LiveError> {
+        if self.before.is_some() {
+            return Ok(());
+        }
+        let Some(found) = parent.open(name)? else {
+            return Ok(());
+        };
+        let is_empty = match found.kind() {
+            FileKind::Regular => found.stat().st_size == 0,
+            kind => kind == FileKind::Directory,
+        };
+        if !is_empty || parent.is_mounted(&found, root.proc())? {
+            return Ok(());
+        }
+        match parent.remove(name, found.kind()) {
+            Err(container::Error::File(error))
+                if [Errno::ENOTEMPTY, Errno::EBUSY].contains(&error.errno()) =>
+            {
+                Ok(())
+            }
+            removed => Ok(removed?),
+        }
+    }
+}
+
+/// What is mounted on the name.
+fn mounted(
+    root: &ContainerRoot,
+    parent: &Parent,
+    name: Name<'_>,
+) -> container::Result<Option<Handle>> {
+    let Some(found) = parent.open(name)? else {
+        return Ok(None);
+    };
+    Ok(parent.is_mounted(&found, root.proc())?.then_some(found))
+}
+
+/// Adds what is made for a path, with the directories that it lacks.
+fn add(
+    found: &mut Vec<Made>,
+    path: &Path,
+    how: How,
+    why: Vec<String>,
+    namespace: &ContainerNamespace,
+) -> container::Result<()> {
+    let mut missing = Vec::new();
+    for directory in path.ancestors().skip(1) {
+        if namespace.look(directory)?.is_some() {
+            break;
+        }
+        missing.push(directory.to_owned());
+    }
+    let before = match missing.is_empty() {
+        true => namespace.entry(path)?.map(|it| it.identity().numbers()),
+        false => None,
+    };
+    // A link or node that is there is not made.
+    let is_made = match &how {
+        How::Link(_, old) => before.is_none() || old.is_some(),
+        How::Node(_) => before.is_none(),
+        How::Mount(_) | How::Tmpfs | How::Directory => true,
+    };
+    let directories = missing.into_iter().rev().map(|path| (path, How::Directory));
+    let itself = is_made.then(|| (path.to_owned(), how));
+    for (path, how) in directories.chain(itself) {
+        let made = Made {
+            before: before.filter(|_| how != How::Directory),
+            path,
+            how,
+            why: why.clone(),
+        };
+        match found.iter_mut().find(|known| known.is_same(&made)) {
+            Some(known) => known.why.extend(made.why),
+            None => found.push(made),
+        }
+    }
+    Ok(())
+}
+
+fn raw(number: device_class::device::DeviceNumber) -> u64 {
+    nix::sys::stat::makedev(number.major.into(), number.minor.into())
+}

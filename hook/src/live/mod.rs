@@ -1,0 +1,173 @@
+//! Devices of containers that run: attached and detached by a user. The hook's own plan and
+//! steps are used, on a container that may do anything meanwhile.
+//!
+//! This process stays in the host's namespaces: rules, records and the way back are its. A
+//! child enters the container's mount namespace, and is ended if the container keeps it
+//! waiting.
+
+mod attach;
+mod detach;
+mod made;
+mod open_by;
+mod record;
+
+use std::io;
+use std::path::PathBuf;
+
+use device_class::config::Config;
+use nix::errno::Errno;
+
+use crate::apply::ApplyError;
+use crate::cgroup::CgroupError;
+use crate::container::{self, ContainerNamespace, ContainerRoot};
+use crate::mount::{self, KernelCalls};
+use crate::oci::{Bundle, BundleError};
+use crate::planner::PlannerError;
+use crate::sys;
+use crate::sys::deadline::{self, Deadline};
+
+pub(crate) use attach::{Attaching, attach};
+pub(crate) use detach::{Detached, detach};
+use record::{Record, Records};
+pub(crate) use record::{add_attached, all as all_records};
+
+/// Why a container that runs was not changed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LiveError {
+    #[error("the container has ended; nothing of it is changed")]
+    Ended,
+    #[error("this needs root: run it with sudo")]
+    NotRoot,
+    #[error(
+        "its first process is in a user namespace that config.json does not have: it made its \
+         own, and whoever made it decides what is mounted there"
+    )]
+    OwnUsers,
+    #[error("the records of what is attached cannot be used")]
+    Records(#[from] io::Error),
+    #[error("{}", .0)]
+    NotAttached(String),
+    #[error(transparent)]
+    Bundle(#[from] BundleError),
+    #[error(transparent)]
+    Planner(Box<PlannerError>),
+    #[error(transparent)]
+    Apply(Box<ApplyError>),
+    #[error("in the container")]
+    Container(#[from] container::Error),
+    #[error(transparent)]
+    Mount(#[from] mount::Error),
+    #[error(transparent)]
+    Cgroup(#[from] CgroupError),
+    #[error("cannot look at the container: {0}")]
+    Look(String),
+    /// As the child reports it.
+    #[error("{0}")]
+    InContainer(String),
+    #[error(
+        "the container did not let it be changed within {} seconds",
+        deadline::SECONDS
+    )]
+    TooSlow,
+    #[error("cannot start a process")]
+    Fork(#[source] Errno),
+}
+
+impl From<PlannerError> for LiveError {
+    fn from(error: PlannerError) -> Self {
+        LiveError::Planner(Box::new(error))
+    }
+}
+
+impl From<ApplyError> for LiveError {
+    fn from(error: ApplyError) -> Self {
+        LiveError::Apply(Box::new(error))
+    }
+}
+
+/// Where a container that runs was found.
+pub(crate) struct Found {
+    pub(crate) id: String,
+    pub(crate) pid: i32,
+    /// When the runtime started it, if it says so.
+    pub(crate) started: Option<u64>,
+    pub(crate) bundle: PathBuf,
+}
+
+/// A container that runs, with what is known of it.
+struct Running {
+    bundle: Bundle,
+    namespace: ContainerNamespace,
+    records: Records,
+    record: Record,
+    calls: KernelCalls,
+}
+
+impl Running {
+    /// Opens a container, and locks the records.
+    fn open(found: &Found, config: &Config) -> Result<Self, LiveError> {
+        if !nix::unistd::geteuid().is_root() {
+            return Err(LiveError::NotRoot);
+        }
+        let bundle = Bundle::read(&found.bundle)?;
+        let calls = KernelCalls::probe();
+        let resolver = calls.resolver();
+        let namespace =
+            ContainerNamespace::of_running(found.pid, found.started, &bundle.rootfs, resolver);
+        let namespace = namespace.map_err(|error| match container::start_time_of(found.pid) {
+            None => LiveError::Ended,
+            Some(_) => error.into(),
+        })?;
+        if namespace.has_own_users() && !bundle.has_user_namespace {
+            return Err(LiveError::OwnUsers);
+        }
+        let started = namespace.started().map_err(|_| LiveError::Ended)?;
+        let records = Records::open(&config.host_root)?;
+        let record = records.load(Record {
+            id: found.id.clone(),
+            pid: found.pid,
+            started,
+            bundle: found.bundle.clone(),
+            ..Record::default()
+        });
+        Ok(Running {
+            bundle,
+            namespace,
+            records,
+            record,
+            calls,
+        })
+    }
+
+    /// Runs `work` in a child, which may enter the container, and returns its notes.
+    fn in_child(
+        &self,
+        work: impl FnOnce(&mut Vec<String>) -> Result<(), LiveError>,
+    ) -> Result<Vec<String>, LiveError> {
+        let answer = sys::process::in_child(|| {
+            let _deadline = Deadline::start(deadline::SECONDS);
+            let mut notes = Vec::new();
+            let done = work(&mut notes).map_err(|error| crate::log::chain(&error));
+            serde_json::to_string(&(done, notes)).unwrap_or_default()
+        });
+        let answer = answer.map_err(LiveError::Fork)?.ok_or(LiveError::TooSlow)?;
+        let answer: (Result<(), String>, Vec<String>) = serde_json::from_str(&answer)
+            .map_err(|error| LiveError::InContainer(error.to_string()))?;
+        match answer.0 {
+            Ok(()) => Ok(answer.1),
+            Err(_) if self.namespace.started().is_err() => Err(LiveError::Ended),
+            Err(error) => Err(LiveError::InContainer(error)),
+        }
+    }
+
+    /// Enters the container, for good.
+    fn enter(&self) -> Result<ContainerRoot, LiveError> {
+        let resolver = self.calls.resolver();
+        Ok(self.namespace.enter(&self.bundle.tmpfs, resolver)?)
+    }
+}
+
+/// Whether the container of a record still runs.
+fn runs(record: &Record) -> bool {
+    container::start_time_of(record.pid) == Some(record.started)
+}

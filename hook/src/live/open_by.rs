@@ -1,0 +1,72 @@
+//! Processes of a container that have a device open: what is open stays so, whatever rules and
+//! nodes say.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+
+use device_class::device::{DeviceKind, DeviceRule};
+use serde::Serialize;
+
+/// A process with a device open.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct OpenBy {
+    pub(crate) pid: i32,
+    pub(crate) program: String,
+    pub(crate) device: String,
+}
+
+/// The processes of the cgroups of a container's first process, and below, that have one of
+/// the devices open.
+pub(super) fn processes(cgroups: &[u8], rules: &[DeviceRule]) -> Vec<OpenBy> {
+    let cgroups = String::from_utf8_lossy(cgroups);
+    let own = cgroups.lines().filter(|line| !line.ends_with(":/"));
+    let own: Vec<&str> = own.collect();
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        let directory = entry.path();
+        let of = fs::read_to_string(directory.join("cgroup")).unwrap_or_default();
+        let is_in = |line: &str, own: &str| {
+            let below = line.strip_prefix(own);
+            below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
+        };
+        if rules.is_empty()
+            || !of
+                .lines()
+                .any(|line| own.iter().any(|own| is_in(line, own)))
+        {
+            continue;
+        }
+        let open = fs::read_dir(directory.join("fd")).into_iter().flatten();
+        for open in open.flatten() {
+            if let Some(rule) = rules.iter().find(|rule| is(&open.path(), rule)) {
+                found.push(OpenBy {
+                    pid,
+                    program: fs::read_to_string(directory.join("comm"))
+                        .unwrap_or_default()
+                        .trim_end()
+                        .to_owned(),
+                    device: rule.number.to_string(),
+                });
+                break;
+            }
+        }
+    }
+    found
+}
+
+/// Whether a descriptor is open on the device.
+fn is(descriptor: &Path, rule: &DeviceRule) -> bool {
+    let Ok(file) = fs::metadata(descriptor) else {
+        return false;
+    };
+    let of_kind = match rule.kind() {
+        DeviceKind::Block => file.file_type().is_block_device(),
+        DeviceKind::Character => file.file_type().is_char_device(),
+    };
+    of_kind && file.rdev() == nix::sys::stat::makedev(rule.major().into(), rule.minor().into())
+}

@@ -1,0 +1,214 @@
+//! What was changed in containers that run: a file for each below `/run/boathook`, by which
+//! `detach`, `doctor`, `explain` and `list` know it.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{Flock, FlockArg};
+use serde::{Deserialize, Serialize};
+
+use super::made::Made;
+use crate::log;
+use crate::oci::{Attached, Bundle, CdiGrant, capped, open_regular};
+
+/// The directory in that of the log.
+const NAME: &str = "attached";
+
+/// The largest record that is read, in bytes.
+const MAX: usize = 4 << 20;
+
+/// What was changed in one container.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    pub(crate) id: String,
+    /// Its first process, and when that was started: a container with the same id that was
+    /// started later has nothing of it.
+    pub(crate) pid: i32,
+    pub(crate) started: u64,
+    pub(crate) bundle: PathBuf,
+    pub(crate) devices: Vec<Device>,
+    /// The device rules that the container did not have.
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) made: Vec<Made>,
+}
+
+/// A device that was attached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Device {
+    pub(crate) class: String,
+    pub(crate) device: String,
+    /// As the user wrote it.
+    pub(crate) asked: String,
+    pub(crate) forced: bool,
+}
+
+/// A device rule, as text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Rule {
+    pub(crate) rule: String,
+    /// The devices or the class that it is for.
+    #[serde(rename = "for")]
+    pub(crate) why: Vec<String>,
+}
+
+impl Record {
+    /// What it grants, for a plan.
+    pub(crate) fn attached(&self) -> Vec<Attached> {
+        let grants = self.devices.iter().filter_map(|device| {
+            Some(Attached {
+                grant: CdiGrant {
+                    class: device.class.clone().try_into().ok()?,
+                    device: device.device.clone(),
+                    claim: None,
+                },
+                forced: device.forced,
+            })
+        });
+        grants.collect()
+    }
+
+    /// Adds what is not there yet. What is, is for more devices now.
+    pub(crate) fn add(&mut self, devices: Vec<Device>, rules: Vec<Rule>, made: Vec<Made>) {
+        for device in devices {
+            let same =
+                |known: &Device| known.class == device.class && known.device == device.device;
+            if !self.devices.iter().any(same) {
+                self.devices.push(device);
+            }
+        }
+        for rule in rules {
+            match self.rules.iter_mut().find(|known| known.rule == rule.rule) {
+                Some(known) => merge(&mut known.why, rule.why),
+                None => self.rules.push(rule),
+            }
+        }
+        for made in made {
+            let same = |known: &&mut Made| known.is_same(&made);
+            match self.made.iter_mut().find(same) {
+                Some(known) => merge(&mut known.why, made.why),
+                None => self.made.push(made),
+            }
+        }
+    }
+
+    /// Takes devices out, with what was only for them, which is returned as a record.
+    pub(crate) fn take(&mut self, is_taken: impl Fn(&Device) -> bool) -> Record {
+        let (taken, left) = self.devices.drain(..).partition(is_taken);
+        self.devices = left;
+        let devices = &self.devices;
+        let is_used = |why: &Vec<String>| {
+            let mut why = why.iter();
+            why.any(|why| {
+                devices
+                    .iter()
+                    .any(|it| it.device == *why || it.class == *why)
+            })
+        };
+        let (rules, others) = self.rules.drain(..).partition(|rule| !is_used(&rule.why));
+        self.rules = others;
+        let (made, others) = self.made.drain(..).partition(|made| !is_used(&made.why));
+        self.made = others;
+        Record {
+            devices: taken,
+            rules,
+            made,
+            ..self.identity()
+        }
+    }
+
+    /// A record of the same container with nothing in it.
+    pub(crate) fn identity(&self) -> Record {
+        Record {
+            id: self.id.clone(),
+            pid: self.pid,
+            started: self.started,
+            bundle: self.bundle.clone(),
+            ..Record::default()
+        }
+    }
+}
+
+fn merge(known: &mut Vec<String>, more: Vec<String>) {
+    for why in more {
+        if !known.contains(&why) {
+            known.push(why);
+        }
+    }
+}
+
+/// The directory of records, which one process at a time may change.
+pub(crate) struct Records {
+    directory: PathBuf,
+    _lock: Flock<File>,
+}
+
+impl Records {
+    /// Those of the host whose root is at `root`.
+    pub(crate) fn open(root: &Path) -> io::Result<Self> {
+        let mut failed = io::Error::from(io::ErrorKind::NotFound);
+        for parent in log::directories(root) {
+            let directory = parent.join(NAME);
+            let made = log::own_directory(&parent).and_then(|()| log::own_directory(&directory));
+            match made {
+                Ok(()) => {
+                    let file = File::create(directory.join(".lock"))?;
+                    let lock = Flock::lock(file, FlockArg::LockExclusive);
+                    let _lock = lock.map_err(|(_, errno)| io::Error::from(errno))?;
+                    return Ok(Records { directory, _lock });
+                }
+                Err(error) => {
+                    let path = directory.display();
+                    failed = io::Error::new(error.kind(), format!("{path}: {error}"));
+                }
+            }
+        }
+        Err(failed)
+    }
+
+    /// The record of a container that runs; without one, or with one of an earlier run, an
+    /// empty one.
+    pub(crate) fn load(&self, container: Record) -> Record {
+        let known = read(&self.directory.join(&container.id));
+        let same =
+            |known: &Record| (known.pid, known.started) == (container.pid, container.started);
+        known.filter(same).unwrap_or(container)
+    }
+
+    /// Writes a record, or removes that of a container that has nothing more.
+    pub(crate) fn save(&self, record: &Record) -> io::Result<()> {
+        let path = self.directory.join(&record.id);
+        if record.devices.is_empty() && record.rules.is_empty() && record.made.is_empty() {
+            return match fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            };
+        }
+        let new = self.directory.join(format!(".{}", record.id));
+        let mut file = File::create(&new)?;
+        file.write_all(serde_json::to_string(record)?.as_bytes())?;
+        fs::rename(new, path)
+    }
+}
+
+/// All records, of containers that still run.
+pub(crate) fn all(root: &Path) -> Vec<Record> {
+    let directories = log::directories(root).into_iter();
+    let entries = directories.flat_map(|it| fs::read_dir(it.join(NAME)).into_iter().flatten());
+    let records = entries.flatten().filter_map(|entry| read(&entry.path()));
+    records.filter(super::runs).collect()
+}
+
+/// Adds to a container's configuration what is attached to it.
+pub(crate) fn add_attached(bundle: &mut Bundle, directory: &Path, root: &Path) {
+    let records = all(root).into_iter();
+    let mut its = records.filter(|record| record.bundle == directory);
+    bundle.attached = its.next().map(|it| it.attached()).unwrap_or_default();
+}
+
+fn read(path: &Path) -> Option<Record> {
+    let name = path.file_name()?.to_str()?;
+    let bytes = capped(open_regular(path).ok()?, MAX).ok()??;
+    let record: Record = serde_json::from_slice(&bytes).ok()?;
+    (record.id == name && !name.starts_with('.')).then_some(record)
+}

@@ -1,0 +1,324 @@
+//! Containers that run while a device is attached to them or detached: their processes
+//! change what the program is about to touch.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use harness::bundle::{Bundle, BundleBuilder};
+use harness::demo_host::DemoHost;
+use harness::demo_host::in_container::node;
+use harness::patience::PATIENCE;
+use harness::probe::{Access, Questions};
+use harness::rootfs::Rootfs;
+use harness::runc::Container;
+use harness::scratch;
+use tempfile::TempDir;
+
+use super::long;
+use crate::lab::{Lab, on_each_cgroup_version};
+use crate::live::{boathook, done, host, reads, records};
+
+on_each_cgroup_version!(
+    what_was_planted_at_the_targets_leads_nowhere,
+    what_replaced_a_device_meanwhile_is_not_taken_away,
+    a_container_in_another_root_or_namespace_is_refused,
+    another_process_with_the_number_is_refused,
+    targets_that_come_and_go,
+    a_frozen_container_cannot_delay_it,
+);
+
+const CLASS: &str = "version = 1\nresource = 'example.com/chip'\n\
+    request = { env = 'CHIPS' }\n\
+    discover = [{ path = '/dev/dummy-npu{index:number}' }]\n\
+    [device]\nid = 'chip-{index}'\nindex = '{index}'\n\
+    nodes = [{ path = '/dev/dummy-npu{index}', container_path = '/dev/chips/{index}', \
+    links = ['/dev/by-id/chip-{index}'] }]\n";
+
+/// A container that runs a script, with a volume that nobody may write to by its links.
+struct Victim {
+    volume: TempDir,
+    bundle: Bundle,
+}
+
+impl Victim {
+    fn new(script: &str, kind: impl FnOnce(BundleBuilder) -> BundleBuilder) -> Self {
+        let volume = scratch::directory("volume").unwrap();
+        fs::write(volume.path().join("file"), "the volume's").unwrap();
+        fs::create_dir(volume.path().join("directory")).unwrap();
+        let script = format!("{script}\ntouch /ready; while :; do sleep 100; done");
+        let bundle = Bundle::builder(Rootfs::Busybox)
+            .bind(volume.path(), "/volume")
+            .args(["/bin/sh", "-c", &script]);
+        let bundle = kind(bundle).build().unwrap();
+        Victim { volume, bundle }
+    }
+
+    /// Starts it, and waits until the script is done.
+    fn start<'a>(&'a self, lab: &'a Lab) -> Container<'a> {
+        let running = lab.runc.create(&self.bundle).unwrap();
+        running.start().unwrap();
+        let end = Instant::now() + PATIENCE;
+        while !self.bundle.in_rootfs("/ready").exists() {
+            assert!(Instant::now() < end, "not ready");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        running
+    }
+
+    fn assert_volume_unchanged(&self, case: &str) {
+        let mut names: Vec<_> = fs::read_dir(self.volume.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        names.sort();
+        assert_eq!(names, ["directory", "file"], "{case}");
+        let text = fs::read_to_string(self.volume.path().join("file")).unwrap();
+        assert_eq!(text, "the volume's", "{case}");
+        let inside = fs::read_dir(self.volume.path().join("directory")).unwrap();
+        assert_eq!(inside.count(), 0, "{case}");
+    }
+}
+
+fn chips() -> DemoHost {
+    let host = host();
+    host.add_class("chips", CLASS).unwrap();
+    let links = host.root().join("dev/by-id");
+    fs::create_dir(&links).unwrap();
+    symlink("../dummy-npu3", links.join("chip-3")).unwrap();
+    host
+}
+
+/// Each is refused with nothing done, or done beside what was planted.
+fn what_was_planted_at_the_targets_leads_nowhere(lab: &Lab) {
+    let host = chips();
+    for (plant, word) in [
+        (
+            "mkdir /dev/chips; ln -s /volume/file /dev/chips/3",
+            "symbolic link",
+        ),
+        (
+            "mkdir /dev/chips; ln -s /volume/new /dev/chips/3",
+            "symbolic link",
+        ),
+        (
+            "ln -s /volume/directory /dev/chips",
+            "not on the container's root",
+        ),
+        ("ln -s /volume/new /dev/chips", "does not exist"),
+        ("ln -s /proc/self/cwd /dev/chips", "never followed"),
+        ("ln -s ../../../../../../tmp /dev/chips", ""),
+        ("mkdir -p /dev/chips/3", "is a directory"),
+        ("mkdir /dev/chips; mkfifo /dev/chips/3", "is a named pipe"),
+        (
+            "ln -s /volume/directory /dev/by-id",
+            "not on the container's root",
+        ),
+        ("mkdir /dev/by-id; ln -s /volume/file /dev/by-id/chip-3", ""),
+        ("mkdir /dev/chips; echo mine > /dev/chips/3", ""),
+    ] {
+        let victim = Victim::new(plant, |it| it);
+        let running = victim.start(lab);
+        let before = running.output(&["ls", "-lR", "/dev"]).unwrap();
+        let id = victim.bundle.id();
+        let ran = boathook(lab, &host, &["attach", id, "chips=3"]);
+        victim.assert_volume_unchanged(plant);
+        if ran.status.success() {
+            assert_eq!(word, "", "{plant}");
+            done(lab, &host, &["detach", id]);
+        } else {
+            assert!(word != "" && ran.stderr.contains(word), "{plant}: {ran:?}");
+        }
+        assert_eq!(
+            running.output(&["ls", "-lR", "/dev"]).unwrap(),
+            before,
+            "{plant}"
+        );
+        assert!(records(&host).is_empty(), "{plant}");
+        assert!(
+            !denied_to_make(&running, &host),
+            "{plant}: the rule is left"
+        );
+        victim.assert_volume_unchanged(plant);
+    }
+}
+
+/// Whether the container can open a node of the device that it makes itself.
+fn denied_to_make(running: &Container<'_>, host: &DemoHost) -> bool {
+    let device = host.device(3);
+    let asked = Questions::new().new_node("/dev/own", device.major, device.minor);
+    let report = running.probe(&asked).unwrap();
+    running.output(&["rm", "-f", "/dev/own"]).unwrap();
+    report.new_node("/dev/own").unwrap().read == Some(Access::Granted)
+}
+
+/// With CAP_SYS_ADMIN it can also unmount and mount.
+fn what_replaced_a_device_meanwhile_is_not_taken_away(lab: &Lab) {
+    let host = chips();
+    for (replace, left) in [
+        (
+            "umount /dev/chips/3; echo mine > /dev/chips/3",
+            "cat /dev/chips/3",
+        ),
+        (
+            "umount /dev/chips/3; mount --bind /volume/file /dev/chips/3",
+            "cat /dev/chips/3",
+        ),
+        ("mount --bind /volume /dev/chips", "cat /dev/chips/file"),
+        (
+            "rm /dev/by-id/chip-3; ln -s /volume/file /dev/by-id/chip-3",
+            "cat /dev/by-id/chip-3",
+        ),
+        (
+            "rm -r /dev/by-id; ln -s /volume /dev/by-id",
+            "cat /dev/by-id/file",
+        ),
+        (
+            "mount -t tmpfs none /dev/chips; echo mine > /dev/chips/mine",
+            "cat /dev/chips/mine",
+        ),
+    ] {
+        let victim = Victim::new(":", BundleBuilder::sys_admin);
+        let running = victim.start(lab);
+        let id = victim.bundle.id();
+        done(lab, &host, &["attach", id, "chips=3"]);
+        running.output(&["/bin/sh", "-c", replace]).unwrap();
+        let before = running.output(&["/bin/sh", "-c", left]).unwrap();
+        assert!(!before.is_empty(), "{replace}");
+        done(lab, &host, &["detach", id]);
+        let after = running.output(&["/bin/sh", "-c", left]).unwrap();
+        assert_eq!(after, before, "{replace}");
+        victim.assert_volume_unchanged(replace);
+        assert!(
+            !denied_to_make(&running, &host),
+            "{replace}: the rule is left"
+        );
+    }
+}
+
+fn a_container_in_another_root_or_namespace_is_refused(lab: &Lab) {
+    let host = chips();
+    let loops = "touch /ready; while :; do sleep 100; done";
+    for (script, word) in [
+        // Writes into /dev would be writes into the volume's directory.
+        (
+            "mkdir -p /var/jail; cp -r /bin /lib* /var/jail 2>/dev/null; touch /ready; \
+             exec chroot /var/jail /bin/sh -c 'while :; do sleep 100; done'"
+                .to_owned(),
+            "another root",
+        ),
+        (
+            format!("exec unshare -U -m -r /bin/sh -c '{loops}'"),
+            "user namespace",
+        ),
+    ] {
+        let victim = Victim::new(&script, BundleBuilder::sys_admin);
+        let running = victim.start(lab);
+        let pid = running.pid().unwrap();
+        // The script goes on after it is ready.
+        let end = Instant::now() + PATIENCE;
+        let id = victim.bundle.id();
+        loop {
+            let ran = boathook(lab, &host, &["attach", id, "chips=3"]);
+            if ran.status.success() && Instant::now() < end {
+                done(lab, &host, &["detach", id]);
+                continue;
+            }
+            assert_eq!(ran.status.code(), Some(6), "{script}: {ran:?}");
+            assert!(ran.stderr.contains(word), "{script}: {ran:?}");
+            break;
+        }
+        assert!(Path::new(&format!("/proc/{pid}")).exists());
+        victim.assert_volume_unchanged(&script);
+        assert!(records(&host).is_empty(), "{script}");
+    }
+}
+
+/// The runtime's state says a number that another process has by now.
+fn another_process_with_the_number_is_refused(lab: &Lab) {
+    let host = chips();
+    let victim = Victim::new(":", |it| it);
+    let running = victim.start(lab);
+    let other = Victim::new(":", |it| it);
+    let others = other.start(lab);
+    // The program itself may have one.
+    let own_namespace = matches!(lab.runc.view(), harness::cgroup_view::CgroupView::V2);
+    let me = i32::try_from(std::process::id()).unwrap();
+    let pid = running.pid().unwrap();
+    for (pid, started, word) in [
+        (pid, Some(1), "the container has ended"),
+        (others.pid().unwrap(), None, "another root"),
+        (
+            me,
+            None,
+            if own_namespace {
+                "another root"
+            } else {
+                "own mount namespace"
+            },
+        ),
+    ] {
+        let state = scratch::directory("state").unwrap();
+        let directory = state.path().join("reused");
+        fs::create_dir(&directory).unwrap();
+        let mut json = serde_json::json!({ "init_process_pid": pid,
+            "config": { "labels": [format!("bundle={}", victim.bundle.directory().display())] } });
+        if let Some(started) = started {
+            json["init_process_start"] = started.into();
+        }
+        fs::write(directory.join("state.json"), json.to_string()).unwrap();
+        let mut command = crate::live::command(lab, &host, &["list"]);
+        let program = command.get_program().to_owned();
+        let mut arguments: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
+        arguments.pop();
+        command = std::process::Command::new(program);
+        command.args(arguments);
+        command
+            .args(["attach", "reused", "chips=3", "--root"])
+            .arg(state.path());
+        let ran = harness::captured::Captured::run(&mut command).unwrap();
+        assert_eq!(ran.status.code(), Some(6), "{ran:?}");
+        assert!(ran.stderr.contains(word), "{word}: {ran:?}");
+        assert!(records(&host).is_empty());
+    }
+    for running in [&running, &others] {
+        assert!(!denied_to_make(running, &host));
+    }
+}
+
+/// A link to the volume is there or not when the program looks, and another time when it
+/// mounts or removes.
+fn targets_that_come_and_go(lab: &Lab) {
+    let host = chips();
+    let swap = "mkdir -p /dev/chips /dev/by-id; (while :; do \
+        ln -sfn /volume/file /dev/chips/3; ln -sfn /volume/directory /dev/chips/d; \
+        rm -f /dev/chips/3 /dev/by-id/chip-3; ln -sfn /volume/file /dev/by-id/chip-3; \
+        rmdir /dev/by-id; ln -sfn /volume/directory /dev/by-id; rm -f /dev/by-id; \
+        mkdir -p /dev/chips /dev/by-id; done) 2>/dev/null &";
+    let victim = Victim::new(swap, |it| it);
+    let running = victim.start(lab);
+    let id = victim.bundle.id();
+    for _ in 0..if long() { 1000 } else { 12 } {
+        boathook(lab, &host, &["attach", id, "chips=3"]);
+        victim.assert_volume_unchanged("attach");
+        boathook(lab, &host, &["detach", id]);
+        victim.assert_volume_unchanged("detach");
+    }
+    assert!(!denied_to_make(&running, &host), "the rule is left");
+}
+
+fn a_frozen_container_cannot_delay_it(lab: &Lab) {
+    let host = host();
+    let victim = Victim::new(":", |it| it);
+    let running = victim.start(lab);
+    let id = victim.bundle.id();
+    let pid = nix::unistd::Pid::from_raw(running.pid().unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGSTOP).unwrap();
+    done(lab, &host, &["attach", id, "dummy-npu=3"]);
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGCONT).unwrap();
+    assert_eq!(reads(&running, 3), Some(Access::Granted));
+    assert_eq!(node(3), "/dev/dummy-npu3");
+    done(lab, &host, &["detach", id]);
+    assert_eq!(reads(&running, 3), None);
+}

@@ -1,0 +1,70 @@
+//! `boathook attach` and `detach`, on containers of runc that run.
+
+mod attached;
+mod refused;
+
+use std::path::Path;
+use std::process::Command;
+
+use harness::binaries;
+use harness::bundle::{Bundle, BundleBuilder};
+use harness::captured::Captured;
+use harness::demo_host::DemoHost;
+use harness::demo_host::in_container::node;
+use harness::probe::{Access, PATH, PAUSE, Questions};
+use harness::rootfs::Rootfs;
+use harness::runc::Container;
+
+use crate::lab::Lab;
+
+/// A demo host on which records can be kept.
+pub(crate) fn host() -> DemoHost {
+    let host = DemoHost::new().unwrap();
+    std::fs::create_dir(host.root().join("run")).unwrap();
+    host
+}
+
+/// A container that was started without anything of Boathook.
+pub(crate) fn plain(rootfs: Rootfs) -> BundleBuilder {
+    Bundle::builder(rootfs).args([PATH, PAUSE])
+}
+
+/// `boathook COMMAND ...` for containers of this runc.
+pub(crate) fn command(lab: &Lab, host: &DemoHost, arguments: &[&str]) -> Command {
+    let program: &Path = &binaries::program("boathook").unwrap();
+    let mut command = lab.runc.view().command(program).unwrap();
+    command
+        .arg("--config")
+        .arg(host.config_file())
+        .args(arguments);
+    if ["attach", "detach", "doctor"].contains(&arguments[0]) {
+        command.arg("--root").arg(lab.runc.state_directory());
+    }
+    command
+}
+
+pub(crate) fn boathook(lab: &Lab, host: &DemoHost, arguments: &[&str]) -> Captured {
+    Captured::run(&mut command(lab, host, arguments)).unwrap()
+}
+
+/// What it prints; it must succeed.
+pub(crate) fn done(lab: &Lab, host: &DemoHost, arguments: &[&str]) -> String {
+    boathook(lab, host, arguments).success().unwrap().stdout
+}
+
+/// Whether the container can read the device, or why not; `None`: it has no node.
+pub(crate) fn reads(container: &Container<'_>, index: usize) -> Option<Access> {
+    let report = container
+        .probe(&Questions::new().path(node(index)))
+        .unwrap();
+    let seen = report.path(node(index)).unwrap();
+    seen.device.is_some().then(|| seen.read.clone())
+}
+
+/// The records of attached devices.
+pub(crate) fn records(host: &DemoHost) -> Vec<String> {
+    let directory = host.root().join("run/boathook/attached");
+    let entries = std::fs::read_dir(directory).into_iter().flatten();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| !name.starts_with('.')).collect()
+}

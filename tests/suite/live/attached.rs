@@ -1,0 +1,263 @@
+//! What a container has after `attach`, and after `detach`.
+
+use std::os::unix::fs::MetadataExt;
+
+use harness::bundle::Bundle;
+use harness::demo_host::DemoHost;
+use harness::demo_host::in_container::node;
+use harness::probe::{Access, PATH, PAUSE, Questions};
+use harness::rootfs::Rootfs;
+use harness::runc::Container;
+
+use super::{boathook, done, host, plain, reads, records};
+use crate::lab::{Lab, images_with_a_loader, on_each_cgroup_version};
+
+on_each_cgroup_version!(
+    a_running_container_gets_a_device_and_loses_it,
+    nothing_is_done_by_a_dry_run_or_twice,
+    what_the_hook_gave_stays,
+    libraries_come_and_go_too,
+    containers_of_every_kind,
+    a_program_that_has_it_open_is_named,
+    the_other_commands_know_it,
+    a_restarted_container_has_nothing_attached,
+);
+
+fn a_running_container_gets_a_device_and_loses_it(lab: &Lab) {
+    let host = host();
+    let bundle = plain(Rootfs::Busybox).build().unwrap();
+    let running = lab.runc.create(&bundle).unwrap();
+    running.start().unwrap();
+    let before = seen(&running);
+    assert_eq!(reads(&running, 3), None);
+
+    let text = done(&lab, &host, &["attach", bundle.id(), "dummy-npu=3"]);
+    assert!(
+        text.starts_with("npu-3 of dummy-npu: attached to"),
+        "{text}"
+    );
+    assert_eq!(reads(&running, 3), Some(Access::Granted));
+    let report = running.probe(&Questions::new().path(node(3))).unwrap();
+    let inode = std::fs::metadata(host.node(3)).unwrap().ino();
+    assert_eq!(
+        report.path(node(3)).unwrap().inode,
+        inode,
+        "the host's own node"
+    );
+    assert_eq!(reads(&running, 2), None);
+    // A device of another number is still refused.
+    let other = host.device(DemoHost::UNLIKE);
+    let made = Questions::new().new_node("/dev/made", other.major, other.minor);
+    let made = running.probe(&made).unwrap();
+    let made = made.new_node("/dev/made").unwrap().read.clone();
+    assert_eq!(made, Some(Access::refused("EPERM")));
+    running.output(&["rm", "/dev/made"]).ok();
+    assert_eq!(records(&host), [bundle.id()]);
+
+    let text = done(&lab, &host, &["detach", bundle.id()]);
+    assert!(text.starts_with("npu-3 of dummy-npu: detached"), "{text}");
+    assert_eq!(reads(&running, 3), None);
+    let granted = host.device(3);
+    let again = Questions::new().new_node("/dev/again", granted.major, granted.minor);
+    let again = running.probe(&again).unwrap();
+    let again = again.new_node("/dev/again").unwrap().read.clone();
+    assert_eq!(
+        again,
+        Some(Access::refused("EPERM")),
+        "the rule is gone too"
+    );
+    assert!(records(&host).is_empty());
+    running.output(&["rm", "/dev/again"]).ok();
+    assert_eq!(seen(&running), before);
+}
+
+/// Its mounts, and the names in /dev and /usr.
+fn seen(container: &Container<'_>) -> String {
+    let list = "cut -d ' ' -f 4-6 /proc/self/mountinfo; ls -aR /dev; ls -R /usr/lib";
+    container.output(&["/bin/sh", "-c", list]).unwrap()
+}
+
+fn nothing_is_done_by_a_dry_run_or_twice(lab: &Lab) {
+    let host = host();
+    let bundle = plain(Rootfs::Busybox).build().unwrap();
+    let running = lab.runc.create(&bundle).unwrap();
+    running.start().unwrap();
+    let before = seen(&running);
+    let attach = ["attach", bundle.id(), "dummy-npu=npu-3,npu-5"];
+    let dry = [&attach[..], &["--dry-run"]].concat();
+    let plan = done(lab, &host, &dry);
+    for word in ["allow", "/dev/dummy-npu3", "/dev/dummy-npu5", "library"] {
+        assert!(plan.contains(word), "{word}: {plan}");
+    }
+    assert_eq!(seen(&running), before);
+    assert!(records(&host).is_empty());
+
+    done(lab, &host, &attach);
+    let attached = seen(&running);
+    let again = done(lab, &host, &attach);
+    assert!(again.contains("has it already"), "{again}");
+    assert_eq!(seen(&running), attached);
+    assert!(done(lab, &host, &dry).contains("has it already"));
+
+    // One of two, and what both need stays until the second goes.
+    done(lab, &host, &["detach", bundle.id(), "dummy-npu=npu-3"]);
+    assert_eq!(reads(&running, 3), None);
+    assert_eq!(reads(&running, 5), Some(Access::Granted));
+    done(lab, &host, &["detach", bundle.id(), "dummy-npu=all"]);
+    assert_eq!(seen(&running), before);
+    let nothing = done(lab, &host, &["detach", bundle.id()]);
+    assert!(nothing.starts_with("nothing is attached"), "{nothing}");
+}
+
+/// The device that the container was started with is neither attached nor detached.
+fn what_the_hook_gave_stays(lab: &Lab) {
+    let host = host();
+    let bundle = Bundle::with_hook(Rootfs::Busybox, &host.config_file()).unwrap();
+    let bundle = bundle.env(DemoHost::VARIABLE, "npu-3").args([PATH, PAUSE]);
+    let bundle = bundle.build().unwrap();
+    let running = lab.runc.create(&bundle).unwrap();
+    running.start().unwrap();
+    let own = done(lab, &host, &["attach", bundle.id(), "dummy-npu=3"]);
+    assert!(own.contains("has it already"), "{own}");
+    let unlike = DemoHost::UNLIKE;
+    let named = format!("dummy-npu={unlike}");
+    done(lab, &host, &["attach", bundle.id(), &named]);
+    for index in [3, unlike] {
+        assert_eq!(reads(&running, index), Some(Access::Granted), "{index}");
+    }
+    let refused = boathook(lab, &host, &["detach", bundle.id(), "dummy-npu=3"]);
+    assert_eq!(refused.status.code(), Some(5), "{refused:?}");
+    assert!(
+        refused.stderr.contains("attached are dummy-npu=npu-7"),
+        "{refused:?}"
+    );
+    done(lab, &host, &["detach", bundle.id()]);
+    assert_eq!(reads(&running, 3), Some(Access::Granted));
+    assert_eq!(reads(&running, unlike), None);
+}
+
+/// Programs that are started later find the vendor's library, by the image's own loader.
+fn libraries_come_and_go_too(lab: &Lab) {
+    let host = host();
+    for rootfs in images_with_a_loader() {
+        let bundle = plain(rootfs).build().unwrap();
+        let running = lab.runc.create(&bundle).unwrap();
+        running.start().unwrap();
+        let uses = ["/usr/bin/uses-dummy-npu"];
+        let library = Questions::new().path("/usr/lib/boathook/lib/libdummy-npu.so.1");
+        let there = |running: &Container<'_>| {
+            let report = running.probe(&library).unwrap();
+            let seen = report
+                .path("/usr/lib/boathook/lib/libdummy-npu.so.1")
+                .unwrap();
+            seen.kind != harness::probe::Kind::Missing
+        };
+        let _ = uses;
+        assert!(!there(&running), "{rootfs:?}");
+        done(lab, &host, &["attach", bundle.id(), "dummy-npu=3"]);
+        assert!(there(&running), "{rootfs:?}");
+        done(lab, &host, &["detach", bundle.id()]);
+        assert!(!there(&running), "{rootfs:?}");
+    }
+}
+
+fn containers_of_every_kind(lab: &Lab) {
+    let host = host();
+    for (kind, bundle) in [
+        ("read-only", plain(Rootfs::Busybox).readonly()),
+        ("a user's", plain(Rootfs::Busybox).user(1000, 1000)),
+        ("user namespace", plain(Rootfs::Busybox).user_namespace()),
+    ] {
+        let bundle = bundle.build().unwrap();
+        let running = lab.runc.create(&bundle).unwrap();
+        running.start().unwrap();
+        let ran = boathook(lab, &host, &["attach", bundle.id(), "dummy-npu=3"]);
+        if kind == "read-only" {
+            // The library has no place: nothing is done.
+            assert_eq!(ran.status.code(), Some(6), "{ran:?}");
+            assert!(ran.stderr.contains("read-only"), "{ran:?}");
+            assert_eq!(reads(&running, 3), None);
+            assert!(records(&host).is_empty());
+            continue;
+        }
+        ran.success().unwrap();
+        assert_eq!(reads(&running, 3), Some(Access::Granted), "{kind}");
+        done(lab, &host, &["detach", bundle.id()]);
+        assert_eq!(reads(&running, 3), None, "{kind}");
+    }
+}
+
+fn a_program_that_has_it_open_is_named(lab: &Lab) {
+    let host = host();
+    let wait = "while [ ! -e /dev/dummy-npu3 ]; do sleep 0.1; done; \
+                exec sleep 1000 3</dev/dummy-npu3";
+    let bundle = Bundle::builder(Rootfs::Busybox);
+    let bundle = bundle.args(["/bin/sh", "-c", wait]).build().unwrap();
+    let running = lab.runc.create(&bundle).unwrap();
+    running.start().unwrap();
+    done(lab, &host, &["attach", bundle.id(), "dummy-npu=3"]);
+    let opened = format!("/proc/{}/fd/3", running.pid().unwrap());
+    let end = std::time::Instant::now() + harness::patience::PATIENCE;
+    while std::fs::metadata(&opened).is_err() {
+        assert!(std::time::Instant::now() < end);
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let detached = boathook(lab, &host, &["detach", bundle.id()]);
+    let expected = format!("process {} (", running.pid().unwrap());
+    assert!(detached.stderr.contains(&expected), "{detached:?}");
+    assert!(
+        detached.stderr.contains("open, and can use it"),
+        "{detached:?}"
+    );
+    detached.success().unwrap();
+}
+
+fn the_other_commands_know_it(lab: &Lab) {
+    let host = host();
+    let bundle = plain(Rootfs::Busybox).build().unwrap();
+    let running = lab.runc.create(&bundle).unwrap();
+    running.start().unwrap();
+    done(lab, &host, &["attach", bundle.id(), "dummy-npu=3"]);
+    let directory = bundle.directory().to_str().unwrap();
+    let explained = done(lab, &host, &["explain", "--bundle", directory]);
+    assert!(
+        explained.contains("requested by  attached npu-3"),
+        "{explained}"
+    );
+    let doctor = ["doctor", "--container", bundle.id()];
+    let healthy = done(lab, &host, &doctor);
+    assert!(healthy.contains("every device is allowed"), "{healthy}");
+    let listed = done(lab, &host, &["list"]);
+    let line = listed.lines().find(|line| line.contains("npu-3 "));
+    let short = &bundle.id()[..12.min(bundle.id().len())];
+    assert!(line.unwrap().contains(short), "{listed}");
+
+    running.output(&["umount", "/dev/dummy-npu3"]).unwrap_err();
+    done(lab, &host, &["detach", bundle.id()]);
+    let after = boathook(lab, &host, &doctor);
+    assert_eq!(after.status.code(), Some(11), "{after:?}");
+}
+
+/// A record of an earlier run of the same container is not believed.
+fn a_restarted_container_has_nothing_attached(lab: &Lab) {
+    let host = host();
+    let bundle = plain(Rootfs::Busybox).build().unwrap();
+    {
+        let running = lab.runc.create(&bundle).unwrap();
+        running.start().unwrap();
+        done(lab, &host, &["attach", bundle.id(), "dummy-npu=3"]);
+    }
+    assert_eq!(records(&host), [bundle.id()]);
+    let running = lab.runc.create(&bundle).unwrap();
+    running.start().unwrap();
+    assert!(
+        done(lab, &host, &["list"])
+            .lines()
+            .all(|it| !it.contains("HOLDER"))
+    );
+    let nothing = done(lab, &host, &["detach", bundle.id()]);
+    assert!(nothing.starts_with("nothing is attached"), "{nothing}");
+    assert_eq!(reads(&running, 3), None);
+    done(lab, &host, &["attach", bundle.id(), "dummy-npu=3"]);
+    assert_eq!(reads(&running, 3), Some(Access::Granted));
+}

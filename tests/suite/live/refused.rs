@@ -1,0 +1,65 @@
+//! What `attach` refuses, and what is left of it: nothing.
+
+use harness::rootfs::Rootfs;
+
+use super::{boathook, host, plain, reads, records};
+use crate::lab::{Lab, on_each_cgroup_version};
+
+on_each_cgroup_version!(
+    unknown_names_are_refused_with_near_ones,
+    a_container_that_has_ended_is_not_touched,
+);
+
+fn unknown_names_are_refused_with_near_ones(lab: &Lab) {
+    let host = host();
+    let bundle = plain(Rootfs::Busybox).build().unwrap();
+    let running = lab.runc.create(&bundle).unwrap();
+    running.start().unwrap();
+    let id = bundle.id();
+    for (container, device, code, words) in [
+        (
+            "nobody",
+            "dummy-npu=3",
+            2,
+            &["no container nobody", "there are boathook-tes"][..],
+        ),
+        (
+            id,
+            "dummy-nqu=3",
+            2,
+            &["dummy-nqu.toml", "did you mean dummy-npu"],
+        ),
+        (id, "dummy-npu=npu-99", 5, &["no device `npu-99`", "npu-0"]),
+        (id, "dummy-npu", 2, &["CLASS=DEVICE"]),
+    ] {
+        let ran = boathook(lab, &host, &["attach", container, device]);
+        assert_eq!(ran.status.code(), Some(code), "{ran:?}");
+        for word in words {
+            assert!(ran.stderr.contains(word), "{word}: {}", ran.stderr);
+        }
+    }
+    assert!(records(&host).is_empty());
+    assert_eq!(reads(&running, 3), None);
+}
+
+fn a_container_that_has_ended_is_not_touched(lab: &Lab) {
+    let host = host();
+    let ended = plain(Rootfs::Busybox).args(["/bin/true"]).build().unwrap();
+    let running = lab.runc.create(&ended).unwrap();
+    running.start().unwrap();
+    running.wait().unwrap();
+    let ended = plain(Rootfs::Busybox).args(["/bin/true"]).build().unwrap();
+    let running = lab.runc.create(&ended).unwrap();
+    let pid = running.pid().unwrap();
+    running.start().unwrap();
+    while std::path::Path::new(&format!("/proc/{pid}/ns/mnt")).exists() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let ran = boathook(lab, &host, &["attach", ended.id(), "dummy-npu=3"]);
+    assert!(matches!(ran.status.code(), Some(2 | 6)), "{ran:?}");
+    assert!(
+        ran.stderr.contains("has ended") || ran.stderr.contains("no process"),
+        "{ran:?}"
+    );
+    assert!(records(&host).is_empty());
+}
