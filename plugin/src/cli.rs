@@ -124,6 +124,10 @@ pub struct Run {
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen_address)]
     http: Option<SocketAddr>,
 
+    /// Listen address for /healthz and /readyz alone; disabled if unset
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen_address)]
+    probes: Option<SocketAddr>,
+
     /// What brings the hook to a container that has devices
     #[arg(long, value_name = "WAY", default_value = "cdi")]
     delivery: Delivery,
@@ -195,6 +199,7 @@ impl From<Run> for RunOptions {
             forget: run.forget,
             register_timeout: run.register_timeout,
             http: run.http,
+            probes: run.probes,
             cdi: (run.delivery == Delivery::Cdi).then_some(CdiOptions {
                 directory: run.cdi,
                 hook: run.hook,

@@ -18,7 +18,8 @@ pub(crate) use metrics_page::MetricsPage;
 /// The data of the pages.
 #[derive(Debug)]
 pub(crate) struct Pages {
-    pub(crate) metrics: MetricsPage,
+    /// `None`: only the probes are served.
+    pub(crate) metrics: Option<MetricsPage>,
     pub(crate) inventory: watch::Receiver<Resources>,
     pub(crate) streams: Streams,
     pub(crate) left: LeftToOthers,
@@ -32,9 +33,10 @@ pub(crate) async fn serve(listener: TcpListener, pages: Pages) {
 
 impl Site for Pages {
     async fn answer(&self, method: &Method, path: &str, _: &[u8]) -> Answer {
-        let metrics = match path {
-            "/metrics" => self.metrics.text().await,
-            _ => String::new(),
+        let (path, metrics) = match (path, &self.metrics) {
+            ("/metrics", Some(page)) => (path, page.text().await),
+            ("/metrics", None) => ("", String::new()),
+            _ => (path, String::new()),
         };
         probe(method, path, || metrics, || self.readiness())
     }

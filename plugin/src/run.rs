@@ -1,6 +1,6 @@
 //! The process, from its options to its end.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -40,6 +40,8 @@ pub struct RunOptions {
     pub register_timeout: Duration,
     /// Where to serve metrics and health; `None`: they are not served.
     pub http: Option<SocketAddr>,
+    /// Where to serve the probes alone.
+    pub probes: Option<SocketAddr>,
     /// How to write CDI specifications, so that the engine brings the hook; `None`: they
     /// are not written, and a runtime handler brings it.
     pub cdi: Option<CdiOptions>,
@@ -58,8 +60,9 @@ pub enum RunError {
     #[error("cannot install a signal handler")]
     Signals(#[source] std::io::Error),
     /// The address for metrics and health cannot be used.
-    #[error("--http {address}: cannot listen")]
+    #[error("{option} {address}: cannot listen")]
     Http {
+        option: &'static str,
         address: SocketAddr,
         #[source]
         error: std::io::Error,
@@ -98,23 +101,23 @@ pub async fn run(options: RunOptions) -> Result<(), RunError> {
     let (streams, left) = (Streams::default(), LeftToOthers::default());
     let watcher = InventoryWatcher::new(source, cdi, metrics.clone());
     let (inventory, scans) = (watcher.subscribe(), watcher.scans());
-    let pages = Pages {
-        metrics: MetricsPage::new(
-            &metrics,
-            inventory.clone(),
-            (streams.clone(), left.clone()),
-            scans.clone(),
-            kubelet.device_plugins().join(record::FILE_NAME),
-        ),
+    let page = MetricsPage::new(
+        &metrics,
+        inventory.clone(),
+        (streams.clone(), left.clone()),
+        scans.clone(),
+        kubelet.device_plugins().join(record::FILE_NAME),
+    );
+    let pages = |metrics| Pages {
+        metrics,
         inventory: inventory.clone(),
         streams: streams.clone(),
         left: left.clone(),
-        scans,
+        scans: scans.clone(),
     };
-    let http = match options.http {
-        Some(address) => Some(listen(address).await?),
-        None => None,
-    };
+    let (all, probes_alone) = (pages(Some(page)), pages(None));
+    let http = listen("--http", options.http).await?;
+    let probes = listen("--probes", options.probes).await?;
     let (reload, reloads) = Notifier::new();
     let (sockets_changed, socket_changes) = Notifier::new();
     let context = Context {
@@ -135,7 +138,8 @@ pub async fn run(options: RunOptions) -> Result<(), RunError> {
         () = supervisor.run(inventory.clone()) => Err(RunError::Part("the supervisor")),
         () = watcher.run(options.rescan, reloads) => Err(RunError::Part("the inventory watcher")),
         () = watch_sockets(&kubelet, sockets_changed) => Err(RunError::Part("the socket watch")),
-        () = serve_pages(http, pages) => Err(RunError::Part("the HTTP server")),
+        () = serve_pages(http, all) => Err(RunError::Part("the HTTP server")),
+        () = serve_pages(probes, probes_alone) => Err(RunError::Part("the server of probes")),
         () = hang_ups(hang_up, reload) => Err(RunError::Part("the SIGHUP handler")),
     };
     supervisor.stop().await;
@@ -156,12 +160,32 @@ async fn hang_ups(mut hang_up: Signal, reload: Notifier) {
     }
 }
 
-async fn listen(address: SocketAddr) -> Result<TcpListener, RunError> {
-    let failed = |error| RunError::Http { address, error };
-    let listener = TcpListener::bind(address).await.map_err(failed)?;
+async fn listen(
+    option: &'static str,
+    address: Option<SocketAddr>,
+) -> Result<Option<TcpListener>, RunError> {
+    let Some(address) = address else {
+        return Ok(None);
+    };
+    let failed = |error| RunError::Http {
+        option,
+        address,
+        error,
+    };
+    let mut listener = TcpListener::bind(address).await;
+    if listener.is_err() && address.ip() == Ipv6Addr::UNSPECIFIED {
+        // The kernel may have no IPv6.
+        let of_ipv4 = TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await;
+        listener = of_ipv4.or(listener);
+    }
+    let listener = listener.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
-    tracing::info!("serving metrics and health at http://{address}");
-    Ok(listener)
+    let what = match option {
+        "--probes" => "health",
+        _ => "metrics and health",
+    };
+    tracing::info!("serving {what} at http://{address}");
+    Ok(Some(listener))
 }
 
 /// Notifies when the kubelet's socket or one of ours appears or goes away.

@@ -130,7 +130,12 @@ fn every_value_has_its_effect() {
     };
     assert_eq!(
         arguments(&plain),
-        ["run", "--config=/config/config.toml", "--host-root=/host"]
+        [
+            "run",
+            "--config=/config/config.toml",
+            "--host-root=/host",
+            "--probes=[::]:9910"
+        ]
     );
     let with = |values: Value| {
         let objects = render(&values).unwrap();
@@ -163,7 +168,8 @@ fn every_value_has_its_effect() {
             "--register=watcher",
             "--take-over",
             "--log-level=debug",
-            "--log-format=json"
+            "--log-format=json",
+            "--probes=[::]:9910"
         ]
     );
     let mounts = pod(&options).containers[0].volume_mounts.as_ref().unwrap();
@@ -228,13 +234,14 @@ fn specifications_are_written_unless_a_handler_brings_the_hook() {
 }
 
 #[test]
-fn monitoring_has_probes_a_port_and_a_pod_monitor() {
+fn monitoring_has_a_port_and_a_pod_monitor() {
     let values = json!({"monitoring": {"enabled": true, "port": 9000, "podMonitor": true}});
     let Some(objects) = render(&values) else {
         return;
     };
-    assert_eq!(arguments(&objects)[3], "--http=[::]:9000");
+    assert_eq!(arguments(&objects)[4], "--http=[::]:9000");
     references::check_monitoring(&objects);
+    references::check_probes(&objects);
     assert!(objects.network_policies.is_empty());
 }
 
@@ -259,6 +266,7 @@ fn it_uninstalls_with_the_image_that_is_there() {
     assert_eq!(init.args.as_ref().unwrap()[0], "uninstall");
     assert_eq!(pod.containers[0].image, init.image);
     assert_eq!(arguments(&objects), ["wait"]);
+    assert!(pod.containers[0].liveness_probe.is_none());
 }
 
 #[test]

@@ -98,14 +98,11 @@ pub(crate) fn check_engine(objects: &Objects) {
     assert!(written > 0);
 }
 
-/// Checks that Prometheus and the kubelet find what the plugin serves.
-pub(crate) fn check_monitoring(objects: &Objects) {
-    let daemon_set = &objects.daemon_sets[0];
-    let plugin = &pod(daemon_set).containers[0];
-    let [port] = plugin.ports.as_deref().unwrap() else {
-        panic!("{:?}", plugin.ports);
-    };
-    let listens = format!("--http=[::]:{}", port.container_port);
+/// Checks that the kubelet finds the probes, which have a port of their own.
+pub(crate) fn check_probes(objects: &Objects) {
+    let plugin = &pod(&objects.daemon_sets[0]).containers[0];
+    let port = &plugin.ports.as_deref().unwrap()[0];
+    let listens = format!("--probes=[::]:{}", port.container_port);
     assert!(plugin.args.as_ref().unwrap().contains(&listens));
     let path = |probe: &Option<Probe>| {
         let get = probe.as_ref().unwrap().http_get.clone().unwrap();
@@ -114,6 +111,17 @@ pub(crate) fn check_monitoring(objects: &Objects) {
     };
     assert_eq!(path(&plugin.liveness_probe), "/healthz");
     assert_eq!(path(&plugin.readiness_probe), "/readyz");
+}
+
+/// Checks that Prometheus finds what the plugin serves.
+pub(crate) fn check_monitoring(objects: &Objects) {
+    let daemon_set = &objects.daemon_sets[0];
+    let plugin = &pod(daemon_set).containers[0];
+    let [_, port] = plugin.ports.as_deref().unwrap() else {
+        panic!("{:?}", plugin.ports);
+    };
+    let listens = format!("--http=[::]:{}", port.container_port);
+    assert!(plugin.args.as_ref().unwrap().contains(&listens));
     let [monitor] = objects.pod_monitors.as_slice() else {
         panic!("{} pod monitors", objects.pod_monitors.len());
     };

@@ -97,6 +97,7 @@ fn every_component_fits_every_overlay() {
         };
         check(&plain);
         references::check_engine(&plain);
+        references::check_probes(&plain);
         let pod = references::pod(&plain.daemon_sets[0]);
         let mut init = pod.init_containers.iter().flatten();
         let asked = init.any(|container| container.name == "check-engine");

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use crate::node::{Node, wait_until};
+use crate::node::{NPU, NPUS, Node, wait_until};
 
 /// The arguments with which it serves, at any free port.
 pub(crate) const SERVE: [&str; 2] = ["--http", "127.0.0.1:0"];
@@ -24,6 +24,23 @@ pub(crate) fn get(address: &str, path: &str) -> String {
     let mut answer = String::new();
     connection.read_to_string(&mut answer).unwrap();
     answer
+}
+
+/// What listens for the kubelet's probes has no metrics.
+#[test]
+fn probes_are_served_without_the_metrics() {
+    let mut node = Node::new(&[("dummy-npu", NPUS)]).with_arguments(&["--probes", "[::]:0"]);
+    let _kubelet = node.serve(NPU);
+    let says = "serving health at http://";
+    node.wait_log(says);
+    let log = node.log();
+    let address = log.split(says).nth(1).unwrap().lines().next().unwrap();
+    let address = format!("127.0.0.1:{}", address.rsplit(':').next().unwrap());
+    assert!(get(&address, "/healthz").starts_with("HTTP/1.1 200"));
+    wait_until("readiness", || {
+        get(&address, "/readyz").starts_with("HTTP/1.1 200")
+    });
+    assert!(get(&address, "/metrics").starts_with("HTTP/1.1 404"));
 }
 
 /// One number of `/metrics`, by its name and labels as they are written there.
