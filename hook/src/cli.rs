@@ -205,6 +205,11 @@ pub(crate) enum Command {
         #[arg(long, value_name = "DIR")]
         root: Option<PathBuf>,
     },
+    /// Give containers that run their devices again when these are unplugged and come back
+    ///
+    /// It runs until it is stopped, and follows classes with `follow = true`: serial ports,
+    /// cameras, Coral and card readers on USB are, and others in config.toml.
+    Follow,
     /// List the classes and their devices on this host
     List {
         /// Only these classes

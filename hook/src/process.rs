@@ -33,6 +33,16 @@ const NEEDED: [Capability; 12] = [
 pub(crate) fn confine() -> Result<(), caps::errors::CapsError> {
     sys::process::clear_environment();
     sys::process::close_inherited_descriptors();
+    give_up()
+}
+
+/// Gives up the environment and capabilities, of a process that has opened what it needs.
+pub(crate) fn confine_opened() -> Result<(), caps::errors::CapsError> {
+    sys::process::clear_environment();
+    give_up()
+}
+
+fn give_up() -> Result<(), caps::errors::CapsError> {
     // Of a limit that cannot be set aside a failed write is the better result.
     let _ = sys::process::ignore_file_size_signal();
     let held = caps::read(None, CapSet::Permitted)?;

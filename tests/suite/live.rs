@@ -1,6 +1,7 @@
 //! `boathook attach` and `detach`, on containers of runc that run.
 
 mod attached;
+pub(crate) mod follow;
 mod refused;
 
 use std::path::Path;

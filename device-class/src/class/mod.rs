@@ -93,6 +93,11 @@ pub struct ClassSpec {
     /// classes that divide the same hardware in another way.
     #[serde(default = "yes")]
     pub enabled: bool,
+    /// Whether containers that run follow a device that is unplugged and comes back, by
+    /// `boathook follow`: its id must stay when its number changes. `follow` in
+    /// `[class.NAME]` of config.toml overrides it. Default `false`.
+    #[serde(default)]
+    pub follow: bool,
     /// How a container requests devices of the class.
     pub request: RequestSpec,
     /// The driver's root directory, by template, if it is not the host's root:

@@ -35,6 +35,8 @@ pub struct ClassConfig {
     pub library_directories: Vec<PathTemplate>,
     /// Whether the class is offered on this host.
     pub enabled: Option<bool>,
+    /// Whether containers that run follow its devices, instead of what the class says.
+    pub follow: Option<bool>,
     /// Whether the class's programs are run for facts, and these used. Default `true`.
     pub facts: Option<bool>,
     /// Which program offers the class on this host.
@@ -195,6 +197,7 @@ impl ClassConfig {
             }
         }
         spec.enabled = self.enabled.unwrap_or(spec.enabled);
+        spec.follow = self.follow.unwrap_or(spec.follow);
         if let Some(root) = &self.driver_root {
             spec.driver_root = Some(root.clone());
         }

@@ -7,6 +7,7 @@ use device_class::config::Config;
 use super::CommandError;
 use crate::apply;
 use crate::exit::ExitCode;
+use crate::live;
 use crate::log;
 use crate::oci::{Bundle, State};
 use crate::planner::{self, Caller};
@@ -49,6 +50,11 @@ fn give(
     let mut warnings = std::mem::take(&mut plan.warnings);
     if !plan.steps.is_empty() {
         log::open();
+        let recorded = live::write_at_start(state, &state.bundle, &plan, &config.host_root);
+        if let Err(error) = recorded {
+            let error = log::chain(&error);
+            warnings.push(format!("its devices will not be followed: {error}"));
+        }
         warnings.extend(apply::apply(&plan, state, &bundle, config, deadline)?);
         for grant in &plan.grants {
             log::info(|| {

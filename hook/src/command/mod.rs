@@ -10,6 +10,7 @@ mod devices;
 mod doctor;
 mod facts;
 mod finding;
+mod follow;
 mod holders;
 mod inject;
 mod list;
@@ -64,6 +65,8 @@ pub(crate) enum CommandError {
     Confine(#[from] caps::errors::CapsError),
     #[error("cannot set a deadline")]
     Deadline(#[source] nix::errno::Errno),
+    #[error("cannot receive the kernel's messages of devices")]
+    Uevents(#[source] nix::errno::Errno),
     #[error("cannot read the log")]
     Log(#[source] io::Error),
     #[error(transparent)]
@@ -121,6 +124,7 @@ impl CommandError {
             | CommandError::Trial(_)
             | CommandError::Confine(_)
             | CommandError::Deadline(_)
+            | CommandError::Uevents(_)
             | CommandError::Log(_)
             | CommandError::Output(_)
             | CommandError::Json(_) => ExitCode::Failure,
@@ -203,6 +207,7 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
             };
             attach::detach(asked, cli.json, &config(cli)?)
         }
+        Command::Follow => follow::run(&config(cli)?),
         Command::List { classes, all } => list::run(classes, *all, cli.json, &config(cli)?),
         Command::Doctor { whose, root } => {
             doctor::run(whose, root.clone(), cli.json, &config(cli)?)

@@ -7,7 +7,7 @@ use device_class::config::Config;
 use device_class::device::DeviceRule;
 use injection_plan::plan::{Action, InjectionPlan, InjectionStep};
 
-use super::detach::take_back;
+use super::detach::{rules, take_back, undo};
 use super::made::Made;
 use super::record::{Device, Record, Rule};
 use super::{Found, LiveError, Running};
@@ -15,7 +15,7 @@ use crate::apply;
 use crate::cgroup::{DeviceCgroup, SpecRules};
 use crate::oci::{Attached, CdiGrant};
 use crate::planner::{self, Caller};
-use crate::sys::deadline::Stage;
+use crate::sys::deadline::{self, Deadline, Stage};
 
 /// Devices that are to be attached.
 pub(crate) struct Attaching {
@@ -72,7 +72,7 @@ impl Attaching {
             }));
         }
         let all = apply::rules_of(&plan);
-        running.keep_missing(&mut plan, &attached)?;
+        running.keep_missing(&mut plan, &attached, &Record::default())?;
         Ok(Attaching {
             running,
             plan,
@@ -90,8 +90,13 @@ impl Attaching {
 }
 
 impl Running {
-    /// Leaves of a plan only what the container lacks.
-    fn keep_missing(&self, plan: &mut InjectionPlan, devices: &[Device]) -> Result<(), LiveError> {
+    /// Leaves of a plan only what the container lacks once `stale` is taken away.
+    pub(super) fn keep_missing(
+        &self,
+        plan: &mut InjectionPlan,
+        devices: &[Device],
+        stale: &Record,
+    ) -> Result<(), LiveError> {
         let denied = self.denied(&apply::rules_of(plan))?;
         let look = |path: &Path| {
             let found = self.namespace.look(path);
@@ -100,6 +105,7 @@ impl Running {
         let lacks = |step: &InjectionStep| -> Result<bool, LiveError> {
             Ok(match &step.action {
                 Action::Allow { rule, .. } => denied.contains(rule),
+                Action::Link { path, .. } if stale.made.iter().any(|it| it.path == *path) => true,
                 action => apply::lacks(action, &look)
                     .map_err(LiveError::Look)?
                     .is_some(),
@@ -161,54 +167,111 @@ pub(crate) fn attach(attaching: Attaching, config: &Config) -> Result<Vec<String
     if plan.steps.is_empty() {
         return Ok(Vec::new());
     }
-    apply::check_masks(&plan, &running.namespace, &running.bundle, config)?;
-    let ready = apply::open_sources(&plan, config, running.calls)?;
-    let mut new = Record {
-        made: Made::of(&ready, &running.namespace)?,
+    let nothing = running.record.identity();
+    let change = Change {
+        stale: &nothing,
+        keep: &[],
+        plan: &plan,
+        all: &all,
         devices,
-        ..running.record.identity()
     };
-    new.rules
-        .extend(plan.steps.iter().filter_map(|step| match &step.action {
-            Action::Allow { rule, .. } => Some(Rule {
-                rule: rule.to_string(),
-                why: step.why.split(", ").map(str::to_owned).collect(),
-            }),
-            _ => None,
-        }));
-    let mut record = running.record.clone();
-    record.add(new.devices.clone(), new.rules.clone(), new.made.clone());
-    // First, so that `detach` knows what is there even if this process is killed.
-    running.records.save(&record)?;
-    let done = running.in_child(|notes| {
-        Stage::Rules.begin();
-        if let Some(cgroup) = running.cgroup()? {
-            let spec = SpecRules::of_container(&running.bundle.spec_devices.rules);
-            notes.extend(cgroup.allow(&all, &spec)?.warnings());
+    running.change(change, config)
+}
+
+/// What is done with a container in one go.
+pub(super) struct Change<'a> {
+    /// What is taken away first, but for the rules of devices in `keep`.
+    pub(super) stale: &'a Record,
+    pub(super) keep: &'a [DeviceRule],
+    pub(super) plan: &'a InjectionPlan,
+    /// All rules that it has after that, for programs that must be made again.
+    pub(super) all: &'a [DeviceRule],
+    /// Devices that are to be recorded.
+    pub(super) devices: Vec<Device>,
+}
+
+impl Running {
+    /// Changes the container, and the record of it. If that fails, what was added is taken
+    /// away again.
+    pub(super) fn change(
+        &self,
+        change: Change<'_>,
+        config: &Config,
+    ) -> Result<Vec<String>, LiveError> {
+        let Change {
+            stale,
+            keep,
+            plan,
+            all,
+            devices,
+        } = change;
+        apply::check_masks(plan, &self.namespace, &self.bundle, config)?;
+        let ready = apply::open_sources(plan, config, self.calls)?;
+        let deadline = Deadline::start(deadline::SECONDS).map_err(LiveError::Fork)?;
+        let mut new = Record {
+            made: Made::of(&ready, &self.namespace, &stale.made)?,
+            devices,
+            ..self.record.identity()
+        };
+        deadline.cancel();
+        new.rules.extend(rules_of_steps(&plan.steps));
+        let mut left = self.record.clone();
+        left.rules.retain(|rule| !stale.rules.contains(rule));
+        left.made.retain(|made| !stale.made.contains(made));
+        let mut done = left.clone();
+        done.add(new.devices.clone(), new.rules.clone(), new.made.clone());
+        let mut both = done.clone();
+        both.add(Vec::new(), stale.rules.clone(), stale.made.clone());
+        // First, so that it is known what is there even if this process is killed.
+        self.records.save(&both)?;
+        let changed = self.in_child(|notes| {
+            Stage::Rules.begin();
+            let cgroup = self.cgroup()?;
+            let spec = SpecRules::of_container(&self.bundle.spec_devices.rules);
+            if let Some(cgroup) = &cgroup {
+                notes.extend(cgroup.revoke(&rules(stale), keep, &spec)?);
+                notes.extend(cgroup.allow(all, &spec)?.warnings());
+            }
+            Stage::Container.begin();
+            if stale.made.is_empty() && ready.is_empty() {
+                return Ok(());
+            }
+            let root = self.enter()?;
+            undo(stale, &root)?;
+            let label = self.bundle.mount_label.as_deref();
+            Ok(apply::attach(ready, &root, self.calls, label, notes)?)
+        });
+        let changed = changed.and_then(|notes| match self.namespace.started() {
+            Ok(_) => Ok(notes),
+            Err(_) => Err(LiveError::Ended),
+        });
+        match &changed {
+            Ok(_) => self.records.save(&done)?,
+            // What it had is gone with it.
+            Err(LiveError::Ended) => self.records.save(&self.record.identity())?,
+            Err(_) => match take_back(self, &new) {
+                Ok(_) => {
+                    left.add(Vec::new(), stale.rules.clone(), stale.made.clone());
+                    self.records.save(&left)?;
+                }
+                Err(error) => crate::log::warning(&format!(
+                    "a part of it is left in the container, and `boathook detach` will take it \
+                     away: {}",
+                    crate::log::chain(&error)
+                )),
+            },
         }
-        Stage::Container.begin();
-        let root = running.enter()?;
-        let label = running.bundle.mount_label.as_deref();
-        Ok(apply::attach(ready, &root, running.calls, label, notes)?)
-    });
-    let done = done.and_then(|notes| match running.namespace.started() {
-        Ok(_) => Ok(notes),
-        Err(_) => Err(LiveError::Ended),
-    });
-    if done.is_err() {
-        let undone = take_back(&running, &new);
-        if undone.is_ok() || matches!(done, Err(LiveError::Ended)) {
-            running.records.save(&running.record)?;
-        }
-        if let Err(error) = undone
-            && !matches!(done, Err(LiveError::Ended))
-        {
-            crate::log::warning(&format!(
-                "a part of it is left in the container, and `boathook detach` will take it away: \
-                 {}",
-                crate::log::chain(&error)
-            ));
-        }
+        changed
     }
-    done
+}
+
+/// The rules of steps, with the devices that they are for.
+pub(super) fn rules_of_steps(steps: &[InjectionStep]) -> impl Iterator<Item = Rule> {
+    steps.iter().filter_map(|step| match &step.action {
+        Action::Allow { rule, .. } => Some(Rule {
+            rule: rule.to_string(),
+            why: step.why.split(", ").map(str::to_owned).collect(),
+        }),
+        _ => None,
+    })
 }

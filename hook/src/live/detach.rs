@@ -8,6 +8,7 @@ use super::record::{Device, Record};
 use super::{Found, LiveError, Running};
 use crate::apply;
 use crate::cgroup::SpecRules;
+use crate::container::ContainerRoot;
 use crate::oci::CdiGrant;
 use crate::planner::{self, Caller};
 use crate::sys::deadline::Stage;
@@ -95,15 +96,18 @@ fn take_back_but(
         if record.made.is_empty() {
             return Ok(());
         }
-        let root = running.enter()?;
-        let undone = record.made.iter().rev().map(|made| made.undo(&root));
-        // As much as can be taken away, and the first fault.
-        let faults: Vec<LiveError> = undone.filter_map(Result::err).collect();
-        faults.into_iter().next().map_or(Ok(()), Err)
+        undo(record, &running.enter()?)
     })
 }
 
-fn rules(record: &Record) -> Vec<DeviceRule> {
+/// Takes all of a record out of a container's root: as much as possible, and the first fault.
+pub(super) fn undo(record: &Record, root: &ContainerRoot) -> Result<(), LiveError> {
+    let undone = record.made.iter().rev().map(|made| made.undo(root));
+    let faults: Vec<LiveError> = undone.filter_map(Result::err).collect();
+    faults.into_iter().next().map_or(Ok(()), Err)
+}
+
+pub(super) fn rules(record: &Record) -> Vec<DeviceRule> {
     let rules = record.rules.iter();
     rules
         .filter_map(|rule| DeviceRule::parse(&rule.rule))

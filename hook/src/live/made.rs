@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use injection_plan::plan::INJECTED;
+use injection_plan::plan::{Action, INJECTED, InjectionStep};
 use nix::errno::Errno;
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 use serde::{Deserialize, Serialize};
@@ -43,6 +43,8 @@ pub(crate) enum How {
     Mount(Identity),
     /// A tmpfs is.
     Tmpfs,
+    /// The host's node of this device is mounted on the name.
+    Bound(u64),
     /// A node of this device.
     Node(u64),
     /// A link with this text, in place of one with the other.
@@ -55,12 +57,66 @@ impl Made {
         self.path == other.path && self.how == other.how
     }
 
-    /// What the sources of a plan will be made into.
+    /// What the hook makes for devices, in the container that it is called for: so much of a
+    /// plan's steps as follows them later.
+    pub(crate) fn at_start(
+        steps: &[InjectionStep],
+        is_followed: impl Fn(&str) -> bool,
+    ) -> Vec<Self> {
+        let mut found = Vec::new();
+        for step in steps {
+            let why: Vec<String> = step.why.split(", ").map(str::to_owned).collect();
+            let (path, how) = match &step.action {
+                Action::Node { mount, number, own } => match own {
+                    None => (&mount.path, How::Bound(raw(*number))),
+                    Some(_) => (&mount.path, How::Node(raw(*number))),
+                },
+                Action::Link { path, target } => (path, How::Link(target.clone(), None)),
+                _ => continue,
+            };
+            if why.iter().all(|why| is_followed(why)) {
+                found.push(Made {
+                    path: path.clone(),
+                    how,
+                    before: None,
+                    why,
+                });
+            }
+        }
+        found
+    }
+
+    pub(crate) fn is_node_or_link(&self) -> bool {
+        matches!(self.how, How::Bound(_) | How::Node(_) | How::Link(..))
+    }
+
+    /// Whether it is what a step makes.
+    pub(crate) fn is_of(&self, step: &InjectionStep) -> bool {
+        match (&step.action, &self.how) {
+            (Action::Node { mount, number, .. }, How::Bound(known) | How::Node(known)) => {
+                mount.path == self.path && raw(*number) == *known
+            }
+            (Action::MakeNode { path, number, .. }, How::Node(known)) => {
+                *path == self.path && raw(*number) == *known
+            }
+            (Action::Link { path, target }, How::Link(text, _)) => {
+                *path == self.path && target == text
+            }
+            _ => false,
+        }
+    }
+
+    /// What the sources of a plan will be made into, once `stale` is taken away.
     pub(crate) fn of(
         ready: &[Ready<'_>],
         namespace: &ContainerNamespace,
+        stale: &[Made],
     ) -> container::Result<Vec<Self>> {
-        let mut found = Vec::new();
+        let mut found = Found {
+            namespace,
+            stale,
+            made: Vec::new(),
+        };
         for Ready { what, why } in ready {
             let why: Vec<String> = why.split(", ").map(str::to_owned).collect();
             let injected = Path::new(INJECTED);
@@ -72,7 +128,8 @@ impl Made {
                     source: _,
                 } if namespace.can_make_devices() => (*path, How::Node(raw(*number))),
                 What::MakeNode { path, number, .. } => (*path, How::Node(raw(*number))),
-                What::Node { source, path, .. } | What::Directory { source, path } => {
+                What::Node { path, number, .. } => (*path, How::Bound(raw(*number))),
+                What::Directory { source, path } => {
                     (*path, How::Mount(source.identity().numbers()))
                 }
                 What::Link { path, target } => (*path, How::Link((*target).to_owned(), None)),
@@ -85,7 +142,7 @@ impl Made {
                         false => (*path, How::Mount(source.identity().numbers())),
                         true => {
                             let why = why.clone();
-                            add(&mut found, injected, How::Tmpfs, why, namespace)?;
+                            found.add(injected, How::Tmpfs, why)?;
                             (*path, How::Link(InjectedDir::place_of(path), old))
                         }
                     }
@@ -93,9 +150,9 @@ impl Made {
                 // The files of the loader stay: what they name is not found any more.
                 What::Loader(_) => continue,
             };
-            add(&mut found, path, how, why, namespace)?;
+            found.add(path, how, why)?;
         }
-        Ok(found)
+        Ok(found.made)
     }
 
     /// Takes it away, if it is still there.
@@ -107,6 +164,14 @@ impl Made {
             How::Mount(shows) => {
                 if let Some(top) = mounted(root, &parent, name)?
                     && top.identity().numbers() == *shows
+                {
+                    mount::unmount(&top, &self.path, root.proc())?;
+                }
+                self.remove_placeholder(root, &parent, name)
+            }
+            How::Bound(number) => {
+                if let Some(top) = mounted(root, &parent, name)?
+                    && is_node(&top, *number)
                 {
                     mount::unmount(&top, &self.path, root.proc())?;
                 }
@@ -129,9 +194,7 @@ impl Made {
             }
             How::Node(number) => match parent.open(name)? {
                 Some(found)
-                    if found.kind().is_device()
-                        && found.identity().numbers()[2] == *number
-                        && !parent.is_mounted(&found, root.proc())? =>
+                    if is_node(&found, *number) && !parent.is_mounted(&found, root.proc())? =>
                 {
                     Ok(parent.remove(name, found.kind())?)
                 }
@@ -195,46 +258,59 @@ fn mounted(
     Ok(parent.is_mounted(&found, root.proc())?.then_some(found))
 }
 
-/// Adds what is made for a path, with the directories that it lacks.
-fn add(
-    found: &mut Vec<Made>,
-    path: &Path,
-    how: How,
-    why: Vec<String>,
-    namespace: &ContainerNamespace,
-) -> container::Result<()> {
-    let mut missing = Vec::new();
-    for directory in path.ancestors().skip(1) {
-        if namespace.look(directory)?.is_some() {
-            break;
+/// What will be made.
+struct Found<'a> {
+    namespace: &'a ContainerNamespace,
+    /// What is taken away before.
+    stale: &'a [Made],
+    made: Vec<Made>,
+}
+
+impl Found<'_> {
+    /// Adds what is made for a path, with the directories that it lacks.
+    fn add(&mut self, path: &Path, how: How, why: Vec<String>) -> container::Result<()> {
+        let mut missing = Vec::new();
+        for directory in path.ancestors().skip(1) {
+            if self.namespace.look(directory)?.is_some() {
+                break;
+            }
+            missing.push(directory.to_owned());
         }
-        missing.push(directory.to_owned());
-    }
-    let before = match missing.is_empty() {
-        true => namespace.entry(path)?.map(|it| it.identity().numbers()),
-        false => None,
-    };
-    // A link or node that is there is not made.
-    let is_made = match &how {
-        How::Link(_, old) => before.is_none() || old.is_some(),
-        How::Node(_) => before.is_none(),
-        How::Mount(_) | How::Tmpfs | How::Directory => true,
-    };
-    let directories = missing.into_iter().rev().map(|path| (path, How::Directory));
-    let itself = is_made.then(|| (path.to_owned(), how));
-    for (path, how) in directories.chain(itself) {
-        let made = Made {
-            before: before.filter(|_| how != How::Directory),
-            path,
-            how,
-            why: why.clone(),
+        let stale = self.stale.iter().find(|stale| stale.path == path);
+        let before = match (stale, missing.is_empty()) {
+            (Some(stale), _) => stale.before,
+            (None, true) => self
+                .namespace
+                .entry(path)?
+                .map(|it| it.identity().numbers()),
+            (None, false) => None,
         };
-        match found.iter_mut().find(|known| known.is_same(&made)) {
-            Some(known) => known.why.extend(made.why),
-            None => found.push(made),
+        // A link or node that is there is not made.
+        let is_made = match &how {
+            How::Link(_, old) => before.is_none() || old.is_some(),
+            How::Node(_) => before.is_none(),
+            _ => true,
+        };
+        let directories = missing.into_iter().rev().map(|path| (path, How::Directory));
+        let itself = is_made.then(|| (path.to_owned(), how));
+        for (path, how) in directories.chain(itself) {
+            let made = Made {
+                before: before.filter(|_| how != How::Directory),
+                path,
+                how,
+                why: why.clone(),
+            };
+            match self.made.iter_mut().find(|known| known.is_same(&made)) {
+                Some(known) => known.why.extend(made.why),
+                None => self.made.push(made),
+            }
         }
+        Ok(())
     }
-    Ok(())
+}
+
+fn is_node(found: &Handle, number: u64) -> bool {
+    found.kind().is_device() && found.identity().numbers()[2] == number
 }
 
 fn raw(number: device_class::device::DeviceNumber) -> u64 {

@@ -7,6 +7,7 @@
 
 mod attach;
 mod detach;
+mod follow;
 mod made;
 mod open_by;
 mod record;
@@ -28,8 +29,9 @@ use crate::sys::deadline::{self, Deadline};
 
 pub(crate) use attach::{Attaching, attach};
 pub(crate) use detach::{Detached, detach};
+pub(crate) use follow::Follower;
 use record::{Record, Records};
-pub(crate) use record::{add_attached, all as all_records};
+pub(crate) use record::{add_attached, all as all_records, write_at_start};
 
 /// Why a container that runs was not changed.
 #[derive(Debug, thiserror::Error)]

@@ -2,15 +2,17 @@
 //! `detach`, `doctor`, `explain` and `list` know it.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
+use injection_plan::plan::{Action, InjectionPlan, InjectionStep};
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
 use super::made::Made;
+use crate::container;
 use crate::log;
-use crate::oci::{Attached, Bundle, CdiGrant, capped, open_regular};
+use crate::oci::{Attached, Bundle, CdiGrant, State, capped, open_regular};
 
 /// The directory in that of the log.
 const NAME: &str = "attached";
@@ -146,24 +148,24 @@ pub(crate) struct Records {
 impl Records {
     /// Those of the host whose root is at `root`.
     pub(crate) fn open(root: &Path) -> io::Result<Self> {
-        let mut failed = io::Error::from(io::ErrorKind::NotFound);
-        for parent in log::directories(root) {
-            let directory = parent.join(NAME);
-            let made = log::own_directory(&parent).and_then(|()| log::own_directory(&directory));
-            match made {
-                Ok(()) => {
-                    let file = File::create(directory.join(".lock"))?;
-                    let lock = Flock::lock(file, FlockArg::LockExclusive);
-                    let _lock = lock.map_err(|(_, errno)| io::Error::from(errno))?;
-                    return Ok(Records { directory, _lock });
-                }
-                Err(error) => {
-                    let path = directory.display();
-                    failed = io::Error::new(error.kind(), format!("{path}: {error}"));
-                }
+        let directory = directory(root)?;
+        let file = File::create(directory.join(".lock"))?;
+        let lock = Flock::lock(file, FlockArg::LockExclusive);
+        let _lock = lock.map_err(|(_, errno)| io::Error::from(errno))?;
+        Ok(Records { directory, _lock })
+    }
+
+    /// Removes the records of containers that have ended.
+    pub(crate) fn prune(&self) {
+        for entry in fs::read_dir(&self.directory)
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            if read(&entry.path()).is_some_and(|record| !super::runs(&record)) {
+                let _ = fs::remove_file(entry.path());
             }
         }
-        Err(failed)
     }
 
     /// The record of a container that runs; without one, or with one of an earlier run, an
@@ -184,11 +186,30 @@ impl Records {
                 _ => Ok(()),
             };
         }
-        let new = self.directory.join(format!(".{}", record.id));
-        let mut file = File::create(&new)?;
-        file.write_all(serde_json::to_string(record)?.as_bytes())?;
-        fs::rename(new, path)
+        write(&self.directory, record)
     }
+}
+
+fn write(directory: &Path, record: &Record) -> io::Result<()> {
+    let new = directory.join(format!(".{}", record.id));
+    fs::write(&new, serde_json::to_string(record)?)?;
+    fs::rename(new, directory.join(&record.id))
+}
+
+/// The directory of records, made if it is missing.
+fn directory(root: &Path) -> io::Result<PathBuf> {
+    let mut failed = io::Error::from(io::ErrorKind::NotFound);
+    for parent in log::directories(root) {
+        let directory = parent.join(NAME);
+        match log::own_directory(&parent).and_then(|()| log::own_directory(&directory)) {
+            Ok(()) => return Ok(directory),
+            Err(error) => {
+                let path = directory.display();
+                failed = io::Error::new(error.kind(), format!("{path}: {error}"));
+            }
+        }
+    }
+    Err(failed)
 }
 
 /// All records, of containers that still run.
@@ -197,6 +218,48 @@ pub(crate) fn all(root: &Path) -> Vec<Record> {
     let entries = directories.flat_map(|it| fs::read_dir(it.join(NAME)).into_iter().flatten());
     let records = entries.flatten().filter_map(|entry| read(&entry.path()));
     records.filter(super::runs).collect()
+}
+
+/// Records what the hook gives a container that it starts, if any of it is followed. To be
+/// called in the host's mount namespace.
+pub(crate) fn write_at_start(
+    state: &State,
+    bundle: &Path,
+    plan: &InjectionPlan,
+    root: &Path,
+) -> io::Result<()> {
+    let followed = || plan.grants.iter().filter(|grant| grant.follow);
+    let devices = followed().flat_map(|grant| {
+        grant.devices.iter().map(|device| Device {
+            class: grant.class.clone(),
+            device: device.clone(),
+            asked: String::new(),
+            // The kubelet may take a device back.
+            forced: !grant.authorized_by.starts_with("the kubelet's record"),
+        })
+    });
+    let devices: Vec<Device> = devices.collect();
+    if devices.is_empty() {
+        return Ok(());
+    }
+    let is_followed = |why: &str| devices.iter().any(|device| device.device == why);
+    let is_own = |rule: &Rule| rule.why.iter().all(|why| is_followed(why));
+    let steps = plan.steps.iter();
+    // What the engine allows stays allowed.
+    let ours = steps.filter(|it| !matches!(it.action, Action::Allow { in_spec: true, .. }));
+    let ours: Vec<InjectionStep> = ours.cloned().collect();
+    let record = Record {
+        id: state.id.clone(),
+        pid: state.pid,
+        started: container::start_time_of(state.pid).unwrap_or_default(),
+        bundle: bundle.to_owned(),
+        rules: super::attach::rules_of_steps(&ours)
+            .filter(is_own)
+            .collect(),
+        made: Made::at_start(&ours, is_followed),
+        devices,
+    };
+    write(&directory(root)?, &record)
 }
 
 /// Adds to a container's configuration what is attached to it.

@@ -10,3 +10,4 @@ pub(crate) mod group;
 pub(crate) mod mount;
 pub(crate) mod process;
 pub(crate) mod statmount;
+pub(crate) mod uevent;

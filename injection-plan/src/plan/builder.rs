@@ -146,6 +146,7 @@ impl PlanBuilder {
             class,
             asked_by: request.source.to_string(),
             authorized_by: authority.to_string(),
+            follow: spec.spec.follow,
         });
         Ok(())
     }

@@ -49,6 +49,16 @@ impl<'a> Container<'a> {
         Ok(container)
     }
 
+    /// Attaches a device to it.
+    pub fn attach(&self, config: &Path, device: &str) -> Result<()> {
+        let program = SystemdHost::program("boathook");
+        let state = self.runtime.options()[1].clone();
+        let mut attach = self.host.command(program)?;
+        attach.arg("--config").arg(config);
+        attach.args(["attach", self.bundle.id(), device, "--root", &state]);
+        Captured::run(&mut attach)?.success().map(drop)
+    }
+
     /// What the probe in it sees.
     pub fn probe(&self, questions: &Questions) -> Result<Report> {
         let mut exec = self.host.command("env")?;

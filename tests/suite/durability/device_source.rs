@@ -30,6 +30,8 @@ pub(super) enum Giver {
     Hook,
     /// `boathook-runtime`, which adds the hook and the device's rule.
     Wrapper,
+    /// `boathook attach`, once the container runs.
+    Attach,
 }
 
 /// Whether the hook can talk to systemd.
@@ -65,11 +67,15 @@ impl DeviceSource {
     /// A container that pauses, and requests the device.
     pub(super) fn bundle(self, host: &SystemdHost, demo: &DemoHost) -> BundleBuilder {
         let stage = Stage::CreateRuntime;
-        let builder = Bundle::builder(Rootfs::Busybox).env(DemoHost::VARIABLE, DEVICE);
+        let builder = Bundle::builder(Rootfs::Busybox);
+        if self.giver == Giver::Attach {
+            return builder;
+        }
+        let builder = builder.env(DemoHost::VARIABLE, DEVICE);
         let hook = host.hook(stage, &demo.config_file());
         match self.giver {
             Giver::Hook => builder.hook(stage, self.systemd.for_hook(hook)),
-            Giver::Wrapper => builder,
+            Giver::Wrapper | Giver::Attach => builder,
         }
     }
 
@@ -105,6 +111,7 @@ impl fmt::Display for DeviceSource {
         formatter.write_str(match self.giver {
             Giver::Hook => "hook",
             Giver::Wrapper => "wrapper",
+            Giver::Attach => "attach",
         })?;
         match self.systemd {
             SystemdIs::Reached => Ok(()),

@@ -48,7 +48,7 @@ fn measured(view: CgroupView) -> Vec<Row> {
             format!("containerd, CRI, {driver}"),
             match device_source.giver {
                 Giver::Hook => format!("{device_source} (base_runtime_spec)"),
-                Giver::Wrapper => format!("{device_source} (BinaryName)"),
+                Giver::Wrapper | Giver::Attach => format!("{device_source} (BinaryName)"),
             },
         ];
         let fates = fates(&host, &demo, driver, device_source);
@@ -118,7 +118,7 @@ fn configure(
         set_default: false,
         base_spec: match device_source.giver {
             Giver::Hook => Some(host.run("ctr", &["oci", "spec"])?),
-            Giver::Wrapper => None,
+            Giver::Wrapper | Giver::Attach => None,
         },
     };
     let (engine, files) = (Engine::Containerd, HostRoot::open(host.configuration())?);

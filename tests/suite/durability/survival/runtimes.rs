@@ -87,7 +87,11 @@ fn kinds(view: CgroupView) -> Vec<(Runtime, DeviceSource)> {
             SystemdInClosedSlice => &[Reached, Hidden],
         };
         for systemd in ways.iter().copied() {
-            let givers = [Giver::Hook, Giver::Wrapper];
+            let mut givers = vec![Giver::Hook, Giver::Wrapper];
+            if systemd == Reached {
+                givers.push(Giver::Attach);
+            }
+            let givers = givers.into_iter();
             kinds.extend(givers.map(|giver| (runtime, DeviceSource { giver, systemd })));
         }
     }
@@ -112,6 +116,11 @@ pub(super) fn fate(
     let config = demo.config_file();
     let container = match device_source.giver {
         Giver::Hook => Container::run(host, runtime, &bundle)?,
+        Giver::Attach => {
+            let container = Container::run(host, runtime, &bundle)?;
+            container.attach(&config, "dummy-npu=npu-3")?;
+            container
+        }
         Giver::Wrapper => {
             let program = Path::new(runtime.program.path());
             device_source.configure(demo, program, "")?;

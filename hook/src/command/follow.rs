@@ -1,0 +1,26 @@
+//! `boathook follow`.
+
+use std::io::{self, Write};
+
+use device_class::config::Config;
+
+use super::CommandError;
+use crate::exit::ExitCode;
+use crate::live::Follower;
+use crate::sys::uevent::Uevents;
+
+/// Follows devices for as long as it runs: it sleeps until the kernel or udev says that
+/// something has changed.
+pub(super) fn run(config: &Config) -> Result<ExitCode, CommandError> {
+    let failed = |errno| CommandError::Uevents(errno);
+    let events = Uevents::open().map_err(failed)?;
+    crate::process::confine_opened()?;
+    let mut follower = Follower::new(config);
+    follower.look();
+    // For who starts it and waits.
+    writeln!(io::stdout().lock(), "following devices")?;
+    loop {
+        events.wait().map_err(failed)?;
+        follower.look();
+    }
+}

@@ -1,0 +1,224 @@
+//! Following: a device that comes back with another number replaces the old one in each
+//! container that has it, and one that is unplugged goes.
+//!
+//! What a container has is known by its record, and what the host has by looking: so it does
+//! not matter what happened while nobody looked.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use device_class::DeviceClass;
+use device_class::config::Config;
+use device_class::discover::{self, Inventory, Presence};
+use device_class::load;
+use injection_plan::plan::Action;
+
+use super::attach::{Change, rules_of_steps};
+use super::detach::rules;
+use super::record::{self, Device, Record, Records};
+use super::{Found, LiveError, Running};
+use crate::apply;
+use crate::log;
+use crate::planner::{self, Caller};
+use crate::sys;
+use crate::sys::deadline::{self, Deadline};
+
+/// So long a container is left alone that could not be changed.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// What was seen before.
+pub(crate) struct Follower<'c> {
+    config: &'c Config,
+    /// The classes of devices, as they were when first needed.
+    classes: BTreeMap<String, Option<DeviceClass>>,
+    /// By container: its devices when it was last looked at.
+    seen: BTreeMap<String, String>,
+    failed: BTreeMap<String, Instant>,
+}
+
+impl<'c> Follower<'c> {
+    pub(crate) fn new(config: &'c Config) -> Self {
+        Follower {
+            config,
+            classes: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            failed: BTreeMap::new(),
+        }
+    }
+
+    /// Looks at the host, and changes the containers whose devices are others than before.
+    pub(crate) fn look(&mut self) {
+        let records = record::all(&self.config.host_root);
+        let mut inventories: BTreeMap<String, Option<Inventory>> = BTreeMap::new();
+        for record in &records {
+            for device in &record.devices {
+                if !inventories.contains_key(&device.class) {
+                    let inventory = self.inventory(&device.class);
+                    inventories.insert(device.class.clone(), inventory);
+                }
+            }
+            let devices = record.devices.iter();
+            let followed = devices.filter_map(|device| {
+                let inventory = inventories.get(&device.class)?.as_ref()?;
+                Some((device, sight(inventory, device)))
+            });
+            let followed: Vec<(&Device, Option<String>)> = followed.collect();
+            if followed.is_empty() {
+                continue;
+            }
+            let now = format!("{} {followed:?}", record.started);
+            let is_paused = |at: &Instant| at.elapsed() < PAUSE;
+            if self.seen.get(&record.id) == Some(&now)
+                || self.failed.get(&record.id).is_some_and(is_paused)
+            {
+                continue;
+            }
+            match self.in_child(record, &followed) {
+                Ok(()) => {
+                    self.seen.insert(record.id.clone(), now);
+                }
+                Err(error) => {
+                    log::warning(&format!("container {}: {error}", record.id));
+                    self.failed.insert(record.id.clone(), Instant::now());
+                }
+            }
+        }
+        let runs = |id: &String| records.iter().any(|record| record.id == *id);
+        if self.seen.keys().any(|id| !runs(id)) {
+            self.seen.retain(|id, _| runs(id));
+            self.failed.retain(|id, _| runs(id));
+            if let Ok(records) = Records::open(&self.config.host_root) {
+                records.prune();
+            }
+        }
+    }
+
+    /// What the host has of a class; `None` if it is not followed.
+    fn inventory(&mut self, name: &str) -> Option<Inventory> {
+        let config = self.config;
+        let class = self.classes.entry(name.to_owned()).or_insert_with(|| {
+            let sources = load::each_source(&config.classes).ok()?;
+            let mut sources = sources.into_iter().flatten();
+            let source = sources.find(|source| source.name.as_str() == name)?;
+            config.class(&source).ok()
+        });
+        let class = class.as_ref().filter(|class| class.spec.follow)?;
+        let host = planner::open_host(config).ok()?;
+        Some(discover::devices(class, &host))
+    }
+
+    /// A container that keeps its processes from being looked at keeps no other waiting for
+    /// long.
+    fn in_child(
+        &self,
+        record: &Record,
+        followed: &[(&Device, Option<String>)],
+    ) -> Result<(), String> {
+        let answer = sys::process::in_child(|| match refresh(record, followed, self.config) {
+            Ok(()) | Err(LiveError::Ended) => String::new(),
+            Err(error) => log::chain(&error),
+        });
+        match answer {
+            Ok(Some(error)) if error.is_empty() => Ok(()),
+            Ok(Some(error)) => Err(error),
+            Ok(None) => Err(LiveError::TooSlow.to_string()),
+            Err(errno) => Err(log::chain(&LiveError::Fork(errno))),
+        }
+    }
+}
+
+/// The nodes of a device; `None` if the host has it no more.
+fn sight(inventory: &Inventory, device: &Device) -> Option<String> {
+    let mut devices = inventory.devices.iter();
+    let found = devices.find(|found| found.id.as_str() == device.device)?;
+    let nodes = found.nodes.iter().filter_map(|node| match node.number {
+        Presence::Found(number) => Some(format!(
+            "{} {number} {:?}",
+            node.container.display(),
+            node.links
+        )),
+        _ => None,
+    });
+    let nodes: Vec<String> = nodes.collect();
+    (!nodes.is_empty()).then(|| nodes.join(" "))
+}
+
+/// Changes a container such that it has the followed devices as the host has them.
+fn refresh(
+    record: &Record,
+    followed: &[(&Device, Option<String>)],
+    config: &Config,
+) -> Result<(), LiveError> {
+    let deadline = Deadline::start(deadline::SECONDS).map_err(LiveError::Fork)?;
+    let found = Found {
+        id: record.id.clone(),
+        pid: record.pid,
+        started: Some(record.started),
+        bundle: record.bundle.clone(),
+    };
+    let mut running = Running::open(&found, config)?;
+    let is_followed = |why: &String| followed.iter().any(|(device, _)| device.device == *why);
+    let mut here = running.record.identity();
+    let present = followed.iter().filter(|(_, nodes)| nodes.is_some());
+    here.devices = present.map(|(device, _)| (*device).clone()).collect();
+    // Rules that it has otherwise are not taken away.
+    let own = planner::plan_for(&running.bundle, &Caller::User, config);
+    let mut keep = own.map(|plan| apply::rules_of(&plan)).unwrap_or_default();
+    running.bundle.attached = here.attached();
+    let mut plan = planner::plan_for(&running.bundle, &Caller::Attach, config)?;
+    plan.steps.retain(|step| {
+        let is_theirs = step.why.split(", ").all(|why| is_followed(&why.to_owned()));
+        let is_node = matches!(
+            step.action,
+            Action::Allow { in_spec: false, .. }
+                | Action::Node { .. }
+                | Action::MakeNode { .. }
+                | Action::Link { .. }
+        );
+        is_theirs && is_node
+    });
+    let mut stale = running.record.identity();
+    let wanted: Vec<_> = rules_of_steps(&plan.steps).collect();
+    for rule in &running.record.rules {
+        let is_wanted = wanted.iter().any(|wanted| wanted.rule == rule.rule);
+        match rule.why.iter().all(is_followed) && !is_wanted {
+            true => stale.rules.push(rule.clone()),
+            false => keep.extend(rules(&Record {
+                rules: vec![rule.clone()],
+                ..Record::default()
+            })),
+        }
+    }
+    for made in &running.record.made {
+        let is_wanted = plan.steps.iter().any(|step| made.is_of(step));
+        if made.is_node_or_link() && made.why.iter().all(is_followed) && !is_wanted {
+            stale.made.push(made.clone());
+        }
+    }
+    let mut all = apply::rules_of(&plan);
+    keep.extend(&all);
+    running.keep_missing(&mut plan, &[], &stale)?;
+    deadline.cancel();
+    if plan.steps.is_empty() && stale.made.is_empty() && stale.rules.is_empty() {
+        return Ok(());
+    }
+    all.extend(&keep);
+    let change = Change {
+        stale: &stale,
+        keep: &keep,
+        plan: &plan,
+        all: &all,
+        devices: Vec::new(),
+    };
+    for warning in running.change(change, config)? {
+        log::warning(&format!("container {}: {warning}", record.id));
+    }
+    for (device, nodes) in followed {
+        let (id, class) = (&device.device, &device.class);
+        log::info(|| match nodes {
+            Some(nodes) => format!("container {}: {id} of {class} is {nodes}", record.id),
+            None => format!("container {}: {id} of {class} is gone", record.id),
+        });
+    }
+    Ok(())
+}

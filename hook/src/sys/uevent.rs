@@ -1,0 +1,77 @@
+//! The kernel's and udev's messages of devices (lib/kobject_uevent.c, netlink(7)).
+
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use nix::Result;
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket,
+};
+
+/// The groups of the kernel's messages, and of those that udev sends when its links are made.
+const GROUPS: u32 = 1 | 2;
+
+/// No message is longer (`UEVENT_BUFFER_SIZE`, 2048, and udev's header).
+const LONGEST: usize = 8192;
+
+/// Subsystems that have messages whenever any container starts.
+const NOISE: [&[u8]; 2] = [b"/devices/virtual/net/", b"/devices/virtual/bdi/"];
+
+/// A socket that receives messages.
+pub(crate) struct Uevents(OwnedFd);
+
+impl Uevents {
+    pub(crate) fn open() -> Result<Self> {
+        let protocol = SockProtocol::NetlinkKObjectUEvent;
+        let (family, flags) = (AddressFamily::Netlink, SockFlag::SOCK_CLOEXEC);
+        let socket = socket(family, SockType::Datagram, flags, protocol)?;
+        bind(socket.as_raw_fd(), &NetlinkAddr::new(0, GROUPS))?;
+        Ok(Uevents(socket))
+    }
+
+    /// Waits for a message that may be about a device, and takes those that came with it.
+    /// Anyone may send messages, which say nothing but that it is time to look.
+    pub(crate) fn wait(&self) -> Result<()> {
+        let mut buffer = [0; LONGEST];
+        let mut relevant = false;
+        loop {
+            let flags = match relevant {
+                true => MsgFlags::MSG_DONTWAIT,
+                false => MsgFlags::empty(),
+            };
+            match recv(self.0.as_raw_fd(), &mut buffer, flags) {
+                Ok(length) => relevant |= is_relevant(&buffer[..length]),
+                // Messages were lost.
+                Err(Errno::ENOBUFS) => relevant = true,
+                Err(Errno::EAGAIN) => return Ok(()),
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+}
+
+fn is_relevant(message: &[u8]) -> bool {
+    let has = |noise: &&[u8]| message.windows(noise.len()).any(|part| part == *noise);
+    !NOISE.iter().any(has)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_of_networks_do_not_count() {
+        for (message, counts) in [
+            (&b"add@/devices/pci0000:00/usb1/1-1/ttyUSB0\0"[..], true),
+            (
+                b"libudev\0\xfe\xedDEVPATH=/devices/virtual/net/veth1\0",
+                false,
+            ),
+            (b"remove@/devices/virtual/bdi/0:51\0", false),
+            (b"", true),
+        ] {
+            assert_eq!(is_relevant(message), counts, "{}", message.escape_ascii());
+        }
+    }
+}
