@@ -139,9 +139,14 @@ fn by_id_or_name(
     known: &BTreeMap<String, Container>,
     host_root: &Path,
 ) -> Result<Container, Unknown> {
-    by_id(text, known).or_else(|unknown| match name::ids(text, host_root).as_slice() {
-        [id] => by_id(id, known),
-        _ => Err(unknown),
+    by_id(text, known).or_else(|unknown| {
+        let mut called = known
+            .values()
+            .filter(|container| name::is_of(text, container, host_root));
+        match (called.next(), called.next()) {
+            (Some(only), None) => Ok(only.clone()),
+            _ => Err(unknown),
+        }
     })
 }
 

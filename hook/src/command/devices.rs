@@ -24,7 +24,7 @@ pub(super) struct Listed {
     numa: Option<u32>,
     nodes: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    replicas: Option<u16>,
+    pub(super) replicas: Option<u16>,
     /// Who holds it; `None` on a host without the kubelet's record.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) holders: Option<Vec<Holder>>,

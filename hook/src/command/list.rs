@@ -123,7 +123,7 @@ pub(super) fn run(
     }
     if !not_enabled.is_empty() {
         let text = format!(
-            "devices of classes that are not enabled, shown with --all: {}",
+            "devices of classes that are not enabled, shown by name or with --all: {}",
             not_enabled.join(", ")
         );
         style.text(&mut out, &text)?;

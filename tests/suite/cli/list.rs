@@ -30,7 +30,7 @@ fn every_device_is_listed() {
     host.write_config(not_enabled).unwrap();
     let folded = boathook(&host, &["list"], b"").stdout;
     assert!(
-        folded.contains("shown with --all: dummy-npu (64)"),
+        folded.contains("shown by name or with --all: dummy-npu (64)"),
         "{folded}"
     );
 

@@ -1,5 +1,6 @@
 //! What people do with docker and podman besides `run`, on engines of today.
 
+use harness::binaries;
 use harness::captured::Captured;
 use harness::engine_root::Generation;
 use harness::rootfs::Rootfs;
@@ -15,6 +16,21 @@ fn asking(engine: &DockerLike, name: &str, more: &[&str]) {
     engine.run_waiting(name, &[&common[..], more].concat());
 }
 
+/// Its data are not in the engine's usual directory.
+fn is_found_by_name(engine: &DockerLike, name: &str) {
+    // The machine's own directories, and not those of its devices.
+    let config = format!("classes = [{:?}]\n", engine.machine.devices.classes());
+    engine.machine.write("/root/own.toml", &config).unwrap();
+    let boathook = binaries::program("boathook").unwrap();
+    let mut explain = engine.machine.private.command(boathook);
+    explain.args(["--config=/root/own.toml", "explain", "--container", name]);
+    let ran = Captured::run(&mut explain).unwrap();
+    assert!(
+        ran.stdout.contains("DUMMY_VISIBLE_DEVICES=npu-3"),
+        "{ran:?}"
+    );
+}
+
 #[test]
 fn docker_keeps_devices_over_updates_and_its_own_restart() {
     if let Some(reason) = docker::missing(Generation::Forky) {
@@ -25,6 +41,7 @@ fn docker_keeps_devices_over_updates_and_its_own_restart() {
     // The default runtime, beside a device of the user's own.
     asking(&engine, "npu-user", &["--device=/dev/fuse:/dev/mine"]);
     assert_eq!(engine.devices("npu-user"), [3], "at the start");
+    is_found_by_name(&engine, "npu-user");
     let mut mine = engine.command("exec");
     printed(mine.args(["npu-user", "test", "-c", "/dev/mine"])).unwrap();
 
@@ -57,6 +74,7 @@ fn podman_gives_devices_to_containers_of_pods_and_to_builds() {
     printed(pod.args(["create", "--infra=false", &parent, "--name", "p"])).unwrap();
     asking(&engine, "npu-user", &["--pod=p"]);
     assert_eq!(engine.devices("npu-user"), [3], "in a pod");
+    is_found_by_name(&engine, "npu-user");
     printed(engine.command("pod").args(["rm", "--force", "p"])).unwrap();
 
     let directory = engine.machine.path("build");

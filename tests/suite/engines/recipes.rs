@@ -205,6 +205,7 @@ fn card(machine: &Machine) {
     let printed = succeeds(machine, &with_image(&commands));
     for words in [
         "acme.toml: class acme: OK",
+        "each device is for 4 containers at once",
         "libraries: libacme.so.1",
         "class acme: a container with acme-0",
         "/dev/acme0_dma0",

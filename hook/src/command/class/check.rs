@@ -177,6 +177,9 @@ fn print(
     if !devices.is_empty() {
         writeln!(out)?;
         devices::print_table(style, &mut out, devices)?;
+        if let Some(count) = devices[0].replicas {
+            writeln!(out, "each device is for {count} containers at once")?;
+        }
         for line in files(edits) {
             style.text(&mut out, &line)?;
         }

@@ -1,30 +1,35 @@
 //! The names that engines give containers, from the files in which they keep them.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::entries;
+use super::Container;
 use crate::oci::{capped, open_regular};
-
-/// Where Docker keeps a directory for each container.
-const DOCKER: &str = "var/lib/docker/containers";
-
-/// Where podman and CRI-O keep their storage, below which each storage driver has a list.
-const STORAGE: &str = "var/lib/containers/storage";
-
-/// The same below a user's home.
-const USERS_STORAGE: &str = ".local/share/containers/storage";
 
 /// The largest file that is read, in bytes.
 const MAX: usize = 16 << 20;
 
+/// What leads from a container's config.json to its name.
+#[derive(Deserialize)]
+struct Config {
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+    #[serde(default)]
+    mounts: Vec<Mount>,
+}
+
+#[derive(Deserialize)]
+struct Mount {
+    #[serde(default)]
+    source: PathBuf,
+}
+
 /// Docker's config.v2.json, whose name begins with a slash.
 #[derive(Deserialize)]
 struct OfDocker {
-    #[serde(rename = "ID")]
-    id: String,
     #[serde(rename = "Name")]
     name: String,
 }
@@ -37,26 +42,36 @@ struct OfStorage {
     names: Vec<String>,
 }
 
-/// The ids of the containers with this name: more than one if several engines have one.
-pub(super) fn ids(name: &str, host_root: &Path) -> Vec<String> {
-    let docker = entries(&host_root.join(DOCKER));
-    let docker = docker.iter().filter_map(|directory| {
-        let of: OfDocker = read(&directory.join("config.v2.json"))?;
-        (of.name.strip_prefix('/') == Some(name)).then_some(of.id)
-    });
-    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(USERS_STORAGE));
-    let storages = [Some(host_root.join(STORAGE)), home];
-    let drivers = storages
-        .iter()
-        .flatten()
-        .flat_map(|storage| entries(storage));
-    let storage = drivers.filter_map(|driver| {
-        let all: Vec<OfStorage> = read(&driver.join("containers.json"))?;
-        let mut all = all.into_iter();
-        all.find(|of| of.names.iter().any(|other| other == name))
-            .map(|of| of.id)
-    });
-    docker.chain(storage).collect()
+/// Whether an engine calls a container so.
+pub(super) fn is_of(name: &str, container: &Container, host_root: &Path) -> bool {
+    let Some(bundle) = &container.bundle else {
+        return false;
+    };
+    // podman's bundle is ID/userdata beside the list of its storage.
+    let list = bundle.ancestors().nth(2).unwrap_or(bundle);
+    let list: Vec<OfStorage> = read(&list.join("containers.json")).unwrap_or_default();
+    let is_listed =
+        |of: &OfStorage| of.id == container.id && of.names.iter().any(|other| other == name);
+    if list.iter().any(is_listed) {
+        return true;
+    }
+    let Some(config) = read::<Config>(&bundle.join("config.json")) else {
+        return false;
+    };
+    // Docker mounts /etc/hostname from the directory that it keeps for a container.
+    let of_docker = |mount: &Mount| {
+        let directory = mount.source.parent()?;
+        let directory = directory.strip_prefix("/").ok()?;
+        directory.ends_with(&container.id).then_some(())?;
+        read::<OfDocker>(&host_root.join(directory).join("config.v2.json"))
+    };
+    let of_nerdctl = config.annotations.get("nerdctl/name");
+    of_nerdctl.is_some_and(|other| other == name)
+        || config
+            .mounts
+            .iter()
+            .find_map(of_docker)
+            .is_some_and(|of| of.name.strip_prefix('/') == Some(name))
 }
 
 fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
@@ -71,29 +86,47 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_container_is_found_by_the_name_that_its_engine_keeps() {
+    fn a_container_has_the_name_that_its_engine_keeps() {
         let host = tempfile::tempdir().unwrap();
         for (path, text) in [
             (
-                "var/lib/docker/containers/0a1b/config.v2.json",
-                r#"{"ID":"0a1b","Name":"/zha"}"#,
+                "run/moby/0a1b/config.json",
+                r#"{"mounts":[{"source":"proc"},{"source":"/srv/docker/containers/0a1b/hostname"}]}"#,
             ),
-            ("var/lib/docker/containers/broken/config.v2.json", "{"),
             (
-                "var/lib/containers/storage/overlay-containers/containers.json",
+                "srv/docker/containers/0a1b/config.v2.json",
+                r#"{"Name":"/zha"}"#,
+            ),
+            (
+                "srv/storage/containers.json",
                 r#"[{"id":"0c","names":["frigate"]},{"id":"0d"}]"#,
             ),
+            ("srv/storage/0c/userdata/config.json", "{}"),
+            (
+                "run/nerdctl/0e/config.json",
+                r#"{"annotations":{"nerdctl/name":"mine"}}"#,
+            ),
+            ("run/moby/0f/config.json", "{"),
         ] {
             let path = host.path().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        for (name, id) in [("zha", Some("0a1b")), ("frigate", Some("0c")), ("zh", None)] {
-            assert_eq!(
-                ids(name, host.path()).first().map(String::as_str),
-                id,
-                "{name}"
-            );
+        let names = ["zha", "frigate", "mine", "zh"];
+        for (id, bundle, wanted) in [
+            ("0a1b", "run/moby/0a1b", Some("zha")),
+            ("0c", "srv/storage/0c/userdata", Some("frigate")),
+            ("0e", "run/nerdctl/0e", Some("mine")),
+            ("0f", "run/moby/0f", None),
+        ] {
+            let container = Container {
+                bundle: Some(host.path().join(bundle)),
+                ..Container::named(id)
+            };
+            let found = names
+                .into_iter()
+                .find(|name| is_of(name, &container, host.path()));
+            assert_eq!(found, wanted, "{id}");
         }
     }
 }
