@@ -86,7 +86,7 @@ fn install(host: &HostRoot, args: &Install, output: &mut Output) -> Result<()> {
             .iter()
             .filter(|p| restart::would_be_due(host, p));
         let due: Vec<Engine> = due.map(|plan| plan.engine).collect();
-        output.next(next_commands(host, &plan, &due));
+        output.next(next_commands(host, &plan, &due, &source));
         return Ok(());
     }
     step::run(host, &plan.steps, |step| {
@@ -101,7 +101,7 @@ fn install(host: &HostRoot, args: &Install, output: &mut Output) -> Result<()> {
     drop(lock);
     output.text(&summary(&payload, &plan));
     let due = follow_up(host, &plan.engines, args.restart, output)?;
-    let next = next_commands(host, &plan, &due);
+    let next = next_commands(host, &plan, &due, &source);
     let lines: String = next.iter().map(|line| format!("  {line}\n")).collect();
     output.text(&format!("\nnext:\n{lines}"));
     output.next(next);
@@ -307,7 +307,12 @@ fn follow_up(
 }
 
 /// What the operator does next.
-fn next_commands(host: &HostRoot, plan: &install::Installation, due: &[Engine]) -> Vec<String> {
+fn next_commands(
+    host: &HostRoot,
+    plan: &install::Installation,
+    due: &[Engine],
+    source: &Path,
+) -> Vec<String> {
     let link = Path::new(LINKS).join("boathook");
     let linked = host.exists(&link) || plan.steps.iter().any(|step| step.path() == link);
     let hook = if linked { "boathook" } else { HOOK };
@@ -322,5 +327,14 @@ fn next_commands(host: &HostRoot, plan: &install::Installation, due: &[Engine]) 
             .filter_map(|plan| plan.engine.facts().example)
             .map(str::to_owned),
     );
+    // An archive has manual pages and completions; a package has installed them.
+    let share = source.join("share");
+    let has_pages = host.exists(Path::new("/usr/local/share/man/man1/boathook.1"));
+    if share.join("man").is_dir() && !has_pages {
+        commands.push(format!(
+            "(cd {}; cp -r man bash-completion zsh fish /usr/local/share/)",
+            share.display()
+        ));
+    }
     commands
 }

@@ -142,6 +142,18 @@ fn an_engine_that_starts_no_pods_is_passed_over() {
 }
 
 #[test]
+fn manual_pages_of_an_archive_are_offered_until_they_are_there() {
+    let site = Site::with_containerd();
+    fs::create_dir_all(site.release().join("share/man/man1")).unwrap();
+    let offer = "cp -r man bash-completion zsh fish /usr/local/share/";
+    assert!(said(&site.run(&["install"])).contains(offer));
+    let man = site.root().join("usr/local/share/man/man1");
+    fs::create_dir_all(&man).unwrap();
+    fs::write(man.join("boathook.1"), "").unwrap();
+    assert!(!said(&site.run(&["install"])).contains(offer));
+}
+
+#[test]
 fn installing_and_removing_tell_what_must_be_restarted() {
     let site = Site::with_containerd();
     let socket = site.root().join("run/containerd/containerd.sock");
