@@ -12,7 +12,11 @@ use device_class::strict_toml::FileError;
 /// # Errors
 /// As [`Config::load`].
 pub(crate) fn configuration(path: Option<&Path>) -> Result<Config, FileError> {
-    let mut config = Config::load(path)?;
+    Config::load(path).map(installed)
+}
+
+/// The configuration with the classes beside this program where none are installed.
+pub(crate) fn installed(mut config: Config) -> Config {
     if config.classes == Config::default().classes
         && let Some(installed) = config.classes.first_mut()
         && !installed.is_dir()
@@ -20,7 +24,7 @@ pub(crate) fn configuration(path: Option<&Path>) -> Result<Config, FileError> {
     {
         *installed = beside;
     }
-    Ok(config)
+    config
 }
 
 /// `classes.d` beside the directory of this program, without links.

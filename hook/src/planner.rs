@@ -123,6 +123,14 @@ pub fn plan_for(
     Ok(plan)
 }
 
+/// Whether a container certainly requests nothing.
+pub fn requests_nothing(bundle: &Bundle, caller: &Caller, config: &Config) -> bool {
+    let origin = Origin::of(bundle);
+    let requested = Requested::of(bundle, origin.as_ref().ok());
+    let requests = requests(&requested, caller, config);
+    !trust::may_be_annotated(bundle) && requests.is_ok_and(|requests| requests.wanted.is_empty())
+}
+
 fn plan_of(
     wanted: &[ClassRequest],
     bundle: &Bundle,

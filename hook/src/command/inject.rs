@@ -1,12 +1,15 @@
 //! `boathook prestart` and `boathook create-runtime`.
 
+use std::fs;
 use std::io;
 
 use device_class::config::Config;
+use device_class::strict_toml::FileError;
 
 use super::CommandError;
 use crate::apply;
 use crate::exit::ExitCode;
+use crate::installation;
 use crate::live;
 use crate::log;
 use crate::oci::{Bundle, State};
@@ -29,6 +32,32 @@ pub(super) fn run(
     for warning in warnings {
         log::warning(&format!("container {}: {warning}", state.id));
     }
+    Ok(ExitCode::Success)
+}
+
+/// A mistake in config.toml does not stop a container that requests nothing, unless the file
+/// says which classes there are.
+pub(super) fn unconfigured(error: FileError, caller: &Caller) -> Result<ExitCode, CommandError> {
+    let Ok(state) = State::read(io::stdin().lock()) else {
+        return Err(error.into());
+    };
+    let text = fs::read_to_string(error.path()).unwrap_or_default();
+    let names_classes = text
+        .lines()
+        .any(|line| line.trim_start().starts_with("clas"));
+    let config = installation::installed(Config::default());
+    let nothing =
+        |bundle: &Bundle| !names_classes && planner::requests_nothing(bundle, caller, &config);
+    if !Bundle::of(&state).is_ok_and(|bundle| nothing(&bundle)) {
+        return Err(CommandError::Container {
+            id: state.id,
+            error: Box::new(error.into()),
+        });
+    }
+    log::warning(&format!(
+        "container {} requests nothing and is started: {error}",
+        state.id
+    ));
     Ok(ExitCode::Success)
 }
 

@@ -239,7 +239,10 @@ fn hook(cli: &Cli, caller: &Caller) -> Result<ExitCode, CommandError> {
     log::start(Reader::Engine, config.as_ref().ok(), cli.log_level());
     confined?;
     let mut deadline = deadline.map_err(CommandError::Deadline)?;
-    inject::run(&config?, caller, &mut deadline)
+    match config {
+        Ok(config) => inject::run(&config, caller, &mut deadline),
+        Err(error) => inject::unconfigured(error, caller),
+    }
 }
 
 /// The configuration for a command that is for users and changes nothing.

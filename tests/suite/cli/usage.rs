@@ -1,12 +1,13 @@
 //! Command lines and configurations that are wrong.
 
+use std::fs;
 use std::process::Command;
 
 use harness::binaries;
 use harness::captured::Captured;
 use harness::demo_host::HostDirectory;
 
-use super::{assert_refused, boathook, code};
+use super::{assert_refused, boathook, bundle, code, state, with_private_run};
 
 #[test]
 fn a_wrong_command_line_is_refused() {
@@ -42,6 +43,41 @@ fn a_wrong_configuration_is_refused() {
         host.write_config(more).unwrap();
         assert_refused(&boathook(&host, &["list"], b""), code::CONFIG, words);
     }
+}
+
+/// podman calls the hook for every container.
+#[test]
+fn a_wrong_configuration_does_not_stop_a_container_that_requests_nothing() {
+    let host = HostDirectory::new().unwrap();
+    let program = host.path().join("bin/boathook");
+    fs::create_dir(host.path().join("bin")).unwrap();
+    fs::copy(binaries::program("boathook").unwrap(), &program).unwrap();
+    fs::rename(host.classes(), host.path().join("classes.d")).unwrap();
+    let run = |config: &str, env: (&str, &str)| {
+        let text = format!("host_root = {:?}\n{config}\n", host.root());
+        fs::write(host.config_file(), text).unwrap();
+        let mut command = with_private_run();
+        command
+            .arg(&program)
+            .arg("--config")
+            .arg(host.config_file());
+        let bundle = bundle(&[env]);
+        let state = state(bundle.path()).to_string();
+        Captured::run_with_input(command.arg("prestart"), state.as_bytes()).unwrap()
+    };
+    let (nothing, one) = (("PATH", "/bin"), ("DUMMY_VISIBLE_DEVICES", "0"));
+    let started = run("log_levl = 'info'", nothing);
+    assert_eq!(started.status.code(), Some(code::SUCCESS), "{started:?}");
+    let said = "the-container requests nothing and is started";
+    assert!(started.stderr.contains(said), "{started:?}");
+    assert!(
+        started.stderr.contains("did you mean `log_level`"),
+        "{started:?}"
+    );
+    let words = ["container the-container", "config.toml:2"];
+    assert_refused(&run("log_levl = 'info'", one), code::CONFIG, &words);
+    // The classes are not known.
+    assert_refused(&run("clases = []", nothing), code::CONFIG, &words);
 }
 
 /// One that was named must be there; the default one need not.
