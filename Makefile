@@ -157,9 +157,10 @@ bench: ## Measure what the hook adds to starting a container, and the plugin (as
 	cargo test --release --package boathook-device-class --test suite a_thousand
 	cargo run --release $(HARNESS) bench-plugin
 
-bench-cluster: ## Measure the scheduler extender at 5,000 nodes and 100,000 pods
+bench-cluster: ## Measure the scheduler extender at 5,000 nodes and 100,000 pods, and boathook-dra
 	cargo build --release --package boathook-cluster --bins
 	cargo test --release --package boathook-cluster --test suite figures -- --ignored --nocapture
+	cargo test --release --package boathook-dra --test suite figures -- --ignored --nocapture
 
 lint: ## Check the formatting, run clippy, and build the documentation
 	cargo fmt --all --check

@@ -5,6 +5,7 @@
 #[path = "../../../cluster/tests/suite/api_server/mod.rs"]
 mod api_server;
 mod claims;
+mod figures;
 mod killed;
 mod manifests;
 mod node;
