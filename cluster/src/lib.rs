@@ -3,6 +3,7 @@
 //! (`boathook-webhook`). The hook and the plugin work without either.
 
 pub mod json;
+mod open_files;
 pub mod pages;
 pub mod quantity;
 pub mod retry;

@@ -1,17 +1,25 @@
 //! `/healthz`, `/readyz` and `/metrics`.
 
+use std::net::SocketAddr;
+use std::thread;
+
+use anyhow::Context;
 use http_server::{Limits, Method, probe};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
+use tokio::runtime;
 
-/// Serves the pages of a process until it is dropped. `waits_for` is why it is not ready;
-/// `None` if it is.
-pub async fn serve(
-    listener: TcpListener,
+/// Serves the pages of a process until it ends. `waits_for` is why it is not ready; `None`
+/// if it is.
+///
+/// They have a thread of their own, which does not wait for the handshakes and requests of
+/// the other port.
+pub fn start(
+    address: SocketAddr,
     registry: Registry,
     waits_for: impl Fn() -> Option<&'static str> + Send + Sync + 'static,
-) {
+) -> anyhow::Result<()> {
     let metrics = move || {
         let mut page = String::new();
         // Writing to a text cannot fail.
@@ -20,5 +28,20 @@ pub async fn serve(
     };
     let ready = move || waits_for().map_or(Ok("ok".to_owned()), |reason| Err(reason.to_owned()));
     let pages = move |method: &Method, path: &str, _: &[u8]| probe(method, path, &metrics, &ready);
-    http_server::serve(listener, Limits::PAGES, pages).await;
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the asynchronous runtime")?;
+    let listener = {
+        let _entered = runtime.enter();
+        listen(address)?
+    };
+    let serve = move || runtime.block_on(http_server::serve(listener, Limits::PAGES, pages));
+    let thread = thread::Builder::new().name("pages".into()).spawn(serve);
+    thread.map(drop).context("cannot start a thread")
+}
+
+/// Listens at an address of the command line.
+pub fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    http_server::listen(address).with_context(|| format!("cannot listen on {address}"))
 }

@@ -73,6 +73,8 @@ async fn receive(
             bytes.reserve_exact(capacity - bytes.len());
         }
         bytes.extend_from_slice(&new);
+        // A body that arrives as fast as it is read is not read at one go.
+        tokio::task::yield_now().await;
     }
     Ok(bytes)
 }

@@ -12,6 +12,8 @@ pub mod tls;
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +24,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
@@ -52,6 +54,10 @@ const CONNECTION_TIMEOUT: Duration = Duration::from_secs(600);
 /// connection has one.
 const LAST_REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// How many connections the kernel keeps until they are accepted, if net.core.somaxconn
+/// allows it. One that finds no place there begins again after a second.
+const BACKLOG: u32 = 4096;
+
 /// How soon a place is searched again for those who wait for one.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -71,7 +77,7 @@ pub struct Limits {
 impl Limits {
     /// Those of a server of metrics and probes alone.
     pub const PAGES: Self = Self {
-        connections: 32,
+        connections: 128,
         body: 0,
         memory: 8 << 20,
         keep_alive: false,
@@ -99,6 +105,17 @@ impl<F: Fn(&Method, &str, &[u8]) -> Answer + Send + Sync + 'static> Site for F {
     ) -> impl Future<Output = Answer> + Send {
         std::future::ready(self(method, path, body))
     }
+}
+
+/// Listens at an address.
+pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// Serves until it is dropped.

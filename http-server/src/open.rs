@@ -1,5 +1,6 @@
 //! The open connections, and the memory of their bodies and answers.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -58,7 +59,7 @@ pub(crate) struct Lease {
     bytes: usize,
 }
 
-/// There is no memory left, unless connections of addresses are closed that have less.
+/// There is no memory left, unless connections are closed that have less.
 #[derive(Debug)]
 pub(crate) struct NoMemory;
 
@@ -82,9 +83,15 @@ impl Open {
         waiting: &mut VecDeque<(IpAddr, T)>,
     ) -> Option<(OpenConnection, T)> {
         let mut state = self.state();
-        let sums = state.sums(|_| 1);
-        let has = |(_, (from, _)): &(usize, &(IpAddr, T))| sums.get(from).copied().unwrap_or(0);
-        let (at, (from, _)) = waiting.iter().enumerate().min_by_key(has)?;
+        let at = if self.limits.connections - state.connections.len() >= waiting.len() {
+            0
+        } else {
+            let sums = state.sums(|_| 1);
+            let has = |(_, (from, _)): &(usize, &(IpAddr, T))| sums.get(from).copied().unwrap_or(0);
+            let (at, _) = waiting.iter().enumerate().min_by_key(has)?;
+            at
+        };
+        let (from, _) = waiting.get(at)?;
         let (id, close) = state.enter(*from, self.limits.connections)?;
         let (_, client) = waiting.remove(at)?;
         let open = Arc::clone(self);
@@ -95,7 +102,7 @@ impl Open {
 impl State {
     fn enter(&mut self, from: IpAddr, limit: usize) -> Option<(u64, Arc<Notify>)> {
         if self.connections.len() >= limit {
-            let id = self.victim(from, 1, |_| 1, None)?;
+            let id = self.victim(Some(from), |_| 1, |one| (one.was_answered, one.since))?;
             let own = u32::try_from(limit).map_or(Duration::MAX, |limit| limit * OWN_GRACE);
             let is_old = |victim: &Connection| {
                 let grace = if victim.from == from { own } else { GRACE };
@@ -126,25 +133,31 @@ impl State {
         sums
     }
 
-    /// Which connection to close if an address needs `more`: of the address that then has
-    /// most, by `weight`, one that was never answered, else the one that was answered the
-    /// longest ago.
-    fn victim(
+    /// Which connection to close: of the address that has most by `weight`, the first by
+    /// `order`. The address of a newcomer is to have one more.
+    fn victim<O: Ord>(
         &self,
-        from: IpAddr,
-        more: usize,
+        newcomer: Option<IpAddr>,
         weight: impl Fn(&Connection) -> usize,
-        except: Option<u64>,
+        order: impl Fn(&Connection) -> O,
     ) -> Option<u64> {
-        let mut sums = self.sums(&weight);
-        *sums.entry(from).or_default() += more;
+        let mut sums = self.sums(weight);
+        if let Some(from) = newcomer {
+            *sums.entry(from).or_default() += 1;
+        }
         let (most, _) = sums.into_iter().max_by_key(|(_, sum)| *sum)?;
-        let candidates = self.connections.iter().filter(|(id, connection)| {
-            connection.from == most && weight(connection) > 0 && Some(**id) != except
-        });
-        let order =
-            |(_, connection): &(&u64, &Connection)| (connection.was_answered, connection.since);
-        candidates.min_by_key(order).map(|(id, _)| *id)
+        let connections = self.connections.iter();
+        let candidates = connections.filter(|(_, connection)| connection.from == most);
+        let first = candidates.min_by_key(|(_, connection)| order(connection));
+        first.map(|(id, _)| *id)
+    }
+
+    /// Takes so much memory more for a connection, or gives it back.
+    fn change_memory(&mut self, id: u64, from: usize, to: usize) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.memory = connection.memory - from + to;
+            self.memory = self.memory - from + to;
+        }
     }
 
     fn remove(&mut self, id: u64) {
@@ -186,20 +199,25 @@ impl Drop for OpenConnection {
 }
 
 impl Lease {
-    /// Takes so much memory in place of what it has. Other connections are closed if
-    /// there is not enough.
+    /// Takes so much memory in place of what it has. If there is not enough, the largest
+    /// connection is closed, of the address that has most. That may be this one, which then
+    /// keeps what it has: what is small is not in the way.
     pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), NoMemory> {
         let mut state = self.open.state();
-        let own = state.connections.get(&self.id).ok_or(NoMemory)?;
-        let (from, more) = (own.from, bytes.saturating_sub(self.bytes));
-        while state.memory + more > self.open.limits.memory {
-            let victim = state.victim(from, more, |other| other.memory, Some(self.id));
-            state.remove(victim.ok_or(NoMemory)?);
+        if !state.connections.contains_key(&self.id) {
+            return Err(NoMemory);
         }
-        let state = &mut *state;
-        let connection = state.connections.get_mut(&self.id).ok_or(NoMemory)?;
-        connection.memory = connection.memory - self.bytes + bytes;
-        state.memory = state.memory - self.bytes + bytes;
+        state.change_memory(self.id, self.bytes, bytes);
+        while state.memory > self.open.limits.memory {
+            let memory = |one: &Connection| one.memory;
+            match state.victim(None, memory, |one| Reverse(one.memory)) {
+                Some(id) if id != self.id => state.remove(id),
+                _ => {
+                    state.change_memory(self.id, bytes, self.bytes);
+                    return Err(NoMemory);
+                }
+            }
+        }
         self.bytes = bytes;
         Ok(())
     }

@@ -123,6 +123,30 @@ async fn memory_is_taken_from_bodies_that_do_not_arrive() {
     }
 }
 
+/// Also of one address: what is small is not in the way.
+#[tokio::test]
+async fn memory_is_taken_from_the_largest_body() {
+    let address = server(64).await;
+    let mut slow = connect(HONEST, address).await;
+    let request = post(2, "x");
+    slow.write_all(request.as_bytes()).await.unwrap();
+    let most = "x".repeat(700_000);
+    let mut held = Vec::new();
+    for _ in 0..8 {
+        let mut client = connect(HONEST, address).await;
+        client
+            .write_all(post(1 << 20, &most).as_bytes())
+            .await
+            .unwrap();
+        held.push(client);
+    }
+    assert!(ask(HONEST, address, REQUEST).await.ends_with("\r\n\r\n0"));
+    slow.write_all(b"x").await.unwrap();
+    let mut answer = String::new();
+    slow.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.ends_with("\r\n\r\n2"), "{answer}");
+}
+
 #[tokio::test]
 async fn memory_is_taken_from_answers_that_nobody_reads() {
     let address = server(64).await;

@@ -16,7 +16,7 @@ pub const MAX_BODY: usize = 32 << 20;
 
 /// The limits of its server.
 pub const LIMITS: Limits = Limits {
-    connections: 512,
+    connections: 1024,
     body: MAX_BODY,
     memory: 48 << 20,
     keep_alive: true,

@@ -9,11 +9,11 @@ use clap::{Args, Parser, Subcommand};
 use command_line::{LogOptions, listen_address};
 use http_server::tls::{self, Identity};
 use kube::Client;
-use tokio::net::TcpListener;
 
 use super::config::Config;
 use super::extender::{Extender, LIMITS};
 use super::feed;
+use crate::open_files;
 use crate::pages;
 use crate::retry::Retry;
 use crate::shutdown;
@@ -74,6 +74,7 @@ impl Cli {
     pub fn run(self) -> anyhow::Result<()> {
         let Command::Run(run) = self.command;
         run.log.start();
+        open_files::raise_limit();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
@@ -89,8 +90,7 @@ async fn serve(run: Run) -> anyhow::Result<()> {
         None => None,
         Some(dir) => Some(Identity::from_dir(dir)?),
     };
-    let requests = listen(run.listen).await?;
-    let pages = listen(run.http).await?;
+    let requests = pages::listen(run.listen)?;
     let client = Client::try_default()
         .await
         .context("cannot configure the client of the API server")?;
@@ -114,18 +114,13 @@ async fn serve(run: Run) -> anyhow::Result<()> {
             _ => http_server::serve(requests, LIMITS, extender.site()).await,
         }
     };
+    pages::start(run.http, registry, waits_for)?;
     tracing::info!("listening on {}", run.listen);
     tokio::select! {
         () = feed::nodes(client.clone(), Arc::clone(&extender), retry) => {}
         () = feed::pods(client, Arc::clone(&extender), retry) => {}
         () = answers => {}
-        () = pages::serve(pages, registry, waits_for) => {}
         result = shutdown::requested() => return result,
     }
     anyhow::bail!("a task ended unexpectedly")
-}
-
-async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
-    let listener = TcpListener::bind(address).await;
-    listener.with_context(|| format!("cannot listen on {address}"))
 }

@@ -9,11 +9,11 @@ use clap::{Args, Parser, Subcommand};
 use command_line::{LogOptions, listen_address};
 use http_server::tls::{self, Identity};
 use kube::Client;
-use tokio::net::TcpListener;
 
 use super::api::{AcceleratorFunction, FpgaRegion, definitions_yaml};
 use super::feed::follow;
 use super::review::{LIMITS, Reviewer};
+use crate::open_files;
 use crate::pages;
 use crate::retry::Retry;
 use crate::shutdown;
@@ -70,7 +70,9 @@ impl Cli {
             Command::Crds => Ok(command_line::print(&definitions_yaml()?)?),
             Command::Run(run) => {
                 run.log.start();
-                let runtime = tokio::runtime::Builder::new_current_thread()
+                open_files::raise_limit();
+                let runtime = tokio::runtime::Builder::new_multi_thread()
+                    .worker_threads(2)
                     .enable_all()
                     .build()
                     .context("cannot start the asynchronous runtime")?;
@@ -82,8 +84,7 @@ impl Cli {
 
 async fn serve(run: Run) -> anyhow::Result<()> {
     let identity = Identity::from_dir(&run.tls_dir)?;
-    let reviews = listen(run.listen).await?;
-    let pages = listen(run.http).await?;
+    let reviews = pages::listen(run.listen)?;
     let client = Client::try_default()
         .await
         .context("cannot configure the client of the API server")?;
@@ -95,19 +96,14 @@ async fn serve(run: Run) -> anyhow::Result<()> {
     let functions = follow::<AcceleratorFunction>(client.clone(), Arc::clone(&reviewer), retry);
     let regions = follow::<FpgaRegion>(client, Arc::clone(&reviewer), retry);
     let serving = Arc::clone(&identity);
+    pages::start(run.http, registry, waits_for)?;
     tracing::info!("listening on {}", run.listen);
     tokio::select! {
         () = functions => {}
         () = regions => {}
         () = http_server::serve_tls(reviews, LIMITS, reviewer.site(), serving) => {}
-        () = pages::serve(pages, registry, waits_for) => {}
         () = tls::reload(identity, run.tls_dir) => {}
         result = shutdown::requested() => return result,
     }
     anyhow::bail!("a task ended unexpectedly")
-}
-
-async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
-    let listener = TcpListener::bind(address).await;
-    listener.with_context(|| format!("cannot listen on {address}"))
 }

@@ -16,9 +16,9 @@ pub const MAX_BODY: usize = 8 << 20;
 
 /// The limits of its server.
 pub const LIMITS: Limits = Limits {
-    connections: 512,
+    connections: 1024,
     body: MAX_BODY,
-    memory: 32 << 20,
+    memory: 16 << 20,
     keep_alive: true,
 };
 

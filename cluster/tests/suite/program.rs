@@ -63,7 +63,7 @@ impl Program {
         let [requests, pages] = [free_address(), free_address()];
         let members = limit.map_or("/dev/null".into(), MemoryLimit::members);
         let process = Command::new("sh")
-            .args(["-c", "echo $$ > \"$0\" && exec \"$@\""])
+            .args(["-c", "ulimit -Sn 1024 && echo $$ > \"$0\" && exec \"$@\""])
             .arg(members)
             .arg(executable(program))
             .arg("run")
