@@ -5,6 +5,7 @@ mod cdi_unit;
 mod cost;
 mod device_source;
 mod event;
+mod live;
 mod running_container;
 mod survival;
 mod table;

@@ -51,12 +51,22 @@ impl<'a> Container<'a> {
 
     /// Attaches a device to it.
     pub fn attach(&self, config: &Path, device: &str) -> Result<()> {
+        self.boathook(config, &["attach", self.bundle.id(), device])
+    }
+
+    /// Detaches all devices from it.
+    pub fn detach(&self, config: &Path) -> Result<()> {
+        self.boathook(config, &["detach", self.bundle.id()])
+    }
+
+    fn boathook(&self, config: &Path, arguments: &[&str]) -> Result<()> {
         let program = SystemdHost::program("boathook");
         let state = self.runtime.options()[1].clone();
-        let mut attach = self.host.command(program)?;
-        attach.arg("--config").arg(config);
-        attach.args(["attach", self.bundle.id(), device, "--root", &state]);
-        Captured::run(&mut attach)?.success().map(drop)
+        let mut command = self.host.command(program)?;
+        command.arg("--config").arg(config).args(arguments);
+        Captured::run(command.args(["--root", &state]))?
+            .success()
+            .map(drop)
     }
 
     /// What the probe in it sees.

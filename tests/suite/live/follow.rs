@@ -50,10 +50,6 @@ impl Follower {
         assert_eq!(line, "following devices\n");
         Follower(child)
     }
-
-    pub(crate) fn pid(&self) -> u32 {
-        self.0.id()
-    }
 }
 
 impl Drop for Follower {
