@@ -1,6 +1,7 @@
 //! `boathook attach` and `detach`, on containers of runc that run.
 
 mod attached;
+mod figures;
 pub(crate) mod follow;
 mod refused;
 

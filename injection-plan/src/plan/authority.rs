@@ -186,6 +186,10 @@ impl Recorded {
         if asked.iter().all(is_held) {
             return Ok(());
         }
+        if matches!(request.source, RequestSource::Attach { .. }) {
+            let holder = self.holder.clone();
+            return Err(RequestError::NotAllocated { holder });
+        }
         Err(RequestError::Unrecorded {
             class: request.class.clone(),
             holder: self.holder.clone(),

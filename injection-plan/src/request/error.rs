@@ -67,6 +67,12 @@ pub enum RequestError {
         /// Why the record has none, as text.
         why: String,
     },
+    /// A user attaches a device to a container of a pod that was not allocated it.
+    #[error(
+        "the kubelet did not allocate them to {holder}; --force attaches them nevertheless, and \
+         the kubelet may give them to others"
+    )]
+    NotAllocated { holder: String },
     /// A container that may have no devices has an engine's CDI devices.
     #[error("it may have no devices of class {class}: {why}")]
     Unauthorized { class: ClassName, why: String },

@@ -46,7 +46,7 @@ fn container(host: &DemoHost) -> BundleBuilder {
 }
 
 /// What containerd writes for a container of a pod.
-fn containerd(builder: BundleBuilder, uid: &str, namespace: &str) -> BundleBuilder {
+pub(crate) fn containerd(builder: BundleBuilder, uid: &str, namespace: &str) -> BundleBuilder {
     builder
         .annotation("io.kubernetes.cri.container-type", "container")
         .annotation("io.kubernetes.cri.sandbox-uid", uid)
@@ -76,7 +76,7 @@ type Engine = fn(BundleBuilder, &str, &str) -> BundleBuilder;
 const ENGINES: [Engine; 2] = [containerd, crio];
 
 /// The cgroup in which the kubelet would have this pod's container.
-fn in_pod(parent: &CgroupParent, uid: &str) -> std::path::PathBuf {
+pub(crate) fn in_pod(parent: &CgroupParent, uid: &str) -> std::path::PathBuf {
     parent.child(&format!("pod{uid}")).join("container")
 }
 

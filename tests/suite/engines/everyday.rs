@@ -2,12 +2,14 @@
 
 use harness::binaries;
 use harness::captured::Captured;
+use harness::demo_host::in_container;
 use harness::engine_root::Generation;
+use harness::probe::Report;
 use harness::rootfs::Rootfs;
 use serde_json::json;
 
 use super::docker::{self, DockerLike, UserNamespaces, name_of};
-use super::engine::printed;
+use super::engine::{Engine, Wanted, printed};
 use super::podman;
 
 /// What a container that requests `npu-3` is started with.
@@ -128,4 +130,55 @@ fn podman_gives_devices_to_containers_of_pods_and_to_builds() {
         !changed.iter().any(|path| path.contains("npu")),
         "{changes}"
     );
+}
+
+#[test]
+fn containers_of_docker_are_attached_devices_while_they_run() {
+    if let Some(reason) = docker::missing(Generation::OfThisMachine) {
+        return skip::report("attach with docker", &reason);
+    }
+    attach_and_detach(&docker::engine(Generation::OfThisMachine).unwrap());
+}
+
+#[test]
+fn containers_of_podman_are_attached_devices_while_they_run() {
+    if let Some(reason) = podman::missing(Generation::OfThisMachine) {
+        return skip::report("attach with podman", &reason);
+    }
+    attach_and_detach(&podman::by_hooks_d(Generation::OfThisMachine).unwrap());
+}
+
+/// The container is found by the process that watches over it.
+fn attach_and_detach(engine: &DockerLike) {
+    std::fs::create_dir_all(engine.machine.devices.root().join("run")).unwrap();
+    for user_namespace in [false, true] {
+        let wanted = Wanted {
+            image: Rootfs::Glibc,
+            devices: None,
+            readonly: false,
+            user: None,
+            user_namespace,
+        };
+        let running = engine.start(&wanted).unwrap();
+        let id = printed(engine.command("ps").args(["-q", "--no-trunc"])).unwrap();
+        let boathook = |arguments: &[&str]| {
+            let program = binaries::program("boathook").unwrap();
+            let mut command = engine.machine.private.command(program.to_str().unwrap());
+            printed(command.args(arguments)).unwrap()
+        };
+        let devices = || {
+            let questions = in_container::questions().command().unwrap();
+            let report = Report::parse(&running.exec(&questions).unwrap()).unwrap();
+            in_container::devices(&report).unwrap()
+        };
+        assert!(devices().is_empty());
+        boathook(&["attach", &id.trim()[..12], "dummy-npu=npu-3,npu-5"]);
+        assert_eq!(devices(), [3, 5]);
+        let healthy = boathook(&["doctor", "--container", id.trim()]);
+        assert!(healthy.contains("every device is allowed"), "{healthy}");
+        boathook(&["detach", id.trim(), "dummy-npu=npu-3"]);
+        assert_eq!(devices(), [5]);
+        boathook(&["detach", id.trim()]);
+        assert!(devices().is_empty());
+    }
 }

@@ -50,6 +50,11 @@ impl Follower {
         assert_eq!(line, "following devices\n");
         Follower(child)
     }
+
+    /// Its process; on v2 of the program that gives it the view, which becomes it.
+    pub(crate) fn pid(&self) -> u32 {
+        self.0.id()
+    }
 }
 
 impl Drop for Follower {

@@ -1,13 +1,18 @@
 //! What `attach` refuses, and what is left of it: nothing.
 
+use harness::cgroup_parent::CgroupParent;
+use harness::cri::{Pod, Record};
+use harness::probe::Access;
 use harness::rootfs::Rootfs;
 
-use super::{boathook, host, plain, reads, records};
+use super::{boathook, done, host, plain, reads, records};
+use crate::attacks::forged_pods::{containerd, in_pod};
 use crate::lab::{Lab, on_each_cgroup_version};
 
 on_each_cgroup_version!(
     unknown_names_are_refused_with_near_ones,
     a_container_that_has_ended_is_not_touched,
+    a_pod_gets_what_the_kubelet_recorded_for_it,
 );
 
 fn unknown_names_are_refused_with_near_ones(lab: &Lab) {
@@ -62,4 +67,44 @@ fn a_container_that_has_ended_is_not_touched(lab: &Lab) {
         "{ran:?}"
     );
     assert!(records(&host).is_empty());
+}
+
+/// Also without a request in its own configuration.
+fn a_pod_gets_what_the_kubelet_recorded_for_it(lab: &Lab) {
+    let host = host();
+    let pod = Pod::new(1, Rootfs::Busybox).devices(Some("npu-2"));
+    let mut record = Record::new(&host.path().join("kubelet_internal_checkpoint"));
+    host.write_config(&record.config()).unwrap();
+    let parent = CgroupParent::new();
+    let bundle = containerd(plain(Rootfs::Busybox), &pod.uid(), "default");
+    let bundle = bundle.cgroups_path(in_pod(&parent, &pod.uid()));
+    let bundle = bundle.build().unwrap();
+    let running = lab.runc.create(&bundle).unwrap();
+    running.start().unwrap();
+    let id = bundle.id();
+    let refused = |device: &str| {
+        let ran = boathook(lab, &host, &["attach", id, device]);
+        assert_eq!(ran.status.code(), Some(5), "{ran:?}");
+        assert!(
+            ran.stderr
+                .contains("did not allocate them to container main"),
+            "{ran:?}"
+        );
+        assert!(records(&host).is_empty());
+    };
+    refused("dummy-npu=npu-2");
+    record.add(&pod).unwrap();
+    refused("dummy-npu=npu-3");
+    done(lab, &host, &["attach", id, "dummy-npu=npu-2"]);
+    assert_eq!(reads(&running, 2), Some(Access::Granted));
+    let forced = boathook(lab, &host, &["attach", id, "dummy-npu=npu-7", "--force"]);
+    assert!(
+        forced.stderr.contains("--force: the kubelet may give"),
+        "{forced:?}"
+    );
+    assert_eq!(reads(&running, 7), Some(Access::Granted));
+    done(lab, &host, &["detach", id]);
+    for index in [2, 7] {
+        assert_eq!(reads(&running, index), None);
+    }
 }

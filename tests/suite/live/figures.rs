@@ -1,0 +1,104 @@
+//! What attaching and following cost. The figures are printed; those of a release are in
+//! docs/performance.md.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use harness::demo_host::DemoHost;
+use harness::demo_host::in_container::node;
+use harness::patience::PATIENCE;
+use harness::rootfs::Rootfs;
+
+use super::follow::{Follower, followed, plug_in, with_device};
+use super::{done, plain};
+use crate::lab::{Lab, on_each_cgroup_version};
+
+on_each_cgroup_version!(attaching_and_following);
+
+const CONTAINERS: usize = 20;
+const ROUNDS: usize = 20;
+
+fn attaching_and_following(lab: &Lab) {
+    let host = followed();
+    let bundle = plain(Rootfs::Busybox).build().unwrap();
+    let running = lab.runc.create(&bundle).unwrap();
+    running.start().unwrap();
+    let mut times = Vec::new();
+    for _ in 0..ROUNDS {
+        let start = Instant::now();
+        done(lab, &host, &["attach", bundle.id(), "dummy-npu=5"]);
+        times.push(start.elapsed());
+        done(lab, &host, &["detach", bundle.id()]);
+    }
+    println!("attach: {:?}", median(&mut times));
+    drop(running);
+
+    let bundles: Vec<_> = (0..CONTAINERS)
+        .map(|_| with_device(&host, "npu-3").build().unwrap())
+        .collect();
+    let containers = bundles.iter().map(|bundle| {
+        let running = lab.runc.create(bundle).unwrap();
+        running.start().unwrap();
+        running
+    });
+    let containers: Vec<_> = containers.collect();
+    let paths = containers
+        .iter()
+        .map(|running| PathBuf::from(format!("/proc/{}/root{}", running.pid().unwrap(), node(3))));
+    let paths: Vec<PathBuf> = paths.collect();
+    let follower = Follower::start(lab, &host);
+    let (mut each, mut last) = (Vec::new(), Vec::new());
+    for round in 0..ROUNDS {
+        let like = [DemoHost::UNLIKE, 3][round % 2];
+        let device = host.device(like);
+        let number = nix::sys::stat::makedev(device.major, device.minor);
+        fs::remove_file(host.node(3)).unwrap();
+        plug_in(&host, 3, like);
+        let start = Instant::now();
+        let mut waiting = paths.clone();
+        while !waiting.is_empty() {
+            assert!(start.elapsed() < PATIENCE, "{waiting:?}");
+            waiting.retain(|path| {
+                let there = fs::metadata(path).is_ok_and(|found| found.rdev() == number);
+                if there {
+                    each.push(start.elapsed());
+                }
+                !there
+            });
+            sleep(Duration::from_micros(200));
+        }
+        last.push(start.elapsed());
+    }
+    println!(
+        "replug to node, {CONTAINERS} containers: median {:?}, the last of all {:?}",
+        median(&mut each),
+        median(&mut last)
+    );
+    let status = || fs::read_to_string(format!("/proc/{}/status", follower.pid())).unwrap();
+    let line = |status: &str, key: &str| {
+        let line = status.lines().find(|line| line.starts_with(key)).unwrap();
+        line.split_whitespace()
+            .nth(1)
+            .unwrap()
+            .parse::<u64>()
+            .unwrap()
+    };
+    sleep(Duration::from_millis(500));
+    let before = status();
+    sleep(Duration::from_secs(3));
+    let (before, after) = (before, status());
+    println!("resident: {} KiB", line(&after, "VmRSS"));
+    let switches = "voluntary_ctxt_switches";
+    println!(
+        "woken in 3 s: {}",
+        line(&after, switches) - line(&before, switches)
+    );
+}
+
+fn median(times: &mut [Duration]) -> Duration {
+    times.sort();
+    times[times.len() / 2]
+}
