@@ -12,8 +12,6 @@ fn main() {
         let directory = env::var("CARGO_MANIFEST_DIR").expect("cargo sets it");
         println!("cargo::rustc-link-arg-bins=-Wl,--script={directory}/{SCRIPT}");
         println!("cargo::rustc-link-arg-bins=-Wl,--no-eh-frame-hdr");
-        // `_Unwind_Backtrace`: the program's own comes first (`src/sys/process.rs`).
-        println!("cargo::rustc-link-arg-bins=-Wl,--allow-multiple-definition");
         // The addresses to relocate as a bitmap, a fiftieth of the program less.
         println!("cargo::rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
     }

@@ -11,3 +11,5 @@ pub(crate) mod mount;
 pub(crate) mod process;
 pub(crate) mod statmount;
 pub(crate) mod uevent;
+#[cfg(all(target_env = "musl", panic = "abort"))]
+mod unwinding;

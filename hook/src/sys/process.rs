@@ -57,17 +57,6 @@ pub(crate) fn close_inherited_descriptors() {
     }
 }
 
-/// No backtrace at a panic: a release has neither the tables nor the symbols for one
-/// (`build.rs`). With the unwinder's own function, the standard library's code that gives
-/// frames their names is linked as well, 190 kB.
-// SAFETY: the C++ ABI's `_Unwind_Backtrace(callback, argument)` may call the callback for no
-// frame. 5 is its `_URC_END_OF_STACK`.
-#[cfg(all(target_env = "musl", panic = "abort"))]
-#[unsafe(no_mangle)]
-extern "C" fn _Unwind_Backtrace(_: *const libc::c_void, _: *const libc::c_void) -> libc::c_int {
-    5
-}
-
 /// The most that a child's answer may have, in bytes.
 const MAX_ANSWER: u64 = 1 << 20;
 
