@@ -131,7 +131,10 @@ fn what_was_planted_at_the_targets_leads_nowhere(lab: &Lab) {
             assert_eq!(word, "", "{plant}");
             done(lab, &host, &["detach", id]);
         } else {
-            assert!(word != "" && ran.stderr.contains(word), "{plant}: {ran:?}");
+            assert!(
+                !word.is_empty() && ran.stderr.contains(word),
+                "{plant}: {ran:?}"
+            );
         }
         assert_eq!(
             running.output(&["ls", "-lR", "/dev"]).unwrap(),

@@ -31,7 +31,7 @@ fn a_running_container_gets_a_device_and_loses_it(lab: &Lab) {
     let before = seen(&running);
     assert_eq!(reads(&running, 3), None);
 
-    let text = done(&lab, &host, &["attach", bundle.id(), "dummy-npu=3"]);
+    let text = done(lab, &host, &["attach", bundle.id(), "dummy-npu=3"]);
     assert!(
         text.starts_with("npu-3 of dummy-npu: attached to"),
         "{text}"
@@ -54,7 +54,7 @@ fn a_running_container_gets_a_device_and_loses_it(lab: &Lab) {
     running.output(&["rm", "/dev/made"]).ok();
     assert_eq!(records(&host), [bundle.id()]);
 
-    let text = done(&lab, &host, &["detach", bundle.id()]);
+    let text = done(lab, &host, &["detach", bundle.id()]);
     assert!(text.starts_with("npu-3 of dummy-npu: detached"), "{text}");
     assert_eq!(reads(&running, 3), None);
     let granted = host.device(3);
