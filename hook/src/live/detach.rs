@@ -30,7 +30,8 @@ pub(crate) fn detach(
     let mut running = Running::open(found, config)?;
     let is_named = |device: &Device, grant: &CdiGrant| {
         let mut names = grant.device.split(',');
-        grant.class.as_str() == device.class
+        !device.asked.is_empty()
+            && grant.class.as_str() == device.class
             && names.any(|name| [&*device.device, &*device.asked, "all"].contains(&name))
     };
     let has = |grant: &&CdiGrant| {
@@ -39,6 +40,7 @@ pub(crate) fn detach(
     };
     if let Some(unknown) = named.iter().find(|grant| !has(grant)) {
         let attached = running.record.devices.iter();
+        let attached = attached.filter(|device| !device.asked.is_empty());
         let attached: Vec<String> = attached
             .map(|device| format!("{}={}", device.class, device.device))
             .collect();
@@ -53,8 +55,10 @@ pub(crate) fn detach(
         )));
     }
     let mut record = running.record.clone();
-    let taken =
-        record.take(|device| named.is_empty() || named.iter().any(|grant| is_named(device, grant)));
+    let taken = record.take(|device| {
+        !device.asked.is_empty() && named.is_empty()
+            || named.iter().any(|grant| is_named(device, grant))
+    });
     running.bundle.attached = record.attached();
     let keep = planner::plan_for(&running.bundle, &Caller::User, config);
     let mut keep = keep.map(|plan| apply::rules_of(&plan)).unwrap_or_default();

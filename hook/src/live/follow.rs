@@ -5,13 +5,13 @@
 //! not matter what happened while nobody looked.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use device_class::DeviceClass;
 use device_class::config::Config;
 use device_class::discover::{self, Inventory, Presence};
 use device_class::load;
 use injection_plan::plan::Action;
+use serde::{Deserialize, Serialize};
 
 use super::attach::{Change, rules_of_steps};
 use super::detach::rules;
@@ -23,70 +23,90 @@ use crate::planner::{self, Caller};
 use crate::sys;
 use crate::sys::deadline::{self, Deadline};
 
-/// So long a container is left alone that could not be changed.
-const PAUSE: Duration = Duration::from_secs(10);
+/// So many seconds a container is left alone that could not be changed.
+const PAUSE: u64 = 10;
 
 /// What was seen before.
 pub(crate) struct Follower<'c> {
     config: &'c Config,
-    /// The classes of devices, as they were when first needed.
-    classes: BTreeMap<String, Option<DeviceClass>>,
+    began: Instant,
+    seen: Seen,
+}
+
+#[derive(Clone, Default, Serialize, Deserialize)]
+struct Seen {
     /// By container: its devices when it was last looked at.
-    seen: BTreeMap<String, String>,
-    failed: BTreeMap<String, Instant>,
+    devices: BTreeMap<String, String>,
+    /// By container: when it could not be changed, in seconds since this began.
+    failed: BTreeMap<String, u64>,
 }
 
 impl<'c> Follower<'c> {
     pub(crate) fn new(config: &'c Config) -> Self {
         Follower {
             config,
-            classes: BTreeMap::new(),
-            seen: BTreeMap::new(),
-            failed: BTreeMap::new(),
+            began: Instant::now(),
+            seen: Seen::default(),
         }
     }
 
-    /// Looks at the host, and changes the containers whose devices are others than before.
+    /// Looks at the host, and changes the containers whose devices are others than before. A
+    /// child does, so that this process stays as small as it was.
     pub(crate) fn look(&mut self) {
+        if self.seen.devices.is_empty() && record::all(&self.config.host_root).is_empty() {
+            return;
+        }
+        let answer = sys::process::in_child(|| {
+            self.look_here();
+            serde_json::to_string(&self.seen).unwrap_or_default()
+        });
+        if let Ok(Some(text)) = answer
+            && let Ok(seen) = serde_json::from_str(&text)
+        {
+            self.seen = seen;
+        }
+    }
+
+    fn look_here(&mut self) {
+        let now = self.began.elapsed().as_secs();
         let records = record::all(&self.config.host_root);
-        let mut inventories: BTreeMap<String, Option<Inventory>> = BTreeMap::new();
+        let mut inventories: BTreeMap<&str, Option<Inventory>> = BTreeMap::new();
         for record in &records {
             for device in &record.devices {
-                if !inventories.contains_key(&device.class) {
-                    let inventory = self.inventory(&device.class);
-                    inventories.insert(device.class.clone(), inventory);
+                if !inventories.contains_key(&*device.class) {
+                    inventories.insert(&device.class, self.inventory(&device.class));
                 }
             }
             let devices = record.devices.iter();
             let followed = devices.filter_map(|device| {
-                let inventory = inventories.get(&device.class)?.as_ref()?;
+                let inventory = inventories.get(&*device.class)?.as_ref()?;
                 Some((device, sight(inventory, device)))
             });
             let followed: Vec<(&Device, Option<String>)> = followed.collect();
             if followed.is_empty() {
                 continue;
             }
-            let now = format!("{} {followed:?}", record.started);
-            let is_paused = |at: &Instant| at.elapsed() < PAUSE;
-            if self.seen.get(&record.id) == Some(&now)
-                || self.failed.get(&record.id).is_some_and(is_paused)
+            let devices = format!("{} {followed:?}", record.started);
+            let failed = self.seen.failed.get(&record.id);
+            if self.seen.devices.get(&record.id) == Some(&devices)
+                || failed.is_some_and(|at| now.saturating_sub(*at) < PAUSE)
             {
                 continue;
             }
             match self.in_child(record, &followed) {
                 Ok(()) => {
-                    self.seen.insert(record.id.clone(), now);
+                    self.seen.devices.insert(record.id.clone(), devices);
                 }
                 Err(error) => {
                     log::warning(&format!("container {}: {error}", record.id));
-                    self.failed.insert(record.id.clone(), Instant::now());
+                    self.seen.failed.insert(record.id.clone(), now);
                 }
             }
         }
         let runs = |id: &String| records.iter().any(|record| record.id == *id);
-        if self.seen.keys().any(|id| !runs(id)) {
-            self.seen.retain(|id, _| runs(id));
-            self.failed.retain(|id, _| runs(id));
+        if self.seen.devices.keys().any(|id| !runs(id)) {
+            self.seen.devices.retain(|id, _| runs(id));
+            self.seen.failed.retain(|id, _| runs(id));
             if let Ok(records) = Records::open(&self.config.host_root) {
                 records.prune();
             }
@@ -94,17 +114,13 @@ impl<'c> Follower<'c> {
     }
 
     /// What the host has of a class; `None` if it is not followed.
-    fn inventory(&mut self, name: &str) -> Option<Inventory> {
-        let config = self.config;
-        let class = self.classes.entry(name.to_owned()).or_insert_with(|| {
-            let sources = load::each_source(&config.classes).ok()?;
-            let mut sources = sources.into_iter().flatten();
-            let source = sources.find(|source| source.name.as_str() == name)?;
-            config.class(&source).ok()
-        });
-        let class = class.as_ref().filter(|class| class.spec.follow)?;
-        let host = planner::open_host(config).ok()?;
-        Some(discover::devices(class, &host))
+    fn inventory(&self, name: &str) -> Option<Inventory> {
+        let sources = load::each_source(&self.config.classes).ok()?;
+        let mut sources = sources.into_iter().flatten();
+        let source = sources.find(|source| source.name.as_str() == name)?;
+        let class = self.config.class(&source).ok()?;
+        let host = planner::open_host(self.config).ok()?;
+        class.spec.follow.then(|| discover::devices(&class, &host))
     }
 
     /// A container that keeps its processes from being looked at keeps no other waiting for
@@ -157,14 +173,13 @@ fn refresh(
         bundle: record.bundle.clone(),
     };
     let mut running = Running::open(&found, config)?;
+    // What the hook knows of the container's other rules is in the record.
+    let mut keep = Vec::new();
     let is_followed = |why: &String| followed.iter().any(|(device, _)| device.device == *why);
     let mut here = running.record.identity();
     let present = followed.iter().filter(|(_, nodes)| nodes.is_some());
     here.devices = present.map(|(device, _)| (*device).clone()).collect();
-    // Rules that it has otherwise are not taken away.
-    let own = planner::plan_for(&running.bundle, &Caller::User, config);
-    let mut keep = own.map(|plan| apply::rules_of(&plan)).unwrap_or_default();
-    running.bundle.attached = here.attached();
+    running.bundle.attached = Record::grants(here.devices.iter());
     let mut plan = planner::plan_for(&running.bundle, &Caller::Attach, config)?;
     plan.steps.retain(|step| {
         let is_theirs = step.why.split(", ").all(|why| is_followed(&why.to_owned()));
@@ -181,7 +196,8 @@ fn refresh(
     let wanted: Vec<_> = rules_of_steps(&plan.steps).collect();
     for rule in &running.record.rules {
         let is_wanted = wanted.iter().any(|wanted| wanted.rule == rule.rule);
-        match rule.why.iter().all(is_followed) && !is_wanted {
+        let is_theirs = !rule.why.is_empty() && rule.why.iter().all(is_followed);
+        match is_theirs && !is_wanted {
             true => stale.rules.push(rule.clone()),
             false => keep.extend(rules(&Record {
                 rules: vec![rule.clone()],

@@ -40,7 +40,7 @@ pub(crate) struct Record {
 pub(crate) struct Device {
     pub(crate) class: String,
     pub(crate) device: String,
-    /// As the user wrote it.
+    /// As the user wrote it; empty for one that the hook gave, which is only followed.
     pub(crate) asked: String,
     pub(crate) forced: bool,
 }
@@ -49,15 +49,24 @@ pub(crate) struct Device {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Rule {
     pub(crate) rule: String,
-    /// The devices or the class that it is for.
+    /// The devices or the class that it is for. None: it stays.
     #[serde(rename = "for")]
     pub(crate) why: Vec<String>,
 }
 
 impl Record {
-    /// What it grants, for a plan.
+    /// What a user attached, for a plan.
     pub(crate) fn attached(&self) -> Vec<Attached> {
-        let grants = self.devices.iter().filter_map(|device| {
+        Self::grants(
+            self.devices
+                .iter()
+                .filter(|device| !device.asked.is_empty()),
+        )
+    }
+
+    /// Devices as grants, for a plan.
+    pub(crate) fn grants<'d>(devices: impl Iterator<Item = &'d Device>) -> Vec<Attached> {
+        let grants = devices.filter_map(|device| {
             Some(Attached {
                 grant: CdiGrant {
                     class: device.class.clone().try_into().ok()?,
@@ -100,12 +109,13 @@ impl Record {
         self.devices = left;
         let devices = &self.devices;
         let is_used = |why: &Vec<String>| {
-            let mut why = why.iter();
-            why.any(|why| {
-                devices
-                    .iter()
-                    .any(|it| it.device == *why || it.class == *why)
-            })
+            let mut all = why.iter();
+            why.is_empty()
+                || all.any(|why| {
+                    devices
+                        .iter()
+                        .any(|it| it.device == *why || it.class == *why)
+                })
         };
         let (rules, others) = self.rules.drain(..).partition(|rule| !is_used(&rule.why));
         self.rules = others;
@@ -243,7 +253,13 @@ pub(crate) fn write_at_start(
         return Ok(());
     }
     let is_followed = |why: &str| devices.iter().any(|device| device.device == why);
-    let is_own = |rule: &Rule| rule.why.iter().all(|why| is_followed(why));
+    let rule = |mut rule: Rule| {
+        // Those of others stay, whatever becomes of the devices.
+        if !rule.why.iter().all(|why| is_followed(why)) {
+            rule.why.clear();
+        }
+        rule
+    };
     let steps = plan.steps.iter();
     // What the engine allows stays allowed.
     let ours = steps.filter(|it| !matches!(it.action, Action::Allow { in_spec: true, .. }));
@@ -253,9 +269,7 @@ pub(crate) fn write_at_start(
         pid: state.pid,
         started: container::start_time_of(state.pid).unwrap_or_default(),
         bundle: bundle.to_owned(),
-        rules: super::attach::rules_of_steps(&ours)
-            .filter(is_own)
-            .collect(),
+        rules: super::attach::rules_of_steps(&ours).map(rule).collect(),
         made: Made::at_start(&ours, is_followed),
         devices,
     };

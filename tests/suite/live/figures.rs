@@ -19,7 +19,7 @@ use crate::lab::{Lab, on_each_cgroup_version};
 on_each_cgroup_version!(attaching_and_following);
 
 const CONTAINERS: usize = 20;
-const ROUNDS: usize = 20;
+const ROUNDS: usize = 5;
 
 fn attaching_and_following(lab: &Lab) {
     let host = followed();

@@ -157,7 +157,13 @@ fn a_device_that_comes_back_with_another_number_is_there_again(lab: &Lab) {
         let on_node = mounts.filter(|it| it.mount_point.to_str() == Some(&node(3)));
         assert_eq!(on_node.count(), 1, "{attached}");
         assert_eq!(records(&host), [bundle.id()]);
-        if attached {
+        if !attached {
+            let text = done(lab, &host, &["detach", bundle.id()]);
+            assert!(text.starts_with("nothing is attached"), "{text}");
+            assert_eq!(reads(&running, 3), Some(Access::Granted));
+            let again = done(lab, &host, &["attach", bundle.id(), "dummy-npu=3"]);
+            assert!(again.contains("has it already"), "{again}");
+        } else {
             done(lab, &host, &["detach", bundle.id()]);
             assert_eq!(reads(&running, 3), None);
         }
