@@ -18,6 +18,13 @@ use crate::lab::{Lab, on_each_cgroup_version};
 
 on_each_cgroup_version!(attaching_and_following);
 
+/// A class with as many devices as a host has of serial ports or cameras.
+const CLASS: &str = "version = 1\nresource = 'example.com/chip'\nfollow = true\n\
+    request = { env = 'CHIPS' }\n\
+    discover = [{ path = '/dev/dummy-npu{index:number}' }]\n\
+    [device]\nid = 'chip-{index}'\nindex = '{index}'\n\
+    nodes = ['/dev/dummy-npu{index}']\n";
+
 const CONTAINERS: usize = 20;
 const ROUNDS: usize = 5;
 
@@ -36,8 +43,14 @@ fn attaching_and_following(lab: &Lab) {
     println!("attach: {:?}", median(&mut times));
     drop(running);
 
+    host.add_class("chips", CLASS).unwrap();
     let bundles: Vec<_> = (0..CONTAINERS)
-        .map(|_| with_device(&host, "npu-3").build().unwrap())
+        .map(|_| {
+            with_device(&host, "void")
+                .env("CHIPS", "3")
+                .build()
+                .unwrap()
+        })
         .collect();
     let containers = bundles.iter().map(|bundle| {
         let running = lab.runc.create(bundle).unwrap();
