@@ -11,20 +11,25 @@ use device_class::config::Config;
 use device_class::discover::{self, Inventory, Presence};
 use device_class::load;
 use injection_plan::plan::Action;
+use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::attach::{Change, rules_of_steps};
 use super::detach::rules;
-use super::record::{self, Device, Record, Records};
+use super::record::{self, Device, Record};
 use super::{Found, LiveError, Running};
 use crate::apply;
 use crate::log;
 use crate::planner::{self, Caller};
 use crate::sys;
 use crate::sys::deadline::{self, Deadline};
+use crate::sys::process::Child;
 
 /// So many seconds a container is left alone that could not be changed.
 const PAUSE: u64 = 10;
+
+/// So many containers are changed at once.
+const MOST_AT_ONCE: usize = 8;
 
 /// What was seen before.
 pub(crate) struct Follower<'c> {
@@ -70,6 +75,8 @@ impl<'c> Follower<'c> {
     fn look_here(&mut self) {
         let now = self.began.elapsed().as_secs();
         let records = record::all(&self.config.host_root);
+        // Several at once, each in a child.
+        let mut working: Vec<(&Record, String, Child)> = Vec::new();
         let mut inventories: BTreeMap<&str, Option<Inventory>> = BTreeMap::new();
         for record in &records {
             for device in &record.devices {
@@ -93,23 +100,27 @@ impl<'c> Follower<'c> {
             {
                 continue;
             }
-            match self.in_child(record, &followed) {
-                Ok(()) => {
-                    self.seen.devices.insert(record.id.clone(), devices);
-                }
-                Err(error) => {
-                    log::warning(&format!("container {}: {error}", record.id));
-                    self.seen.failed.insert(record.id.clone(), now);
-                }
+            if working.len() == MOST_AT_ONCE {
+                let (record, devices, child) = working.remove(0);
+                self.end(record, devices, child.wait(), now);
             }
+            let work = || match refresh(record, &followed, self.config) {
+                Ok(()) | Err(LiveError::Ended) => String::new(),
+                Err(error) => log::chain(&error),
+            };
+            match sys::process::start_child(work) {
+                Ok(child) => working.push((record, devices, child)),
+                Err(errno) => self.end(record, devices, Err(errno), now),
+            }
+        }
+        for (record, devices, child) in working {
+            self.end(record, devices, child.wait(), now);
         }
         let runs = |id: &String| records.iter().any(|record| record.id == *id);
         if self.seen.devices.keys().any(|id| !runs(id)) {
             self.seen.devices.retain(|id, _| runs(id));
             self.seen.failed.retain(|id, _| runs(id));
-            if let Ok(records) = Records::open(&self.config.host_root) {
-                records.prune();
-            }
+            record::prune(&self.config.host_root);
         }
     }
 
@@ -123,23 +134,25 @@ impl<'c> Follower<'c> {
         class.spec.follow.then(|| discover::devices(&class, &host))
     }
 
-    /// A container that keeps its processes from being looked at keeps no other waiting for
-    /// long.
-    fn in_child(
-        &self,
+    /// What became of a container. One that keeps this waiting is left alone for a while.
+    fn end(
+        &mut self,
         record: &Record,
-        followed: &[(&Device, Option<String>)],
-    ) -> Result<(), String> {
-        let answer = sys::process::in_child(|| match refresh(record, followed, self.config) {
-            Ok(()) | Err(LiveError::Ended) => String::new(),
-            Err(error) => log::chain(&error),
-        });
-        match answer {
-            Ok(Some(error)) if error.is_empty() => Ok(()),
-            Ok(Some(error)) => Err(error),
-            Ok(None) => Err(LiveError::TooSlow.to_string()),
-            Err(errno) => Err(log::chain(&LiveError::Fork(errno))),
-        }
+        devices: String,
+        answer: Result<Option<String>, Errno>,
+        now: u64,
+    ) {
+        let error = match answer {
+            Ok(Some(error)) if error.is_empty() => {
+                self.seen.devices.insert(record.id.clone(), devices);
+                return;
+            }
+            Ok(Some(error)) => error,
+            Ok(None) => LiveError::TooSlow.to_string(),
+            Err(errno) => log::chain(&LiveError::Fork(errno)),
+        };
+        log::warning(&format!("container {}: {error}", record.id));
+        self.seen.failed.insert(record.id.clone(), now);
     }
 }
 

@@ -116,15 +116,17 @@ impl Running {
         let resolver = calls.resolver();
         let namespace =
             ContainerNamespace::of_running(found.pid, found.started, &bundle.rootfs, resolver);
-        let namespace = namespace.map_err(|error| match container::start_time_of(found.pid) {
-            None => LiveError::Ended,
-            Some(_) => error.into(),
+        // A process that ends loses its namespaces before it is listed as ended.
+        let namespaces = format!("/proc/{}/ns/mnt", found.pid);
+        let namespace = namespace.map_err(|error| match std::fs::metadata(namespaces) {
+            Err(_) => LiveError::Ended,
+            Ok(_) => error.into(),
         })?;
         if namespace.has_own_users() && !bundle.has_user_namespace {
             return Err(LiveError::OwnUsers);
         }
         let started = namespace.started().map_err(|_| LiveError::Ended)?;
-        let records = Records::open(&config.host_root)?;
+        let records = Records::open(&config.host_root, &found.id)?;
         let record = records.load(Record {
             id: found.id.clone(),
             pid: found.pid,

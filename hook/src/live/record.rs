@@ -149,33 +149,21 @@ fn merge(known: &mut Vec<String>, more: Vec<String>) {
     }
 }
 
-/// The directory of records, which one process at a time may change.
+/// The directory of records, and the lock of one container's: one process at a time changes
+/// a container.
 pub(crate) struct Records {
     directory: PathBuf,
     _lock: Flock<File>,
 }
 
 impl Records {
-    /// Those of the host whose root is at `root`.
-    pub(crate) fn open(root: &Path) -> io::Result<Self> {
+    /// Those of the host whose root is at `root`, to change the container `id`.
+    pub(crate) fn open(root: &Path, id: &str) -> io::Result<Self> {
         let directory = directory(root)?;
-        let file = File::create(directory.join(".lock"))?;
+        let file = File::create(lock(&directory, id))?;
         let lock = Flock::lock(file, FlockArg::LockExclusive);
         let _lock = lock.map_err(|(_, errno)| io::Error::from(errno))?;
         Ok(Records { directory, _lock })
-    }
-
-    /// Removes the records of containers that have ended.
-    pub(crate) fn prune(&self) {
-        for entry in fs::read_dir(&self.directory)
-            .into_iter()
-            .flatten()
-            .flatten()
-        {
-            if read(&entry.path()).is_some_and(|record| !super::runs(&record)) {
-                let _ = fs::remove_file(entry.path());
-            }
-        }
     }
 
     /// The record of a container that runs; without one, or with one of an earlier run, an
@@ -198,6 +186,25 @@ impl Records {
         }
         write(&self.directory, record)
     }
+}
+
+/// Removes the records of containers that have ended.
+pub(crate) fn prune(root: &Path) {
+    for directory in log::directories(root).iter().map(|it| it.join(NAME)) {
+        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+            let Some(record) = read(&entry.path()) else {
+                continue;
+            };
+            if !super::runs(&record) {
+                let _ = fs::remove_file(entry.path());
+                let _ = fs::remove_file(lock(&directory, &record.id));
+            }
+        }
+    }
+}
+
+fn lock(directory: &Path, id: &str) -> PathBuf {
+    directory.join(format!(".{id}.lock"))
 }
 
 fn write(directory: &Path, record: &Record) -> io::Result<()> {

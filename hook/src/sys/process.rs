@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use nix::sys::wait::{WaitStatus, waitpid};
-use nix::unistd::{ForkResult, fork, pipe2};
+use nix::unistd::{ForkResult, Pid, fork, pipe2};
 
 pub(crate) fn clear_environment() {
     // SAFETY: the process has one thread, so no other code reads the environment
@@ -60,9 +60,20 @@ pub(crate) fn close_inherited_descriptors() {
 /// The most that a child's answer may have, in bytes.
 const MAX_ANSWER: u64 = 1 << 20;
 
+/// A child process that works for this one.
+pub(crate) struct Child {
+    pid: Pid,
+    answer: File,
+}
+
 /// Runs `work` in a child process, which may enter namespaces that this process must not,
 /// and returns its answer. `None`: it was ended, such as by its deadline.
 pub(crate) fn in_child(work: impl FnOnce() -> String) -> Result<Option<String>, Errno> {
+    start_child(work)?.wait()
+}
+
+/// Starts a child process that does `work`.
+pub(crate) fn start_child(work: impl FnOnce() -> String) -> Result<Child, Errno> {
     let (answer, mut written) = {
         let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
         (File::from(read), File::from(write))
@@ -76,19 +87,23 @@ pub(crate) fn in_child(work: impl FnOnce() -> String) -> Result<Option<String>, 
             let done = written.write_all(work().as_bytes()).is_ok();
             exit(i32::from(!done))
         }
-        ForkResult::Parent { child } => {
-            drop(written);
-            let mut text = String::new();
-            let read = answer.take(MAX_ANSWER).read_to_string(&mut text);
-            let status = loop {
-                match waitpid(child, None) {
-                    Err(Errno::EINTR) => {}
-                    ended => break ended?,
-                }
-            };
-            let done = read.is_ok() && status == WaitStatus::Exited(child, 0);
-            Ok(done.then_some(text))
-        }
+        ForkResult::Parent { child: pid } => Ok(Child { pid, answer }),
+    }
+}
+
+impl Child {
+    /// Waits for its end, and returns its answer.
+    pub(crate) fn wait(self) -> Result<Option<String>, Errno> {
+        let mut text = String::new();
+        let read = self.answer.take(MAX_ANSWER).read_to_string(&mut text);
+        let status = loop {
+            match waitpid(self.pid, None) {
+                Err(Errno::EINTR) => {}
+                ended => break ended?,
+            }
+        };
+        let done = read.is_ok() && status == WaitStatus::Exited(self.pid, 0);
+        Ok(done.then_some(text))
     }
 }
 
