@@ -160,6 +160,7 @@ impl Records {
     /// Those of the host whose root is at `root`, to change the container `id`.
     pub(crate) fn open(root: &Path, id: &str) -> io::Result<Self> {
         let directory = directory(root)?;
+        check_name(id)?;
         let file = File::create(lock(&directory, id))?;
         let lock = Flock::lock(file, FlockArg::LockExclusive);
         let _lock = lock.map_err(|(_, errno)| io::Error::from(errno))?;
@@ -207,7 +208,16 @@ fn lock(directory: &Path, id: &str) -> PathBuf {
     directory.join(format!(".{id}.lock"))
 }
 
+/// Runtimes allow letters, digits and `_+-.` in an id, which is a file's name here.
+fn check_name(id: &str) -> io::Result<()> {
+    match id.is_empty() || id.starts_with('.') || id.contains('/') {
+        true => Err(io::ErrorKind::InvalidFilename.into()),
+        false => Ok(()),
+    }
+}
+
 fn write(directory: &Path, record: &Record) -> io::Result<()> {
+    check_name(&record.id)?;
     let new = directory.join(format!(".{}", record.id));
     fs::write(&new, serde_json::to_string(record)?)?;
     fs::rename(new, directory.join(&record.id))
@@ -280,7 +290,9 @@ pub(crate) fn write_at_start(
         made: Made::at_start(&ours, is_followed),
         devices,
     };
-    write(&directory(root)?, &record)
+    write(&directory(root)?, &record)?;
+    prune(root);
+    Ok(())
 }
 
 /// Adds to a container's configuration what is attached to it.

@@ -14,8 +14,12 @@ const GROUPS: u32 = 1 | 2;
 /// No message is longer (`UEVENT_BUFFER_SIZE`, 2048, and udev's header).
 const LONGEST: usize = 8192;
 
-/// Subsystems that have messages whenever any container starts.
-const NOISE: [&[u8]; 2] = [b"/devices/virtual/net/", b"/devices/virtual/bdi/"];
+/// Subsystems without nodes that have messages whenever any container starts.
+const NOISE: [&[u8]; 3] = [
+    b"\0SUBSYSTEM=net\0",
+    b"\0SUBSYSTEM=queues\0",
+    b"\0SUBSYSTEM=bdi\0",
+];
 
 /// A socket that receives messages.
 pub(crate) struct Uevents(OwnedFd);
@@ -63,12 +67,23 @@ mod tests {
     #[test]
     fn messages_of_networks_do_not_count() {
         for (message, counts) in [
-            (&b"add@/devices/pci0000:00/usb1/1-1/ttyUSB0\0"[..], true),
             (
-                b"libudev\0\xfe\xedDEVPATH=/devices/virtual/net/veth1\0",
+                &b"add@/devices/usb1/ttyUSB0\0SUBSYSTEM=tty\0SEQNUM=1\0"[..],
+                true,
+            ),
+            (
+                b"libudev\0DEVPATH=/devices/virtual/net/veth1\0SUBSYSTEM=net\0",
                 false,
             ),
-            (b"remove@/devices/virtual/bdi/0:51\0", false),
+            (
+                b"add@/devices/virtual/net/v/queues/rx-0\0SUBSYSTEM=queues\0",
+                false,
+            ),
+            (
+                b"add@/devices/virtual/net/m/tap9\0SUBSYSTEM=macvtap\0",
+                true,
+            ),
+            (b"remove@/devices/virtual/bdi/0:51\0SUBSYSTEM=bdi\0", false),
             (b"", true),
         ] {
             assert_eq!(is_relevant(message), counts, "{}", message.escape_ascii());
