@@ -207,8 +207,8 @@ pub(crate) enum Command {
     },
     /// Give containers that run their devices again when these are unplugged and come back
     ///
-    /// It runs until it is stopped, and follows classes with `follow = true`: serial ports,
-    /// cameras, Coral and card readers on USB are, and others in config.toml.
+    /// It runs until it is stopped, and follows classes with `follow = true`, such as serial
+    /// ports and cameras; config.toml can set it for others.
     Follow,
     /// List the classes and their devices on this host
     List {

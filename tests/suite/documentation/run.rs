@@ -13,7 +13,7 @@ use serde_json::json;
 use super::{OURS, commands, mentioned, pages};
 
 /// A command that runs until it is stopped: for a second here.
-const SERVING: &str = "boathook-plugin run";
+const SERVING: [&str; 2] = ["boathook-plugin run", "boathook follow"];
 
 /// A placeholder in the documentation for a name of the reader's host.
 const PLACEHOLDERS: [(&str, &str, &str); 6] = [
@@ -43,7 +43,8 @@ const UID: &str = "7c7dd54d-787e-4d2a-16bb-d8e6ec744689";
 
 /// Whether a command of ours runs until it is stopped.
 fn serves(command: &str) -> bool {
-    command.starts_with(SERVING) && !command.ends_with("--help")
+    let mut serving = SERVING.iter();
+    serving.any(|it| command.starts_with(it)) && !command.ends_with("--help")
 }
 
 #[test]
