@@ -16,11 +16,11 @@ pub(super) fn run(config: &Config) -> Result<ExitCode, CommandError> {
     let events = Uevents::open().map_err(failed)?;
     crate::process::confine_opened()?;
     let mut follower = Follower::new(config);
-    follower.look();
+    let mut longest = follower.look();
     // For who starts it and waits.
     writeln!(io::stdout().lock(), "following devices")?;
     loop {
-        events.wait().map_err(failed)?;
-        follower.look();
+        events.wait(longest).map_err(failed)?;
+        longest = follower.look();
     }
 }

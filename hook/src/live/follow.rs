@@ -26,7 +26,7 @@ use crate::sys::deadline::{self, Deadline};
 use crate::sys::process::Child;
 
 /// So many seconds a container is left alone that could not be changed.
-const PAUSE: u64 = 10;
+const PAUSE: u32 = 10;
 
 /// So many containers are changed at once.
 const MOST_AT_ONCE: usize = 8;
@@ -42,8 +42,8 @@ pub(crate) struct Follower<'c> {
 struct Seen {
     /// By container: its devices when it was last looked at.
     devices: BTreeMap<String, String>,
-    /// By container: when it could not be changed, in seconds since this began.
-    failed: BTreeMap<String, u64>,
+    /// By container: when it could not be changed, in seconds since this began, and why.
+    failed: BTreeMap<String, (u64, String)>,
 }
 
 impl<'c> Follower<'c> {
@@ -56,10 +56,11 @@ impl<'c> Follower<'c> {
     }
 
     /// Looks at the host, and changes the containers whose devices are others than before. A
-    /// child does, so that this process stays as small as it was.
-    pub(crate) fn look(&mut self) {
+    /// child does, so that this process stays as small as it was. Returns after how many
+    /// seconds to look again if nothing happens until then.
+    pub(crate) fn look(&mut self) -> Option<u32> {
         if self.seen.devices.is_empty() && record::all(&self.config.host_root).is_empty() {
-            return;
+            return None;
         }
         let answer = sys::process::in_child(|| {
             self.look_here();
@@ -70,6 +71,7 @@ impl<'c> Follower<'c> {
         {
             self.seen = seen;
         }
+        (!self.seen.failed.is_empty()).then_some(PAUSE)
     }
 
     fn look_here(&mut self) {
@@ -96,7 +98,7 @@ impl<'c> Follower<'c> {
             let devices = format!("{} {followed:?}", record.started);
             let failed = self.seen.failed.get(&record.id);
             if self.seen.devices.get(&record.id) == Some(&devices)
-                || failed.is_some_and(|at| now.saturating_sub(*at) < PAUSE)
+                || failed.is_some_and(|(at, _)| now.saturating_sub(*at) < PAUSE.into())
             {
                 continue;
             }
@@ -117,7 +119,8 @@ impl<'c> Follower<'c> {
             self.end(record, devices, child.wait(), now);
         }
         let runs = |id: &String| records.iter().any(|record| record.id == *id);
-        if self.seen.devices.keys().any(|id| !runs(id)) {
+        let mut seen = self.seen.devices.keys().chain(self.seen.failed.keys());
+        if seen.any(|id| !runs(id)) {
             self.seen.devices.retain(|id, _| runs(id));
             self.seen.failed.retain(|id, _| runs(id));
             record::prune(&self.config.host_root);
@@ -145,14 +148,18 @@ impl<'c> Follower<'c> {
         let error = match answer {
             Ok(Some(error)) if error.is_empty() => {
                 self.seen.devices.insert(record.id.clone(), devices);
+                self.seen.failed.remove(&record.id);
                 return;
             }
             Ok(Some(error)) => error,
             Ok(None) => LiveError::TooSlow.to_string(),
             Err(errno) => log::chain(&LiveError::Fork(errno)),
         };
-        log::warning(&format!("container {}: {error}", record.id));
-        self.seen.failed.insert(record.id.clone(), now);
+        let before = self.seen.failed.get(&record.id);
+        if before.is_none_or(|(_, before)| *before != error) {
+            log::warning(&format!("container {}: {error}", record.id));
+        }
+        self.seen.failed.insert(record.id.clone(), (now, error));
     }
 }
 

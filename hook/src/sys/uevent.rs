@@ -5,8 +5,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use nix::Result;
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket,
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, setsockopt,
+    socket, sockopt,
 };
+use nix::sys::time::TimeVal;
 
 /// The groups of the kernel's messages, and of those that udev sends when its links are made.
 const GROUPS: u32 = 1 | 2;
@@ -33,9 +35,13 @@ impl Uevents {
         Ok(Uevents(socket))
     }
 
-    /// Waits for a message that may be about a device, and takes those that came with it.
-    /// Anyone may send messages, which say nothing but that it is time to look.
-    pub(crate) fn wait(&self) -> Result<()> {
+    /// Waits for a message that may be about a device, for at most so many seconds, and takes
+    /// those that came with it. Anyone may send messages, which say nothing but that it is time
+    /// to look.
+    pub(crate) fn wait(&self, longest: Option<u32>) -> Result<()> {
+        // Zero is for ever (SO_RCVTIMEO, socket(7)).
+        let longest = TimeVal::new(longest.unwrap_or_default().into(), 0);
+        setsockopt(&self.0, sockopt::ReceiveTimeout, &longest)?;
         let mut buffer = [0; LONGEST];
         let mut relevant = false;
         loop {
