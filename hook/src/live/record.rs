@@ -261,8 +261,7 @@ pub(crate) fn write_at_start(
             class: grant.class.clone(),
             device: device.clone(),
             asked: String::new(),
-            // The kubelet may take a device back.
-            forced: !grant.authorized_by.starts_with("the kubelet's record"),
+            forced: !grant.by_kubelet,
         })
     });
     let devices: Vec<Device> = devices.collect();
