@@ -61,7 +61,7 @@ test: ## Install what the tests need, build, and run every test
 	umask 022 && cargo test --workspace --tests --no-run
 	umask 022; status=0; $(PROGRAMS)/roots & \
 		LEFTOVERS_MARK=$$$$ BOATHOOK_TESTS_SKIPPED=$(SKIPPED) RUST_TEST_THREADS=$(THREADS) \
-		cargo test --workspace --tests --no-fail-fast || status=$$?; wait; \
+		scripts/limited 60 cargo test --workspace --tests --no-fail-fast || status=$$?; wait; \
 		scripts/print-skips $(SKIPPED); \
 		scripts/leftovers compare $(BEFORE) $$$$ || status=1; exit $$status
 

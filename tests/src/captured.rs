@@ -2,9 +2,17 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// Longer than any command takes that works, the slowest of `make` included.
+const LIMIT: Duration = Duration::from_secs(20 * 60);
 
 /// What a command left when it ended.
 #[derive(Debug)]
@@ -35,16 +43,21 @@ impl Captured {
     fn run_with(command: &mut Command, stdin: Stdio) -> Result<Self> {
         let mut stdout = tempfile::tempfile().context("no file for the output")?;
         let mut stderr = tempfile::tempfile().context("no file for the errors")?;
-        let status = command
+        let child = command
             .stdin(stdin)
             .stdout(stdout.try_clone()?)
             .stderr(stderr.try_clone()?)
-            .status()
+            .spawn()
             .with_context(|| format!("cannot run {command:?}"))?;
+        let ended = wait_within(LIMIT, child)?;
+        let (stdout, stderr) = (read_back(&mut stdout)?, read_back(&mut stderr)?);
+        let Some(status) = ended else {
+            bail!("{command:?} has not ended after {LIMIT:?}; it wrote: {stderr}{stdout}");
+        };
         Ok(Self {
             status,
-            stdout: read_back(&mut stdout)?,
-            stderr: read_back(&mut stderr)?,
+            stdout,
+            stderr,
             command: format!("{command:?}"),
         })
     }
@@ -74,10 +87,38 @@ impl Captured {
     }
 }
 
+/// How the process ended; `None` if it had to be killed, because it did not within `limit`.
+fn wait_within(limit: Duration, mut child: Child) -> Result<Option<ExitStatus>> {
+    let pid = Pid::from_raw(child.id().cast_signed());
+    let (ended, watched) = channel::<()>();
+    let watch = thread::spawn(move || {
+        let is_over = watched.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
+        is_over && kill(pid, Signal::SIGKILL).is_ok()
+    });
+    let status = child.wait();
+    drop(ended);
+    let was_killed = watch.join().unwrap_or_default();
+    Ok((!was_killed).then_some(status?))
+}
+
 /// Everything in `file`, with invalid UTF-8 replaced.
 pub(crate) fn read_back(file: &mut File) -> Result<String> {
     let mut bytes = Vec::new();
     file.rewind()?;
     file.read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_end_is_killed() {
+        for (seconds, ends) in [("0", true), ("1000", false)] {
+            let child = Command::new("sleep").arg(seconds).spawn().unwrap();
+            let limit = Duration::from_millis(if ends { 60_000 } else { 50 });
+            assert_eq!(wait_within(limit, child).unwrap().is_some(), ends);
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use harness::cgroup_parent::CgroupParent;
 use harness::cri::{Pod, Record};
+use harness::patience::wait_until;
 use harness::probe::Access;
 use harness::rootfs::Rootfs;
 
@@ -57,9 +58,8 @@ fn a_container_that_has_ended_is_not_touched(lab: &Lab) {
     let running = lab.runc.create(&ended).unwrap();
     let pid = running.pid().unwrap();
     running.start().unwrap();
-    while std::path::Path::new(&format!("/proc/{pid}/ns/mnt")).exists() {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    let namespace = format!("/proc/{pid}/ns/mnt");
+    assert!(wait_until(|| !std::path::Path::new(&namespace).exists()));
     let ran = boathook(lab, &host, &["attach", ended.id(), "dummy-npu=3"]);
     assert!(matches!(ran.status.code(), Some(2 | 6)), "{ran:?}");
     assert!(
