@@ -1,5 +1,7 @@
 //! The command line of `boathook`.
 
+mod attach;
+mod class;
 mod whose;
 
 use std::ffi::OsString;
@@ -13,6 +15,8 @@ use crate::exit::ExitCode;
 use crate::oci::CdiGrant;
 use crate::planner::Caller;
 
+pub(crate) use attach::{AttachArguments, DetachArguments, RunningContainer};
+pub(crate) use class::ClassCommand;
 pub(crate) use whose::Whose;
 
 /// Make devices available in containers.
@@ -178,33 +182,9 @@ pub(crate) enum Command {
         container: Option<String>,
     },
     /// Give a container that runs devices, as if it had been started with them (as root)
-    Attach {
-        /// The container, by its id, the first characters of it, or its name
-        container: String,
-        /// Devices by id, index or alias, such as dummy-npu=3
-        #[arg(required = true, value_name = "CLASS=DEVICE", value_parser = CdiGrant::parse)]
-        devices: Vec<CdiGrant>,
-        /// Only print what would be done
-        #[arg(long)]
-        dry_run: bool,
-        /// In a pod: also devices that the kubelet did not allocate to it
-        #[arg(long)]
-        force: bool,
-        /// The state directory of the runtime, if it is not the default (`runc --root DIR`)
-        #[arg(long, value_name = "DIR")]
-        root: Option<PathBuf>,
-    },
+    Attach(AttachArguments),
     /// Take devices away that were attached, and name programs that have them open (as root)
-    Detach {
-        /// The container, by its id, the first characters of it, or its name
-        container: String,
-        /// The devices; without, all that were attached
-        #[arg(value_name = "CLASS=DEVICE", value_parser = CdiGrant::parse)]
-        devices: Vec<CdiGrant>,
-        /// The state directory of the runtime, if it is not the default (`runc --root DIR`)
-        #[arg(long, value_name = "DIR")]
-        root: Option<PathBuf>,
-    },
+    Detach(DetachArguments),
     /// Give containers that run their devices again when these are unplugged and come back
     ///
     /// It runs until it is stopped, and follows classes with `follow = true`, such as serial
@@ -289,54 +269,6 @@ pub(crate) enum CdiForm {
     Thin,
     /// Nodes and mounts, no hook
     Plain,
-}
-
-/// The commands on class files.
-#[derive(Debug, Subcommand)]
-pub(crate) enum ClassCommand {
-    /// Check a class file, and show what it matches on this host
-    Check {
-        /// The class file, named CLASS.toml
-        file: PathBuf,
-        /// Match it against a recorded host (`class record`) instead of this one
-        #[arg(long, value_name = "HOST.txt")]
-        host: Option<PathBuf>,
-        /// Also report what the plugin cannot read in its container
-        #[arg(long)]
-        as_plugin: bool,
-    },
-    /// Print a first class file for a device, with comments
-    New {
-        /// A path in /dev, pci:VENDOR:DEVICE or usb:VENDOR:PRODUCT
-        device: String,
-        /// Further nodes that a container needs, of the same device or for all
-        #[arg(value_name = "NODE")]
-        nodes: Vec<String>,
-    },
-    /// Start a container with a device of a class, and report what it can open (as root)
-    ///
-    /// It needs an OCI runtime and no image. The nodes are opened for reading, which some
-    /// boards take as a reason to reset.
-    Test {
-        /// The class file, named CLASS.toml
-        file: PathBuf,
-        /// The device, in place of the first healthy one
-        #[arg(long, value_name = "DEVICE")]
-        device: Option<String>,
-    },
-    /// Open nodes, and print how that came out: run in the container of `class test`
-    #[command(hide = true)]
-    Open { nodes: Vec<PathBuf> },
-    /// Record what the classes read on this host, as a test case
-    Record {
-        /// The directory for the file host.txt, which must not exist yet
-        directory: PathBuf,
-        /// Only what this class reads; can be given several times
-        #[arg(long = "class", value_name = "CLASS", value_parser = class_name)]
-        classes: Vec<ClassName>,
-    },
-    /// Print a JSON Schema of class files, for editors
-    Schema,
 }
 
 /// A CDI specification names a device. Only root can write a hook's arguments.

@@ -1,7 +1,6 @@
 //! `boathook attach` and `boathook detach`.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
 
 use device_class::config::Config;
 use device_class::load;
@@ -9,38 +8,35 @@ use printable::{Form, Printable};
 
 use super::containers;
 use super::{CommandError, known_classes, print_json};
+use crate::cli::{AttachArguments, DetachArguments, RunningContainer};
 use crate::exit::ExitCode;
 use crate::live::{self, Attaching, Detached, Found};
 use crate::log;
 use crate::oci::CdiGrant;
 use crate::sys::deadline::{self, Deadline};
 
-/// A container and devices, as the command line has them.
-pub(super) struct Asked<'a> {
-    pub(super) container: &'a str,
-    pub(super) devices: &'a [CdiGrant],
-    /// The state directory of the runtime.
-    pub(super) root: Option<PathBuf>,
-}
-
 /// Attaches devices to a container that runs, or only prints the steps.
 pub(super) fn attach(
-    asked: Asked<'_>,
-    force: bool,
-    dry_run: bool,
+    arguments: &AttachArguments,
     json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
-    let found = begin(&asked, config)?;
+    let AttachArguments {
+        container,
+        devices: wanted,
+        dry_run,
+        force,
+    } = arguments;
+    let found = begin(container, wanted, config)?;
     let of_container = |error| CommandError::Container {
         id: found.id.clone(),
         error: Box::new(CommandError::Live(error)),
     };
     let deadline = Deadline::start(deadline::SECONDS).map_err(CommandError::Deadline)?;
-    let planned = Attaching::plan(&found, asked.devices, force, config);
+    let planned = Attaching::plan(&found, wanted, *force, config);
     let mut attaching = planned.map_err(of_container)?;
     deadline.cancel();
-    if force {
+    if *force {
         log::warning("--force: the kubelet may give the same devices to other pods");
     }
     let devices: Vec<String> = attaching
@@ -49,7 +45,7 @@ pub(super) fn attach(
         .collect();
     let devices = devices.join(", ");
     let plan = attaching.plan.clone();
-    if !dry_run {
+    if !*dry_run {
         let mut warnings = std::mem::take(&mut attaching.plan.warnings);
         warnings.extend(live::attach(attaching, config).map_err(of_container)?);
         for warning in warnings {
@@ -61,7 +57,7 @@ pub(super) fn attach(
         return Ok(ExitCode::Success);
     }
     let mut out = Printable::new(io::stdout().lock(), Form::Lines);
-    if dry_run && !plan.steps.is_empty() {
+    if *dry_run && !plan.steps.is_empty() {
         write!(out, "{plan}")?;
         return Ok(ExitCode::Success);
     }
@@ -75,12 +71,12 @@ pub(super) fn attach(
 
 /// Takes attached devices away from a container that runs.
 pub(super) fn detach(
-    asked: Asked<'_>,
+    arguments: &DetachArguments,
     json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
-    let found = begin(&asked, config)?;
-    let detached = live::detach(&found, asked.devices, config);
+    let found = begin(&arguments.container, &arguments.devices, config)?;
+    let detached = live::detach(&found, &arguments.devices, config);
     let detached = detached.map_err(|error| CommandError::Container {
         id: found.id.clone(),
         error: Box::new(CommandError::Live(error)),
@@ -115,11 +111,15 @@ pub(super) fn detach(
 }
 
 /// Finds the container, and gives up what is not needed after that.
-fn begin(asked: &Asked<'_>, config: &Config) -> Result<Found, CommandError> {
+fn begin(
+    container: &RunningContainer,
+    devices: &[CdiGrant],
+    config: &Config,
+) -> Result<Found, CommandError> {
     let sources = load::each_source(&config.classes)?;
-    let classes: Vec<_> = asked.devices.iter().map(|it| it.class.clone()).collect();
+    let classes: Vec<_> = devices.iter().map(|it| it.class.clone()).collect();
     known_classes(&classes, sources.iter().flatten())?;
-    let found = containers::named(asked.container, asked.root.clone(), &config.host_root)
+    let found = containers::named(&container.name, container.root.clone(), &config.host_root)
         .map_err(CommandError::no_container)?;
     let unknown = |what: &str, hint: &str| CommandError::NoContainer {
         reason: format!("{what} of container {}", found.id),

@@ -179,34 +179,8 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
             };
             explain(&bundle, cli.json, &config)
         }
-        Command::Attach {
-            container,
-            devices,
-            root,
-            dry_run,
-            force,
-        } => {
-            let root = root.clone();
-            let asked = attach::Asked {
-                container,
-                devices,
-                root,
-            };
-            attach::attach(asked, *force, *dry_run, cli.json, &config(cli)?)
-        }
-        Command::Detach {
-            container,
-            devices,
-            root,
-        } => {
-            let root = root.clone();
-            let asked = attach::Asked {
-                container,
-                devices,
-                root,
-            };
-            attach::detach(asked, cli.json, &config(cli)?)
-        }
+        Command::Attach(arguments) => attach::attach(arguments, cli.json, &config(cli)?),
+        Command::Detach(arguments) => attach::detach(arguments, cli.json, &config(cli)?),
         Command::Follow => follow::run(&config(cli)?),
         Command::List { classes, all } => list::run(classes, *all, cli.json, &config(cli)?),
         Command::Doctor { whose, root } => {

@@ -1,0 +1,41 @@
+//! Containers that run, and devices for them.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::oci::CdiGrant;
+
+#[derive(Debug, Args)]
+pub(crate) struct RunningContainer {
+    /// The container, by its id, the first characters of it, or its name
+    #[arg(value_name = "CONTAINER")]
+    pub(crate) name: String,
+    /// The state directory of the runtime, if it is not the default (`runc --root DIR`)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) root: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AttachArguments {
+    #[command(flatten)]
+    pub(crate) container: RunningContainer,
+    /// Devices by id, index or alias, such as dummy-npu=3
+    #[arg(required = true, value_name = "CLASS=DEVICE", value_parser = CdiGrant::parse)]
+    pub(crate) devices: Vec<CdiGrant>,
+    /// Only print what would be done
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// In a pod: also devices that the kubelet did not allocate to it
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DetachArguments {
+    #[command(flatten)]
+    pub(crate) container: RunningContainer,
+    /// The devices; without, all that were attached
+    #[arg(value_name = "CLASS=DEVICE", value_parser = CdiGrant::parse)]
+    pub(crate) devices: Vec<CdiGrant>,
+}
