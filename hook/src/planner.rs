@@ -139,22 +139,12 @@ fn plan_of(
 ) -> Result<InjectionPlan, PlannerError> {
     let host = open_host(config)?;
     let authorities = wanted.iter().map(|wanted| {
-        let class = &wanted.class;
-        match wanted.request.source {
-            RequestSource::Cdi { .. } => {
-                return trust::cdi_authority(origin, &class.name, bundle, &config.trust);
-            }
-            RequestSource::Attach { .. } => {
-                if let Some(authority) = trust::attaching(origin, wanted.forced) {
-                    return Ok(authority);
-                }
-            }
-            RequestSource::Env { .. } | RequestSource::Annotation { .. } => {}
-        }
-        match trust::trusted(origin, &class.settings.trusted_pods) {
-            Some(authority) => Ok(authority),
-            None => trust::authority(origin, &config.trust),
-        }
+        let ClassRequest {
+            class,
+            request,
+            forced,
+        } = wanted;
+        authority(class, request, *forced, bundle, origin, config)
     });
     let authorities = authorities.collect::<Result<Vec<Authority>, _>>()?;
     let found = wanted
@@ -173,6 +163,64 @@ fn plan_of(
         })
         .collect();
     Ok(plan::plan(&asked, &bundle.spec_devices)?)
+}
+
+fn authority(
+    class: &DeviceClass,
+    request: &Request,
+    forced: bool,
+    bundle: &Bundle,
+    origin: &Origin,
+    config: &Config,
+) -> Result<Authority, TrustError> {
+    match request.source {
+        RequestSource::Cdi { .. } => {
+            return trust::cdi_authority(origin, &class.name, bundle, &config.trust);
+        }
+        RequestSource::Attach { .. } => {
+            if let Some(authority) = trust::attaching(origin, forced) {
+                return Ok(authority);
+            }
+        }
+        RequestSource::Env { .. } | RequestSource::Annotation { .. } => {}
+    }
+    match trust::trusted(origin, &class.settings.trusted_pods) {
+        Some(authority) => Ok(authority),
+        None => trust::authority(origin, &config.trust),
+    }
+}
+
+/// A class, and what the host has of it, for who plans for many containers.
+pub(crate) struct LookedUp {
+    pub(crate) class: DeviceClass,
+    pub(crate) found: Found,
+}
+
+/// The plan for what is attached to a container, of classes that were looked up before.
+pub(crate) fn plan_attached<'l>(
+    bundle: &Bundle,
+    classes: impl IntoIterator<Item = &'l LookedUp>,
+    config: &Config,
+) -> Result<InjectionPlan, PlannerError> {
+    let origin = Origin::of(bundle)?;
+    let requested = Requested::of(bundle, Some(&origin));
+    let mut wanted = Vec::new();
+    for one in classes {
+        for (request, forced) in requested.attached(&one.class)? {
+            let authority = authority(&one.class, &request, forced, bundle, &origin, config)?;
+            wanted.push((one, request, authority));
+        }
+    }
+    let asked = wanted.iter().map(|(one, request, authority)| Asked {
+        class: &one.class,
+        request,
+        found: &one.found,
+        authority,
+    });
+    Ok(plan::plan(
+        &asked.collect::<Vec<_>>(),
+        &bundle.spec_devices,
+    )?)
 }
 
 pub fn open_host(config: &Config) -> Result<RealHost, PlannerError> {

@@ -1,0 +1,95 @@
+//! Changing one container.
+
+use device_class::config::Config;
+use injection_plan::plan::Action;
+
+use super::super::attach::{Change, rules_of_steps};
+use super::super::detach::rules;
+use super::super::record::Record;
+use super::super::{Found, LiveError, Running};
+use super::sight::{Followed, Sight};
+use crate::apply;
+use crate::log;
+use crate::planner;
+use crate::sys::deadline::{self, Deadline};
+
+/// Changes a container such that it has the followed devices as the host has them.
+pub(super) fn refresh(
+    record: &Record,
+    followed: &[Followed<'_>],
+    sight: &Sight,
+    config: &Config,
+) -> Result<(), LiveError> {
+    let deadline = Deadline::start(deadline::SECONDS).map_err(LiveError::Fork)?;
+    let found = Found {
+        id: record.id.clone(),
+        pid: record.pid,
+        started: Some(record.started),
+        bundle: record.bundle.clone(),
+    };
+    let mut running = Running::open(&found, config)?;
+    // What the hook knows of the container's other rules is in the record.
+    let mut keep = Vec::new();
+    let is_followed = |why: &String| followed.iter().any(|(device, _)| device.device == *why);
+    let mut here = running.record.identity();
+    let present = followed.iter().filter(|(_, nodes)| nodes.is_some());
+    here.devices = present.map(|(device, _)| (*device).clone()).collect();
+    running.bundle.attached = Record::grants(here.devices.iter());
+    let mut plan = planner::plan_attached(&running.bundle, sight.classes(), config)?;
+    plan.steps.retain(|step| {
+        let is_theirs = step.why.split(", ").all(|why| is_followed(&why.to_owned()));
+        let is_node = matches!(
+            step.action,
+            Action::Allow { in_spec: false, .. }
+                | Action::Node { .. }
+                | Action::MakeNode { .. }
+                | Action::Link { .. }
+        );
+        is_theirs && is_node
+    });
+    let mut stale = running.record.identity();
+    let wanted: Vec<_> = rules_of_steps(&plan.steps).collect();
+    for rule in &running.record.rules {
+        let is_wanted = wanted.iter().any(|wanted| wanted.rule == rule.rule);
+        let is_theirs = !rule.why.is_empty() && rule.why.iter().all(is_followed);
+        match is_theirs && !is_wanted {
+            true => stale.rules.push(rule.clone()),
+            false => keep.extend(rules(&Record {
+                rules: vec![rule.clone()],
+                ..Record::default()
+            })),
+        }
+    }
+    for made in &running.record.made {
+        let is_wanted = plan.steps.iter().any(|step| made.is_of(step));
+        if made.is_node_or_link() && made.why.iter().all(is_followed) && !is_wanted {
+            stale.made.push(made.clone());
+        }
+    }
+    let mut all = apply::rules_of(&plan);
+    keep.extend(&all);
+    running.keep_missing(&mut plan, &[], &stale)?;
+    deadline.cancel();
+    if plan.steps.is_empty() && stale.made.is_empty() && stale.rules.is_empty() {
+        return Ok(());
+    }
+    all.extend(&keep);
+    let change = Change {
+        stale: &stale,
+        keep: &keep,
+        plan: &plan,
+        all: &all,
+        devices: Vec::new(),
+    };
+    for warning in running.change(change, config)? {
+        log::warning(&format!("container {}: {warning}", record.id));
+    }
+    for (device, nodes) in followed {
+        let (id, class) = (&device.device, &device.class);
+        log::info(|| match nodes {
+            Some(nodes) => format!("container {}: {id} of {class} is {nodes}", record.id),
+            None => format!("container {}: {id} of {class} is gone", record.id),
+        });
+    }
+    Ok(())
+}
