@@ -63,10 +63,16 @@ pub(crate) fn reads(container: &Container<'_>, index: usize) -> Option<Access> {
     seen.device.is_some().then(|| seen.read.clone())
 }
 
-/// The records of attached devices.
+/// The records of attached devices. All other files belong to one of these.
 pub(crate) fn records(host: &DemoHost) -> Vec<String> {
     let directory = host.root().join("run/boathook/attached");
     let entries = std::fs::read_dir(directory).into_iter().flatten();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    names.filter(|name| !name.starts_with('.')).collect()
+    let (others, records): (Vec<_>, Vec<_>) = names.partition(|name| name.starts_with('.'));
+    let is_known = |other: &String| {
+        let mut records = records.iter();
+        records.any(|id| *other == format!(".{id}.lock") || *other == format!(".{id}.new"))
+    };
+    assert!(others.iter().all(is_known), "{others:?} of {records:?}");
+    records
 }

@@ -8,6 +8,7 @@
 mod attach;
 mod detach;
 mod follow;
+mod lock;
 mod made;
 mod open_by;
 mod record;

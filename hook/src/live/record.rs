@@ -1,14 +1,14 @@
 //! What was changed in containers that run: a file for each below `/run/boathook`, by which
 //! `detach`, `doctor`, `explain` and `list` know it.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use injection_plan::plan::{Action, InjectionPlan, InjectionStep};
-use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
+use super::lock::ContainerLock;
 use super::made::Made;
 use crate::container;
 use crate::log;
@@ -149,11 +149,11 @@ fn merge(known: &mut Vec<String>, more: Vec<String>) {
     }
 }
 
-/// The directory of records, and the lock of one container's: one process at a time changes
-/// a container.
+/// The directory of records, and the lock of one container's.
 pub(crate) struct Records {
     directory: PathBuf,
-    _lock: Flock<File>,
+    id: String,
+    lock: ContainerLock,
 }
 
 impl Records {
@@ -161,10 +161,11 @@ impl Records {
     pub(crate) fn open(root: &Path, id: &str) -> io::Result<Self> {
         let directory = directory(root)?;
         check_name(id)?;
-        let file = File::create(lock(&directory, id))?;
-        let lock = Flock::lock(file, FlockArg::LockExclusive);
-        let _lock = lock.map_err(|(_, errno)| io::Error::from(errno))?;
-        Ok(Records { directory, _lock })
+        Ok(Records {
+            lock: ContainerLock::take(&directory, id)?,
+            directory,
+            id: id.to_owned(),
+        })
     }
 
     /// The record of a container that runs; without one, or with one of an earlier run, an
@@ -189,23 +190,30 @@ impl Records {
     }
 }
 
-/// Removes the records of containers that have ended.
-pub(crate) fn prune(root: &Path) {
-    for directory in log::directories(root).iter().map(|it| it.join(NAME)) {
-        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
-            let Some(record) = read(&entry.path()) else {
-                continue;
-            };
-            if !super::runs(&record) {
-                let _ = fs::remove_file(entry.path());
-                let _ = fs::remove_file(lock(&directory, &record.id));
-            }
+impl Drop for Records {
+    fn drop(&mut self) {
+        if !self.directory.join(&self.id).exists() {
+            self.lock.remove_file();
         }
     }
 }
 
-fn lock(directory: &Path, id: &str) -> PathBuf {
-    directory.join(format!(".{id}.lock"))
+/// Removes the records of containers that have ended.
+pub(crate) fn prune(root: &Path) {
+    for directory in log::directories(root).iter().map(|it| it.join(NAME)) {
+        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+            let ended = || read(&entry.path()).filter(|record| !super::runs(record));
+            // A container with the same id may have been started meanwhile.
+            if let Some(record) = ended()
+                && let Ok(Some(lock)) = ContainerLock::try_take(&directory, &record.id)
+                && ended().is_some()
+            {
+                let _ = fs::remove_file(unfinished(&directory, &record.id));
+                let _ = fs::remove_file(entry.path());
+                lock.remove_file();
+            }
+        }
+    }
 }
 
 /// Runtimes allow letters, digits and `_+-.` in an id, which is a file's name here.
@@ -218,9 +226,14 @@ fn check_name(id: &str) -> io::Result<()> {
 
 fn write(directory: &Path, record: &Record) -> io::Result<()> {
     check_name(&record.id)?;
-    let new = directory.join(format!(".{}", record.id));
+    let new = unfinished(directory, &record.id);
     fs::write(&new, serde_json::to_string(record)?)?;
     fs::rename(new, directory.join(&record.id))
+}
+
+/// A record until it is complete; a process that was killed leaves it.
+fn unfinished(directory: &Path, id: &str) -> PathBuf {
+    directory.join(format!(".{id}.new"))
 }
 
 /// The directory of records, made if it is missing.
@@ -289,7 +302,7 @@ pub(crate) fn write_at_start(
         made: Made::at_start(&ours, is_followed),
         devices,
     };
-    write(&directory(root)?, &record)?;
+    Records::open(root, &record.id)?.save(&record)?;
     prune(root);
     Ok(())
 }

@@ -1,0 +1,104 @@
+//! The lock of one container: one process at a time changes it and its record.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+
+/// A lock that is held.
+pub(super) struct ContainerLock {
+    path: PathBuf,
+    /// Its file, open and locked.
+    _file: Flock<File>,
+}
+
+impl ContainerLock {
+    /// Waits until no other process has the lock.
+    pub(super) fn take(directory: &Path, id: &str) -> io::Result<Self> {
+        let path = path(directory, id);
+        loop {
+            if let Some(lock) = Self::lock(&path, FlockArg::LockExclusive)? {
+                return Ok(lock);
+            }
+        }
+    }
+
+    /// The lock, unless another process has it.
+    pub(super) fn try_take(directory: &Path, id: &str) -> io::Result<Option<Self>> {
+        match Self::lock(&path(directory, id), FlockArg::LockExclusiveNonblock) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            locked => locked,
+        }
+    }
+
+    /// `None`: who had it has removed the file, and the next one makes another.
+    fn lock(path: &Path, how: FlockArg) -> io::Result<Option<Self>> {
+        let file = Flock::lock(File::create(path)?, how);
+        let file = file.map_err(|(_, errno): (_, Errno)| io::Error::from(errno))?;
+        let locked = file.metadata()?;
+        let named = match fs::symlink_metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            named => named?,
+        };
+        let is_named = (locked.dev(), locked.ino()) == (named.dev(), named.ino());
+        Ok(is_named.then(|| ContainerLock {
+            path: path.to_owned(),
+            _file: file,
+        }))
+    }
+
+    /// Removes the file, which is the last that is done with it: who waits for it finds that
+    /// its name has another, or none, and the next one makes a new file.
+    pub(super) fn remove_file(&self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn path(directory: &Path, id: &str) -> PathBuf {
+    directory.join(format!(".{id}.lock"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread;
+
+    use super::*;
+
+    /// Also while each of them removes the file.
+    #[test]
+    fn one_at_a_time_has_the_lock() {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path();
+        let (holders, rounds) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for round in 0..500 {
+                        let lock = match round % 5 {
+                            0 => ContainerLock::try_take(directory, "a").unwrap(),
+                            _ => Some(ContainerLock::take(directory, "a").unwrap()),
+                        };
+                        let Some(lock) = lock else { continue };
+                        assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "{round}");
+                        thread::yield_now();
+                        rounds.fetch_add(1, Ordering::SeqCst);
+                        holders.fetch_sub(1, Ordering::SeqCst);
+                        if round % 2 == 0 {
+                            lock.remove_file();
+                        }
+                    }
+                });
+            }
+        });
+        assert!(rounds.load(Ordering::SeqCst) >= 4 * 400);
+        let lock = ContainerLock::take(directory, "a").unwrap();
+        assert!(ContainerLock::try_take(directory, "a").unwrap().is_none());
+        assert!(ContainerLock::try_take(directory, "b").unwrap().is_some());
+        lock.remove_file();
+        assert_eq!(fs::read_dir(directory).unwrap().count(), 1, "b's");
+    }
+}
