@@ -75,13 +75,22 @@ impl PathPattern {
 
     /// The attributes that a match sets, or compares if they are known.
     pub fn captures(&self) -> impl Iterator<Item = &AttributeName> {
-        self.components
-            .iter()
-            .flat_map(|component| &component.0)
-            .filter_map(|token| match token {
-                Token::Capture { name, .. } => Some(name),
-                _ => None,
-            })
+        self.captured().map(|(name, _)| name)
+    }
+
+    /// Those of them that are numbers.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = &AttributeName> {
+        let captured = self.captured();
+        captured.filter_map(|(name, digits)| digits.then_some(name))
+    }
+
+    fn captured(&self) -> impl Iterator<Item = (&AttributeName, bool)> {
+        let components = self.components.iter();
+        let tokens = components.flat_map(|component| &component.0);
+        tokens.filter_map(|token| match token {
+            Token::Capture { name, digits } => Some((name, *digits)),
+            _ => None,
+        })
     }
 }
 

@@ -8,6 +8,7 @@ mod combined;
 mod driver_root;
 mod extends;
 mod facts;
+mod followed;
 mod foreign_text;
 mod health;
 mod health_commands;

@@ -8,6 +8,7 @@ mod refresh;
 mod sight;
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::slice;
 use std::time::Instant;
 
@@ -42,6 +43,8 @@ struct Seen {
     devices: BTreeMap<String, String>,
     /// By container: when it could not be changed, in seconds since this began, and why.
     failed: BTreeMap<String, (u64, String)>,
+    /// By class: why it cannot be used.
+    unusable: BTreeMap<String, String>,
 }
 
 impl<'c> Follower<'c> {
@@ -77,7 +80,16 @@ impl<'c> Follower<'c> {
         let records = record::all(&self.config.host_root);
         // Several at once, each in a child.
         let mut working: Vec<(&Record, String, Child)> = Vec::new();
-        let sight = Sight::of(&records, self.config);
+        let mut sight = Sight::of(&records, self.config);
+        let unusable = mem::take(&mut sight.unusable);
+        for (class, reason) in &unusable {
+            if self.seen.unusable.get(class) != Some(reason) {
+                log::warning(&format!(
+                    "class {class}: containers keep its devices as they are: {reason}"
+                ));
+            }
+        }
+        self.seen.unusable = unusable;
         for record in &records {
             let followed = sight.followed(record);
             if followed.is_empty() {

@@ -21,7 +21,7 @@ on_each_cgroup_version!(attaching_and_following);
 /// A class with as many devices as a host has of serial ports or cameras.
 const CLASS: &str = "version = 1\nresource = 'example.com/chip'\nfollow = true\n\
     request = { env = 'CHIPS' }\n\
-    discover = [{ path = '/dev/dummy-npu{index:number}' }]\n\
+    discover = [{ count = 8 }]\n\
     [device]\nid = 'chip-{index}'\nindex = '{index}'\n\
     nodes = ['/dev/dummy-npu{index}']\n";
 

@@ -1,9 +1,10 @@
 //! `boathook follow`: devices that are unplugged and come back with another number. The
 //! devices are nodes of the demo host; the kernel's message is one that it sends on request.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;
+use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use harness::probe::{Access, PATH, PAUSE, Questions};
 use harness::rootfs::Rootfs;
 use harness::runc::Container;
 
-use super::{command, done, host, plain, reads, records};
+use super::{boathook, command, done, host, plain, reads, records};
 use crate::lab::{Lab, on_each_cgroup_version};
 
 on_each_cgroup_version!(
@@ -23,6 +24,7 @@ on_each_cgroup_version!(
     what_happened_while_nobody_looked_is_made_up_for,
     links_and_names_stay_right,
     several_containers_follow_and_others_do_not,
+    a_class_whose_ids_change_is_left_alone,
 );
 
 /// A file of the kernel's that sends a message of a device when written to.
@@ -37,30 +39,42 @@ pub(crate) fn followed() -> DemoHost {
 }
 
 /// `boathook follow` as long as it is not dropped.
-pub(crate) struct Follower(Child);
+pub(crate) struct Follower {
+    child: Child,
+    /// What it prints on stderr.
+    log: PathBuf,
+}
 
 impl Follower {
     /// Starts it, and waits until it listens.
     pub(crate) fn start(lab: &Lab, host: &DemoHost) -> Self {
         let mut command = command(lab, host, &["follow", "--verbose"]);
+        let log = host.path().join("follow.log");
+        command.stderr(File::create(&log).unwrap());
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         let mut out = BufReader::new(child.stdout.as_mut().unwrap());
         out.read_line(&mut line).unwrap();
         assert_eq!(line, "following devices\n");
-        Follower(child)
+        Follower { child, log }
     }
 
     /// Its process; on v2 of the program that gives it the view, which becomes it.
     pub(crate) fn pid(&self) -> u32 {
-        self.0.id()
+        self.child.id()
+    }
+
+    /// How often it has said this.
+    pub(crate) fn has_said(&self, words: &str) -> usize {
+        let log = fs::read_to_string(&self.log).unwrap();
+        log.matches(words).count()
     }
 }
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
     }
 }
 
@@ -270,4 +284,47 @@ fn several_containers_follow_and_others_do_not(lab: &Lab) {
     assert_eq!(reads(&running[1], 4), Some(Access::Granted));
     assert_eq!([2, 3].map(mounts), before);
     assert!(!may_open(&running[2], &host, DemoHost::UNLIKE));
+}
+
+/// The class was all right when the container was started.
+fn a_class_whose_ids_change_is_left_alone(lab: &Lab) {
+    let host = followed();
+    let class = |source: &str| {
+        let class = format!(
+            "version = 1\nresource = 'example.com/port'\nfollow = true\n\
+             request = {{ env = 'PORTS' }}\ndiscover = [{{ {source} }}]\n\
+             [device]\nid = 'port-{{index}}'\nindex = '{{index}}'\n\
+             nodes = ['/dev/dummy-npu{{index}}']\n"
+        );
+        host.add_class("ports", &class).unwrap();
+    };
+    class("count = 8");
+    let ports = with_device(&host, "void").env("PORTS", "3");
+    let [ports, other] = [ports, with_device(&host, "npu-4")].map(|it| it.build().unwrap());
+    let [ports, other] = [&ports, &other].map(|bundle| {
+        let running = lab.runc.create(bundle).unwrap();
+        running.start().unwrap();
+        running
+    });
+    class("path = '/dev/dummy-npu{index:number}'");
+    let reason = "the id `port-{index}` may not have `index`";
+    let checked = boathook(lab, &host, &["check"]);
+    assert_eq!(checked.status.code(), Some(1), "{checked:?}");
+    let words = checked.stdout.split_whitespace().collect::<Vec<_>>();
+    assert!(words.join(" ").contains(reason), "{checked:?}");
+
+    let follower = Follower::start(lab, &host);
+    for _ in 0..2 {
+        unplug(&host, 4);
+        fs::remove_file(host.node(3)).ok();
+        wait_for(&other, &host, 4, None);
+        plug_in(&host, 4, 4);
+        wait_for(&other, &host, 4, Some(4));
+    }
+    assert_eq!(reads(&ports, 3), Some(Access::Granted));
+    let said = "class ports: containers keep its devices as they are: ";
+    assert_eq!((follower.has_said(said), follower.has_said(reason)), (1, 1));
+    class("count = 8");
+    tell();
+    wait_for(&ports, &host, 3, None);
 }

@@ -85,6 +85,16 @@ pub enum ClassRuleError {
         "a node with `make = {{ minor = \"{0}\" }}` needs `driver`, its driver's name in /proc/devices"
     )]
     MakeWithoutDriver(String),
+    /// The id of a device that is followed changes.
+    #[error(
+        "with `follow = true` the id `{template}` may not have `{name}`, a number that changes when \
+         a device is unplugged and comes back; use what is read of the device, such as its serial \
+         number or its place on the bus"
+    )]
+    Followed {
+        template: String,
+        name: AttributeName,
+    },
     /// What is shown or copied is not in a directory that is masked.
     #[error("`{0}` is not in a directory of `masks`")]
     Unmasked(String),
@@ -103,6 +113,7 @@ impl BrokenRule for ClassRuleError {
             | ClassRuleError::Numa(text)
             | ClassRuleError::DeviceAttribute { template: text, .. }
             | ClassRuleError::UnknownAttribute { template: text, .. }
+            | ClassRuleError::Followed { template: text, .. }
             | ClassRuleError::CapabilityWithoutEnv(text)
             | ClassRuleError::UnknownCapability(text)
             | ClassRuleError::UnknownImplied(text)

@@ -1,12 +1,14 @@
 //! The rules that no single value can show.
 
 mod error;
+mod follow;
 mod known;
 mod sharing;
 
 pub use error::ClassRuleError;
 
 use crate::inserted;
+use follow::check_id;
 use known::Known;
 use sharing::check_sharing;
 
@@ -28,7 +30,8 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), ClassRuleError> {
     for (number, source) in spec.discover.iter().enumerate() {
         let known = known_after(source, host.clone());
         let known = known.map_err(|error| error.in_table("[[discover]]", number))?;
-        check_device(spec, source, &known).map_err(|error| error.in_table("[device]", 0))?;
+        let checked = check_device(spec, source, &known).and_then(|()| check_id(spec, source));
+        checked.map_err(|error| error.in_table("[device]", 0))?;
     }
     let directories = spec.library_directories.iter();
     host.check_paths(directories.map(Some), &None)?;

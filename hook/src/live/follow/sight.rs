@@ -4,55 +4,91 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use device_class::config::Config;
 use device_class::discover::{self, Presence};
-use device_class::load;
+use device_class::host::RealHost;
+use device_class::load::{self, ClassSource};
 
 use super::super::record::{Device, Record};
+use crate::log;
 use crate::planner::{self, LookedUp};
 
 /// A device of a container, and its nodes as text; `None` if the host has it no more.
 pub(super) type Followed<'d> = (&'d Device, Option<String>);
 
-/// The followed classes of some containers, by name. One that cannot be used is left out.
+/// The classes of some containers, by name.
 #[derive(Default)]
-pub(super) struct Sight(BTreeMap<String, LookedUp>);
+pub(super) struct Sight {
+    followed: BTreeMap<String, LookedUp>,
+    /// Why others cannot be used: what containers have of them stays as it is.
+    pub(super) unusable: BTreeMap<String, String>,
+}
 
 impl Sight {
     pub(super) fn of(records: &[Record], config: &Config) -> Self {
         let devices = records.iter().flat_map(|record| &record.devices);
         let names: BTreeSet<&str> = devices.map(|device| &*device.class).collect();
         let mut sight = Sight::default();
-        let (Ok(host), Ok(sources)) = (
-            planner::open_host(config),
-            load::each_source(&config.classes),
-        ) else {
-            return sight;
-        };
-        for source in sources.into_iter().flatten() {
-            let name = source.name.as_str();
-            if names.contains(name)
-                && let Ok(class) = config.class(&source)
-                && class.spec.follow
-                && let Ok(found) = discover::look_up_nodes(&class, &host)
-            {
-                sight.0.insert(name.to_owned(), LookedUp { class, found });
-            }
+        if let Err(reason) = sight.look(&names, config) {
+            let all = names
+                .iter()
+                .map(|name| ((*name).to_owned(), reason.clone()));
+            sight.unusable.extend(all);
         }
         sight
     }
 
+    fn look(&mut self, names: &BTreeSet<&str>, config: &Config) -> Result<(), String> {
+        let host = planner::open_host(config).map_err(|error| log::chain(&error))?;
+        let sources = load::each_source(&config.classes).map_err(|error| log::chain(&error))?;
+        for source in sources {
+            let name = match &source {
+                Ok(source) => source.name.as_str(),
+                Err(error) => {
+                    let stem = error.path().file_stem().and_then(|stem| stem.to_str());
+                    stem.unwrap_or_default()
+                }
+            };
+            if !names.contains(name) {
+                continue;
+            }
+            let name = name.to_owned();
+            let source = source.map_err(|error| log::chain(&error));
+            match source.and_then(|source| look_up(&source, &host, config)) {
+                Ok(Some(class)) => drop(self.followed.insert(name, class)),
+                Ok(None) => {}
+                Err(reason) => drop(self.unusable.insert(name, reason)),
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn classes(&self) -> impl Iterator<Item = &LookedUp> {
-        self.0.values()
+        self.followed.values()
     }
 
     /// The followed devices of a container.
     pub(super) fn followed<'d>(&self, record: &'d Record) -> Vec<Followed<'d>> {
         let devices = record.devices.iter();
         let followed = devices.filter_map(|device| {
-            let class = self.0.get(&*device.class)?;
+            let class = self.followed.get(&*device.class)?;
             Some((device, nodes(class, device)))
         });
         followed.collect()
     }
+}
+
+/// `None`: it is not followed.
+fn look_up(
+    source: &ClassSource,
+    host: &RealHost,
+    config: &Config,
+) -> Result<Option<LookedUp>, String> {
+    let class = config.class(source).map_err(|error| log::chain(&error))?;
+    if !class.spec.follow {
+        return Ok(None);
+    }
+    let found = discover::look_up_nodes(&class, host);
+    let found = found.map_err(|error| log::chain(&error))?;
+    Ok(Some(LookedUp { class, found }))
 }
 
 fn nodes(class: &LookedUp, device: &Device) -> Option<String> {

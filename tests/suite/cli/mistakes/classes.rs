@@ -4,6 +4,14 @@ use super::{CHECK, CLASS_CHECK, Mistake, THING, Wrong};
 
 const LINE: &str = "thing.toml:";
 
+const PORT: &str = r#"version = 1
+follow = true
+resource = "example.com/port"
+request = { env = "PORTS" }
+discover = [{ path = "/sys/thing{index:number}" }]
+device = { id = "port-{index}", nodes = ["/dev/port{index}"] }
+"#;
+
 /// A wrong text in a class file, and what `class check` prints.
 const fn text(
     name: &'static str,
@@ -19,7 +27,7 @@ const fn text(
     }
 }
 
-pub(super) const MISTAKES: [Mistake; 29] = [
+pub(super) const MISTAKES: [Mistake; 30] = [
     text(
         "a table of a class file is misspelled",
         ("[[discover]]", "[[discovr]]"),
@@ -215,6 +223,17 @@ pub(super) const MISTAKES: [Mistake; 29] = [
         run: &["class", "check", "CLASSES/thin.toml"],
         code: 3,
         printed: ["cannot be read", "/thin.toml", "No such file or directory"],
+    },
+    Mistake {
+        name: "a class is followed whose ids are the numbers of its nodes",
+        wrong: Wrong::File("port.toml", PORT),
+        run: &["class", "check", "CLASSES/port.toml"],
+        code: 3,
+        printed: [
+            "port.toml:6: ",
+            "with `follow = true` the id `port-{index}` may not have `index`, a number that changes",
+            "use what is read of the device, such as its serial number",
+        ],
     },
     Mistake {
         name: "the class file has another ending",

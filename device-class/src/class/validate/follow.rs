@@ -1,0 +1,73 @@
+//! Whether a device that is followed has the same id when it comes back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use super::ClassRuleError;
+use crate::class::{ClassSpec, Origin, Source, Text};
+use crate::name::AttributeName;
+use crate::template::Template;
+
+/// Files of sysfs with a number that the kernel gives a device anew: its device number
+/// (Documentation/ABI/stable/sysfs-class-tty and others, `dev`), and that on its USB bus.
+const NUMBERS: [&str; 2] = ["dev", "devnum"];
+
+/// Refuses an id with a number by which the kernel names the device's node.
+pub(super) fn check_id(spec: &ClassSpec, source: &Source) -> Result<(), ClassRuleError> {
+    if !spec.follow {
+        return Ok(());
+    }
+    let numbers = Numbers::of(source);
+    let nodes = spec.device.nodes.iter().chain(&source.nodes);
+    let of_nodes: BTreeSet<_> = nodes
+        .flat_map(|node| numbers.in_template(node.path.template()))
+        .collect();
+    let id = &spec.device.id;
+    match numbers.in_template(id).find(|name| of_nodes.contains(name)) {
+        Some(name) => Err(ClassRuleError::Followed {
+            template: id.to_string(),
+            name: name.clone(),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Attributes that are composed of such numbers, and of which.
+struct Numbers<'s>(BTreeMap<&'s AttributeName, BTreeSet<&'s AttributeName>>);
+
+impl<'s> Numbers<'s> {
+    fn of(source: &'s Source) -> Self {
+        let captured = source.path.iter().flat_map(|path| path.numbers());
+        let captured = captured.map(|name| (name, BTreeSet::from([name])));
+        let mut numbers = Numbers(captured.collect());
+        for attribute in &source.attributes {
+            let Origin::Text { name, text, .. } = &attribute.origin else {
+                continue;
+            };
+            let those = match text {
+                Text::Value(template) | Text::Formula(template) => {
+                    numbers.in_template(template).collect()
+                }
+                Text::File { file, key: None } if is_number(file) => BTreeSet::from([name]),
+                _ => BTreeSet::new(),
+            };
+            numbers.0.insert(name, those);
+        }
+        numbers
+    }
+
+    fn in_template<'n>(
+        &'n self,
+        template: &'n Template,
+    ) -> impl Iterator<Item = &'s AttributeName> {
+        let attributes = template.attributes();
+        let known = attributes.filter_map(|name| self.0.get(name));
+        known.flatten().copied()
+    }
+}
+
+fn is_number(file: &Template) -> bool {
+    let file = file.to_string();
+    let name = Path::new(&file).file_name().and_then(|name| name.to_str());
+    name.is_some_and(|name| NUMBERS.contains(&name))
+}
