@@ -5,6 +5,7 @@ mod class;
 mod whose;
 
 use std::ffi::OsString;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -189,7 +190,11 @@ pub(crate) enum Command {
     ///
     /// It runs until it is stopped, and follows classes with `follow = true`, such as serial
     /// ports and cameras; config.toml can set it for others.
-    Follow,
+    Follow {
+        // Seconds that a container is left alone that could not be changed; for tests.
+        #[arg(long, hide = true, value_name = "SECONDS", default_value = "10")]
+        pause: NonZeroU32,
+    },
     /// List the classes and their devices on this host
     List {
         /// Only these classes

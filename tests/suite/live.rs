@@ -4,6 +4,7 @@ mod attached;
 mod figures;
 pub(crate) mod follow;
 mod refused;
+mod retried;
 
 use std::path::Path;
 use std::process::Command;
@@ -29,6 +30,12 @@ pub(crate) fn host() -> DemoHost {
 /// A container that was started without anything of Boathook.
 pub(crate) fn plain(rootfs: Rootfs) -> BundleBuilder {
     Bundle::builder(rootfs).args([PATH, PAUSE])
+}
+
+pub(crate) fn started<'a>(lab: &'a Lab, bundle: &'a Bundle) -> Container<'a> {
+    let running = lab.runc.create(bundle).unwrap();
+    running.start().unwrap();
+    running
 }
 
 /// `boathook COMMAND ...` for containers of this runc.

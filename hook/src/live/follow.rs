@@ -9,6 +9,7 @@ mod sight;
 
 use std::collections::BTreeMap;
 use std::mem;
+use std::num::NonZeroU32;
 use std::slice;
 use std::time::Instant;
 
@@ -24,15 +25,14 @@ use crate::sys::process::Child;
 use refresh::refresh;
 use sight::Sight;
 
-/// So many seconds a container is left alone that could not be changed.
-const PAUSE: u32 = 10;
-
 /// So many containers are changed at once.
 const MOST_AT_ONCE: usize = 8;
 
 /// What was seen before.
 pub(crate) struct Follower<'c> {
     config: &'c Config,
+    /// So many seconds a container is left alone that could not be changed.
+    pause: NonZeroU32,
     began: Instant,
     seen: Seen,
 }
@@ -48,9 +48,10 @@ struct Seen {
 }
 
 impl<'c> Follower<'c> {
-    pub(crate) fn new(config: &'c Config) -> Self {
+    pub(crate) fn new(pause: NonZeroU32, config: &'c Config) -> Self {
         Follower {
             config,
+            pause,
             began: Instant::now(),
             seen: Seen::default(),
         }
@@ -59,24 +60,25 @@ impl<'c> Follower<'c> {
     /// Looks at the host, and changes the containers whose devices are others than before. A
     /// child does, so that this process stays as small as it was. Returns after how many
     /// seconds to look again if nothing happens until then.
-    pub(crate) fn look(&mut self) -> Option<u32> {
-        if self.seen.devices.is_empty() && record::all(&self.config.host_root).is_empty() {
+    pub(crate) fn look(&mut self) -> Option<NonZeroU32> {
+        let knows_none = self.seen.devices.is_empty() && self.seen.failed.is_empty();
+        if knows_none && record::all(&self.config.host_root).is_empty() {
             return None;
         }
         let answer = sys::process::in_child(|| {
             self.look_here();
             serde_json::to_string(&self.seen).unwrap_or_default()
         });
-        if let Ok(Some(text)) = answer
-            && let Ok(seen) = serde_json::from_str(&text)
-        {
-            self.seen = seen;
-        }
-        (!self.seen.failed.is_empty()).then_some(PAUSE)
+        let seen = answer.ok().flatten();
+        let seen = seen.and_then(|text| serde_json::from_str(&text).ok());
+        let has_looked = seen.is_some();
+        self.seen = seen.unwrap_or_else(|| mem::take(&mut self.seen));
+        (!has_looked || !self.seen.failed.is_empty()).then_some(self.pause)
     }
 
     fn look_here(&mut self) {
         let now = self.began.elapsed().as_secs();
+        let pause = u64::from(self.pause.get());
         let records = record::all(&self.config.host_root);
         // Several at once, each in a child.
         let mut working: Vec<(&Record, String, Child)> = Vec::new();
@@ -93,12 +95,13 @@ impl<'c> Follower<'c> {
         for record in &records {
             let followed = sight.followed(record);
             if followed.is_empty() {
+                self.seen.failed.remove(&record.id);
                 continue;
             }
             let devices = format!("{} {followed:?}", record.started);
             let failed = self.seen.failed.get(&record.id);
             if self.seen.devices.get(&record.id) == Some(&devices)
-                || failed.is_some_and(|(at, _)| now.saturating_sub(*at) < PAUSE.into())
+                || failed.is_some_and(|(at, _)| now.saturating_sub(*at) < pause)
             {
                 continue;
             }
@@ -155,6 +158,8 @@ impl<'c> Follower<'c> {
         if before.is_none_or(|(_, before)| *before != error) {
             log::warning(&format!("container {}: {error}", record.id));
         }
+        // Also if it becomes as it was before, what is left of this attempt is to be looked at.
+        self.seen.devices.remove(&record.id);
         self.seen.failed.insert(record.id.clone(), (now, error));
     }
 }

@@ -1,6 +1,8 @@
 //! The kernel's and udev's messages of devices (lib/kobject_uevent.c, netlink(7)).
 
+use std::num::NonZeroU32;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use nix::Result;
 use nix::errno::Errno;
@@ -8,7 +10,7 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, setsockopt,
     socket, sockopt,
 };
-use nix::sys::time::TimeVal;
+use nix::sys::time::{TimeVal, TimeValLike};
 
 /// The groups of the kernel's messages, and of those that udev sends when its links are made.
 const GROUPS: u32 = 1 | 2;
@@ -38,13 +40,20 @@ impl Uevents {
     /// Waits for a message that may be about a device, for at most so many seconds, and takes
     /// those that came with it. Anyone may send messages, which say nothing but that it is time
     /// to look.
-    pub(crate) fn wait(&self, longest: Option<u32>) -> Result<()> {
-        // Zero is for ever (SO_RCVTIMEO, socket(7)).
-        let longest = TimeVal::new(longest.unwrap_or_default().into(), 0);
-        setsockopt(&self.0, sockopt::ReceiveTimeout, &longest)?;
+    pub(crate) fn wait(&self, longest: Option<NonZeroU32>) -> Result<()> {
+        let end = longest.map(|longest| Instant::now() + Duration::from_secs(longest.get().into()));
         let mut buffer = [0; LONGEST];
         let mut relevant = false;
         loop {
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                return Ok(());
+            }
+            // Zero is for ever (SO_RCVTIMEO, socket(7)).
+            let left = left.map_or(TimeVal::new(0, 0), |left| {
+                TimeVal::microseconds(left.as_micros().try_into().unwrap_or(i64::MAX).max(1))
+            });
+            setsockopt(&self.0, sockopt::ReceiveTimeout, &left)?;
             let flags = match relevant {
                 true => MsgFlags::MSG_DONTWAIT,
                 false => MsgFlags::empty(),

@@ -48,7 +48,13 @@ pub(crate) struct Follower {
 impl Follower {
     /// Starts it, and waits until it listens.
     pub(crate) fn start(lab: &Lab, host: &DemoHost) -> Self {
+        Self::start_with(lab, host, &[])
+    }
+
+    /// The same with options.
+    pub(crate) fn start_with(lab: &Lab, host: &DemoHost, options: &[&str]) -> Self {
         let mut command = command(lab, host, &["follow", "--verbose"]);
+        command.args(options);
         let log = host.path().join("follow.log");
         command.stderr(File::create(&log).unwrap());
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
