@@ -5,6 +5,7 @@ mod figures;
 pub(crate) mod follow;
 mod refused;
 mod retried;
+mod told;
 
 use std::path::Path;
 use std::process::Command;

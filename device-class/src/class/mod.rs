@@ -98,6 +98,11 @@ pub struct ClassSpec {
     /// `[class.NAME]` of config.toml overrides it. Default `false`.
     #[serde(default)]
     pub follow: bool,
+    /// With `follow`: whether programs in the container that wait for messages of the kernel
+    /// or of udev are told when the device comes or goes, as those on the host are.
+    /// `announce` in `[class.NAME]` of config.toml overrides it. Default `false`.
+    #[serde(default)]
+    pub announce: bool,
     /// How a container requests devices of the class.
     pub request: RequestSpec,
     /// The driver's root directory, by template, if it is not the host's root:

@@ -37,6 +37,8 @@ pub struct ClassConfig {
     pub enabled: Option<bool>,
     /// Whether containers that run follow its devices, instead of what the class says.
     pub follow: Option<bool>,
+    /// Whether programs in these containers are told, instead of what the class says.
+    pub announce: Option<bool>,
     /// Whether the class's programs are run for facts, and these used. Default `true`.
     pub facts: Option<bool>,
     /// Which program offers the class on this host.
@@ -198,6 +200,7 @@ impl ClassConfig {
         }
         spec.enabled = self.enabled.unwrap_or(spec.enabled);
         spec.follow = self.follow.unwrap_or(spec.follow);
+        spec.announce = self.announce.unwrap_or(spec.announce && spec.follow);
         if let Some(root) = &self.driver_root {
             spec.driver_root = Some(root.clone());
         }

@@ -43,3 +43,21 @@ fn a_class_is_followed_only_if_its_ids_stay() {
         }
     }
 }
+
+#[test]
+fn only_who_follows_is_told() {
+    let class = |lines: &str| {
+        let text = format!(
+            "version = 1\n{lines}\nresource = 'example.com/chip'\nrequest = {{ env = 'CHIPS' }}\n\
+             discover = [{{ count = 1 }}]\ndevice = {{ id = 'chip-{{index}}' }}\n"
+        );
+        parse("chips", &text).map(|class| class.spec.announce)
+    };
+    assert_eq!(class("follow = true\nannounce = true"), Ok(true));
+    assert_eq!(class("follow = true"), Ok(false));
+    let error = class("announce = true").unwrap_err();
+    assert!(
+        error.starts_with("chips.toml:2: `announce = true` needs `follow"),
+        "{error}"
+    );
+}

@@ -176,6 +176,13 @@ impl ContainerNamespace {
         Ok(bytes)
     }
 
+    /// The process's network namespace.
+    pub(crate) fn network(&self) -> Result<OwnedFd> {
+        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+        openat(&self.process, "ns/net", flags, Mode::empty())
+            .map_err(|errno| system(format!("/proc/{}/ns/net", self.pid).into(), errno))
+    }
+
     /// Whether a device node that is created in it can be opened.
     pub(crate) fn can_make_devices(&self) -> bool {
         self.facts.can_make_devices

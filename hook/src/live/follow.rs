@@ -4,8 +4,10 @@
 //! What a container has is known by its record, and what the host has by looking: so it does
 //! not matter what happened while nobody looked.
 
+mod message;
 mod refresh;
 mod sight;
+mod tell;
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -22,8 +24,10 @@ use super::record::{self, Record};
 use crate::log;
 use crate::sys;
 use crate::sys::process::Child;
+pub(super) use message::Told;
 use refresh::refresh;
 use sight::Sight;
+use tell::{Looked, tell};
 
 /// So many containers are changed at once.
 const MOST_AT_ONCE: usize = 8;
@@ -82,6 +86,7 @@ impl<'c> Follower<'c> {
         let records = record::all(&self.config.host_root);
         // Several at once, each in a child.
         let mut working: Vec<(&Record, String, Child)> = Vec::new();
+        let mut looked = Vec::new();
         let mut sight = Sight::of(&records, self.config);
         let unusable = mem::take(&mut sight.unusable);
         for (class, reason) in &unusable {
@@ -98,7 +103,8 @@ impl<'c> Follower<'c> {
                 self.seen.failed.remove(&record.id);
                 continue;
             }
-            let devices = format!("{} {followed:?}", record.started);
+            let told: Vec<_> = record.devices.iter().map(|it| sight.told(it)).collect();
+            let devices = format!("{} {followed:?} {told:?}", record.started);
             let failed = self.seen.failed.get(&record.id);
             if self.seen.devices.get(&record.id) == Some(&devices)
                 || failed.is_some_and(|(at, _)| now.saturating_sub(*at) < pause)
@@ -107,26 +113,30 @@ impl<'c> Follower<'c> {
             }
             if working.len() == MOST_AT_ONCE {
                 let (record, devices, child) = working.remove(0);
-                self.end(record, devices, child.wait(), now);
+                looked.extend(self.end(record, devices, child.wait(), now));
             }
             let has_changed = || {
                 let now = Sight::of(slice::from_ref(record), self.config);
                 now.followed(record) != followed
             };
-            let work = || match refresh(record, &followed, &sight, self.config) {
-                Ok(()) | Err(LiveError::Ended) => String::new(),
-                // That is told by a message of its own, and then this looks again.
-                Err(_) if has_changed() => String::new(),
-                Err(error) => log::chain(&error),
+            let work = || {
+                let done = match refresh(record, &followed, &sight, self.config) {
+                    Err(LiveError::Ended) => Ok(false),
+                    // That is told by a message of its own, and then this looks again.
+                    Err(_) if has_changed() => Ok(false),
+                    done => done.map_err(|error| log::chain(&error)),
+                };
+                serde_json::to_string(&done).unwrap_or_default()
             };
             match sys::process::start_child(work) {
                 Ok(child) => working.push((record, devices, child)),
-                Err(errno) => self.end(record, devices, Err(errno), now),
+                Err(errno) => looked.extend(self.end(record, devices, Err(errno), now)),
             }
         }
         for (record, devices, child) in working {
-            self.end(record, devices, child.wait(), now);
+            looked.extend(self.end(record, devices, child.wait(), now));
         }
+        tell(&looked, &sight, self.config);
         let runs = |id: &String| records.iter().any(|record| record.id == *id);
         let mut seen = self.seen.devices.keys().chain(self.seen.failed.keys());
         if seen.any(|id| !runs(id)) {
@@ -136,21 +146,25 @@ impl<'c> Follower<'c> {
         }
     }
 
-    /// What became of a container. One that keeps this waiting is left alone for a while.
-    fn end(
+    /// What became of a container: itself, and whether it was changed. One that could not be,
+    /// or that keeps this waiting, is left alone for a while.
+    fn end<'r>(
         &mut self,
-        record: &Record,
+        record: &'r Record,
         devices: String,
         answer: Result<Option<String>, Errno>,
         now: u64,
-    ) {
+    ) -> Option<Looked<'r>> {
         let error = match answer {
-            Ok(Some(error)) if error.is_empty() => {
-                self.seen.devices.insert(record.id.clone(), devices);
-                self.seen.failed.remove(&record.id);
-                return;
-            }
-            Ok(Some(error)) => error,
+            Ok(Some(answer)) => match serde_json::from_str(&answer) {
+                Ok(Ok(was_changed)) => {
+                    self.seen.devices.insert(record.id.clone(), devices);
+                    self.seen.failed.remove(&record.id);
+                    return Some((record, was_changed));
+                }
+                Ok(Err(error)) => error,
+                Err(error) => error.to_string(),
+            },
             Ok(None) => LiveError::TooSlow.to_string(),
             Err(errno) => log::chain(&LiveError::Fork(errno)),
         };
@@ -161,5 +175,6 @@ impl<'c> Follower<'c> {
         // Also if it becomes as it was before, what is left of this attempt is to be looked at.
         self.seen.devices.remove(&record.id);
         self.seen.failed.insert(record.id.clone(), (now, error));
+        None
     }
 }

@@ -72,6 +72,8 @@ pub(crate) enum LiveError {
         deadline::SECONDS
     )]
     TooSlow,
+    #[error("cannot send messages in a container's network namespace")]
+    Network(#[source] Errno),
     #[error("cannot start a process")]
     Fork(#[source] Errno),
 }
@@ -142,6 +144,17 @@ impl Running {
             record,
             calls,
         })
+    }
+
+    /// The container of a record.
+    fn of(record: &Record, config: &Config) -> Result<Self, LiveError> {
+        let found = Found {
+            id: record.id.clone(),
+            pid: record.pid,
+            started: Some(record.started),
+            bundle: record.bundle.clone(),
+        };
+        Self::open(&found, config)
     }
 
     /// Runs `work` in a child, which may enter the container, and returns its notes.

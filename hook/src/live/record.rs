@@ -1,6 +1,7 @@
 //! What was changed in containers that run: a file for each below `/run/boathook`, by which
 //! `detach`, `doctor`, `explain` and `list` know it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,6 +9,7 @@ use std::path::{Path, PathBuf};
 use injection_plan::plan::{Action, InjectionPlan, InjectionStep};
 use serde::{Deserialize, Serialize};
 
+use super::follow::Told;
 use super::lock::ContainerLock;
 use super::made::Made;
 use crate::container;
@@ -33,6 +35,9 @@ pub(crate) struct Record {
     /// The device rules that the container did not have.
     pub(crate) rules: Vec<Rule>,
     pub(crate) made: Vec<Made>,
+    /// By class and device: what its programs were told to have.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) told: BTreeMap<String, BTreeSet<Told>>,
 }
 
 /// A device that was attached.
@@ -43,6 +48,13 @@ pub(crate) struct Device {
     /// As the user wrote it; empty for one that the hook gave, which is only followed.
     pub(crate) asked: String,
     pub(crate) forced: bool,
+}
+
+impl Device {
+    /// What tells it from others.
+    pub(crate) fn key(&self) -> String {
+        format!("{} {}", self.class, self.device)
+    }
 }
 
 /// A device rule, as text.
@@ -108,6 +120,8 @@ impl Record {
         let (taken, left) = self.devices.drain(..).partition(is_taken);
         self.devices = left;
         let devices = &self.devices;
+        let has = |key: &String| devices.iter().any(|device| device.key() == *key);
+        self.told.retain(|key, _| has(key));
         let is_used = |why: &Vec<String>| {
             let mut all = why.iter();
             why.is_empty()
@@ -301,6 +315,7 @@ pub(crate) fn write_at_start(
         rules: super::attach::rules_of_steps(&ours).map(rule).collect(),
         made: Made::at_start(&ours, is_followed),
         devices,
+        told: BTreeMap::new(),
     };
     Records::open(root, &record.id)?.save(&record)?;
     prune(root);

@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 use nix::Result;
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, setsockopt,
-    socket, sockopt,
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, sendto,
+    setsockopt, socket, sockopt,
 };
 use nix::sys::time::{TimeVal, TimeValLike};
 
 /// The groups of the kernel's messages, and of those that udev sends when its links are made.
-const GROUPS: u32 = 1 | 2;
+const GROUPS: u32 = 1 | UDEV;
+const UDEV: u32 = 2;
 
 /// No message is longer (`UEVENT_BUFFER_SIZE`, 2048, and udev's header).
 const LONGEST: usize = 8192;
@@ -66,6 +67,68 @@ impl Uevents {
                 Err(Errno::EINTR) => {}
                 Err(errno) => return Err(errno),
             }
+        }
+    }
+}
+
+/// A socket that sends messages in the network namespace of this process.
+pub(crate) struct UeventSender(OwnedFd);
+
+/// The type of a request to the kernel: the first that is not a control message
+/// (`NLMSG_MIN_TYPE`).
+const REQUEST: u16 = 0x10;
+
+/// `NLM_F_REQUEST` and `NLM_F_ACK`: it answers.
+const FLAGS: u16 = 0x1 | 0x4;
+
+/// The header of a netlink message (netlink(7)), and of an answer with the error's number.
+const HEADER: usize = 16;
+
+impl UeventSender {
+    pub(crate) fn open() -> Result<Self> {
+        let protocol = SockProtocol::NetlinkKObjectUEvent;
+        let (family, flags) = (AddressFamily::Netlink, SockFlag::SOCK_CLOEXEC);
+        let socket = socket(family, SockType::Datagram, flags, protocol)?;
+        // The kernel answers at once.
+        setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::seconds(1))?;
+        Ok(UeventSender(socket))
+    }
+
+    /// Has the kernel send a message as one of its own, with its sequence number (Linux 4.18;
+    /// `uevent_net_rcv_skb`). It needs CAP_SYS_ADMIN over the namespace.
+    ///
+    /// # Errors
+    /// ECONNREFUSED from an older kernel.
+    pub(crate) fn kernel(&self, message: &[u8]) -> Result<()> {
+        let length = u32::try_from(HEADER + message.len()).map_err(|_| Errno::EMSGSIZE)?;
+        let mut bytes = length.to_ne_bytes().to_vec();
+        bytes.extend(REQUEST.to_ne_bytes());
+        bytes.extend(FLAGS.to_ne_bytes());
+        // A sequence number and the sender's address, which the kernel knows.
+        bytes.extend([0; 8]);
+        bytes.extend(message);
+        let (number, kernel) = (self.0.as_raw_fd(), NetlinkAddr::new(0, 0));
+        sendto(number, &bytes, &kernel, MsgFlags::empty())?;
+        let mut answer = [0; 1024];
+        let length = recv(number, &mut answer, MsgFlags::empty())?;
+        let error = answer[..length].get(HEADER..HEADER + 4);
+        match error
+            .and_then(|error| error.try_into().ok())
+            .map(i32::from_ne_bytes)
+        {
+            Some(0) => Ok(()),
+            Some(error) => Err(Errno::from_raw(-error)),
+            None => Err(Errno::EBADMSG),
+        }
+    }
+
+    /// Sends a message as udev does. It needs CAP_NET_ADMIN over the namespace.
+    pub(crate) fn udev(&self, message: &[u8]) -> Result<()> {
+        let group = NetlinkAddr::new(0, UDEV);
+        match sendto(self.0.as_raw_fd(), message, &group, MsgFlags::empty()) {
+            // The kernel, before Linux 4.18; the group has it all the same.
+            Ok(_) | Err(Errno::ECONNREFUSED) => Ok(()),
+            Err(errno) => Err(errno),
         }
     }
 }

@@ -39,6 +39,7 @@ pub struct BundleBuilder {
     readonly: bool,
     user: (u32, u32),
     user_namespace: bool,
+    network: Option<PathBuf>,
     sys_admin: bool,
     cgroups_path: Option<PathBuf>,
     propagation: Option<String>,
@@ -60,6 +61,7 @@ impl BundleBuilder {
             readonly: false,
             user: (0, 0),
             user_namespace: false,
+            network: None,
             sys_admin: false,
             cgroups_path: None,
             propagation: None,
@@ -162,6 +164,12 @@ impl BundleBuilder {
         self
     }
 
+    /// Has it share the network namespace of a process, in place of one of its own.
+    pub fn network_of(mut self, pid: impl std::fmt::Display) -> Self {
+        self.network = Some(format!("/proc/{pid}/ns/net").into());
+        self
+    }
+
     /// Gives the command CAP_SYS_ADMIN, too.
     pub fn sys_admin(mut self) -> Self {
         self.sys_admin = true;
@@ -236,7 +244,10 @@ impl BundleBuilder {
         let mut rules = vec![config::deny_all_devices()?];
         rules.extend(self.device_rules.iter().cloned());
         let mut linux = LinuxBuilder::default()
-            .namespaces(config::namespaces(self.user_namespace)?)
+            .namespaces(config::namespaces(
+                self.user_namespace,
+                self.network.as_deref(),
+            )?)
             .resources(LinuxResourcesBuilder::default().devices(rules).build()?)
             .masked_paths(get_default_maskedpaths())
             .readonly_paths(get_default_readonly_paths())

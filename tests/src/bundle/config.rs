@@ -4,6 +4,8 @@
 //! what a test machine may lack: there are no resource limits and no change of
 //! the OOM score, which both may need CAP_SYS_RESOURCE.
 
+use std::path::Path;
+
 use anyhow::Result;
 use oci_spec::runtime::{
     Capability, LinuxCapabilities, LinuxCapabilitiesBuilder, LinuxDeviceCgroup,
@@ -42,8 +44,17 @@ pub(super) fn mounts() -> Vec<Mount> {
     mounts
 }
 
-pub(super) fn namespaces(user_namespace: bool) -> Result<Vec<LinuxNamespace>> {
+/// The network namespace is a new one, or the host's or another that is `joined`.
+pub(super) fn namespaces(
+    user_namespace: bool,
+    joined: Option<&Path>,
+) -> Result<Vec<LinuxNamespace>> {
     let mut namespaces = get_default_namespaces();
+    if let Some(joined) = joined {
+        namespaces.retain(|it| it.typ() != LinuxNamespaceType::Network);
+        let network = LinuxNamespaceBuilder::default().typ(LinuxNamespaceType::Network);
+        namespaces.push(network.path(joined).build()?);
+    }
     if user_namespace {
         namespaces.push(
             LinuxNamespaceBuilder::default()

@@ -95,6 +95,9 @@ pub enum ClassRuleError {
         template: String,
         name: AttributeName,
     },
+    /// Containers are told of devices that they do not follow.
+    #[error("`{0} = true` needs `follow = true`: containers are told of devices that they follow")]
+    AnnounceAlone(&'static str),
     /// What is shown or copied is not in a directory that is masked.
     #[error("`{0}` is not in a directory of `masks`")]
     Unmasked(String),
@@ -105,7 +108,7 @@ impl BrokenRule for ClassRuleError {
         match self {
             ClassRuleError::NoSource => None,
             ClassRuleError::PathOrCount => Some("[[discover]]"),
-            ClassRuleError::NoReplicas(key) => Some(key),
+            ClassRuleError::NoReplicas(key) | ClassRuleError::AnnounceAlone(key) => Some(key),
             ClassRuleError::Lists(key) => Some(key),
             ClassRuleError::In { error, .. } => error.culprit(),
             ClassRuleError::Resource { resource: text, .. }

@@ -12,6 +12,14 @@ use crate::template::Template;
 /// (Documentation/ABI/stable/sysfs-class-tty and others, `dev`), and that on its USB bus.
 const NUMBERS: [&str; 2] = ["dev", "devnum"];
 
+/// Refuses messages of what is not followed.
+pub(super) fn check_announcement(spec: &ClassSpec) -> Result<(), ClassRuleError> {
+    match spec.announce && !spec.follow {
+        true => Err(ClassRuleError::AnnounceAlone("announce")),
+        false => Ok(()),
+    }
+}
+
 /// Refuses an id with a number by which the kernel names the device's node.
 pub(super) fn check_id(spec: &ClassSpec, source: &Source) -> Result<(), ClassRuleError> {
     if !spec.follow {

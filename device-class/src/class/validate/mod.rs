@@ -8,7 +8,7 @@ mod sharing;
 pub use error::ClassRuleError;
 
 use crate::inserted;
-use follow::check_id;
+use follow::{check_announcement, check_id};
 use known::Known;
 use sharing::check_sharing;
 
@@ -22,6 +22,7 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), ClassRuleError> {
     check_request(spec)?;
     check_resource(&spec.resource)?;
     check_count_resource(spec)?;
+    check_announcement(spec)?;
     if spec.discover.is_empty() {
         return Err(ClassRuleError::NoSource);
     }

@@ -3,31 +3,26 @@
 use device_class::config::Config;
 use injection_plan::plan::Action;
 
-use super::super::attach::{Change, rules_of_steps};
-use super::super::detach::rules;
-use super::super::record::Record;
-use super::super::{Found, LiveError, Running};
 use super::sight::{Followed, Sight};
 use crate::apply;
+use crate::live::attach::{Change, rules_of_steps};
+use crate::live::detach::rules;
+use crate::live::record::Record;
+use crate::live::{LiveError, Running};
 use crate::log;
 use crate::planner;
 use crate::sys::deadline::{self, Deadline};
 
-/// Changes a container such that it has the followed devices as the host has them.
+/// Changes a container such that it has the followed devices as the host has them. Returns
+/// whether anything was to be changed.
 pub(super) fn refresh(
     record: &Record,
     followed: &[Followed<'_>],
     sight: &Sight,
     config: &Config,
-) -> Result<(), LiveError> {
+) -> Result<bool, LiveError> {
     let deadline = Deadline::start(deadline::SECONDS).map_err(LiveError::Fork)?;
-    let found = Found {
-        id: record.id.clone(),
-        pid: record.pid,
-        started: Some(record.started),
-        bundle: record.bundle.clone(),
-    };
-    let mut running = Running::open(&found, config)?;
+    let mut running = Running::of(record, config)?;
     // What the hook knows of the container's other rules is in the record.
     let mut keep = Vec::new();
     let is_followed = |why: &String| followed.iter().any(|(device, _)| device.device == *why);
@@ -71,7 +66,7 @@ pub(super) fn refresh(
     running.keep_missing(&mut plan, &[], &stale)?;
     deadline.cancel();
     if plan.steps.is_empty() && stale.made.is_empty() && stale.rules.is_empty() {
-        return Ok(());
+        return Ok(false);
     }
     all.extend(&keep);
     let change = Change {
@@ -91,5 +86,5 @@ pub(super) fn refresh(
             None => format!("container {}: {id} of {class} is gone", record.id),
         });
     }
-    Ok(())
+    Ok(true)
 }

@@ -7,7 +7,8 @@ use device_class::discover::{self, Presence};
 use device_class::host::RealHost;
 use device_class::load::{self, ClassSource};
 
-use super::super::record::{Device, Record};
+use super::message::Told;
+use crate::live::record::{Device, Record};
 use crate::log;
 use crate::planner::{self, LookedUp};
 
@@ -18,6 +19,8 @@ pub(super) type Followed<'d> = (&'d Device, Option<String>);
 #[derive(Default)]
 pub(super) struct Sight {
     followed: BTreeMap<String, LookedUp>,
+    /// Of those with `announce`: what is to be said of each device, by class and id.
+    told: BTreeMap<String, BTreeMap<String, Vec<Told>>>,
     /// Why others cannot be used: what containers have of them stays as it is.
     pub(super) unusable: BTreeMap<String, String>,
 }
@@ -53,9 +56,16 @@ impl Sight {
             let name = name.to_owned();
             let source = source.map_err(|error| log::chain(&error));
             match source.and_then(|source| look_up(&source, &host, config)) {
-                Ok(Some(class)) => drop(self.followed.insert(name, class)),
+                Ok(Some(class)) => {
+                    if class.class.spec.announce {
+                        self.told.insert(name.clone(), told(&class, &host));
+                    }
+                    self.followed.insert(name, class);
+                }
                 Ok(None) => {}
-                Err(reason) => drop(self.unusable.insert(name, reason)),
+                Err(reason) => {
+                    self.unusable.insert(name, reason);
+                }
             }
         }
         Ok(())
@@ -74,6 +84,13 @@ impl Sight {
         });
         followed.collect()
     }
+
+    /// What is to be said of a device, of which nothing may be there; `None`: its containers
+    /// are not told.
+    pub(super) fn told(&self, device: &Device) -> Option<&[Told]> {
+        let of_class = self.told.get(&device.class)?;
+        Some(of_class.get(&device.device).map_or(&[], Vec::as_slice))
+    }
 }
 
 /// `None`: it is not followed.
@@ -89,6 +106,16 @@ fn look_up(
     let found = discover::look_up_nodes(&class, host);
     let found = found.map_err(|error| log::chain(&error))?;
     Ok(Some(LookedUp { class, found }))
+}
+
+fn told(class: &LookedUp, host: &RealHost) -> BTreeMap<String, Vec<Told>> {
+    let devices = class.found.inventory.devices.iter();
+    let told = devices.map(|device| {
+        let nodes = device.nodes.iter();
+        let told = nodes.filter_map(|node| Told::of(node, host));
+        (device.id.to_string(), told.collect())
+    });
+    told.collect()
 }
 
 fn nodes(class: &LookedUp, device: &Device) -> Option<String> {

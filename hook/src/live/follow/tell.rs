@@ -1,0 +1,174 @@
+//! Telling programs in containers what has come and gone, once the containers are changed.
+//!
+//! A record has what its container was told, so that it is told the same once, also if this
+//! program is started again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use device_class::config::Config;
+use nix::errno::Errno;
+use nix::sched::{CloneFlags, setns};
+use nix::sys::stat::fstat;
+use nix::time::{ClockId, clock_gettime};
+use nix::unistd::{Uid, setresuid};
+
+use super::message::{Action, Told};
+use super::sight::Sight;
+use crate::live::record::Record;
+use crate::live::{LiveError, Running};
+use crate::log;
+use crate::sys;
+use crate::sys::deadline::{self, Deadline};
+use crate::sys::uevent::UeventSender;
+
+/// The kernel's sequence number of messages.
+const SEQUENCE: &str = "/sys/kernel/uevent_seqnum";
+
+/// A container, and whether it was changed just now.
+pub(super) type Looked<'r> = (&'r Record, bool);
+
+/// A network namespace, and what its programs are to be told: containers that share it are
+/// told once.
+struct Namespace {
+    file: OwnedFd,
+    /// The id of its root: who else says so is not believed.
+    owner: u32,
+    messages: BTreeSet<(Action, Told)>,
+}
+
+/// Tells the containers that have devices of classes with `announce`. A child does, which
+/// enters their network namespaces.
+pub(super) fn tell(looked: &[Looked<'_>], sight: &Sight, config: &Config) {
+    let is_told = |(record, _): &Looked<'_>| {
+        let mut devices = record.devices.iter();
+        devices.any(|device| sight.told(device).is_some())
+    };
+    let mut told: Vec<Looked<'_>> = looked.iter().copied().filter(is_told).collect();
+    if told.is_empty() {
+        return;
+    }
+    // Each is locked until all are told.
+    told.sort_by(|(one, _), (other, _)| one.id.cmp(&other.id));
+    let answer = sys::process::in_child(|| {
+        let _deadline = Deadline::start(deadline::SECONDS);
+        tell_all(&told, sight, config);
+        String::new()
+    });
+    let error = match answer {
+        Ok(Some(_)) => return,
+        Ok(None) => LiveError::TooSlow.to_string(),
+        Err(errno) => log::chain(&LiveError::Fork(errno)),
+    };
+    log::warning(&format!(
+        "not all containers are told of their devices: {error}"
+    ));
+}
+
+fn tell_all(looked: &[Looked<'_>], sight: &Sight, config: &Config) {
+    let own = fs::metadata("/proc/self/ns/net").map(|own| own.ino()).ok();
+    let mut namespaces: BTreeMap<u64, Namespace> = BTreeMap::new();
+    let mut changed = Vec::new();
+    for (record, was_changed) in looked {
+        let of_container = Namespace::of(record, *was_changed, sight, config);
+        let (number, namespace, running) = match of_container {
+            Ok(found) => found,
+            Err(LiveError::Ended) => continue,
+            Err(error) => {
+                let error = log::chain(&error);
+                log::warning(&format!("container {} is told nothing: {error}", record.id));
+                continue;
+            }
+        };
+        // The host's programs have the kernel's and udev's own messages.
+        if own.is_some_and(|own| own != number) {
+            match namespaces.get_mut(&number) {
+                Some(known) => known.messages.extend(namespace.messages),
+                None => drop(namespaces.insert(number, namespace)),
+            }
+        }
+        changed.push(running);
+    }
+    for namespace in namespaces.values().filter(|it| !it.messages.is_empty()) {
+        if let Err(errno) = namespace.tell() {
+            let error = log::chain(&LiveError::Network(errno));
+            log::warning(&format!("a container is told nothing: {error}"));
+        }
+    }
+    for running in changed {
+        if let Err(error) = running.records.save(&running.record) {
+            log::warning(&format!("container {}: {error}", running.record.id));
+        }
+    }
+}
+
+/// What is to be said of the difference.
+fn difference(before: &BTreeSet<Told>, now: &BTreeSet<Told>) -> BTreeSet<(Action, Told)> {
+    let was = |told: &Told| before.iter().any(|before| before.is_same(told));
+    let is = |told: &Told| now.iter().any(|now| now.is_same(told));
+    let gone = before.iter().filter(|told| !is(told));
+    let gone = gone.map(|told| (Action::Remove, told.clone()));
+    let new = now.difference(before).map(|told| match was(told) {
+        true => (Action::Change, told.clone()),
+        false => (Action::Add, told.clone()),
+    });
+    gone.chain(new).collect()
+}
+
+impl Namespace {
+    /// The container's, with its number and what its programs are to be told, and the
+    /// container with what it was told by then.
+    fn of(
+        record: &Record,
+        was_changed: bool,
+        sight: &Sight,
+        config: &Config,
+    ) -> Result<(u64, Self, Running), LiveError> {
+        let mut running = Running::of(record, config)?;
+        let mut messages = BTreeSet::new();
+        for device in &record.devices {
+            let Some(told) = sight.told(device) else {
+                continue;
+            };
+            let there = told.iter().filter(|told| told.is_in(&running.namespace));
+            let now: BTreeSet<Told> = there.cloned().collect();
+            match running.record.told.insert(device.key(), now.clone()) {
+                Some(before) => messages.extend(difference(&before, &now)),
+                None if was_changed => messages.extend(difference(&BTreeSet::new(), &now)),
+                // It was there when the container was started.
+                None => {}
+            }
+        }
+        let file = running.namespace.network()?;
+        let number = fstat(&file).map_err(LiveError::Network)?.st_ino;
+        let owner = running.namespace.owner().uid();
+        let namespace = Namespace {
+            file,
+            owner,
+            messages,
+        };
+        Ok((number, namespace, running))
+    }
+
+    /// Enters it, and sends the messages.
+    fn tell(&self) -> Result<(), Errno> {
+        setns(&self.file, CloneFlags::CLONE_NEWNET)?;
+        let sender = UeventSender::open()?;
+        // libudev believes root only, as the container has it. The effective id stays, and
+        // with it the capabilities.
+        let root = Uid::from_raw(0);
+        setresuid(Uid::from_raw(self.owner), root, root)?;
+        for (action, told) in &self.messages {
+            sender.kernel(&told.of_kernel(*action))?;
+            let sequence = fs::read_to_string(Path::new(SEQUENCE)).unwrap_or_default();
+            let sequence = sequence.trim().parse().unwrap_or(1);
+            let now = clock_gettime(ClockId::CLOCK_MONOTONIC)?;
+            let micros = now.tv_sec() * 1_000_000 + now.tv_nsec() / 1000;
+            sender.udev(&told.of_udev(*action, sequence, micros))?;
+        }
+        setresuid(root, root, root)
+    }
+}

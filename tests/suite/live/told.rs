@@ -1,0 +1,217 @@
+//! Programs in containers that wait for messages of devices: of the kernel, by a socket, and of
+//! udev, by libudev's monitor.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use harness::bundle::{Bundle, BundleBuilder};
+use harness::compile::{self, Libc};
+use harness::demo_host::DemoHost;
+use harness::patience::PATIENCE;
+use harness::rootfs::Rootfs;
+use harness::runc::Container;
+
+use super::follow::{Follower, plug_in, tell, unplug, wait_for};
+use super::{host, started};
+use crate::lab::{Lab, on_each_cgroup_version};
+
+on_each_cgroup_version!(
+    programs_are_told_when_the_container_is_changed,
+    who_is_not_to_be_told_is_not,
+);
+
+const OTHER: usize = DemoHost::UNLIKE;
+const LISTENER: &str = "/usr/bin/uevents";
+const LIBRARY: &str = "/usr/lib/x86_64-linux-gnu/libudev.so.1";
+
+/// A host whose devices are serial ports in sysfs, with what udev knows of one.
+fn ports(announce: bool) -> DemoHost {
+    let host = host();
+    host.write_config(&format!(
+        "[class.dummy-npu]\nfollow = true\nannounce = {announce}\n"
+    ))
+    .unwrap();
+    for index in [3, OTHER] {
+        let device = host.device(index);
+        let (major, minor) = (device.major, device.minor);
+        let port = format!("/sys/devices/boathook/port{index}");
+        let uevent = format!("MAJOR={major}\nMINOR={minor}\nDEVNAME=port{index}\n");
+        host.add_file(&format!("{port}/uevent"), &uevent).unwrap();
+        let subsystem = host.root().join(&port[1..]).join("subsystem");
+        symlink("../../../class/tty", subsystem).unwrap();
+        let numbers = host.root().join("sys/dev/char");
+        fs::create_dir_all(&numbers).unwrap();
+        let number = numbers.join(format!("{major}:{minor}"));
+        symlink(format!("../../devices/boathook/port{index}"), number).unwrap();
+    }
+    let other = host.device(OTHER);
+    let known = format!("/run/udev/data/c{}:{}", other.major, other.minor);
+    host.add_file(&known, "I:17\nE:ID_SERIAL=x1\n").unwrap();
+    host
+}
+
+/// A container whose programs write what they are told to `/kernel` and `/udev`.
+fn listening(host: &DemoHost) -> Option<BundleBuilder> {
+    if !Path::new(LIBRARY).exists() {
+        skip::report(
+            "containers are told of devices",
+            "no libudev.so.1 on this machine",
+        );
+        return None;
+    }
+    let listener = compile::program("uevents.c", Libc::Glibc, &["-ldl"]).unwrap();
+    // libudev listens only where udev seems to be.
+    let script = format!(
+        "mkdir -p /run/udev; touch /run/udev/control; {LISTENER} kernel boathook/port > /kernel & \
+         exec {LISTENER} udev tty > /udev"
+    );
+    let bundle = Bundle::with_hook(Rootfs::Glibc, &host.config_file()).unwrap();
+    let bundle = bundle.env(DemoHost::VARIABLE, "npu-3");
+    let bundle = bundle.bind(&listener, LISTENER);
+    let library = fs::canonicalize(LIBRARY).unwrap();
+    Some(
+        bundle
+            .bind(&library, LIBRARY)
+            .args(["/bin/sh", "-c", &script]),
+    )
+}
+
+fn start<'a>(lab: &'a Lab, bundle: &'a Bundle) -> Container<'a> {
+    let running = started(lab, bundle);
+    for file in ["/kernel", "/udev"] {
+        wait_for_lines(bundle, file, 0);
+    }
+    running
+}
+
+/// What the container's program was told by now.
+fn told(bundle: &Bundle, file: &str) -> Vec<String> {
+    let text = fs::read_to_string(bundle.in_rootfs(file)).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+/// Waits until it was told so often, and returns the last message.
+#[track_caller]
+fn wait_for_lines(bundle: &Bundle, file: &str, count: usize) -> String {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let told = told(bundle, file);
+        if told.len() > count {
+            assert_eq!(told.len(), count + 1, "{told:#?}");
+            return told[count].clone();
+        }
+        assert!(Instant::now() < end, "{file}: {told:#?}");
+        sleep(Duration::from_millis(5));
+    }
+}
+
+fn programs_are_told_when_the_container_is_changed(lab: &Lab) {
+    let host = ports(true);
+    for kind in ["its own", "user namespace"] {
+        let Some(bundle) = listening(&host) else {
+            return;
+        };
+        let bundle = match kind {
+            "user namespace" => bundle.user_namespace().build().unwrap(),
+            _ => bundle.build().unwrap(),
+        };
+        let running = start(lab, &bundle);
+        // The containers of a pod are told once.
+        let beside = super::follow::with_device(&host, "npu-3");
+        let beside = beside.network_of(running.pid().unwrap());
+        let beside = match kind {
+            "user namespace" => None,
+            _ => Some(beside.build().unwrap()),
+        };
+        let _beside = beside.as_ref().map(|bundle| started(lab, bundle));
+        let follower = Follower::start(lab, &host);
+        let expect = |count: usize, action: &str, index: usize, number: &str, opens: &str| {
+            let port = format!("/devices/boathook/port{index}");
+            let kernel = wait_for_lines(&bundle, "/kernel", count);
+            let begin = format!(
+                "from 0 group 1 user 0: {action}@{port} ACTION={action} DEVPATH={port} \
+                 SUBSYSTEM=tty DEVNAME=dummy-npu3 MAJOR="
+            );
+            assert!(kernel.starts_with(&begin), "{kind}: {kernel}");
+            assert!(kernel.contains(" SEQNUM="), "{kind}: {kernel}");
+            assert!(kernel.ends_with(&format!(": {opens}")), "{kind}: {kernel}");
+            let udev = wait_for_lines(&bundle, "/udev", count);
+            let serial = if index == OTHER { "x1" } else { "-" };
+            let whole = format!(
+                "{action} {port} /dev/dummy-npu3 {number} serial {serial} links - \
+                 initialized 1: {opens}"
+            );
+            assert_eq!(udev, whole, "{kind}");
+        };
+        let number = |index: usize| {
+            let device = host.device(index);
+            format!("{}:{}", device.major, device.minor)
+        };
+        let gone = "No such file or directory";
+        unplug(&host, 3);
+        expect(1, "remove", 3, &number(3), gone);
+        plug_in(&host, 3, OTHER);
+        expect(2, "add", OTHER, &number(OTHER), "opens");
+        // Without having been away, and while nobody followed.
+        drop(follower);
+        fs::remove_file(host.node(3)).unwrap();
+        plug_in(&host, 3, 3);
+        let follower = Follower::start(lab, &host);
+        wait_for(&running, &host, 3, Some(3));
+        let end = Instant::now() + PATIENCE;
+        while told(&bundle, "/udev").len() < 5 {
+            assert!(Instant::now() < end, "{:?}", told(&bundle, "/udev"));
+            sleep(Duration::from_millis(5));
+        }
+        let both = told(&bundle, "/udev")[3..].join("\n");
+        assert!(
+            both.starts_with("remove /devices/boathook/port7 "),
+            "{both}"
+        );
+        assert!(both.contains("\nadd /devices/boathook/port3 "), "{both}");
+        assert_eq!(told(&bundle, "/kernel").len(), 5);
+        // Nothing has changed.
+        drop(follower);
+        drop(Follower::start(lab, &host));
+        assert_eq!(told(&bundle, "/udev").len(), 5);
+        // udev is slower than the kernel.
+        let _follower = Follower::start(lab, &host);
+        let known = format!("/run/udev/data/c{}", number(3));
+        host.add_file(&known, "E:ID_SERIAL=x3\n").unwrap();
+        tell();
+        let change = wait_for_lines(&bundle, "/udev", 5);
+        assert!(
+            change.starts_with("change /devices/boathook/port3 "),
+            "{change}"
+        );
+        assert!(change.contains(" serial x3 "), "{change}");
+        fs::remove_file(host.root().join(&known[1..])).unwrap();
+    }
+}
+
+/// The host's programs have the messages of the kernel and of udev.
+fn who_is_not_to_be_told_is_not(lab: &Lab) {
+    for announce in [false, true] {
+        let host = ports(announce);
+        let Some(bundle) = listening(&host) else {
+            return;
+        };
+        let bundle = match announce {
+            false => bundle.build().unwrap(),
+            true => bundle.network_of("self").build().unwrap(),
+        };
+        let running = start(lab, &bundle);
+        let _follower = Follower::start(lab, &host);
+        unplug(&host, 3);
+        wait_for(&running, &host, 3, None);
+        plug_in(&host, 3, OTHER);
+        wait_for(&running, &host, 3, Some(OTHER));
+        sleep(Duration::from_millis(200));
+        for file in ["/kernel", "/udev"] {
+            assert_eq!(told(&bundle, file), ["ready"], "{announce}");
+        }
+    }
+}
