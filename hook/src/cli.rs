@@ -230,6 +230,9 @@ pub(crate) enum Command {
         /// Only these classes
         #[arg(value_name = "CLASS", value_parser = class_name)]
         classes: Vec<ClassName>,
+        /// The state directory of the runtime, if it is not the default (`runc --root DIR`)
+        #[arg(long, value_name = "DIR")]
+        root: Option<PathBuf>,
     },
     /// Write what only the driver's programs know of the devices, for hook and plugin
     Facts {

@@ -124,6 +124,20 @@ pub(super) fn find(
     Ok(located.collect())
 }
 
+/// The containers of this host that run and whose bundles are known.
+pub(super) fn running(
+    root: Option<PathBuf>,
+    host_root: &Path,
+) -> impl Iterator<Item = (Container, i32, PathBuf)> {
+    let processes = Processes::read();
+    let known = all(root, host_root, &processes).into_values();
+    let located = known.map(move |one| located(one, &processes));
+    located.filter_map(|one| {
+        let (pid, bundle) = (one.pid?, one.bundle.clone()?);
+        Some((one, pid, bundle))
+    })
+}
+
 /// The container of this host with this id, the only one whose id begins so, or the one that
 /// its engine calls so.
 pub(super) fn named(

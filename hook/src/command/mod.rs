@@ -15,6 +15,7 @@ mod holders;
 mod inject;
 mod list;
 mod output;
+mod running_root;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -190,7 +191,9 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
         Command::Class { command } => {
             class::run(command, cli.json, &config(cli)?, cli.config.as_deref())
         }
-        Command::Check { classes } => check::run(classes, cli.json, &config(cli)?),
+        Command::Check { classes, root } => {
+            check::run(classes, root.clone(), cli.json, &config(cli)?)
+        }
         Command::Facts { classes } => facts::run(classes, cli.json, &config(cli)?),
         Command::Log => print_log(cli.json, &config(cli)?),
     };

@@ -3,9 +3,10 @@
 mod classes;
 mod delivery;
 mod kernel;
+mod outdated;
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use device_class::config::{Config, DEFAULT_PATH, GIVEN_PATH};
 use device_class::name::ClassName;
@@ -19,6 +20,7 @@ use crate::exit::ExitCode;
 /// Prints a line for everything that the hook needs of a host.
 pub(super) fn run(
     names: &[ClassName],
+    root: Option<PathBuf>,
     json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
@@ -28,6 +30,7 @@ pub(super) fn run(
     findings.extend(runtime(config));
     findings.extend(delivery::check(&config.host_root));
     findings.extend(classes::check(names, config)?);
+    findings.extend(outdated::check(names, root, config));
     if json {
         print_json(&findings)?;
     } else {

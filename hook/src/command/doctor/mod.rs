@@ -20,12 +20,12 @@ use serde::Serialize;
 use super::containers::{self, Container, Unknown};
 use super::finding::{Finding, Verdict};
 use super::output::Style;
+use super::running_root::RunningRoot;
 use super::{CommandError, log, print_json};
 use crate::cli::Whose;
 use crate::exit::ExitCode;
 use crate::planner::{self, Caller};
 
-use injected::RunningRoot;
 use requested::Requests;
 use spec::ContainerSpec;
 use unrequested::Unrequested;

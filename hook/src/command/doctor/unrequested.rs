@@ -11,9 +11,10 @@ use injection_plan::plan::{
     Action, BindMount, InjectionPlan, InjectionStep, MountAttributes, SourceKind, SpecNode,
 };
 
-use super::injected::{self, RunningRoot};
+use super::injected;
 use super::spec::ContainerSpec;
 use crate::command::finding::{Finding, Verdict};
+use crate::command::running_root::RunningRoot;
 use crate::planner;
 
 /// What config.json has of classes.

@@ -7,8 +7,8 @@ use std::path::Path;
 use device_class::device::Access;
 use injection_plan::plan::{Action, InjectionPlan};
 
-use super::injected::RunningRoot;
 use crate::command::finding::{Finding, Verdict};
+use crate::command::running_root::RunningRoot;
 use crate::exit::ExitCode;
 
 /// CAP_DAC_OVERRIDE: modes do not count (capabilities(7)).

@@ -1,0 +1,92 @@
+//! Containers that run with a driver's files that the host has replaced since: after an update
+//! they have the old ones until they end, and programs in them may not fit the kernel's module.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use device_class::config::Config;
+use device_class::name::{ClassName, excerpt};
+use injection_plan::plan::{Action, Grant};
+
+use crate::command::containers;
+use crate::command::finding::{Finding, Verdict};
+use crate::command::running_root::RunningRoot;
+use crate::live;
+use crate::oci::Bundle;
+use crate::planner::{self, Caller};
+
+/// As many names as are printed.
+const SHOWN: usize = 4;
+
+/// A warning for each such container, of these classes or of all.
+pub(super) fn check(names: &[ClassName], root: Option<PathBuf>, config: &Config) -> Vec<Finding> {
+    let running = containers::running(root, &config.host_root);
+    let findings = running.filter_map(|(container, pid, directory)| {
+        let old = old_files(pid, &directory, names, config)?;
+        let (shown, more) = old.split_at(old.len().min(SHOWN));
+        let more = match more.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let text = format!(
+            "{}, pid {pid}, has other files of the driver than the host has now: {}{more}",
+            excerpt(&container.id),
+            shown.join(", ")
+        );
+        let finding = Finding::new(Verdict::Warning, "container", text);
+        Some(
+            finding
+                .fix("restart it (docker restart; of a pod: delete the pod), so that it gets them"),
+        )
+    });
+    findings.collect()
+}
+
+/// The files of the driver that the container has as they were; `None` if there are none.
+fn old_files(
+    pid: i32,
+    directory: &Path,
+    names: &[ClassName],
+    config: &Config,
+) -> Option<Vec<String>> {
+    let mut bundle = Bundle::read(directory).ok()?;
+    live::add_attached(&mut bundle, directory, &config.host_root);
+    let plan = planner::plan_for(&bundle, &Caller::User, config).ok()?;
+    let is_asked = |grant: &Grant| names.iter().any(|name| name.as_str() == grant.class);
+    if !names.is_empty() && !plan.grants.iter().any(is_asked) {
+        return None;
+    }
+    let root = RunningRoot::of(pid);
+    let is_old = |source: &Path, path: &Path, links: &[PathBuf]| {
+        let below = source.strip_prefix("/").unwrap_or(source);
+        let now = fs::metadata(config.host_root.join(below)).ok()?;
+        // A library of another version has another name.
+        let mut paths = std::iter::once(path).chain(links.iter().map(PathBuf::as_path));
+        let there = paths.find_map(|path| root.look(path).ok().flatten())?;
+        let there = there.stat();
+        Some((there.st_dev, there.st_ino) != (now.dev(), now.ino()))
+    };
+    let old = plan.steps.iter().filter(|step| {
+        let old = match &step.action {
+            Action::File(mount) => is_old(&mount.source, &mount.path, &[]),
+            Action::Library { mount, links } => {
+                let links = links.iter().map(|link| mount.path.with_file_name(link));
+                is_old(&mount.source, &mount.path, &links.collect::<Vec<_>>())
+            }
+            _ => None,
+        };
+        old == Some(true)
+    });
+    let old: Vec<String> = old.filter_map(|step| file_name(&step.action)).collect();
+    (!old.is_empty()).then_some(old)
+}
+
+/// The host's name for it.
+fn file_name(action: &Action) -> Option<String> {
+    let (Action::File(mount) | Action::Library { mount, .. }) = action else {
+        return None;
+    };
+    let name = mount.source.file_name()?;
+    Some(name.to_string_lossy().into_owned())
+}
