@@ -10,32 +10,29 @@ use serde_json::Value;
 use crate::parse;
 use crate::shipped::root;
 
-/// The tables of the schema, in the order of the documentation.
-const TABLES: [&str; 24] = [
-    "",
-    "request",
-    "requirements",
-    "pairs",
-    "facts",
-    "fact_lines",
-    "attribute",
-    "source",
-    "condition",
-    "health",
-    "device",
-    "links",
-    "node",
-    "make",
-    "library",
-    "library_names",
-    "image_libraries",
-    "file",
-    "directory",
-    "mask",
-    "edits",
-    "allocate",
-    "sharing",
-    "prepare",
+/// The tables of the schema, in the order and under the headings of the documentation.
+const SECTIONS: [(&str, &[&str]); 5] = [
+    ("Top of the file", &["", "allocate", "sharing", "prepare"]),
+    ("Requests", &["request", "requirements", "pairs"]),
+    (
+        "Discovery",
+        &["source", "attribute", "condition", "facts", "fact_lines"],
+    ),
+    ("Devices", &["device", "health", "links"]),
+    (
+        "Contents of containers",
+        &[
+            "edits",
+            "node",
+            "make",
+            "library",
+            "library_names",
+            "image_libraries",
+            "file",
+            "directory",
+            "mask",
+        ],
+    ),
 ];
 
 fn schema() -> Value {
@@ -88,30 +85,33 @@ fn the_documentation_has_every_key_and_every_class() {
     let schema = schema();
     let defined = schema["definitions"].as_object().unwrap().keys();
     let defined: BTreeSet<&str> = defined.map(String::as_str).chain([""]).collect();
-    assert_eq!(BTreeSet::from(TABLES), defined);
+    let documented = SECTIONS
+        .iter()
+        .flat_map(|(_, tables)| tables.iter().copied());
+    assert_eq!(BTreeSet::from_iter(documented), defined);
     let mut text = String::new();
-    for name in TABLES {
-        let table = table(&schema, name);
-        let title = if name.is_empty() {
-            "Top of the file"
-        } else {
-            table["title"].as_str().unwrap()
-        };
-        let description = table["description"].as_str().unwrap();
+    for (heading, tables) in SECTIONS {
         writeln!(
             text,
-            "\n### {title}\n\n{description}\n\n| key | value | meaning |\n|---|---|---|"
+            "\n### {heading}\n\n| key | value | meaning |\n|---|---|---|"
         )
         .unwrap();
-        let required = table["required"].as_array().cloned().unwrap_or_default();
-        for (key, property) in table["properties"].as_object().unwrap() {
-            let must = if required.contains(&Value::from(key.as_str())) {
-                " (required)"
-            } else {
-                ""
-            };
-            let (kind, meaning) = (kind(&schema, property), meaning(property));
-            writeln!(text, "| `{key}`{must} | {kind} | {meaning} |").unwrap();
+        for name in tables {
+            let table = table(&schema, name);
+            let title = table["title"].as_str().unwrap();
+            if !name.is_empty() {
+                writeln!(text, "| **{title}** | table | {} |", meaning(table)).unwrap();
+            }
+            let required = table["required"].as_array().cloned().unwrap_or_default();
+            for (key, property) in table["properties"].as_object().unwrap() {
+                let must = if required.contains(&Value::from(key.as_str())) {
+                    " (required)"
+                } else {
+                    ""
+                };
+                let (kind, meaning) = (kind(&schema, property), meaning(property));
+                writeln!(text, "| `{key}`{must} | {kind} | {meaning} |").unwrap();
+            }
         }
     }
     check_part("reference", &(text + "\n"));
@@ -149,6 +149,7 @@ fn kind(schema: &Value, property: &Value) -> String {
     match property["type"].as_str().unwrap() {
         "array" if property["items"].get("anyOf").is_some() => "list of texts or tables".into(),
         "array" if property["items"].get("$ref").is_some() => "list of tables".into(),
+        "array" if property["items"]["type"] == "integer" => "list of numbers".into(),
         "array" => "list of texts".into(),
         "object" if property["additionalProperties"]["type"] == "array" => "table of lists".into(),
         "object" => "table of texts".into(),
@@ -184,4 +185,41 @@ fn the_tutorial_works() {
     for id in ids {
         assert!(text.contains(id), "the tutorial does not show {id}");
     }
+}
+
+/// The larger class finds a device that has what the class names.
+#[test]
+fn the_larger_class_works() {
+    const HOST: &str = "
+file /sys/module/chip/version
+| 1.0
+file /sys/class/chip/chip3/serial
+| C4711
+link /sys/class/chip/chip3/device ../../../devices/pci0000:00/0000:03:00.0
+file /sys/devices/pci0000:00/0000:03:00.0/vendor
+| 0x10ee
+file /sys/class/chip/chip3/status
+| ALIVE
+file /sys/class/chip/chip3/temp
+| 45000
+file /sys/class/chip/chip3/heartbeat
+| 7
+link /sys/bus/pci/devices/0000:03:00.0 ../../../devices/pci0000:00/0000:03:00.0
+file /sys/devices/pci0000:00/0000:03:00.0/drm/renderD129/dev
+| 226:129
+char /dev/chip3 240:3
+char /dev/dri/renderD129 226:129
+";
+    let text = std::fs::read_to_string(root().join("../docs/device-classes.md")).unwrap();
+    let (_, section) = text.split_once("## A larger class").unwrap();
+    let file = section.split("```").nth(1).unwrap().strip_prefix("toml\n");
+    let class = parse("chip", file.unwrap()).unwrap();
+    let host = RecordedHost::parse(HOST.trim_start()).unwrap();
+    let found = device_class::discover::devices(&class, &host);
+    assert!(found.warnings.is_empty(), "{:?}", found.warnings);
+    let [device] = &found.devices[..] else {
+        panic!("{:?}", found.devices);
+    };
+    let index = device.index.as_deref();
+    assert_eq!((device.id.as_str(), index), ("C4711", Some("3")));
 }
