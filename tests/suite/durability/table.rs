@@ -51,10 +51,9 @@ impl Table {
             "docs/durability.md has no such lines: {wrong:#?}"
         );
         if all_measured {
-            assert_eq!(
-                measured, documented,
-                "docs/durability.md has more, or another order"
-            );
+            let more = documented.iter().filter(|line| !measured.contains(line));
+            let more: Vec<_> = more.collect();
+            assert!(more.is_empty(), "docs/durability.md has more: {more:#?}");
         }
     }
 
@@ -93,13 +92,43 @@ fn line(cells: &[String]) -> String {
     format!("| {} |", cells.join(" | "))
 }
 
-/// The lines in docs/durability.md of the table with this first line.
+/// The lines in docs/durability.md of the table with this first line. One there stands for
+/// several kinds of containers with the same results: a cell has several values, between
+/// semicolons.
 fn documented(head: &str) -> Vec<String> {
     let file = binaries::source_tree().join("docs/durability.md");
     let text = fs::read_to_string(&file).unwrap();
     text.lines()
         .skip_while(|line| *line != head)
         .take_while(|line| line.starts_with('|'))
-        .map(str::to_string)
+        .flat_map(single)
         .collect()
+}
+
+/// The lines for which one stands, with one value in each cell.
+fn single(line: &str) -> Vec<String> {
+    let mut lines = vec![String::from("|")];
+    for cell in line.trim_matches(['|', ' ']).split(" | ") {
+        lines = lines
+            .iter()
+            .flat_map(|begun| {
+                cell.split("; ")
+                    .map(move |value| format!("{begun} {value} |"))
+            })
+            .collect();
+    }
+    lines
+}
+
+#[test]
+fn a_line_can_stand_for_several() {
+    assert_eq!(
+        single("| v1; v2 | runc, systemd | hook; attach | kept |"),
+        [
+            "| v1 | runc, systemd | hook | kept |",
+            "| v1 | runc, systemd | attach | kept |",
+            "| v2 | runc, systemd | hook | kept |",
+            "| v2 | runc, systemd | attach | kept |",
+        ]
+    );
 }
