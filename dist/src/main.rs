@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::Parser;
 
+mod completions;
 mod components;
 mod documents;
 mod image;

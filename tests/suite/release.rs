@@ -204,6 +204,88 @@ fn documents_and_completions_lead_somewhere() {
     }
 }
 
+/// The devices are those that `boathook list` prints; here a script in its place.
+#[test]
+fn completions_know_the_devices_of_the_host() {
+    const COMPLETE: &str = r#"
+        source "$0"; COMP_LINE=$1; COMP_POINT=${#1}; shift
+        COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
+        last=${COMP_WORDS[COMP_CWORD]}
+        _boathook_and_devices boathook "${last#=}" "${COMP_WORDS[COMP_CWORD - 1]}"
+        printf '%s ' "${COMPREPLY[@]}""#;
+    let release = Release::new();
+    let share = release.unpacked().join("share");
+    let bin = release.path("stand-in");
+    fs::create_dir(&bin).unwrap();
+    let table = "CLASS DEVICE INDEX\nchip a:1 0\nchip a:2 1\nport tty 0\n\nno devices of x\n";
+    let script = format!("#!/bin/sh\nprintf '{}'\n", table.replace('\n', "\\n"));
+    fs::write(bin.join("boathook"), script).unwrap();
+    fs::set_permissions(bin.join("boathook"), fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:/usr/bin:/bin", bin.display());
+    let complete = |line: &str, words: &[&str]| {
+        let mut bash = Command::new("bash");
+        let file = share.join("bash-completion/completions/boathook");
+        bash.args(["-c", COMPLETE]).arg(file).arg(line).args(words);
+        printed(bash.env("PATH", &path)).trim_end().to_owned()
+    };
+    for (line, words, offered) in [
+        (
+            "boathook attach web ",
+            &["boathook", "attach", "web", ""][..],
+            "chip=a:1 chip=a:2 port=tty",
+        ),
+        (
+            "boathook detach web ch",
+            &["boathook", "detach", "web", "ch"],
+            "chip=a:1 chip=a:2",
+        ),
+        // bash has split the word.
+        (
+            "boathook attach web chip=",
+            &["boathook", "attach", "web", "chip", "="],
+            "a:1 a:2",
+        ),
+        (
+            "boathook attach web chip=a:2",
+            &["boathook", "attach", "web", "chip", "=", "a", ":", "2"],
+            "2",
+        ),
+        (
+            "boathook attach web --d",
+            &["boathook", "attach", "web", "--d"],
+            "--dry-run",
+        ),
+        (
+            "boathook list nvidia-g",
+            &["boathook", "list", "nvidia-g"],
+            "nvidia-gpu",
+        ),
+    ] {
+        assert_eq!(complete(line, words), offered, "{line}");
+    }
+    for (file, text) in [
+        (
+            "zsh/site-functions/_boathook",
+            "dummy-npu=3:_boathook_devices'",
+        ),
+        (
+            "fish/vendor_completions.d/boathook.fish",
+            "(__boathook_devices)",
+        ),
+        (
+            "fish/vendor_completions.d/boathook.fish",
+            "subcommand list\" -f -a \"amd-gpu",
+        ),
+        (
+            "fish/vendor_completions.d/boathook-plugin.fish",
+            "subcommand list\" -f -a \"amd-gpu",
+        ),
+    ] {
+        let script = fs::read_to_string(share.join(file)).unwrap();
+        assert!(script.contains(text), "{file}: no {text}");
+    }
+}
+
 #[test]
 fn every_component_has_its_licence() {
     let release = Release::new();
