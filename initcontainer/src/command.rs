@@ -86,7 +86,7 @@ fn install(host: &HostRoot, args: &Install, output: &mut Output) -> Result<()> {
             .iter()
             .filter(|p| restart::would_be_due(host, p));
         let due: Vec<Engine> = due.map(|plan| plan.engine).collect();
-        output.next(next_commands(host, &plan, &due, &source));
+        output.next(next_commands(host, &plan, &due));
         return Ok(());
     }
     step::run(host, &plan.steps, |step| {
@@ -99,9 +99,10 @@ fn install(host: &HostRoot, args: &Install, output: &mut Output) -> Result<()> {
         Ok(())
     })?;
     drop(lock);
+    show_links(&plan.steps, output);
     output.text(&summary(&payload, &plan));
     let due = follow_up(host, &plan.engines, args.restart, output)?;
-    let next = next_commands(host, &plan, &due, &source);
+    let next = next_commands(host, &plan, &due);
     let lines: String = next.iter().map(|line| format!("  {line}\n")).collect();
     output.text(&format!("\nnext:\n{lines}"));
     output.next(next);
@@ -113,6 +114,14 @@ fn show_steps(steps: &[Step], output: &mut Output) {
     steps.iter().for_each(|step| output.step(step));
     if steps.is_empty() {
         output.text("nothing to do\n");
+    }
+    show_links(steps, output);
+}
+
+/// Prints what the lines about single steps leave out.
+fn show_links(steps: &[Step], output: &Output) {
+    if let Some(links) = step::shared_links(steps) {
+        output.text(&format!("{links}\n"));
     }
 }
 
@@ -151,6 +160,7 @@ fn uninstall(host: &HostRoot, args: &Uninstall, output: &mut Output) -> Result<(
         Ok(())
     })?;
     drop(lock);
+    show_links(&plan.steps, output);
     for kept in &plan.kept {
         output.kept(kept);
     }
@@ -307,12 +317,7 @@ fn follow_up(
 }
 
 /// What the operator does next.
-fn next_commands(
-    host: &HostRoot,
-    plan: &install::Installation,
-    due: &[Engine],
-    source: &Path,
-) -> Vec<String> {
+fn next_commands(host: &HostRoot, plan: &install::Installation, due: &[Engine]) -> Vec<String> {
     let link = Path::new(LINKS).join("boathook");
     let linked = host.exists(&link) || plan.steps.iter().any(|step| step.path() == link);
     let hook = if linked { "boathook" } else { HOOK };
@@ -327,14 +332,5 @@ fn next_commands(
             .filter_map(|plan| plan.engine.facts().example)
             .map(str::to_owned),
     );
-    // An archive has manual pages and completions; a package has installed them.
-    let share = source.join("share");
-    let has_pages = host.exists(Path::new("/usr/local/share/man/man1/boathook.1"));
-    if share.join("man").is_dir() && !has_pages {
-        commands.push(format!(
-            "(cd {}; cp -r man bash-completion zsh fish /usr/local/share/)",
-            share.display()
-        ));
-    }
     commands
 }

@@ -6,6 +6,7 @@
 //! it is changed.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use device_class::load::INDEX;
@@ -15,10 +16,11 @@ use crate::configuration::Configuration;
 use crate::error::Error;
 use crate::in_use;
 use crate::layout::{
-    CURRENT, LINKS, MANIFEST, OWN_CLASSES, PACKAGED, STATE, record, staging_dir, version_dir,
+    CURRENT, LINKS, MANIFEST, OWN_CLASSES, PACKAGED, SHARED_LINKS, STATE, record, staging_dir,
+    target, version_dir,
 };
 use crate::manifest::{MODE, Manifest};
-use crate::payload::{BIN, CLASSES, PROGRAMS, Payload};
+use crate::payload::{CLASSES, Payload};
 use crate::step::{Step, discard_leftovers};
 use crate::tree;
 
@@ -56,14 +58,17 @@ pub fn plan(
         let now = engine.read(host, known.as_ref())?;
         plans.push(engine.plan_install(&now, known.as_ref(), options)?);
     }
-    let links = links(host, &mut notes)?;
+    let links = links(host, payload, &mut notes)?;
     let config = Configuration::plan(host, payload)?;
     notes.extend(config.kept.clone());
-    let own_dirs = host.missing_dirs(&Path::new(OWN_CLASSES).join("any"))?;
-    let mut steps = remember(host, payload, &links, &config, &own_dirs)?;
+    let mut dirs = BTreeSet::from_iter(host.missing_dirs(&Path::new(OWN_CLASSES).join("any"))?);
+    for link in &links {
+        dirs.extend(host.missing_dirs(link)?);
+    }
+    let mut steps = remember(host, payload, &links, &config, &dirs)?;
     steps.extend(discard_leftovers(host)?);
     steps.extend(version(host, payload)?);
-    steps.extend(own_dirs.into_iter().map(make_dir));
+    steps.extend(dirs.into_iter().map(make_dir));
     steps.extend(config.steps);
     steps.extend(switch(host, &payload.version)?);
     for plan in &plans {
@@ -75,11 +80,12 @@ pub fn plan(
             }
         }
     }
-    for (link, program) in links {
+    steps.extend(old_links(host, payload)?);
+    for link in links {
         steps.push(Step::Point {
-            link,
+            after: Some(target(&link)),
             before: None,
-            after: Some(program),
+            link,
         });
     }
     steps.extend(collect(host, &payload.version)?);
@@ -115,46 +121,87 @@ fn removed_classes(
     Ok(Some(format!("removed classes: {}", names.join(", "))))
 }
 
-/// The links to be made in a shell's PATH. A name that is taken is left alone, and a
-/// program that a package has put there is not linked: the link would hide it, and
-/// the next installation would be of the old release.
-fn links(host: &HostRoot, notes: &mut Vec<String>) -> Result<Vec<(PathBuf, PathBuf)>, Error> {
-    let mut links = Vec::new();
-    if !host.is_dir(Path::new(LINKS)) {
-        return Ok(links);
-    }
-    let packaged = |name: &&str| host.exists(&Path::new(PACKAGED).join(name));
-    for name in PROGRAMS.into_iter().filter(|name| !packaged(name)) {
-        let (link, program) = (Path::new(LINKS).join(name), linked_program(name));
-        match host.entry(&link).and_then(|place| place.stat()) {
-            Ok(None) => links.push((link, program)),
-            Ok(Some(_)) if host.read_link(&link)?.as_ref() == Some(&program) => {}
-            Ok(Some(_)) => notes.push(format!("{} exists and is kept", link.display())),
-            // Only a convenience: nothing else refers to it.
-            Err(e) => notes.push(format!("no link {}: {e}", link.display())),
+/// The links to be made for use in a shell. A name that is taken is left alone. What a
+/// package has put on the host is not linked: the link would hide it, and the next
+/// installation would be of the old release.
+fn links(
+    host: &HostRoot,
+    payload: &Payload,
+    notes: &mut Vec<String>,
+) -> Result<Vec<PathBuf>, Error> {
+    let packaged = |name: &OsStr| host.exists(&Path::new(PACKAGED).join(name));
+    let has_programs = host.is_dir(Path::new(LINKS));
+    let shared = host.place(&Path::new(SHARED_LINKS).join("any"));
+    let has_shared = shared.is_ok_and(|place| place.check_writable().is_ok())
+        && !packaged(OsStr::new("boathook"));
+    let (mut links, mut taken) = (Vec::new(), 0);
+    for link in payload.links() {
+        let is_program = link.starts_with(LINKS);
+        let is_wanted = match is_program {
+            true => has_programs && !packaged(link.file_name().unwrap_or_default()),
+            false => has_shared,
+        };
+        if !is_wanted || host.read_link(&link)? == Some(target(&link)) {
+            continue;
         }
+        if !host.missing_dirs(&link)?.is_empty() {
+            links.push(link);
+            continue;
+        }
+        // Only a convenience: nothing else refers to it.
+        match host.entry(&link).and_then(|place| place.stat()) {
+            Ok(None) => links.push(link),
+            Ok(Some(_)) if is_program => {
+                notes.push(format!("{} exists and is kept", link.display()));
+            }
+            Err(e) if is_program => notes.push(format!("no link {}: {e}", link.display())),
+            _ => taken += 1,
+        }
+    }
+    if taken > 0 {
+        notes.push(format!(
+            "{taken} names of manual pages and completions below {SHARED_LINKS} exist and are kept"
+        ));
     }
     Ok(links)
 }
 
-/// The target of the link to a program.
-pub(crate) fn linked_program(name: &str) -> PathBuf {
-    [CURRENT, BIN, name].iter().collect()
+/// Removes links to manual pages and completions that the release does not have.
+fn old_links(host: &HostRoot, payload: &Payload) -> Result<Vec<Step>, Error> {
+    let wanted: BTreeSet<PathBuf> = payload.links().collect();
+    let known = Manifest::load(host)?.unwrap_or_default().links;
+    let mut steps = Vec::new();
+    for link in known {
+        if link.starts_with(SHARED_LINKS) && !wanted.contains(&link) {
+            steps.extend(unlink(host, &link)?);
+        }
+    }
+    Ok(steps)
 }
 
-/// Writes the manifest, and makes the directories that it is in. `own_dirs` are the
-/// directories of the administrator's files that do not exist yet.
+/// Removes a link that still leads to our file.
+pub(crate) fn unlink(host: &HostRoot, link: &Path) -> Result<Option<Step>, Error> {
+    let before = host.read_link(link)?;
+    Ok((before == Some(target(link))).then(|| Step::Point {
+        link: link.into(),
+        before,
+        after: None,
+    }))
+}
+
+/// Writes the manifest, and makes the directories that it is in. `dirs` are further
+/// directories that will be made.
 fn remember(
     host: &HostRoot,
     payload: &Payload,
-    links: &[(PathBuf, PathBuf)],
+    links: &[PathBuf],
     config: &Configuration,
-    own_dirs: &[PathBuf],
+    dirs: &BTreeSet<PathBuf>,
 ) -> Result<Vec<Step>, Error> {
     let old = Manifest::load(host)?;
     let mut manifest = old.clone().unwrap_or_default();
     let missing = host.missing_dirs(Path::new(MANIFEST))?;
-    for dir in missing.iter().chain(own_dirs) {
+    for dir in missing.iter().chain(dirs) {
         // The state's directory goes with the manifest.
         if !manifest.made_dirs.contains(dir) && dir != Path::new(STATE) {
             manifest.made_dirs.push(dir.clone());
@@ -164,7 +211,7 @@ fn remember(
         manifest.versions = present(host, manifest.versions)?;
         manifest.versions.push(payload.version.clone());
     }
-    for (link, _) in links {
+    for link in links {
         if !manifest.links.contains(link) {
             manifest.links.push(link.clone());
         }

@@ -3,6 +3,7 @@
 //! ```text
 //! /opt/boathook/0.1.0/bin/{boathook,boathook-runtime,boathook-init}
 //! /opt/boathook/0.1.0/classes.d/*.toml
+//! /opt/boathook/0.1.0/share/...            manual pages and completions
 //! /opt/boathook/current -> 0.1.0
 //! /opt/boathook/state/install.json         what was there before
 //! /opt/boathook/state/containerd.json      and what the engine's files held
@@ -10,6 +11,7 @@
 //! /etc/boathook/config.toml                the administrator's
 //! /etc/boathook/classes.d/                 the administrator's class files
 //! /usr/local/bin/boathook...               links to the programs
+//! /usr/local/share/{man,bash-completion,zsh,fish}/...  and to what an archive has of them
 //! ```
 
 use std::ffi::{OsStr, OsString};
@@ -34,8 +36,12 @@ pub const OWN_CONFIG: &str = "/etc/boathook";
 pub const CONFIG: &str = "/etc/boathook/config.toml";
 /// The administrator's class files.
 pub const OWN_CLASSES: &str = "/etc/boathook/classes.d";
-/// Where the programs are linked to, for use in a shell.
+/// Where a version's files are linked to, for use in a shell.
+pub(crate) const LOCAL: &str = "/usr/local";
+/// The links to the programs.
 pub const LINKS: &str = "/usr/local/bin";
+/// The links to manual pages and completions.
+pub const SHARED_LINKS: &str = "/usr/local/share";
 /// Where a distribution's package puts programs.
 pub const PACKAGED: &str = "/usr/bin";
 
@@ -60,6 +66,11 @@ classes = [
   \"/etc/boathook/classes.d\",             # your own
 ]
 ";
+
+/// The file of a version to which one of [`LINKS`] or [`SHARED_LINKS`] leads.
+pub(crate) fn target(link: &Path) -> PathBuf {
+    Path::new(CURRENT).join(link.strip_prefix(LOCAL).unwrap_or(link))
+}
 
 pub fn version_dir(version: &str) -> PathBuf {
     Path::new(ROOT).join(version)

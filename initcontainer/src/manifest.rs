@@ -21,7 +21,7 @@ pub struct Manifest {
     /// The versions that were installed.
     #[serde(default)]
     pub versions: Vec<String>,
-    /// The links to the programs that were made.
+    /// The links that were made.
     #[serde(default)]
     pub links: Vec<PathBuf>,
     /// The text of the configuration that was written; `None`: there was one.

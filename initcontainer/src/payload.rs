@@ -11,6 +11,7 @@ use runtime_config::Error as HostError;
 
 use crate::elf;
 use crate::error::Error;
+use crate::layout::LOCAL;
 
 /// The programs of a release.
 pub const PROGRAMS: [&str; 3] = ["boathook", "boathook-runtime", "boathook-init"];
@@ -18,6 +19,14 @@ pub const PROGRAMS: [&str; 3] = ["boathook", "boathook-runtime", "boathook-init"
 pub(crate) const BIN: &str = "bin";
 /// Where the class files are, in a release and in a version's directory.
 pub(crate) const CLASSES: &str = "classes.d";
+/// Where manual pages and completions are, in a release and in a version's directory.
+const SHARED: [&str; 5] = [
+    "share/man/man1",
+    "share/man/man5",
+    "share/bash-completion/completions",
+    "share/zsh/site-functions",
+    "share/fish/vendor_completions.d",
+];
 /// More class files than anyone has.
 const MAX_CLASSES: usize = 1000;
 
@@ -90,6 +99,7 @@ impl Payload {
             ClassFiles::From(dir) => files.extend(some(dir, &[shipped])?),
             ClassFiles::None => {}
         }
+        files.extend(shared(source)?);
         let payload = Self {
             version: version.to_owned(),
             config: None,
@@ -159,9 +169,19 @@ impl Payload {
         classes.map(|file| file.name.as_str()).collect()
     }
 
-    /// The directories in the version's directory.
-    pub(crate) fn dirs(&self) -> [&'static str; 2] {
-        [BIN, CLASSES]
+    /// The directories in the version's directory, each before those in it.
+    pub(crate) fn dirs(&self) -> BTreeSet<&'static Path> {
+        let used = self
+            .files()
+            .flat_map(|file| Path::new(file.dir).ancestors());
+        let used = used.filter(|dir| !dir.as_os_str().is_empty());
+        used.chain([Path::new(CLASSES)]).collect()
+    }
+
+    /// Where the programs, or the manual pages and completions, are linked to.
+    pub(crate) fn links(&self) -> impl Iterator<Item = PathBuf> {
+        let linked = self.files().filter(|file| file.dir != CLASSES);
+        linked.map(|file| Path::new(LOCAL).join(file.dir).join(&file.name))
     }
 }
 
@@ -175,6 +195,33 @@ fn program_dir(source: &Path) -> Result<PathBuf, Error> {
     found.ok_or_else(|| Error::NoPrograms {
         source_dir: source.into(),
     })
+}
+
+/// The manual pages and completions of a release that has some, for the programs that are
+/// installed.
+fn shared(source: &Path) -> Result<Vec<PayloadFile>, Error> {
+    let mut files = Vec::new();
+    for dir in SHARED {
+        let from = source.join(dir);
+        if !from.is_dir() {
+            continue;
+        }
+        let entries = fs::read_dir(&from).map_err(HostError::io("list", &from))?;
+        for entry in entries {
+            let entry = entry.map_err(HostError::io("list", &from))?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.contains("boathook-plugin") {
+                continue;
+            }
+            files.push(PayloadFile {
+                content: Content::Of(regular(entry.path())?),
+                dir,
+                name,
+                mode: 0o644,
+            });
+        }
+    }
+    Ok(files)
 }
 
 /// The class files of a directory that has some.

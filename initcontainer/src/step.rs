@@ -9,7 +9,7 @@ use nix::fcntl::RenameFlags;
 use runtime_config::{Change, HostRoot, Place};
 
 use crate::error::Error;
-use crate::layout::{CONFIG, ROOT, STATE, discarded, is_leftover, unfinished};
+use crate::layout::{CONFIG, ROOT, SHARED_LINKS, STATE, discarded, is_leftover, unfinished};
 use crate::payload::Payload;
 use crate::tree;
 
@@ -72,6 +72,16 @@ pub fn run(
     Ok(())
 }
 
+/// How many links to manual pages and completions the steps make or remove; `None`: no one.
+pub fn shared_links(steps: &[Step]) -> Option<String> {
+    match steps.iter().filter(|step| step.is_shared_link()).count() {
+        0 => None,
+        count => Some(format!(
+            "{count} links to manual pages and completions below {SHARED_LINKS}"
+        )),
+    }
+}
+
 impl Step {
     /// Writes a file's whole text.
     pub(crate) fn write(path: &str, before: Option<&str>, after: &str, mode: u32) -> Self {
@@ -91,6 +101,11 @@ impl Step {
             Self::Point { link, .. } => link,
             Self::Change(change) => change.path(),
         }
+    }
+
+    /// Whether this makes or removes a link to a manual page or completions.
+    fn is_shared_link(&self) -> bool {
+        matches!(self, Self::Point { link, .. } if link.starts_with(SHARED_LINKS))
     }
 
     fn apply(&self, host: &HostRoot) -> Result<(), Error> {
@@ -154,6 +169,8 @@ impl fmt::Display for Step {
             Self::Publish { from, to, .. } => {
                 writeln!(f, "rename {} to {}", from.display(), to.display())
             }
+            // Many names with one purpose, which are counted.
+            Self::Point { .. } if self.is_shared_link() && !f.alternate() => Ok(()),
             Self::Point {
                 link,
                 after: Some(to),

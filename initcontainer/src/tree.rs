@@ -13,15 +13,15 @@ use crate::payload::Payload;
 pub(crate) fn copy_payload(payload: &Payload, to: &Place) -> Result<(), Error> {
     to.make_dir()?;
     for dir in payload.dirs() {
-        to.child(dir)?.make_dir()?;
+        inside(to, dir)?.make_dir()?;
     }
     for file in payload.files() {
         let mut source = file.open()?;
-        let at = to.child(file.dir)?.child(&file.name)?;
+        let at = inside(to, Path::new(file.dir))?.child(&file.name)?;
         at.create(file.mode, |out| io::copy(&mut source, out).map(drop))?;
     }
     for dir in payload.dirs() {
-        to.child(dir)?.child(".")?.sync()?;
+        inside(to, dir)?.child(".")?.sync()?;
     }
     Ok(to.child(".")?.sync()?)
 }
@@ -43,6 +43,12 @@ pub(crate) fn write_new(top: &Place, file: &Path, text: &str) -> Result<(), Erro
     Ok(())
 }
 
+/// A path in the directory that is here.
+fn inside(at: &Place, path: &Path) -> Result<Place, HostError> {
+    let mut names = path.components().filter_map(normal);
+    names.try_fold(at.clone(), |at, name| at.child(name))
+}
+
 fn normal(component: Component<'_>) -> Option<&std::ffi::OsStr> {
     match component {
         Component::Normal(name) => Some(name),
@@ -54,21 +60,28 @@ fn normal(component: Component<'_>) -> Option<&std::ffi::OsStr> {
 /// mode and root as its owner, and nothing else beside them.
 pub(crate) fn holds(at: &Place, payload: &Payload) -> bool {
     let complete = || -> Result<bool, HostError> {
-        let mut expected = 0;
-        for dir in payload.dirs() {
-            let dir = at.child(dir)?;
+        let dirs = payload.dirs();
+        // Directories in directories are listed like files.
+        let mut beside = dirs
+            .iter()
+            .filter(|dir| dir.components().count() > 1)
+            .count();
+        beside += payload.files().count();
+        let mut listed = 0;
+        for dir in dirs {
+            let dir = inside(at, dir)?;
             if !is(&dir, 0o40755)? {
                 return Ok(false);
             }
-            expected += dir.list()?.len();
+            listed += dir.list()?.len();
         }
         for file in payload.files() {
-            let there = at.child(file.dir)?.child(&file.name)?;
+            let there = inside(at, Path::new(file.dir))?.child(&file.name)?;
             if !is(&there, 0o100_000 | file.mode)? || !same(&mut there.open_file()?, file.open()?) {
                 return Ok(false);
             }
         }
-        Ok(expected == payload.files().count() && is(at, 0o40755)?)
+        Ok(listed == beside && is(at, 0o40755)?)
     };
     complete().unwrap_or(false)
 }

@@ -12,11 +12,10 @@ use runtime_config::{Change, Engine, HostRoot, Plan, Record, scratch, scratch_of
 
 use crate::error::Error;
 use crate::in_use;
-use crate::install::linked_program;
-use crate::install::{current, installed};
+use crate::install::{current, installed, unlink};
 use crate::layout::{
     CONFIG, CURRENT, LOCK, OWN_CLASSES, OWN_CONFIG, ROOT, RUN, STATE, is_leftover, record,
-    version_dir,
+    unfinished, version_dir,
 };
 use crate::manifest::{MODE, Manifest};
 use crate::specifications;
@@ -76,7 +75,21 @@ pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal, Er
     for path in specifications::find(host)? {
         steps.extend(remove(host, &path)?);
     }
-    steps.extend(unlink(host, &manifest)?);
+    for link in &manifest.links {
+        // An installation may have been killed while it made the link.
+        let name = unfinished(link.file_name().unwrap_or_default());
+        let half = link.with_file_name(name);
+        let before = host.read_link(&half)?;
+        let half = before.is_some().then_some(Step::Point {
+            link: half,
+            before,
+            after: None,
+        });
+        for step in unlink(host, link)?.into_iter().chain(half) {
+            gone.insert(step.path().to_path_buf());
+            steps.push(step);
+        }
+    }
     let made = made(host, &manifest);
     let (below, dirs): (Vec<_>, Vec<_>) = made
         .iter()
@@ -165,23 +178,6 @@ fn removed(engines: &[Plan]) -> impl Iterator<Item = &Path> {
     changes
         .filter(|change| matches!(change, Change::Remove { .. } | Change::RemoveDir { .. }))
         .map(Change::path)
-}
-
-/// Removes the links that still lead to our programs.
-fn unlink(host: &HostRoot, manifest: &Manifest) -> Result<Vec<Step>, Error> {
-    let mut steps = Vec::new();
-    for link in &manifest.links {
-        let name = link.file_name().unwrap_or_default().to_string_lossy();
-        let before = host.read_link(link)?;
-        if before == Some(linked_program(&name)) {
-            steps.push(Step::Point {
-                link: link.clone(),
-                before,
-                after: None,
-            });
-        }
-    }
-    Ok(steps)
 }
 
 /// What others put into the installation's directory.

@@ -125,14 +125,24 @@ fn assert_whole(site: &Site, engine: Engine) {
     }
 }
 
+/// A host on which manual pages are linked, and a release with one.
+fn with_pages(name: &str) -> Site {
+    let site = Site::new(&fixture(name));
+    fs::create_dir_all(site.root().join("usr/local/share")).unwrap();
+    let pages = site.release().join("share/man/man1");
+    fs::create_dir_all(&pages).unwrap();
+    fs::write(pages.join("boathook.1"), "a page").unwrap();
+    site
+}
+
 #[test]
 fn an_installation_killed_after_any_step_goes_on_or_back() {
     for (name, engine) in CASES {
-        let reference = Site::new(&fixture(name));
+        let reference = with_pages(name);
         reference.install("0.1.0", &[engine]);
         let installed = tree::files(reference.root());
         for last in 1.. {
-            let site = Site::new(&fixture(name));
+            let site = with_pages(name);
             let before = tree::snapshot(site.root());
             if !killed_at(&site, "0.1.0", engine, last) {
                 assert!(last > 6, "{name}: only {last} steps");
@@ -152,7 +162,7 @@ fn an_installation_killed_after_any_step_goes_on_or_back() {
                 "{name}: on from step {last}, back"
             );
 
-            let site = Site::new(&fixture(name));
+            let site = with_pages(name);
             killed_at(&site, "0.1.0", engine, last);
             site.uninstall();
             assert_eq!(
@@ -168,7 +178,7 @@ fn an_installation_killed_after_any_step_goes_on_or_back() {
 fn an_upgrade_killed_after_any_step_is_the_old_version_or_the_new() {
     let (name, engine) = CASES[1];
     for last in 1.. {
-        let site = Site::new(&fixture(name));
+        let site = with_pages(name);
         let before = tree::snapshot(site.root());
         site.install("0.1.0", &[engine]);
         if !killed_at(&site, "0.2.0", engine, last) {
@@ -187,7 +197,7 @@ fn an_upgrade_killed_after_any_step_is_the_old_version_or_the_new() {
 fn a_removal_killed_after_any_step_can_be_finished() {
     for (name, engine) in CASES {
         for last in 1.. {
-            let site = Site::new(&fixture(name));
+            let site = with_pages(name);
             let before = tree::snapshot(site.root());
             site.install("0.1.0", &[engine]);
             if !killed_at(&site, "none", engine, last) {
@@ -209,7 +219,7 @@ fn a_removal_killed_after_any_step_can_be_finished() {
 fn the_program_killed_at_any_time_leaves_a_host_that_can_be_undone() {
     let mut killed = 0;
     for tick in 0..40 {
-        let site = Site::new(&fixture("crio/1.36-package"));
+        let site = with_pages("crio/1.36-package");
         site.set_programs(&vec![7; 1 << 20]);
         let before = tree::snapshot(site.root());
         let mut command = site.command(&["install", "--engine", "crio"]);
@@ -232,7 +242,7 @@ fn the_program_killed_at_any_time_leaves_a_host_that_can_be_undone() {
 #[test]
 fn a_half_written_configuration_is_removed_too() {
     let (name, engine) = CASES[1];
-    let site = Site::new(&fixture(name));
+    let site = with_pages(name);
     let before = tree::snapshot(site.root());
     site.install("0.1.0", &[engine]);
     let half = site.root().join("etc/boathook/.config.toml.boathook-new");

@@ -141,16 +141,88 @@ fn an_engine_that_starts_no_pods_is_passed_over() {
     assert!(site.root().join("etc/docker/daemon.json").exists());
 }
 
+/// Puts manual pages and completions into the release, as an archive has them.
+fn add_pages(site: &Site, names: &[&str]) {
+    for name in names {
+        let file = site.release().join("share").join(name);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, name).unwrap();
+    }
+}
+
 #[test]
-fn manual_pages_of_an_archive_are_offered_until_they_are_there() {
+fn manual_pages_and_completions_of_an_archive_are_linked() {
     let site = Site::with_containerd();
-    fs::create_dir_all(site.release().join("share/man/man1")).unwrap();
-    let offer = "cp -r man bash-completion zsh fish /usr/local/share/";
-    assert!(said(&site.run(&["install"])).contains(offer));
+    let share = site.root().join("usr/local/share");
+    fs::create_dir_all(share.join("man")).unwrap();
+    let before = tree::snapshot(site.root());
+    let names = [
+        "man/man1/boathook.1",
+        "man/man1/boathook-init.1",
+        "man/man5/boathook.toml.5",
+        "bash-completion/completions/boathook",
+        "zsh/site-functions/_boathook",
+        "fish/vendor_completions.d/boathook.fish",
+    ];
+    add_pages(&site, &names);
+    // Of a program that is not installed.
+    add_pages(&site, &["man/man1/boathook-plugin-run.1"]);
+    let links = "6 links to manual pages and completions below /usr/local/share\n";
+    let planned = said(&site.run(&["install", "--dry-run"]));
+    assert!(planned.contains(links), "{planned}");
+    assert!(!planned.contains("link /usr/local/share/man"), "{planned}");
+    assert_eq!(tree::snapshot(site.root()), before);
+
+    let text = said(&site.run(&["install"]));
+    assert!(text.contains(links), "{text}");
+    for name in names {
+        let target = fs::read_link(share.join(name)).unwrap();
+        assert_eq!(target, Path::new("/opt/boathook/current/share").join(name));
+        let there = site.root().join("opt/boathook/current/share").join(name);
+        assert_eq!(fs::read_to_string(there).unwrap(), name);
+    }
+    assert!(!share.join("man/man1/boathook-plugin-run.1").exists());
+    let text = said(&site.run(&["install"]));
+    assert!(text.contains("nothing to do"), "{text}");
+
+    let text = said(&site.run(&["uninstall", "--dry-run"]));
+    assert!(text.contains(links), "{text}");
+    said(&site.run(&["uninstall"]));
+    assert_eq!(tree::snapshot(site.root()), before);
+}
+
+#[test]
+fn pages_that_are_there_stay_and_those_that_are_gone_lose_their_links() {
+    let site = Site::with_containerd();
     let man = site.root().join("usr/local/share/man/man1");
     fs::create_dir_all(&man).unwrap();
-    fs::write(man.join("boathook.1"), "").unwrap();
-    assert!(!said(&site.run(&["install"])).contains(offer));
+    fs::write(man.join("boathook.1"), "theirs").unwrap();
+    let before = tree::snapshot(site.root());
+    add_pages(&site, &["man/man1/boathook.1", "man/man1/boathook-old.1"]);
+    let text = said(&site.run(&["install"]));
+    let kept = "1 names of manual pages and completions below /usr/local/share exist and are kept";
+    assert!(text.contains(kept), "{text}");
+    assert!(man.join("boathook-old.1").symlink_metadata().is_ok());
+    fs::remove_file(site.release().join("share/man/man1/boathook-old.1")).unwrap();
+    said(&site.run(&["install"]));
+    assert!(man.join("boathook-old.1").symlink_metadata().is_err());
+    said(&site.run(&["uninstall"]));
+    assert_eq!(tree::snapshot(site.root()), before);
+}
+
+#[test]
+fn pages_of_a_package_are_not_hidden_and_those_without_a_place_are_not_linked() {
+    for packaged in [true, false] {
+        let site = Site::with_containerd();
+        let share = site.root().join("usr/local/share");
+        if packaged {
+            site.add_program("boathook");
+            fs::create_dir_all(&share).unwrap();
+        }
+        add_pages(&site, &["man/man1/boathook.1"]);
+        said(&site.run(&["install"]));
+        assert!(!share.join("man").exists());
+    }
 }
 
 #[test]
