@@ -1,9 +1,9 @@
 //! What attaching and following cost. The figures are printed; those of a release are in
-//! docs/performance.md.
+//! docs/running-containers.md.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,7 @@ use harness::demo_host::DemoHost;
 use harness::demo_host::in_container::node;
 use harness::patience::PATIENCE;
 use harness::rootfs::Rootfs;
+use harness::scratch;
 
 use super::follow::{Follower, followed, plug_in, with_device};
 use super::{done, plain};
@@ -30,6 +31,10 @@ const ROUNDS: usize = 5;
 
 fn attaching_and_following(lab: &Lab) {
     let host = followed();
+    // A tmpfs, as /run is.
+    let run = scratch::directory_in(Path::new("/dev/shm"), "run").unwrap();
+    fs::remove_dir(host.root().join("run")).unwrap();
+    symlink(run.path(), host.root().join("run")).unwrap();
     let bundle = plain(Rootfs::Busybox).build().unwrap();
     let running = lab.runc.create(&bundle).unwrap();
     running.start().unwrap();
