@@ -222,6 +222,11 @@ impl AttributeName {
     pub(crate) fn list() -> Self {
         AttributeName("list".to_owned())
     }
+
+    /// The names of what `[[parts]]` adds to the attributes of a device.
+    pub(crate) fn of_part() -> [Self; 2] {
+        ["profile", "placement"].map(|name| AttributeName(name.to_owned()))
+    }
 }
 
 impl TryFrom<String> for ListName {

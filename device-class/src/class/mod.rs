@@ -14,6 +14,7 @@ mod image_libraries;
 mod library;
 mod links;
 mod node;
+mod parts;
 mod path_template;
 mod prefilter;
 mod prepare;
@@ -26,7 +27,7 @@ mod short_form;
 mod validate;
 
 use crate::inserted;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde::Deserialize;
@@ -43,6 +44,7 @@ pub use image_libraries::ImageLibraries;
 pub use library::{Library, LibraryNames, NamePattern, SoName, SoNameTemplate};
 pub use links::{Ends, Links};
 pub use node::{DRIVERS, Make, Node, NodeMode};
+pub use parts::{FoundPart, Parts};
 pub(crate) use path_template::is_plain;
 pub use path_template::{PathTemplate, PathTemplateError};
 pub(crate) use prefilter::{extends, mentions, sets_variable, variables};
@@ -137,6 +139,13 @@ pub struct ClassSpec {
     /// A program that prepares a device for a container.
     #[serde(default)]
     pub prepare: Option<Prepare>,
+    /// How much a device has of what its `[[parts]]` take, beside slots: names, such as
+    /// `compute`, and numbers by template over the attributes of the device.
+    #[serde(default)]
+    pub counters: BTreeMap<String, Template>,
+    /// Parts of devices that are made when a claim gets one.
+    #[serde(default)]
+    pub parts: Vec<Parts>,
     /// What a container gets once, regardless of the number of its devices.
     #[serde(default)]
     pub edits: Vec<Edits>,
@@ -287,7 +296,7 @@ pub struct DeviceSpec {
     /// cannot set variables. A variable that the container sets itself stays as
     /// it is. The plugin sets the request variable to the ids, unless it is here.
     #[serde(default)]
-    pub env: std::collections::BTreeMap<EnvName, Template>,
+    pub env: BTreeMap<EnvName, Template>,
 }
 
 fn yes() -> bool {
@@ -304,6 +313,15 @@ impl ClassSpec {
     /// Whether the class can have a resource of this name.
     pub fn may_offer(&self, resource: &str) -> bool {
         self.resource.may_become(resource)
+    }
+
+    /// How many slots the parts of a device share.
+    pub fn slots(&self) -> u16 {
+        let ends = self.parts.iter().flat_map(|parts| {
+            let first = parts.placements.last();
+            first.map(|first| first.saturating_add(parts.slots))
+        });
+        ends.max().unwrap_or(0)
     }
 
     /// The capabilities that add something.

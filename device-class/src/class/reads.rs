@@ -25,17 +25,13 @@ impl ClassSpec {
         for source in &self.discover {
             paths.all(&source.path);
             paths.attributes(&source.attributes);
-            for condition in &source.require {
-                match condition {
-                    Condition::Exists(pattern) | Condition::Absent(pattern) => {
-                        paths.add(&pattern.to_string());
-                    }
-                    Condition::Listed { files, .. } => paths.add(&files.to_string()),
-                    Condition::Value { .. } => {}
-                }
-            }
+            paths.conditions(&source.require);
             paths.nodes(&source.nodes);
             paths.health(&source.health);
+        }
+        for parts in &self.parts {
+            paths.conditions(&parts.require);
+            paths.attributes(&parts.attributes);
         }
         paths.all(&self.device.numa);
         if let Some(Ends::Files { for_each, .. }) = self.device.links.as_ref().map(|l| &l.ends) {
@@ -72,6 +68,18 @@ impl Paths {
         texts
             .into_iter()
             .for_each(|text| self.add(&text.to_string()));
+    }
+
+    fn conditions(&mut self, conditions: &[Condition]) {
+        for condition in conditions {
+            match condition {
+                Condition::Exists(pattern) | Condition::Absent(pattern) => {
+                    self.add(&pattern.to_string());
+                }
+                Condition::Listed { files, .. } => self.add(&files.to_string()),
+                Condition::Value { .. } => {}
+            }
+        }
     }
 
     fn attributes(&mut self, sources: &[AttributeSource]) {

@@ -20,6 +20,7 @@ mod tests {
     use super::super::facts::RawFacts;
     use super::super::health::RawHealthCheck;
     use super::super::links::RawLinks;
+    use super::super::parts::RawParts;
     use crate::class::*;
     use crate::device::Access;
     use crate::name::{AttributeName, CapabilityName, ClassName, EnvName, ListName};
@@ -63,6 +64,7 @@ mod tests {
         FactsProgram => RawFacts,
         HealthCheck => RawHealthCheck,
         Links => RawLinks,
+        Parts => RawParts,
         Version => One,
         ReplicaCount => Count,
         Timeout => Seconds,

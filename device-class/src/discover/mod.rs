@@ -19,6 +19,7 @@ mod look_up;
 mod mask;
 mod nodes;
 mod order;
+mod parts;
 mod paths;
 mod search;
 mod sharing;
@@ -39,6 +40,7 @@ pub use health_history::HealthHistory;
 pub use kernel_log::KernelLine;
 pub use links::Connections;
 pub use look_up::{Found, LookUpError, look_up, look_up_nodes, missing};
+pub use parts::{Divisible, PossiblePart, divisible};
 pub use source::Refused;
 
 use device::DeviceError;
@@ -61,6 +63,8 @@ pub struct Inventory {
     /// Devices that are divided, and that a request may name nevertheless: it gets them
     /// without their parts. They are not offered.
     pub divided: Vec<Device>,
+    /// Devices that are divided, and that no request may name.
+    pub replaced: Vec<Device>,
     /// What was left out, and why: a line each.
     pub warnings: Vec<String>,
     /// What matched and is left out by `require`.
@@ -220,15 +224,16 @@ pub fn look(class: &DeviceClass, host: &dyn HostView) -> Inventory {
         order::number(&mut inventory.devices);
     }
     order::leave_out_duplicates(&mut inventory);
-    inventory.divided = order::take_divided(&mut inventory.devices);
+    (inventory.divided, inventory.replaced) = order::take_divided(&mut inventory.devices);
     let idle = hidden::without_device(&class.settings, &inventory.devices);
     inventory.warnings.extend(idle);
     let hidden = inventory
         .devices
         .extract_if(.., |device| hidden::is_hidden(device, &class.settings));
     inventory.hidden = hidden.map(|device| device.id).collect();
-    let divided = &mut inventory.divided;
-    divided.retain(|device| !hidden::is_hidden(device, &class.settings));
+    for divided in [&mut inventory.divided, &mut inventory.replaced] {
+        divided.retain(|device| !hidden::is_hidden(device, &class.settings));
+    }
     if let Some(sharing) = &class.spec.sharing {
         sharing::combine(sharing, &mut inventory);
     }

@@ -63,16 +63,15 @@ pub(super) fn number(devices: &mut [Device]) {
 }
 
 /// A device with parts is not offered in addition to them. Returns those that a request may
-/// name.
-pub(super) fn take_divided(devices: &mut Vec<Device>) -> Vec<Device> {
+/// name, and the others.
+pub(super) fn take_divided(devices: &mut Vec<Device>) -> (Vec<Device>, Vec<Device>) {
     let parts = devices.iter();
     let wholes = parts.filter_map(|part| Some((part.part_of.clone()?, part.keeps_whole)));
     let divided: BTreeMap<DeviceId, bool> = inserted(wholes);
     let is_divided =
         |device: &mut Device| device.part_of.is_none() && divided.contains_key(&device.id);
-    let mut taken: Vec<Device> = devices.extract_if(.., is_divided).collect();
-    taken.retain(|device| divided.get(&device.id) == Some(&true));
-    taken
+    let taken = devices.extract_if(.., is_divided);
+    taken.partition(|device| divided.get(&device.id) == Some(&true))
 }
 
 /// Two devices with one id cannot be distinguished: only the first can be given.

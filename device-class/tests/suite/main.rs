@@ -15,6 +15,7 @@ mod health_commands;
 mod large_hosts;
 mod layouts;
 mod memory_by_model;
+mod parts;
 mod schema;
 mod shipped;
 mod vendors;

@@ -18,7 +18,7 @@ const SECTIONS: [(&str, &[&str]); 5] = [
         "Discovery",
         &["source", "attribute", "condition", "facts", "fact_lines"],
     ),
-    ("Devices", &["device", "health", "links"]),
+    ("Devices", &["device", "health", "links", "parts", "found_part"]),
     (
         "Contents of containers",
         &[
@@ -149,8 +149,12 @@ fn kind(schema: &Value, property: &Value) -> String {
     match property["type"].as_str().unwrap() {
         "array" if property["items"].get("anyOf").is_some() => "list of texts or tables".into(),
         "array" if property["items"].get("$ref").is_some() => "list of tables".into(),
+        "array" if property["items"]["type"] == "array" => "list of lists".into(),
         "array" if property["items"]["type"] == "integer" => "list of numbers".into(),
         "array" => "list of texts".into(),
+        "object" if property["additionalProperties"]["type"] == "integer" => {
+            "table of numbers".into()
+        }
         "object" if property["additionalProperties"]["type"] == "array" => "table of lists".into(),
         "object" => "table of texts".into(),
         "string" => "text".into(),

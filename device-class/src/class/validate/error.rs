@@ -98,6 +98,14 @@ pub enum ClassRuleError {
     /// Containers are told of devices that they do not follow.
     #[error("`{0} = true` needs `follow = true`: containers are told of devices that they follow")]
     AnnounceAlone(&'static str),
+    /// `[[parts]]` and what belongs to it do not agree.
+    #[error("{reason}")]
+    Parts {
+        /// What stands in the file.
+        text: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// What is shown or copied is not in a directory that is masked.
     #[error("`{0}` is not in a directory of `masks`")]
     Unmasked(String),
@@ -112,6 +120,7 @@ impl BrokenRule for ClassRuleError {
             ClassRuleError::Lists(key) => Some(key),
             ClassRuleError::In { error, .. } => error.culprit(),
             ClassRuleError::Resource { resource: text, .. }
+            | ClassRuleError::Parts { text, .. }
             | ClassRuleError::ReservedVariable(text)
             | ClassRuleError::Numa(text)
             | ClassRuleError::DeviceAttribute { template: text, .. }

@@ -3,6 +3,7 @@
 mod error;
 mod follow;
 mod known;
+mod parts;
 mod sharing;
 
 pub use error::ClassRuleError;
@@ -26,6 +27,7 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), ClassRuleError> {
     if spec.discover.is_empty() {
         return Err(ClassRuleError::NoSource);
     }
+    parts::check(spec)?;
     let mut host = Known::default();
     host.read(&spec.attributes)?;
     for (number, source) in spec.discover.iter().enumerate() {
@@ -33,6 +35,7 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), ClassRuleError> {
         let known = known.map_err(|error| error.in_table("[[discover]]", number))?;
         let checked = check_device(spec, source, &known).and_then(|()| check_id(spec, source));
         checked.map_err(|error| error.in_table("[device]", 0))?;
+        parts::check_source(spec, source, &known)?;
     }
     let directories = spec.library_directories.iter();
     host.check_paths(directories.map(Some), &None)?;

@@ -1,0 +1,107 @@
+//! Rules for parts that are made.
+
+use std::collections::BTreeSet;
+
+use super::ClassRuleError;
+use super::known::Known;
+use crate::class::parts::MAX_COUNTERS;
+use crate::class::{ClassSpec, Source};
+use crate::name::AttributeName;
+
+/// The rules that concern no attributes.
+pub(super) fn check(spec: &ClassSpec) -> Result<(), ClassRuleError> {
+    let wrong = |text: &str, reason: &str| {
+        let (text, reason) = (text.to_owned(), reason.to_owned());
+        Err(ClassRuleError::Parts { text, reason })
+    };
+    if spec.parts.is_empty() {
+        return match spec.counters.is_empty() {
+            true => Ok(()),
+            false => wrong(
+                "counters",
+                "[counters] belongs to [[parts]], and there is none",
+            ),
+        };
+    }
+    if spec.sharing.is_some() {
+        return wrong(
+            "[sharing]",
+            "a class has either [sharing] or [[parts]]: a device that is shared is not divided",
+        );
+    }
+    if spec.discover.iter().all(|source| source.part_of.is_none()) {
+        return wrong(
+            "[[parts]]",
+            "[[parts]] are made, but no [[discover]] with `part_of` finds them",
+        );
+    }
+    if usize::from(spec.slots()) + spec.counters.len() > MAX_COUNTERS {
+        let reason = format!("a device has at most {MAX_COUNTERS} slots and counters together");
+        return wrong("counters", &reason);
+    }
+    if let Some(name) = spec.counters.keys().find(|name| !is_counter(name)) {
+        let reason = format!(
+            "the counter `{}` is not a name of at most 32 of a-z 0-9 -, or begins with `slot-`",
+            crate::name::excerpt(name)
+        );
+        return wrong(name, &reason);
+    }
+    let mut labels = BTreeSet::new();
+    for (number, parts) in spec.parts.iter().enumerate() {
+        let in_table = |error: ClassRuleError| error.in_table("[[parts]]", number);
+        let profile = &parts.profile;
+        // Names of devices in slices have no other characters.
+        if !labels.insert(profile.replace(['.', '+'], "-")) {
+            let reason = format!("the profile `{profile}` has the name of another one");
+            return wrong(profile, &reason).map_err(in_table);
+        }
+        let mut taken = parts.takes.keys();
+        if let Some(name) = taken.find(|name| !spec.counters.contains_key(*name)) {
+            let name = crate::name::excerpt(name);
+            let reason = format!("`takes` names `{name}`, which is not in [counters]");
+            return wrong(&name, &reason).map_err(in_table);
+        }
+    }
+    Ok(())
+}
+
+/// The attributes that parts use of the devices of a source.
+pub(super) fn check_source(
+    spec: &ClassSpec,
+    source: &Source,
+    known: &Known,
+) -> Result<(), ClassRuleError> {
+    if source.part_of.is_some() {
+        let mut parts = spec.parts.iter().enumerate();
+        return parts.try_for_each(|(number, parts)| {
+            let served = known.serve(&parts.found.value);
+            served.map_err(|error| error.in_table("[[parts]]", number))
+        });
+    }
+    spec.counters
+        .values()
+        .try_for_each(|counter| known.serve(counter))?;
+    for (number, parts) in spec.parts.iter().enumerate() {
+        let check = || {
+            let mut known = known.clone();
+            known.check_conditions(&parts.require)?;
+            known.0.extend(AttributeName::of_part());
+            known.read(&parts.attributes)?;
+            parts
+                .templates()
+                .try_for_each(|template| known.serve(template))
+        };
+        check().map_err(|error: ClassRuleError| error.in_table("[[parts]]", number))?;
+    }
+    Ok(())
+}
+
+/// A label (RFC 1123) that is no slot's name.
+fn is_counter(name: &str) -> bool {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    (1..=32).contains(&name.len())
+        && name.starts_with(fits)
+        && name.ends_with(fits)
+        && name.chars().all(|c| fits(c) || c == '-')
+        && !name.starts_with("slot-")
+}
