@@ -27,7 +27,8 @@ pub(crate) async fn run(client: Client, claims: Claims, inventory: watch::Receiv
         let own = claims.clone();
         if let Ok(Ok((records, _))) = spawn_blocking(move || own.prepared()).await {
             for record in records {
-                if let Err(error) = unused(&client, &claims, &record).await {
+                let known = inventory.borrow().clone();
+                if let Err(error) = unused(&client, &claims, &record, &known).await {
                     tracing::warn!("claim {}: {error:#}", record.title());
                 }
             }
@@ -41,17 +42,23 @@ pub(crate) async fn one(
     client: &Client,
     claims: &Claims,
     uid: &ClaimUid,
+    inventory: &Inventory,
 ) -> Result<(), anyhow::Error> {
     let own = claims.clone();
     let (records, _) = spawn_blocking(move || own.prepared()).await??;
     match records.iter().find(|record| record.uid == *uid) {
-        Some(record) => unused(client, claims, record).await,
+        Some(record) => unused(client, claims, record, inventory).await,
         None => Ok(()),
     }
 }
 
 /// Unprepares a claim that the API server does not have, or has for no pod.
-async fn unused(client: &Client, claims: &Claims, record: &Record) -> Result<(), anyhow::Error> {
+async fn unused(
+    client: &Client,
+    claims: &Claims,
+    record: &Record,
+    inventory: &Inventory,
+) -> Result<(), anyhow::Error> {
     let api = Api::<ResourceClaim>::namespaced(client.clone(), &record.namespace);
     let found = api.get_opt(&record.name).await;
     let found = found.map_err(|error| anyhow::Error::msg(api_error::text(error)))?;
@@ -64,6 +71,6 @@ async fn unused(client: &Client, claims: &Claims, record: &Record) -> Result<(),
     };
     let title = record.title();
     tracing::info!("claim {title} is prepared, but {why}: removing what was prepared");
-    let (claims, uid) = (claims.clone(), record.uid.clone());
-    Ok(spawn_blocking(move || claims.unprepare(&uid)).await??)
+    let (claims, uid, inventory) = (claims.clone(), record.uid.clone(), inventory.clone());
+    Ok(spawn_blocking(move || claims.unprepare(&uid, &inventory)).await??)
 }

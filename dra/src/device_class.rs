@@ -10,6 +10,7 @@ use device_class::load;
 use device_class::name::ClassName;
 
 use crate::names::{DRIVER, label};
+use crate::slice::PART;
 
 /// The manifests of some classes.
 pub fn manifests(names: &[ClassName], config: Option<&Path>) -> Result<String, anyhow::Error> {
@@ -25,23 +26,15 @@ pub fn manifests(names: &[ClassName], config: Option<&Path>) -> Result<String, a
     Ok(text)
 }
 
-/// A selector must test whether there is an attribute: one that names an unknown attribute
-/// fails for all devices of the cluster.
+/// The manifest of a class, and of each profile of its parts.
 fn manifest(class: &DeviceClass) -> String {
-    let (name, own) = (label(class.name.as_str()), &class.name);
-    let mut text = format!(
-        "apiVersion: resource.k8s.io/v1\n\
-         kind: DeviceClass\n\
-         metadata:\n  \
-           name: {name}\n\
-         spec:\n  \
-           selectors:\n    \
-             - cel:\n        \
-                 expression: >-\n          \
-                   device.driver == '{DRIVER}' &&\n          \
-                   has(device.attributes['{DRIVER}'].class) &&\n          \
-                   device.attributes['{DRIVER}'].class == '{own}'\n"
-    );
+    let name = label(class.name.as_str());
+    let profiles = class.spec.parts.iter().map(|parts| &parts.profile);
+    let mut text = match class.spec.parts.is_empty() {
+        true => device_class(class, &name, ""),
+        // Whoever asks for a device does not mean a part.
+        false => device_class(class, &name, &format!(" &&\n          !has({OWN}.{PART})")),
+    };
     // A name by template is several resources, each of which would need a class.
     let resource = class.spec.resource.to_string();
     if !resource.contains('{') {
@@ -57,6 +50,34 @@ fn manifest(class: &DeviceClass) -> String {
             "  # extendedResourceName: one of {resource}, with a selector on `resource`"
         );
     }
-    text.insert_str(0, "---\n");
+    for profile in profiles {
+        let name = label(&format!("{name}-{profile}"));
+        let is_it =
+            format!(" &&\n          has({OWN}.{PART}) &&\n          {OWN}.{PART} == '{profile}'");
+        text.push_str(&device_class(class, &name, &is_it));
+    }
     text
+}
+
+/// The attributes of this driver, in an expression.
+const OWN: &str = "device.attributes['boathook.dev']";
+
+/// A selector must test whether there is an attribute: one that names an unknown attribute
+/// fails for all devices of the cluster.
+fn device_class(class: &DeviceClass, name: &str, further: &str) -> String {
+    let own = &class.name;
+    format!(
+        "---\n\
+         apiVersion: resource.k8s.io/v1\n\
+         kind: DeviceClass\n\
+         metadata:\n  \
+           name: {name}\n\
+         spec:\n  \
+           selectors:\n    \
+             - cel:\n        \
+                 expression: >-\n          \
+                   device.driver == '{DRIVER}' &&\n          \
+                   has({OWN}.class) &&\n          \
+                   {OWN}.class == '{own}'{further}\n"
+    )
 }

@@ -1,11 +1,10 @@
 //! The devices of the classes that this driver serves, as the last scan judged them.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use device_class::DeviceClass;
 use device_class::class::Server;
 use device_class::config::Config;
 use device_class::discover::{Device, Found, FoundEdits, Health};
@@ -14,42 +13,16 @@ use host_inventory::{HostWatcher, Judged, JudgedClass, Next, Notified};
 use injection_plan::record::Record;
 use tokio::sync::watch;
 
-use crate::names;
+use crate::class_devices::{ClassDevices, Whole};
 
 /// All classes, each a pool.
 pub type Inventory = Arc<Vec<ClassDevices>>;
-
-/// A class, and what the host has of it.
-#[derive(Debug, Clone)]
-pub struct ClassDevices {
-    pub class: DeviceClass,
-    /// The devices, and the nodes that a container gets with any of them.
-    pub found: Found,
-    /// The devices' names in slices, in the same order.
-    pub names: Vec<String>,
-}
-
-impl ClassDevices {
-    /// The devices.
-    pub fn devices(&self) -> &[Device] {
-        &self.found.inventory.devices
-    }
-
-    /// The device that a slice calls so, itself or one of its shares.
-    pub fn named(&self, name: &str) -> Option<&Device> {
-        let mut all = self.names.iter().zip(self.devices());
-        let is_it = |(own, device): &(&String, &Device)| {
-            let mut shares = (0..device.replicas.unwrap_or(0)).map(|n| names::share(own, n));
-            own.as_str() == name || shares.any(|share| share == name)
-        };
-        all.find(is_it).map(|(_, device)| device)
-    }
-}
 
 /// Scans the host, and publishes what it has.
 #[derive(Debug)]
 pub(crate) struct Scanner {
     host: HostWatcher,
+    root: PathBuf,
     /// The kubelet's record of what device plugins have given away.
     record: PathBuf,
     inventory: watch::Sender<Inventory>,
@@ -59,6 +32,7 @@ impl Scanner {
     /// Reads the classes and scans for the first time.
     pub(crate) async fn start(config: Config, record: PathBuf) -> Self {
         let mut scanner = Scanner {
+            root: config.host_root.clone(),
             host: HostWatcher::new(config, Server::Dra),
             record,
             inventory: watch::channel(Inventory::default()).0,
@@ -83,10 +57,10 @@ impl Scanner {
     }
 
     async fn scan(&mut self) {
-        let record = self.record.clone();
+        let (record, root) = (self.record.clone(), self.root.clone());
         let scanned = self.host.scan(move |judged| {
             let record = Record::read(&record).ok();
-            of(judged, record.as_ref())
+            of(judged, record.as_ref(), &root)
         });
         if let Some(new) = scanned.await.made {
             self.inventory.send_if_modified(|known| {
@@ -122,7 +96,13 @@ fn is_same(known: &[ClassDevices], new: &[ClassDevices]) -> bool {
             };
             let devices = class.names.iter().zip(class.devices());
             let devices: Vec<_> = devices.map(shown).collect();
-            Some((class.class.name.clone(), devices))
+            let whole = |whole: &Whole| {
+                let of = &whole.divisible;
+                let parts = (of.counters.clone(), of.parts.clone());
+                (shown((&whole.name, &of.whole)), parts)
+            };
+            let wholes: Vec<_> = class.wholes.iter().map(whole).collect();
+            Some((class.class.name.clone(), devices, wholes))
         });
         each.collect()
     };
@@ -131,7 +111,11 @@ fn is_same(known: &[ClassDevices], new: &[ClassDevices]) -> bool {
 
 /// The devices of a scan, and what is left out. A device that a container still has by the
 /// device plugin must not be allocated again.
-fn of(judged: Judged<'_>, record: Option<&Record>) -> (Vec<ClassDevices>, Vec<String>) {
+fn of(
+    judged: Judged<'_>,
+    record: Option<&Record>,
+    root: &Path,
+) -> (Vec<ClassDevices>, Vec<String>) {
     let mut held: BTreeSet<(&str, &str)> = BTreeSet::new();
     for allocation in record.iter().flat_map(|record| record.allocations()) {
         held.extend(
@@ -141,7 +125,9 @@ fn of(judged: Judged<'_>, record: Option<&Record>) -> (Vec<ClassDevices>, Vec<St
                 .map(|id| (allocation.resource, *id)),
         );
     }
-    let classes = judged.classes.into_iter().map(|judged| {
+    let mut warnings = judged.warnings;
+    let mut classes = Vec::new();
+    for judged in judged.classes {
         let JudgedClass {
             class,
             mut inventory,
@@ -161,11 +147,11 @@ fn of(judged: Judged<'_>, record: Option<&Record>) -> (Vec<ClassDevices>, Vec<St
             nodes: control_nodes,
             ..FoundEdits::default()
         };
-        ClassDevices {
-            class: class.clone(),
-            names: names::devices(&inventory.devices),
-            found: Found { inventory, edits },
-        }
-    });
-    (classes.collect(), judged.warnings)
+        let found = Found { inventory, edits };
+        let (devices, faults) = ClassDevices::new(class.clone(), found, root);
+        let faults = faults.into_iter();
+        warnings.extend(faults.map(|line| format!("{}: {line}", class.name)));
+        classes.push(devices);
+    }
+    (classes, warnings)
 }

@@ -10,6 +10,7 @@
 
 mod api_error;
 pub mod claim;
+mod class_devices;
 pub mod cli;
 mod collect;
 pub mod device_class;
@@ -22,6 +23,7 @@ mod service;
 pub mod slice;
 mod sockets;
 
-pub use inventory::{ClassDevices, Inventory};
+pub use class_devices::{ClassDevices, Whole};
+pub use inventory::Inventory;
 pub use metrics::Metrics;
 pub use run::{Options, run};

@@ -1,6 +1,5 @@
 //! What the devices of the classes are called in resource slices, and back.
 
-use device_class::discover::Device;
 use device_class::name::{ClassName, DeviceId, fnv1a};
 
 /// The driver's name, also that of its directory and the domain of its attributes.
@@ -32,11 +31,26 @@ pub fn share(device: &str, number: u16) -> String {
     format!("{start}{suffix}")
 }
 
+/// The name of a part of a device, made or not.
+pub fn part(
+    device: &str,
+    profile: &str,
+    placement: u16,
+    is_taken: impl Fn(&str) -> bool,
+) -> String {
+    let text = format!("{device}-{profile}-{placement}");
+    let plain = label(&text);
+    match is_taken(&plain) {
+        true => hashed(&text, &plain),
+        false => plain,
+    }
+}
+
 /// The names of a class's devices, in their order.
-pub fn devices(all: &[Device]) -> Vec<String> {
-    let labels: Vec<String> = all.iter().map(|one| label(one.id.as_str())).collect();
-    let name = |one: &Device| {
-        device(&one.id, |name| {
+pub fn devices(all: &[&DeviceId]) -> Vec<String> {
+    let labels: Vec<String> = all.iter().map(|id| label(id.as_str())).collect();
+    let name = |id: &&DeviceId| {
+        device(id, |name| {
             labels.iter().filter(|label| *label == name).count() > 1
         })
     };

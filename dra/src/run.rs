@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 
-use crate::claim::{Claims, Store};
+use crate::claim::{Claims, Store, Workshop};
 use crate::inventory::Scanner;
 use crate::metrics::Metrics;
 use crate::service::{Registrar, Service};
@@ -78,17 +78,21 @@ pub async fn run(options: Options) -> Result<(), anyhow::Error> {
     let client = Client::try_default()
         .await
         .context("cannot configure the client of the API server")?;
-    let claims = Claims::new(
-        options.node.clone(),
-        store,
-        options.cdi,
-        options.hook,
-        host_root,
-    );
     let record = options
         .kubelet_dir
         .join("device-plugins")
         .join(record::FILE_NAME);
+    let claims = Claims {
+        node: options.node.clone(),
+        store,
+        cdi: options.cdi,
+        hook: options.hook,
+        host_root,
+        workshop: Workshop {
+            root: config.host_root.clone(),
+            allocations: record.clone(),
+        },
+    };
     let scanner = Scanner::start(config, record).await;
     let inventory = scanner.subscribe();
     let metrics = Metrics::default();

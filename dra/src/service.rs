@@ -69,7 +69,8 @@ impl Service {
             // The kubelet never unprepares a claim that it lost, as after a removal of its
             // directory.
             Err(PrepareError::Held { uid, .. }) => {
-                collect::one(&self.client, &self.claims, &uid).await?;
+                let inventory = self.inventory.borrow().clone();
+                collect::one(&self.client, &self.claims, &uid, &inventory).await?;
                 Ok(prepare().await??)
             }
             prepared => Ok(prepared?),
@@ -78,8 +79,8 @@ impl Service {
 
     async fn unprepare(&self, claim: &Claim) -> Result<(), anyhow::Error> {
         let uid = ClaimUid::try_from(claim.uid.clone()).map_err(anyhow::Error::msg)?;
-        let claims = self.claims.clone();
-        Ok(spawn_blocking(move || claims.unprepare(&uid)).await??)
+        let (claims, inventory) = (self.claims.clone(), self.inventory.borrow().clone());
+        Ok(spawn_blocking(move || claims.unprepare(&uid, &inventory)).await??)
     }
 
     async fn prepare_all(
@@ -181,33 +182,30 @@ impl DraResourceHealth for Service {
     }
 }
 
-/// The health of all devices, with the names of both forms of shares.
+/// The health of all devices, with the names of all forms of them.
 fn health(node: &str, inventory: &Inventory) -> NodeWatchResourcesResponse {
     let now = now();
     let mut devices = Vec::new();
     for class in inventory.iter() {
         let pool_name = names::pool(node, &class.class.name);
-        for (name, device) in class.names.iter().zip(class.devices()) {
-            let shares = (0..device.replicas.unwrap_or(0)).map(|n| names::share(name, n));
-            for device_name in std::iter::once(name.clone()).chain(shares) {
-                let (health, mut message) = match &device.health {
-                    Health::Healthy => (HealthStatus::Healthy, String::new()),
-                    Health::Unhealthy { reason } => (HealthStatus::Unhealthy, reason.clone()),
-                };
-                let mut ends = (0..=MAX_MESSAGE.min(message.len())).rev();
-                let end = ends.find(|end| message.is_char_boundary(*end));
-                message.truncate(end.unwrap_or(0));
-                devices.push(DeviceHealth {
-                    device: Some(DeviceIdentifier {
-                        pool_name: pool_name.clone(),
-                        device_name,
-                    }),
-                    health: health.into(),
-                    last_updated_time: now,
-                    health_check_timeout_seconds: 0,
-                    message,
-                });
-            }
+        for (device_name, health) in class.healths() {
+            let (health, mut message) = match health {
+                Health::Healthy => (HealthStatus::Healthy, String::new()),
+                Health::Unhealthy { reason } => (HealthStatus::Unhealthy, reason.clone()),
+            };
+            let mut ends = (0..=MAX_MESSAGE.min(message.len())).rev();
+            let end = ends.find(|end| message.is_char_boundary(*end));
+            message.truncate(end.unwrap_or(0));
+            devices.push(DeviceHealth {
+                device: Some(DeviceIdentifier {
+                    pool_name: pool_name.clone(),
+                    device_name,
+                }),
+                health: health.into(),
+                last_updated_time: now,
+                health_check_timeout_seconds: 0,
+                message,
+            });
         }
     }
     NodeWatchResourcesResponse { devices }

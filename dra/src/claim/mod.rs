@@ -2,14 +2,17 @@
 //! those that are prepared, and the specifications by which engines find their devices.
 
 mod allocation;
+mod making;
 mod parameters;
 mod prepare;
+mod programs;
 mod record;
 mod specification;
 mod store;
 
 pub use allocation::{AllocationError, Granted, granted};
+pub use making::{PartError, Workshop};
 pub use parameters::{ParameterError, Parameters};
-pub use prepare::{Claims, PrepareError};
-pub use record::{ClaimUid, PreparedDevice, Record};
+pub use prepare::{Claims, PrepareError, UnprepareError};
+pub use record::{ClaimUid, Making, PreparedDevice, Record};
 pub use store::{Store, StoreError, Unreadable};

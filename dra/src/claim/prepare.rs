@@ -2,22 +2,26 @@
 //! left, the next call makes it whole.
 //!
 //! ```text
-//! prepare:    record ─▶ specification ─▶ answer
-//! unprepare:  specification gone ─▶ record gone
+//! prepare:    record ─▶ [parts ─▶ record] ─▶ specification ─▶ answer
+//! unprepare:  [parts made by half gone ─▶] specification gone ─▶ record gone
 //! ```
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use device_class::name::{ClassName, DeviceId};
 use injection_plan::cdi::{Description, ThinHook};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kubelet_api::dra::v1::Device;
 
 use super::allocation::{AllocationError, Granted, granted};
+use super::making::{Claimed, PartError, Workshop};
 use super::parameters::ParameterError;
-use super::record::{ClaimUid, PreparedDevice, Record};
+use super::record::{ClaimUid, Making, PreparedDevice, Record};
 use super::specification::{self, SpecificationError};
-use super::store::{Store, StoreError, Unreadable};
-use crate::inventory::ClassDevices;
+use super::store::{Locked, Store, StoreError, Unreadable};
+use crate::class_devices::{ClassDevices, Named};
 use crate::names;
 
 /// Why a claim is not prepared.
@@ -29,7 +33,10 @@ pub enum PrepareError {
     Parameter(#[from] ParameterError),
     #[error("pool {0} is not of a class that this node serves for claims")]
     NoPool(String),
-    #[error("pool {pool} has no device {device} now")]
+    #[error(
+        "pool {pool} has no device {device} now; if that is a part, put its profile back into \
+         [[parts]] of the class, or delete the pod, so that it is scheduled again"
+    )]
     NoDevice { pool: String, device: String },
     /// The scheduler gives a device to one claim, unless it may be shared.
     #[error("device {device} of pool {pool} is still prepared for the claim {holder}")]
@@ -41,7 +48,18 @@ pub enum PrepareError {
         uid: ClaimUid,
     },
     #[error(transparent)]
+    Part(#[from] PartError),
+    #[error(transparent)]
     Specification(#[from] SpecificationError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Why a claim is not unprepared.
+#[derive(Debug, thiserror::Error)]
+pub enum UnprepareError {
+    #[error(transparent)]
+    Part(#[from] PartError),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -49,32 +67,39 @@ pub enum PrepareError {
 /// The claims of this node.
 #[derive(Debug, Clone)]
 pub struct Claims {
-    node: String,
-    store: Store,
-    cdi: PathBuf,
-    hook: PathBuf,
-    host_root: PathBuf,
+    pub node: String,
+    /// The records.
+    pub store: Store,
+    /// The directory of specifications.
+    pub cdi: PathBuf,
+    /// The hook, as a path on the host.
+    pub hook: PathBuf,
+    /// Where engines find the host's root.
+    pub host_root: PathBuf,
+    pub workshop: Workshop,
+}
+
+/// A device that was allocated, as this node has it.
+struct Chosen<'a> {
+    granted: &'a Granted,
+    class: &'a ClassDevices,
+    /// Its id, if nothing has to be made for it.
+    device: Option<PreparedDevice>,
+    /// What the claim has for itself by it: its name, and those of what shares room with it.
+    excludes: Vec<&'a str>,
+}
+
+impl Chosen<'_> {
+    fn making(&self) -> Making {
+        Making {
+            pool: self.granted.pool.clone(),
+            device: self.granted.device.clone(),
+            class: self.class.class.name.clone(),
+        }
+    }
 }
 
 impl Claims {
-    /// Those with records in `store` and specifications in `cdi`. `hook` is a path of the
-    /// host, whose root engines find at `host_root`.
-    pub fn new(
-        node: String,
-        store: Store,
-        cdi: PathBuf,
-        hook: PathBuf,
-        host_root: PathBuf,
-    ) -> Self {
-        Claims {
-            node,
-            store,
-            cdi,
-            hook,
-            host_root,
-        }
-    }
-
     fn description(&self) -> Description<'_> {
         Description {
             hook: Some(ThinHook {
@@ -93,78 +118,165 @@ impl Claims {
         inventory: &[ClassDevices],
     ) -> Result<Vec<Device>, PrepareError> {
         let granted = granted(claim, uid)?;
-        let devices = granted.iter().map(|one| self.device(one, inventory));
-        let record = Record {
+        let chosen = granted.iter().map(|one| self.chosen(one, inventory));
+        let chosen: Vec<Chosen<'_>> = chosen.collect::<Result<_, _>>()?;
+        // Who only looks at devices has nothing made.
+        let made = chosen
+            .iter()
+            .filter(|one| one.device.is_none() && !one.granted.admin);
+        let made: Vec<&Chosen<'_>> = made.collect();
+        let mut record = Record {
             version: Record::VERSION,
             uid: uid.clone(),
             namespace: claim.metadata.namespace.clone().unwrap_or_default(),
             name: claim.metadata.name.clone().unwrap_or_default(),
-            devices: devices.collect::<Result<_, _>>()?,
+            devices: chosen.iter().filter_map(|one| one.device.clone()).collect(),
+            making: made.iter().map(|one| one.making()).collect(),
         };
-        let _locked = self.store.lock()?;
-        self.check_free(&record)?;
+        let _making = self.lock_classes(&record)?;
+        let mut locked = self.store.lock()?;
+        let others = self.check_free(&record, &chosen)?;
         self.store.write(&record)?;
-        specification::write(&self.cdi, self.description(), &record, inventory)?;
+        let mut inventory = Cow::Borrowed(inventory);
+        if !made.is_empty() {
+            drop(locked);
+            let (mut records, unreadable) = others;
+            records.push(record.clone());
+            let claimed = Claimed {
+                records,
+                unreadable,
+            };
+            for one in made {
+                let (now, id) = self
+                    .workshop
+                    .ready(one.class, &one.granted.device, &claimed)?;
+                record.devices.push(prepared(one.granted, &now, id));
+                // The last look has all parts of the class.
+                let mut known = inventory.to_mut().iter_mut();
+                if let Some(known) = known.find(|known| known.class.name == now.class.name) {
+                    *known = now;
+                }
+            }
+            record.making.clear();
+            locked = self.store.lock()?;
+            self.store.write(&record)?;
+        }
+        specification::write(&self.cdi, self.description(), &record, &inventory)?;
+        drop(locked);
         Ok(answer(&record))
     }
 
     /// The device of an allocation.
-    fn device(
+    fn chosen<'a>(
         &self,
-        granted: &Granted,
-        inventory: &[ClassDevices],
-    ) -> Result<PreparedDevice, PrepareError> {
+        granted: &'a Granted,
+        inventory: &'a [ClassDevices],
+    ) -> Result<Chosen<'a>, PrepareError> {
         let of_pool =
             |class: &&ClassDevices| names::pool(&self.node, &class.class.name) == granted.pool;
         let class = inventory.iter().find(of_pool);
         let class = class.ok_or_else(|| PrepareError::NoPool(granted.pool.clone()))?;
-        let device = class.named(&granted.device);
-        let device = device.ok_or_else(|| PrepareError::NoDevice {
+        let named = class.named(&granted.device);
+        let named = named.ok_or_else(|| PrepareError::NoDevice {
             pool: granted.pool.clone(),
             device: granted.device.clone(),
         })?;
         granted.parameters.variables(&class.class)?;
-        Ok(PreparedDevice {
-            request: granted.request.clone(),
-            pool: granted.pool.clone(),
-            device: granted.device.clone(),
-            class: class.class.name.clone(),
-            id: device.id.clone(),
-            share: granted.share.clone(),
-            admin: granted.admin,
-            parameters: granted.parameters.clone(),
+        let mut excludes = vec![granted.device.as_str()];
+        let mut wholes = class.wholes.iter();
+        let id = match named {
+            Named::Part(whole, part) => {
+                excludes.push(&whole.name);
+                granted.admin.then(|| part.made.clone()).flatten()
+            }
+            Named::Device(device) => match wholes.find(|one| one.name == granted.device) {
+                Some(whole) => {
+                    excludes.extend(whole.names.iter().map(String::as_str));
+                    granted.admin.then(|| device.id.clone())
+                }
+                None => Some(device.id.clone()),
+            },
+        };
+        Ok(Chosen {
+            granted,
+            class,
+            device: id.map(|id| prepared(granted, class, id)),
+            excludes,
         })
     }
 
-    /// The last line of defence: no other claim has one of the devices for itself.
-    fn check_free(&self, record: &Record) -> Result<(), PrepareError> {
-        let (others, _) = self.store.all()?;
-        let others = others.iter().filter(|other| other.uid != record.uid);
-        for (other, held) in
-            others.flat_map(|other| other.devices.iter().map(move |one| (other, one)))
-        {
-            let is_same = |own: &&PreparedDevice| {
-                let both = (&own.pool, &own.device) == (&held.pool, &held.device);
-                both && !own.admin && !held.admin && own.share.is_none() && held.share.is_none()
-            };
-            if let Some(own) = record.devices.iter().find(is_same) {
-                return Err(PrepareError::Held {
-                    pool: own.pool.clone(),
-                    device: own.device.clone(),
-                    holder: other.title(),
-                    uid: other.uid.clone(),
-                });
+    /// The right to make and remove parts of the classes of a claim.
+    fn lock_classes(&self, record: &Record) -> Result<Vec<Locked>, StoreError> {
+        let classes: BTreeSet<&ClassName> = record.making.iter().map(|one| &one.class).collect();
+        let locked = classes
+            .into_iter()
+            .map(|class| self.store.lock_class(class));
+        locked.collect()
+    }
+
+    /// The last line of defence: no other claim has one of the devices for itself. Returns
+    /// the other claims.
+    fn check_free(
+        &self,
+        record: &Record,
+        chosen: &[Chosen<'_>],
+    ) -> Result<(Vec<Record>, Unreadable), PrepareError> {
+        let (mut others, unreadable) = self.store.all()?;
+        others.retain(|other| other.uid != record.uid);
+        for other in &others {
+            let devices = other.devices.iter().filter(|one| !one.admin);
+            let devices = devices.map(|one| (&one.pool, &one.device, one.share.is_some()));
+            let making = other.making.iter();
+            let making = making.map(|one| (&one.pool, &one.device, false));
+            for (pool, device, is_shared) in devices.chain(making) {
+                let has_it = |own: &&Chosen<'_>| {
+                    let granted = own.granted;
+                    let both = granted.pool == *pool && own.excludes.contains(&device.as_str());
+                    both && !granted.admin && granted.share.is_none() && !is_shared
+                };
+                if let Some(own) = chosen.iter().find(has_it) {
+                    return Err(PrepareError::Held {
+                        pool: own.granted.pool.clone(),
+                        device: device.clone(),
+                        holder: other.title(),
+                        uid: other.uid.clone(),
+                    });
+                }
             }
         }
-        Ok(())
+        Ok((others, unreadable))
     }
 
     /// No container of the node uses the claim any more. One that is unknown is as it
-    /// should be.
-    pub fn unprepare(&self, uid: &ClaimUid) -> Result<(), StoreError> {
+    /// should be. Its parts stay until their room is needed.
+    pub fn unprepare(
+        &self,
+        uid: &ClaimUid,
+        inventory: &[ClassDevices],
+    ) -> Result<(), UnprepareError> {
+        let read = || self.store.read(uid).ok().flatten();
+        // Twice, because a preparation may be under way.
+        let mut made = Vec::new();
+        if let Some(record) = read().filter(|record| !record.making.is_empty()) {
+            made = self.lock_classes(&record)?;
+            for one in read().into_iter().flat_map(|record| record.making) {
+                let class = inventory.iter().find(|class| class.class.name == one.class);
+                match class {
+                    Some(class) => self.workshop.roll_back(class, &one.device)?,
+                    None => tracing::warn!(
+                        "{} was perhaps made by half, and class {} is not served any more: look \
+                         at the host whether something is left",
+                        one.device,
+                        one.class
+                    ),
+                }
+            }
+        }
         let _locked = self.store.lock()?;
         specification::remove(&self.cdi, uid)?;
-        self.store.remove(uid)
+        self.store.remove(uid)?;
+        drop(made);
+        Ok(())
     }
 
     /// The prepared claims, and the records that cannot be read.
@@ -181,7 +293,8 @@ impl Claims {
             .into_iter()
             .map(|(uid, reason)| format!("the record of claim {}: {reason}", uid.as_str()))
             .collect();
-        for record in &records {
+        // For what is under way the kubelet asks again.
+        for record in records.iter().filter(|record| record.making.is_empty()) {
             let written = specification::write(&self.cdi, self.description(), record, inventory);
             if let Err(error) = written {
                 let error = anyhow::Error::from(error);
@@ -197,6 +310,19 @@ impl Claims {
             }
         }
         Ok(problems)
+    }
+}
+
+fn prepared(granted: &Granted, class: &ClassDevices, id: DeviceId) -> PreparedDevice {
+    PreparedDevice {
+        request: granted.request.clone(),
+        pool: granted.pool.clone(),
+        device: granted.device.clone(),
+        class: class.class.name.clone(),
+        id,
+        share: granted.share.clone(),
+        admin: granted.admin,
+        parameters: granted.parameters.clone(),
     }
 }
 

@@ -47,6 +47,18 @@ pub struct Record {
     pub namespace: String,
     pub name: String,
     pub devices: Vec<PreparedDevice>,
+    /// What is under way, or failed: the other devices of the claim.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub making: Vec<Making>,
+}
+
+/// A part that is made, or a device on which room is made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Making {
+    pub pool: String,
+    /// Its name in the pool.
+    pub device: String,
+    pub class: ClassName,
 }
 
 /// A device of a claim.

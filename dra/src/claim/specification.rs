@@ -13,7 +13,7 @@ use injection_plan::cdi::{Description, DescriptionError, Specification, Specifie
 use super::parameters::{ParameterError, Parameters};
 use super::record::{ClaimUid, Record};
 use super::store::{StoreError, remove_file};
-use crate::inventory::ClassDevices;
+use crate::class_devices::ClassDevices;
 use crate::names::{DRIVER, label};
 
 /// How the names of our files begin. The plugin, which removes files of an earlier run,
@@ -92,7 +92,7 @@ pub(super) fn write(
         let known = inventory.iter().find(|one| one.class.name == *class);
         let known = known.ok_or_else(|| SpecificationError::NoClass(class.clone()))?;
         let find = |id: &&DeviceId| {
-            let found = known.devices().iter().find(|device| device.id == **id);
+            let found = known.with_id(id);
             found.ok_or_else(|| SpecificationError::NoDevice {
                 class: class.clone(),
                 id: (**id).clone(),

@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use device_class::name::ClassName;
 use nix::fcntl::{Flock, FlockArg};
 
 use super::record::{ClaimUid, Record};
@@ -28,7 +29,8 @@ pub enum StoreError {
 #[derive(Debug, Clone)]
 pub struct Store {
     directory: PathBuf,
-    lock: PathBuf,
+    /// Where locks are.
+    above: PathBuf,
 }
 
 /// The right to change records and specifications, until it is dropped.
@@ -51,23 +53,19 @@ impl Store {
         builder
             .create(&directory)
             .map_err(|error| failed(&directory, error))?;
-        let lock = driver_directory.join("serialize.lock");
-        Ok(Store { directory, lock })
+        let above = driver_directory.to_owned();
+        Ok(Store { directory, above })
     }
 
     /// Waits until no other thread or instance changes anything.
     pub(super) fn lock(&self) -> Result<Locked, StoreError> {
-        let failed = |error: io::Error| StoreError::Io {
-            path: self.lock.clone(),
-            error,
-        };
-        let mut options = File::options();
-        let file = options.create(true).truncate(false).write(true).mode(0o600);
-        let file = file.open(&self.lock).map_err(failed)?;
-        let locked = Flock::lock(file, FlockArg::LockExclusive);
-        locked
-            .map(Locked)
-            .map_err(|(_, error)| failed(error.into()))
+        lock(&self.above.join("serialize.lock"))
+    }
+
+    /// Waits until no other thread or instance makes parts of a class. Programs may take long,
+    /// and claims of other devices do not wait for them.
+    pub(super) fn lock_class(&self, class: &ClassName) -> Result<Locked, StoreError> {
+        lock(&self.above.join(format!("parts-{class}.lock")))
     }
 
     /// All claims, and the files that are none: each concerns one claim, which is prepared
@@ -95,7 +93,7 @@ impl Store {
     }
 
     /// A claim's record; `None` if there is none.
-    fn read(&self, uid: &ClaimUid) -> Result<Option<Record>, String> {
+    pub(super) fn read(&self, uid: &ClaimUid) -> Result<Option<Record>, String> {
         let path = self.path(uid);
         let mut text = String::new();
         let file = match File::open(&path) {
@@ -153,4 +151,18 @@ pub(super) fn remove_file(path: &Path) -> Result<(), StoreError> {
         }),
         _ => Ok(()),
     }
+}
+
+fn lock(path: &Path) -> Result<Locked, StoreError> {
+    let failed = |error: io::Error| StoreError::Io {
+        path: path.to_owned(),
+        error,
+    };
+    let mut options = File::options();
+    let file = options.create(true).truncate(false).write(true).mode(0o600);
+    let file = file.open(path).map_err(failed)?;
+    let locked = Flock::lock(file, FlockArg::LockExclusive);
+    locked
+        .map(Locked)
+        .map_err(|(_, error)| failed(error.into()))
 }

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use device_class::discover::Device;
+use device_class::discover::{Device, PossiblePart};
 use k8s_openapi::api::resource::v1::DeviceAttribute;
 
-use crate::inventory::ClassDevices;
+use crate::class_devices::{ClassDevices, Offered, Whole};
 
 /// The longest name and the longest value (Kubernetes, resource.k8s.io/v1).
 const MAX_NAME: usize = 32;
@@ -15,6 +15,9 @@ const MAX_VALUE: usize = 64;
 /// How many of a class's own attributes a device has; with those of this file and the
 /// shares there may be 32.
 const MAX_OWN: usize = 24;
+
+/// The attribute with the profile of a part.
+pub(crate) const PART: &str = "part";
 
 /// Names of Kubernetes, the same for all drivers, so that a constraint can compare devices
 /// of several.
@@ -60,6 +63,21 @@ pub(super) fn of(class: &ClassDevices, device: &Device) -> BTreeMap<String, Devi
     all
 }
 
+/// The attributes of a part, whether it is made or not: those of its device, and which part
+/// it is.
+pub(super) fn of_part(
+    class: &ClassDevices,
+    whole: &Whole,
+    part: &PossiblePart,
+) -> BTreeMap<String, DeviceAttribute> {
+    let mut all = of(class, &whole.divisible.whole);
+    all.retain(|name, _| !["resource", "index"].contains(&name.as_str()));
+    all.insert(PART.into(), text(&part.profile));
+    all.insert("placement".into(), number(part.placement().into()));
+    all.insert("whole".into(), text(&whole.name));
+    all
+}
+
 /// A number if each device of the class has one there: a selector that compares numbers
 /// fails for all devices if one has a text.
 fn own_value(class: &ClassDevices, name: &str, value: &str) -> DeviceAttribute {
@@ -69,9 +87,20 @@ fn own_value(class: &ClassDevices, name: &str, value: &str) -> DeviceAttribute {
         value.is_none_or(|(_, value)| canonical(value).is_some())
     };
     match canonical(value) {
-        Some(value) if class.devices().iter().all(is_number) => number(value),
+        Some(value) if offered(class).all(is_number) => number(value),
         _ => text(value),
     }
+}
+
+/// The devices whose attributes slices show: they stay when parts are made.
+fn offered(class: &ClassDevices) -> impl Iterator<Item = &Device> {
+    class
+        .offered(true)
+        .into_iter()
+        .map(|offered| match offered {
+            Offered::Device(_, device) => device,
+            Offered::Whole(whole) => &whole.divisible.whole,
+        })
 }
 
 /// The number that a text is, if it is written as numbers are: `007` is a name.

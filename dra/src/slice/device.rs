@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use device_class::discover::Device;
+use device_class::discover::{Device, Health};
 use k8s_openapi::api::resource::v1::{
-    CapacityRequestPolicy, CapacityRequestPolicyRange, Device as Published, DeviceCapacity,
-    DeviceTaint,
+    CapacityRequestPolicy, CapacityRequestPolicyRange, Counter, CounterSet, Device as Published,
+    DeviceCapacity, DeviceCounterConsumption, DeviceTaint,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::attributes;
-use crate::inventory::ClassDevices;
+use crate::class_devices::{ClassDevices, Whole};
 use crate::names::{self, DRIVER};
 
 /// The capacity of a shared device: how many containers may have it at once.
@@ -25,6 +25,9 @@ pub struct Form {
     /// Whether it keeps devices that several claims may have. If not, each share is a
     /// device.
     pub shares: bool,
+    /// Whether it keeps counters, by which parts exclude each other. If not, no parts are
+    /// offered but those that are there.
+    pub parts: bool,
     /// The effect of the taint of unhealthy devices.
     pub effect: String,
 }
@@ -36,18 +39,13 @@ pub(super) fn published(
     name: &str,
     form: &Form,
 ) -> Vec<Published> {
-    if !device.health.is_healthy() && !form.taints {
+    let Some(taints) = taints(&device.health, form) else {
         return Vec::new();
-    }
-    let taint = || DeviceTaint {
-        key: format!("{DRIVER}/unhealthy"),
-        effect: form.effect.clone(),
-        ..DeviceTaint::default()
     };
     let one = |name: String| Published {
         name,
         attributes: Some(attributes::of(class, device)),
-        taints: (!device.health.is_healthy()).then(|| vec![taint()]),
+        taints: taints.clone(),
         ..Published::default()
     };
     match device.replicas {
@@ -58,6 +56,62 @@ pub(super) fn published(
             ..one(name.to_owned())
         }],
         Some(count) => (0..count).map(|n| one(names::share(name, n))).collect(),
+    }
+}
+
+/// A device and its parts: each takes of what the device has, and the device takes all.
+pub(super) fn published_whole(class: &ClassDevices, whole: &Whole, form: &Form) -> Vec<Published> {
+    let consumes = |amounts: &BTreeMap<String, u64>| {
+        let consumed = DeviceCounterConsumption {
+            counter_set: whole.name.clone(),
+            counters: counters(amounts),
+            ..DeviceCounterConsumption::default()
+        };
+        Some(vec![consumed])
+    };
+    let mut all = published(class, &whole.divisible.whole, &whole.name, form);
+    for device in &mut all {
+        device.consumes_counters = consumes(&whole.divisible.counters);
+    }
+    for (name, part) in whole.parts() {
+        let taints = taints(class.health(whole, part), form);
+        all.extend(taints.map(|taints| Published {
+            name: name.to_owned(),
+            attributes: Some(attributes::of_part(class, whole, part)),
+            consumes_counters: consumes(&part.takes),
+            taints,
+            ..Published::default()
+        }));
+    }
+    all
+}
+
+/// What a device has for its parts.
+pub(super) fn counter_set(whole: &Whole) -> CounterSet {
+    CounterSet {
+        name: whole.name.clone(),
+        counters: counters(&whole.divisible.counters),
+    }
+}
+
+fn counters(amounts: &BTreeMap<String, u64>) -> BTreeMap<String, Counter> {
+    let counter = |(name, amount): (&String, &u64)| {
+        let value = Quantity(amount.to_string());
+        (name.clone(), Counter { value })
+    };
+    amounts.iter().map(counter).collect()
+}
+
+/// The taints of a device; `None`: it is left out.
+fn taints(health: &Health, form: &Form) -> Option<Option<Vec<DeviceTaint>>> {
+    let taint = || DeviceTaint {
+        key: format!("{DRIVER}/unhealthy"),
+        effect: form.effect.clone(),
+        ..DeviceTaint::default()
+    };
+    match health.is_healthy() {
+        true => Some(None),
+        false => form.taints.then(|| Some(vec![taint()])),
     }
 }
 

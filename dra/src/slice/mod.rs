@@ -5,6 +5,7 @@ mod device;
 mod plan;
 mod publisher;
 
+pub(crate) use attributes::PART;
 pub use device::Form;
-pub use plan::{Action, Pool, actions, pools};
+pub use plan::{Action, Content, Pool, actions, pools};
 pub use publisher::Publisher;

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::resource::v1::{
-    Device, DeviceTaint, ResourcePool, ResourceSlice, ResourceSliceSpec,
+    CounterSet, Device, DeviceTaint, ResourcePool, ResourceSlice, ResourceSliceSpec,
 };
 
-use super::device::{Form, published};
-use crate::inventory::ClassDevices;
+use super::device::{Form, counter_set, published, published_whole};
+use crate::class_devices::{ClassDevices, Offered};
 use crate::names::{self, DRIVER};
 
 /// The most devices of a slice. Without taints it could have twice as many, but the number
@@ -17,29 +17,56 @@ const MAX_DEVICES: usize = 64;
 /// The most slices of a pool: beyond, devices are left out.
 const MAX_SLICES: usize = 64;
 
+/// The most sets of counters of a slice.
+const MAX_SETS: usize = 8;
+
 /// The devices of a class, in slices.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pool {
     pub name: String,
     /// At least one, which may be empty: it says that the driver is alive.
-    pub slices: Vec<Vec<Device>>,
+    pub slices: Vec<Content>,
     /// How many devices do not fit.
     pub left_out: usize,
+}
+
+/// What is in a slice: devices, or counters that devices of other slices take.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Content {
+    pub devices: Vec<Device>,
+    pub counters: Vec<CounterSet>,
 }
 
 /// The pools of a node. The scheduler takes the first device that fits, so that the order
 /// fills the first devices of a class first.
 pub fn pools(node: &str, classes: &[ClassDevices], form: &Form) -> Vec<Pool> {
     let pool = |class: &ClassDevices| {
-        let each = class.devices().iter().zip(&class.names);
-        let mut devices: Vec<Device> = each
-            .flat_map(|(device, name)| published(class, device, name, form))
-            .collect();
+        let (mut devices, mut counters): (Vec<Device>, Vec<CounterSet>) = Default::default();
+        for offered in class.offered(form.parts) {
+            match offered {
+                Offered::Device(name, device) => {
+                    devices.extend(published(class, device, name, form));
+                }
+                Offered::Whole(whole) => {
+                    counters.push(counter_set(whole));
+                    devices.extend(published_whole(class, whole, form));
+                }
+            }
+        }
         let left_out = devices.len().saturating_sub(MAX_DEVICES * MAX_SLICES);
         devices.truncate(MAX_DEVICES * MAX_SLICES);
-        let mut slices: Vec<_> = devices.chunks(MAX_DEVICES).map(<[_]>::to_vec).collect();
+        // First what tells whether the API server keeps counters.
+        let counters = counters.chunks(MAX_SETS).map(|sets| Content {
+            counters: sets.to_vec(),
+            ..Content::default()
+        });
+        let devices = devices.chunks(MAX_DEVICES).map(|devices| Content {
+            devices: devices.to_vec(),
+            ..Content::default()
+        });
+        let mut slices: Vec<Content> = counters.chain(devices).collect();
         if slices.is_empty() {
-            slices.push(Vec::new());
+            slices.push(Content::default());
         }
         Pool {
             name: names::pool(node, &class.class.name),
@@ -101,11 +128,12 @@ fn pool_actions(
     };
     let found: Vec<_> = (0..pool.slices.len()).map(&mut matching).collect();
     let count = i64::try_from(pool.slices.len()).unwrap_or(i64::MAX);
-    let is_same = |devices: &[Device], slice: &ResourceSlice| {
+    let is_same = |content: &Content, slice: &ResourceSlice| {
         let own = slice.spec.devices.as_deref().unwrap_or_default();
         slice.spec.pool.resource_slice_count == count
-            && own.len() == devices.len()
-            && own.iter().zip(devices).all(|(own, new)| {
+            && slice.spec.shared_counters.as_deref().unwrap_or_default() == content.counters
+            && own.len() == content.devices.len()
+            && own.iter().zip(&content.devices).all(|(own, new)| {
                 own.taints.as_deref().unwrap_or_default().len()
                     == new.taints.as_deref().unwrap_or_default().len()
                     && *own == with_times(new, own)
@@ -145,7 +173,8 @@ fn pool_actions(
         writes.push(match old {
             Some(old) => {
                 let mut slice = (*old).clone();
-                slice.spec.devices = Some(keep_times(new, old));
+                slice.spec.devices = devices_of(new).map(|new| keep_times(&new, old));
+                slice.spec.shared_counters = counters_of(new);
                 slice.spec.pool = resource_pool;
                 Action::Replace(Box::new(slice))
             }
@@ -156,13 +185,25 @@ fn pool_actions(
                     driver: DRIVER.to_owned(),
                     node_name: Some(node.to_owned()),
                     pool: resource_pool,
-                    devices: Some(new.clone()),
+                    devices: devices_of(new),
+                    shared_counters: counters_of(new),
                     ..ResourceSliceSpec::default()
                 };
                 Action::Create(Box::new(slice))
             }
         });
     }
+}
+
+/// A slice with counters has no devices.
+fn devices_of(content: &Content) -> Option<Vec<Device>> {
+    let is_of_counters = !content.counters.is_empty();
+    (!is_of_counters).then(|| content.devices.clone())
+}
+
+fn counters_of(content: &Content) -> Option<Vec<CounterSet>> {
+    let is_of_counters = !content.counters.is_empty();
+    is_of_counters.then(|| content.counters.clone())
 }
 
 /// The place of a slice in its pool, which its name begins with.

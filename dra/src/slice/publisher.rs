@@ -50,6 +50,7 @@ impl Publisher {
             form: Form {
                 taints: true,
                 shares: true,
+                parts: true,
                 effect: effect.to_owned(),
             },
             metrics,
@@ -130,6 +131,10 @@ impl Publisher {
             let form = self.form.clone();
             for action in actions(&self.node, &wanted, &present) {
                 self.perform(action).await?;
+                // What follows would be of the old form.
+                if self.form != form {
+                    break;
+                }
             }
             if self.form == form {
                 self.published(&wanted);
@@ -146,7 +151,7 @@ impl Publisher {
         }
         self.metrics.nothing_published();
         for pool in pools {
-            let devices = || pool.slices.iter().flatten();
+            let devices = || pool.slices.iter().flat_map(|slice| &slice.devices);
             let unhealthy = devices().filter(|device| device.taints.is_some()).count();
             self.metrics
                 .published(&pool.name, devices().count(), unhealthy);
@@ -214,6 +219,8 @@ impl Publisher {
 
     /// Notices what the API server dropped.
     fn compare(&mut self, sent: &ResourceSlice, stored: &ResourceSlice) {
+        let counters = |slice: &ResourceSlice| slice.spec.shared_counters.is_some();
+        let lost_counters = counters(sent) && !counters(stored);
         let devices = |slice: &ResourceSlice| slice.spec.devices.clone().unwrap_or_default();
         let (sent, kept) = (devices(sent), devices(stored));
         let name = stored.name_any();
@@ -234,6 +241,14 @@ impl Publisher {
                  DRAConsumableCapacity): each share is published as a device"
             );
             self.form.shares = false;
+        }
+        let lost_counters = lost_counters || lost(|device| device.consumes_counters.is_some());
+        if lost_counters && self.form.parts {
+            tracing::warn!(
+                "the API server drops counters (feature gate DRAPartitionableDevices): parts of \
+                 devices are not offered to claims"
+            );
+            self.form.parts = false;
         }
         match sent == kept {
             true => self.kept.remove(&name),

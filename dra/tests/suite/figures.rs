@@ -112,19 +112,15 @@ fn five_thousand_nodes_write_what_has_changed() {
     let class = DeviceClass::parse(name, Path::new("npu.toml"), text).unwrap();
     let host = RealHost::open(Path::new("/")).unwrap();
     let inventory = discover::devices(&class, &host);
-    let names = (0..8).map(|number| format!("npu-{number}")).collect();
     let edits = FoundEdits::default();
     let found = Found { inventory, edits };
     let form = Form {
         taints: true,
         shares: true,
+        parts: true,
         effect: "NoSchedule".to_owned(),
     };
-    let healthy = [ClassDevices {
-        class,
-        found,
-        names,
-    }];
+    let healthy = [ClassDevices::new(class, found, Path::new("/")).0];
     let mut faulty = healthy.clone();
     let reason = "it is hot".to_owned();
     faulty[0].found.inventory.devices[3].health = Health::Unhealthy { reason };

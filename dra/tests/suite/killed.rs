@@ -6,16 +6,17 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::node::{NPUS, Node, wait};
+use crate::parts;
 
 const STRACE: &str = "/usr/bin/strace";
 
-/// The calls, and how often each is made at most.
-const CALLS: [(&str, usize); 5] = [
-    ("flock", 2),
-    ("fsync", 2),
-    ("write", 4),
-    ("rename", 3),
-    ("unlink", 3),
+/// The calls, how often each is made at most, and how often more if a part is made.
+const CALLS: [(&str, usize, usize); 5] = [
+    ("flock", 2, 2),
+    ("fsync", 2, 1),
+    ("write", 4, 2),
+    ("rename", 3, 1),
+    ("unlink", 3, 0),
 ];
 
 #[tokio::test]
@@ -23,28 +24,48 @@ async fn a_killed_driver_leaves_what_the_next_one_makes_whole() {
     if !Path::new(STRACE).is_file() {
         return skip::report(module_path!(), "needs strace");
     }
+    killed_at_each_call(async || Some(Node::new(NPUS, 1).await), "npu-0", |_| 0).await;
+}
+
+#[tokio::test]
+async fn a_part_of_a_killed_driver_is_recognised_or_made_anew() {
+    if !Path::new(STRACE).is_file() {
+        return skip::report(module_path!(), "needs strace");
+    }
+    killed_at_each_call(async || parts::node(1).await, "npu-0-half-0", |more| more).await;
+}
+
+async fn killed_at_each_call(
+    new: impl AsyncFn() -> Option<Node>,
+    device: &str,
+    further: fn(usize) -> usize,
+) {
     let claim = ["n", "a", "u-1"];
     let mut kills = 0;
-    for (call, most) in CALLS {
-        for number in 1..=most {
-            let mut node = Node::new(NPUS, 1).await;
-            node.allocate("a", "u-1", &[("r", "npu-0")]);
+    for (call, most, more) in CALLS {
+        for number in 1..=most + further(more) {
+            let Some(mut node) = new().await else { return };
+            node.allocate("a", "u-1", &[("r", device)]);
             let driver = node.start().await;
-            node.wait_devices("a device", |devices| devices.len() == 1)
+            node.wait_devices("a device", |devices| !devices.is_empty())
                 .await;
             let trace = format!("trace={call}");
             let inject = format!("inject={call}:signal=KILL:when={number}");
-            let claims = node.path("kubelet/plugins/boathook.dev/claims");
+            let above = node.path("kubelet/plugins/boathook.dev");
+            let claims = above.join("claims");
             let record = claims.join("u-1.json");
             let temporary = claims.join("u-1.tmp");
             let cdi = node.path("cdi");
             let specification = cdi.join("boathook.dev-claim-u-1.json");
             let half = cdi.join("boathook.dev-claim-u-1.tmp");
-            let lock = node.path("kubelet/plugins/boathook.dev/serialize.lock");
+            let locks = ["serialize.lock", "parts-npu.lock"].map(|lock| above.join(lock));
             let process = node.process.as_ref().unwrap().id().to_string();
             let mut tracer = Command::new(STRACE);
             tracer.args(["-qq", "-f", "-o", "/dev/null", "-e", &trace, "-e", &inject]);
-            for path in [&record, &temporary, &specification, &half, &lock] {
+            for path in [&record, &temporary, &specification, &half]
+                .into_iter()
+                .chain(&locks)
+            {
                 tracer.arg("-P").arg(path);
             }
             let mut tracer = tracer.args(["-p", &process]).spawn().unwrap();
@@ -73,4 +94,54 @@ async fn a_killed_driver_leaves_what_the_next_one_makes_whole() {
         }
     }
     assert!(kills >= CALLS.len(), "only {kills} were killed");
+}
+
+/// The program kills the driver, before, in the midst and after; then the claim is prepared
+/// again, or ends.
+#[tokio::test]
+async fn a_driver_that_is_killed_while_its_program_runs_leaves_no_half_part() {
+    for mode in [
+        "kill-before",
+        "kill-half",
+        "kill-after",
+        "remove-kill-before",
+        "remove-kill-after",
+    ] {
+        for ends in [false, true] {
+            let Some(mut node) = parts::node(1).await else {
+                return;
+            };
+            let driver = node.start().await;
+            // A part that is in the way.
+            node.allocate("b", "u-b", &[("r", "npu-0-quarter-1")]);
+            driver.prepare_one(["n", "b", "u-b"]).await.unwrap();
+            driver.unprepare(["n", "b", "u-b"]).await.unwrap();
+            let claim = ["n", "a", "u-a"];
+            node.allocate("a", "u-a", &[("r", "npu-0-half-0")]);
+            parts::mode(&node, mode);
+            assert!(driver.prepare_one(claim).await.is_err(), "{mode}");
+            let process = node.process.as_ref().unwrap().id();
+            let stat = format!("/proc/{process}/stat");
+            wait("it is killed", || {
+                fs::read_to_string(&stat).unwrap().contains(") Z ")
+            })
+            .await;
+            parts::mode(&node, "well");
+            let driver = node.start().await;
+            if !ends {
+                driver.prepare_one(claim).await.unwrap();
+                assert_eq!(parts::made(&node, 0), ["part10"], "{mode}");
+            }
+            driver.unprepare(claim).await.unwrap();
+            let left = parts::made(&node, 0);
+            assert!(
+                left.iter().all(|name| name.starts_with("part")),
+                "{mode}: {left:?}"
+            );
+            // Nothing is in the way of the next one.
+            node.allocate("c", "u-c", &[("r", "npu-0")]);
+            driver.prepare_one(["n", "c", "u-c"]).await.unwrap();
+            assert!(parts::made(&node, 0).is_empty(), "{mode}");
+        }
+    }
 }

@@ -5,9 +5,12 @@
 #[path = "../../../cluster/tests/suite/api_server/mod.rs"]
 mod api_server;
 mod claims;
+mod disks;
 mod figures;
 mod killed;
 mod manifests;
 mod node;
 mod operation;
+mod parts;
+mod parts_faults;
 mod slices;

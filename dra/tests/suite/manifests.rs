@@ -23,17 +23,21 @@ fn documents(text: &str) -> Vec<Value> {
     serde_saphyr::from_multiple(text).unwrap()
 }
 
-/// The objects of the overlay for CDI with the component. `None`: there is no kubectl that
-/// has kustomize.
-fn rendered() -> Option<Vec<Value>> {
+/// The objects of the overlay for CDI with components. `None`: there is no kubectl that has
+/// kustomize.
+fn rendered(components: &[&str]) -> Option<Vec<Value>> {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let up: PathBuf = directory.path().iter().skip(1).map(|_| "..").collect();
     let deploy = up
         .join(repository().strip_prefix("/").unwrap())
         .join("deploy");
     let deploy = deploy.display();
-    let text =
-        format!("resources: [{deploy}/overlays/cdi]\ncomponents: [{deploy}/components/dra]\n");
+    let components = components
+        .iter()
+        .map(|name| format!("{deploy}/components/{name}"));
+    let components: Vec<String> = components.collect();
+    let components = components.join(", ");
+    let text = format!("resources: [{deploy}/overlays/cdi]\ncomponents: [{components}]\n");
     std::fs::write(directory.path().join("kustomization.yaml"), text).unwrap();
     let kubectl = Command::new("kubectl")
         .arg("kustomize")
@@ -93,7 +97,9 @@ fn assert_known(written: &Value, known: &Value) {
 
 #[test]
 fn the_component_runs_the_driver_with_the_least_rights() {
-    let Some(objects) = rendered() else { return };
+    let Some(objects) = rendered(&["dra"]) else {
+        return;
+    };
     let set: DaemonSet = only(&objects, "DaemonSet");
     let spec = set.spec;
     let pod = spec.template.spec.unwrap();
@@ -168,8 +174,44 @@ fn comparable(object: &Value) -> Value {
 
 #[test]
 fn the_chart_has_the_same() {
+    check_chart(false, &["dra"]);
+}
+
+#[test]
+fn with_programs_of_the_host_it_sees_all_of_the_host_and_the_chart_has_the_same() {
+    check_chart(true, &["dra", "dra-host-programs"]);
+    let Some(objects) = rendered(&["dra", "dra-host-programs"]) else {
+        return;
+    };
+    let set: DaemonSet = only(&objects, "DaemonSet");
+    let pod = set.spec.template.spec.unwrap();
+    let container = &pod.containers[0];
+    let context = container.security_context.as_ref().unwrap();
+    assert_eq!(context.privileged, Some(true));
+    let mounts: Vec<(&str, &str)> = container
+        .volume_mounts
+        .iter()
+        .flatten()
+        .map(|one| (one.name.as_str(), one.mount_path.as_str()))
+        .collect();
+    let of_host = mounts.iter().filter(|(_, path)| path.starts_with("/host"));
+    assert_eq!(
+        of_host.collect::<Vec<_>>(),
+        [&("host-for-programs", "/host")]
+    );
+    let volumes: Vec<&str> = pod
+        .volumes
+        .iter()
+        .flatten()
+        .map(|one| one.name.as_str())
+        .collect();
+    assert_eq!(volumes.len(), mounts.len());
+    assert!(mounts.iter().all(|(name, _)| volumes.contains(name)));
+}
+
+fn check_chart(programs: bool, components: &[&str]) {
     let file = tempfile::NamedTempFile::new().unwrap();
-    let values = json!({"dra": {"classes": ["dummy-npu"]}});
+    let values = json!({"dra": {"classes": ["dummy-npu"]}, "hostPrograms": programs});
     std::fs::write(file.path(), values.to_string()).unwrap();
     let script = repository().join("scripts/helm-template");
     let output = Command::new(script).arg(file.path()).output().unwrap();
@@ -191,7 +233,9 @@ fn the_chart_has_the_same() {
         config.contains("[class.dummy-npu]\nserve = \"dra\""),
         "{config}"
     );
-    let Some(objects) = rendered() else { return };
+    let Some(objects) = rendered(components) else {
+        return;
+    };
     for kind in [
         "DaemonSet",
         "ServiceAccount",
@@ -248,4 +292,36 @@ fn the_example_and_the_printed_class_fit_each_other() {
     );
     let class: DeviceClass = typed(&printed[1]);
     assert_eq!(class.spec.unwrap().extended_resource_name, None);
+}
+
+/// Whoever asks for a device of the class does not get a part, and each profile has a class.
+#[test]
+fn parts_have_classes_of_their_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("config.toml");
+    std::fs::write(directory.path().join("npu.toml"), crate::parts::PARTS).unwrap();
+    std::fs::write(&config, format!("classes = [{:?}]\n", directory.path())).unwrap();
+    let name = "npu".to_owned().try_into().unwrap();
+    let text = dra::device_class::manifests(&[name], Some(&config)).unwrap();
+    let printed: Vec<DeviceClass> = documents(&text).iter().map(typed).collect();
+    let printed = printed.iter().map(|class| {
+        let selectors = class.spec.as_ref().unwrap().selectors.as_ref().unwrap();
+        let expression = selectors[0].cel.as_ref().unwrap().expression.as_str();
+        let (_, end) = expression.split_once("== 'npu'").unwrap();
+        (class.metadata.name.as_deref().unwrap(), end)
+    });
+    let wanted = [
+        ("npu", " && !has(device.attributes['boathook.dev'].part)"),
+        (
+            "npu-half",
+            " && has(device.attributes['boathook.dev'].part) && \
+             device.attributes['boathook.dev'].part == 'half'",
+        ),
+        (
+            "npu-quarter",
+            " && has(device.attributes['boathook.dev'].part) && \
+             device.attributes['boathook.dev'].part == 'quarter'",
+        ),
+    ];
+    assert_eq!(printed.collect::<Vec<_>>(), wanted);
 }

@@ -101,7 +101,7 @@ impl ApiServer {
         page["items"].as_array().unwrap().clone()
     }
 
-    /// Has it drop fields of devices, as with feature gates that are off.
+    /// Has it drop fields of `spec` and of devices, as with feature gates that are off.
     #[allow(dead_code, reason = "of one of the crates that use it")]
     pub(crate) fn drop_fields(&self, fields: &[&str]) {
         self.state.store().dropped = fields.iter().map(|field| (*field).to_owned()).collect();

@@ -17,7 +17,16 @@ const INVALID: (StatusCode, &str) = (StatusCode::UNPROCESSABLE_ENTITY, "Invalid"
 /// Why the real server would refuse a resource slice (Kubernetes,
 /// pkg/apis/resource/validation).
 fn slice_fault(slice: &Value) -> Option<String> {
+    let none = Vec::new();
+    let sets = slice["spec"]["sharedCounters"].as_array().unwrap_or(&none);
+    let counters = |set: &Value| set["counters"].as_object().map_or(0, serde_json::Map::len);
+    if sets.len() > 8 || !sets.iter().all(|set| (1..=32).contains(&counters(set))) {
+        return Some(format!("the counters {sets:?}"));
+    }
     let devices = slice["spec"]["devices"].as_array()?;
+    if !sets.is_empty() && !devices.is_empty() {
+        return Some("counters and devices in one slice".to_owned());
+    }
     let has = |field: &str| devices.iter().any(|device| !device[field].is_null());
     let most = if has("taints") || has("consumesCounters") {
         64
@@ -59,7 +68,7 @@ pub(crate) struct Store {
     pub(crate) version: u64,
     pub(crate) lists: usize,
     pub(crate) writes: usize,
-    /// Fields of devices that are not kept.
+    /// Fields of objects and of their devices that are not kept.
     pub(crate) dropped: Vec<String>,
     objects: BTreeMap<Target, Value>,
     changes: Vec<Change>,
@@ -123,6 +132,9 @@ impl Store {
     }
 
     fn store(&mut self, target: &Target, mut object: Value) -> Answer {
+        if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
+            spec.retain(|field, _| !self.dropped.contains(field));
+        }
         let devices = object.pointer_mut("/spec/devices");
         for device in devices.and_then(Value::as_array_mut).into_iter().flatten() {
             let device = device.as_object_mut().unwrap();

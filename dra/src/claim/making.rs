@@ -1,0 +1,306 @@
+//! Parts of devices, made when a claim gets one. A part that no claim has any more stays until
+//! its room is needed: then it is removed.
+//!
+//! What counts is what the class finds on the host, not what a program says of itself: so a
+//! part is recognised whoever made it, and one that was made by half, as by a process that was
+//! killed, is removed and made anew.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use device_class::discover::{Device, PossiblePart};
+use device_class::host::RealHost;
+use device_class::name::{ClassName, DeviceId, excerpt};
+use host_inventory::host_program;
+use injection_plan::facts::Reported;
+use injection_plan::record;
+
+use super::programs::{Ended, run};
+use super::record::Record;
+use super::store::Unreadable;
+use crate::class_devices::{ClassDevices, Named, Whole};
+
+/// How long a part that was made may take to appear.
+const APPEARS: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Why a claim does not get a part, or a whole device that has parts.
+#[derive(Debug, thiserror::Error)]
+pub enum PartError {
+    #[error("class {class} has no {device} now: delete the pod, so that it is scheduled again")]
+    Gone { class: ClassName, device: String },
+    #[error(
+        "there is no room for {device} beside what other claims have of the same device: delete \
+         the pod, so that it is scheduled again"
+    )]
+    NoRoom { device: String },
+    #[error("the part {device} cannot be made: {reason}")]
+    NotMade { device: String, reason: String },
+    #[error("the part {part}, which no claim has, is in the way and cannot be removed: {reason}")]
+    InTheWay { part: String, reason: String },
+    #[error("what was made of the part {device} cannot be removed: {reason}")]
+    NotRemoved { device: String, reason: String },
+    #[error("{} cannot be searched for devices: {error}", root.display())]
+    Host { root: PathBuf, error: io::Error },
+}
+
+/// Where parts are made.
+#[derive(Debug, Clone)]
+pub struct Workshop {
+    /// Where the host's root is here.
+    pub root: PathBuf,
+    /// The kubelet's record of what device plugins gave away.
+    pub allocations: PathBuf,
+}
+
+/// What claims have.
+#[derive(Debug)]
+pub(super) struct Claimed {
+    pub(super) records: Vec<Record>,
+    pub(super) unreadable: Unreadable,
+}
+
+impl Claimed {
+    /// Whether a claim has a part.
+    fn has(&self, class: &ClassName, name: &str, made: Option<&DeviceId>) -> bool {
+        self.records.iter().any(|record| {
+            let mut making = record.making.iter();
+            let mut devices = record.devices.iter();
+            making.any(|one| one.class == *class && one.device == name)
+                || devices
+                    .any(|one| one.class == *class && (one.device == name || Some(&one.id) == made))
+        })
+    }
+}
+
+impl Workshop {
+    /// The class as the host is now.
+    pub(super) fn look(&self, class: &ClassDevices) -> Result<ClassDevices, PartError> {
+        class.again(&self.root).map_err(|error| PartError::Host {
+            root: self.root.clone(),
+            error,
+        })
+    }
+
+    /// The same after programs have run: what else they changed is reported again.
+    fn look_again(&self, class: &ClassDevices) -> Result<ClassDevices, PartError> {
+        let spec = &class.class;
+        if !spec.spec.facts.is_empty()
+            && spec.settings.facts
+            && let Ok(host) = RealHost::open(&self.root)
+        {
+            let start = |program: &Path, arguments: &[String]| {
+                host_program::command(&self.root, program, arguments)
+            };
+            let reported = Reported::of(spec, &self.root, start);
+            if let Err(error) = reported.write(spec, &self.root, &host) {
+                tracing::warn!("{}: facts cannot be written: {error}", spec.name);
+            }
+        }
+        self.look(class)
+    }
+
+    /// Makes room on a device, and there the part, if that is what slices call `name`. Returns
+    /// the class as it is then, and the id of the part or device.
+    pub(super) fn ready(
+        &self,
+        class: &ClassDevices,
+        name: &str,
+        claimed: &Claimed,
+    ) -> Result<(ClassDevices, DeviceId), PartError> {
+        let now = self.look(class)?;
+        let (whole, part) = find(&now, name)?;
+        match part {
+            Some(PossiblePart { made: Some(id), .. }) => {
+                let id = id.clone();
+                Ok((now, id))
+            }
+            Some(part) => {
+                let room = self.with_room(&now, whole, name, &part.takes, claimed)?;
+                self.made(room.as_ref().unwrap_or(&now), name)
+            }
+            None => {
+                let (all, id) = (&whole.divisible.counters, whole.divisible.whole.id.clone());
+                let room = self.with_room(&now, whole, name, all, claimed)?;
+                Ok((room.unwrap_or(now), id))
+            }
+        }
+    }
+
+    /// Removes parts that no claim has, if their room is needed. Returns the class as it is
+    /// then, if one was removed.
+    fn with_room(
+        &self,
+        class: &ClassDevices,
+        whole: &Whole,
+        name: &str,
+        takes: &BTreeMap<String, u64>,
+        claimed: &Claimed,
+    ) -> Result<Option<ClassDevices>, PartError> {
+        let own = &class.class.name;
+        let (of_claims, others): (Vec<_>, Vec<_>) = whole
+            .parts()
+            .filter(|(other, _)| *other != name)
+            .partition(|(other, part)| claimed.has(own, other, part.made.as_ref()));
+        let mut used = takes.clone();
+        for (_, part) in of_claims {
+            add(&mut used, &part.takes);
+        }
+        let total = &whole.divisible.counters;
+        if !fits(&used, total) {
+            let device = name.to_owned();
+            return Err(PartError::NoRoom { device });
+        }
+        let mut room = None;
+        for (part, idle) in others.into_iter().filter(|(_, part)| part.made.is_some()) {
+            let mut beside = used.clone();
+            add(&mut beside, &idle.takes);
+            if fits(&beside, total) {
+                used = beside;
+                continue;
+            }
+            let in_the_way = |reason| PartError::InTheWay {
+                part: part.to_owned(),
+                reason,
+            };
+            self.check_unused(class, idle, claimed)
+                .map_err(in_the_way)?;
+            tracing::info!("removing the part {part} of {own}, whose room {name} needs");
+            let ended = run(&self.root, &idle.remove, idle.timeout, false);
+            let now = self.look_again(class)?;
+            if find(&now, part).is_ok_and(|(_, part)| part.is_some_and(|one| one.made.is_some())) {
+                return Err(in_the_way(ended.reason()));
+            }
+            room = Some(now);
+        }
+        Ok(room)
+    }
+
+    /// No container has a part of which no claim is known.
+    fn check_unused(
+        &self,
+        class: &ClassDevices,
+        idle: &PossiblePart,
+        claimed: &Claimed,
+    ) -> Result<(), String> {
+        if let Some((uid, reason)) = claimed.unreadable.first() {
+            let uid = uid.as_str();
+            return Err(format!(
+                "the claim {uid} may have it, whose record cannot be read: {reason}"
+            ));
+        }
+        let device = idle.made.as_ref().and_then(|id| class.with_id(id));
+        let Ok(record) = record::Record::read(&self.allocations) else {
+            return Ok(());
+        };
+        let held = |device: &Device| {
+            let ids = device.offered_ids();
+            record.allocations().any(|one| {
+                one.resource == device.resource.as_str()
+                    && ids.iter().any(|id| one.devices.contains(&id.as_str()))
+            })
+        };
+        match device.is_some_and(held) {
+            true => Err("a container still has it by the device plugin".to_owned()),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes a part. What a failure left is removed, and once it is tried again: it may have
+    /// been left by an earlier one.
+    fn made(
+        &self,
+        class: &ClassDevices,
+        name: &str,
+    ) -> Result<(ClassDevices, DeviceId), PartError> {
+        let mut now = None;
+        let mut is_last = false;
+        loop {
+            let known = now.as_ref().unwrap_or(class);
+            let (_, Some(part)) = find(known, name)? else {
+                return Err(gone(class, name));
+            };
+            let ended = run(&self.root, &part.make, part.timeout, true);
+            let give_up = Instant::now() + APPEARS;
+            let looked = loop {
+                let looked = self.look_again(class)?;
+                if let (_, Some(PossiblePart { made: Some(id), .. })) = find(&looked, name)? {
+                    let id = id.clone();
+                    return Ok((looked, id));
+                }
+                if !ended.is_success() || Instant::now() >= give_up {
+                    break looked;
+                }
+                sleep(LOOK);
+            };
+            self.clear(&looked, name);
+            if is_last || ended.is_killed() {
+                let (device, reason) = (name.to_owned(), ended.reason());
+                return Err(PartError::NotMade { device, reason });
+            }
+            tracing::info!("making the part {name} once more: {}", ended.reason());
+            (now, is_last) = (Some(looked), true);
+        }
+    }
+
+    /// Removes what an interrupted [`Self::ready`] may have left by half.
+    pub(super) fn roll_back(&self, class: &ClassDevices, name: &str) -> Result<(), PartError> {
+        let now = self.look(class)?;
+        match self.clear(&now, name) {
+            // Where nothing was made, a program says so by its status.
+            ended if !ended.is_killed() => Ok(()),
+            ended => Err(PartError::NotRemoved {
+                device: name.to_owned(),
+                reason: ended.reason(),
+            }),
+        }
+    }
+
+    /// Removes what was made of a part by half. Where it or another part is, nothing was, and
+    /// the programs could mean that one.
+    fn clear(&self, class: &ClassDevices, name: &str) -> Ended {
+        let Ok((whole, Some(part))) = find(class, name) else {
+            return Ended::Well;
+        };
+        let mut others = whole.divisible.parts.iter();
+        match others.any(|other| other.made.is_some() && other.overlaps(part)) {
+            true => Ended::Well,
+            false => run(&self.root, &part.remove, part.timeout, false),
+        }
+    }
+}
+
+/// What a slice calls so, which is a device with parts or one of these.
+fn find<'a>(
+    class: &'a ClassDevices,
+    name: &str,
+) -> Result<(&'a Whole, Option<&'a PossiblePart>), PartError> {
+    let whole = class.wholes.iter().find(|whole| whole.name == name);
+    match (whole, class.named(name)) {
+        (Some(whole), _) => Ok((whole, None)),
+        (None, Some(Named::Part(whole, part))) => Ok((whole, Some(part))),
+        (None, _) => Err(gone(class, name)),
+    }
+}
+
+fn gone(class: &ClassDevices, name: &str) -> PartError {
+    PartError::Gone {
+        class: class.class.name.clone(),
+        device: excerpt(name),
+    }
+}
+
+fn add(sum: &mut BTreeMap<String, u64>, more: &BTreeMap<String, u64>) {
+    for (name, amount) in more {
+        let so_far = sum.entry(name.clone()).or_default();
+        *so_far = so_far.saturating_add(*amount);
+    }
+}
+
+fn fits(used: &BTreeMap<String, u64>, total: &BTreeMap<String, u64>) -> bool {
+    let mut used = used.iter();
+    used.all(|(name, amount)| total.get(name).is_some_and(|total| amount <= total))
+}

@@ -1,0 +1,87 @@
+//! Runs the programs that make and remove parts.
+
+use std::path::Path;
+use std::time::Duration;
+
+use device_class::name::excerpt;
+use device_class::ownership;
+use host_inventory::host_program;
+use injection_plan::program_output;
+
+/// The length of a program's output that is read, in bytes.
+const MAX_OUTPUT: usize = 64 * 1024;
+
+/// How programs ended, and why not well.
+#[derive(Debug)]
+pub(super) enum Ended {
+    Well,
+    Failed(String),
+    Killed(String),
+}
+
+impl Ended {
+    pub(super) fn is_success(&self) -> bool {
+        matches!(self, Ended::Well)
+    }
+
+    pub(super) fn is_killed(&self) -> bool {
+        matches!(self, Ended::Killed(_))
+    }
+
+    /// Why what was wanted did not come about.
+    pub(super) fn reason(&self) -> String {
+        match self {
+            Ended::Well => "its programs succeeded, but the devices are as before (`found` in \
+                            [[parts]] of the class)"
+                .to_owned(),
+            Ended::Failed(reason) | Ended::Killed(reason) => reason.clone(),
+        }
+    }
+}
+
+/// Runs programs of the host whose root is at `root`, one after another; `until_failure`: none
+/// after one that fails. None after one that was killed.
+pub(super) fn run(
+    root: &Path,
+    commands: &[Vec<String>],
+    timeout: Duration,
+    until_failure: bool,
+) -> Ended {
+    let mut last = Ended::Well;
+    for command in commands {
+        let ended = run_one(root, command, timeout);
+        if !ended.is_success() {
+            tracing::warn!("{}", ended.reason());
+            last = ended;
+            if until_failure || last.is_killed() {
+                break;
+            }
+        }
+    }
+    last
+}
+
+fn run_one(root: &Path, command: &[String], timeout: Duration) -> Ended {
+    let Some((program, arguments)) = command.split_first() else {
+        return Ended::Well;
+    };
+    let (text, program) = (excerpt(&command.join(" ")), Path::new(program));
+    if let Err(error) = ownership::program(root, program) {
+        return Ended::Failed(format!("`{text}` cannot be run: {error}"));
+    }
+    let start = host_program::command(root, program, arguments);
+    match program_output::of(start, timeout, MAX_OUTPUT) {
+        Err(error) => Ended::Failed(format!("`{text}` cannot be run: {error}")),
+        Ok(None) => Ended::Killed(format!(
+            "`{text}` took longer than {} s and was killed",
+            timeout.as_secs()
+        )),
+        Ok(Some((status, _))) if status.success() => Ended::Well,
+        Ok(Some((status, output))) => {
+            let mut lines = output.lines().map(str::trim);
+            let last = lines.rfind(|line| !line.is_empty()).unwrap_or("nothing");
+            let last = excerpt(last);
+            Ended::Failed(format!("`{text}` failed ({status}), and printed: {last}"))
+        }
+    }
+}
