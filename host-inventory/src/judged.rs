@@ -128,7 +128,11 @@ pub fn judge<'a>(
             });
         }
         let devices = &mut inventory.devices;
-        remembered.health.judge_with(devices, now, &log);
+        // Also those that are divided: parts that are not made yet have their health.
+        let divided = inventory.divided.iter_mut();
+        let divided = divided.chain(&mut inventory.replaced);
+        let all = devices.iter_mut().chain(divided);
+        remembered.health.judge_with(all, now, &log);
         if let Some(root) = &memory.host_root {
             let unrun = remembered.programs.judge(devices, root, now);
             warnings.extend(
@@ -193,6 +197,34 @@ mod tests {
     use device_class::host::RecordedHost;
 
     use super::*;
+
+    #[test]
+    fn a_device_that_is_divided_is_judged_too() {
+        for keeps in [true, false] {
+            let text = format!(
+                "version = 1\nresource = 'x.com/x'\nrequest = {{ env = 'X' }}\n\
+                 discover = [{{ path = '/sys/{{x}}', attributes = [{{ name = 'part', value = '', \
+                 default = '' }}] }}, {{ path = '/sys/{{x}}/{{part}}', \
+                 additional = true, part_of = 'x', keeps_whole = {keeps}, \
+                 require = [{{ value = '{{part}}', equals = 'p' }}] }}]\n\
+                 [device]\nid = 'x{{part}}'\nhealth = [{{ file = 'beat', changes_within = 30 }}]\n"
+            );
+            let name = "x".to_owned().try_into().unwrap();
+            let class = [DeviceClass::parse(name, "x.toml".as_ref(), &text).unwrap()];
+            let (mut memory, start) = (Memory::new(), Instant::now());
+            for (seconds, healthy) in [(0, true), (31, false)] {
+                let mut host = RecordedHost::default();
+                host.add_file("/sys/x/beat", "7");
+                host.add_file("/sys/x/p/beat", seconds.to_string());
+                let now = start + Duration::from_secs(seconds);
+                let judged = judge(&class, &host, &mut memory, now);
+                let found = &judged.classes[0].inventory;
+                assert!(found.devices[0].health.is_healthy(), "{:?}", found.devices);
+                let whole = found.divided.first().or(found.replaced.first()).unwrap();
+                assert_eq!(whole.health.is_healthy(), healthy, "{keeps} {seconds}");
+            }
+        }
+    }
 
     #[test]
     fn a_counter_that_stops_makes_the_device_unhealthy() {

@@ -39,7 +39,12 @@ impl HealthHistory {
 
     /// The same, with what the kernel has logged since the look before; at the
     /// first look, with all that it remembers.
-    pub fn judge_with(&mut self, devices: &mut [Device], now: Instant, log: &[KernelLine]) {
+    pub fn judge_with<'d>(
+        &mut self,
+        devices: impl IntoIterator<Item = &'d mut Device>,
+        now: Instant,
+        log: &[KernelLine],
+    ) {
         let mut seen = BTreeMap::new();
         for device in devices {
             for reading in &device.readings {
