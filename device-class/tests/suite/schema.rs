@@ -18,7 +18,10 @@ const SECTIONS: [(&str, &[&str]); 5] = [
         "Discovery",
         &["source", "attribute", "condition", "facts", "fact_lines"],
     ),
-    ("Devices", &["device", "health", "links", "parts", "found_part"]),
+    (
+        "Devices",
+        &["device", "health", "links", "parts", "found_part"],
+    ),
     (
         "Contents of containers",
         &[
