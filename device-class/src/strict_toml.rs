@@ -2,14 +2,18 @@
 //! line, the key and, for an unknown key, the most similar known one.
 
 mod layers;
+mod value;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
+use toml::de::DeTable;
+
 use crate::similar;
 pub(crate) use layers::{EXTENDS, Layer, parse_layers};
+use value::{Error, Value};
 
 /// Why a class file or config.toml cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -112,9 +116,11 @@ impl FileError {
 
 /// Parses the whole text of the file at `path`.
 pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, FileError> {
-    toml::from_str(text).map_err(|error| {
-        let at = error.span().map(|span| span.start.min(text.len()));
-        FileError::at(path, text, at, error.message())
+    let table = DeTable::parse(text).map_err(Error::from);
+    let parsed = table.and_then(|table| T::deserialize(Value::of_table(table)));
+    parsed.map_err(|error| {
+        let at = error.at.map(|at| at.min(text.len()));
+        FileError::at(path, text, at, &error.message)
     })
 }
 

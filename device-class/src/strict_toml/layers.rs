@@ -8,6 +8,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::FileError;
+use super::value::{Error, Value};
 
 /// The key that names what a file extends.
 pub(crate) const EXTENDS: &str = "extends";
@@ -37,17 +38,17 @@ pub(crate) fn parse_layers<T: DeserializeOwned>(layers: &[Layer<'_>]) -> Result<
         (begin, text)
     });
     let texts: Vec<_> = texts.collect();
-    let failed = |error: toml::de::Error| {
-        let at = error.span().map_or(0, |span| span.start);
+    let failed = |error: Error| {
+        let at = error.at.unwrap_or(0);
         let mut places = layers.iter().zip(&texts).rev();
         let place = places.find(|(_, (begin, _))| *begin <= at);
         let (layer, begin) = place.map_or((&layers[0], 0), |(layer, (begin, _))| (layer, *begin));
-        let at = error.span().map(|_| (at - begin).min(layer.text.len()));
-        FileError::at(layer.path, layer.text, at, error.message())
+        let at = error.at.map(|_| (at - begin).min(layer.text.len()));
+        FileError::at(layer.path, layer.text, at, &error.message)
     };
     let mut merged: Option<Spanned<DeTable<'_>>> = None;
     for (layer, (_, text)) in layers.iter().zip(&texts) {
-        let table = DeTable::parse(text).map_err(failed)?;
+        let table = DeTable::parse(text).map_err(|error| failed(error.into()))?;
         let extends = table.get_ref().get(EXTENDS);
         if extends.map(|name| name.get_ref().as_str()) != layer.extends.map(Some) {
             let message = "write it at the beginning of a line, before all tables, as \
@@ -61,7 +62,7 @@ pub(crate) fn parse_layers<T: DeserializeOwned>(layers: &[Layer<'_>]) -> Result<
         }
     }
     let merged = merged.unwrap_or_else(|| Spanned::new(0..0, DeTable::new()));
-    T::deserialize(toml::Deserializer::from(merged)).map_err(failed)
+    T::deserialize(Value::of_table(merged)).map_err(failed)
 }
 
 /// Adds to a table what it lacks of another one.

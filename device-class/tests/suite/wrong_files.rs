@@ -36,7 +36,7 @@ fn the_message_has_the_line_and_the_key() {
         (
             "[device]",
             "[[device]]",
-            "chip.toml:7: [[device]]: invalid type: map, expected a string",
+            "chip.toml:7: [[device]]: invalid type: sequence, expected struct DeviceSpec",
         ),
         (
             "replicas = 4",

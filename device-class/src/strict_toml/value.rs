@@ -1,0 +1,257 @@
+//! A value of a file as serde reads it.
+//!
+//! Each type is offered only the form that it can have: a struct a table, and never a list of
+//! its fields, which [`toml::Deserializer`] takes as well. It offers every type every form, and
+//! so makes several times the code.
+
+use serde::de::value::StringDeserializer;
+use serde::de::{
+    self, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Unexpected,
+    Visitor,
+};
+use serde::forward_to_deserialize_any;
+use toml::Spanned;
+use toml::de::{DeArray, DeInteger, DeString, DeTable, DeValue};
+
+/// What is wrong with a text, and where in it.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub(super) struct Error {
+    pub(super) at: Option<usize>,
+    pub(super) message: String,
+}
+
+impl Error {
+    /// With this place, if it has none.
+    fn or_at(mut self, at: usize) -> Self {
+        self.at.get_or_insert(at);
+        self
+    }
+}
+
+impl de::Error for Error {
+    fn custom<T: std::fmt::Display>(message: T) -> Self {
+        let message = message.to_string();
+        Error { at: None, message }
+    }
+}
+
+impl From<toml::de::Error> for Error {
+    fn from(error: toml::de::Error) -> Self {
+        Error {
+            at: error.span().map(|span| span.start),
+            message: error.message().to_owned(),
+        }
+    }
+}
+
+pub(super) struct Value<'de> {
+    at: usize,
+    value: DeValue<'de>,
+}
+
+impl<'de> Value<'de> {
+    /// A whole file.
+    pub(super) fn of_table(table: Spanned<DeTable<'de>>) -> Self {
+        Value {
+            at: table.span().start,
+            value: DeValue::Table(table.into_inner()),
+        }
+    }
+
+    fn new(value: Spanned<DeValue<'de>>) -> Self {
+        Value {
+            at: value.span().start,
+            value: value.into_inner(),
+        }
+    }
+
+    /// The error of a value that is of another kind than its type wants.
+    fn is_not(&self, expected: &dyn de::Expected) -> Error {
+        let unexpected = match &self.value {
+            DeValue::String(text) => Unexpected::Str(text),
+            DeValue::Integer(number) => match signed(number) {
+                Some(number) => Unexpected::Signed(number),
+                None => Unexpected::Other("a number that is too large"),
+            },
+            DeValue::Float(number) => Unexpected::Float(number.as_str().parse().unwrap_or(0.0)),
+            DeValue::Boolean(is_true) => Unexpected::Bool(*is_true),
+            DeValue::Datetime(_) => Unexpected::Other("a date"),
+            DeValue::Array(_) => Unexpected::Seq,
+            DeValue::Table(_) => Unexpected::Map,
+        };
+        let error: Error = de::Error::invalid_type(unexpected, expected);
+        error.or_at(self.at)
+    }
+}
+
+fn signed(number: &DeInteger<'_>) -> Option<i64> {
+    i64::from_str_radix(number.as_str(), number.radix()).ok()
+}
+
+/// Functions that offer a visitor one kind of values.
+macro_rules! of_kind {
+    ($($function:ident: $kind:ident => $visit:expr;)*) => {$(
+        fn $function<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+            match self.value {
+                DeValue::$kind(value) => {
+                    $visit(value, visitor).map_err(|error: Error| error.or_at(self.at))
+                }
+                _ => Err(self.is_not(&visitor)),
+            }
+        }
+    )*};
+}
+
+impl<'de> Deserializer<'de> for Value<'de> {
+    type Error = Error;
+
+    of_kind! {
+        deserialize_bool: Boolean => |value, visitor: V| visitor.visit_bool(value);
+        deserialize_str: String => |text: DeString<'de>, visitor: V| visitor.visit_str(&text);
+        deserialize_seq: Array => |list, visitor: V| visitor.visit_seq(Items::new(list));
+        deserialize_map: Table => |table, visitor: V| visitor.visit_map(Entries::new(table));
+    }
+
+    fn deserialize_i64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        let number = match &self.value {
+            DeValue::Integer(number) => signed(number),
+            _ => None,
+        };
+        match number {
+            Some(number) => visitor
+                .visit_i64(number)
+                .map_err(|error: Error| error.or_at(self.at)),
+            None => Err(self.is_not(&visitor)),
+        }
+    }
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self.value {
+            DeValue::Boolean(_) => self.deserialize_bool(visitor),
+            DeValue::String(_) => self.deserialize_str(visitor),
+            DeValue::Integer(_) => self.deserialize_i64(visitor),
+            DeValue::Array(_) => self.deserialize_seq(visitor),
+            DeValue::Table(_) => self.deserialize_map(visitor),
+            // No key has such a value.
+            DeValue::Float(_) | DeValue::Datetime(_) => Err(self.is_not(&visitor)),
+        }
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        self.deserialize_map(visitor)
+    }
+
+    /// By its name: none has more.
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        let DeValue::String(name) = self.value else {
+            return Err(self.is_not(&visitor));
+        };
+        let name: StringDeserializer<Error> = name.into_owned().into_deserializer();
+        let visited = visitor.visit_enum(name);
+        visited.map_err(|error| error.or_at(self.at))
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_some(self)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_unit()
+    }
+
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_identifier<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.deserialize_str(visitor)
+    }
+
+    forward_to_deserialize_any! {
+        i8 i16 i32 u8 u16 u32 u64 f32 f64 char bytes byte_buf unit unit_struct tuple
+        tuple_struct
+    }
+}
+
+/// The values of a list.
+struct Items<'de>(<DeArray<'de> as IntoIterator>::IntoIter);
+
+impl<'de> Items<'de> {
+    fn new(list: DeArray<'de>) -> Self {
+        Items(list.into_iter())
+    }
+}
+
+impl<'de> SeqAccess<'de> for Items<'de> {
+    type Error = Error;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, Error> {
+        let item = self.0.next().map(Value::new);
+        item.map(|item| seed.deserialize(item)).transpose()
+    }
+}
+
+/// The keys and values of a table.
+struct Entries<'de> {
+    entries: <DeTable<'de> as IntoIterator>::IntoIter,
+    value: Option<Value<'de>>,
+}
+
+impl<'de> Entries<'de> {
+    fn new(table: DeTable<'de>) -> Self {
+        Entries {
+            entries: table.into_iter(),
+            value: None,
+        }
+    }
+}
+
+impl<'de> MapAccess<'de> for Entries<'de> {
+    type Error = Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, Error> {
+        let Some((key, value)) = self.entries.next() else {
+            return Ok(None);
+        };
+        self.value = Some(Value::new(value));
+        let at = key.span().start;
+        let key = Value {
+            at,
+            value: DeValue::String(key.into_inner()),
+        };
+        let key = seed.deserialize(key).map_err(|error| error.or_at(at))?;
+        Ok(Some(key))
+    }
+
+    fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, Error> {
+        let value = self.value.take();
+        let value = value.ok_or_else(|| <Error as de::Error>::custom("a value without a key"))?;
+        let at = value.at;
+        seed.deserialize(value).map_err(|error| error.or_at(at))
+    }
+}
