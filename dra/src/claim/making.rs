@@ -193,8 +193,13 @@ impl Workshop {
             ));
         }
         let device = idle.made.as_ref().and_then(|id| class.with_id(id));
-        let Ok(record) = record::Record::read(&self.allocations) else {
-            return Ok(());
+        let record = match record::Record::read(&self.allocations) {
+            Ok(record) => record,
+            Err(error) if error.is_absent() => return Ok(()),
+            Err(error) => {
+                let record = self.allocations.display();
+                return Err(format!("a container may have it: {record}: {error}"));
+            }
         };
         let held = |device: &Device| {
             let ids = device.offered_ids();

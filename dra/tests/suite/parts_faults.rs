@@ -172,11 +172,18 @@ async fn a_part_that_a_container_has_by_the_plugin_is_not_removed() {
         |entries: Value| json!({"Data": {"PodDeviceEntries": entries}, "Checksum": 1}).to_string();
     let entry = json!([{"PodUID": "p", "ContainerName": "c", "ResourceName": "dummy.com/half",
         "DeviceIDs": {"-1": ["NPU.0.10"]}}]);
-    node.write(record, &entries(entry));
-    let error = prepare(&node, &driver, "b", "npu-0").await.unwrap_err();
-    let wanted = "a container still has it by the device plugin";
-    assert!(error.contains(wanted), "{error}");
-    assert_eq!(made(&node, 0), ["part10"]);
+    for (text, wanted) in [
+        (
+            entries(entry).as_str(),
+            "a container still has it by the device plugin",
+        ),
+        ("{", "kubelet_internal_checkpoint: it has an unknown format"),
+    ] {
+        node.write(record, text);
+        let error = prepare(&node, &driver, "b", "npu-0").await.unwrap_err();
+        assert!(error.contains(wanted), "{error}");
+        assert_eq!(made(&node, 0), ["part10"]);
+    }
     node.write(record, &entries(json!([])));
     prepare(&node, &driver, "b", "npu-0").await.unwrap();
 }
