@@ -221,7 +221,17 @@ async fn without_counters_the_devices_are_offered_as_they_are() {
         names == ["npu-0", "npu-1"]
     })
     .await;
-    let writes = node.server.writes();
+    // The slices of the first attempt may not all be replaced yet.
+    let mut settled = Err("it writes for ever");
+    for _ in 0..10 {
+        let writes = node.server.writes();
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        if node.server.writes() == writes {
+            settled = Ok(writes);
+            break;
+        }
+    }
+    let writes = settled.unwrap();
     prepare(&node, &driver, "a", "npu-1").await.unwrap();
     tokio::time::sleep(Duration::from_millis(1500)).await;
     assert_eq!(node.server.writes(), writes);
