@@ -148,14 +148,16 @@ demo: ## Show the main job: two devices into a real container (as root); CLASS=F
 	cargo build $(addprefix --bin ,demo $(IN_CONTAINERS))
 	cargo run $(HARNESS) demo -- $(CLASS) $(HOST)
 
-bench: ## Measure what the hook adds to starting a container, and the plugin (as root, on a quiet machine)
+bench: ## Measure what the hook adds to starting a container, and the plugin (as root, on a quiet machine); AGAINST=PROGRAM: only this hook with another
 	scripts/install-test-packages runc busybox-static musl-tools debootstrap e2fsprogs
 	scripts/build-programs release $(TARGET) hook node
 	cargo build --release $(addprefix --bin ,bench bench-plugin timed $(IN_CONTAINERS))
-	cargo run --release $(HARNESS) bench
+	cargo run --release $(HARNESS) bench -- $(if $(AGAINST),--against $(AGAINST))
+ifndef AGAINST
 	cargo test --release --package boathook-tests --test suite durability::cost -- --ignored --nocapture
 	cargo test --release --package boathook-device-class --test suite a_thousand
 	cargo run --release $(HARNESS) bench-plugin
+endif
 
 bench-cluster: ## Measure the scheduler extender at 5,000 nodes and 100,000 pods, and boathook-dra
 	cargo build --release --package boathook-cluster --bins

@@ -52,9 +52,18 @@ impl HookCommand {
 
     /// `boathook` with this configuration file.
     pub fn boathook(stage: Stage, config: &Path) -> Result<Self> {
+        Ok(Self::boathook_at(
+            &binaries::program("boathook")?,
+            stage,
+            config,
+        ))
+    }
+
+    /// Boathook's hook of another build.
+    pub fn boathook_at(program: &Path, stage: Stage, config: &Path) -> Self {
         let config = config.display().to_string();
-        let hook = Self::new(&binaries::program("boathook")?);
-        Ok(hook.arg("--config").arg(&config).arg(stage.subcommand()))
+        let hook = Self::new(program);
+        hook.arg("--config").arg(&config).arg(stage.subcommand())
     }
 
     /// A hook that binds a directory of the host on one that the container has

@@ -3,6 +3,7 @@
 //! many services. Containers take turns that are longer than what is measured.
 
 use std::fs::File;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::Result;
@@ -12,7 +13,7 @@ use harness::figure::{Figure, median, time};
 use harness::nothing_asked::NothingAsked;
 
 use crate::rounds::WARM_UP;
-use crate::workload::{empty_hook, empty_hook_of};
+use crate::workload::empty_hook_of;
 
 /// As many runs in a round as take together about as long as a container does.
 const RUNS: usize = 10;
@@ -21,23 +22,11 @@ const RUNS: usize = 10;
 /// programs on a host are, and of musl, as the hook is.
 pub(crate) fn measure(rounds: usize) -> Result<[Figure; 4]> {
     let files = NothingAsked::new()?;
-    let state = files.state();
-    let mut hook = files.hook(&[binaries::program("boathook")?.display().to_string()])?;
-    let mut empty = Command::new(empty_hook()?);
-    let mut of_musl = Command::new(empty_hook_of(Libc::Musl)?);
-    let mut times: [Vec<f64>; 3] = Default::default();
-    for round in 0..RUNS * (WARM_UP + rounds) {
-        let commands = [&mut hook, &mut empty, &mut of_musl];
-        for (command, times) in commands.into_iter().zip(&mut times) {
-            command.stdin(File::open(&state)?).stdout(Stdio::null());
-            let time = time(command)?;
-            if round >= RUNS * WARM_UP {
-                times.push(time);
-            }
-        }
-    }
-    let added = times[0].iter().zip(&times[1]);
-    let added = median(added.map(|(with, without)| with - without).collect());
+    let hook = files.hook(&[binaries::program("boathook")?.display().to_string()])?;
+    let [empty, of_musl] = [Libc::Glibc, Libc::Musl].map(empty_hook_of);
+    let commands = [hook, Command::new(empty?), Command::new(of_musl?)];
+    let times = in_turn(&files, commands, rounds)?;
+    let added = over(&times[0], &times[1]);
     let [with, without, of_musl] = times.map(median);
     let variables = NothingAsked::VARIABLES;
     let itself = format!("boathook by itself, no request, {variables} variables");
@@ -47,4 +36,46 @@ pub(crate) fn measure(rounds: usize) -> Result<[Figure; 4]> {
         Figure::time("an empty static program of musl by itself", of_musl, None),
         Figure::time("boathook's own time, no request", added, Some(0.3)),
     ])
+}
+
+/// What each hook takes longer than a program of musl that does nothing.
+pub(crate) fn own_times(hooks: &[PathBuf; 2], rounds: usize) -> Result<[f64; 2]> {
+    let files = NothingAsked::new()?;
+    let [this, other] = hooks
+        .each_ref()
+        .map(|hook| files.hook(&[hook.display().to_string()]));
+    let empty = Command::new(empty_hook_of(Libc::Musl)?);
+    let [this, other, empty] = in_turn(&files, [this?, other?, empty], rounds)?;
+    Ok([this, other].map(|times| over(&times, &empty)))
+}
+
+/// How long each command takes, in milliseconds.
+fn in_turn(
+    files: &NothingAsked,
+    mut commands: [Command; 3],
+    rounds: usize,
+) -> Result<[Vec<f64>; 3]> {
+    let state = files.state();
+    let mut times: [Vec<f64>; 3] = Default::default();
+    for round in 0..RUNS * (WARM_UP + rounds) {
+        for (command, times) in commands.iter_mut().zip(&mut times) {
+            command.stdin(File::open(&state)?).stdout(Stdio::null());
+            let time = time(command)?;
+            if round >= RUNS * WARM_UP {
+                times.push(time);
+            }
+        }
+    }
+    Ok(times)
+}
+
+/// The median of what one takes longer than the other in the same turn.
+fn over(times: &[f64], base: &[f64]) -> f64 {
+    median(
+        times
+            .iter()
+            .zip(base)
+            .map(|(time, base)| time - base)
+            .collect(),
+    )
 }

@@ -3,9 +3,10 @@
 //! does nothing takes in the same place.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use harness::binaries;
 use harness::cgroup_view::CgroupView;
 use harness::figure::{Figure, median};
 use harness::reference_work::ReferenceWork;
@@ -34,10 +35,19 @@ pub(crate) fn measure(workload: &Workload, view: CgroupView, rounds: usize) -> R
     let more = Workload::of(nodes, libraries)?;
     let disk = Path::new("/var/tmp");
     let (ext4, tmpfs) = (FileSystem::ext4()?, FileSystem::tmpfs()?);
-    let usual = added(workload, view, rounds, disk, Bundles::Deleted)?;
-    let on_ext4 = added(workload, view, rounds, ext4.path(), Bundles::Kept)?;
-    let on_tmpfs = added(workload, view, rounds, tmpfs.path(), Bundles::Deleted)?;
-    let more = added(&more, view, rounds.div_ceil(FEWER), disk, Bundles::Deleted)?;
+    let hook = [binaries::program("boathook")?];
+    let [usual] = added(&hook, workload, view, rounds, disk, Bundles::Deleted)?;
+    let [on_ext4] = added(&hook, workload, view, rounds, ext4.path(), Bundles::Kept)?;
+    let [on_tmpfs] = added(
+        &hook,
+        workload,
+        view,
+        rounds,
+        tmpfs.path(),
+        Bundles::Deleted,
+    )?;
+    let fewer = rounds.div_ceil(FEWER);
+    let [more] = added(&hook, &more, view, fewer, disk, Bundles::Deleted)?;
     let goal = match view {
         CgroupView::V1 => 1.8,
         CgroupView::V2 => 2.5,
@@ -66,30 +76,39 @@ pub(crate) fn measure(workload: &Workload, view: CgroupView, rounds: usize) -> R
 
 /// What becomes of a bundle after its container.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Bundles {
+pub(crate) enum Bundles {
     Deleted,
     /// Kept until the end of the measurement.
     Kept,
 }
 
-/// The median of what the work takes inside, in containers whose roots are in `parent`.
-fn added(
+/// The medians of what the work takes in each hook, in turn, in containers whose roots are
+/// in `parent`.
+pub(crate) fn added<const HOOKS: usize>(
+    hooks: &[PathBuf; HOOKS],
     workload: &Workload,
     view: CgroupView,
     rounds: usize,
     parent: &Path,
     bundles: Bundles,
-) -> Result<f64> {
+) -> Result<[f64; HOOKS]> {
     let runc = Runc::new(view)?;
     let directory = scratch::directory("inside")?;
     let mut kept = Vec::new();
-    let files = ["work", "empty"].map(|name| directory.path().join(name));
+    let empty = (None, directory.path().join("empty"));
+    let work = hooks.iter().enumerate();
+    let work = work.map(|(n, hook)| (Some(hook.as_path()), directory.path().join(n.to_string())));
+    let turns: Vec<_> = work.chain([empty]).collect();
     for round in 0..WARM_UP + rounds {
         if round == WARM_UP {
-            files.iter().try_for_each(fs::remove_file)?;
+            turns
+                .iter()
+                .try_for_each(|(_, file)| fs::remove_file(file))?;
         }
-        for (work, file) in [true, false].into_iter().zip(&files) {
-            let bundle = workload.timed_bundle(work, file, parent)?;
+        for turn in 0..turns.len() {
+            // Another one begins each round, so that none always follows the same neighbour.
+            let (hook, file) = &turns[(round + turn) % turns.len()];
+            let bundle = workload.timed_bundle(*hook, file, parent)?;
             create(&runc, &bundle)?;
             runc.delete(bundle.id());
             if bundles == Bundles::Kept {
@@ -97,9 +116,14 @@ fn added(
             }
         }
     }
-    let [work, empty] = [times(&files[0])?, times(&files[1])?];
-    let added = work.iter().zip(&empty).map(|(work, empty)| work - empty);
-    Ok(median(added.collect()))
+    let empty = times(&turns[HOOKS].1)?;
+    let mut medians = [0.0; HOOKS];
+    for ((_, file), result) in turns.iter().zip(&mut medians) {
+        let work = times(file)?;
+        let added = work.iter().zip(&empty).map(|(work, empty)| work - empty);
+        *result = median(added.collect());
+    }
+    Ok(medians)
 }
 
 fn times(file: &Path) -> Result<Vec<f64>> {

@@ -1,5 +1,6 @@
 //! `bench [ROUNDS]`: what the hook adds to `runc create`, side by side with no
-//! hook and with a hook that does nothing.
+//! hook and with a hook that does nothing. `bench --against PROGRAM [ROUNDS]`: the own time
+//! of the hook and of another build of it, in turn.
 //!
 //! The kinds take turns in every round, so that whatever else the machine does
 //! falls on all of them. Only the `runc create` process is timed; bundles are
@@ -7,6 +8,7 @@
 //! begins with its name and ends with value, unit and goal, and writes them to
 //! target/bench/results.json.
 
+mod against;
 mod filesystem;
 mod hook_process;
 mod inside;
@@ -18,6 +20,7 @@ mod workload;
 mod wrapper;
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
@@ -35,13 +38,20 @@ use crate::workload::Workload;
 /// The number of rounds of each kind, by default.
 const ROUNDS: usize = 60;
 
+const USAGE: &str = "usage: bench [--against PROGRAM] [ROUNDS]";
+
 fn main() -> ExitCode {
     exit::with("bench", run())
 }
 
 fn run() -> Result<()> {
-    let rounds = match std::env::args().nth(1) {
-        Some(argument) => argument.parse().context("usage: bench [ROUNDS]")?,
+    let mut arguments = std::env::args().skip(1).peekable();
+    let against = arguments
+        .next_if(|argument| argument == "--against")
+        .map(|_| arguments.next().map(PathBuf::from).context(USAGE))
+        .transpose()?;
+    let rounds = match arguments.next() {
+        Some(argument) => argument.parse().context(USAGE)?,
         None => ROUNDS,
     };
     leave_mount_namespace()?;
@@ -53,6 +63,9 @@ fn run() -> Result<()> {
     println!();
 
     let workload = Workload::new()?;
+    if let Some(other) = against {
+        return against::measure(&workload, &other, rounds);
+    }
     let mut figures = vec![
         binary_size("boathook", Some(3.0))?,
         binary_size("boathook-runtime", None)?,

@@ -88,20 +88,25 @@ impl Workload {
     }
 
     /// A bundle in `parent` whose hook is timed: how long it runs is added to `times`.
-    /// Without `work` the hook is the one that does nothing.
-    pub(crate) fn timed_bundle(&self, work: bool, times: &Path, parent: &Path) -> Result<Bundle> {
+    /// Without a `hook` it is the one that does nothing.
+    pub(crate) fn timed_bundle(
+        &self,
+        hook: Option<&Path>,
+        times: &Path,
+        parent: &Path,
+    ) -> Result<Bundle> {
         let stage = Stage::CreateRuntime;
-        let hook = match work {
-            true => HookCommand::boathook(stage, &self.host.config_file())?,
-            false => HookCommand::new(&empty_hook()?),
+        let command = match hook {
+            Some(hook) => HookCommand::boathook_at(hook, stage, &self.host.config_file()),
+            None => HookCommand::new(&empty_hook()?),
         };
         let timed = HookCommand::new(&binaries::program("timed")?).arg(&times.to_string_lossy());
         let builder = Bundle::builder(Rootfs::Glibc)
             .parent(parent)
-            .hook(stage, hook.behind(timed));
-        match work {
-            true => builder.env(VARIABLE, "all").build(),
-            false => builder.build(),
+            .hook(stage, command.behind(timed));
+        match hook {
+            Some(_) => builder.env(VARIABLE, "all").build(),
+            None => builder.build(),
         }
     }
 
