@@ -285,8 +285,9 @@ impl Found<'_> {
                 .map(|it| it.identity().numbers()),
             (None, false) => None,
         };
-        // A link or node that is there is not made.
+        // A link, node or file that is there is not made.
         let is_made = match &how {
+            How::Mount(shows) => before != Some(*shows),
             How::Link(_, old) => before.is_none() || old.is_some(),
             How::Node(_) => before.is_none(),
             _ => true,

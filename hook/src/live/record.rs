@@ -155,7 +155,11 @@ impl Record {
     }
 }
 
+/// What is for something that stays does so, whatever else it is for.
 fn merge(known: &mut Vec<String>, more: Vec<String>) {
+    if known.is_empty() || more.is_empty() {
+        return known.clear();
+    }
     for why in more {
         if !known.contains(&why) {
             known.push(why);
@@ -334,4 +338,30 @@ fn read(path: &Path) -> Option<Record> {
     let bytes = capped(open_regular(path).ok()?, MAX).ok()??;
     let record: Record = serde_json::from_slice(&bytes).ok()?;
     (record.id == name && !name.starts_with('.')).then_some(record)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_that_stays_is_not_taken_with_a_device() {
+        let device = Device {
+            class: "chips".to_owned(),
+            device: "chip-0".to_owned(),
+            asked: "chips=0".to_owned(),
+            forced: false,
+        };
+        let rule = |why: &[&str]| Rule {
+            rule: "c 10:183 rw".to_owned(),
+            why: why.iter().map(ToString::to_string).collect(),
+        };
+        for [first, second] in [[vec![], vec!["chip-0"]], [vec!["chip-0"], vec![]]] {
+            let mut record = Record::default();
+            record.add(vec![device.clone()], vec![rule(&first)], Vec::new());
+            record.add(Vec::new(), vec![rule(&second)], Vec::new());
+            assert_eq!(record.take(|_| true).rules, []);
+            assert_eq!(record.rules, [rule(&[])]);
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! What a container has after `attach`, and after `detach`.
 
+use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use harness::bundle::Bundle;
@@ -9,13 +10,15 @@ use harness::probe::{Access, PATH, PAUSE, Questions};
 use harness::rootfs::Rootfs;
 use harness::runc::Container;
 
-use super::{boathook, done, host, plain, reads, records};
+use super::outdated::CLASS as CHIPS;
+use super::{boathook, done, host, plain, reads, records, started};
 use crate::lab::{Lab, images_with_a_loader, on_each_cgroup_version};
 
 on_each_cgroup_version!(
     a_running_container_gets_a_device_and_loses_it,
     nothing_is_done_by_a_dry_run_or_twice,
     what_the_hook_gave_stays,
+    a_file_that_the_hook_gave_stays,
     libraries_come_and_go_too,
     containers_of_every_kind,
     a_program_that_has_it_open_is_named,
@@ -38,7 +41,7 @@ fn a_running_container_gets_a_device_and_loses_it(lab: &Lab) {
     );
     assert_eq!(reads(&running, 3), Some(Access::Granted));
     let report = running.probe(&Questions::new().path(node(3))).unwrap();
-    let inode = std::fs::metadata(host.node(3)).unwrap().ino();
+    let inode = fs::metadata(host.node(3)).unwrap().ino();
     assert_eq!(
         report.path(node(3)).unwrap().inode,
         inode,
@@ -136,6 +139,26 @@ fn what_the_hook_gave_stays(lab: &Lab) {
     assert_eq!(reads(&running, unlike), None);
 }
 
+/// Also one in place of the image's, when a class with libraries comes and goes.
+fn a_file_that_the_hook_gave_stays(lab: &Lab) {
+    const FILE: &str = "/etc/chip.conf";
+    let host = host();
+    let class = format!("{CHIPS}[[edits]]\nfiles = ['{FILE}']\n");
+    host.add_class("chips", &class).unwrap();
+    host.add_file(FILE, "the host's").unwrap();
+    let bundle = Bundle::with_hook(Rootfs::Busybox, &host.config_file()).unwrap();
+    let bundle = bundle.env("CHIPS", "chip-0").args([PATH, PAUSE]);
+    let bundle = bundle.build().unwrap();
+    fs::write(bundle.in_rootfs(FILE), "the image's").unwrap();
+    let running = started(lab, &bundle);
+    let file = || running.output(&["cat", FILE]).unwrap();
+    assert_eq!(file(), "the host's");
+    done(lab, &host, &["attach", bundle.id(), "dummy-npu=3"]);
+    assert_eq!(file(), "the host's");
+    done(lab, &host, &["detach", bundle.id()]);
+    assert_eq!(file(), "the host's");
+}
+
 /// Programs that are started later find the vendor's library, by the image's own loader.
 fn libraries_come_and_go_too(lab: &Lab) {
     let host = host();
@@ -198,7 +221,7 @@ fn a_program_that_has_it_open_is_named(lab: &Lab) {
     done(lab, &host, &["attach", bundle.id(), "dummy-npu=3"]);
     let opened = format!("/proc/{}/fd/3", running.pid().unwrap());
     let end = std::time::Instant::now() + harness::patience::PATIENCE;
-    while std::fs::metadata(&opened).is_err() {
+    while fs::metadata(&opened).is_err() {
         assert!(std::time::Instant::now() < end);
         std::thread::sleep(std::time::Duration::from_millis(10));
     }

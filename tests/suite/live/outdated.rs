@@ -66,6 +66,6 @@ fn containers_with_old_libraries_are_named(lab: &Lab) {
     }
 }
 
-const CLASS: &str = "version = 1\nresource = 'example.com/chip'\n\
+pub(super) const CLASS: &str = "version = 1\nresource = 'example.com/chip'\n\
     request = { env = 'CHIPS' }\ndiscover = [{ count = 1 }]\n\
     [device]\nid = 'chip-{index}'\nnodes = ['/dev/dummy-npu{index}']\n";
