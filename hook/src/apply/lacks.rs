@@ -1,5 +1,7 @@
 //! What a container that runs lacks of a plan.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use device_class::device::DeviceNumber;
@@ -25,6 +27,21 @@ pub(crate) fn lacks(action: &Action, look: Look<'_>) -> Result<Option<String>, S
     };
     let there = look(path)?.is_some();
     Ok((!there).then(|| path.display().to_string()))
+}
+
+/// Whether the container has another file at `path` than the host has at `source` now; `None`
+/// if one of them is not there.
+pub(crate) fn is_other_file(
+    source: &Path,
+    path: &Path,
+    host_root: &Path,
+    look: Look<'_>,
+) -> Option<bool> {
+    let below = source.strip_prefix("/").unwrap_or(source);
+    let now = fs::metadata(host_root.join(below)).ok()?;
+    let there = look(path).ok()??;
+    let there = there.stat();
+    Some((there.st_dev, there.st_ino) != (now.dev(), now.ino()))
 }
 
 fn lacks_node(path: &Path, number: DeviceNumber, look: Look<'_>) -> Result<Option<String>, String> {

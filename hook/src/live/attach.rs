@@ -72,7 +72,7 @@ impl Attaching {
             }));
         }
         let all = apply::rules_of(&plan);
-        running.keep_missing(&mut plan, &attached, &Record::default())?;
+        running.keep_missing(&mut plan, &attached, &Record::default(), &config.host_root)?;
         Ok(Attaching {
             running,
             plan,
@@ -96,16 +96,26 @@ impl Running {
         plan: &mut InjectionPlan,
         devices: &[Device],
         stale: &Record,
+        host_root: &Path,
     ) -> Result<(), LiveError> {
         let denied = self.denied(&apply::rules_of(plan))?;
         let look = |path: &Path| {
             let found = self.namespace.look(path);
             found.map_err(|error| crate::log::chain(&error))
         };
+        let is_new = |why: &str| devices.iter().any(|device| device.class == why);
         let lacks = |step: &InjectionStep| -> Result<bool, LiveError> {
             Ok(match &step.action {
                 Action::Allow { rule, .. } => denied.contains(rule),
                 Action::Link { path, .. } if stale.made.iter().any(|it| it.path == *path) => true,
+                // The image has a file of the same name.
+                Action::File(mount)
+                    if step.why.split(", ").any(is_new)
+                        && apply::is_other_file(&mount.source, &mount.path, host_root, &look)
+                            == Some(true) =>
+                {
+                    true
+                }
                 action => apply::lacks(action, &look)
                     .map_err(LiveError::Look)?
                     .is_some(),

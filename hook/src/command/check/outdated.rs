@@ -1,14 +1,13 @@
 //! Containers that run with a driver's files that the host has replaced since: after an update
 //! they have the old ones until they end, and programs in them may not fit the kernel's module.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use device_class::config::Config;
 use device_class::name::{ClassName, excerpt};
 use injection_plan::plan::{Action, Grant};
 
+use crate::apply;
 use crate::command::containers;
 use crate::command::finding::{Finding, Verdict};
 use crate::command::running_root::RunningRoot;
@@ -59,13 +58,10 @@ fn old_files(
     }
     let root = RunningRoot::of(pid);
     let is_old = |source: &Path, path: &Path, links: &[PathBuf]| {
-        let below = source.strip_prefix("/").unwrap_or(source);
-        let now = fs::metadata(config.host_root.join(below)).ok()?;
         // A library of another version has another name.
         let mut paths = std::iter::once(path).chain(links.iter().map(PathBuf::as_path));
-        let there = paths.find_map(|path| root.look(path).ok().flatten())?;
-        let there = there.stat();
-        Some((there.st_dev, there.st_ino) != (now.dev(), now.ino()))
+        let look = |path: &Path| root.look(path);
+        paths.find_map(|path| apply::is_other_file(source, path, &config.host_root, &look))
     };
     let old = plan.steps.iter().filter(|step| {
         let old = match &step.action {

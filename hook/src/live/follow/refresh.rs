@@ -63,7 +63,7 @@ pub(super) fn refresh(
     }
     let mut all = apply::rules_of(&plan);
     keep.extend(&all);
-    running.keep_missing(&mut plan, &[], &stale)?;
+    running.keep_missing(&mut plan, &[], &stale, &config.host_root)?;
     deadline.cancel();
     if plan.steps.is_empty() && stale.made.is_empty() && stale.rules.is_empty() {
         return Ok(false);
