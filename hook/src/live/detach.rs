@@ -55,13 +55,16 @@ pub(crate) fn detach(
         )));
     }
     let mut record = running.record.clone();
-    let taken = record.take(|device| {
+    let mut taken = record.take(|device| {
         !device.asked.is_empty() && named.is_empty()
             || named.iter().any(|grant| is_named(device, grant))
     });
     running.bundle.attached = record.attached();
-    let keep = planner::plan_for(&running.bundle, &Caller::User, config);
-    let mut keep = keep.map(|plan| apply::rules_of(&plan)).unwrap_or_default();
+    let mut keep = Vec::new();
+    if let Ok(plan) = planner::plan_for(&running.bundle, &Caller::User, config) {
+        keep = apply::rules_of(&plan);
+        record.keep(&mut taken, &plan.steps);
+    }
     keep.extend(
         record
             .rules

@@ -102,6 +102,16 @@ impl Made {
             (Action::Link { path, target }, How::Link(text, _)) => {
                 *path == self.path && target == text
             }
+            (Action::Directory(mount) | Action::File(mount), How::Mount(_)) => {
+                mount.path == self.path
+            }
+            (Action::File(mount), How::Link(text, _)) => {
+                mount.path == self.path && InjectedDir::place_of(&mount.path) == *text
+            }
+            (Action::File(_) | Action::Library { .. }, How::Tmpfs) => {
+                self.path == Path::new(INJECTED)
+            }
+            (Action::Mask { path, .. }, How::Tmpfs) => *path == self.path,
             _ => false,
         }
     }

@@ -143,6 +143,23 @@ impl Record {
         }
     }
 
+    /// Takes back from `taken` what devices that stay attached use, too: of two that need
+    /// the same, only the first was recorded to have made it.
+    pub(crate) fn keep(&mut self, taken: &mut Record, steps: &[InjectionStep]) {
+        let is_attached = |why: &str| {
+            let mut devices = self.devices.iter();
+            devices.any(|it| it.device == why || it.class == why)
+        };
+        let of_attached = |step: &&InjectionStep| step.why.split(", ").any(is_attached);
+        let used: Vec<_> = steps.iter().filter(of_attached).collect();
+        let (kept, gone) = taken
+            .made
+            .drain(..)
+            .partition(|made| used.iter().any(|step| made.is_of(step)));
+        taken.made = gone;
+        self.made.extend::<Vec<Made>>(kept);
+    }
+
     /// A record of the same container with nothing in it.
     pub(crate) fn identity(&self) -> Record {
         Record {

@@ -19,6 +19,7 @@ on_each_cgroup_version!(
     nothing_is_done_by_a_dry_run_or_twice,
     what_the_hook_gave_stays,
     a_file_that_the_hook_gave_stays,
+    what_two_classes_need_stays_with_either,
     libraries_come_and_go_too,
     containers_of_every_kind,
     a_program_that_has_it_open_is_named,
@@ -157,6 +158,36 @@ fn a_file_that_the_hook_gave_stays(lab: &Lab) {
     assert_eq!(file(), "the host's");
     done(lab, &host, &["detach", bundle.id()]);
     assert_eq!(file(), "the host's");
+}
+
+/// Whichever of the two was attached first.
+fn what_two_classes_need_stays_with_either(lab: &Lab) {
+    const FILE: &str = "/etc/chip.conf";
+    let host = host();
+    host.add_file(FILE, "the host's").unwrap();
+    let edits = format!("[[edits]]\nfiles = ['{FILE}']\n");
+    for (name, class) in [("chips", CHIPS.to_owned()), ("units", units())] {
+        host.add_class(name, &(class + &edits)).unwrap();
+    }
+    let bundle = plain(Rootfs::Busybox).build().unwrap();
+    fs::write(bundle.in_rootfs(FILE), "the image's").unwrap();
+    let running = started(lab, &bundle);
+    let file = || running.output(&["cat", FILE]).unwrap();
+    done(lab, &host, &["attach", bundle.id(), "chips=all"]);
+    assert_eq!(file(), "the host's");
+    done(lab, &host, &["attach", bundle.id(), "units=all"]);
+    done(lab, &host, &["detach", bundle.id(), "chips=all"]);
+    assert_eq!(file(), "the host's");
+    assert_eq!(reads(&running, 0), None);
+    done(lab, &host, &["detach", bundle.id()]);
+    assert_eq!(file(), "the image's");
+    assert_eq!(records(&host), [""; 0]);
+}
+
+/// A class like the other, with another device.
+fn units() -> String {
+    let class = CHIPS.replace("chip", "unit").replace("CHIPS", "UNITS");
+    class.replace("dummy-npu{index}", "dummy-npu3")
 }
 
 /// Programs that are started later find the vendor's library, by the image's own loader.
