@@ -65,6 +65,13 @@ pub enum Error {
          {ids}; stop them first, or use --force"
     )]
     InUse { ids: String },
+    /// Pods still have devices by claims.
+    #[error(
+        "the claims {uids} are prepared on this node (below {}): delete their pods while \
+         boathook-dra runs, or use --force",
+        crate::layout::DRIVER
+    )]
+    Claims { uids: String },
     /// A running engine would start no container any more.
     #[error(
         "{engine} is running with boathook-runtime as its default runtime and would keep it, so \

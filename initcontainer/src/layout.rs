@@ -48,6 +48,9 @@ pub const PACKAGED: &str = "/usr/bin";
 /// What the hook keeps until the next boot: its log.
 pub const RUN: &str = "/run/boathook";
 
+/// What `boathook-dra` keeps: the records of claims, its sockets and locks.
+pub const DRIVER: &str = "/var/lib/kubelet/plugins/boathook.dev";
+
 /// The hook, as engines call it.
 pub const HOOK: &str = runtime_config::INSTALLED_HOOK;
 /// The wrapper runtime, as engines call it.

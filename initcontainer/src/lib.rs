@@ -6,6 +6,7 @@
 //! old or its new state, and the next run continues from there.
 #![forbid(unsafe_code)]
 
+mod claims;
 pub mod cli;
 mod configuration;
 pub mod elf;

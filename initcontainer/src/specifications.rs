@@ -11,7 +11,11 @@ use crate::error::Error;
 /// mounted into a container.
 const DIRECTORIES: [&[&str]; 2] = [&["/run/cdi", "/var/run/cdi"], &["/etc/cdi"]];
 
-/// Boathook's specifications: those of `boathook-plugin` and `boathook cdi generate`.
+/// How names of specifications of claims begin.
+const OF_CLAIMS: &str = "boathook.dev-claim-";
+
+/// Boathook's specifications: those of `boathook-plugin`, `boathook-dra` and `boathook cdi
+/// generate`.
 pub(crate) fn find(host: &HostRoot) -> Result<Vec<PathBuf>, Error> {
     let mut found = Vec::new();
     for names in DIRECTORIES {
@@ -20,7 +24,8 @@ pub(crate) fn find(host: &HostRoot) -> Result<Vec<PathBuf>, Error> {
         };
         for name in host.list(directory)? {
             let path = directory.join(&name);
-            let is_ours = |text: &String| is_generated(&name.to_string_lossy(), text);
+            let name = name.to_string_lossy();
+            let is_ours = |text: &String| name.starts_with(OF_CLAIMS) || is_generated(&name, text);
             // A file that cannot be read is another program's.
             if host
                 .read(&path)

@@ -10,11 +10,12 @@ use std::path::{Path, PathBuf};
 use nix::sys::stat::FileStat;
 use runtime_config::{Change, Engine, HostRoot, Plan, Record, scratch, scratch_of};
 
+use crate::claims;
 use crate::error::Error;
 use crate::in_use;
 use crate::install::{current, installed, unlink};
 use crate::layout::{
-    CONFIG, CURRENT, LOCK, OWN_CLASSES, OWN_CONFIG, ROOT, RUN, STATE, is_leftover, record,
+    CONFIG, CURRENT, DRIVER, LOCK, OWN_CLASSES, OWN_CONFIG, ROOT, RUN, STATE, is_leftover, record,
     unfinished, version_dir,
 };
 use crate::manifest::{MODE, Manifest};
@@ -36,12 +37,17 @@ pub struct Removal {
 /// that they were configured.
 ///
 /// # Errors
-/// A file cannot be read; or containers still need the wrapper runtime and
-/// `force` is not given.
+/// A file cannot be read; or containers still need the wrapper runtime, or claims are
+/// prepared, and `force` is not given.
 pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal, Error> {
     let ids = in_use::wrapped(host)?;
     if !force && !ids.is_empty() {
         return Err(Error::InUse { ids: listed(&ids) });
+    }
+    let claims = claims::prepared(host)?;
+    if !force && !claims.is_empty() {
+        let uids = listed(&claims);
+        return Err(Error::Claims { uids });
     }
     let mut steps = Vec::new();
     let mut engines = Vec::new();
@@ -131,6 +137,11 @@ pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal, Er
     // The hook's log, and what else it keeps until the next boot.
     let run = Path::new(RUN);
     steps.extend(host.is_dir(run).then(|| Step::Discard { path: run.into() }));
+    let driver = Path::new(DRIVER);
+    let is_there = host.is_dir(driver);
+    steps.extend(is_there.then(|| Step::Discard {
+        path: driver.into(),
+    }));
     let last = last(host, &dirs, foreign.is_empty())?;
     steps.extend(last.map(|path| Step::Discard { path }));
     Ok(Removal {

@@ -5,6 +5,7 @@
 
 mod admission;
 mod cases;
+mod claims;
 mod daemons;
 mod node;
 mod overlay;
@@ -37,7 +38,7 @@ const IMAGES: &str = r#"
     cp "$1"/boathook* "$2/programs"
     strip "$2"/programs/*
     initcontainer/image-files "$2/programs" "$2/node/boathook"
-    cp "$2"/programs/boathook-scheduler "$2"/programs/boathook-webhook "$2/cluster"
+    cp "$2"/programs/boathook-{dra,scheduler,webhook} "$2/cluster"
     pack() {
         tar --create --owner=0 --group=0 --file "$2/$3.tar" --directory "$2/$4" .
         "$BOATHOOK_DIST" image "$2/$3" --name "$3:$1" --layer "amd64=$2/$3.tar" \
@@ -225,4 +226,10 @@ fn the_webhook() {
             ),
         ],
     );
+}
+
+#[test]
+#[ignore = "takes Kubernetes' programs and minutes: make test-kubernetes KUBERNETES=DIR"]
+fn the_claims() {
+    each_of("claims", claims::CASES);
 }

@@ -65,6 +65,30 @@ fn directories_that_a_kubelet_made_go_if_they_are_empty() {
     assert_eq!(tree::snapshot(site.root()), before);
 }
 
+/// While a claim is prepared its pod needs the hook, and boathook-dra to end.
+#[test]
+fn what_the_dra_driver_keeps_goes_when_no_claim_is_prepared() {
+    let site = Site::with_containerd();
+    let plugins = site.root().join("var/lib/kubelet/plugins");
+    let cdi = site.root().join("run/cdi");
+    fs::create_dir_all(&plugins).unwrap();
+    fs::create_dir_all(&cdi).unwrap();
+    let before = tree::snapshot(site.root());
+    site.install("0.1.0", &[Engine::Containerd]);
+    let driver = plugins.join("boathook.dev");
+    fs::create_dir_all(driver.join("claims")).unwrap();
+    fs::write(driver.join("serialize.lock"), "").unwrap();
+    let record = driver.join("claims/u-1.json");
+    fs::write(&record, "{}").unwrap();
+    fs::write(cdi.join("boathook.dev-claim-u-1.json"), "{}").unwrap();
+    let refused = complaint(&site.run(&["uninstall"]));
+    assert!(refused.contains("the claims u-1 are prepared"), "{refused}");
+    assert!(site.root().join("opt/boathook/current").exists());
+    fs::remove_file(&record).unwrap();
+    site.uninstall();
+    assert_eq!(tree::snapshot(site.root()), before);
+}
+
 #[test]
 fn own_classes_stay_and_are_listed() {
     let site = Site::with_containerd();

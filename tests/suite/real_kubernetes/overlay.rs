@@ -149,7 +149,7 @@ impl Node {
 }
 
 /// The way from one directory to another: kustomize takes no absolute one.
-fn relative(from: &Path, to: &Path) -> Result<PathBuf> {
+pub(super) fn relative(from: &Path, to: &Path) -> Result<PathBuf> {
     let steps = fs::canonicalize(from)?.components().count() - 1;
     let up = std::iter::repeat_n(Component::ParentDir, steps);
     let to = fs::canonicalize(to)?;

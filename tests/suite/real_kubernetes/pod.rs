@@ -73,6 +73,14 @@ impl Pod {
         self
     }
 
+    /// With a claim in its container.
+    pub(super) fn claiming(self, claim: Value) -> Self {
+        let mut claim = claim;
+        claim["name"] = "own".into();
+        self.specified("resourceClaims", json!([claim]))
+            .with("/spec/containers/0/resources", claimed())
+    }
+
     /// Adds a variable to its container.
     pub(super) fn variable(mut self, value: &str) -> Self {
         self.manifest["spec"]["containers"][0]["env"] =
@@ -138,6 +146,11 @@ impl Devices {
         }
         complete.then_some(devices).context("it has not reported")
     }
+}
+
+/// The resources of a container with the pod's claim.
+pub(super) fn claimed() -> Value {
+    json!({"claims": [{"name": "own"}]})
 }
 
 /// A container of a pod's manifest.

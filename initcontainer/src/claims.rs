@@ -1,0 +1,24 @@
+//! What `boathook-dra` keeps on a host.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use runtime_config::HostRoot;
+
+use crate::error::Error;
+use crate::layout::DRIVER;
+
+/// The records of claims that are prepared, by their names without the suffix.
+pub(crate) fn prepared(host: &HostRoot) -> Result<BTreeSet<String>, Error> {
+    let directory = Path::new(DRIVER).join("claims");
+    if !host.is_dir(&directory) {
+        return Ok(BTreeSet::new());
+    }
+    let names = host.list(&directory)?;
+    let uids = names.iter().filter_map(|name| {
+        let uid = name.to_str()?.strip_suffix(".json")?;
+        // A record that is being written begins with a dot.
+        (!uid.starts_with('.')).then(|| uid.to_owned())
+    });
+    Ok(uids.collect())
+}
