@@ -184,9 +184,12 @@ fn authority(
         }
         RequestSource::Env { .. } | RequestSource::Annotation { .. } => {}
     }
-    match trust::trusted(origin, &class.settings.trusted_pods) {
-        Some(authority) => Ok(authority),
-        None => trust::authority(origin, &config.trust),
+    if let Some(authority) = trust::trusted(origin, &class.settings.trusted_pods) {
+        return Ok(authority);
+    }
+    match request.source {
+        RequestSource::Attach { .. } => trust::recorded(origin, &class.name, bundle, &config.trust),
+        _ => trust::authority(origin, &config.trust),
     }
 }
 

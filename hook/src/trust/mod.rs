@@ -73,22 +73,31 @@ pub(crate) fn cdi_authority(
     trust: &Trust,
 ) -> Result<Authority, TrustError> {
     let mut keys = bundle.annotations.keys();
-    let grants = bundle.cdi.iter().filter(|grant| grant.class == *class);
     let is_annotated = keys.any(|key| key.starts_with(cdi::ANNOTATION_PREFIX));
     match origin {
-        Origin::Pod(pod) if is_annotated => {
-            let mut authority = authority(origin, trust)?;
-            if let Authority::Kubelet(recorded) = &mut authority {
-                let claimed = claimed(grants, pod, &claim_record(trust))?;
-                recorded.claimed = BTreeMap::from([(class.clone(), claimed)]);
-            }
-            Ok(authority)
-        }
+        Origin::Pod(_) if is_annotated => recorded(origin, class, bundle, trust),
         Origin::Sandbox => authority(origin, trust),
         Origin::Pod(_) | Origin::NoPod => Ok(Authority::Asker {
             why: "a CDI specification grants the devices, and only root can write one".into(),
         }),
     }
+}
+
+/// Who authorizes devices by the kubelet's records, of allocated devices, and of the claims
+/// that CDI specifications name for the container.
+pub(crate) fn recorded(
+    origin: &Origin,
+    class: &ClassName,
+    bundle: &Bundle,
+    trust: &Trust,
+) -> Result<Authority, TrustError> {
+    let mut authority = authority(origin, trust)?;
+    if let (Origin::Pod(pod), Authority::Kubelet(recorded)) = (origin, &mut authority) {
+        let grants = bundle.cdi.iter().filter(|grant| grant.class == *class);
+        let claimed = claimed(grants, pod, &claim_record(trust))?;
+        recorded.claimed = BTreeMap::from([(class.clone(), claimed)]);
+    }
+    Ok(authority)
 }
 
 /// Where the kubelet records which pods have which claims: in the directory above that of

@@ -1,12 +1,16 @@
 //! What `attach` refuses, and what is left of it: nothing.
 
+use std::fs;
+
+use harness::bundle::{HookCommand, Stage};
 use harness::cgroup_parent::CgroupParent;
 use harness::cri::{Pod, Record};
 use harness::patience::wait_until;
 use harness::probe::Access;
 use harness::rootfs::Rootfs;
+use serde_json::json;
 
-use super::{boathook, done, host, plain, reads, records};
+use super::{boathook, done, host, plain, reads, records, started};
 use crate::attacks::forged_pods::{containerd, in_pod};
 use crate::lab::{Lab, on_each_cgroup_version};
 
@@ -14,6 +18,7 @@ on_each_cgroup_version!(
     unknown_names_are_refused_with_near_ones,
     a_container_that_has_ended_is_not_touched,
     a_pod_gets_what_the_kubelet_recorded_for_it,
+    a_claim_authorizes_what_it_grants,
 );
 
 fn unknown_names_are_refused_with_near_ones(lab: &Lab) {
@@ -107,4 +112,44 @@ fn a_pod_gets_what_the_kubelet_recorded_for_it(lab: &Lab) {
     for index in [2, 7] {
         assert_eq!(reads(&running, index), None);
     }
+}
+
+/// As long as the kubelet records it for the pod.
+fn a_claim_authorizes_what_it_grants(lab: &Lab) {
+    let host = host();
+    let kubelet = host.path().join("kubelet");
+    let plugins = kubelet.join("device-plugins");
+    fs::create_dir_all(&plugins).unwrap();
+    let pod = Pod::new(1, Rootfs::Busybox);
+    let mut record = Record::new(&plugins.join("kubelet_internal_checkpoint"));
+    host.write_config(&record.config()).unwrap();
+    record.add(&pod).unwrap();
+    let claims = kubelet.join("dra_manager_state");
+    let claim = json!([{"ClaimUID": "u-1", "PodUIDs": {pod.uid(): {}}}]);
+    let data = json!({"ClaimInfoStateList": claim}).to_string();
+    fs::write(&claims, json!({"Data": data, "Checksum": 1}).to_string()).unwrap();
+    let stage = Stage::CreateRuntime;
+    let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
+    let hook = hook.arg("--cdi").arg("dummy-npu=npu-2@u-1");
+    let parent = CgroupParent::new();
+    let bundle = containerd(
+        plain(Rootfs::Busybox).hook(stage, hook),
+        &pod.uid(),
+        "default",
+    );
+    let bundle = bundle.cgroups_path(in_pod(&parent, &pod.uid()));
+    let bundle = bundle.build().unwrap();
+    let running = started(lab, &bundle);
+    let attach = |device: &str| {
+        let device = format!("dummy-npu={device}");
+        boathook(lab, &host, &["attach", bundle.id(), &device])
+    };
+    let granted = attach("npu-2");
+    assert!(granted.status.success(), "{granted:?}");
+    assert!(granted.stdout.contains("has it already"), "{granted:?}");
+    assert_eq!(attach("npu-3").status.code(), Some(5));
+    fs::remove_file(&claims).unwrap();
+    assert_eq!(attach("npu-2").status.code(), Some(5));
+    assert_eq!(reads(&running, 2), Some(Access::Granted));
+    assert_eq!(reads(&running, 3), None);
 }
