@@ -9,12 +9,14 @@ use device_class::config::Config;
 use host_inventory::Notifier;
 use injection_plan::record;
 use kube::Client;
+use kubelet_api::WatcherStream;
 use kubelet_api::dra::{v1, v1beta1};
 use kubelet_api::dra_health::dra_resource_health_server::DraResourceHealthServer;
 use kubelet_api::pluginregistration::registration_server::RegistrationServer;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
+use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 
@@ -154,7 +156,7 @@ async fn serve(
             .serve_with_incoming(to_calls);
         let registering = Server::builder()
             .add_service(RegistrationServer::new(registrar))
-            .serve_with_incoming(to_registration);
+            .serve_with_incoming(to_registration.map(|one| one.map(WatcherStream::new)));
         let gone = async {
             while calls.is_there() && registration.is_there() {
                 tokio::time::sleep(LOOK).await;

@@ -2,6 +2,10 @@
 //! servers and clients. For the plugin, the driver of claims, and for the fake kubelet of the tests.
 #![forbid(unsafe_code)]
 
+mod watcher;
+
+pub use watcher::WatcherStream;
+
 /// The container runtime interface, version v1: what the kubelet calls of an engine.
 #[allow(unreachable_pub, unused_qualifications, clippy::all)]
 pub mod cri {

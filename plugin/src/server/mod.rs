@@ -27,6 +27,7 @@ use crate::kubelet_dir::KubeletDir;
 use crate::metrics::Metrics;
 use crate::service::{PluginInfoService, Service, Streams, options};
 use host_inventory::{Faults, Notified};
+use kubelet_api::WatcherStream;
 use kubelet_api::deviceplugin::device_plugin_server::DevicePluginServer;
 use kubelet_api::pluginregistration::registration_server::RegistrationServer;
 use lifecycle::Lifecycle;
@@ -108,7 +109,8 @@ pub(crate) async fn serve(
     let (connections, incoming) = mpsc::channel::<UnixStream>(16);
     let (listener, listeners) = watch::channel(None);
 
-    let incoming = ReceiverStream::new(incoming).map(Ok::<_, io::Error>);
+    let incoming =
+        ReceiverStream::new(incoming).map(|one| Ok::<_, io::Error>(WatcherStream::new(one)));
     // Both services at every socket: either part of the kubelet may be the client.
     let serving = Server::builder()
         .add_service(service)

@@ -17,10 +17,12 @@ use kubelet_api::dra::v1beta1;
 use kubelet_api::dra_health::dra_resource_health_client::DraResourceHealthClient;
 use kubelet_api::dra_health::{DeviceHealth, NodeWatchResourcesRequest};
 use kubelet_api::pluginregistration::registration_client::RegistrationClient;
-use kubelet_api::pluginregistration::{InfoRequest, PluginInfo, RegistrationStatus};
+use kubelet_api::pluginregistration::{PluginInfo, RegistrationStatus};
 use kubelet_api::{DRA_PLUGIN_TYPE, DRA_VERSIONS};
 use tokio::time::timeout;
 use tonic::transport::{Channel, Endpoint};
+
+use super::plugin_info::plugin_info;
 
 /// Limits of the real one.
 const INFO: Duration = Duration::from_secs(1);
@@ -44,9 +46,8 @@ pub fn registration_sockets(kubelet: &Path) -> Vec<PathBuf> {
 impl DraDriver {
     /// Registers the driver at a socket of `plugins_registry`.
     pub async fn register(socket: &Path) -> Result<Self> {
-        let mut client = RegistrationClient::new(dial(socket).await?);
-        let info = timeout(INFO, client.get_info(InfoRequest {})).await;
-        let info = info.context("GetInfo took too long")??.into_inner();
+        let info = timeout(INFO, plugin_info(socket)).await;
+        let info = info.context("GetInfo took too long")??;
         ensure!(info.r#type == DRA_PLUGIN_TYPE, "{info:?}");
         let known = |version: &&String| DRA_VERSIONS[..2].contains(&version.as_str());
         let version = info.supported_versions.iter().find(known);
@@ -59,6 +60,7 @@ impl DraDriver {
             plugin_registered: true,
             error: String::new(),
         };
+        let mut client = RegistrationClient::new(dial(socket).await?);
         client.notify_registration_status(status).await?;
         Ok(Self { info, channel })
     }

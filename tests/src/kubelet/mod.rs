@@ -23,6 +23,7 @@ mod endpoint;
 mod event;
 mod life;
 mod manager;
+mod plugin_info;
 mod pod_resources;
 mod registration;
 mod watcher;

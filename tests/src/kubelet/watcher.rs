@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use kubelet_api::pluginregistration::RegistrationStatus;
 use kubelet_api::pluginregistration::registration_client::RegistrationClient;
-use kubelet_api::pluginregistration::{InfoRequest, RegistrationStatus};
 use kubelet_api::{PLUGIN_TYPE, VERSION};
 use tonic::transport::Endpoint;
 
 use super::manager::Manager;
+use super::plugin_info::plugin_info;
 
 /// The real one uses inotify; nobody will notice.
 const LOOK: Duration = Duration::from_millis(10);
@@ -49,14 +50,10 @@ pub(super) fn sockets(directory: &Path) -> BTreeMap<PathBuf, u64> {
 }
 
 async fn register(path: &Path, manager: &Arc<Manager>) -> Result<(), String> {
+    let info = plugin_info(path).await.map_err(|e| format!("{e:#}"))?;
     let address = Endpoint::from_shared(format!("unix://{}", path.display()));
     let channel = address.map_err(|e| e.to_string())?.connect().await;
     let mut client = RegistrationClient::new(channel.map_err(|e| e.to_string())?);
-    let info = client
-        .get_info(InfoRequest {})
-        .await
-        .map_err(|e| e.to_string())?
-        .into_inner();
     let supported =
         info.r#type == PLUGIN_TYPE && info.supported_versions.iter().any(|v| v == VERSION);
     let socket = match info.endpoint.as_str() {

@@ -1,0 +1,115 @@
+use loona_hpack::Encoder;
+
+use super::*;
+
+const PREFACE_TEXT: &[u8; PREFACE] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const DATA: u8 = 0;
+
+type Field<'a> = (&'a [u8], &'a [u8]);
+
+const SENT: [Field<'_>; 3] = [
+    (b":method", b"POST"),
+    (
+        AUTHORITY,
+        b"%2Fvar%2Flib%2Fkubelet%2Fplugins_registry%2Fboathook.sock",
+    ),
+    (b"te", b"trailers"),
+];
+const READ: [Field<'_>; 3] = [SENT[0], (AUTHORITY, LOCALHOST), SENT[2]];
+
+fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    let mut frame = length[1..].to_vec();
+    frame.extend([kind, flags, 0, 0, 0, 1]);
+    frame.extend(payload);
+    frame
+}
+
+/// Preface, two calls whose second refers to the first's dynamic table, and their messages.
+fn two_calls() -> Vec<u8> {
+    let mut encoder = Encoder::new();
+    let mut bytes = PREFACE_TEXT.to_vec();
+    for _ in 0..2 {
+        let block = encoder.encode(SENT);
+        bytes.extend(frame(HEADERS, END_HEADERS, &block));
+        bytes.extend(frame(DATA, 1, b"a message"));
+    }
+    bytes
+}
+
+/// The fields of each block of headers, without which only data is left.
+fn read(mut bytes: &[u8]) -> Vec<Vec<(Vec<u8>, Vec<u8>)>> {
+    bytes = bytes.strip_prefix(PREFACE_TEXT).unwrap();
+    let mut decoder = Decoder::new();
+    let mut blocks = Vec::new();
+    while !bytes.is_empty() {
+        let length = u32::from_be_bytes([0, bytes[0], bytes[1], bytes[2]]) as usize;
+        let payload = &bytes[FRAME_HEADER..FRAME_HEADER + length];
+        match bytes[3] {
+            HEADERS => blocks.push(decoder.decode(payload).unwrap()),
+            _ => assert_eq!(payload, b"a message"),
+        }
+        bytes = &bytes[FRAME_HEADER + length..];
+    }
+    blocks
+}
+
+#[test]
+fn the_authority_is_replaced_however_the_bytes_come() {
+    let sent = two_calls();
+    for size in [1, 2, 9, 23, 24, 25, 64, sent.len()] {
+        let mut requests = Requests::default();
+        for bytes in sent.chunks(size) {
+            requests.add(bytes).unwrap();
+        }
+        let wanted = READ.map(|(name, value)| (name.to_vec(), value.to_vec()));
+        assert_eq!(read(&requests.ready), [wanted.clone(), wanted], "{size}");
+    }
+}
+
+#[test]
+fn long_values_keep_their_length() {
+    for length in [0, 126, 127, 128, 254, 255, 4_000, 16_000] {
+        let value = vec![b'v'; length];
+        let mut headers = Headers::default();
+        let block = Encoder::new().encode([(b"name".as_slice(), value.as_slice())]);
+        let replaced = headers.replaced(&block).unwrap();
+        let fields = Decoder::new().decode(&replaced).unwrap();
+        assert_eq!(fields, [(b"name".to_vec(), value)]);
+    }
+}
+
+#[test]
+fn what_cannot_be_read_ends_the_connection() {
+    let block = Encoder::new().encode(SENT);
+    let bomb = {
+        // One long field, and many references to it.
+        let mut block = Encoder::new().encode([(b"n".as_slice(), [b'v'; 4_000].as_slice())]);
+        block.extend([0xbe; 1_000]);
+        block
+    };
+    for (name, frame) in [
+        ("too long", vec![0, 0x40, 1, DATA, 0, 0, 0, 0, 1]),
+        ("padded", frame(HEADERS, END_HEADERS | 8, &block)),
+        (
+            "with a priority",
+            frame(HEADERS, END_HEADERS | 0x20, &block),
+        ),
+        ("not complete", frame(HEADERS, 0, &block)),
+        ("continued", frame(CONTINUATION, END_HEADERS, &block)),
+        (
+            "cut",
+            frame(HEADERS, END_HEADERS, &block[..block.len() - 1]),
+        ),
+        (
+            "an index of nothing",
+            frame(HEADERS, END_HEADERS, &[0xff, 0xff, 0x7f]),
+        ),
+        ("a bomb", frame(HEADERS, END_HEADERS, &bomb)),
+    ] {
+        let mut requests = Requests::default();
+        requests.add(PREFACE_TEXT).unwrap();
+        let refused = requests.add(&frame).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidData, "{name}");
+    }
+}
