@@ -68,6 +68,11 @@ pub struct Run {
     #[arg(long, value_name = "UID")]
     pod_uid: Option<String>,
 
+    /// The name of this pod, by which a complete list of pods from the kubelet is recognised;
+    /// without it a device that the plugin gave to a pod that has ended may stay tainted
+    #[arg(long, value_name = "NAME")]
+    pod_name: Option<String>,
+
     /// Configuration file [default: /etc/boathook/config.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -126,6 +131,7 @@ impl From<Run> for Options {
         Options {
             node: run.node_name,
             instance: run.pod_uid,
+            pod: run.pod_name,
             kubelet_dir: run.kubelet_dir,
             config: run.config,
             host_root: run.host_root,

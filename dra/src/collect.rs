@@ -15,15 +15,34 @@ use crate::inventory::Inventory;
 /// The time between two searches.
 const PERIOD: Duration = Duration::from_secs(600);
 
-/// Restores the specifications of prepared claims, then removes for ever what nobody uses.
-pub(crate) async fn run(client: Client, claims: Claims, inventory: watch::Receiver<Inventory>) {
+/// How soon the specification of a prepared claim is there again if somebody removes it.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Keeps the specifications of prepared claims, of which there are none after a restart of the
+/// node.
+pub(crate) async fn restore(claims: Claims, inventory: watch::Receiver<Inventory>) {
+    let mut reported = Vec::new();
     loop {
         let (own, known) = (claims.clone(), inventory.borrow().clone());
-        match spawn_blocking(move || own.restore(&known)).await {
-            Ok(Ok(problems)) => problems.iter().for_each(|line| tracing::warn!("{line}")),
-            Ok(Err(error)) => tracing::error!("cannot read the prepared claims: {error}"),
-            Err(error) => tracing::error!("cannot read the prepared claims: {error}"),
+        let problems = match spawn_blocking(move || own.restore(&known)).await {
+            Ok(Ok(problems)) => problems,
+            Ok(Err(error)) => vec![format!("cannot read the prepared claims: {error}")],
+            Err(error) => vec![format!("cannot read the prepared claims: {error}")],
+        };
+        if problems != reported {
+            problems.iter().for_each(|line| tracing::warn!("{line}"));
+            reported = problems;
         }
+        tokio::time::sleep(LOOK).await;
+        while claims.have_specifications() {
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+}
+
+/// Removes for ever what nobody uses.
+pub(crate) async fn run(client: Client, claims: Claims, inventory: watch::Receiver<Inventory>) {
+    loop {
         let own = claims.clone();
         if let Ok(Ok((records, _))) = spawn_blocking(move || own.prepared()).await {
             for record in records {

@@ -1,6 +1,5 @@
 //! The devices of the classes that this driver serves, as the last scan judged them.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,12 +7,11 @@ use std::time::Duration;
 use device_class::class::Server;
 use device_class::config::Config;
 use device_class::discover::{Device, Found, FoundEdits, Health};
-use device_class::name::DeviceId;
 use host_inventory::{HostWatcher, Judged, JudgedClass, Next, Notified};
-use injection_plan::record::Record;
 use tokio::sync::watch;
 
 use crate::class_devices::{ClassDevices, Whole};
+use crate::plugin_allocations::{Held, PluginAllocations};
 
 /// All classes, each a pool.
 pub type Inventory = Arc<Vec<ClassDevices>>;
@@ -23,18 +21,17 @@ pub type Inventory = Arc<Vec<ClassDevices>>;
 pub(crate) struct Scanner {
     host: HostWatcher,
     root: PathBuf,
-    /// The kubelet's record of what device plugins have given away.
-    record: PathBuf,
+    allocations: PluginAllocations,
     inventory: watch::Sender<Inventory>,
 }
 
 impl Scanner {
     /// Reads the classes and scans for the first time.
-    pub(crate) async fn start(config: Config, record: PathBuf) -> Self {
+    pub(crate) async fn start(config: Config, allocations: PluginAllocations) -> Self {
         let mut scanner = Scanner {
             root: config.host_root.clone(),
             host: HostWatcher::new(config, Server::Dra),
-            record,
+            allocations,
             inventory: watch::channel(Inventory::default()).0,
         };
         scanner.scan().await;
@@ -57,11 +54,9 @@ impl Scanner {
     }
 
     async fn scan(&mut self) {
-        let (record, root) = (self.record.clone(), self.root.clone());
-        let scanned = self.host.scan(move |judged| {
-            let record = Record::read(&record).ok();
-            of(judged, record.as_ref(), &root)
-        });
+        let held = self.allocations.read().await.unwrap_or_default();
+        let root = self.root.clone();
+        let scanned = self.host.scan(move |judged| of(judged, &held, &root));
         if let Some(new) = scanned.await.made {
             self.inventory.send_if_modified(|known| {
                 let changed = !is_same(known, &new);
@@ -111,20 +106,7 @@ fn is_same(known: &[ClassDevices], new: &[ClassDevices]) -> bool {
 
 /// The devices of a scan, and what is left out. A device that a container still has by the
 /// device plugin must not be allocated again.
-fn of(
-    judged: Judged<'_>,
-    record: Option<&Record>,
-    root: &Path,
-) -> (Vec<ClassDevices>, Vec<String>) {
-    let mut held: BTreeSet<(&str, &str)> = BTreeSet::new();
-    for allocation in record.iter().flat_map(|record| record.allocations()) {
-        held.extend(
-            allocation
-                .devices
-                .iter()
-                .map(|id| (allocation.resource, *id)),
-        );
-    }
+fn of(judged: Judged<'_>, held: &Held, root: &Path) -> (Vec<ClassDevices>, Vec<String>) {
     let mut warnings = judged.warnings;
     let mut classes = Vec::new();
     for judged in judged.classes {
@@ -134,12 +116,10 @@ fn of(
             control_nodes,
         } = judged;
         for device in &mut inventory.devices {
-            let resource = device.resource.as_str();
-            let is_held = |id: &DeviceId| held.contains(&(resource, id.as_str()));
-            if device.health.is_healthy() && device.offered_ids().iter().any(is_held) {
-                let reason = format!(
-                    "the kubelet's record says that a container still has it as {resource}"
-                );
+            if device.health.is_healthy() && held.has(device) {
+                let resource = device.resource.as_str();
+                let reason =
+                    format!("the kubelet says that a container still has it as {resource}");
                 device.health = Health::Unhealthy { reason };
             }
         }

@@ -18,6 +18,7 @@ mod inventory;
 mod metrics;
 pub mod names;
 mod pages;
+mod plugin_allocations;
 mod run;
 mod service;
 pub mod slice;

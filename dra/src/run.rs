@@ -7,7 +7,6 @@ use std::time::Duration;
 use anyhow::Context;
 use device_class::config::Config;
 use host_inventory::Notifier;
-use injection_plan::record;
 use kube::Client;
 use kubelet_api::WatcherStream;
 use kubelet_api::dra::{v1, v1beta1};
@@ -23,6 +22,7 @@ use tonic::transport::Server;
 use crate::claim::{Claims, Store, Workshop};
 use crate::inventory::Scanner;
 use crate::metrics::Metrics;
+use crate::plugin_allocations::PluginAllocations;
 use crate::service::{Registrar, Service};
 use crate::slice::Publisher;
 use crate::sockets::{Paths, Socket};
@@ -39,6 +39,8 @@ pub struct Options {
     /// The uid of the pod of this process, by which its sockets differ from those of the
     /// instance that an update replaces.
     pub instance: Option<String>,
+    /// The name of this pod.
+    pub pod: Option<String>,
     /// The kubelet's root directory.
     pub kubelet_dir: PathBuf,
     /// The configuration; without it the default file, which may be absent.
@@ -80,10 +82,7 @@ pub async fn run(options: Options) -> Result<(), anyhow::Error> {
     let client = Client::try_default()
         .await
         .context("cannot configure the client of the API server")?;
-    let record = options
-        .kubelet_dir
-        .join("device-plugins")
-        .join(record::FILE_NAME);
+    let allocations = PluginAllocations::new(&options.kubelet_dir, options.pod);
     let claims = Claims {
         node: options.node.clone(),
         store,
@@ -92,10 +91,10 @@ pub async fn run(options: Options) -> Result<(), anyhow::Error> {
         host_root,
         workshop: Workshop {
             root: config.host_root.clone(),
-            allocations: record.clone(),
+            allocations: allocations.clone(),
         },
     };
-    let scanner = Scanner::start(config, record).await;
+    let scanner = Scanner::start(config, allocations).await;
     let inventory = scanner.subscribe();
     let metrics = Metrics::default();
     let service = Service {
@@ -115,6 +114,7 @@ pub async fn run(options: Options) -> Result<(), anyhow::Error> {
         _ = interrupt.recv() => return Ok(()),
         () = publisher.run(inventory.clone()) => "the publisher",
         () = scanner.run(options.rescan, reloads) => "the scanner",
+        () = collect::restore(claims.clone(), inventory.clone()) => "the specifications of claims",
         () = collect::run(client, claims, inventory) => "the collection of claims",
         () = pages::serve(http, registry, is_registered) => "the HTTP server",
         () = hang_ups(hang_up, reload) => "the SIGHUP handler",

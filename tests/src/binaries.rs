@@ -1,8 +1,11 @@
 //! Finds the programs under test: those built beside the running program.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+
+use crate::captured::Captured;
 
 /// A directory of programs to use in place of those that were built, such as scripts that
 /// run another machine's under an emulator (`scripts/emulated`); others are taken as built.
@@ -49,6 +52,14 @@ pub fn program(name: &str) -> Result<PathBuf> {
         );
     }
     Ok(path)
+}
+
+/// Copies a program, in a process of its own: what other tests start meanwhile would inherit
+/// the open copy, which could not be executed then (ETXTBSY).
+pub fn copy(from: &Path, to: &Path) -> Result<()> {
+    let mut cp = Command::new("cp");
+    let copied = Captured::run(cp.arg("--preserve=mode").args([from, to]))?;
+    copied.success().map(drop)
 }
 
 /// Cargo's output directory (`target`), whatever it is called.

@@ -55,13 +55,6 @@ fn with_private_run() -> Command {
     Command::new(binaries::program("private-run").unwrap())
 }
 
-/// Copies a program, in a process of its own: what other tests start meanwhile would inherit
-/// the open copy, which could not be executed then (ETXTBSY).
-fn copy_program(from: &Path, to: &Path) {
-    let copied = Command::new("cp").arg(from).arg(to).status().unwrap();
-    assert!(copied.success(), "{}", from.display());
-}
-
 /// Fails unless the program ended with `code`, printed nothing to stdout, and one
 /// line with all of `words` in it.
 fn assert_refused(ran: &Captured, code: i32, words: &[&str]) {

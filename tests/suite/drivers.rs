@@ -8,7 +8,7 @@
 mod nvidia;
 mod others;
 
-use std::fs;
+use harness::binaries;
 
 use harness::bundle::{Bundle, BundleBuilder};
 use harness::captured::Captured;
@@ -43,7 +43,7 @@ fn container(host: &HostDirectory, image: &DriverTree, command: &[&str]) -> Bund
 fn run(lab: &Lab, container: BundleBuilder) -> Captured {
     let bundle = container.build().unwrap();
     let probe = compile::program("driver-probe.c", Libc::Glibc, &["-ldl"]).unwrap();
-    fs::copy(probe, bundle.in_rootfs(PROBE)).unwrap();
+    binaries::copy(&probe, &bundle.in_rootfs(PROBE)).unwrap();
     let ran = lab.runc.run(&bundle).unwrap();
     lab.assert_nothing_left(&bundle);
     ran

@@ -11,17 +11,18 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use device_class::discover::{Device, PossiblePart};
+use device_class::discover::PossiblePart;
 use device_class::host::RealHost;
 use device_class::name::{ClassName, DeviceId, excerpt};
 use host_inventory::host_program;
 use injection_plan::facts::Reported;
-use injection_plan::record;
+use tokio::runtime::Handle;
 
 use super::programs::{Ended, run};
 use super::record::Record;
 use super::store::Unreadable;
 use crate::class_devices::{ClassDevices, Named, Whole};
+use crate::plugin_allocations::PluginAllocations;
 
 /// How long a part that was made may take to appear.
 const APPEARS: Duration = Duration::from_secs(2);
@@ -52,8 +53,7 @@ pub enum PartError {
 pub struct Workshop {
     /// Where the host's root is here.
     pub root: PathBuf,
-    /// The kubelet's record of what device plugins gave away.
-    pub allocations: PathBuf,
+    pub allocations: PluginAllocations,
 }
 
 /// What claims have.
@@ -193,22 +193,9 @@ impl Workshop {
             ));
         }
         let device = idle.made.as_ref().and_then(|id| class.with_id(id));
-        let record = match record::Record::read(&self.allocations) {
-            Ok(record) => record,
-            Err(error) if error.is_absent() => return Ok(()),
-            Err(error) => {
-                let record = self.allocations.display();
-                return Err(format!("a container may have it: {record}: {error}"));
-            }
-        };
-        let held = |device: &Device| {
-            let ids = device.offered_ids();
-            record.allocations().any(|one| {
-                one.resource == device.resource.as_str()
-                    && ids.iter().any(|id| one.devices.contains(&id.as_str()))
-            })
-        };
-        match device.is_some_and(held) {
+        let held = Handle::current().block_on(self.allocations.read());
+        let held = held.map_err(|error| format!("a container may have it: {error}"))?;
+        match device.is_some_and(|device| held.has(device)) {
             true => Err("a container still has it by the device plugin".to_owned()),
             false => Ok(()),
         }

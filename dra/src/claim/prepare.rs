@@ -284,6 +284,13 @@ impl Claims {
         self.store.all()
     }
 
+    /// Whether each claim with a record has a specification.
+    pub fn have_specifications(&self) -> bool {
+        let there = specification::claims_with_files(&self.cdi);
+        let known = self.store.uids().unwrap_or_default();
+        known.iter().all(|uid| there.contains(uid))
+    }
+
     /// Makes the specifications those of the records: after a restart of the node there are
     /// none. Returns what could not be done, a line each.
     pub fn restore(&self, inventory: &[ClassDevices]) -> Result<Vec<String>, StoreError> {

@@ -71,17 +71,8 @@ impl Store {
     /// All claims, and the files that are none: each concerns one claim, which is prepared
     /// anew when the kubelet asks.
     pub fn all(&self) -> Result<(Vec<Record>, Unreadable), StoreError> {
-        let failed = |error| StoreError::Io {
-            path: self.directory.clone(),
-            error,
-        };
         let (mut records, mut bad) = (Vec::new(), Vec::new());
-        for entry in fs::read_dir(&self.directory).map_err(failed)? {
-            let name = entry.map_err(failed)?.file_name();
-            let uid = name.to_str().and_then(|name| name.strip_suffix(".json"));
-            let Some(Ok(uid)) = uid.map(|uid| ClaimUid::try_from(uid.to_owned())) else {
-                continue;
-            };
+        for uid in self.uids()? {
             match self.read(&uid) {
                 Ok(Some(record)) => records.push(record),
                 Ok(None) => {}
@@ -90,6 +81,21 @@ impl Store {
         }
         records.sort_by(|a, b| a.uid.cmp(&b.uid));
         Ok((records, bad))
+    }
+
+    /// The claims that have records.
+    pub(super) fn uids(&self) -> Result<Vec<ClaimUid>, StoreError> {
+        let failed = |error| StoreError::Io {
+            path: self.directory.clone(),
+            error,
+        };
+        let mut uids = Vec::new();
+        for entry in fs::read_dir(&self.directory).map_err(failed)? {
+            let name = entry.map_err(failed)?.file_name();
+            let uid = name.to_str().and_then(|name| name.strip_suffix(".json"));
+            uids.extend(uid.and_then(|uid| ClaimUid::try_from(uid.to_owned()).ok()));
+        }
+        Ok(uids)
     }
 
     /// A claim's record; `None` if there is none.

@@ -336,6 +336,10 @@ async fn after_a_reboot_specifications_are_there_again() {
     let driver = node.registered().await;
     assert_eq!(driver.prepare_one(A).await.unwrap(), devices);
     assert_eq!(node.specified("u-1"), specified);
+    // And if somebody empties the directory while the driver runs.
+    fs::remove_dir_all(node.path("cdi")).unwrap();
+    wait("a specification", || !node.names("cdi").is_empty()).await;
+    assert_eq!(node.specified("u-1"), specified);
 }
 
 #[tokio::test]

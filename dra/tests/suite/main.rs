@@ -13,4 +13,5 @@ mod node;
 mod operation;
 mod parts;
 mod parts_faults;
+mod pod_resources;
 mod slices;

@@ -21,6 +21,9 @@ pub(crate) const NPUS: &str = "version = 1\nresource = 'dummy.com/npu'\n\
     [device]\nid = 'NPU.{index}'\nindex = '{index}'\nhealth = [{ file = 'state', equals = 'ok' }]\n\
     env = { NPU_MEMORY = '{memory}' }\n";
 
+/// The driver's own pod.
+pub(crate) const POD: &str = "boathook-dra-1";
+
 /// How long a test waits on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -104,7 +107,7 @@ impl Node {
         let mut command = Command::new(env!("CARGO_BIN_EXE_boathook-dra"));
         command
             .args(["run", "--node-name", "worker", "--rescan", "1"])
-            .args(["--pod-uid", &self.instance])
+            .args(["--pod-uid", &self.instance, "--pod-name", POD])
             .arg("--kubelet-dir")
             .arg(self.path("kubelet"))
             .arg("--cdi")

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::node::{NPUS, Node, SLICES, wait};
+use crate::node::{NPUS, Node, POD, SLICES, wait};
+use crate::pod_resources::{PodResources, pods};
 
 fn is_tainted(device: &Value) -> bool {
     device["taints"][0]["key"] == "boathook.dev/unhealthy"
@@ -251,4 +252,27 @@ async fn a_device_that_the_plugin_gave_away_has_a_taint() {
     node.write(record, &entries(json!([])));
     node.wait_devices("no taint", |all| !all.iter().any(is_tainted))
         .await;
+
+    // The record keeps what pods that have ended had. A list that lacks the driver's own pod,
+    // as one of a kubelet that starts, says nothing of it.
+    let is_tainted_alone = |all: &[Value]| all.len() == 2 && is_tainted(&all[1]);
+    let entry = json!([{"PodUID": "p", "ContainerName": "c", "ResourceName": "dummy.com/npu",
+        "DeviceIDs": {"-1": ["NPU.1"]}}]);
+    node.write(record, &entries(entry));
+    let kubelet = PodResources::start(&node.path("kubelet"));
+    for (pods, is_held) in [
+        (pods(&[("holder", &["NPU.1"]), (POD, &[])]), true),
+        (pods(&[(POD, &[])]), false),
+        (pods(&[("other", &["NPU.0"])]), true),
+        (pods(&[("other", &["NPU.0"]), (POD, &[])]), false),
+    ] {
+        kubelet.lists(pods);
+        match is_held {
+            true => node.wait_devices("a taint", is_tainted_alone).await,
+            false => {
+                node.wait_devices("no taint", |all| !all.iter().any(is_tainted))
+                    .await
+            }
+        };
+    }
 }

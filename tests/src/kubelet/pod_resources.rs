@@ -5,6 +5,7 @@ use std::sync::Arc;
 use kubelet_api::podresources::pod_resources_lister_server::PodResourcesLister;
 use kubelet_api::podresources::{
     AllocatableResourcesRequest, AllocatableResourcesResponse, ContainerDevices,
+    ListPodResourcesRequest, ListPodResourcesResponse,
 };
 use tonic::{Request, Response, Status};
 
@@ -14,6 +15,13 @@ pub(super) struct PodResources(pub(super) Arc<Manager>);
 
 #[tonic::async_trait]
 impl PodResourcesLister for PodResources {
+    async fn list(
+        &self,
+        _: Request<ListPodResourcesRequest>,
+    ) -> Result<Response<ListPodResourcesResponse>, Status> {
+        Err(Status::unimplemented("nobody needs it"))
+    }
+
     async fn get_allocatable_resources(
         &self,
         _: Request<AllocatableResourcesRequest>,

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::binaries;
 use crate::captured::Captured;
 
 /// A tree under construction. Paths given to its methods begin with `/` and are
@@ -62,9 +63,8 @@ impl Tree {
     /// Copies one of the host's files, following links.
     pub(crate) fn copy_file(&self, source: &Path, path: impl AsRef<Path>) -> Result<()> {
         let file = self.with_parent(path.as_ref())?;
-        fs::copy(source, &file)
+        binaries::copy(source, &file)
             .with_context(|| format!("cannot copy {} to {}", source.display(), file.display()))
-            .map(|_| ())
     }
 
     /// Makes the symbolic link `path`, leading to `to`.

@@ -147,7 +147,7 @@ fn checked(findings: &Value) -> Vec<String> {
 /// of others.
 fn furnish(root: &Path) {
     for name in ["boathook", "boathook-plugin"] {
-        fs::copy(binaries::program(name).unwrap(), root.join(name)).unwrap();
+        binaries::copy(&binaries::program(name).unwrap(), &root.join(name)).unwrap();
     }
     for directory in [".proc", "output", "bundles", "etc/boathook/classes.d"] {
         fs::create_dir_all(root.join(directory)).unwrap();

@@ -26,7 +26,7 @@ fn programs(into: &Path) {
                 words.split_whitespace().nth(1).unwrap().into()
             }
         };
-        fs::copy(program, into.join(name)).unwrap();
+        binaries::copy(&program, &into.join(name)).unwrap();
     }
 }
 

@@ -120,7 +120,7 @@ fn a_user_sees_the_messages_of_the_own_engine() {
     fs::set_permissions(host.path(), fs::Permissions::from_mode(0o755)).unwrap();
     // The user may not be able to enter the build's own directory.
     let program = host.path().join("boathook");
-    fs::copy(binaries::program("boathook").unwrap(), &program).unwrap();
+    binaries::copy(&binaries::program("boathook").unwrap(), &program).unwrap();
     let mut command = Command::new(program);
     command.arg("--config").arg(host.config_file()).arg("log");
     command.uid(USER).gid(USER);

@@ -19,7 +19,7 @@ use harness::captured::Captured;
 use harness::demo_host::HostDirectory;
 use serde_json::{Value, json};
 
-use super::{bundle_of, copy_program, of_pod, with_private_run};
+use super::{bundle_of, of_pod, with_private_run};
 
 const THING: &str = r#"version = 1
 resource = "example.com/thing"
@@ -162,7 +162,7 @@ impl Mistake {
             Wrong::User => {
                 // The user may not be able to enter the build's own directory.
                 let copy = host.path().join(name);
-                copy_program(&program, &copy);
+                binaries::copy(&program, &copy).unwrap();
                 program = copy;
                 let mut command = Command::new(&program);
                 command.uid(4242).gid(4242);

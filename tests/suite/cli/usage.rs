@@ -7,7 +7,7 @@ use harness::binaries;
 use harness::captured::Captured;
 use harness::demo_host::HostDirectory;
 
-use super::{assert_refused, boathook, bundle, code, copy_program, state, with_private_run};
+use super::{assert_refused, boathook, bundle, code, state, with_private_run};
 
 #[test]
 fn a_wrong_command_line_is_refused() {
@@ -51,7 +51,7 @@ fn a_wrong_configuration_does_not_stop_a_container_that_requests_nothing() {
     let host = HostDirectory::new().unwrap();
     let program = host.path().join("bin/boathook");
     fs::create_dir(host.path().join("bin")).unwrap();
-    copy_program(&binaries::program("boathook").unwrap(), &program);
+    binaries::copy(&binaries::program("boathook").unwrap(), &program).unwrap();
     fs::rename(host.classes(), host.path().join("classes.d")).unwrap();
     let run = |config: &str, env: (&str, &str)| {
         let text = format!("host_root = {:?}\n{config}\n", host.root());

@@ -122,7 +122,7 @@ impl Host {
             // Of the image beside the nodes.
             "boathook-dra",
         ] {
-            fs::copy(binaries::program(name).unwrap(), bin.join(name)).unwrap();
+            binaries::copy(&binaries::program(name).unwrap(), &bin.join(name)).unwrap();
             let link = self.private.file("/usr/bin").join(name);
             symlink(format!("{home}/bin/{name}"), link).unwrap();
         }

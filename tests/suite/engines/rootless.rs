@@ -54,7 +54,7 @@ fn add_user(machine: &Machine) {
     printed(give.args(["-R", "user:user", "/home/user", "/run/user/1000"])).unwrap();
     for name in ["boathook", "boathook-runtime"] {
         let program = private.file(&format!("{PROGRAMS}/{name}"));
-        fs::copy(binaries::program(name).unwrap(), program).unwrap();
+        binaries::copy(&binaries::program(name).unwrap(), &program).unwrap();
     }
     open_to_all(&machine.devices);
 }

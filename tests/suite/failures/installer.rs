@@ -62,7 +62,7 @@ fn release() -> TempDir {
     fs::create_dir(&programs).unwrap();
     fs::create_dir(&classes).unwrap();
     for name in ["boathook", "boathook-runtime", "boathook-init"] {
-        fs::copy(&program, programs.join(name)).unwrap();
+        binaries::copy(&program, &programs.join(name)).unwrap();
     }
     let class = binaries::source_tree().join("device-class/classes/dummy-npu.toml");
     fs::copy(class, classes.join("dummy-npu.toml")).unwrap();

@@ -275,7 +275,7 @@ fn forged(node: &Node) -> Result<()> {
     let forged = Pod::new(Overlay::Cdi, "forged", 0)
         .annotation("cdi.k8s.io/boathook", &format!("boathook.dev/claim={name}"))
         .annotation("devices.boathook.dev/dummy-npu", "npu-3")
-        .variable("all");
+        .variable("0");
     let opened = forged.run(node)?.opened;
     node.delete_pods(&["holder"])?;
     ensure!(opened.is_empty(), "it has {opened:?}");

@@ -87,7 +87,7 @@ fn the_runtime_is_looked_for() {
     let directory = lab.host.path().join("bin");
     fs::create_dir(&directory).unwrap();
     let runtime = directory.join("runc");
-    fs::copy(&lab.runtime, &runtime).unwrap();
+    binaries::copy(&lab.runtime, &runtime).unwrap();
     let mut command = lab.command(["state", "c1"]);
     let ran = Captured::run(command.env("PATH", &directory)).unwrap();
     assert_eq!(arguments(&ran), [runtime.to_str().unwrap(), "state", "c1"]);

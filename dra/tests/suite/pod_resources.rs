@@ -1,0 +1,74 @@
+//! The kubelet's list of what pods have.
+
+use std::fs;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use kubelet_api::podresources::pod_resources_lister_server::{
+    PodResourcesLister, PodResourcesListerServer,
+};
+use kubelet_api::podresources::{
+    AllocatableResourcesRequest, AllocatableResourcesResponse, ContainerDevices,
+    ContainerResources, ListPodResourcesRequest, ListPodResourcesResponse, PodResources as Pod,
+};
+use tokio::net::UnixListener;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::{Request, Response, Status};
+
+/// Serves a list that tests change.
+#[derive(Clone)]
+pub(crate) struct PodResources(Arc<Mutex<Vec<Pod>>>);
+
+/// Pods of one container, with devices of dummy.com/npu.
+pub(crate) fn pods(of: &[(&str, &[&str])]) -> Vec<Pod> {
+    let pod = |&(name, devices): &(&str, &[&str])| Pod {
+        name: name.to_owned(),
+        namespace: "n".to_owned(),
+        containers: vec![ContainerResources {
+            name: "c".to_owned(),
+            devices: vec![ContainerDevices {
+                resource_name: "dummy.com/npu".to_owned(),
+                device_ids: devices.iter().map(|id| (*id).to_owned()).collect(),
+            }],
+        }],
+    };
+    of.iter().map(pod).collect()
+}
+
+impl PodResources {
+    /// Of the kubelet with this root directory, for the rest of the test.
+    pub(crate) fn start(kubelet: &Path) -> Self {
+        let directory = kubelet.join("pod-resources");
+        fs::create_dir(&directory).unwrap();
+        let listener = UnixListener::bind(directory.join("kubelet.sock")).unwrap();
+        let served = Self(Arc::default());
+        let server = PodResourcesListerServer::new(served.clone());
+        let serving = tonic::transport::Server::builder()
+            .add_service(server)
+            .serve_with_incoming(UnixListenerStream::new(listener));
+        tokio::spawn(serving);
+        served
+    }
+
+    pub(crate) fn lists(&self, pods: Vec<Pod>) {
+        *self.0.lock().unwrap() = pods;
+    }
+}
+
+#[tonic::async_trait]
+impl PodResourcesLister for PodResources {
+    async fn list(
+        &self,
+        _: Request<ListPodResourcesRequest>,
+    ) -> Result<Response<ListPodResourcesResponse>, Status> {
+        let pod_resources = self.0.lock().unwrap().clone();
+        Ok(Response::new(ListPodResourcesResponse { pod_resources }))
+    }
+
+    async fn get_allocatable_resources(
+        &self,
+        _: Request<AllocatableResourcesRequest>,
+    ) -> Result<Response<AllocatableResourcesResponse>, Status> {
+        Err(Status::unimplemented("the driver does not ask"))
+    }
+}
