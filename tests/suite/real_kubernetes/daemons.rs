@@ -88,6 +88,7 @@ impl Daemon {
         match self {
             Self::Containerd => "ctr --connect-timeout 1s version",
             Self::ApiServer => "kubectl get --raw /readyz",
+            Self::Kubelet => "kubectl get --raw /api/v1/nodes/node-0/proxy/healthz",
             _ => "",
         }
     }

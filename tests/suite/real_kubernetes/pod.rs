@@ -30,7 +30,7 @@ pub(super) struct Pod {
 pub(super) struct Devices {
     /// Those that it can open.
     pub(super) opened: BTreeSet<usize>,
-    /// Those in its variable.
+    /// Those in its variable; `all` names none.
     pub(super) named: BTreeSet<usize>,
 }
 
@@ -140,7 +140,7 @@ impl Devices {
                 complete = true;
                 for name in names.split([' ', ',']).filter(|name| !name.is_empty()) {
                     let index = name.strip_prefix("npu-").unwrap_or(name);
-                    devices.named.insert(index.parse()?);
+                    devices.named.extend(index.parse::<usize>());
                 }
             }
         }
