@@ -225,7 +225,12 @@ fn keeps_its_devices(node: &Node, overlay: Overlay, event: impl Fn() -> Result<(
     before.number(2)?;
     event()?;
     node.until_devices()?;
-    let opened = node.kubectl(&["exec", "before", "--", "sh", "-c", REPORT])?;
+    let mut opened = String::new();
+    // A kubelet that was restarted does not know the pod at once.
+    node.until("the pod can be entered", || {
+        opened = node.kubectl(&["exec", "before", "--", "sh", "-c", REPORT])?;
+        Ok(true)
+    })?;
     let mut nodes = opened.lines().filter(|line| line.starts_with("node "));
     ensure!(nodes.by_ref().count() == 2, "it has {opened}");
     let after = Pod::new(overlay, "after", 62).run(node)?;

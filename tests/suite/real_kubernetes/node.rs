@@ -152,6 +152,8 @@ impl Node {
         command
             .arg(path)
             .arg(format!("KUBECONFIG={CONFIG}"))
+            // Not among the files that an installation may leave.
+            .arg("KUBECACHEDIR=/run/kubectl")
             .arg(program.as_ref());
         command
     }
@@ -197,7 +199,7 @@ impl Node {
     }
 
     /// Waits until something is so, and gives the last error if it is not.
-    pub(super) fn until(&self, what: &str, is_so: impl Fn() -> Result<bool>) -> Result<()> {
+    pub(super) fn until(&self, what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
         let start = Instant::now();
         loop {
             let answer = is_so();
