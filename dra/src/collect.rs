@@ -1,7 +1,7 @@
 //! Claims that the kubelet will not unprepare: it lost its own record, or they were deleted
 //! by force while it did not run.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::{Api, Client};
@@ -12,7 +12,7 @@ use crate::api_error;
 use crate::claim::{ClaimUid, Claims, Record, granted};
 use crate::inventory::Inventory;
 
-/// The time between two searches.
+/// The time between two searches, and between two restorations without a reason.
 const PERIOD: Duration = Duration::from_secs(600);
 
 /// How soon the specification of a prepared claim is there again if somebody removes it.
@@ -33,8 +33,10 @@ pub(crate) async fn restore(claims: Claims, inventory: watch::Receiver<Inventory
             problems.iter().for_each(|line| tracing::warn!("{line}"));
             reported = problems;
         }
+        // Also without a reason: one may have been changed.
+        let until = Instant::now() + PERIOD;
         tokio::time::sleep(LOOK).await;
-        while claims.have_specifications() {
+        while Instant::now() < until && claims.have_specifications() {
             tokio::time::sleep(LOOK).await;
         }
     }

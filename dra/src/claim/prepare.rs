@@ -287,8 +287,8 @@ impl Claims {
     /// Whether each claim with a record has a specification.
     pub fn have_specifications(&self) -> bool {
         let there = specification::claims_with_files(&self.cdi);
-        let known = self.store.uids().unwrap_or_default();
-        known.iter().all(|uid| there.contains(uid))
+        let known = self.store.uids();
+        known.is_ok_and(|known| known.iter().all(|uid| there.contains(uid)))
     }
 
     /// Makes the specifications those of the records: after a restart of the node there are

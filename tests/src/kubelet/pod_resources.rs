@@ -19,7 +19,7 @@ impl PodResourcesLister for PodResources {
         &self,
         _: Request<ListPodResourcesRequest>,
     ) -> Result<Response<ListPodResourcesResponse>, Status> {
-        Err(Status::unimplemented("nobody needs it"))
+        Err(Status::unimplemented("no test calls it"))
     }
 
     async fn get_allocatable_resources(
