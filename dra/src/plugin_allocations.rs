@@ -1,33 +1,41 @@
 //! What containers have by the device plugin.
 //!
 //! The kubelet's record keeps the devices of a pod that has ended until it allocates others by
-//! a device plugin, which may be never when a class was moved to claims. So the kubelet is
-//! asked which devices pods still have. The list that a kubelet gives while it starts may lack
-//! pods: one without this driver's own pod is not used.
+//! a device plugin, which may be never when a class was moved to claims. A pod has ended if
+//! - the kubelet's pod resources API does not list its devices. It does not list those of init
+//!   containers either, and the list of a kubelet that starts may lack pods;
+//! - and the pod has no cgroup. After a restart of the node pods may have none yet.
+//!
+//! Neither is used if this driver's own pod is missing there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use device_class::discover::Device;
 use injection_plan::record::{self, Record, RecordError};
-use kubelet_api::podresources::pod_resources_lister_client::PodResourcesListerClient;
 use kubelet_api::podresources::{ListPodResourcesRequest, PodResources};
-use tonic::transport::Endpoint;
+use kubelet_api::{POD_RESOURCES_SOCKET, ask_pod_resources};
+use tokio::task::spawn_blocking;
 
-/// How long the kubelet may take to answer.
-const TIMEOUT: Duration = Duration::from_secs(2);
+/// How deep pods' cgroups are, at most: five with systemd and a root of the kubelet's own.
+const MAX_DEPTH: usize = 8;
 
-/// The longest answer, in bytes: it lists all devices of all pods.
-const MAX_ANSWER: usize = 16 << 20;
-
-/// Where the kubelet says it.
+/// Where the node says it.
 #[derive(Debug, Clone)]
 pub struct PluginAllocations {
     record: PathBuf,
     socket: PathBuf,
-    /// The name of this pod, without which the record alone counts.
-    pod: Option<String>,
+    cgroups: PathBuf,
+    /// This pod, without which the record alone counts.
+    pod: Option<OwnPod>,
+}
+
+/// The pod of this process.
+#[derive(Debug, Clone)]
+pub struct OwnPod {
+    pub name: String,
+    pub uid: String,
 }
 
 /// Resources, and ids of devices that containers have.
@@ -55,11 +63,12 @@ impl Held {
 }
 
 impl PluginAllocations {
-    /// Those of the kubelet with this root directory.
-    pub fn new(kubelet: &Path, pod: Option<String>) -> Self {
+    /// Those of the kubelet with this root directory, on the host whose root is here.
+    pub fn new(kubelet: &Path, host: &Path, pod: Option<OwnPod>) -> Self {
         Self {
             record: kubelet.join("device-plugins").join(record::FILE_NAME),
-            socket: kubelet.join("pod-resources/kubelet.sock"),
+            socket: kubelet.join(POD_RESOURCES_SOCKET),
+            cgroups: host.join("sys/fs/cgroup"),
             pod,
         }
     }
@@ -74,33 +83,47 @@ impl PluginAllocations {
                 return Err(UnreadableRecord { path, error });
             }
         };
-        let mut held = BTreeSet::new();
+        let mut recorded = BTreeMap::<_, BTreeSet<_>>::new();
         for one in record.allocations() {
+            let of_pod = recorded.entry(PodUid::new(one.pod_uid)).or_default();
             let devices = one.devices.iter();
-            held.extend(devices.map(|id| (one.resource.to_owned(), (*id).to_owned())));
+            of_pod.extend(devices.map(|id| (one.resource.to_owned(), (*id).to_owned())));
         }
-        if !held.is_empty()
-            && let Some(now) = self.of_pods().await
+        if !recorded.is_empty()
+            && let Some(listed) = self.listed().await
+            && recorded.values().flatten().any(|one| !listed.contains(one))
+            && let Some(running) = self.running().await
         {
-            held.retain(|one| now.contains(one));
+            for (pod, devices) in &mut recorded {
+                if !running.contains(pod) {
+                    devices.retain(|one| listed.contains(one));
+                }
+            }
         }
-        Ok(Held(held))
+        Ok(Held(recorded.into_values().flatten().collect()))
     }
 
-    /// What the pods of the node have, if the kubelet knows all of them.
-    async fn of_pods(&self) -> Option<BTreeSet<(String, String)>> {
-        let own = self.pod.as_deref()?;
-        let asking = async {
-            let endpoint = Endpoint::from_shared(format!("unix://{}", self.socket.display()));
-            let channel = endpoint.ok()?.connect().await.ok()?;
-            let mut client =
-                PodResourcesListerClient::new(channel).max_decoding_message_size(MAX_ANSWER);
-            let answer = client.list(ListPodResourcesRequest {}).await.ok()?;
-            Some(answer.into_inner().pod_resources)
-        };
-        let pods = tokio::time::timeout(TIMEOUT, asking).await.ok().flatten()?;
-        let is_complete = pods.iter().any(|pod| pod.name == own);
+    /// What the kubelet lists, if it knows all pods of the node.
+    async fn listed(&self) -> Option<BTreeSet<(String, String)>> {
+        let own = self.pod.as_ref()?;
+        let request = ListPodResourcesRequest {};
+        let answer = ask_pod_resources(&self.socket, async |kubelet| kubelet.list(request).await);
+        let pods = answer.await?.into_inner().pod_resources;
+        let is_complete = pods.iter().any(|pod| pod.name == own.name);
         is_complete.then(|| pods.into_iter().flat_map(devices).collect())
+    }
+
+    /// The pods with a cgroup, if pods have cgroups on this node.
+    async fn running(&self) -> Option<BTreeSet<PodUid>> {
+        let own = PodUid::new(&self.pod.as_ref()?.uid);
+        let root = self.cgroups.clone();
+        let search = move || {
+            let mut found = BTreeSet::new();
+            pods_below(&root, MAX_DEPTH, &mut found);
+            found
+        };
+        let found = spawn_blocking(search).await.ok()?;
+        found.contains(&own).then_some(found)
     }
 }
 
@@ -112,4 +135,35 @@ fn devices(pod: PodResources) -> impl Iterator<Item = (String, String)> {
         let ids = one.device_ids.into_iter();
         ids.map(move |id| (resource.clone(), id))
     })
+}
+
+/// A pod's uid, as systemd's slices spell it: `_` is `-` there.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct PodUid(String);
+
+impl PodUid {
+    fn new(uid: &str) -> Self {
+        Self(uid.replace('-', "_"))
+    }
+
+    /// The pod of the cgroup with a name: `podUID` or `…-podUID.slice` (Kubernetes,
+    /// pkg/kubelet/cm/cgroup_manager_linux.go).
+    fn of_cgroup(name: &str) -> Option<Self> {
+        match name.strip_suffix(".slice") {
+            Some(slice) => slice.rsplit_once("-pod").map(|(_, uid)| Self::new(uid)),
+            None => name.strip_prefix("pod").map(Self::new),
+        }
+    }
+}
+
+/// Searches a directory for cgroups of pods.
+fn pods_below(directory: &Path, depth: usize, found: &mut BTreeSet<PodUid>) {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| entry.file_type().is_ok_and(|of| of.is_dir())) {
+        match entry.file_name().to_str().and_then(PodUid::of_cgroup) {
+            Some(pod) => _ = found.insert(pod),
+            None if depth > 1 => pods_below(&entry.path(), depth - 1, found),
+            None => {}
+        }
+    }
 }

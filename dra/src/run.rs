@@ -22,7 +22,7 @@ use tonic::transport::Server;
 use crate::claim::{Claims, Store, Workshop};
 use crate::inventory::Scanner;
 use crate::metrics::Metrics;
-use crate::plugin_allocations::PluginAllocations;
+use crate::plugin_allocations::{OwnPod, PluginAllocations};
 use crate::service::{Registrar, Service};
 use crate::slice::Publisher;
 use crate::sockets::{Paths, Socket};
@@ -82,7 +82,9 @@ pub async fn run(options: Options) -> Result<(), anyhow::Error> {
     let client = Client::try_default()
         .await
         .context("cannot configure the client of the API server")?;
-    let allocations = PluginAllocations::new(&options.kubelet_dir, options.pod);
+    let (name, uid) = (options.pod, options.instance);
+    let pod = name.zip(uid).map(|(name, uid)| OwnPod { name, uid });
+    let allocations = PluginAllocations::new(&options.kubelet_dir, &config.host_root, pod);
     let claims = Claims {
         node: options.node.clone(),
         store,

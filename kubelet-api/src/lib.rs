@@ -2,8 +2,10 @@
 //! servers and clients. For the plugin, the driver of claims, and for the fake kubelet of the tests.
 #![forbid(unsafe_code)]
 
+mod pod_resources;
 mod watcher;
 
+pub use pod_resources::ask_pod_resources;
 pub use watcher::WatcherStream;
 
 /// The container runtime interface, version v1: what the kubelet calls of an engine.
@@ -44,7 +46,7 @@ pub mod pluginregistration {
     tonic::include_proto!("pluginregistration");
 }
 
-/// The pod resources API, version v1: what the kubelet can allocate.
+/// The pod resources API, version v1: what the kubelet can allocate, and what pods have.
 #[allow(unreachable_pub, unused_qualifications, clippy::all)]
 pub mod podresources {
     tonic::include_proto!("v1");

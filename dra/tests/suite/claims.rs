@@ -214,7 +214,7 @@ async fn parameters_of_the_claim_count_before_those_of_its_device_class() {
     // Written again from the record.
     fs::remove_dir_all(node.path("cdi")).unwrap();
     node.start().await;
-    wait("a specification", || !node.names("cdi").is_empty()).await;
+    node.wait_specification("u-1").await;
     assert_eq!(node.specified("u-1"), written);
 }
 
@@ -331,14 +331,14 @@ async fn after_a_reboot_specifications_are_there_again() {
     fs::remove_dir_all(node.path("cdi")).unwrap();
     // Before the kubelet asks, for a container that starts again in its sandbox.
     node.start().await;
-    wait("a specification", || !node.names("cdi").is_empty()).await;
+    node.wait_specification("u-1").await;
     fs::remove_dir_all(node.path("cdi")).unwrap();
     let driver = node.registered().await;
     assert_eq!(driver.prepare_one(A).await.unwrap(), devices);
     assert_eq!(node.specified("u-1"), specified);
     // And if somebody empties the directory while the driver runs.
     fs::remove_dir_all(node.path("cdi")).unwrap();
-    wait("a specification", || !node.names("cdi").is_empty()).await;
+    node.wait_specification("u-1").await;
     assert_eq!(node.specified("u-1"), specified);
 }
 

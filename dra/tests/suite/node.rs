@@ -32,7 +32,8 @@ pub(crate) struct Node {
     pub(crate) server: ApiServer,
     directory: TempDir,
     pub(crate) process: Option<Child>,
-    instance: String,
+    /// The uid of the driver's pod.
+    pub(crate) instance: String,
 }
 
 impl Drop for Node {
@@ -203,6 +204,12 @@ impl Node {
     /// The names in a directory.
     pub(crate) fn names(&self, path: &str) -> Vec<String> {
         names(&self.path(path))
+    }
+
+    /// Waits for a claim's CDI specification: until then the driver may be writing it.
+    pub(crate) async fn wait_specification(&self, uid: &str) {
+        let name = format!("boathook.dev-claim-{uid}.json");
+        wait("a specification", || self.names("cdi") == [&*name]).await;
     }
 
     /// The devices of a claim's CDI specification.

@@ -245,7 +245,7 @@ async fn a_device_that_the_plugin_gave_away_has_a_taint() {
         |entries: Value| json!({"Data": {"PodDeviceEntries": entries}, "Checksum": 1}).to_string();
     let entry = json!([{"PodUID": "p", "ContainerName": "c", "ResourceName": "dummy.com/npu",
         "DeviceIDs": {"-1": ["NPU.1"]}}]);
-    node.write(record, &entries(entry));
+    node.write(record, &entries(entry.clone()));
     node.start().await;
     node.wait_devices("a taint", |all| all.len() == 2 && is_tainted(&all[1]))
         .await;
@@ -253,19 +253,56 @@ async fn a_device_that_the_plugin_gave_away_has_a_taint() {
     node.wait_devices("no taint", |all| !all.iter().any(is_tainted))
         .await;
 
-    // The record keeps what pods that have ended had. A list that lacks the driver's own pod,
+    // The record keeps what pods that have ended had. An answer that lacks the driver's own pod,
     // as one of a kubelet that starts, says nothing of it.
     let is_tainted_alone = |all: &[Value]| all.len() == 2 && is_tainted(&all[1]);
-    let entry = json!([{"PodUID": "p", "ContainerName": "c", "ResourceName": "dummy.com/npu",
-        "DeviceIDs": {"-1": ["NPU.1"]}}]);
     node.write(record, &entries(entry));
     let kubelet = PodResources::start(&node.path("kubelet"));
-    for (pods, is_held) in [
-        (pods(&[("holder", &["NPU.1"]), (POD, &[])]), true),
-        (pods(&[(POD, &[])]), false),
-        (pods(&[("other", &["NPU.0"])]), true),
-        (pods(&[("other", &["NPU.0"]), (POD, &[])]), false),
+    let own = node.instance.clone();
+    let slice = "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podp.slice";
+    let own_slice = slice.replace("podp", &format!("pod{}", own.replace('-', "_")));
+    for (pods, cgroups, is_held) in [
+        (
+            pods(&[("other", &["NPU.0"]), (POD, &[])]),
+            vec![&*own_slice],
+            false,
+        ),
+        (
+            pods(&[("holder", &["NPU.1"]), (POD, &[])]),
+            vec![&own_slice],
+            true,
+        ),
+        (pods(&[(POD, &[])]), vec![&own_slice], false),
+        (pods(&[("other", &["NPU.0"])]), vec![&own_slice], true),
+        (pods(&[(POD, &[])]), vec![&own_slice], false),
+        (pods(&[(POD, &[])]), vec![], true),
+        // An init container's devices are in no list.
+        (
+            pods(&[(POD, &[])]),
+            vec![&own_slice, "devices/kubepods/podother"],
+            false,
+        ),
+        (
+            pods(&[("p", &[]), (POD, &[])]),
+            vec![&own_slice, slice],
+            true,
+        ),
+        (
+            pods(&[(POD, &[])]),
+            vec![&format!("pids/kubepods/burstable/pod{own}")],
+            false,
+        ),
+        (
+            pods(&[("p", &[]), (POD, &[])]),
+            vec![&own_slice, "devices/kubepods/podp"],
+            true,
+        ),
     ] {
+        let directory = node.path("host/sys/fs/cgroup");
+        _ = fs::remove_dir_all(&directory);
+        for cgroup in cgroups {
+            fs::create_dir_all(directory.join(cgroup).join("container")).unwrap();
+        }
         kubelet.lists(pods);
         match is_held {
             true => node.wait_devices("a taint", is_tainted_alone).await,

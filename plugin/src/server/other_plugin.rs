@@ -9,35 +9,24 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::Duration;
 
 use device_class::name::ResourceName;
+use kubelet_api::ask_pod_resources;
 use kubelet_api::podresources::AllocatableResourcesRequest;
-use kubelet_api::podresources::pod_resources_lister_client::PodResourcesListerClient;
 use tokio::sync::watch;
-use tonic::transport::Endpoint;
-
-/// How long the kubelet may take to answer.
-const TIMEOUT: Duration = Duration::from_secs(2);
-
-/// The longest answer, in bytes: it lists each device with its NUMA nodes.
-const MAX_ANSWER: usize = 16 << 20;
 
 /// Whether the kubelet has healthy devices of a resource. `None` if that is not known:
 /// it does not serve the API, or the directory of its socket is not mounted.
 pub(super) async fn has_devices(socket: &Path, resource: &ResourceName) -> Option<bool> {
-    let asking = async {
-        let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display())).ok()?;
-        let channel = endpoint.connect().await.ok()?;
-        let mut client =
-            PodResourcesListerClient::new(channel).max_decoding_message_size(MAX_ANSWER);
-        let answer = client.get_allocatable_resources(AllocatableResourcesRequest {});
-        let devices = answer.await.ok()?.into_inner().devices;
-        let is_of_resource = |name: &str| name == resource.as_str();
-        let mut devices = devices.iter();
-        Some(devices.any(|of| is_of_resource(&of.resource_name) && !of.device_ids.is_empty()))
-    };
-    tokio::time::timeout(TIMEOUT, asking).await.ok().flatten()
+    let answer = ask_pod_resources(socket, async |kubelet| {
+        kubelet
+            .get_allocatable_resources(AllocatableResourcesRequest {})
+            .await
+    });
+    let devices = answer.await?.into_inner().devices;
+    let is_of_resource = |name: &str| name == resource.as_str();
+    let mut devices = devices.iter();
+    Some(devices.any(|of| is_of_resource(&of.resource_name) && !of.device_ids.is_empty()))
 }
 
 /// The resources that are left to other plugins. Clones share them.

@@ -1,0 +1,31 @@
+//! The client's side of the pod resources API.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tonic::Status;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::podresources::pod_resources_lister_client::PodResourcesListerClient;
+
+/// How long the kubelet may take to answer.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The longest answer, in bytes: it lists all devices of the node, or of all pods.
+const MAX_ANSWER: usize = 16 << 20;
+
+/// Calls the kubelet. `None` if there is no answer: it does not serve the API, or the
+/// directory of its socket is not mounted.
+pub async fn ask_pod_resources<A>(
+    socket: &Path,
+    call: impl AsyncFnOnce(&mut PodResourcesListerClient<Channel>) -> Result<A, Status>,
+) -> Option<A> {
+    let asking = async {
+        let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display()));
+        let channel = endpoint.ok()?.connect().await.ok()?;
+        let mut client =
+            PodResourcesListerClient::new(channel).max_decoding_message_size(MAX_ANSWER);
+        call(&mut client).await.ok()
+    };
+    tokio::time::timeout(TIMEOUT, asking).await.ok().flatten()
+}
