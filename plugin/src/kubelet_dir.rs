@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use device_class::name::ResourceName;
-
 use kubelet_api::{KUBELET_SOCKET, POD_RESOURCES_SOCKET};
 
 /// The longest path of a Unix socket, in bytes: `sun_path` has 108, the last
@@ -67,6 +66,11 @@ impl KubeletDir {
     /// sockets.
     pub(crate) fn device_plugins(&self) -> PathBuf {
         self.0.join("device-plugins")
+    }
+
+    /// Where `boathook-dra` keeps its records of prepared claims.
+    pub(crate) fn claims(&self) -> PathBuf {
+        self.0.join("plugins/boathook.dev/claims")
     }
 
     /// The directory of the kubelet's plugin watcher.

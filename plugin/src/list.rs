@@ -15,7 +15,7 @@ use device_class::strict_toml::FileError;
 use host_inventory::{Classes, Memory, judge};
 use serde_json::{Value, json};
 
-use crate::catalog::{AdvertisedDevice, Resource, Resources, scan};
+use crate::catalog::{AdvertisedDevice, Claimed, Resource, Resources, scan};
 
 /// The result of one device scan.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ impl Listing {
             source,
         })?;
         let judged = judge(&usable, &host, &mut Memory::new(), Instant::now());
-        let found = scan(judged, None);
+        let found = scan(judged, &Claimed::default(), None);
         problems.extend(found.warnings);
         Ok(Listing {
             inventory: found.inventory,

@@ -97,6 +97,7 @@ pub async fn run(options: RunOptions) -> Result<(), RunError> {
     let source = ScanParameters {
         config,
         forget: options.forget,
+        claims: kubelet.claims(),
     };
     let (streams, left) = (Streams::default(), LeftToOthers::default());
     let watcher = InventoryWatcher::new(source, cdi, metrics.clone());

@@ -9,12 +9,13 @@ use device_class::{DeviceClass, HostView};
 use host_inventory::{Memory, judge};
 
 use super::resource::{AdvertisedDevice, Resource, Terms};
-use super::{Scan, scan};
+use super::{Claimed, Scan, scan};
 
 /// A first scan.
 pub(crate) fn scanned(classes: &[DeviceClass], host: &dyn HostView) -> Scan {
     scan(
         judge(classes, host, &mut Memory::new(), Instant::now()),
+        &Claimed::default(),
         None,
     )
 }

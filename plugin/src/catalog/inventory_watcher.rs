@@ -1,6 +1,7 @@
 //! Scans the host for devices repeatedly, and publishes the inventory.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use device_class::class::Server;
@@ -9,7 +10,7 @@ use host_inventory::{HostWatcher, Next, Notified, ScanProgress};
 use tokio::sync::watch;
 
 use super::cdi_files::Written;
-use super::{CdiFiles, GracePeriod, Resources, Scan, changes, scan};
+use super::{CdiFiles, Claimed, GracePeriod, Resources, Scan, changes, scan};
 use crate::metrics::Metrics;
 
 #[derive(Debug, Clone)]
@@ -18,6 +19,8 @@ pub(crate) struct ScanParameters {
     pub(crate) config: Config,
     /// The grace period of missing devices.
     pub(crate) forget: Duration,
+    /// Where records of prepared claims may be.
+    pub(crate) claims: PathBuf,
 }
 
 /// Keeps the inventory up to date.
@@ -26,6 +29,7 @@ pub(crate) struct InventoryWatcher {
     host: HostWatcher,
     metrics: Metrics,
     grace: GracePeriod,
+    claims: PathBuf,
     /// What is written before devices are published; `None`: nothing.
     cdi: Option<CdiFiles>,
     inventory: watch::Sender<Resources>,
@@ -38,6 +42,7 @@ impl InventoryWatcher {
         metrics.class_errors(host.class_errors());
         InventoryWatcher {
             grace: GracePeriod::new(source.forget),
+            claims: source.claims,
             host,
             metrics,
             cdi,
@@ -79,11 +84,12 @@ impl InventoryWatcher {
 
     /// One device scan.
     async fn scan(&mut self, classes_changed: bool) {
-        let mut cdi = self.cdi.clone();
+        let (mut cdi, claims) = (self.cdi.clone(), self.claims.clone());
         // The devices of a class that cannot be read now are not known to be gone.
         let all_known = self.host.class_errors() == 0;
         let scanned = self.host.scan(move |judged| {
-            let mut scan = scan(judged, cdi.as_ref().map(CdiFiles::description));
+            let (claimed, unreadable) = Claimed::read(&claims);
+            let mut scan = scan(judged, &claimed, cdi.as_ref().map(CdiFiles::description));
             let described = std::mem::take(&mut scan.described);
             let inventory = &mut scan.inventory;
             let written = cdi
@@ -98,6 +104,7 @@ impl InventoryWatcher {
                 mut warnings,
                 ..
             } = scan;
+            warnings.extend(unreadable);
             let cdi_errors = errors.len();
             warnings.extend(errors.into_iter().map(|error| format!("CDI: {error}")));
             ((inventory, cdi, cdi_errors), warnings)

@@ -3,6 +3,7 @@
 
 mod cdi_files;
 mod changes;
+mod claimed;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod found;
@@ -20,6 +21,7 @@ use device_class::name::ResourceName;
 pub(crate) use cdi_files::CdiFiles;
 pub use cdi_files::CdiOptions;
 pub(crate) use changes::changes;
+pub(crate) use claimed::Claimed;
 pub(crate) use grace_period::GracePeriod;
 pub(crate) use inventory_watcher::{InventoryWatcher, ScanParameters};
 #[cfg(test)]

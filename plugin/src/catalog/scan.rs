@@ -8,10 +8,10 @@ use host_inventory::{Judged, JudgedClass};
 use injection_plan::cdi::{Described, Description};
 use kubelet_api::MAX_MESSAGE;
 
-use super::Resources;
 use super::cdi_files::describe;
 use super::found::{ResourceDevices, undivided};
 use super::resource::{Resource, Terms};
+use super::{Claimed, Resources};
 
 /// The result of a device scan.
 #[derive(Debug, Default)]
@@ -26,7 +26,11 @@ pub(crate) struct Scan {
 
 /// The resources of the devices. With a `description` the devices get specifications of
 /// CDI, and one that cannot have any is unhealthy.
-pub(crate) fn scan(judged: Judged<'_>, description: Option<Description<'_>>) -> Scan {
+pub(crate) fn scan(
+    judged: Judged<'_>,
+    claimed: &Claimed,
+    description: Option<Description<'_>>,
+) -> Scan {
     let Judged {
         classes,
         mut claims,
@@ -40,6 +44,9 @@ pub(crate) fn scan(judged: Judged<'_>, description: Option<Description<'_>>) -> 
         control_nodes,
     } in classes
     {
+        for device in &mut inventory.devices {
+            claimed.withhold(&class.name, device);
+        }
         let count_resource = class.spec.count_resource();
         if let Some(description) = description {
             inventory = describe(description, class, inventory, control_nodes, &mut described);

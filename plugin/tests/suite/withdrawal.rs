@@ -1,6 +1,7 @@
 //! The server of a resource that is withdrawn.
 
 use harness::kubelet::Event;
+use serde_json::json;
 
 use crate::listeners::Listeners;
 use crate::node::{NPU, NPUS, Node, PATIENCE, wait_until};
@@ -26,4 +27,31 @@ fn a_withdrawn_resource_is_not_offered_even_if_a_client_does_not_read() {
     let held = tasks();
     drop(deaf);
     wait_until("the server has ended", || tasks() < held);
+}
+
+/// A record of `boathook-dra`, whose claims outlive the setting that gave a class to it.
+#[test]
+fn what_a_claim_has_is_not_offered() {
+    let mut node = Node::new(&[("dummy-npu", NPUS)]);
+    let device = |id: &str, admin: bool| {
+        json!({"request": "r", "pool": "worker/dummy-npu", "device": "npu", "class": "dummy-npu",
+            "id": id, "admin": admin})
+    };
+    let claim = json!({"version": 1, "uid": "u-1", "namespace": "n", "name": "a",
+        "devices": [device("npu-0", false), device("npu-1", true)]});
+    let record = "kubelet/plugins/boathook.dev/claims/u-1.json";
+    node.write(record, &claim.to_string());
+    node.write("kubelet/plugins/boathook.dev/claims/u-2.json", "{");
+    let kubelet = node.kubelet();
+    node.start_plugin();
+    // Of the next list that the plugin sends.
+    let unhealthy = || -> Vec<String> {
+        let devices = kubelet.wait_devices(PATIENCE, NPU).unwrap();
+        let ill = devices.into_iter().filter(|one| one.health != "Healthy");
+        ill.map(|one| one.id).collect()
+    };
+    assert_eq!(unhealthy(), ["npu-0"]);
+    node.wait_log("u-2.json: its devices may be offered twice");
+    node.remove(record);
+    assert_eq!(unhealthy(), [""; 0]);
 }
