@@ -99,8 +99,7 @@ fn to_claims(node: &Node) -> Result<()> {
     node.apply(&template("held", "held", 1).to_string())?;
     until_published(node, DEVICES)?;
     node.until("the plugin has withdrawn its resource", || {
-        let path = "jsonpath={.status.allocatable.dummy\\.com/npu}";
-        let left = node.kubectl(&["get", "node", super::node::NAME, "-o", path])?;
+        let left = node.allocatable()?;
         Ok(left.is_empty() || left == "0")
     })
 }
@@ -417,10 +416,17 @@ fn rebooted(node: &Node) -> Result<()> {
     Ok(())
 }
 
+/// A claim that is still prepared keeps its device from the plugin.
 fn back(node: &Node) -> Result<()> {
+    by_template("kept", "one").that_stays().start(node)?;
     node.apply(&manifests(node, &["dra"], "")?)?;
     node.rolled_out()?;
     rolled_out(node)?;
+    let others = (DEVICES.parse::<u32>()? - 1).to_string();
+    node.until("all but the claim's device", || {
+        Ok(node.allocatable()? == others)
+    })?;
+    node.delete_pods(&["kept"])?;
     node.until_devices()?;
     until_published(node, "0")?;
     Pod::new(Overlay::Cdi, "by-limit", 2).run(node)?.number(2)

@@ -142,9 +142,14 @@ impl Node {
     /// Waits until pods can be given all devices.
     pub(super) fn until_devices(&self) -> Result<()> {
         self.until("the devices are allocatable", || {
-            let path = "jsonpath={.status.allocatable.dummy\\.com/npu}";
-            Ok(self.kubectl(&["get", "node", NAME, "-o", path])? == DEVICES)
+            Ok(self.allocatable()? == DEVICES)
         })
+    }
+
+    /// How many healthy devices the kubelet has by the plugin.
+    pub(super) fn allocatable(&self) -> Result<String> {
+        let path = "jsonpath={.status.allocatable.dummy\\.com/npu}";
+        self.kubectl(&["get", "node", NAME, "-o", path])
     }
 }
 
