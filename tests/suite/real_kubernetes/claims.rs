@@ -2,6 +2,7 @@
 //! scheduler reads, as docs/dra.md has it: from the plugin to claims and back.
 
 use std::fs;
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use harness::binaries;
@@ -336,8 +337,11 @@ fn container_again(node: &Node) -> Result<()> {
 fn keeps_its_device(node: &Node, event: impl Fn() -> Result<()>) -> Result<()> {
     let held = by_template("held", "one").that_stays().start(node)?;
     held.number(1)?;
+    let start = Instant::now();
     event()?;
+    let over = start.elapsed();
     let other = by_template("other", "one").run(node)?;
+    let next = start.elapsed() - over;
     let report = node.kubectl(&["exec", "held", "--", "sh", "-c", REPORT])?;
     node.delete_pods(&["held"])?;
     other.number(1)?;
@@ -350,7 +354,10 @@ fn keeps_its_device(node: &Node, event: impl Fn() -> Result<()>) -> Result<()> {
         Ok(node
             .shell("ls /var/lib/kubelet/plugins/boathook.dev/claims")?
             .is_empty())
-    })
+    })?;
+    let end = start.elapsed() - over - next;
+    println!("{over:.1?} until it was over, {next:.1?} for the next pod, {end:.1?} to end both");
+    Ok(())
 }
 
 fn driver_killed(node: &Node) -> Result<()> {
