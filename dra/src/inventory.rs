@@ -22,6 +22,8 @@ pub(crate) struct Scanner {
     host: HostWatcher,
     root: PathBuf,
     allocations: PluginAllocations,
+    /// What they were when they could be read last.
+    held: Held,
     inventory: watch::Sender<Inventory>,
 }
 
@@ -32,6 +34,7 @@ impl Scanner {
             root: config.host_root.clone(),
             host: HostWatcher::new(config, Server::Dra),
             allocations,
+            held: Held::default(),
             inventory: watch::channel(Inventory::default()).0,
         };
         scanner.scan().await;
@@ -54,7 +57,11 @@ impl Scanner {
     }
 
     async fn scan(&mut self) {
-        let held = self.allocations.read().await.unwrap_or_default();
+        match self.allocations.read().await {
+            Ok(held) => self.held = held,
+            Err(error) => tracing::warn!("what the plugin gave away may have changed: {error}"),
+        }
+        let held = self.held.clone();
         let root = self.root.clone();
         let scanned = self.host.scan(move |judged| of(judged, &held, &root));
         if let Some(new) = scanned.await.made {

@@ -253,6 +253,14 @@ async fn a_device_that_the_plugin_gave_away_has_a_taint() {
     node.wait_devices("no taint", |all| !all.iter().any(is_tainted))
         .await;
 
+    // What cannot be read is as it was.
+    node.write(record, &entries(entry.clone()));
+    node.wait_devices("a taint", |all| all.len() == 2 && is_tainted(&all[1]))
+        .await;
+    node.write(record, "{");
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(is_tainted(&node.devices()[1]));
+
     // The record keeps what pods that have ended had. An answer that lacks the driver's own pod,
     // as one of a kubelet that starts, says nothing of it.
     let is_tainted_alone = |all: &[Value]| all.len() == 2 && is_tainted(&all[1]);
