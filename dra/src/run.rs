@@ -114,7 +114,7 @@ pub async fn run(options: Options) -> Result<(), anyhow::Error> {
     let ended = tokio::select! {
         _ = terminate.recv() => return Ok(()),
         _ = interrupt.recv() => return Ok(()),
-        () = publisher.run(inventory.clone()) => "the publisher",
+        () = publisher.run(inventory.clone(), is_registered.clone()) => "the publisher",
         () = scanner.run(options.rescan, reloads) => "the scanner",
         () = collect::restore(claims.clone(), inventory.clone()) => "the specifications of claims",
         () = collect::run(client, claims, inventory) => "the collection of claims",

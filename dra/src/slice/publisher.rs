@@ -61,7 +61,17 @@ impl Publisher {
 
     /// Publishes for ever: when the devices change, and when somebody else changes the
     /// slices, as the kubelet does that deletes them all when it starts.
-    pub async fn run(mut self, mut inventory: watch::Receiver<Inventory>) {
+    ///
+    /// Nothing is published before the kubelet has registered the driver: it could not start
+    /// a pod that the scheduler places meanwhile, and tries such a pod again a minute later.
+    pub async fn run(
+        mut self,
+        mut inventory: watch::Receiver<Inventory>,
+        mut is_registered: watch::Receiver<bool>,
+    ) {
+        if is_registered.wait_for(|it| *it).await.is_err() {
+            return;
+        }
         let api = Api::<ResourceSlice>::all(self.client.clone());
         let selected = format!("spec.nodeName={},spec.driver={DRIVER}", self.node);
         let config = watcher::Config::default().fields(&selected);

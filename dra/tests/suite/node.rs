@@ -134,10 +134,15 @@ impl Node {
         self.process.replace(new)
     }
 
+    pub(crate) fn registration_sockets(&self) -> Vec<PathBuf> {
+        registration_sockets(&self.path("kubelet"))
+    }
+
+    /// Registers it as the kubelet does.
     pub(crate) async fn registered(&self) -> DraDriver {
         let start = Instant::now();
         loop {
-            let sockets = registration_sockets(&self.path("kubelet"));
+            let sockets = self.registration_sockets();
             let own = sockets
                 .iter()
                 .find(|path| path.to_string_lossy().contains(&self.instance));

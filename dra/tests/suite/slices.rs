@@ -83,6 +83,19 @@ async fn nothing_is_written_without_a_change() {
 }
 
 /// As the kubelet does when it starts.
+/// A pod that the scheduler places before waits at least a minute.
+#[tokio::test]
+async fn nothing_is_published_before_the_kubelet_has_registered_the_driver() {
+    let mut node = Node::new(NPUS, 2).await;
+    node.replaced();
+    wait("the sockets", || !node.registration_sockets().is_empty()).await;
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    assert_eq!(node.slices(), [] as [Value; 0]);
+    node.registered().await;
+    node.wait_devices("two devices", |devices| devices.len() == 2)
+        .await;
+}
+
 #[tokio::test]
 async fn deleted_slices_are_published_again() {
     let mut node = Node::new(NPUS, 2).await;
