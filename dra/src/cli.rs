@@ -34,7 +34,7 @@ Exit codes:
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serve the kubelet until SIGTERM
-    Run(Run),
+    Run(Box<Run>),
     /// Print the Kubernetes objects DeviceClass of classes
     DeviceClass {
         #[arg(value_name = "CLASS", required = true, value_parser = class_name)]
@@ -112,6 +112,10 @@ pub struct Run {
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen_address)]
     http: Option<SocketAddr>,
 
+    /// Listen address for /healthz and /readyz alone; disabled if unset
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen_address)]
+    probes: Option<SocketAddr>,
+
     /// The log.
     #[command(flatten)]
     pub log: LogOptions,
@@ -126,8 +130,8 @@ enum Effect {
     NoExecute,
 }
 
-impl From<Run> for Options {
-    fn from(run: Run) -> Self {
+impl From<Box<Run>> for Options {
+    fn from(run: Box<Run>) -> Self {
         Options {
             node: run.node_name,
             instance: run.pod_uid,
@@ -143,6 +147,7 @@ impl From<Run> for Options {
                 Effect::NoExecute => "NoExecute",
             },
             http: run.http,
+            probes: run.probes,
         }
     }
 }

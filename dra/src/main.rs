@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(options: Run) -> anyhow::Result<()> {
+fn run(options: Box<Run>) -> anyhow::Result<()> {
     options.log.start();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -57,6 +57,8 @@ pub struct Options {
     pub effect: &'static str,
     /// Where to serve metrics and health; `None`: they are not served.
     pub http: Option<SocketAddr>,
+    /// Where to serve health alone.
+    pub probes: Option<SocketAddr>,
 }
 
 /// Runs until a signal that ends processes.
@@ -72,13 +74,8 @@ pub async fn run(options: Options) -> Result<(), anyhow::Error> {
         config = config.mounted_at(root);
     }
     let store = Store::open(&paths.directory)?;
-    let http = match options.http {
-        Some(address) => {
-            let listener = TcpListener::bind(address).await;
-            Some(listener.with_context(|| format!("--http {address}: cannot listen"))?)
-        }
-        None => None,
-    };
+    let http = listen("--http", options.http).await?;
+    let probes = listen("--probes", options.probes).await?;
     let client = Client::try_default()
         .await
         .context("cannot configure the client of the API server")?;
@@ -118,7 +115,8 @@ pub async fn run(options: Options) -> Result<(), anyhow::Error> {
         () = scanner.run(options.rescan, reloads) => "the scanner",
         () = collect::restore(claims.clone(), inventory.clone()) => "the specifications of claims",
         () = collect::run(client, claims, inventory) => "the collection of claims",
-        () = pages::serve(http, registry, is_registered) => "the HTTP server",
+        () = pages::serve(http, Some(registry), is_registered.clone()) => "the HTTP server",
+        () = pages::serve(probes, None, is_registered) => "the server of probes",
         () = hang_ups(hang_up, reload) => "the SIGHUP handler",
         served = serve(&paths, service, registered) => {
             served?;
@@ -126,6 +124,18 @@ pub async fn run(options: Options) -> Result<(), anyhow::Error> {
         }
     };
     anyhow::bail!("{ended} ended")
+}
+
+async fn listen(
+    option: &str,
+    address: Option<SocketAddr>,
+) -> Result<Option<TcpListener>, anyhow::Error> {
+    let Some(address) = address else {
+        return Ok(None);
+    };
+    let listener = TcpListener::bind(address).await;
+    let listener = listener.with_context(|| format!("{option} {address}: cannot listen"))?;
+    Ok(Some(listener))
 }
 
 /// Serves the kubelet, and makes the sockets again when somebody removes them.

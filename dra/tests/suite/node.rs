@@ -34,6 +34,8 @@ pub(crate) struct Node {
     pub(crate) process: Option<Child>,
     /// The uid of the driver's pod.
     pub(crate) instance: String,
+    /// Further options of the driver.
+    pub(crate) options: Vec<String>,
 }
 
 impl Drop for Node {
@@ -53,6 +55,7 @@ impl Node {
             directory: tempfile::tempdir().unwrap(),
             process: None,
             instance: "11111111-0000-4000-8000-000000000001".to_owned(),
+            options: Vec::new(),
         };
         for directory in [
             "classes",
@@ -109,6 +112,7 @@ impl Node {
         command
             .args(["run", "--node-name", "worker", "--rescan", "1"])
             .args(["--pod-uid", &self.instance, "--pod-name", POD])
+            .args(&self.options)
             .arg("--kubelet-dir")
             .arg(self.path("kubelet"))
             .arg("--cdi")

@@ -1,5 +1,8 @@
 //! Starting, updating and ending.
 
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -45,6 +48,40 @@ async fn sockets_that_are_removed_are_made_again() {
     })
     .await;
     node.registered().await;
+}
+
+/// The status of a page.
+fn status(address: SocketAddr, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n"
+    )
+    .ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    Some(answer.split(' ').nth(1)?.to_owned())
+}
+
+/// By which an update waits with the end of the old instance.
+#[tokio::test]
+async fn it_is_ready_when_the_kubelet_has_registered_it() {
+    let mut node = Node::new(NPUS, 1).await;
+    let address = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    node.options.push(format!("--probes={address}"));
+    node.replaced();
+    wait("it is alive", || {
+        status(address, "/healthz").as_deref() == Some("200")
+    })
+    .await;
+    assert_eq!(status(address, "/readyz").unwrap(), "503");
+    node.registered().await;
+    assert_eq!(status(address, "/readyz").unwrap(), "200");
+    // They are for who may know them.
+    assert_eq!(status(address, "/metrics").unwrap(), "404");
 }
 
 /// A class is served by the plugin or here.
