@@ -29,7 +29,7 @@ const OF_DEBIAN: &str = "containerd,docker.io,docker-cli,docker-compose,podman,p
 const OF_UBUNTU: &str = "containerd,docker.io,runc,iptables";
 
 /// What a node of Kubernetes takes beside Kubernetes, and a control plane.
-const OF_A_NODE: &str = "containerd,runc,crun,conmon,containernetworking-plugins,etcd-server,\
+const OF_A_NODE: &str = "containerd,runc,conmon,skopeo,containernetworking-plugins,etcd-server,\
                          iproute2,iptables,openssl";
 
 /// Where packages have programs.

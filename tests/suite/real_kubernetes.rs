@@ -7,6 +7,7 @@ mod admission;
 mod cases;
 mod claims;
 mod daemons;
+mod engine;
 mod node;
 mod overlay;
 mod pod;
@@ -23,6 +24,7 @@ use harness::scratch;
 use tempfile::TempDir;
 
 use cases::CASES;
+use engine::Engine;
 use node::Node;
 use overlay::{Manifests, Overlay};
 
@@ -80,15 +82,15 @@ impl Release {
 /// A line of the table, printed as soon as it is known.
 struct Table {
     /// What it is about.
-    subject: &'static str,
+    subject: String,
     failed: Vec<String>,
 }
 
 impl Table {
-    fn new(subject: &'static str) -> Self {
+    fn new(subject: &str) -> Self {
         println!("| | case | outcome | s |\n|---|---|---|---|");
         Self {
-            subject,
+            subject: subject.to_owned(),
             failed: Vec::new(),
         }
     }
@@ -101,7 +103,7 @@ impl Table {
         let start = Instant::now();
         let outcome = run();
         let seconds = start.elapsed().as_secs_f64();
-        let subject = self.subject;
+        let subject = &self.subject;
         match outcome {
             Ok(()) => println!("| {subject} | {case} | ok | {seconds:.1} |"),
             Err(error) => {
@@ -118,11 +120,11 @@ fn programs() -> PathBuf {
 }
 
 /// The cases with one overlay, on a node that never had Boathook.
-fn each_case(overlay: Overlay) {
+fn each_case(overlay: Overlay, engine: Engine) {
     let release = Release::new();
-    let node = Node::start(&programs(), &release.directory()).unwrap();
+    let node = Node::start(&programs(), &release.directory(), engine).unwrap();
     let files = node.files().unwrap();
-    let mut table = Table::new(overlay.name());
+    let mut table = Table::new(&format!("{engine:?}, {}", overlay.name()));
     for made_by in [Manifests::Kustomize, Manifests::Chart] {
         table.row(&format!("{made_by:?}: from apply to 64 devices"), || {
             overlay.install(&node, made_by)
@@ -155,9 +157,9 @@ fn each_case(overlay: Overlay) {
 type ClusterCase = (&'static str, fn(&Node) -> Result<()>);
 
 /// Cases beside the nodes, on a cluster of their own.
-fn each_of(subject: &'static str, cases: &[ClusterCase]) {
+fn each_of(subject: &str, cases: &[ClusterCase]) {
     let release = Release::new();
-    let node = Node::start(&programs(), &release.directory()).unwrap();
+    let node = Node::start(&programs(), &release.directory(), Engine::Containerd).unwrap();
     let mut table = Table::new(subject);
     for (name, case) in cases {
         table.row(name, || case(&node));
@@ -168,13 +170,37 @@ fn each_of(subject: &'static str, cases: &[ClusterCase]) {
 #[test]
 #[ignore = "takes Kubernetes' programs and minutes: make test-kubernetes KUBERNETES=DIR"]
 fn the_overlay_cdi() {
-    each_case(Overlay::Cdi);
+    each_case(Overlay::Cdi, Engine::Containerd);
 }
 
 #[test]
 #[ignore = "takes Kubernetes' programs and minutes: make test-kubernetes KUBERNETES=DIR"]
 fn the_overlay_of_a_handler() {
-    each_case(Overlay::Containerd);
+    each_case(Overlay::Containerd, Engine::Containerd);
+}
+
+/// Why CRI-O is not tried, if it is not.
+fn no_cri_o() -> Option<&'static str> {
+    let is_there = ["crio", "pinns"].map(|name| programs().join(name).exists());
+    (is_there != [true; 2]).then_some("KUBERNETES has no crio and pinns")
+}
+
+#[test]
+#[ignore = "takes Kubernetes' programs and minutes: make test-kubernetes KUBERNETES=DIR"]
+fn the_overlay_cdi_with_cri_o() {
+    if let Some(reason) = no_cri_o() {
+        return skip::report(module_path!(), reason);
+    }
+    each_case(Overlay::Cdi, Engine::CriO);
+}
+
+#[test]
+#[ignore = "takes Kubernetes' programs and minutes: make test-kubernetes KUBERNETES=DIR"]
+fn the_overlay_of_a_handler_of_cri_o() {
+    if let Some(reason) = no_cri_o() {
+        return skip::report(module_path!(), reason);
+    }
+    each_case(Overlay::Crio, Engine::CriO);
 }
 
 #[test]

@@ -196,16 +196,12 @@ fn kubelet_restarted(node: &Node, overlay: Overlay) -> Result<()> {
 }
 
 fn engine_restarted(node: &Node, overlay: Overlay) -> Result<()> {
-    keeps_its_devices(node, overlay, || node.restart(Daemon::Containerd, "TERM"))
+    keeps_its_devices(node, overlay, || node.restart(node.engine.daemon(), "TERM"))
 }
 
 /// The same programs under another tag, as in an upgrade.
 fn rolling_update(node: &Node, overlay: Overlay) -> Result<()> {
-    let version = env!("CARGO_PKG_VERSION");
-    let image = "docker.io/library/boathook";
-    node.shell(&format!(
-        "ctr -n k8s.io images tag {image}:{version} {image}:next"
-    ))?;
+    node.make_next("boathook")?;
     keeps_its_devices(node, overlay, || {
         node.kubectl(&[
             "--namespace=boathook-system",

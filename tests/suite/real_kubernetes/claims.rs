@@ -387,11 +387,7 @@ fn driver_killed(node: &Node) -> Result<()> {
 }
 
 fn rolling_update(node: &Node) -> Result<()> {
-    let version = env!("CARGO_PKG_VERSION");
-    let image = "docker.io/library/boathook-cluster";
-    node.shell(&format!(
-        "ctr -n k8s.io images tag {image}:{version} {image}:next"
-    ))?;
+    node.make_next("boathook-cluster")?;
     keeps_its_device(node, || {
         let set = [
             "set",

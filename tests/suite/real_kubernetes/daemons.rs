@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use super::engine::Engine;
+
 /// The file that says how to reach the API server, as an administrator.
 pub(super) const CONFIG: &str = "/etc/kubernetes/admin.conf";
 
@@ -9,6 +11,7 @@ pub(super) const CONFIG: &str = "/etc/kubernetes/admin.conf";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Daemon {
     Containerd,
+    CriO,
     Etcd,
     ApiServer,
     ControllerManager,
@@ -18,9 +21,8 @@ pub(super) enum Daemon {
 }
 
 impl Daemon {
-    /// In the order in which they are started.
-    pub(super) const ALL: [Self; 7] = [
-        Self::Containerd,
+    /// Those that are started after the engine, in this order.
+    pub(super) const OF_KUBERNETES: [Self; 6] = [
         Self::Etcd,
         Self::ApiServer,
         Self::ControllerManager,
@@ -32,6 +34,7 @@ impl Daemon {
     pub(super) fn program(self) -> &'static str {
         match self {
             Self::Containerd => "containerd",
+            Self::CriO => "crio",
             Self::Etcd => "etcd",
             Self::ApiServer => "kube-apiserver",
             Self::ControllerManager => "kube-controller-manager",
@@ -43,7 +46,7 @@ impl Daemon {
 
     pub(super) fn arguments(self) -> &'static [&'static str] {
         match self {
-            Self::Containerd => &[],
+            Self::Containerd | Self::CriO => &[],
             Self::Etcd => &["--data-dir=/run/etcd", "--unsafe-no-fsync"],
             Self::ApiServer => &[
                 "--etcd-servers=http://127.0.0.1:2379",
@@ -87,6 +90,7 @@ impl Daemon {
     pub(super) fn ready(self) -> &'static str {
         match self {
             Self::Containerd => "ctr --connect-timeout 1s version",
+            Self::CriO => "crio status info",
             Self::ApiServer => "kubectl get --raw /readyz",
             Self::Kubelet => "kubectl get --raw /api/v1/nodes/node-0/proxy/healthz",
             _ => "",
@@ -105,7 +109,7 @@ pub(super) const PREPARATION: &str = "
     ip link set ext up
     ip route add default via 10.99.0.254
     mount --make-rshared /
-    for directory in containerd kubelet; do
+    for directory in containerd containers kubelet; do
         mkdir -p /var/lib/$directory
         mount -t tmpfs tmpfs /var/lib/$directory
     done
@@ -124,10 +128,15 @@ pub(super) const PREPARATION: &str = "
 ";
 
 /// By path: the files of configuration. The node's cgroups are below `cgroup`.
-pub(super) fn configuration(cgroup: &Path) -> [(&'static str, String); 6] {
-    let kubelet = format!("cgroupRoot: {}\n{KUBELET}", cgroup.display());
+pub(super) fn configuration(engine: Engine, cgroup: &Path) -> [(&'static str, String); 6] {
+    let (path, of_engine) = engine.configuration();
+    let kubelet = format!(
+        "cgroupRoot: {}\ncontainerRuntimeEndpoint: unix://{}\n{KUBELET}",
+        cgroup.display(),
+        engine.socket()
+    );
     [
-        ("/etc/containerd/config.toml", CONTAINERD.to_owned()),
+        (path, of_engine.to_owned()),
         ("/etc/cni/net.d/10-bridge.conflist", NETWORK.to_owned()),
         (
             "/etc/kubernetes/tokens",
@@ -138,13 +147,6 @@ pub(super) fn configuration(cgroup: &Path) -> [(&'static str, String); 6] {
         ("/etc/kubernetes/kubelet.yaml", kubelet),
     ]
 }
-
-/// Lowering a score takes CAP_SYS_RESOURCE, which a test machine may lack.
-const CONTAINERD: &str = "version = 3
-imports = ['/etc/containerd/conf.d/*.toml']
-[plugins.'io.containerd.cri.v1.runtime']
-restrict_oom_score_adj = true
-";
 
 const NETWORK: &str = r#"{"cniVersion": "1.0.0", "name": "pods", "plugins": [{
     "type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true,
@@ -176,7 +178,6 @@ const KUBELET: &str = "apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
 authorization: {mode: AlwaysAllow}
-containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
 cgroupDriver: cgroupfs
 failCgroupV1: false
 enforceNodeAllocatable: []

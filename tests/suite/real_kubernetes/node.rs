@@ -17,6 +17,7 @@ use harness::{probe, scratch};
 use tempfile::TempDir;
 
 use super::daemons::{self, CONFIG, Daemon};
+use super::engine::Engine;
 
 /// The node's name.
 pub(super) const NAME: &str = "node-0";
@@ -31,6 +32,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(180);
 pub(super) struct Node {
     host: PrivateHost,
     cgroup: CgroupParent,
+    pub(super) engine: Engine,
     /// The daemons' logs, and files that commands read.
     files: TempDir,
     /// Kubernetes' programs.
@@ -40,15 +42,17 @@ pub(super) struct Node {
 impl Node {
     /// A cluster that is ready, with nothing of Boathook but its images: those of the
     /// release in `release`.
-    pub(super) fn start(programs: &Path, release: &Path) -> Result<Self> {
+    pub(super) fn start(programs: &Path, release: &Path, engine: Engine) -> Result<Self> {
         let node = Self {
             host: PrivateHost::with_root(Some(&engine_root::of_a_node()?), &[programs])?,
             cgroup: CgroupParent::new(),
+            engine,
             files: scratch::directory("kubernetes")?,
             programs: programs.to_owned(),
         };
         node.prepare()?;
-        for daemon in Daemon::ALL {
+        node.start_daemon(engine.daemon())?;
+        for daemon in Daemon::OF_KUBERNETES {
             node.start_daemon(daemon)?;
         }
         node.import_images(release)?;
@@ -69,10 +73,11 @@ impl Node {
         for hierarchy in cgroup_hierarchies()? {
             fs::create_dir_all(hierarchy.join(top.strip_prefix("/")?))?;
         }
-        for (path, text) in daemons::configuration(&top) {
+        for (path, text) in daemons::configuration(self.engine, &top) {
             self.write(path, &text)?;
         }
-        self.shell(daemons::PREPARATION).map(drop)
+        self.shell(daemons::PREPARATION)?;
+        self.shell(self.engine.preparation()).map(drop)
     }
 
     /// Writes one of the node's files.
@@ -230,29 +235,37 @@ impl Node {
     }
 
     fn import_images(&self, release: &Path) -> Result<()> {
-        let pause =
-            self.shell("containerd config default | sed -n \"s/^ *sandbox = '\\(.*\\)'/\\1/p\"")?;
+        let pause = self.shell(self.engine.pause())?;
         let busybox = Image::new(Rootfs::Busybox)?;
         for (name, command) in [
             (format!("docker.io/library/{BUSYBOX}"), &["/bin/sh"][..]),
             (pause.trim().to_owned(), &[probe::PATH, probe::PAUSE]),
         ] {
-            self.import(&busybox.oci_archive(&name, command)?)?;
+            self.import(&busybox.oci_archive(&name, command)?, &name)?;
         }
         let version = env!("CARGO_PKG_VERSION");
         for image in ["boathook", "boathook-cluster"] {
-            self.import(&release.join(format!("{image}-{version}-image.tar")))?;
+            let name = image_name(image, version);
+            self.import(&release.join(format!("{image}-{version}-image.tar")), &name)?;
         }
         Ok(())
     }
 
-    fn import(&self, archive: &Path) -> Result<()> {
-        let mut command = self.command("ctr");
-        command
-            .args(["--namespace", "k8s.io", "images", "import"])
-            .arg(archive);
-        Captured::run(&mut command)?.success().map(drop)
+    /// Gives one of the project's images the tag `next`, too.
+    pub(super) fn make_next(&self, image: &str) -> Result<()> {
+        let [name, next] = [env!("CARGO_PKG_VERSION"), "next"].map(|tag| image_name(image, tag));
+        self.shell(&self.engine.tag(&name, &next)).map(drop)
     }
+
+    fn import(&self, archive: &Path, name: &str) -> Result<()> {
+        let archive = archive.display().to_string();
+        self.shell(&self.engine.import(&archive, name)).map(drop)
+    }
+}
+
+/// As it is written where no registry is named.
+fn image_name(image: &str, tag: &str) -> String {
+    format!("docker.io/library/{image}:{tag}")
 }
 
 /// Where each of the machine's hierarchies is mounted.

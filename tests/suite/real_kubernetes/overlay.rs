@@ -9,7 +9,6 @@ use harness::binaries;
 use harness::captured::Captured;
 use serde_json::json;
 
-use super::daemons::Daemon;
 use super::node::{NAME, Node};
 
 /// What brings the hook to containers.
@@ -19,6 +18,8 @@ pub(super) enum Overlay {
     Cdi,
     /// A handler of containerd.
     Containerd,
+    /// A handler of CRI-O.
+    Crio,
 }
 
 /// How the manifests are made.
@@ -49,6 +50,7 @@ impl Overlay {
         match self {
             Self::Cdi => "cdi",
             Self::Containerd => "containerd",
+            Self::Crio => "crio",
         }
     }
 
@@ -56,7 +58,7 @@ impl Overlay {
     pub(super) fn runtime_class(self) -> Option<&'static str> {
         match self {
             Self::Cdi => None,
-            Self::Containerd => Some("boathook"),
+            Self::Containerd | Self::Crio => Some("boathook"),
         }
     }
 
@@ -102,9 +104,9 @@ impl Overlay {
             )?;
         }
         node.apply(&self.manifests(node, made_by, "overlays")?)?;
-        if self == Self::Containerd {
+        if self != Self::Cdi {
             node.rolled_out()?;
-            node.restart(Daemon::Containerd, "TERM")?;
+            node.restart(node.engine.daemon(), "TERM")?;
         }
         node.until_devices()
     }
