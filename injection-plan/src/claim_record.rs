@@ -28,6 +28,10 @@ pub struct ClaimRecord {
 struct Claim {
     #[serde(rename = "ClaimUID")]
     uid: String,
+    #[serde(default, rename = "ClaimName")]
+    name: String,
+    #[serde(default)]
+    namespace: String,
     #[serde(rename = "PodUIDs")]
     pods: Option<BTreeMap<String, IgnoredAny>>,
 }
@@ -58,12 +62,13 @@ impl ClaimRecord {
         Ok(serde_json::from_str(&checkpoint.data)?)
     }
 
-    /// The uids of the pods that have a claim, as the kubelet wrote them.
-    pub fn pods_of(&self, claim: &str) -> impl Iterator<Item = &str> {
+    /// The claim with this uid as `namespace/name`, if one of its pods is the one meant.
+    pub fn held_by(&self, uid: &str, is_pod: impl Fn(&str) -> bool) -> Option<String> {
         let claims = self.claims.iter().flatten();
-        let claims = claims.filter(move |one| one.uid == claim);
-        let pods = claims.flat_map(|one| one.pods.iter().flatten());
-        pods.map(|(uid, _)| uid.as_str())
+        let mut claims = claims.filter(|one| one.uid == uid);
+        let pods = |one: &&Claim| one.pods.iter().flatten().any(|(uid, _)| is_pod(uid));
+        let claim = claims.find(|one| pods(one))?;
+        Some(format!("{}/{}", claim.namespace, claim.name))
     }
 }
 
@@ -80,9 +85,16 @@ mod tests {
             let data = data.replace("ClaimInfoStateList", key);
             let text = serde_json::json!({"Data": data, "Checksum": 1}).to_string();
             let record = ClaimRecord::parse(text.as_bytes()).unwrap();
-            assert_eq!(record.pods_of("c-1").collect::<Vec<_>>(), ["p-1", "p-2"]);
-            assert_eq!(record.pods_of("c-2").count(), 0);
-            assert_eq!(record.pods_of("c-3").count(), 0);
+            let held = |claim, pod| record.held_by(claim, |uid| uid == pod);
+            for (claim, pod, name) in [
+                ("c-1", "p-1", Some("n/a")),
+                ("c-1", "p-2", Some("n/a")),
+                ("c-1", "p-3", None),
+                ("c-2", "p-1", None),
+                ("c-3", "p-1", None),
+            ] {
+                assert_eq!(held(claim, pod).as_deref(), name);
+            }
         }
         assert!(ClaimRecord::parse(b"{}").is_err());
     }

@@ -13,7 +13,7 @@ use device_class::class::PodPattern;
 use device_class::config::Trust;
 use device_class::name::{ClassName, DeviceId};
 use injection_plan::cdi;
-use injection_plan::claim_record::{self, ClaimRecord};
+use injection_plan::claim_record::{ClaimRecord, FILE_NAME};
 use injection_plan::plan::{Authority, Recorded};
 use injection_plan::record::{Record, RecordError};
 
@@ -21,7 +21,7 @@ use injection_plan::record::{Record, RecordError};
 pub use checkpoint::fuzzing::checkpoint;
 pub(crate) use origin::{Origin, OriginError, may_be_annotated};
 
-use crate::oci::{Bundle, CdiGrant};
+use crate::oci::Bundle;
 use checkpoint::devices_of;
 use pod_uid::PodUid;
 
@@ -77,9 +77,24 @@ pub(crate) fn cdi_authority(
     match origin {
         Origin::Pod(_) if is_annotated => recorded(origin, class, bundle, trust),
         Origin::Sandbox => authority(origin, trust),
-        Origin::Pod(_) | Origin::NoPod => Ok(Authority::Asker {
-            why: "a CDI specification grants the devices, and only root can write one".into(),
-        }),
+        Origin::Pod(_) | Origin::NoPod => {
+            let claims = match origin {
+                Origin::Pod(pod) => claimed(class, bundle, pod, trust).unwrap_or_default().0,
+                _ => BTreeSet::new(),
+            };
+            let of_claims = match claims.is_empty() {
+                true => String::new(),
+                false => format!(
+                    " of resource claim {}",
+                    Vec::from_iter(claims).join(" and ")
+                ),
+            };
+            Ok(Authority::Asker {
+                why: format!(
+                    "a CDI specification{of_claims} grants the devices, and only root can write one"
+                ),
+            })
+        }
     }
 }
 
@@ -93,50 +108,46 @@ pub(crate) fn recorded(
 ) -> Result<Authority, TrustError> {
     let mut authority = authority(origin, trust)?;
     if let (Origin::Pod(pod), Authority::Kubelet(recorded)) = (origin, &mut authority) {
-        let grants = bundle.cdi.iter().filter(|grant| grant.class == *class);
-        let claimed = claimed(grants, pod, &claim_record(trust))?;
+        let (claims, claimed) = claimed(class, bundle, pod, trust)?;
         recorded.claimed = BTreeMap::from([(class.clone(), claimed)]);
+        recorded.claims = claims;
     }
     Ok(authority)
 }
 
-/// Where the kubelet records which pods have which claims: in the directory above that of
-/// device plugins.
-fn claim_record(trust: &Trust) -> PathBuf {
-    let root = trust.kubelet_checkpoint.ancestors().nth(2);
-    root.unwrap_or(Path::new("/")).join(claim_record::FILE_NAME)
-}
-
-/// The devices of claims that the kubelet recorded for the pod. The record is read only if
-/// a claim is named.
-fn claimed<'a>(
-    grants: impl Iterator<Item = &'a CdiGrant>,
+/// The claims that the kubelet recorded for the pod, and their devices. The record is read
+/// only if a claim is named.
+fn claimed(
+    class: &ClassName,
+    bundle: &Bundle,
     pod: &origin::Pod,
-    path: &Path,
-) -> Result<BTreeSet<DeviceId>, TrustError> {
+    trust: &Trust,
+) -> Result<(BTreeSet<String>, BTreeSet<DeviceId>), TrustError> {
+    let grants = bundle.cdi.iter().filter(|grant| grant.class == *class);
     let mut grants = grants
         .filter_map(|grant| Some((grant, grant.claim.as_ref()?)))
         .peekable();
-    let mut claimed = BTreeSet::new();
+    let (mut claims, mut claimed) = Default::default();
     if grants.peek().is_none() {
-        return Ok(claimed);
+        return Ok((claims, claimed));
     }
-    let record = match ClaimRecord::read(path) {
+    // In the directory above that of device plugins.
+    let kubelet = trust.kubelet_checkpoint.ancestors().nth(2);
+    let path = kubelet.unwrap_or(Path::new("/")).join(FILE_NAME);
+    let record = match ClaimRecord::read(&path) {
         Ok(record) => record,
-        Err(error) if error.is_absent() => return Ok(claimed),
-        Err(error) => {
-            let path = path.to_owned();
-            return Err(TrustError { path, error });
-        }
+        Err(error) if error.is_absent() => return Ok((claims, claimed)),
+        Err(error) => return Err(TrustError { path, error }),
     };
     for (grant, claim) in grants {
-        let mut pods = record.pods_of(claim);
-        if pods.any(|uid| PodUid::parse(uid).as_ref() == Some(&pod.uid)) {
+        let is_pod = |uid: &str| PodUid::parse(uid).as_ref() == Some(&pod.uid);
+        if let Some(name) = record.held_by(claim, is_pod) {
+            claims.insert(name);
             let ids = grant.device.split(',').map(str::to_owned);
             claimed.extend(ids.filter_map(|id| DeviceId::try_from(id).ok()));
         }
     }
-    Ok(claimed)
+    Ok((claims, claimed))
 }
 
 /// Who authorizes the requests of a container of this origin. The kubelet's

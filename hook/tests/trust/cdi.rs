@@ -125,12 +125,17 @@ fn a_claims_devices_count_beside_recorded_ones_for_the_pods_that_have_it() {
             let claimed = format!("{}@u-1", grant(foreign));
             host.start_with_cdi(&[&grant(&mine[0]), &claimed], &config)
         };
-        let claim = |uid: &str, pod: &str| json!([{"ClaimUID": uid, "PodUIDs": {pod: {}}}]);
-        let (mut devices, ..) = start(claim("u-1", pod)).unwrap();
+        let claim = |uid: &str, pod: &str| json!([{"ClaimUID": uid, "ClaimName": "a", "Namespace": "n", "PodUIDs": {pod: {}}}]);
+        let (mut devices, _, plan) = start(claim("u-1", pod)).unwrap();
+        assert!(plan.contains("resource claim n/a"), "{plan}");
         let mut wanted = [mine.clone(), vec![foreign.to_owned()]].concat();
         devices.sort();
         wanted.sort();
         assert_eq!(devices, wanted, "{recording}");
+        // As the kubelet alone asks for it, without an annotation.
+        let claimed = format!("{}@u-1", grant(foreign));
+        let (.., plan) = host.start_with_cdi(&[&claimed], &host.config()).unwrap();
+        assert!(plan.contains("of resource claim n/a grants"), "{plan}");
         // A pod's author names another pod's claim in an annotation, where engines mix
         // them.
         let other = "00000000-0000-4000-8000-000000000000";

@@ -30,6 +30,8 @@ pub struct Recorded {
     pub devices: BTreeMap<ResourceName, BTreeSet<DeviceId>>,
     /// The devices of its pod's resource claims, by class.
     pub claimed: BTreeMap<ClassName, BTreeSet<DeviceId>>,
+    /// Those claims, as `namespace/name`.
+    pub claims: BTreeSet<String>,
     /// The record's file, if there is none: no device was ever allocated on
     /// this node.
     pub absent_file: Option<PathBuf>,
@@ -40,7 +42,12 @@ impl fmt::Display for Authority {
         match self {
             Authority::Asker { why } => write!(f, "the request itself: {why}"),
             Authority::Kubelet(recorded) => {
-                write!(f, "the kubelet's record for {}", recorded.holder)
+                write!(f, "the kubelet's record for {}", recorded.holder)?;
+                for (claim, at) in recorded.claims.iter().zip(0..) {
+                    let before = if at == 0 { "resource claim" } else { "and" };
+                    write!(f, ", {before} {claim}")?;
+                }
+                Ok(())
             }
             Authority::Nobody { why } => write!(f, "nobody: {why}"),
         }
