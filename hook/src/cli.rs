@@ -16,7 +16,7 @@ use crate::exit::ExitCode;
 use crate::oci::CdiGrant;
 use crate::planner::Caller;
 
-pub(crate) use attach::{AttachArguments, DetachArguments, RunningContainer};
+pub(crate) use attach::{AttachArguments, DetachArguments, RefreshArguments, RunningContainer};
 pub(crate) use class::ClassCommand;
 pub(crate) use whose::Whose;
 
@@ -186,6 +186,11 @@ pub(crate) enum Command {
     Attach(AttachArguments),
     /// Take devices away that were attached, and name programs that have them open (as root)
     Detach(DetachArguments),
+    /// Give a container that runs the files of a driver that was updated since (as root)
+    ///
+    /// Programs that are started in it from now on use them; those that run keep the old ones.
+    /// `boathook check` names the containers that have old files.
+    Refresh(RefreshArguments),
     /// Give containers that run their devices again when these are unplugged and come back
     ///
     /// It runs until it is stopped, and follows classes with `follow = true`, such as serial

@@ -158,12 +158,16 @@ impl Vm {
             .send("guest-shutdown", &json!({ "mode": "reboot" }))?;
         let start = Instant::now();
         loop {
-            self.wait_until_up()?;
-            if self.run("cat /proc/sys/kernel/random/boot_id")? != id {
-                return Ok(());
-            }
-            if start.elapsed() > BOOT {
-                bail!("does not restart:\n{}", self.console());
+            // A command that the end of the machine interrupts fails.
+            let up = self.wait_until_up();
+            let now = up.and_then(|()| self.run("cat /proc/sys/kernel/random/boot_id"));
+            match now {
+                Ok(now) if now != id => return Ok(()),
+                Err(error) if start.elapsed() > BOOT => return Err(error),
+                _ if start.elapsed() > BOOT => {
+                    bail!("does not restart:\n{}", self.console());
+                }
+                _ => {}
             }
             sleep(Duration::from_secs(1));
         }

@@ -4,6 +4,7 @@ mod attached;
 mod figures;
 pub(crate) mod follow;
 mod outdated;
+mod refreshed;
 mod refused;
 mod retried;
 mod told;
@@ -48,7 +49,7 @@ pub(crate) fn command(lab: &Lab, host: &DemoHost, arguments: &[&str]) -> Command
         .arg("--config")
         .arg(host.config_file())
         .args(arguments);
-    if ["attach", "detach", "doctor", "check"].contains(&arguments[0]) {
+    if ["attach", "detach", "refresh", "doctor", "check"].contains(&arguments[0]) {
         command.arg("--root").arg(lab.runc.state_directory());
     }
     command

@@ -29,6 +29,23 @@ pub(crate) fn lacks(action: &Action, look: Look<'_>) -> Result<Option<String>, S
     Ok((!there).then(|| path.display().to_string()))
 }
 
+/// Whether the container has another file than the host has now for a step: after an update of
+/// a driver it has the files as they were. `None` if there are none to compare.
+pub(crate) fn is_outdated(action: &Action, host_root: &Path, look: Look<'_>) -> Option<bool> {
+    match action {
+        Action::File(mount) | Action::Directory(mount) => {
+            is_other_file(&mount.source, &mount.path, host_root, look)
+        }
+        Action::Library { mount, links } => {
+            // A library of another version has another name.
+            let links = links.iter().map(|link| mount.path.with_file_name(link));
+            let mut paths = std::iter::once(mount.path.clone()).chain(links);
+            paths.find_map(|path| is_other_file(&mount.source, &path, host_root, look))
+        }
+        _ => None,
+    }
+}
+
 /// Whether the container has another file at `path` than the host has at `source` now; `None`
 /// if one of them is not there.
 pub(crate) fn is_other_file(

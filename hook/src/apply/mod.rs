@@ -32,7 +32,7 @@ use crate::sys::deadline::{Deadline, Stage};
 use prepare::PrepareError;
 
 pub(crate) use injected_dir::InjectedDir;
-pub(crate) use lacks::{is_other_file, lacks};
+pub(crate) use lacks::{is_other_file, is_outdated, lacks};
 pub(crate) use rules::of_plan as rules_of;
 pub(crate) use sources::{Ready, What};
 pub(crate) use targets::attach;

@@ -32,6 +32,15 @@ pub(crate) struct AttachArguments {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct RefreshArguments {
+    #[command(flatten)]
+    pub(crate) container: RunningContainer,
+    /// Only print what would be done
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct DetachArguments {
     #[command(flatten)]
     pub(crate) container: RunningContainer,

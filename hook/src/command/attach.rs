@@ -1,4 +1,4 @@
-//! `boathook attach` and `boathook detach`.
+//! `boathook attach`, `boathook detach` and `boathook refresh`.
 
 use std::io::{self, Write};
 
@@ -8,9 +8,9 @@ use printable::{Form, Printable};
 
 use super::containers;
 use super::{CommandError, known_classes, print_json};
-use crate::cli::{AttachArguments, DetachArguments, RunningContainer};
+use crate::cli::{AttachArguments, DetachArguments, RefreshArguments, RunningContainer};
 use crate::exit::ExitCode;
-use crate::live::{self, Attaching, Detached, Found};
+use crate::live::{self, Attaching, Detached, Found, LiveError, Refreshing};
 use crate::log;
 use crate::oci::CdiGrant;
 use crate::sys::deadline::{self, Deadline};
@@ -28,10 +28,7 @@ pub(super) fn attach(
         force,
     } = arguments;
     let found = begin(container, wanted, config)?;
-    let of_container = |error| CommandError::Container {
-        id: found.id.clone(),
-        error: Box::new(CommandError::Live(error)),
-    };
+    let of_container = |error| of_container(&found, error);
     let deadline = Deadline::start(deadline::SECONDS).map_err(CommandError::Deadline)?;
     let planned = Attaching::plan(&found, wanted, *force, config);
     let mut attaching = planned.map_err(of_container)?;
@@ -77,10 +74,7 @@ pub(super) fn detach(
 ) -> Result<ExitCode, CommandError> {
     let found = begin(&arguments.container, &arguments.devices, config)?;
     let detached = live::detach(&found, &arguments.devices, config);
-    let detached = detached.map_err(|error| CommandError::Container {
-        id: found.id.clone(),
-        error: Box::new(CommandError::Live(error)),
-    })?;
+    let detached = detached.map_err(|error| of_container(&found, error))?;
     let Detached {
         devices,
         warnings,
@@ -108,6 +102,53 @@ pub(super) fn detach(
         writeln!(out, "nothing is attached to container {}", found.id)?;
     }
     Ok(ExitCode::Success)
+}
+
+/// Exchanges the files of a driver that the host has replaced, or only prints the steps.
+pub(super) fn refresh(
+    arguments: &RefreshArguments,
+    json: bool,
+    config: &Config,
+) -> Result<ExitCode, CommandError> {
+    let found = begin(&arguments.container, &[], config)?;
+    let of_container = |error| of_container(&found, error);
+    let deadline = Deadline::start(deadline::SECONDS).map_err(CommandError::Deadline)?;
+    let mut refreshing = Refreshing::plan(&found, config).map_err(of_container)?;
+    deadline.cancel();
+    let plan = refreshing.plan.clone();
+    if !arguments.dry_run {
+        let mut warnings = std::mem::take(&mut refreshing.plan.warnings);
+        warnings.extend(live::refresh(refreshing, config).map_err(of_container)?);
+        for warning in warnings {
+            log::warning(&format!("container {}: {warning}", found.id));
+        }
+    }
+    if json {
+        print_json(&plan)?;
+        return Ok(ExitCode::Success);
+    }
+    let mut out = Printable::new(io::stdout().lock(), Form::Lines);
+    let id = &found.id;
+    match (plan.steps.is_empty(), arguments.dry_run) {
+        (true, _) => writeln!(
+            out,
+            "container {id} has no file that the host has replaced since"
+        )?,
+        (false, true) => write!(out, "{plan}")?,
+        (false, false) => writeln!(
+            out,
+            "container {id} has the host's files; programs that run in it keep the old ones until \
+             they are started again"
+        )?,
+    }
+    Ok(ExitCode::Success)
+}
+
+fn of_container(found: &Found, error: LiveError) -> CommandError {
+    CommandError::Container {
+        id: found.id.clone(),
+        error: Box::new(CommandError::Live(error)),
+    }
 }
 
 /// Finds the container, and gives up what is not needed after that.

@@ -182,6 +182,7 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
         }
         Command::Attach(arguments) => attach::attach(arguments, cli.json, &config(cli)?),
         Command::Detach(arguments) => attach::detach(arguments, cli.json, &config(cli)?),
+        Command::Refresh(arguments) => attach::refresh(arguments, cli.json, &config(cli)?),
         Command::Follow { pause } => follow::run(*pause, &config(cli)?),
         Command::List { classes, all } => list::run(classes, *all, cli.json, &config(cli)?),
         Command::Doctor { whose, root } => {

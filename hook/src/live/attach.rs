@@ -123,12 +123,6 @@ impl Running {
         };
         let lacking = plan.steps.iter().map(lacks);
         let lacking = lacking.collect::<Result<Vec<bool>, _>>()?;
-        let is_injected = |action: &Action| {
-            matches!(
-                action,
-                Action::Library { .. } | Action::File(_) | Action::Loader { .. }
-            )
-        };
         let steps = plan.steps.iter().zip(&lacking);
         let (mut any, mut any_injected) = (false, false);
         for (step, lacks) in steps {
@@ -166,6 +160,14 @@ impl Running {
     }
 }
 
+/// Whether it is a part of the hook's own directory in containers: one tmpfs has all of it.
+pub(super) fn is_injected(action: &Action) -> bool {
+    matches!(
+        action,
+        Action::Library { .. } | Action::File(_) | Action::Loader { .. }
+    )
+}
+
 /// Does what was planned, or nothing, and records it. Returns warnings.
 pub(crate) fn attach(attaching: Attaching, config: &Config) -> Result<Vec<String>, LiveError> {
     let Attaching {
@@ -184,6 +186,7 @@ pub(crate) fn attach(attaching: Attaching, config: &Config) -> Result<Vec<String
         plan: &plan,
         all: &all,
         devices,
+        lasting: &BTreeSet::new(),
     };
     running.change(change, config)
 }
@@ -198,6 +201,9 @@ pub(super) struct Change<'a> {
     pub(super) all: &'a [DeviceRule],
     /// Devices that are to be recorded.
     pub(super) devices: Vec<Device>,
+    /// Classes and devices for which something is made that stays when attached devices are
+    /// detached.
+    pub(super) lasting: &'a BTreeSet<String>,
 }
 
 impl Running {
@@ -214,6 +220,7 @@ impl Running {
             plan,
             all,
             devices,
+            lasting,
         } = change;
         apply::check_masks(plan, &self.namespace, &self.bundle, config)?;
         let ready = apply::open_sources(plan, config, self.calls)?;
@@ -224,6 +231,11 @@ impl Running {
             ..self.record.identity()
         };
         deadline.cancel();
+        for made in &mut new.made {
+            if made.why.iter().any(|why| lasting.contains(why)) {
+                made.why.clear();
+            }
+        }
         new.rules.extend(rules_of_steps(&plan.steps));
         let mut left = self.record.clone();
         left.rules.retain(|rule| !stale.rules.contains(rule));

@@ -5,7 +5,7 @@
 //! not matter what happened while nobody looked.
 
 mod message;
-mod refresh;
+mod replace;
 mod sight;
 mod tell;
 
@@ -25,7 +25,7 @@ use crate::log;
 use crate::sys;
 use crate::sys::process::Child;
 pub(super) use message::Told;
-use refresh::refresh;
+use replace::replace;
 use sight::Sight;
 use tell::{Looked, tell};
 
@@ -120,7 +120,7 @@ impl<'c> Follower<'c> {
                 now.followed(record) != followed
             };
             let work = || {
-                let done = match refresh(record, &followed, &sight, self.config) {
+                let done = match replace(record, &followed, &sight, self.config) {
                     Err(LiveError::Ended) => Ok(false),
                     // That is told by a message of its own, and then this looks again.
                     Err(_) if has_changed() => Ok(false),

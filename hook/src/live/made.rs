@@ -22,7 +22,7 @@ use crate::mount;
 type Identity = [u64; 3];
 
 /// How many mounts on one name are taken away at most.
-const MAX_LAYERS: usize = 8;
+const MAX_LAYERS: usize = 32;
 
 /// One thing that is made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -12,6 +12,7 @@ mod lock;
 mod made;
 mod open_by;
 mod record;
+mod refresh;
 
 use std::io;
 use std::path::PathBuf;
@@ -33,6 +34,7 @@ pub(crate) use detach::{Detached, detach};
 pub(crate) use follow::Follower;
 use record::{Record, Records};
 pub(crate) use record::{add_attached, all as all_records, write_at_start};
+pub(crate) use refresh::{Refreshing, refresh};
 
 /// Why a container that runs was not changed.
 #[derive(Debug, thiserror::Error)]

@@ -175,7 +175,7 @@ impl Host {
         }
         let code = ran.status.code();
         // This host has no container that runs: `suite/live` has the rest.
-        let in_container = ["attach", "detach"].map(|it| format!("boathook {it} "));
+        let in_container = ["attach", "detach", "refresh"].map(|it| format!("boathook {it} "));
         let is_without = in_container.iter().any(|it| command.starts_with(it))
             && code == Some(2)
             && ran.stderr.contains("no container ");

@@ -34,10 +34,10 @@ pub(super) fn check(names: &[ClassName], root: Option<PathBuf>, config: &Config)
             shown.join(", ")
         );
         let finding = Finding::new(Verdict::Warning, "container", text);
-        Some(
-            finding
-                .fix("restart it (docker restart; of a pod: delete the pod), so that it gets them"),
-        )
+        Some(finding.fix(
+            "restart it (docker restart; of a pod: delete the pod), so that it gets them; \
+             `boathook refresh` gives them to programs that are started in it from now on",
+        ))
     });
     findings.collect()
 }
@@ -57,30 +57,18 @@ fn old_files(
         return None;
     }
     let root = RunningRoot::of(pid);
-    let is_old = |source: &Path, path: &Path, links: &[PathBuf]| {
-        // A library of another version has another name.
-        let mut paths = std::iter::once(path).chain(links.iter().map(PathBuf::as_path));
-        let look = |path: &Path| root.look(path);
-        paths.find_map(|path| apply::is_other_file(source, path, &config.host_root, &look))
-    };
-    let old = plan.steps.iter().filter(|step| {
-        let old = match &step.action {
-            Action::File(mount) => is_old(&mount.source, &mount.path, &[]),
-            Action::Library { mount, links } => {
-                let links = links.iter().map(|link| mount.path.with_file_name(link));
-                is_old(&mount.source, &mount.path, &links.collect::<Vec<_>>())
-            }
-            _ => None,
-        };
-        old == Some(true)
-    });
+    let look = |path: &Path| root.look(path);
+    let steps = plan.steps.iter();
+    let old = steps
+        .filter(|step| apply::is_outdated(&step.action, &config.host_root, &look) == Some(true));
     let old: Vec<String> = old.filter_map(|step| file_name(&step.action)).collect();
     (!old.is_empty()).then_some(old)
 }
 
 /// The host's name for it.
 fn file_name(action: &Action) -> Option<String> {
-    let (Action::File(mount) | Action::Library { mount, .. }) = action else {
+    let (Action::File(mount) | Action::Directory(mount) | Action::Library { mount, .. }) = action
+    else {
         return None;
     };
     let name = mount.source.file_name()?;

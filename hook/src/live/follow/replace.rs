@@ -1,5 +1,7 @@
 //! Changing one container.
 
+use std::collections::BTreeSet;
+
 use device_class::config::Config;
 use injection_plan::plan::Action;
 
@@ -15,7 +17,7 @@ use crate::sys::deadline::{self, Deadline};
 
 /// Changes a container such that it has the followed devices as the host has them. Returns
 /// whether anything was to be changed.
-pub(super) fn refresh(
+pub(super) fn replace(
     record: &Record,
     followed: &[Followed<'_>],
     sight: &Sight,
@@ -75,6 +77,7 @@ pub(super) fn refresh(
         plan: &plan,
         all: &all,
         devices: Vec::new(),
+        lasting: &BTreeSet::new(),
     };
     for warning in running.change(change, config)? {
         log::warning(&format!("container {}: {warning}", record.id));

@@ -1,0 +1,152 @@
+//! After an update of a driver `boathook refresh` gives a container that runs its files.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use harness::bundle::Bundle;
+use harness::demo_host::{DemoHost, VendorLibrary};
+use harness::probe::{Access, Kind, Questions};
+use harness::rootfs::Rootfs;
+use harness::runc::Container;
+
+use super::follow::with_device;
+use super::{boathook, done, host, plain, reads, records, started};
+use crate::lab::{Lab, images_with_a_loader, on_each_cgroup_version};
+
+on_each_cgroup_version!(
+    programs_that_start_later_find_the_new_library,
+    with_the_last_attached_device_only_what_is_for_it_goes,
+    what_cannot_be_refreshed_is_left_as_it_is,
+);
+
+const DIRECTORY: &str = "/usr/lib/boathook/lib";
+const SONAME: &str = "libdummy-npu.so.1";
+
+/// The version that the host has at first, and a later one.
+const OLD: &str = "libdummy-npu.so.1.2.3";
+const NEW: &str = "libdummy-npu.so.1.2.4";
+
+/// The library is replaced by one of another version, as a package does it.
+fn update(host: &DemoHost) {
+    remove(host);
+    let library = VendorLibrary::new("dummy-npu", "1.2.4");
+    host.install(&[library]).unwrap();
+}
+
+fn remove(host: &DemoHost) {
+    for name in [OLD, SONAME] {
+        fs::remove_file(host.libraries().join(name)).unwrap();
+    }
+}
+
+/// The inode of a library in the container, and of what its directory has for the old version.
+fn libraries(container: &Container<'_>) -> [Option<u64>; 2] {
+    [SONAME, OLD].map(|name| {
+        let path = format!("{DIRECTORY}/{name}");
+        let report = container.probe(&Questions::new().path(&path)).unwrap();
+        let seen = report.path(&path).unwrap();
+        (seen.kind != Kind::Missing).then_some(seen.inode)
+    })
+}
+
+fn inode(host: &DemoHost, name: &str) -> Option<u64> {
+    let found = fs::metadata(host.libraries().join(name));
+    found.ok().map(|it| it.ino())
+}
+
+fn outdated(lab: &Lab, host: &DemoHost, bundle: &Bundle) -> bool {
+    let checked = boathook(lab, host, &["check"]);
+    checked.stdout.contains(bundle.id())
+}
+
+fn programs_that_start_later_find_the_new_library(lab: &Lab) {
+    for _ in images_with_a_loader() {
+        let host = host();
+        let given = with_device(&host, "npu-3").build().unwrap();
+        let attached = plain(Rootfs::Busybox).build().unwrap();
+        let [given, attached] = [&given, &attached].map(|bundle| (bundle, started(lab, bundle)));
+        done(lab, &host, &["attach", attached.0.id(), "dummy-npu=4"]);
+        let old = inode(&host, OLD);
+        update(&host);
+        let new = inode(&host, NEW);
+        for ((bundle, container), device) in [(&given, 3), (&attached, 4)] {
+            let refresh = |more: &[&str]| {
+                let arguments = [&["refresh", bundle.id()], more].concat();
+                done(lab, &host, &arguments)
+            };
+            assert_eq!(libraries(container), [old, old]);
+            assert!(outdated(lab, &host, bundle));
+
+            let plan = refresh(&["--dry-run"]);
+            assert!(plan.contains(NEW) && !plan.contains("allow"), "{plan}");
+            assert_eq!(libraries(container), [old, old]);
+
+            let text = refresh(&[]);
+            assert!(text.contains("keep the old ones"), "{text}");
+            assert_eq!(libraries(container), [new, None]);
+            assert!(!outdated(lab, &host, bundle));
+            assert_eq!(reads(container, device), Some(Access::Granted));
+
+            let text = refresh(&[]);
+            assert!(
+                text.contains("has no file that the host has replaced"),
+                "{text}"
+            );
+            let seen = done(lab, &host, &["doctor", "--container", bundle.id()]);
+            assert!(seen.contains(&format!("npu-{device}")), "{seen}");
+        }
+        done(lab, &host, &["detach", attached.0.id()]);
+        assert_eq!(libraries(&attached.1), [None, None]);
+        assert_eq!(records(&host), [given.0.id()]);
+    }
+}
+
+/// A device that the hook gave stays, and with it the new library.
+fn with_the_last_attached_device_only_what_is_for_it_goes(lab: &Lab) {
+    for is_attached_first in [true, false] {
+        let host = host();
+        let bundle = with_device(&host, "npu-3").build().unwrap();
+        let container = started(lab, &bundle);
+        let attach = || done(lab, &host, &["attach", bundle.id(), "dummy-npu=4"]);
+        if is_attached_first {
+            attach();
+        }
+        update(&host);
+        done(lab, &host, &["refresh", bundle.id()]);
+        if !is_attached_first {
+            attach();
+        }
+        assert_eq!(reads(&container, 4), Some(Access::Granted));
+        done(lab, &host, &["detach", bundle.id()]);
+        assert_eq!(reads(&container, 4), None);
+        assert_eq!(reads(&container, 3), Some(Access::Granted));
+        assert_eq!(libraries(&container), [inode(&host, NEW), None]);
+    }
+}
+
+fn what_cannot_be_refreshed_is_left_as_it_is(lab: &Lab) {
+    let host = host();
+    let bundle = with_device(&host, "npu-3").build().unwrap();
+    let container = started(lab, &bundle);
+    let nothing = plain(Rootfs::Busybox).build().unwrap();
+    let _nothing = started(lab, &nothing);
+    let ended = plain(Rootfs::Busybox).args(["/bin/true"]).build().unwrap();
+    let _ended = started(lab, &ended);
+    let old = inode(&host, OLD);
+    remove(&host);
+    for (container, words) in [(ended.id(), ended.id()), ("nobody", "no container nobody")] {
+        let refused = boathook(lab, &host, &["refresh", container]);
+        assert!(!refused.status.success(), "{refused:?}");
+        assert!(refused.stderr.contains(words), "{refused:?}");
+    }
+    // A library that the host has no more is not taken away.
+    for id in [bundle.id(), nothing.id()] {
+        let text = done(lab, &host, &["refresh", id]);
+        assert!(
+            text.contains("has no file that the host has replaced"),
+            "{text}"
+        );
+    }
+    assert_eq!(libraries(&container), [old, old]);
+    assert!(records(&host).is_empty());
+}
