@@ -5,17 +5,20 @@ use std::os::unix::fs::MetadataExt;
 
 use harness::bundle::Bundle;
 use harness::demo_host::{DemoHost, VendorLibrary};
-use harness::probe::{Access, Kind, Questions};
+use harness::patience::wait_until;
+use harness::probe::{Access, Kind, PATH, PAUSE, Questions};
 use harness::rootfs::Rootfs;
 use harness::runc::Container;
 
-use super::follow::with_device;
+use super::follow::{Follower, plug_in, unplug, wait_for, with_device};
+use super::outdated::CLASS as CHIPS;
 use super::{boathook, done, host, plain, reads, records, started};
 use crate::lab::{Lab, images_with_a_loader, on_each_cgroup_version};
 
 on_each_cgroup_version!(
     programs_that_start_later_find_the_new_library,
     with_the_last_attached_device_only_what_is_for_it_goes,
+    a_refreshed_file_stays_when_a_device_comes_back,
     what_cannot_be_refreshed_is_left_as_it_is,
 );
 
@@ -124,6 +127,30 @@ fn with_the_last_attached_device_only_what_is_for_it_goes(lab: &Lab) {
     }
 }
 
+/// One that the image lacks and the driver had not before: a link, as some devices' names are.
+fn a_refreshed_file_stays_when_a_device_comes_back(lab: &Lab) {
+    const FILE: &str = "/etc/chip.conf";
+    let host = host();
+    let edits = format!("[[edits]]\noptional = true\nfiles = ['{FILE}']\n");
+    let class = CHIPS.replace("npu{index}", "npu3") + &edits;
+    host.add_class("chips", &class).unwrap();
+    host.write_config("[class.chips]\nfollow = true\n").unwrap();
+    let bundle = Bundle::with_hook(Rootfs::Busybox, &host.config_file()).unwrap();
+    let bundle = bundle.env("CHIPS", "chip-0").args([PATH, PAUSE]);
+    let bundle = bundle.build().unwrap();
+    let container = started(lab, &bundle);
+    let _follower = Follower::start(lab, &host);
+    host.add_file(FILE, "new").unwrap();
+    done(lab, &host, &["refresh", bundle.id()]);
+    for _ in 0..2 {
+        unplug(&host, 3);
+        wait_for(&container, &host, 3, None);
+        plug_in(&host, 3, DemoHost::UNLIKE);
+        wait_for(&container, &host, 3, Some(DemoHost::UNLIKE));
+        assert_eq!(container.output(&["cat", FILE]).unwrap(), "new");
+    }
+}
+
 fn what_cannot_be_refreshed_is_left_as_it_is(lab: &Lab) {
     let host = host();
     let bundle = with_device(&host, "npu-3").build().unwrap();
@@ -131,7 +158,8 @@ fn what_cannot_be_refreshed_is_left_as_it_is(lab: &Lab) {
     let nothing = plain(Rootfs::Busybox).build().unwrap();
     let _nothing = started(lab, &nothing);
     let ended = plain(Rootfs::Busybox).args(["/bin/true"]).build().unwrap();
-    let _ended = started(lab, &ended);
+    let running = started(lab, &ended);
+    assert!(wait_until(|| running.pid().unwrap() == 0));
     let old = inode(&host, OLD);
     remove(&host);
     for (container, words) in [(ended.id(), ended.id()), ("nobody", "no container nobody")] {

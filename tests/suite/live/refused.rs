@@ -56,15 +56,8 @@ fn unknown_names_are_refused_with_near_ones(lab: &Lab) {
 fn a_container_that_has_ended_is_not_touched(lab: &Lab) {
     let host = host();
     let ended = plain(Rootfs::Busybox).args(["/bin/true"]).build().unwrap();
-    let running = lab.runc.create(&ended).unwrap();
-    running.start().unwrap();
-    running.wait().unwrap();
-    let ended = plain(Rootfs::Busybox).args(["/bin/true"]).build().unwrap();
-    let running = lab.runc.create(&ended).unwrap();
-    let pid = running.pid().unwrap();
-    running.start().unwrap();
-    let namespace = format!("/proc/{pid}/ns/mnt");
-    assert!(wait_until(|| !std::path::Path::new(&namespace).exists()));
+    let running = started(lab, &ended);
+    assert!(wait_until(|| running.pid().unwrap() == 0));
     let ran = boathook(lab, &host, &["attach", ended.id(), "dummy-npu=3"]);
     assert!(matches!(ran.status.code(), Some(2 | 6)), "{ran:?}");
     assert!(

@@ -28,6 +28,8 @@ pub(super) fn replace(
     // What the hook knows of the container's other rules is in the record.
     let mut keep = Vec::new();
     let is_followed = |why: &String| followed.iter().any(|(device, _)| device.device == *why);
+    // What a refresh made is for nobody: it lasts.
+    let are_theirs = |why: &[String]| !why.is_empty() && why.iter().all(is_followed);
     let mut here = running.record.identity();
     let present = followed.iter().filter(|(_, nodes)| nodes.is_some());
     here.devices = present.map(|(device, _)| (*device).clone()).collect();
@@ -48,8 +50,7 @@ pub(super) fn replace(
     let wanted: Vec<_> = rules_of_steps(&plan.steps).collect();
     for rule in &running.record.rules {
         let is_wanted = wanted.iter().any(|wanted| wanted.rule == rule.rule);
-        let is_theirs = !rule.why.is_empty() && rule.why.iter().all(is_followed);
-        match is_theirs && !is_wanted {
+        match are_theirs(&rule.why) && !is_wanted {
             true => stale.rules.push(rule.clone()),
             false => keep.extend(rules(&Record {
                 rules: vec![rule.clone()],
@@ -59,7 +60,7 @@ pub(super) fn replace(
     }
     for made in &running.record.made {
         let is_wanted = plan.steps.iter().any(|step| made.is_of(step));
-        if made.is_node_or_link() && made.why.iter().all(is_followed) && !is_wanted {
+        if made.is_node_or_link() && are_theirs(&made.why) && !is_wanted {
             stale.made.push(made.clone());
         }
     }
