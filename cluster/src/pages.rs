@@ -1,5 +1,6 @@
 //! `/healthz`, `/readyz` and `/metrics`.
 
+use std::io;
 use std::net::SocketAddr;
 use std::thread;
 
@@ -28,16 +29,24 @@ pub fn start(
     };
     let ready = move || waits_for().map_or(Ok("ok".to_owned()), |reason| Err(reason.to_owned()));
     let pages = move |method: &Method, path: &str, _: &[u8]| probe(method, path, &metrics, &ready);
-    let runtime = runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the asynchronous runtime")?;
-    let listener = {
-        let _entered = runtime.enter();
-        listen(address)?
+    let listener = listen(address)?.into_std()?;
+    let serve = move || {
+        // Made here: a runtime may not be dropped inside another one, as after an error.
+        let runtime = runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        runtime.block_on(async {
+            let listener = TcpListener::from_std(listener)?;
+            http_server::serve(listener, Limits::PAGES, pages).await;
+            io::Result::Ok(())
+        })
     };
-    let serve = move || runtime.block_on(http_server::serve(listener, Limits::PAGES, pages));
-    let thread = thread::Builder::new().name("pages".into()).spawn(serve);
+    let report = move || {
+        if let Err(error) = serve() {
+            tracing::error!("cannot serve {address}: {error}");
+        }
+    };
+    let thread = thread::Builder::new().name("pages".into()).spawn(report);
     thread.map(drop).context("cannot start a thread")
 }
 

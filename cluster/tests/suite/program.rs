@@ -1,9 +1,10 @@
 //! The programs of this crate, as they run in a cluster.
 
-use std::fs;
-use std::net::SocketAddr;
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -13,16 +14,22 @@ use tokio::net::TcpStream;
 use crate::api_server::ApiServer;
 use crate::client::{exchange, parts};
 
+/// The file of a program's messages, beside its configuration.
+const LOG: &str = "log";
+
 /// A running program.
 pub(crate) struct Program {
     process: Child,
     pub(crate) requests: SocketAddr,
     pub(crate) pages: SocketAddr,
-    _files: TempDir,
+    files: TempDir,
 }
 
 impl Drop for Program {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the program's log:\n{}", self.log());
+        }
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -31,18 +38,29 @@ impl Drop for Program {
 impl Program {
     /// The extender.
     pub(crate) fn scheduler(server: &ApiServer, limit: Option<&MemoryLimit>) -> Self {
+        Self::scheduler_at(server, limit, [free_address(), free_address()])
+    }
+
+    fn scheduler_at(
+        server: &ApiServer,
+        limit: Option<&MemoryLimit>,
+        addresses: [SocketAddr; 2],
+    ) -> Self {
         let files = tempfile::tempdir().unwrap();
         let config = files.path().join("scheduler.toml");
         fs::write(&config, crate::extender::CONFIG).unwrap();
         let arguments = ["--config", config.to_str().unwrap()];
-        Self::start(server, "boathook-scheduler", &arguments, files, limit)
+        let name = "boathook-scheduler";
+        Self::start(server, name, &arguments, files, limit, addresses)
     }
 
     /// The webhook, with a certificate in `tls`.
     pub(crate) fn webhook(server: &ApiServer, tls: &Path, limit: Option<&MemoryLimit>) -> Self {
         let arguments = ["--tls-dir", tls.to_str().unwrap()];
         let files = tempfile::tempdir().unwrap();
-        Self::start(server, "boathook-webhook", &arguments, files, limit)
+        let addresses = [free_address(), free_address()];
+        let name = "boathook-webhook";
+        Self::start(server, name, &arguments, files, limit, addresses)
     }
 
     fn start(
@@ -51,6 +69,7 @@ impl Program {
         arguments: &[&str],
         files: TempDir,
         limit: Option<&MemoryLimit>,
+        [requests, pages]: [SocketAddr; 2],
     ) -> Self {
         let kubeconfig = files.path().join("kubeconfig");
         let client = json!({
@@ -60,7 +79,6 @@ impl Program {
             "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
         });
         fs::write(&kubeconfig, client.to_string()).unwrap();
-        let [requests, pages] = [free_address(), free_address()];
         let members = limit.map_or("/dev/null".into(), MemoryLimit::members);
         let process = Command::new("sh")
             .args(["-c", "ulimit -Sn 1024 && echo $$ > \"$0\" && exec \"$@\""])
@@ -72,14 +90,20 @@ impl Program {
             .args(["--http", &pages.to_string()])
             .env("KUBECONFIG", kubeconfig)
             .stdin(Stdio::null())
+            .stderr(File::create(files.path().join(LOG)).unwrap())
             .spawn()
             .unwrap();
         Self {
             process,
             requests,
             pages,
-            _files: files,
+            files,
         }
+    }
+
+    /// What it has written to stderr.
+    fn log(&self) -> String {
+        fs::read_to_string(self.files.path().join(LOG)).unwrap()
     }
 
     pub(crate) async fn wait_ready(&self) {
@@ -125,9 +149,32 @@ fn executable(name: &str) -> PathBuf {
     }
 }
 
+/// A port that is free, of an address that no other program and no client has. A port of
+/// 127.0.0.1 could be given to one before the program listens.
 fn free_address() -> SocketAddr {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let [high, low] = (std::process::id() as u16).to_be_bytes();
+    let address = Ipv4Addr::new(127, high | 64, low, NEXT.fetch_add(1, Ordering::Relaxed));
+    let listener = std::net::TcpListener::bind((address, 0)).unwrap();
     listener.local_addr().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_address_in_use_is_named() {
+    let server = ApiServer::start().await;
+    for is_taken in [[true, false], [false, true]] {
+        let [requests, pages] = [free_address(), free_address()];
+        let taken = if is_taken[0] { requests } else { pages };
+        let _taken = std::net::TcpListener::bind(taken).unwrap();
+        let mut program = Program::scheduler_at(&server, None, [requests, pages]);
+        assert_eq!(program.process.wait().unwrap().code(), Some(1));
+        let log = program.log();
+        assert!(
+            log.contains(&format!("cannot listen on {taken}: ")),
+            "{log}"
+        );
+        assert!(!log.contains("panicked"), "{log}");
+    }
 }
 
 /// A cgroup with a limit of memory, as a container has one. It has to outlive the programs
