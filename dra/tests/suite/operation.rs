@@ -68,8 +68,9 @@ fn status(address: SocketAddr, path: &str) -> Option<String> {
 async fn it_is_ready_when_the_kubelet_has_registered_it() {
     let mut node = Node::new(NPUS, 1).await;
     // Not of an address whose ports clients get.
-    let address = TcpListener::bind("127.64.0.1:0").unwrap();
-    let address = address.local_addr().unwrap();
+    let free = TcpListener::bind("127.64.0.1:0").unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
     node.options.push(format!("--probes={address}"));
     node.replaced();
     wait("it is alive", || {
