@@ -22,14 +22,22 @@ const SHOWN: usize = 4;
 pub(super) fn check(names: &[ClassName], root: Option<PathBuf>, config: &Config) -> Vec<Finding> {
     let running = containers::running(root, &config.host_root);
     let findings = running.filter_map(|(container, pid, directory)| {
-        let old = old_files(pid, &directory, names, config)?;
+        let (old, version) = old_files(pid, &directory, names, config)?;
         let (shown, more) = old.split_at(old.len().min(SHOWN));
         let more = match more.len() {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
+        let fits = match version {
+            None => "",
+            Some(LibraryVersion::Same) => "; its libraries are of the host's version",
+            Some(LibraryVersion::Other) => {
+                "; its libraries are of another version than the host's, and may not fit the \
+                 kernel's module"
+            }
+        };
         let text = format!(
-            "{}, pid {pid}, has other files of the driver than the host has now: {}{more}",
+            "{}, pid {pid}, has other files of the driver than the host has now: {}{more}{fits}",
             excerpt(&container.id),
             shown.join(", ")
         );
@@ -42,13 +50,24 @@ pub(super) fn check(names: &[ClassName], root: Option<PathBuf>, config: &Config)
     findings.collect()
 }
 
-/// The files of the driver that the container has as they were; `None` if there are none.
+/// Which version the libraries of a container have, by the names of their files. The host's are
+/// of the version of the kernel's module where the class has `library_version`.
+#[derive(Clone, Copy)]
+enum LibraryVersion {
+    /// That of the host's libraries.
+    Same,
+    /// Another one, some of them at least.
+    Other,
+}
+
+/// The files of the driver that the container has as they were, and the version of the
+/// libraries among them; `None` if there are none.
 fn old_files(
     pid: i32,
     directory: &Path,
     names: &[ClassName],
     config: &Config,
-) -> Option<Vec<String>> {
+) -> Option<(Vec<String>, Option<LibraryVersion>)> {
     let mut bundle = Bundle::read(directory).ok()?;
     live::add_attached(&mut bundle, directory, &config.host_root);
     let plan = planner::plan_for(&bundle, &Caller::User, config).ok()?;
@@ -58,11 +77,20 @@ fn old_files(
     }
     let root = RunningRoot::of(pid);
     let look = |path: &Path| root.look(path);
-    let steps = plan.steps.iter();
-    let old = steps
-        .filter(|step| apply::is_outdated(&step.action, &config.host_root, &look) == Some(true));
-    let old: Vec<String> = old.filter_map(|step| file_name(&step.action)).collect();
-    (!old.is_empty()).then_some(old)
+    let is_old =
+        |action: &Action| apply::is_outdated(action, &config.host_root, &look) == Some(true);
+    let old = plan.steps.iter().map(|step| &step.action);
+    let old: Vec<&Action> = old.filter(|action| is_old(action)).collect();
+    let versions = old.iter().filter_map(|action| match action {
+        Action::Library { mount, .. } => Some(look(&mount.path).is_ok_and(|it| it.is_some())),
+        _ => None,
+    });
+    let version = versions.min().map(|has_the_name| match has_the_name {
+        true => LibraryVersion::Same,
+        false => LibraryVersion::Other,
+    });
+    let names: Vec<String> = old.into_iter().filter_map(file_name).collect();
+    (!names.is_empty()).then_some((names, version))
 }
 
 /// The host's name for it.
