@@ -8,6 +8,7 @@ use device_class::device::DeviceRule;
 use injection_plan::plan::{Action, InjectionPlan, InjectionStep};
 
 use super::detach::{rules, take_back, undo};
+use super::follow::{self, Became};
 use super::made::Made;
 use super::record::{Device, Record, Rule};
 use super::{Found, LiveError, Running};
@@ -180,6 +181,14 @@ pub(crate) fn attach(attaching: Attaching, config: &Config) -> Result<Vec<String
         return Ok(Vec::new());
     }
     let nothing = running.record.identity();
+    let is_new = |device: &&Device| {
+        let mut known = running.record.devices.iter();
+        !known.any(|known| known.key() == device.key())
+    };
+    let attached = Record {
+        devices: devices.iter().filter(is_new).cloned().collect(),
+        ..running.record.identity()
+    };
     let change = Change {
         stale: &nothing,
         keep: &[],
@@ -188,7 +197,12 @@ pub(crate) fn attach(attaching: Attaching, config: &Config) -> Result<Vec<String
         devices,
         lasting: &BTreeSet::new(),
     };
-    running.change(change, config)
+    let warnings = running.change(change, config)?;
+    drop(running);
+    if plan.grants.iter().any(|grant| grant.follow) {
+        follow::tell_of(&attached, Became::Attached, config);
+    }
+    Ok(warnings)
 }
 
 /// What is done with a container in one go.

@@ -3,6 +3,7 @@
 use device_class::config::Config;
 use device_class::device::DeviceRule;
 
+use super::follow::{self, Became};
 use super::open_by::{self, OpenBy};
 use super::record::{Device, Record};
 use super::{Found, LiveError, Running};
@@ -75,6 +76,8 @@ pub(crate) fn detach(
     running.records.save(&record)?;
     let rules = rules(&taken);
     let open_by = open_by::processes(&running.namespace.cgroups()?, &rules);
+    drop(running);
+    follow::tell_of(&taken, Became::Detached, config);
     Ok(Detached {
         devices: taken.devices,
         warnings,

@@ -27,6 +27,7 @@ use crate::sys::process::Child;
 pub(super) use message::Told;
 use replace::replace;
 use sight::Sight;
+pub(super) use tell::Became;
 use tell::{Looked, tell};
 
 /// So many containers are changed at once.
@@ -49,6 +50,13 @@ struct Seen {
     failed: BTreeMap<String, (u64, String)>,
     /// By class: why it cannot be used.
     unusable: BTreeMap<String, String>,
+}
+
+/// Tells the programs of a container what was attached to it or detached. `devices` is a record
+/// of the container with these devices alone; its lock must be free.
+pub(super) fn tell_of(devices: &Record, became: Became, config: &Config) {
+    let sight = Sight::of(slice::from_ref(devices), config);
+    tell(&[(devices, became)], &sight, config);
 }
 
 impl<'c> Follower<'c> {
@@ -160,7 +168,11 @@ impl<'c> Follower<'c> {
                 Ok(Ok(was_changed)) => {
                     self.seen.devices.insert(record.id.clone(), devices);
                     self.seen.failed.remove(&record.id);
-                    return Some((record, was_changed));
+                    let became = match was_changed {
+                        true => Became::Replaced,
+                        false => Became::Unchanged,
+                    };
+                    return Some((record, became));
                 }
                 Ok(Err(error)) => error,
                 Err(error) => error.to_string(),

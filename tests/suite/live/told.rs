@@ -15,11 +15,12 @@ use harness::rootfs::Rootfs;
 use harness::runc::Container;
 
 use super::follow::{Follower, plug_in, tell, unplug, wait_for};
-use super::{host, started};
+use super::{done, host, started};
 use crate::lab::{Lab, on_each_cgroup_version};
 
 on_each_cgroup_version!(
     programs_are_told_when_the_container_is_changed,
+    programs_are_told_what_is_attached_and_detached,
     who_is_not_to_be_told_is_not,
 );
 
@@ -192,6 +193,48 @@ fn programs_are_told_when_the_container_is_changed(lab: &Lab) {
     }
 }
 
+/// Of nothing that was there before, and by nobody else again.
+fn programs_are_told_what_is_attached_and_detached(lab: &Lab) {
+    let host = ports(true);
+    let Some(bundle) = listening(&host) else {
+        return;
+    };
+    let bundle = bundle.build().unwrap();
+    let _running = start(lab, &bundle);
+    let _follower = Follower::start(lab, &host);
+    let attach = ["attach", bundle.id(), "dummy-npu=7"];
+    assert_eq!(OTHER, 7);
+    for round in 0..2 {
+        for (more, command, action, opens) in [
+            (1, attach.as_slice(), "add", "opens"),
+            (
+                2,
+                &["detach", bundle.id()],
+                "remove",
+                "No such file or directory",
+            ),
+        ] {
+            let count = 2 * round + more;
+            done(lab, &host, command);
+            let kernel = wait_for_lines(&bundle, "/kernel", count);
+            assert!(
+                kernel.contains(&format!(" {action}@/devices/boathook/port7 ")),
+                "{kernel}"
+            );
+            let udev = wait_for_lines(&bundle, "/udev", count);
+            let begin = format!("{action} /devices/boathook/port7 /dev/dummy-npu7 ");
+            assert!(udev.starts_with(&begin), "{udev}");
+            assert!(udev.ends_with(&format!(": {opens}")), "{udev}");
+            if action == "add" {
+                done(lab, &host, command);
+            }
+            tell();
+            sleep(Duration::from_millis(200));
+            assert_eq!(told(&bundle, "/udev").len(), count + 1);
+        }
+    }
+}
+
 /// The host's programs have the messages of the kernel and of udev.
 fn who_is_not_to_be_told_is_not(lab: &Lab) {
     for announce in [false, true] {
@@ -205,6 +248,8 @@ fn who_is_not_to_be_told_is_not(lab: &Lab) {
         };
         let running = start(lab, &bundle);
         let _follower = Follower::start(lab, &host);
+        done(lab, &host, &["attach", bundle.id(), "dummy-npu=7"]);
+        done(lab, &host, &["detach", bundle.id()]);
         unplug(&host, 3);
         wait_for(&running, &host, 3, None);
         plug_in(&host, 3, OTHER);

@@ -28,8 +28,21 @@ use crate::sys::uevent::UeventSender;
 /// The kernel's sequence number of messages.
 const SEQUENCE: &str = "/sys/kernel/uevent_seqnum";
 
-/// A container, and whether it was changed just now.
-pub(super) type Looked<'r> = (&'r Record, bool);
+/// What became of a container's devices just now.
+#[derive(Clone, Copy)]
+pub(crate) enum Became {
+    /// They are as they were.
+    Unchanged,
+    /// They were replaced.
+    Replaced,
+    /// They were attached, whoever has looked at the container since.
+    Attached,
+    /// They were detached.
+    Detached,
+}
+
+/// A container, and what became of its devices.
+pub(super) type Looked<'r> = (&'r Record, Became);
 
 /// A network namespace, and what its programs are to be told: containers that share it are
 /// told once.
@@ -72,8 +85,8 @@ fn tell_all(looked: &[Looked<'_>], sight: &Sight, config: &Config) {
     let own = fs::metadata("/proc/self/ns/net").map(|own| own.ino()).ok();
     let mut namespaces: BTreeMap<u64, Namespace> = BTreeMap::new();
     let mut changed = Vec::new();
-    for (record, was_changed) in looked {
-        let of_container = Namespace::of(record, *was_changed, sight, config);
+    for (record, became) in looked {
+        let of_container = Namespace::of(record, *became, sight, config);
         let (number, namespace, running) = match of_container {
             Ok(found) => found,
             Err(LiveError::Ended) => continue,
@@ -123,7 +136,7 @@ impl Namespace {
     /// container with what it was told by then.
     fn of(
         record: &Record,
-        was_changed: bool,
+        became: Became,
         sight: &Sight,
         config: &Config,
     ) -> Result<(u64, Self, Running), LiveError> {
@@ -135,12 +148,19 @@ impl Namespace {
             };
             let there = told.iter().filter(|told| told.is_in(&running.namespace));
             let now: BTreeSet<Told> = there.cloned().collect();
-            match running.record.told.insert(device.key(), now.clone()) {
-                Some(before) => messages.extend(difference(&before, &now)),
-                None if was_changed => messages.extend(difference(&BTreeSet::new(), &now)),
+            let known = match became {
+                // The container's record has it no more.
+                Became::Detached => Some(told.iter().cloned().collect()),
+                _ => running.record.told.insert(device.key(), now.clone()),
+            };
+            let nothing = BTreeSet::new();
+            let before = match (known, became) {
+                (_, Became::Attached) | (None, Became::Replaced) => nothing,
+                (Some(known), _) => known,
                 // It was there when the container was started.
-                None => {}
-            }
+                (None, _) => continue,
+            };
+            messages.extend(difference(&before, &now));
         }
         let file = running.namespace.network()?;
         let number = fstat(&file).map_err(LiveError::Network)?.st_ino;
