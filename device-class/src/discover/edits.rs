@@ -127,12 +127,12 @@ fn chosen<'a>(
     capabilities: &'a BTreeSet<CapabilityName>,
 ) -> impl Iterator<Item = Chosen<'a>> {
     let all = class.spec.request.with_implied(capabilities);
-    let named = |capability: &CapabilityName| capabilities.contains(capability);
     class.spec.edits.iter().filter_map(move |edits| {
         let capability = edits.capability.as_ref();
+        let unless = edits.unless_capability.as_ref();
         let fits = capability.is_none_or(|capability| all.contains(capability))
-            && !edits.unless_capability.as_ref().is_some_and(named);
-        let is_named = capability.is_none_or(named);
+            && !unless.is_some_and(|capability| all.contains(capability));
+        let is_named = capability.is_none_or(|capability| capabilities.contains(capability));
         fits.then_some(Chosen { edits, is_named })
     })
 }

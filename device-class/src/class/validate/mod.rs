@@ -141,8 +141,8 @@ fn check_request(spec: &ClassSpec) -> Result<(), ClassRuleError> {
     if let Some(reserved) = variables.find(|name| is_reserved(name)) {
         return Err(ClassRuleError::ReservedVariable(reserved.to_string()));
     }
-    let chosen = spec.capabilities();
-    let used = chosen.union(&spec.exceptions()).next().cloned();
+    let (chosen, exceptions) = (spec.capabilities(), spec.exceptions());
+    let used = chosen.union(&exceptions).next();
     if let (None, Some(name)) = (&request.capabilities_env, used) {
         return Err(ClassRuleError::CapabilityWithoutEnv(name.to_string()));
     }
@@ -161,7 +161,8 @@ fn check_request(spec: &ClassSpec) -> Result<(), ClassRuleError> {
         _ => {}
     }
     let implied = request.implies.values().flatten();
-    match request.implies.keys().chain(implied).find(unknown) {
+    let mut names = request.implies.keys().chain(implied);
+    match names.find(|name| unknown(name) && !exceptions.contains(*name)) {
         Some(name) => Err(ClassRuleError::UnknownImplied(name.to_string())),
         None => Ok(()),
     }
