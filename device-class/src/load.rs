@@ -9,6 +9,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
@@ -31,14 +32,22 @@ pub struct ClassSource {
     pub name: ClassName,
     pub path: PathBuf,
     text: String,
-    /// Set instead of the text if the directory's index has the file: its variables, with
-    /// spaces between them.
-    indexed: Option<String>,
+    /// Set instead of the text if the directory's index has the file.
+    indexed: Option<Indexed>,
     /// The files that it extends, the nearest first.
     bases: Vec<Base>,
     /// Set if others than root can change one of the files, or one is missing: the class
     /// cannot be used.
     fault: Option<FileError>,
+}
+
+/// What is known of a file by its directory's index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Indexed {
+    /// Its variables, with spaces between them.
+    variables: String,
+    /// Where the classes are that it extends.
+    directories: Arc<[PathBuf]>,
 }
 
 /// A class file that another one extends.
@@ -56,15 +65,11 @@ impl ClassSource {
         let mut source = Self::read_alone(path)?;
         let beside = path.parent().unwrap_or(Path::new(""));
         source.extend(|name| {
-            let file = PathBuf::from(format!("{name}.toml"));
-            let there = beside.join(&file);
+            let there = beside.join(format!("{name}.toml"));
             if there.symlink_metadata().is_ok() {
                 return Some(Self::read_alone(&there));
             }
-            let mut directories = directories.iter().rev();
-            let directory = directories.find(|path| path.join(&file).symlink_metadata().is_ok())?;
-            let directory = Directory::open(directory)?;
-            Some(Self::read_in(&directory, file.as_os_str(), &mut Vec::new()))
+            bases::find(directories, name)
         });
         Ok(source)
     }
@@ -129,7 +134,7 @@ impl ClassSource {
     }
 
     /// A file of which the directory's index has the variables; `None`: it is to be read.
-    fn indexed(directory: &Directory, name: &OsStr) -> Option<Self> {
+    fn indexed(directory: &Directory, name: &OsStr, directories: &Arc<[PathBuf]>) -> Option<Self> {
         let (index, checked) = (directory.index.as_ref()?, directory.checked.as_ref()?);
         let variables = index.variables(checked, name)?;
         let class = name.to_str()?.strip_suffix(".toml")?;
@@ -137,10 +142,18 @@ impl ClassSource {
             name: ClassName::try_from(class.to_owned()).ok()?,
             path: directory.path.join(name),
             text: String::new(),
-            indexed: Some(variables.to_owned()),
+            indexed: Some(Indexed {
+                variables: variables.to_owned(),
+                directories: directories.clone(),
+            }),
             bases: Vec::new(),
             fault: None,
         })
+    }
+
+    /// Whether it is an empty file, which disables the class of its name.
+    fn only_masks(&self) -> bool {
+        self.indexed.is_none() && self.fault.is_none() && self.text.trim().is_empty()
     }
 
     /// The file with its text.
@@ -159,8 +172,8 @@ impl ClassSource {
     /// class's own. Only a class whose text mentions a variable of the container
     /// must be parsed.
     pub fn mentions(&self, is_set: impl Fn(&str) -> bool) -> bool {
-        if let Some(variables) = &self.indexed {
-            return variables.split(' ').any(is_set);
+        if let Some(indexed) = &self.indexed {
+            return indexed.variables.split(' ').any(is_set);
         }
         let bases = self.bases.iter().map(|base| base.text.as_str());
         let mut texts = [self.text.as_str()].into_iter().chain(bases).peekable();
@@ -181,8 +194,10 @@ impl ClassSource {
     /// Others than root can change the file or one that it extends, one of these is
     /// missing, or the text breaks a rule of the schema.
     pub fn parse(&self) -> Result<DeviceClass, FileError> {
-        if self.indexed.is_some() {
-            return self.clone().whole()?.parse();
+        if let Some(indexed) = &self.indexed {
+            let mut source = self.clone().whole()?;
+            source.extend(|name| bases::find(&indexed.directories, name));
+            return source.parse();
         }
         if let Some(fault) = &self.fault {
             return Err(fault.clone());
@@ -220,6 +235,7 @@ pub fn each_source(
     directories: &[PathBuf],
 ) -> Result<Vec<Result<ClassSource, FileError>>, FileError> {
     let mut files = BTreeMap::new();
+    let paths: Arc<[PathBuf]> = directories.into();
     let directories = directories.iter().filter_map(|path| Directory::open(path));
     let mut directories: Vec<Directory> = directories.collect();
     for directory in &mut directories {
@@ -239,15 +255,12 @@ pub fn each_source(
     let mut buffer = Vec::with_capacity(16 << 10);
     let sources =
         files.iter().map(
-            |(name, directory)| match ClassSource::indexed(directory, name) {
+            |(name, directory)| match ClassSource::indexed(directory, name, &paths) {
                 Some(source) => Ok(source),
                 None => ClassSource::read_in(directory, name, &mut buffer),
             },
         );
-    let only_masks = |source: &ClassSource| {
-        source.indexed.is_none() && source.fault.is_none() && source.text.trim().is_empty()
-    };
-    let sources = sources.filter(|source| !source.as_ref().is_ok_and(only_masks));
+    let sources = sources.filter(|source| !source.as_ref().is_ok_and(ClassSource::only_masks));
     let mut sources: Vec<_> = sources.collect();
     bases::add(&mut sources);
     Ok(sources)

@@ -1,6 +1,8 @@
 //! The classes that a class extends.
 
-use super::{Base, ClassSource};
+use std::path::PathBuf;
+
+use super::{Base, ClassSource, Directory};
 use crate::class;
 use crate::name::ClassName;
 use crate::strict_toml::{EXTENDS, FileError};
@@ -10,6 +12,16 @@ const MAX_BASES: usize = 4;
 
 /// What a search for a class found; `None`: there is no such class.
 type Lookup = Option<Result<ClassSource, FileError>>;
+
+/// The class in these directories, of which a later one masks an earlier one.
+pub(super) fn find(directories: &[PathBuf], name: &ClassName) -> Lookup {
+    let file = PathBuf::from(format!("{name}.toml"));
+    let mut directories = directories.iter().rev();
+    let directory = directories.find(|path| path.join(&file).symlink_metadata().is_ok())?;
+    let directory = Directory::open(directory)?;
+    let found = ClassSource::read_in(&directory, file.as_os_str(), &mut Vec::new());
+    Some(found).filter(|found| !found.as_ref().is_ok_and(ClassSource::only_masks))
+}
 
 /// Gives each class the files that it extends.
 pub(super) fn add(sources: &mut [Result<ClassSource, FileError>]) {

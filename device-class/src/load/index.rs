@@ -20,11 +20,13 @@ use crate::ownership;
 pub const INDEX: &str = ".variables";
 
 /// The text of the index of class files, of which these are names and texts. Classes that
-/// extend another are not in it, nor those whose variables are known only by parsing them.
+/// have the variable of the one that they extend are not in it, nor those whose variables are
+/// known only by parsing them.
 pub fn index<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
     let mut lines = String::new();
     for (name, text) in files {
-        let is_plain = class::extends(text).is_none() && !text.trim().is_empty();
+        let has_own = class::extends(text).is_none() || class::sets_variable(text);
+        let is_plain = has_own && !text.trim().is_empty();
         if let Some(variables) = class::variables(text).filter(|_| is_plain) {
             let variables: Vec<String> = variables.into_iter().collect();
             let _ = writeln!(lines, "{name} {} {}", text.len(), variables.join(" "));
@@ -143,6 +145,34 @@ mod tests {
         let found = sources(root.path());
         assert_eq!(found[0].text, A);
         assert!(found[0].parse().unwrap_err().to_string().contains("chmod"));
+    }
+
+    #[test]
+    fn a_class_that_extends_another_is_read_with_it() {
+        const B: &str = "extends = 'a'\nversion = 1\n[request]\nenv = 'B_DEVICES'\n";
+        let [shipped, local] = [
+            written(&[("a.toml", A), ("b.toml", B)]),
+            written(&[("a.toml", "resource = 1\n")]),
+        ];
+        assert_eq!(mentioning(shipped.path(), "B_DEVICES"), ["b"]);
+        assert_eq!(mentioning(shipped.path(), "A_DEVICES"), ["a"]);
+        let directories = [shipped.path(), local.path()].map(Path::to_owned);
+        let parsed = || {
+            let found = each_source(&directories).unwrap();
+            let b = found.into_iter().flatten().find(|b| b.name.as_str() == "b");
+            let b = b.unwrap();
+            assert!(b.text.is_empty() && b.bases.is_empty(), "{b:?}");
+            b.parse().unwrap_err().to_string()
+        };
+        // The one that masks the other of the name.
+        let error = parsed();
+        assert!(
+            error.contains("a.toml") && error.contains("resource"),
+            "{error}"
+        );
+        fs::write(local.path().join("a.toml"), "").unwrap();
+        let error = parsed();
+        assert!(error.contains("an empty one disables it"), "{error}");
     }
 
     #[test]
