@@ -24,6 +24,36 @@ fn every_class_names_its_source() {
     }
 }
 
+/// Every class has a row in the comparison with its vendor's stack, and every row a class.
+#[test]
+fn every_class_is_compared_with_its_vendors_stack() {
+    let file = root().join("../docs/device-classes.md");
+    let text = std::fs::read_to_string(file).unwrap();
+    let (_, table) = text
+        .split_once("### Compared with the vendors' stacks")
+        .unwrap();
+    let table = table.split("\n#").next().unwrap();
+    let rows = table.lines().filter_map(|line| line.strip_prefix("| "));
+    let first = rows.skip(1).filter_map(|row| row.split(" | ").next());
+    let names: BTreeSet<&str> = first.flat_map(|names| names.split(", ")).collect();
+    let sources = load::sources(&[root().join("classes")]).unwrap();
+    let classes: BTreeSet<&str> = sources.iter().map(|source| source.name.as_str()).collect();
+    let is_of = |row: &str, class: &str| match row.strip_suffix('*') {
+        Some(start) => class.starts_with(start),
+        None => row == class,
+    };
+    let without_row: Vec<_> = classes
+        .iter()
+        .filter(|class| !names.iter().any(|row| is_of(row, class)))
+        .collect();
+    assert!(without_row.is_empty(), "without a row: {without_row:?}");
+    let without_class: Vec<_> = names
+        .iter()
+        .filter(|row| **row != "all" && !classes.iter().any(|class| is_of(row, class)))
+        .collect();
+    assert!(without_class.is_empty(), "no class: {without_class:?}");
+}
+
 /// What a class file may say is said by class files alone: no vendor has a
 /// line of Rust.
 #[test]
