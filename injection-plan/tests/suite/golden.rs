@@ -23,7 +23,7 @@ fn cases(class: &DeviceClass) -> Vec<PathBuf> {
     recordings(directory("testdata").join(class.name.as_str()))
 }
 
-fn inventory_text(inventory: &Inventory) -> String {
+pub(crate) fn inventory_text(inventory: &Inventory) -> String {
     let mut text = String::new();
     for device in &inventory.devices {
         let numa = device
@@ -38,7 +38,7 @@ fn inventory_text(inventory: &Inventory) -> String {
     text
 }
 
-fn plan_text(class: &DeviceClass, host: &dyn HostView, env: &[(&str, &str)]) -> String {
+pub(crate) fn plan_text(class: &DeviceClass, host: &dyn HostView, env: &[(&str, &str)]) -> String {
     let env: Vec<_> = env
         .iter()
         .map(|(name, value)| format!("{name}={value}"))
@@ -62,7 +62,7 @@ fn requests(plan: &str) -> Vec<Vec<(&str, &str)>> {
         .collect()
 }
 
-fn pair(text: &str) -> (&str, &str) {
+pub(crate) fn pair(text: &str) -> (&str, &str) {
     text.split_once('=')
         .unwrap_or_else(|| panic!("`{text}` is not NAME=value"))
 }

@@ -11,3 +11,4 @@ mod masks;
 mod missing_nodes;
 mod planning;
 mod vendors_behaviour;
+mod vendors_cases;

@@ -1,0 +1,84 @@
+//! `vendors-cases.txt`: what the vendors' stacks do for a host and a request; and the class
+//! of docs/migration.md in the place of a generic plugin.
+
+use device_class::discover;
+use device_class::host::RecordedHost;
+
+use crate::golden::{inventory_text, pair, plan_text};
+use crate::planning::{directory, parse, shipped_class};
+
+/// What is wrong with a case: its first line, and the lines below.
+fn faults(case: &str) -> Vec<String> {
+    let mut lines = case.lines();
+    let (path, asked) = lines.next().unwrap().split_once(' ').unwrap();
+    let class = shipped_class(path.split('/').next().unwrap());
+    let file = directory("testdata").join(path).join("host.txt");
+    let mut host = std::fs::read_to_string(file).unwrap();
+    let mut wanted = Vec::new();
+    for line in lines {
+        let (what, text) = line.split_once(' ').unwrap();
+        match (what, text.split_once(" => ")) {
+            ("with", _) => host.push_str(&format!("{text}\n")),
+            ("replace", Some((old, new))) => {
+                assert!(host.contains(old), "{case}");
+                host = host.replace(old, new);
+            }
+            _ => wanted.push((what, text)),
+        }
+    }
+    let host = RecordedHost::parse(&host).unwrap_or_else(|error| panic!("{case}: {error}"));
+    let said = if asked == "list" {
+        inventory_text(&discover::devices(&class, &host)).replace("  ", " ")
+    } else {
+        let env: Vec<_> = asked.split(' ').map(pair).collect();
+        let plan = plan_text(&class, &host, &env);
+        let lines = plan.lines().filter(|line| !line.contains(" note "));
+        // What was asked is no answer.
+        let lines = lines.filter(|line| !line.contains("requested by"));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let is_right = |what: &str, text: &str| match what {
+        "+" => said.contains(text),
+        "-" => !said.contains(text),
+        "=" => said.contains(&format!(": {text} of ")),
+        _ => panic!("{case}"),
+    };
+    let wrong = wanted.iter().filter(|(what, text)| !is_right(what, text));
+    wrong
+        .map(|(what, text)| format!("{asked}: {what} {text}\n{said}\n"))
+        .collect()
+}
+
+#[test]
+fn the_shipped_classes_do_what_the_vendors_stacks_do() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vendors-cases.txt");
+    let text = std::fs::read_to_string(file).unwrap();
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let text: String = lines
+        .filter(|line| !line.is_empty())
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let cases: Vec<&str> = text.split("$ ").skip(1).collect();
+    assert!(cases.len() > 60, "{}", cases.len());
+    let faults: Vec<String> = cases.into_iter().flat_map(faults).collect();
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// docs/migration.md, "Generic plugins", and the name that the other plugin gives a node.
+#[test]
+fn a_class_takes_the_place_of_a_generic_plugin() {
+    let docs = std::fs::read_to_string(directory("../docs/migration.md")).unwrap();
+    let (_, section) = docs.split_once("## Generic plugins").unwrap();
+    let text = section.split("```toml\n").nth(1).unwrap();
+    let text = text.split("```").next().unwrap();
+    let host = RecordedHost::parse("char /dev/adc0 240:0\nchar /dev/adc3 240:3\n").unwrap();
+    let class = parse("adc", text).unwrap();
+    let plan = plan_text(&class, &host, &[("ADC_VISIBLE_DEVICES", "adc3::7")]);
+    assert!(plan.contains("/dev/x/adc3 from /dev/adc3"), "{plan}");
+    assert!(!plan.contains("adc0"), "{plan}");
+    let smarter = "smarter-devices/adc{number}";
+    assert!(section.contains(smarter));
+    let class = parse("adc", &text.replace("squat.ai/adc", smarter)).unwrap();
+    let listed = inventory_text(&discover::devices(&class, &host));
+    assert!(listed.contains("smarter-devices/adc3"), "{listed}");
+}
