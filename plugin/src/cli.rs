@@ -56,6 +56,9 @@ pub enum Command {
         /// Where the host's / is mounted; paths in the configuration are relative to it
         #[arg(long, value_name = "DIR", value_parser = absolute)]
         host_root: Option<PathBuf>,
+        /// Root directory of the kubelet, with the records of resource claims
+        #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
+        kubelet_dir: PathBuf,
         /// Print the result as JSON, and a failure as {"error": ...}
         #[arg(long)]
         json: bool,

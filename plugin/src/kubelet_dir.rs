@@ -39,6 +39,11 @@ pub enum KubeletDirError {
     TooLong(PathBuf),
 }
 
+/// Where `boathook-dra` keeps its records of prepared claims, below a kubelet's root.
+pub(crate) fn claims(kubelet: &Path) -> PathBuf {
+    kubelet.join("plugins/boathook.dev/claims")
+}
+
 impl KubeletDir {
     /// The kubelet's root at `path`, which need not exist yet.
     pub(crate) fn new(path: PathBuf) -> Result<Self, KubeletDirError> {
@@ -70,7 +75,7 @@ impl KubeletDir {
 
     /// Where `boathook-dra` keeps its records of prepared claims.
     pub(crate) fn claims(&self) -> PathBuf {
-        self.0.join("plugins/boathook.dev/claims")
+        claims(&self.0)
     }
 
     /// The directory of the kubelet's plugin watcher.

@@ -2,7 +2,7 @@
 //! with the keys of `boathook list`.
 
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use device_class::class::Server;
@@ -16,6 +16,7 @@ use host_inventory::{Classes, Memory, judge};
 use serde_json::{Value, json};
 
 use crate::catalog::{AdvertisedDevice, Claimed, Resource, Resources, scan};
+use crate::kubelet_dir;
 
 /// The result of one device scan.
 #[derive(Debug)]
@@ -47,8 +48,8 @@ pub enum ListError {
 
 impl Listing {
     /// Scans the host that `config` names for the devices of the classes with these
-    /// names, or of all.
-    pub fn of(config: &Config, names: &[ClassName]) -> Result<Self, ListError> {
+    /// names, or of all. Claims are those of the kubelet with this root directory.
+    pub fn of(config: &Config, kubelet: &Path, names: &[ClassName]) -> Result<Self, ListError> {
         let classes = Classes::load(config, Server::Plugin).unwrap_or_else(|error| Classes {
             errors: vec![error],
             ..Classes::default()
@@ -61,7 +62,9 @@ impl Listing {
             source,
         })?;
         let judged = judge(&usable, &host, &mut Memory::new(), Instant::now());
-        let found = scan(judged, &Claimed::default(), None);
+        let (claimed, unreadable) = Claimed::read(&kubelet_dir::claims(kubelet));
+        problems.extend(unreadable);
+        let found = scan(judged, &claimed, None);
         problems.extend(found.warnings);
         Ok(Listing {
             inventory: found.inventory,

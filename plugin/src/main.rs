@@ -22,8 +22,15 @@ fn main() -> ExitCode {
             classes,
             config,
             host_root,
+            kubelet_dir,
             json,
-        }) => list(&classes, config.as_deref(), host_root.as_deref(), json),
+        }) => list(
+            &classes,
+            config.as_deref(),
+            host_root.as_deref(),
+            &kubelet_dir,
+            json,
+        ),
         Some(Command::CheckEngine { host_root, socket }) => {
             check_engine(&host_root, socket.as_deref())
         }
@@ -48,13 +55,14 @@ fn list(
     classes: &[ClassName],
     config: Option<&Path>,
     host_root: Option<&Path>,
+    kubelet: &Path,
     json: bool,
 ) -> anyhow::Result<ExitCode> {
     let mut config = Config::load(config).context("configuration")?;
     if let Some(root) = host_root {
         config = config.mounted_at(root);
     }
-    let listing = Listing::of(&config, classes)?;
+    let listing = Listing::of(&config, kubelet, classes)?;
     match json {
         true => print_json(&listing.json())?,
         false => print(&listing.table())?,

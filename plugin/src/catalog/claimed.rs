@@ -13,14 +13,27 @@ use serde::Deserialize;
 /// The largest record of a claim that is read, in bytes, as the driver's.
 const MAX: u64 = 256 * 1024;
 
-/// Classes, and ids of their devices.
+/// What claims have, or may have.
 #[derive(Debug, Default)]
-pub(crate) struct Claimed(BTreeSet<(ClassName, DeviceId)>);
+pub(crate) struct Claimed {
+    devices: BTreeSet<(ClassName, DeviceId)>,
+    /// Classes of which a part is made for a claim: which device that is shows when it is there.
+    classes: BTreeSet<ClassName>,
+    /// A record that cannot be read may be of any device.
+    unreadable: Option<String>,
+}
 
 /// The fields of a record that say which devices a claim has.
 #[derive(Deserialize)]
 struct Record {
     devices: Vec<Prepared>,
+    #[serde(default)]
+    making: Vec<Making>,
+}
+
+#[derive(Deserialize)]
+struct Making {
+    class: ClassName,
 }
 
 #[derive(Deserialize)]
@@ -35,33 +48,65 @@ struct Prepared {
 impl Claimed {
     /// Reads the records. Returns those that cannot be read as lines, too.
     pub(crate) fn read(directory: &Path) -> (Self, Vec<String>) {
-        let (mut claimed, mut problems) = (BTreeSet::new(), Vec::new());
-        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-        for path in entries.map(|entry| entry.path()) {
+        let (mut claimed, mut problems) = (Self::default(), Vec::new());
+        let mut unreadable = |path: &Path, error: &io::Error| {
+            let path = path.display();
+            problems.push(format!(
+                "{path}: no device is offered, since a claim may have it, and its record cannot be \
+                 read ({error}); remove the file if no pod has a claim on this node"
+            ));
+            let reason = format!("a resource claim may have it, whose record {path} is unreadable");
+            claimed.unreadable = Some(reason);
+        };
+        let entries = match fs::read_dir(directory) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return (claimed, problems),
+            Err(error) => {
+                unreadable(directory, &error);
+                return (claimed, problems);
+            }
+        };
+        for entry in entries {
+            let path = match entry {
+                Ok(entry) => entry.path(),
+                Err(error) => {
+                    unreadable(directory, &error);
+                    break;
+                }
+            };
             if path.extension().is_none_or(|extension| extension != "json") {
                 continue;
             }
             match record(&path) {
-                Ok(record) => claimed.extend(
-                    (record.devices.into_iter().filter(|one| !one.admin))
-                        .map(|one| (one.class, one.id)),
-                ),
+                Ok(record) => {
+                    let devices = record.devices.into_iter().filter(|one| !one.admin);
+                    let devices = devices.map(|one| (one.class, one.id));
+                    claimed.devices.extend(devices);
+                    let making = record.making.into_iter();
+                    claimed.classes.extend(making.map(|one| one.class));
+                }
                 // A claim that has ended meanwhile.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => problems.push(format!(
-                    "{}: its devices may be offered twice: {error}",
-                    path.display()
-                )),
+                Err(error) => unreadable(&path, &error),
             }
         }
-        (Self(claimed), problems)
+        (claimed, problems)
     }
 
-    /// Makes a device of a class unhealthy if a claim has it.
+    /// Makes a device of a class unhealthy if a claim has it, or may have it.
     pub(super) fn withhold(&self, class: &ClassName, device: &mut Device) {
         let is_of = |(of, id): &(ClassName, DeviceId)| of == class && *id == device.id;
-        if device.health.is_healthy() && self.0.iter().any(is_of) {
-            let reason = "a resource claim still has it by boathook-dra".to_owned();
+        let reason = match &self.unreadable {
+            _ if self.devices.iter().any(is_of) => {
+                "a resource claim still has it by boathook-dra".to_owned()
+            }
+            _ if self.classes.contains(class) => {
+                "boathook-dra makes a part of a device of its class for a resource claim".to_owned()
+            }
+            Some(reason) => reason.clone(),
+            None => return,
+        };
+        if device.health.is_healthy() {
             device.health = Health::Unhealthy { reason };
         }
     }

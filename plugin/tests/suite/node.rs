@@ -177,7 +177,9 @@ impl Node {
         command
             .arg("list")
             .arg("--config")
-            .arg(self.path("config.toml"));
+            .arg(self.path("config.toml"))
+            .arg("--kubelet-dir")
+            .arg(self.path("kubelet"));
         command.args(arguments).output().unwrap()
     }
 

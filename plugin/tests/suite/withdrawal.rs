@@ -1,7 +1,7 @@
 //! The server of a resource that is withdrawn.
 
 use harness::kubelet::Event;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::listeners::Listeners;
 use crate::node::{NPU, NPUS, Node, PATIENCE, wait_until};
@@ -41,7 +41,6 @@ fn what_a_claim_has_is_not_offered() {
         "devices": [device("npu-0", false), device("npu-1", true)]});
     let record = "kubelet/plugins/boathook.dev/claims/u-1.json";
     node.write(record, &claim.to_string());
-    node.write("kubelet/plugins/boathook.dev/claims/u-2.json", "{");
     let kubelet = node.kubelet();
     node.start_plugin();
     // Of the next list that the plugin sends.
@@ -51,7 +50,57 @@ fn what_a_claim_has_is_not_offered() {
         ill.map(|one| one.id).collect()
     };
     assert_eq!(unhealthy(), ["npu-0"]);
-    node.wait_log("u-2.json: its devices may be offered twice");
+    assert_eq!(
+        listed(&node),
+        ["npu-0: a resource claim still has it by boathook-dra"]
+    );
     node.remove(record);
     assert_eq!(unhealthy(), [""; 0]);
+    assert_eq!(listed(&node), [""; 0]);
+}
+
+/// The unhealthy devices of `boathook-plugin list`, and why.
+fn listed(node: &Node) -> Vec<String> {
+    let listed: Value = serde_json::from_slice(&node.list(&["--json"]).stdout).unwrap();
+    let ill = listed.as_array().unwrap().iter();
+    let ill = ill.filter(|one| one["healthy"] == false);
+    ill.map(|one| {
+        let [id, reason] = ["id", "reason"].map(|key| one[key].as_str().unwrap());
+        format!("{id}: {reason}")
+    })
+    .collect()
+}
+
+#[test]
+fn what_a_claim_may_have_is_not_offered() {
+    let mut node = Node::new(&[("dummy-npu", NPUS)]);
+    let record = "kubelet/plugins/boathook.dev/claims/u-2.json";
+    let making = json!({"version": 1, "uid": "u-2", "namespace": "n", "name": "a", "devices": [],
+        "making": [{"pool": "p", "device": "npu-half-0", "class": "dummy-npu"}]});
+    node.write(record, &making.to_string());
+    let all = listed(&node);
+    assert!(all.len() > 1, "{all:?}");
+    assert!(all[0].ends_with("makes a part of a device of its class for a resource claim"));
+    node.write(record, "{");
+    let kubelet = node.kubelet();
+    node.start_plugin();
+    let healthy = || -> usize {
+        let devices = kubelet.wait_devices(PATIENCE, NPU).unwrap();
+        devices.iter().filter(|one| one.health == "Healthy").count()
+    };
+    assert_eq!(healthy(), 0);
+    node.wait_log("u-2.json: no device is offered, since a claim may have it");
+    let unreadable = listed(&node);
+    assert_eq!(unreadable.len(), all.len());
+    assert!(
+        unreadable[0].ends_with("claims/u-2.json is unreadable"),
+        "{unreadable:?}"
+    );
+    let problems = String::from_utf8(node.list(&[]).stderr).unwrap();
+    assert!(
+        problems.contains("u-2.json: no device is offered"),
+        "{problems}"
+    );
+    node.remove(record);
+    assert_eq!(healthy(), all.len());
 }
