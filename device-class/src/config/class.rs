@@ -41,6 +41,8 @@ pub struct ClassConfig {
     pub announce: Option<bool>,
     /// Whether the class's programs are run for facts, and these used. Default `true`.
     pub facts: Option<bool>,
+    /// Whether what images require of the host is checked. Default `true`.
+    pub requirements: Option<bool>,
     /// Which program offers the class on this host.
     pub serve: Server,
     /// Whether it runs the programs of the class's health checks.
@@ -186,6 +188,9 @@ impl ClassConfig {
         spec.device.env.extend(self.env.clone());
         if let Some(names) = &self.default_capabilities {
             spec.request.default_capabilities = names.clone();
+        }
+        if self.requirements == Some(false) {
+            spec.request.requirements = None;
         }
         if let Some(resource) = &self.resource {
             spec.resource = resource.clone();

@@ -62,8 +62,8 @@ fn resources_have_the_configured_names() {
             &[
                 "amd.com/gpu",
                 "amd.com/gpu",
-                "amd.com/gpu",
                 "amd.com/spx_nps1",
+                "amd.com/gpu",
             ],
         ),
         ("xgmi", mixed, &["amd.com/gpu"; 4]),

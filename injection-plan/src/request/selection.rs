@@ -40,8 +40,8 @@ pub enum Item {
 
 impl Selection {
     /// Parses a request: a comma-separated list, whose empty items are ignored.
-    /// A keyword anywhere in the list applies to the whole list; of several,
-    /// the one that gives less applies.
+    /// A keyword anywhere in the list applies to the whole list: `void` before the others,
+    /// and of `none` and `all` the first.
     pub fn parse(text: &str, class: &ClassSpec) -> Result<Self, RequestError> {
         if text.len() > MAX_REQUEST {
             return Err(RequestError::TooLong { length: text.len() });
@@ -51,17 +51,26 @@ impl Selection {
         let items: Vec<&str> = items
             .map(|item| unqualified(item, class))
             .collect::<Result<_, _>>()?;
-        let has = |word: &str| items.iter().any(|item| item.eq_ignore_ascii_case(word));
-        if items.is_empty() || has("void") {
+        let at = |word: &str| {
+            items
+                .iter()
+                .position(|item| item.eq_ignore_ascii_case(word))
+        };
+        if items.is_empty() || at("void").is_some() {
             return Ok(Selection::Nothing);
         }
-        if has("none") {
-            return Ok(Selection::FilesOnly);
+        match (at("none"), at("all")) {
+            (None, None) => {}
+            (Some(none), Some(all)) if all < none => return Ok(Selection::All),
+            (Some(_), _) => return Ok(Selection::FilesOnly),
+            (None, Some(_)) => return Ok(Selection::All),
         }
-        if has("all") {
-            return Ok(Selection::All);
-        }
-        let items = items.into_iter().map(Item::parse);
+        // A mistake is as unknown as a name that no device has.
+        let parse = |item: &str| match Item::parse(item) {
+            Err(_) if class.request.ignores_unknown => Ok(Item::Name(item.to_owned())),
+            parsed => parsed,
+        };
+        let items = items.into_iter().map(parse);
         items.collect::<Result<_, _>>().map(Self::These)
     }
 

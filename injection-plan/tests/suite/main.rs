@@ -12,3 +12,4 @@ mod missing_nodes;
 mod planning;
 mod vendors_behaviour;
 mod vendors_cases;
+mod vendors_sources;

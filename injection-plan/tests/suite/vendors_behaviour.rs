@@ -13,16 +13,16 @@ use injection_plan::request::Request;
 
 use crate::planning::{self, asker, directory, shipped_class as class};
 
-fn read(path: &str) -> String {
+pub(crate) fn read(path: &str) -> String {
     std::fs::read_to_string(directory(path)).unwrap()
 }
 
-fn host(case: &str) -> RecordedHost {
+pub(crate) fn host(case: &str) -> RecordedHost {
     RecordedHost::parse(&read(&format!("testdata/{case}/host.txt"))).unwrap()
 }
 
 /// The lines of the plan for a container with these variables, or the one with the error.
-fn plan(class: &DeviceClass, host: &RecordedHost, env: &[&str]) -> Vec<String> {
+pub(crate) fn plan(class: &DeviceClass, host: &RecordedHost, env: &[&str]) -> Vec<String> {
     let env: Vec<String> = env.iter().map(|entry| (*entry).to_owned()).collect();
     let request = Request::of(class, &env.into(), |_| None).unwrap().unwrap();
     let plan = planning::plan(class, &request, host, &asker());
@@ -34,12 +34,12 @@ fn plan(class: &DeviceClass, host: &RecordedHost, env: &[&str]) -> Vec<String> {
     lines.map(str::to_owned).collect()
 }
 
-fn has(plan: &[String], text: &str) -> bool {
+pub(crate) fn has(plan: &[String], text: &str) -> bool {
     plan.iter().any(|line| line.contains(text))
 }
 
 /// The devices of a plan by the nodes that they bring.
-fn nodes<'p>(plan: &'p [String], prefix: &str) -> Vec<&'p str> {
+pub(crate) fn nodes<'p>(plan: &'p [String], prefix: &str) -> Vec<&'p str> {
     let nodes = plan.iter().filter(|line| line.trim().starts_with("node "));
     let words = nodes.flat_map(|line| line.split_whitespace());
     words.filter(|word| word.starts_with(prefix)).collect()
