@@ -38,5 +38,5 @@ pub fn command_line() -> clap::Command {
 pub mod fuzzing {
     pub use crate::cgroup::device_program;
     pub use crate::mountinfo::fuzzing::mountinfo;
-    pub use crate::trust::checkpoint;
+    pub use crate::trust::{checkpoint, forged_annotations};
 }

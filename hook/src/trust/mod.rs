@@ -3,6 +3,8 @@
 //! elsewhere the user who starts a container already controls the host.
 
 mod checkpoint;
+#[cfg(feature = "fuzzing")]
+mod fuzzing;
 mod origin;
 mod pod_uid;
 
@@ -19,6 +21,8 @@ use injection_plan::record::{Record, RecordError};
 
 #[cfg(feature = "fuzzing")]
 pub use checkpoint::fuzzing::checkpoint;
+#[cfg(feature = "fuzzing")]
+pub use fuzzing::forged_annotations;
 pub(crate) use origin::{Origin, OriginError, may_be_annotated};
 
 use crate::oci::Bundle;

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use device_class::DeviceClass;
+use device_class::facts::{self, Facts};
 use device_class::discover::{Inventory, MAX_DEVICES, look};
 use device_class::host::RecordedHost;
 use device_class::name::ClassName;
@@ -51,8 +52,8 @@ pub(crate) fn class_file(bytes: &[u8]) {
     }
 }
 
-/// The input is a class's name, then lines of `VARIABLE=VALUE` or `@ANNOTATION=VALUE`.
-pub(crate) fn request(bytes: &[u8]) {
+/// The shipped class of that name, or one of them, with the devices of a host.
+pub(crate) fn known(name: &str) -> &'static (DeviceClass, Inventory) {
     static KNOWN: LazyLock<Vec<(DeviceClass, Inventory)>> = LazyLock::new(|| {
         let classes = SHIPPED.iter().map(|(name, text, host)| {
             let class = parse(name, text).unwrap();
@@ -61,12 +62,17 @@ pub(crate) fn request(bytes: &[u8]) {
         });
         classes.collect()
     });
+    let of_name = KNOWN.iter().find(|(class, _)| class.name.as_str() == name);
+    of_name.unwrap_or(&KNOWN[0])
+}
+
+/// The input is a class's name, then lines of `VARIABLE=VALUE` or `@ANNOTATION=VALUE`.
+pub(crate) fn request(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else {
         return;
     };
     let (name, lines) = text.split_once('\n').unwrap_or((text, ""));
-    let of_name = KNOWN.iter().find(|(class, _)| class.name.as_str() == name);
-    let (class, inventory) = of_name.unwrap_or(&KNOWN[0]);
+    let (class, inventory) = known(name);
     let (mut variables, mut annotations) = (Vec::new(), HashMap::new());
     for (key, value) in lines.lines().filter_map(|line| line.split_once('=')) {
         match key.strip_prefix('@') {
@@ -96,4 +102,26 @@ pub(crate) fn request(bytes: &[u8]) {
 /// A message does not repeat a request of any length.
 fn assert_short(message: &str) {
     assert!(message.len() < MAX_REQUEST / 16, "{} bytes", message.len());
+}
+
+/// The input is what a driver's program prints. Its facts survive their file, and the
+/// devices of the host are found with them.
+pub(crate) fn facts(bytes: &[u8]) {
+    let (class, _) = known("nvidia-gpu");
+    let printed = String::from_utf8_lossy(bytes);
+    let found = class.spec.facts.iter();
+    let facts = Facts::of(found.flat_map(|program| program.facts(&printed)));
+    let mut host = RecordedHost::parse(SHIPPED[1].2).unwrap();
+    let text = facts.text(&host, &["/usr/bin/nvidia-smi -q -x".to_owned()]);
+    assert!(!text.contains(|c: char| c.is_control() && !matches!(c, '\n' | '\t')));
+    for line in text.lines() {
+        let (key, value) = line.split_once('\t').unwrap();
+        assert!(!key.is_empty() && !value.is_empty() && !value.contains('\t'));
+    }
+    // A file that is as it was written, and one of others' bytes.
+    for content in [text.as_bytes(), bytes] {
+        host.add_file(facts::file(&class.name), content);
+        let inventory = look(class, &host);
+        assert!(inventory.devices.len() <= MAX_DEVICES);
+    }
 }

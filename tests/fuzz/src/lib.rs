@@ -5,7 +5,10 @@
 // A target panics if something is wrong.
 #![allow(clippy::unwrap_used)]
 
+mod cdi_arguments;
+mod claims;
 mod classes;
+mod cluster_requests;
 #[cfg(test)]
 mod corpus;
 mod engine_config;
@@ -26,7 +29,7 @@ pub struct Target {
     pub run: fn(&[u8]),
 }
 
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 18] = [
     Target {
         name: "state",
         run: spec::state,
@@ -66,6 +69,38 @@ pub const TARGETS: [Target; 10] = [
     Target {
         name: "mountinfo",
         run: hook::fuzzing::mountinfo,
+    },
+    Target {
+        name: "forged_annotations",
+        run: hook::fuzzing::forged_annotations,
+    },
+    Target {
+        name: "cdi_arguments",
+        run: cdi_arguments::grant,
+    },
+    Target {
+        name: "kubelets_claims",
+        run: claims::kubelets_record,
+    },
+    Target {
+        name: "claim_record",
+        run: claims::record,
+    },
+    Target {
+        name: "claim_parameters",
+        run: claims::parameters,
+    },
+    Target {
+        name: "facts",
+        run: classes::facts,
+    },
+    Target {
+        name: "review",
+        run: cluster_requests::review,
+    },
+    Target {
+        name: "extender",
+        run: cluster_requests::extender,
     },
 ];
 

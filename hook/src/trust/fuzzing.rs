@@ -1,0 +1,107 @@
+//! Fuzz target: annotations that an image's or a pod's author writes beside the engine's.
+
+use std::path::Path;
+
+use injection_plan::record::Record;
+use serde_json::{Value, json};
+
+use super::checkpoint::devices_of;
+use super::origin::Origin;
+use crate::oci::Bundle;
+
+const UID: &str = "0c7b7a4e-17b7-4f3b-8d4d-8a5d3f6b1a01";
+/// The uid, namespace, name and container of the pod.
+const POD: [(&str, &str, &str); 4] = [
+    ("io.kubernetes.pod.uid", "io.kubernetes.cri.sandbox-uid", UID),
+    (
+        "io.kubernetes.pod.namespace",
+        "io.kubernetes.cri.sandbox-namespace",
+        "users",
+    ),
+    (
+        "io.kubernetes.pod.name",
+        "io.kubernetes.cri.sandbox-name",
+        "own",
+    ),
+    (
+        "io.kubernetes.container.name",
+        "io.kubernetes.cri.container-name",
+        "main",
+    ),
+];
+
+/// The input is `cri-o`, `containerd` or `containerd-1.6`, then lines of `KEY=VALUE`. Each
+/// engine lets others write some annotations, and writes some later (`origin.rs`). Whatever
+/// they are, the container is that of its own pod, or refused, and has what the kubelet
+/// recorded for it.
+pub fn forged_annotations(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else {
+        return;
+    };
+    let (engine, lines) = text.split_once('\n').unwrap_or((text, ""));
+    let forged = lines.lines().filter_map(|line| line.split_once('='));
+    let forged = forged.map(|(key, value)| (key.to_owned(), Value::from(value)));
+    let is_crio = engine == "cri-o";
+    let (mut annotations, cgroup) = match is_crio {
+        true => crio_before(),
+        false => (Default::default(), format!("/kubepods/pod{UID}/c")),
+    };
+    annotations.extend(forged);
+    let mut set = |key: &str, value: &str| annotations.insert(key.to_owned(), value.into());
+    if !is_crio {
+        set("io.kubernetes.cri.container-type", "container");
+    }
+    for (of_crio, of_containerd, value) in POD {
+        match is_crio {
+            true => set(of_crio, value),
+            false if value == UID && engine == "containerd-1.6" => None,
+            false => set(of_containerd, value),
+        };
+    }
+    let config = json!({
+        "root": {"path": "rootfs"},
+        "annotations": annotations,
+        "linux": {"cgroupsPath": cgroup},
+    });
+    let config = config.to_string();
+    let bundle = Bundle::parse(Path::new("/b"), Path::new("/c"), config.as_bytes());
+    match Origin::of(&bundle.expect("written here")) {
+        Err(_) | Ok(Origin::Sandbox) => {}
+        Ok(Origin::NoPod) => panic!("the container left its pod"),
+        Ok(Origin::Pod(pod)) => {
+            assert!(pod.is_named("users/own"), "{pod}");
+            let devices = devices_of(&record(), &pod.uid, &pod.container);
+            let ids: Vec<_> = devices.values().flatten().map(|id| id.as_str()).collect();
+            assert_eq!(ids, ["own-0"], "{pod}");
+        }
+    }
+}
+
+/// What CRI-O writes before the annotations of others.
+fn crio_before() -> (serde_json::Map<String, Value>, String) {
+    let labels: serde_json::Map<String, Value> = POD
+        .into_iter()
+        .map(|(key, _, value)| (key.to_owned(), value.into()))
+        .collect();
+    let before = [
+        ("io.kubernetes.cri-o.ContainerType", "container".to_owned()),
+        ("io.kubernetes.cri-o.Labels", json!(labels).to_string()),
+        ("io.kubernetes.cri-o.Annotations", "{}".to_owned()),
+    ];
+    let before = before.map(|(key, value)| (key.to_owned(), value.into()));
+    let slice = format!("kubepods-pod{}.slice", UID.replace('-', "_"));
+    (before.into_iter().collect(), format!("{slice}:crio:c"))
+}
+
+/// What the kubelet recorded, for the pod and for others.
+fn record() -> Record {
+    let entry = |pod: &str, container: &str, id: &str| json!({"PodUID": pod, "ContainerName": container, "ResourceName": "vendor.com/npu", "DeviceIDs": {"0": [id]}});
+    let other = UID.replace('a', "b");
+    let entries = [
+        entry(UID, "main", "own-0"),
+        entry(UID, "beside", "other-0"),
+        entry(&other, "main", "other-1"),
+    ];
+    let text = json!({"Data": {"PodDeviceEntries": entries}}).to_string();
+    Record::parse(text.as_bytes()).expect("written here")
+}

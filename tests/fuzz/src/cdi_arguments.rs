@@ -1,0 +1,38 @@
+//! The arguments of a hook that a CDI specification added.
+
+use std::collections::BTreeSet;
+
+use device_class::name::DeviceId;
+use hook::oci::CdiGrant;
+use injection_plan::request::{Environment, Request, RequestSource};
+
+use super::classes::known;
+
+/// The input is the value of the option `--cdi`. It names one device, or is refused, or
+/// consists of several names or a word for several.
+pub(crate) fn grant(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else {
+        return;
+    };
+    let Ok(grant) = CdiGrant::parse(text) else {
+        return;
+    };
+    let claim = grant.claim.iter().map(|claim| format!("@{claim}"));
+    let again = format!("{}={}{}", grant.class, grant.device, claim.collect::<String>());
+    assert_eq!(again, text);
+    let (class, inventory) = known(grant.class.as_str());
+    let devices = grant.device.clone();
+    let source = RequestSource::Cdi { devices };
+    let Ok(Some(request)) = Request::parse(class, &Environment::default(), source) else {
+        return;
+    };
+    let Ok(chosen) = request.selection.choose(class, inventory) else {
+        return;
+    };
+    // What has the characters of an id, and is what a device could be called.
+    let could_be_id = DeviceId::from_hardware(&grant.device);
+    if could_be_id.is_ok_and(|id| id.as_str() == grant.device) {
+        let ids: BTreeSet<&str> = chosen.iter().map(|one| one.id.as_str()).collect();
+        assert!(ids.len() < 2, "{} is {ids:?}", grant.device);
+    }
+}
