@@ -30,7 +30,6 @@ pub struct AdmissionRequest<'a> {
     pub uid: String,
     /// The type of the object.
     pub resource: GroupResource,
-    #[serde(default)]
     pub sub_resource: Option<String>,
     /// The object's namespace, which need not be in the object itself.
     #[serde(default)]

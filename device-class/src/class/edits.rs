@@ -24,17 +24,14 @@ use crate::template::Template;
 #[cfg_attr(test, schemars(rename = "edits"))]
 pub struct Edits {
     /// Only for a container with this capability.
-    #[serde(default)]
     pub capability: Option<CapabilityName>,
     /// Not for a container with this capability.
-    #[serde(default)]
     pub unless_capability: Option<CapabilityName>,
     /// Anything in this table may be missing on the host.
     #[serde(default)]
     pub optional: bool,
     /// The version with which the file names of the libraries must end, by
     /// template.
-    #[serde(default)]
     pub library_version: Option<Template>,
     /// Control nodes, such as `/dev/vendorctl`.
     #[serde(default, deserialize_with = "short_or_table")]
@@ -48,7 +45,6 @@ pub struct Edits {
     /// ld.so.cache and in `library_directories`: those of drivers that are
     /// newer than the class file. Libraries that are not of `library_version`
     /// are omitted.
-    #[serde(default)]
     pub libraries_matching: Option<LibraryNames>,
     /// Directories of the image whose libraries are used instead of the host's
     /// if they are newer.
@@ -70,7 +66,6 @@ pub struct Edits {
     /// on each line; empty lines and those that begin with `#` are ignored. By
     /// template, with `{list}` for a name in the variable `lists_env`. Only
     /// root may be able to change a list. Paths that the host lacks are omitted.
-    #[serde(default)]
     pub files_listed_in: Option<PathTemplate>,
     /// Directories of which the container sees only the listed contents.
     #[serde(default)]

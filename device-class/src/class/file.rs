@@ -25,10 +25,8 @@ pub struct File {
     #[serde(default)]
     pub fallbacks: Vec<PathTemplate>,
     /// A pattern: one file for each match. Templates may use its captures.
-    #[serde(default)]
     pub for_each: Option<PathPattern>,
     /// The path in the container, if it differs.
-    #[serde(default)]
     pub container_path: Option<PathTemplate>,
     /// It may be missing on the host.
     #[serde(default)]
@@ -57,7 +55,6 @@ pub struct Directory {
     /// template.
     pub path: PathTemplate,
     /// The path in the container, if it differs.
-    #[serde(default)]
     pub container_path: Option<PathTemplate>,
     /// Whether the container's loader finds the libraries in it.
     #[serde(default)]

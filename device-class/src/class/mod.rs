@@ -81,7 +81,6 @@ pub struct DeviceClass {
 pub struct ClassSpec {
     /// The class whose file this one extends. Tables are merged key by key; any
     /// other value of this file, also a list, replaces that of the other one.
-    #[serde(default)]
     pub extends: Option<ClassName>,
     /// The schema's version: 1.
     pub version: Version,
@@ -110,7 +109,6 @@ pub struct ClassSpec {
     /// The driver's root directory, by template, if it is not the host's root:
     /// a directory with its own `usr`, `etc` and so on. config.toml can
     /// override it.
-    #[serde(default)]
     pub driver_root: Option<PathTemplate>,
     /// Directories with libraries that the host's ld.so.cache does not list, by
     /// template, for hosts without such a cache. config.toml can add others.
@@ -118,7 +116,6 @@ pub struct ClassSpec {
     pub library_directories: Vec<PathTemplate>,
     /// A pattern for a path that exists while the driver is loaded. If nothing
     /// matches, no device is searched for.
-    #[serde(default)]
     pub driver_path: Option<PathPattern>,
     /// Programs of the driver that report what no file shows.
     #[serde(default)]
@@ -134,10 +131,8 @@ pub struct ClassSpec {
     #[serde(default)]
     pub allocate: Allocate,
     /// How many containers may have a device at once.
-    #[serde(default)]
     pub sharing: Option<Sharing>,
     /// A program that prepares a device for a container.
-    #[serde(default)]
     pub prepare: Option<Prepare>,
     /// How much a device has of what its `[[parts]]` take, beside slots: names, such as
     /// `compute`, and numbers by template over the attributes of the device.
@@ -181,11 +176,9 @@ impl TryFrom<i64> for Version {
 #[cfg_attr(test, schemars(rename = "source"))]
 pub struct Source {
     /// A pattern; each match is a candidate, and its captures are attributes.
-    #[serde(default)]
     pub path: Option<PathPattern>,
     /// Instead of a path: the number of virtual devices, which have the
     /// attribute `index`.
-    #[serde(default)]
     pub count: Option<u16>,
     /// These devices are added to those of the previous sources.
     #[serde(default)]
@@ -194,14 +187,12 @@ pub struct Source {
     /// device with parts is not advertised. With `order`, parts have the index
     /// of the whole device and are numbered: `0:1` is the second part of device
     /// 0.
-    #[serde(default)]
     pub part_of: Option<Template>,
     /// With `part_of`: a request may still name the whole device, and gets it without its
     /// parts.
     #[serde(default)]
     pub keeps_whole: bool,
     /// Whether the match must be a symbolic link, or must not be one.
-    #[serde(default)]
     pub symlink: Option<SymlinkRule>,
     /// The attributes of each candidate, read in this order.
     #[serde(default)]
@@ -247,10 +238,8 @@ pub struct DeviceSpec {
     pub id: Template,
     /// The device's number, as users know it; devices are sorted by it. Without
     /// `index` and `order`, devices are sorted by id and numbered from 0.
-    #[serde(default)]
     pub index: Option<Template>,
     /// Instead of an index: devices are sorted by this and numbered from 0.
-    #[serde(default)]
     pub order: Option<Template>,
     /// Other names that a request may use. A name that several devices share
     /// means all of them.
@@ -258,18 +247,14 @@ pub struct DeviceSpec {
     pub aliases: Vec<Template>,
     /// A sysfs path: the NUMA node is read from the first `numa_node` in it or
     /// a directory above it.
-    #[serde(default)]
     pub numa: Option<Template>,
     /// Devices with the same value form a group, for example on one board.
-    #[serde(default)]
     pub group: Option<Template>,
     /// What all devices of a resource must have in common, by template; where it
     /// is empty, the device goes with every other. If it differs, all of them are
     /// unhealthy for the plugin, because a container could not choose among them.
-    #[serde(default)]
     pub uniform: Option<Template>,
     /// Direct connections between devices.
-    #[serde(default)]
     pub links: Option<Links>,
     /// Checks that must pass for a device to be healthy.
     #[serde(default)]

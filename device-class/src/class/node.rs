@@ -27,17 +27,14 @@ pub struct Node {
     pub prefer: Vec<PathTemplate>,
     /// A pattern: one node for each match. Templates may use its captures. No
     /// match is not an error.
-    #[serde(default)]
     pub for_each: Option<PathPattern>,
     /// Symbolic links that lead to the node, by template, such as those of udev
     /// in `/dev/dri/by-path`. The container gets those that the host has.
     #[serde(default)]
     pub links: Vec<PathTemplate>,
     /// The path in the container, if it differs.
-    #[serde(default)]
     pub container_path: Option<PathTemplate>,
     /// Only for a container with this capability.
-    #[serde(default)]
     pub capability: Option<CapabilityName>,
     /// What the device rule allows: a combination of `r`, `w` and `m`. Default
     /// `rw`.
@@ -46,28 +43,23 @@ pub struct Node {
     /// The mode in the container, in octal, such as `0660`. With `mode` or
     /// `gid` a new node is created in the container instead of mounting the
     /// host's.
-    #[serde(default)]
     pub mode: Option<NodeMode>,
     /// The node's group in the container.
-    #[serde(default)]
     pub gid: Option<u32>,
     /// It may be missing on the host.
     #[serde(default)]
     pub optional: bool,
     /// The driver's name in /proc/devices, by template. While the driver is
     /// loaded, the node is required even if it is optional.
-    #[serde(default)]
     pub driver: Option<Template>,
     /// The driver is in the list of block devices, not of character devices.
     #[serde(default)]
     pub block: bool,
     /// What the hook creates in the container if the host has no such node and
     /// the driver is loaded.
-    #[serde(default)]
     pub make: Option<Make>,
     /// What the administrator should do if the node is missing; appended to the
     /// message.
-    #[serde(default)]
     pub advice: Option<String>,
 }
 
@@ -84,10 +76,8 @@ pub struct Make {
     /// The minor number, by template.
     pub minor: Template,
     /// The mode, in octal. Default `0660`, or the node's `mode`.
-    #[serde(default)]
     pub mode: Option<NodeMode>,
     /// The group in the container. Default 0, or the node's `gid`.
-    #[serde(default)]
     pub gid: Option<u32>,
 }
 

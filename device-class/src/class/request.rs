@@ -21,7 +21,6 @@ pub struct RequestSpec {
     pub env: EnvName,
     /// The variable that lists capabilities. Required if the class uses
     /// `capability` or `unless_capability`.
-    #[serde(default)]
     pub capabilities_env: Option<EnvName>,
     /// Variables that choose a capability by a value, such as `X_TRACE = { enabled =
     /// "trace" }`. These capabilities are not among `all`.
@@ -45,10 +44,8 @@ pub struct RequestSpec {
     pub implies: BTreeMap<CapabilityName, Vec<CapabilityName>>,
     /// The capability that adds the libraries of `[[edits]]` for 32-bit
     /// programs, if the host has them.
-    #[serde(default)]
     pub capability_32bit: Option<CapabilityName>,
     /// The variable that names lists of files, for `files_listed_in`.
-    #[serde(default)]
     pub lists_env: Option<EnvName>,
     /// The lists of a container that names none. They may be missing on the
     /// host.
@@ -67,10 +64,8 @@ pub struct RequestSpec {
     #[serde(default)]
     pub refused_env: BTreeMap<String, String>,
     /// Requirements of images on the host.
-    #[serde(default)]
     pub requirements: Option<RequirementSpec>,
     /// Values that a container may set for single devices.
-    #[serde(default)]
     pub pairs: Option<PairSpec>,
 }
 
@@ -122,7 +117,6 @@ pub struct RequirementSpec {
     pub except_prefixes: Vec<EnvName>,
     /// The variable that disables requirements if its value is 1, t, T, true,
     /// TRUE or True.
-    #[serde(default)]
     pub disable_env: Option<EnvName>,
     /// The names that requirements may use, with their values, by template over the
     /// attributes of each device. An empty value is not known. Without a device, what is

@@ -19,10 +19,8 @@ pub const MAX_REPLICAS: u16 = u16::MAX;
 pub struct Sharing {
     /// How many containers may have a device at once. Each share has an id:
     /// `ID::0`, `ID::1` and so on.
-    #[serde(default)]
     pub replicas: Option<ReplicaCount>,
     /// The number of replicas, by template.
-    #[serde(default)]
     pub replicas_from: Option<Template>,
     /// All devices of a resource are combined into one, whose id is the
     /// resource's name without the domain. A container with it gets all of
@@ -32,18 +30,14 @@ pub struct Sharing {
     /// Devices of a resource for which this template has the same value are
     /// combined into one with that value as its id, such as the chips of a card by
     /// its serial number. It is unhealthy if one of them is.
-    #[serde(default)]
     pub combine_by: Option<Template>,
     /// The variable that the plugin sets to the number of allocated replicas.
-    #[serde(default)]
     pub count_env: Option<EnvName>,
     /// The variable that the plugin sets to the number of replicas that the kubelet
     /// allocates in the same call, which is that of one container.
-    #[serde(default)]
     pub call_count_env: Option<EnvName>,
     /// A second resource, whose quantity on a node is the number of devices, such as for a
     /// scheduler that divides memory by the number of GPUs. It cannot be allocated.
-    #[serde(default)]
     pub count_resource: Option<Template>,
     /// All replicas of one container come from one device: the one with the
     /// fewest free replicas that are enough. An allocation of shares of several

@@ -71,17 +71,13 @@ pub enum BundleError {
 
 #[derive(Deserialize)]
 struct Config {
-    #[serde(default)]
     process: Option<Process>,
-    #[serde(default)]
     root: Option<Root>,
     #[serde(default, deserialize_with = "those_that_fit")]
     mounts: Vec<Mount>,
-    #[serde(default)]
     annotations: Option<BTreeMap<String, String>>,
     #[serde(default, deserialize_with = "that_fits")]
     hooks: Hooks,
-    #[serde(default)]
     linux: Option<Linux>,
 }
 
@@ -90,7 +86,6 @@ struct Mount {
     destination: PathBuf,
     #[serde(rename = "type")]
     fs_type: String,
-    #[serde(default)]
     options: Option<Vec<String>>,
 }
 
@@ -103,7 +98,6 @@ impl Mount {
 
 #[derive(Deserialize)]
 struct Process {
-    #[serde(default)]
     env: Option<Environment>,
     #[serde(default, deserialize_with = "that_fits")]
     capabilities: Capabilities,
@@ -126,11 +120,8 @@ struct Root {
 struct Linux {
     #[serde(default, deserialize_with = "those_that_fit")]
     devices: Vec<oci_spec::runtime::LinuxDevice>,
-    #[serde(default)]
     resources: Option<Resources>,
-    #[serde(default)]
     cgroups_path: Option<String>,
-    #[serde(default)]
     mount_label: Option<String>,
     #[serde(default, deserialize_with = "those_that_fit")]
     namespaces: Vec<Namespace>,
