@@ -4,11 +4,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{CdiOptions, RegisterBy, RunOptions};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use command_line::{LogOptions, listen_address};
 use device_class::name::ClassName;
 use host_inventory::host_program;
+
+use crate::server::RegisterBy;
 
 /// Advertise this node's devices to the kubelet, as the device classes describe them.
 #[derive(Debug, Parser)]
@@ -90,55 +91,55 @@ pub enum Command {
 pub struct Run {
     /// Configuration file [default: /etc/boathook/config.toml, if it exists]
     #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+    pub(crate) config: Option<PathBuf>,
 
     /// Where the host's / is mounted, such as /host in a container; paths in the
     /// configuration are relative to it
     #[arg(long, value_name = "DIR", value_parser = absolute)]
-    host_root: Option<PathBuf>,
+    pub(crate) host_root: Option<PathBuf>,
 
     /// The kubelet's root directory
     #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
-    kubelet_dir: PathBuf,
+    pub(crate) kubelet_dir: PathBuf,
 
     /// How to register resources with the kubelet
     #[arg(long, value_name = "METHOD", default_value = "kubelet")]
-    register: Register,
+    pub(crate) register: RegisterBy,
 
     /// Register resources that another plugin serves, too: the kubelet uses the last
     /// one that registers
     #[arg(long)]
-    take_over: bool,
+    pub(crate) take_over: bool,
 
     /// Rescan interval (fallback when no event arrives)
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
-    rescan: Duration,
+    pub(crate) rescan: Duration,
 
     /// Grace period: report a missing device as unhealthy this long before removing it
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
-    forget: Duration,
+    pub(crate) forget: Duration,
 
     /// Timeout of a registration
     #[arg(long, value_name = "SECONDS", default_value = "15", value_parser = seconds)]
-    register_timeout: Duration,
+    pub(crate) register_timeout: Duration,
 
     /// Listen address for /metrics, /healthz and /readyz, such as 127.0.0.1:9911;
     /// disabled if unset
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen_address)]
-    http: Option<SocketAddr>,
+    pub(crate) http: Option<SocketAddr>,
 
     /// Listen address for /healthz and /readyz alone; disabled if unset
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen_address)]
-    probes: Option<SocketAddr>,
+    pub(crate) probes: Option<SocketAddr>,
 
     /// What brings the hook to a container that has devices
     #[arg(long, value_name = "WAY", default_value = "cdi")]
-    delivery: Delivery,
+    pub(crate) delivery: Delivery,
 
     /// With --delivery=cdi: the directory for CDI specifications of the devices, from which
     /// the engine reads them
     #[arg(long, value_name = "DIR", default_value = "/var/run/cdi", value_parser = absolute)]
-    cdi: PathBuf,
+    pub(crate) cdi: PathBuf,
 
     /// The hook, as a path on the host
     #[arg(
@@ -147,23 +148,15 @@ pub struct Run {
         default_value = runtime_config::INSTALLED_HOOK,
         value_parser = absolute
     )]
-    hook: PathBuf,
+    pub(crate) hook: PathBuf,
 
     /// The log.
     #[command(flatten)]
     pub log: LogOptions,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Register {
-    /// Call Register at kubelet.sock
-    Kubelet,
-    /// Put the sockets into plugins_registry, for the kubelet's plugin watcher
-    Watcher,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Delivery {
+pub(crate) enum Delivery {
     /// The engine, by the devices' names in CDI (containerd 2.0 and later, CRI-O)
     Cdi,
     /// A runtime handler, or a hook directory of the engine (containerd 1.x)
@@ -185,30 +178,6 @@ fn absolute(text: &str) -> Result<PathBuf, String> {
     is_absolute
         .then_some(path)
         .ok_or_else(|| "not an absolute path".to_owned())
-}
-
-impl From<Run> for RunOptions {
-    fn from(run: Run) -> Self {
-        RunOptions {
-            kubelet_dir: run.kubelet_dir,
-            register_by: match run.register {
-                Register::Kubelet => RegisterBy::Kubelet,
-                Register::Watcher => RegisterBy::Watcher,
-            },
-            take_over: run.take_over,
-            config: run.config,
-            host_root: run.host_root,
-            rescan: run.rescan,
-            forget: run.forget,
-            register_timeout: run.register_timeout,
-            http: run.http,
-            probes: run.probes,
-            cdi: (run.delivery == Delivery::Cdi).then_some(CdiOptions {
-                directory: run.cdi,
-                hook: run.hook,
-            }),
-        }
-    }
 }
 
 fn class_name(text: &str) -> Result<ClassName, String> {

@@ -26,9 +26,7 @@ mod service;
 mod signals;
 mod supervisor;
 
-pub use catalog::CdiOptions;
 pub use engine_check::{EngineError, check_engine};
 pub use kubelet_dir::KubeletDirError;
 pub use list::{ListError, Listing};
-pub use run::{RunError, RunOptions, run};
-pub use server::RegisterBy;
+pub use run::{RunError, run};

@@ -85,7 +85,7 @@ fn check_engine(host_root: &Path, socket: Option<&Path>) -> anyhow::Result<ExitC
 fn run(options: Run) -> anyhow::Result<ExitCode> {
     options.log.start();
     panic_hook::abort_on_panic();
-    block_on(plugin::run(options.into()))?;
+    block_on(plugin::run(options))?;
     Ok(ExitCode::SUCCESS)
 }
 

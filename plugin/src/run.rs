@@ -1,7 +1,6 @@
 //! The process, from its options to its end.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use device_class::config::Config;
@@ -12,40 +11,15 @@ use kubelet_api::KUBELET_SOCKET;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::catalog::{CdiFiles, CdiOptions, InventoryWatcher, ScanParameters};
+use crate::catalog::{CdiFiles, InventoryWatcher, ScanParameters};
+use crate::cli::{Delivery, Run};
 use crate::http::{self, MetricsPage, Pages};
 use crate::kubelet_dir::{KubeletDir, KubeletDirError, SOCKET_PREFIX};
 use crate::metrics::Metrics;
-use crate::server::{Context, LeftToOthers, RegisterBy, Timing, remove_stale};
+use crate::server::{Context, LeftToOthers, Timing, remove_stale};
 use crate::service::Streams;
 use crate::signals::EndSignals;
 use crate::supervisor::Supervisor;
-
-/// The options of the process.
-#[derive(Debug, Clone)]
-pub struct RunOptions {
-    pub kubelet_dir: PathBuf,
-    pub register_by: RegisterBy,
-    /// Whether to register resources that another plugin serves.
-    pub take_over: bool,
-    /// The configuration; without it the default file, which may be absent.
-    pub config: Option<PathBuf>,
-    /// Where the host's root is mounted; `None`: where the configuration has it.
-    pub host_root: Option<PathBuf>,
-    /// The interval of device scans when no event arrives.
-    pub rescan: Duration,
-    /// How long a missing device is reported as unhealthy before it is removed.
-    pub forget: Duration,
-    /// How long to wait for the kubelet's answer to a registration.
-    pub register_timeout: Duration,
-    /// Where to serve metrics and health; `None`: they are not served.
-    pub http: Option<SocketAddr>,
-    /// Where to serve the probes alone.
-    pub probes: Option<SocketAddr>,
-    /// How to write CDI specifications, so that the engine brings the hook; `None`: they
-    /// are not written, and a runtime handler brings it.
-    pub cdi: Option<CdiOptions>,
-}
 
 /// Why the process cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -79,7 +53,7 @@ const WATCH_AGAIN: Duration = Duration::from_secs(300);
 ///
 /// # Errors
 /// The options cannot be used, or a part failed that cannot be restarted.
-pub async fn run(options: RunOptions) -> Result<(), RunError> {
+pub async fn run(options: Run) -> Result<(), RunError> {
     let kubelet = KubeletDir::new(options.kubelet_dir)?;
     let mut config = Config::load(options.config.as_deref())?;
     let host_root = config.host_root.clone();
@@ -93,7 +67,8 @@ pub async fn run(options: RunOptions) -> Result<(), RunError> {
         remove_stale(&directory);
     }
     let metrics = Metrics::default();
-    let cdi = options.cdi.map(|options| CdiFiles::new(options, host_root));
+    let by_cdi = options.delivery == Delivery::Cdi;
+    let cdi = by_cdi.then(|| CdiFiles::new(options.cdi, options.hook, host_root));
     let source = ScanParameters {
         config,
         forget: options.forget,
@@ -123,7 +98,7 @@ pub async fn run(options: RunOptions) -> Result<(), RunError> {
     let (sockets_changed, socket_changes) = Notifier::new();
     let context = Context {
         kubelet: kubelet.clone(),
-        register_by: options.register_by,
+        register_by: options.register,
         take_over: options.take_over,
         left,
         timing: Timing {

@@ -15,18 +15,13 @@ use nix::errno::Errno;
 
 use super::Resources;
 
-#[derive(Debug, Clone)]
-pub struct CdiOptions {
-    /// The directory, from which engines read them.
-    pub directory: PathBuf,
-    /// The hook, as a path on the host.
-    pub hook: PathBuf,
-}
-
 /// The specifications of the devices that are advertised.
 #[derive(Debug, Clone)]
 pub(crate) struct CdiFiles {
-    options: CdiOptions,
+    /// From which engines read them.
+    directory: PathBuf,
+    /// The hook, as a path on the host.
+    hook: PathBuf,
     /// The host's root as engines see it.
     host_root: PathBuf,
     /// The files of this process; `None`: it has not written yet, and all files with our
@@ -73,22 +68,23 @@ pub(super) fn describe(
 }
 
 impl CdiFiles {
-    pub(crate) fn new(options: CdiOptions, host_root: PathBuf) -> Self {
+    pub(crate) fn new(directory: PathBuf, hook: PathBuf, host_root: PathBuf) -> Self {
         CdiFiles {
-            options,
+            directory,
+            hook,
             host_root,
             written: None,
         }
     }
 
     pub(super) fn directory(&self) -> PathBuf {
-        self.options.directory.clone()
+        self.directory.clone()
     }
 
     pub(super) fn description(&self) -> Description<'_> {
         Description {
             hook: Some(ThinHook {
-                program: &self.options.hook,
+                program: &self.hook,
                 timeout: runtime_config::HOOK_TIMEOUT,
             }),
             host_root: &self.host_root,
@@ -111,7 +107,7 @@ impl CdiFiles {
         let before = self.written.as_ref();
         let is_old = |name: &str| all && before.is_none_or(|before| before.contains(name));
         let mut written = Written::default();
-        let changes = directory::update(&self.options.directory, &generated, is_old);
+        let changes = directory::update(&self.directory, &generated, is_old);
         for omission in generated.omissions {
             if omission.is_error() {
                 written

@@ -19,7 +19,6 @@ use std::sync::Arc;
 use device_class::name::ResourceName;
 
 pub(crate) use cdi_files::CdiFiles;
-pub use cdi_files::CdiOptions;
 pub(crate) use changes::changes;
 pub(crate) use claimed::Claimed;
 pub(crate) use grace_period::GracePeriod;

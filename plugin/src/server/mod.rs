@@ -11,6 +11,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::StreamExt;
@@ -32,12 +33,11 @@ use kubelet_api::deviceplugin::device_plugin_server::DevicePluginServer;
 use kubelet_api::pluginregistration::registration_server::RegistrationServer;
 use lifecycle::Lifecycle;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RegisterBy {
-    /// By a call to kubelet.sock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RegisterBy {
+    /// Call Register at kubelet.sock
     Kubelet,
-    /// By the kubelet's plugin watcher, which finds sockets in
-    /// `plugins_registry`.
+    /// Put the sockets into plugins_registry, for the kubelet's plugin watcher
     Watcher,
 }
 
