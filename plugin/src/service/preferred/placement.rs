@@ -157,6 +157,7 @@ impl<'a> Packer<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::service::preferred::tests::Dice;
 
     fn slot(free: usize, numa: u32, group: &'static str, held: bool) -> Slot<'static> {
         Slot {
@@ -210,19 +211,6 @@ mod tests {
         assert_eq!(best_fit(&slots, 10), None);
         assert_eq!(pack(&slots, 3), [0, 3, 0]);
         assert_eq!(pack(&slots, 12), [3, 9, 0]);
-    }
-
-    /// Numbers that look random and are the same each time (Knuth, MMIX).
-    struct Dice(u64);
-
-    impl Dice {
-        fn below(&mut self, end: usize) -> usize {
-            self.0 = self
-                .0
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            usize::try_from(self.0 >> 33).unwrap() % end
-        }
     }
 
     /// Up to seven devices with up to three free units.

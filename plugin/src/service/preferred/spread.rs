@@ -26,7 +26,8 @@ pub(super) struct Candidate<'a> {
 /// A piece of hardware with its available shares.
 struct Hardware<'a> {
     numa: Option<u32>,
-    group: Option<&'a str>,
+    /// Node and group; of hardware without a group, itself.
+    bin: (Option<u32>, Option<&'a str>, Option<&'a str>),
     /// Indices that are not chosen yet, the first one last.
     shares: Vec<usize>,
     /// How many of its shares the container has.
@@ -35,56 +36,33 @@ struct Hardware<'a> {
     used: usize,
 }
 
-impl Hardware<'_> {
-    /// The better choice is less.
-    fn rank(&self) -> Rank {
-        let first = self.shares.last().copied().unwrap_or(usize::MAX);
-        (self.used, first)
-    }
-}
-
-/// Shares in use, and the index.
-type Rank = (usize, usize);
-
-/// How many shares of a node or a group are chosen already.
-type Load = usize;
-
-/// Hardware of one node and one group; or, without a group, one piece.
-struct Bin {
-    load: Load,
-    free: BTreeSet<(Rank, usize)>,
-}
-
-impl Bin {
-    fn rank(&self) -> Option<(Load, Rank)> {
-        Some((self.load, self.free.first()?.0))
-    }
-}
-
-#[derive(Default)]
-struct Node {
-    load: Load,
-    bins: BTreeSet<((Load, Rank), usize)>,
-}
-
-impl Node {
-    fn rank(&self) -> Option<(Load, (Load, Rank))> {
-        Some((self.load, self.bins.first()?.0))
-    }
-}
-
 /// The positions of `size` candidates, of which there are enough.
 pub(super) fn choose(candidates: &[Candidate<'_>], size: usize) -> BTreeSet<usize> {
     let must = candidates.iter().filter(|candidate| candidate.must);
     let mut chosen: BTreeSet<usize> = must.map(|candidate| candidate.position).collect();
     let mut hardware = by_hardware(candidates);
+    let nodes = numbered(hardware.iter().map(|piece| piece.numa));
+    let bins = numbered(hardware.iter().map(|piece| piece.bin));
+    // How many shares of each node and bin are chosen already.
+    let (mut on_node, mut in_bin) = (vec![0; hardware.len()], vec![0; hardware.len()]);
+    for (at, piece) in hardware.iter().enumerate() {
+        on_node[nodes[at]] += piece.chosen;
+        in_bin[bins[at]] += piece.chosen;
+    }
     while chosen.len() < size {
-        let rest = hardware.iter().filter(|piece| !piece.shares.is_empty());
-        let Some(least) = rest.map(|piece| piece.chosen).min() else {
+        let pieces = hardware.iter().enumerate();
+        let first_shares = pieces.filter_map(|(at, piece)| Some((at, piece, piece.shares.last()?)));
+        let least = first_shares.min_by_key(|(at, piece, share)| {
+            let (node, bin) = (on_node[nodes[*at]], in_bin[bins[*at]]);
+            (piece.chosen, node, bin, piece.used, **share)
+        });
+        let Some((at, ..)) = least else {
             break;
         };
-        let wanted = size - chosen.len();
-        chosen.extend(round(&mut hardware, least, wanted));
+        chosen.extend(hardware[at].shares.pop());
+        hardware[at].chosen += 1;
+        on_node[nodes[at]] += 1;
+        in_bin[bins[at]] += 1;
     }
     chosen
 }
@@ -92,9 +70,10 @@ pub(super) fn choose(candidates: &[Candidate<'_>], size: usize) -> BTreeSet<usiz
 fn by_hardware<'a>(candidates: &[Candidate<'a>]) -> Vec<Hardware<'a>> {
     let mut found: BTreeMap<&str, Hardware<'a>> = BTreeMap::new();
     for candidate in candidates.iter().rev() {
+        let alone = candidate.group.is_none().then_some(candidate.hardware);
         let empty = || Hardware {
             numa: candidate.numa,
-            group: candidate.group,
+            bin: (candidate.numa, candidate.group, alone),
             shares: Vec::new(),
             chosen: 0,
             used: candidate.used,
@@ -109,82 +88,23 @@ fn by_hardware<'a>(candidates: &[Candidate<'a>]) -> Vec<Hardware<'a>> {
     found.into_values().collect()
 }
 
-/// Takes one share of at most `wanted` pieces of which `least` are chosen.
-fn round(hardware: &mut [Hardware<'_>], least: usize, wanted: usize) -> Vec<usize> {
-    let (mut bins, mut nodes) = arranged(hardware, least);
-    let mut taken = Vec::new();
-    while taken.len() < wanted {
-        let best = nodes
-            .iter()
-            .filter_map(|(numa, node)| Some((node.rank()?, *numa)));
-        let Some((_, numa)) = best.min() else {
-            break;
-        };
-        let Some(node) = nodes.get_mut(&numa) else {
-            break;
-        };
-        let Some((_, bin_at)) = node.bins.pop_first() else {
-            break;
-        };
-        let bin = &mut bins[bin_at];
-        if let Some((_, piece)) = bin.free.pop_first() {
-            taken.extend(hardware[piece].shares.pop());
-            hardware[piece].chosen += 1;
-        }
-        (bin.load, node.load) = (bin.load + 1, node.load + 1);
-        node.bins.extend(bin.rank().map(|rank| (rank, bin_at)));
-    }
-    taken
-}
-
-/// The chosen shares of bins and nodes, and the free shares of the
-/// hardware of which `least` are chosen.
-fn arranged(hardware: &[Hardware<'_>], least: usize) -> (Vec<Bin>, BTreeMap<Option<u32>, Node>) {
-    let mut places: BTreeMap<(Option<u32>, &str), usize> = BTreeMap::new();
-    let mut homes: Vec<Option<u32>> = Vec::new();
-    let mut bins: Vec<Bin> = Vec::new();
-    let mut nodes: BTreeMap<Option<u32>, Node> = BTreeMap::new();
-    for (index, piece) in hardware.iter().enumerate() {
-        let new = bins.len();
-        let group = piece.group.map(|group| (piece.numa, group));
-        let place = group.map_or(new, |group| *places.entry(group).or_insert(new));
-        if place == new {
-            let free = BTreeSet::new();
-            bins.push(Bin { load: 0, free });
-            homes.push(piece.numa);
-        }
-        bins[place].load += piece.chosen;
-        nodes.entry(piece.numa).or_default().load += piece.chosen;
-        if piece.chosen == least && !piece.shares.is_empty() {
-            bins[place].free.insert((piece.rank(), index));
-        }
-    }
-    for (at, bin) in bins.iter().enumerate() {
-        let node = nodes.entry(homes[at]).or_default();
-        node.bins.extend(bin.rank().map(|rank| (rank, at)));
-    }
-    (bins, nodes)
+/// A number below the number of keys for each, the same for keys that are equal.
+fn numbered<K: Ord>(keys: impl Iterator<Item = K>) -> Vec<usize> {
+    let mut numbers = BTreeMap::new();
+    let number = |key| {
+        let next = numbers.len();
+        *numbers.entry(key).or_insert(next)
+    };
+    keys.map(number).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::service::preferred::tests::Dice;
 
     /// The cost to minimise, compared from the first number.
     type Cost = Vec<usize>;
-
-    /// Pseudo-random numbers, the same each time (Knuth, MMIX).
-    struct Dice(u64);
-
-    impl Dice {
-        fn below(&mut self, end: usize) -> usize {
-            self.0 = self
-                .0
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            usize::try_from(self.0 >> 33).unwrap() % end
-        }
-    }
 
     const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 

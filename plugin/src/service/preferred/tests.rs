@@ -13,6 +13,19 @@ use crate::catalog::fixture::{device, resource, scanned};
 use crate::catalog::{AdvertisedDevice, Terms};
 
 /// A resource of a class with `placement = "spread"`.
+/// Pseudo-random numbers, the same each time (Knuth, MMIX).
+pub(super) struct Dice(pub(super) u64);
+
+impl Dice {
+    pub(super) fn below(&mut self, end: usize) -> usize {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap() % end
+    }
+}
+
 fn spread(devices: Vec<AdvertisedDevice>) -> Resource {
     placed(Preference::Spread, devices)
 }
