@@ -3,10 +3,9 @@
 //! (`boathook-webhook`). The hook and the plugin work without either.
 
 pub mod json;
-mod open_files;
 pub mod pages;
+pub mod process;
 pub mod quantity;
-pub mod retry;
 pub mod scheduler;
-pub mod shutdown;
+pub mod watch;
 pub mod webhook;

@@ -3,15 +3,7 @@
 use std::process::ExitCode;
 
 use cluster::webhook::program::Cli;
-use command_line::FAILURE;
 
 fn main() -> ExitCode {
-    let cli: Cli = command_line::parse();
-    match cli.run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            command_line::report("boathook-webhook", &format!("{error:#}"), false);
-            ExitCode::from(FAILURE)
-        }
-    }
+    cluster::process::main("boathook-webhook", Cli::run)
 }

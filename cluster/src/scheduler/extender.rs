@@ -7,7 +7,7 @@ use std::time::Instant;
 use http_server::{Answer, Limits, Method, Site, StatusCode, json, text};
 
 use super::config::Config;
-use super::metrics::{KindLabels, Metrics, RequestLabels, VerbLabels};
+use super::metrics::Metrics;
 use super::view::{Asks, View};
 use super::wire::{Arguments, Refused, filter_answer, prioritize_answer};
 
@@ -62,7 +62,7 @@ impl Extender {
         let (nodes, pods) = view.size();
         drop(view);
         for (kind, count) in [("nodes", nodes), ("pods", pods)] {
-            let gauge = self.metrics.known.get_or_create(&KindLabels { kind });
+            let gauge = self.metrics.known.get_or_create(&[("kind", kind)]);
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
         }
     }
@@ -90,9 +90,9 @@ impl Extender {
                 ("refused", text(StatusCode::BAD_REQUEST, reason))
             }
         };
-        let duration = self.metrics.duration.get_or_create(&VerbLabels { verb });
+        let duration = self.metrics.duration.get_or_create(&[("verb", verb)]);
         duration.observe(start.elapsed().as_secs_f64());
-        let labels = RequestLabels { verb, result };
+        let labels = [("verb", verb), ("result", result)];
         self.metrics.requests.get_or_create(&labels).inc();
         answer
     }

@@ -1,44 +1,24 @@
 //! The extender's metrics.
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-/// The verb and the result of a request.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct RequestLabels {
-    /// filter or prioritize.
-    pub verb: &'static str,
-    /// ok or refused.
-    pub result: &'static str,
-}
-
-/// The verb of a request.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct VerbLabels {
-    /// filter or prioritize.
-    pub verb: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct KindLabels {
-    /// nodes or pods.
-    pub kind: &'static str,
-}
+use crate::watch::Label;
 
 /// The metrics. Clones share their counters.
 #[derive(Debug, Clone)]
 pub struct Metrics {
-    pub requests: Family<RequestLabels, Counter>,
-    pub duration: Family<VerbLabels, Histogram>,
+    /// By verb and result: ok or refused.
+    pub requests: Family<[Label; 2], Counter>,
+    pub duration: Family<[Label; 1], Histogram>,
     /// Nodes that filter refused.
     pub refused_nodes: Counter,
     /// Nodes and pods that are known.
-    pub known: Family<KindLabels, Gauge>,
-    pub watch_errors: Family<KindLabels, Counter>,
+    pub known: Family<[Label; 1], Gauge>,
+    pub watch_errors: Family<[Label; 1], Counter>,
 }
 
 impl Default for Metrics {

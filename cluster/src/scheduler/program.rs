@@ -8,15 +8,12 @@ use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use command_line::{LogOptions, listen_address};
 use http_server::tls::{self, Identity};
-use kube::Client;
 
 use super::config::Config;
 use super::extender::{Extender, LIMITS};
 use super::feed;
-use crate::open_files;
-use crate::pages;
-use crate::retry::Retry;
-use crate::shutdown;
+use crate::watch::DELAYS;
+use crate::{pages, process};
 
 /// An extender of kube-scheduler that prefers nodes whose devices are partly used
 #[derive(Debug, Parser)]
@@ -74,13 +71,7 @@ impl Cli {
     pub fn run(self) -> anyhow::Result<()> {
         let Command::Run(run) = self.command;
         run.log.start();
-        open_files::raise_limit();
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .context("cannot start the asynchronous runtime")?;
-        runtime.block_on(serve(run))
+        process::run(serve(run))
     }
 }
 
@@ -91,11 +82,8 @@ async fn serve(run: Run) -> anyhow::Result<()> {
         Some(dir) => Some(Identity::from_dir(dir)?),
     };
     let requests = pages::listen(run.listen)?;
-    let client = Client::try_default()
-        .await
-        .context("cannot configure the client of the API server")?;
+    let client = process::client().await?;
     let extender = Extender::new(config);
-    let retry = Retry::default();
     let watched = Arc::clone(&extender);
     let waits_for = move || {
         let complete = watched.view().is_complete();
@@ -117,10 +105,9 @@ async fn serve(run: Run) -> anyhow::Result<()> {
     pages::start(run.http, registry, waits_for)?;
     tracing::info!("listening on {}", run.listen);
     tokio::select! {
-        () = feed::nodes(client.clone(), Arc::clone(&extender), retry) => {}
-        () = feed::pods(client, Arc::clone(&extender), retry) => {}
+        () = feed::nodes(client.clone(), Arc::clone(&extender), DELAYS) => {}
+        () = feed::pods(client, Arc::clone(&extender), DELAYS) => {}
         () = answers => {}
-        result = shutdown::requested() => return result,
     }
     anyhow::bail!("a task ended unexpectedly")
 }

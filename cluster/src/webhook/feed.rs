@@ -5,17 +5,15 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use futures::StreamExt;
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client, Resource, ResourceExt};
+use backon::ExponentialBuilder;
+use kube::runtime::watcher::{Config, Event};
+use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
 use super::api::{AcceleratorFunction, FpgaRegion};
 use super::mappings::{Kind, Object};
-use super::metrics::KindLabels;
 use super::review::Reviewer;
-use crate::retry::Retry;
+use crate::watch;
 
 pub trait Mapped:
     Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static
@@ -44,46 +42,30 @@ impl Mapped for FpgaRegion {
 }
 
 /// Watches one kind, and never returns.
-pub async fn follow<K: Mapped>(client: Client, reviewer: Arc<Reviewer>, retry: Retry) {
-    let events = watcher(Api::<K>::all(client), watcher::Config::default());
-    let mut events = std::pin::pin!(events.backoff(retry.delays()));
+pub async fn follow<K: Mapped>(
+    client: Client,
+    reviewer: Arc<Reviewer>,
+    delays: ExponentialBuilder,
+) {
     let mut listed: Vec<K> = Vec::new();
-    let mut failing = false;
-    while let Some(event) = events.next().await {
-        match event {
-            Err(error) => {
-                let labels = KindLabels { kind: K::PLURAL };
-                reviewer.metrics().watch_errors.get_or_create(&labels).inc();
-                if !failing {
-                    let error = anyhow::Error::from(error);
-                    tracing::warn!("the watch of {} failed, retrying: {error:#}", K::PLURAL);
-                }
-                failing = true;
-                continue;
-            }
-            Ok(Event::Init) => {
-                listed.clear();
-                continue;
-            }
-            Ok(Event::InitApply(object)) => {
-                listed.push(object);
-                continue;
-            }
-            Ok(Event::InitDone) => {
-                let keys: BTreeSet<_> = listed.iter().map(key).collect();
-                // Before they count as listed, all of them are there.
-                listed.iter().for_each(|object| set(&reviewer, object));
-                reviewer.change(|mappings| mappings.keep_only(K::KIND, &keys));
-                listed = Vec::new();
-            }
-            Ok(Event::Apply(object)) => set(&reviewer, &object),
-            Ok(Event::Delete(object)) => {
-                let (namespace, name) = key(&object);
-                reviewer.change(|mappings| mappings.remove(&namespace, &name, K::KIND));
-            }
+    let apply = |event| match event {
+        Event::Init => listed.clear(),
+        Event::InitApply(object) => listed.push(object),
+        Event::InitDone => {
+            let keys: BTreeSet<_> = listed.iter().map(key).collect();
+            // Before they count as listed, all of them are there.
+            listed.iter().for_each(|object| set(&reviewer, object));
+            reviewer.change(|mappings| mappings.keep_only(K::KIND, &keys));
+            listed = Vec::new();
         }
-        failing = false;
-    }
+        Event::Apply(object) => set(&reviewer, &object),
+        Event::Delete(object) => {
+            let (namespace, name) = key(&object);
+            reviewer.change(|mappings| mappings.remove(&namespace, &name, K::KIND));
+        }
+    };
+    let errors = &reviewer.metrics().watch_errors;
+    watch::follow(K::PLURAL, client, Config::default(), errors, delays, apply).await;
 }
 
 fn key<K: Mapped>(object: &K) -> (String, String) {

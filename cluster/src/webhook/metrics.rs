@@ -1,30 +1,19 @@
 //! The webhook's metrics.
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// The result of a review.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct ResultLabels {
-    /// mapped, unchanged, denied or invalid.
-    pub result: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct KindLabels {
-    /// The plural of the kind.
-    pub kind: &'static str,
-}
+use crate::watch::Label;
 
 /// The metrics. Clones share their counters.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
-    pub reviews: Family<ResultLabels, Counter>,
+    /// By result: mapped, unchanged, denied or invalid.
+    pub reviews: Family<[Label; 1], Counter>,
     pub names: Gauge,
-    pub watch_errors: Family<KindLabels, Counter>,
+    pub watch_errors: Family<[Label; 1], Counter>,
 }
 
 impl Metrics {

@@ -4,19 +4,15 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use command_line::{LogOptions, listen_address};
 use http_server::tls::{self, Identity};
-use kube::Client;
 
 use super::api::{AcceleratorFunction, FpgaRegion, definitions_yaml};
 use super::feed::follow;
 use super::review::{LIMITS, Reviewer};
-use crate::open_files;
-use crate::pages;
-use crate::retry::Retry;
-use crate::shutdown;
+use crate::watch::DELAYS;
+use crate::{pages, process};
 
 /// Replace the names by which pods request FPGAs with the device plugin's resources.
 #[derive(Debug, Parser)]
@@ -70,13 +66,7 @@ impl Cli {
             Command::Crds => Ok(command_line::print(&definitions_yaml()?)?),
             Command::Run(run) => {
                 run.log.start();
-                open_files::raise_limit();
-                let runtime = tokio::runtime::Builder::new_multi_thread()
-                    .worker_threads(2)
-                    .enable_all()
-                    .build()
-                    .context("cannot start the asynchronous runtime")?;
-                runtime.block_on(serve(run))
+                process::run(serve(run))
             }
         }
     }
@@ -85,16 +75,13 @@ impl Cli {
 async fn serve(run: Run) -> anyhow::Result<()> {
     let identity = Identity::from_dir(&run.tls_dir)?;
     let reviews = pages::listen(run.listen)?;
-    let client = Client::try_default()
-        .await
-        .context("cannot configure the client of the API server")?;
+    let client = process::client().await?;
     let reviewer = Arc::new(Reviewer::default());
     let watched = Arc::clone(&reviewer);
     let waits_for = move || watched.waits_for();
     let registry = reviewer.metrics().registry();
-    let retry = Retry::default();
-    let functions = follow::<AcceleratorFunction>(client.clone(), Arc::clone(&reviewer), retry);
-    let regions = follow::<FpgaRegion>(client, Arc::clone(&reviewer), retry);
+    let functions = follow::<AcceleratorFunction>(client.clone(), Arc::clone(&reviewer), DELAYS);
+    let regions = follow::<FpgaRegion>(client, Arc::clone(&reviewer), DELAYS);
     let serving = Arc::clone(&identity);
     pages::start(run.http, registry, waits_for)?;
     tracing::info!("listening on {}", run.listen);
@@ -103,7 +90,6 @@ async fn serve(run: Run) -> anyhow::Result<()> {
         () = regions => {}
         () = http_server::serve_tls(reviews, LIMITS, reviewer.site(), serving) => {}
         () = tls::reload(identity, run.tls_dir) => {}
-        result = shutdown::requested() => return result,
     }
     anyhow::bail!("a task ended unexpectedly")
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::retry::Retry;
+use backon::ExponentialBuilder;
 use cluster::scheduler::extender::Extender;
 use cluster::scheduler::feed;
-use cluster::scheduler::metrics::KindLabels;
+use cluster::watch::DELAYS;
 use serde_json::{Value, json};
 
 use crate::api_server::ApiServer;
@@ -16,10 +16,9 @@ use crate::extender::{CONFIG, config, node, pod};
 const GPU: &str = "vendor.com/gpu";
 const MEMORY: &str = "vendor.com/gpu-mem";
 
-const QUICK: Retry = Retry {
-    first: Duration::from_millis(20),
-    longest: Duration::from_millis(100),
-};
+const QUICK: ExponentialBuilder = DELAYS
+    .with_min_delay(Duration::from_millis(20))
+    .with_max_delay(Duration::from_millis(100));
 
 fn follow(server: &ApiServer) -> Arc<Extender> {
     let extender = Extender::new(config(CONFIG));
@@ -53,7 +52,7 @@ fn score(extender: &Extender, node: &str) -> u64 {
 /// Whether both watches have failed.
 fn have_failed(extender: &Extender) -> bool {
     let errors = &extender.metrics().watch_errors;
-    let count = |kind| errors.get_or_create(&KindLabels { kind }).get();
+    let count = |kind| errors.get_or_create(&[("kind", kind)]).get();
     count("nodes") > 0 && count("pods") > 0
 }
 
@@ -151,9 +150,8 @@ async fn an_api_server_that_is_away_for_a_minute_changes_no_answer() {
     put_node(&server, "n", GPU, "4");
     put_pod(&server, "old", "n", GPU, "1");
     let extender = Extender::new(config(CONFIG));
-    let retry = Retry::default();
-    tokio::spawn(feed::nodes(server.client(), Arc::clone(&extender), retry));
-    tokio::spawn(feed::pods(server.client(), Arc::clone(&extender), retry));
+    tokio::spawn(feed::nodes(server.client(), Arc::clone(&extender), DELAYS));
+    tokio::spawn(feed::pods(server.client(), Arc::clone(&extender), DELAYS));
     wait_until("the lists", || extender.view().is_complete()).await;
     server.stop().await;
     put_pod(&server, "new", "n", GPU, "2");
@@ -164,7 +162,7 @@ async fn an_api_server_that_is_away_for_a_minute_changes_no_answer() {
         assert_eq!(score(&extender, "n"), 5);
     }
     let failures = &extender.metrics().watch_errors;
-    let failures = failures.get_or_create(&KindLabels { kind: "pods" }).get();
+    let failures = failures.get_or_create(&[("kind", "pods")]).get();
     // Tried again, each time after a longer delay.
     assert!((3..=12).contains(&failures), "{failures}");
     server.resume().await;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::retry::Retry;
+use backon::ExponentialBuilder;
+use cluster::watch::DELAYS;
 use cluster::webhook::api::{AcceleratorFunction, FpgaRegion};
 use cluster::webhook::feed::follow;
 use cluster::webhook::review::Reviewer;
@@ -16,10 +17,9 @@ use crate::client::wait_until;
 
 const GROUP: &str = "/apis/fpga.intel.com/v2";
 
-const QUICK: Retry = Retry {
-    first: Duration::from_millis(20),
-    longest: Duration::from_millis(100),
-};
+const QUICK: ExponentialBuilder = DELAYS
+    .with_min_delay(Duration::from_millis(20))
+    .with_max_delay(Duration::from_millis(100));
 
 fn start(server: &ApiServer) -> Arc<Reviewer> {
     let reviewer = Arc::new(Reviewer::default());
