@@ -103,15 +103,15 @@ fn the_documentation_has_every_key_and_every_class() {
             let table = table(&schema, name);
             let title = table["title"].as_str().unwrap();
             if !name.is_empty() {
-                writeln!(text, "| **{title}** | table | {} |", meaning(table)).unwrap();
+                let must = required(&schema, title.trim_matches(['`', '[', ']']));
+                writeln!(text, "| **{title}**{must} | table | {} |", meaning(table)).unwrap();
             }
-            let required = table["required"].as_array().cloned().unwrap_or_default();
             for (key, property) in table["properties"].as_object().unwrap() {
-                let must = if required.contains(&Value::from(key.as_str())) {
-                    " (required)"
-                } else {
-                    ""
-                };
+                // A table with a header has a row of its own.
+                if headed(&schema, property).is_some_and(|list| !list || name.is_empty()) {
+                    continue;
+                }
+                let must = required(table, key);
                 let (kind, meaning) = (kind(&schema, property), meaning(property));
                 writeln!(text, "| `{key}`{must} | {kind} | {meaning} |").unwrap();
             }
@@ -132,6 +132,24 @@ fn the_documentation_has_every_key_and_every_class() {
         writeln!(text, "| [{name}](../device-class/classes/{name}.toml) | {what}{offered} | `{resource}` | `{env}` |").unwrap();
     }
     check_part("classes", &(text + "\n"));
+}
+
+/// Whether a property is a table that is written with a header, or a list of such.
+fn headed(schema: &Value, property: &Value) -> Option<bool> {
+    let reference = property["$ref"]
+        .as_str()
+        .or(property["items"]["$ref"].as_str())?;
+    let (_, name) = reference.rsplit_once('/').unwrap();
+    let title = schema["definitions"][name]["title"].as_str().unwrap();
+    title.starts_with("`[").then(|| title.starts_with("`[["))
+}
+
+fn required(table: &Value, key: &str) -> &'static str {
+    let mut names = table["required"].as_array().into_iter().flatten();
+    match names.any(|name| name == key) {
+        true => " (required)",
+        false => "",
+    }
 }
 
 fn kind(schema: &Value, property: &Value) -> String {
