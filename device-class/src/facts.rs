@@ -31,7 +31,6 @@ const MAX_AGE: u64 = 24 * 60 * 60;
 const UPTIME: &str = "boathook uptime";
 const PROGRAM: &str = "boathook program";
 
-/// The facts of a class.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts(BTreeMap<String, Vec<String>>);
 
@@ -113,12 +112,10 @@ impl Facts {
         self.all(key).first().map(String::as_str)
     }
 
-    /// All values of a key.
     pub fn all(&self, key: &str) -> &[String] {
         self.0.get(key).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

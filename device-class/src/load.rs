@@ -266,7 +266,6 @@ pub fn each_source(
     Ok(sources)
 }
 
-/// A directory of class files.
 struct Directory<'a> {
     path: &'a Path,
     /// Absent if there is a `fault`.

@@ -49,7 +49,6 @@ pub trait BrokenRule: fmt::Display {
 }
 
 impl FileError {
-    /// The file that is wrong.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -47,12 +47,10 @@ impl<'a> MountLine<'a> {
         })
     }
 
-    /// [`root`](Self::root) as a path.
     pub(crate) fn root_path(&self) -> PathBuf {
         unescape(self.root)
     }
 
-    /// [`point`](Self::point) as a path.
     pub(crate) fn point_path(&self) -> PathBuf {
         unescape(self.point)
     }
@@ -118,7 +116,6 @@ impl MountTable {
             .map(Self)
     }
 
-    /// The mount with that id.
     pub(crate) fn get(&self, id: u64) -> Option<MountEntry> {
         self.0.iter().find(|entry| entry.id == id).copied()
     }

@@ -8,7 +8,6 @@ use device_class::strict_toml::FileError;
 
 use crate::mounted;
 
-/// The classes of this host.
 #[derive(Debug, Default)]
 pub struct Classes {
     /// Sorted by name.

@@ -16,7 +16,6 @@ use crate::host_program;
 /// The time from the programs' end to their next start.
 const REST: Duration = Duration::from_secs(300);
 
-/// The programs of one class.
 #[derive(Debug, Default)]
 pub(crate) struct FactsPrograms {
     /// The nodes of the devices when the programs ran, and when they ended.

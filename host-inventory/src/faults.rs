@@ -12,7 +12,6 @@ impl Faults {
         new.for_each(|fault| log(fault));
     }
 
-    /// How many there are.
     pub fn count(&self) -> usize {
         self.0.len()
     }

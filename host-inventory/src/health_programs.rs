@@ -19,7 +19,6 @@ const REST: Duration = Duration::from_secs(60);
 /// A program and its arguments.
 type Key = Vec<String>;
 
-/// The programs of one class.
 #[derive(Debug, Default)]
 pub(crate) struct HealthPrograms {
     outcomes: BTreeMap<Key, (Outcome, Instant)>,

@@ -26,7 +26,6 @@ pub struct Judged<'a> {
     pub warnings: Vec<String>,
 }
 
-/// A class with its devices.
 #[derive(Debug)]
 pub struct JudgedClass<'a> {
     pub class: &'a DeviceClass,

@@ -28,7 +28,6 @@ impl ScanProgress {
         self.with(|progress| progress.since = Some(Instant::now()));
     }
 
-    /// How long it took.
     pub(crate) fn end(&self) -> Duration {
         let took = self.running();
         self.with(|progress| {
@@ -49,7 +48,6 @@ impl ScanProgress {
         })
     }
 
-    /// Whether any scan has ended.
     pub fn has_ended(&self) -> bool {
         self.with(|progress| progress.has_ended)
     }

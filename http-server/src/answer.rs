@@ -5,7 +5,6 @@ use hyper::{Response, StatusCode};
 
 use crate::open::Lease;
 
-/// The answer to a request.
 pub type Answer = Response<Vec<u8>>;
 
 /// An answer in plain text.

@@ -11,7 +11,6 @@ use crate::open::Lease;
 /// How long a client may take to send a body.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why a body is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BodyError {
     #[error("the body is longer than {0} bytes")]

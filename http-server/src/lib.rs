@@ -61,7 +61,6 @@ const BACKLOG: u32 = 4096;
 /// How soon a place is searched again for those who wait for one.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The limits of a server.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// How many connections are open at once. Half as many wait for their place.
@@ -107,7 +106,6 @@ impl<F: Fn(&Method, &str, &[u8]) -> Answer + Send + Sync + 'static> Site for F {
     }
 }
 
-/// Listens at an address.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,

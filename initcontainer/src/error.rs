@@ -10,11 +10,7 @@ pub enum Error {
     Host(#[from] runtime_config::Error),
     /// A file to be installed is missing or unfit.
     #[error("{path} cannot be installed: {problem}; use the image or archive of this release")]
-    Payload {
-        path: PathBuf,
-        /// What is wrong with it.
-        problem: String,
-    },
+    Payload { path: PathBuf, problem: String },
     #[error(
         "{source_dir} has no programs, neither in it nor in bin/; \
          use --source with the directory of a release or of a build (target/release)"

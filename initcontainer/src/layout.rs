@@ -25,16 +25,13 @@ pub const ROOT: &str = "/opt/boathook";
 pub const CURRENT: &str = "/opt/boathook/current";
 /// What uninstalling needs to know.
 pub const STATE: &str = "/opt/boathook/state";
-/// The manifest of the installation.
 pub const MANIFEST: &str = "/opt/boathook/state/install.json";
 /// The configuration that an installation was given, with which `boathook check`
 /// compares the one in use.
 pub const GIVEN_CONFIG: &str = device_class::config::GIVEN_PATH;
 /// The directory of the administrator's files.
 pub const OWN_CONFIG: &str = "/etc/boathook";
-/// The administrator's configuration.
 pub const CONFIG: &str = "/etc/boathook/config.toml";
-/// The administrator's class files.
 pub const OWN_CLASSES: &str = "/etc/boathook/classes.d";
 /// Where a version's files are linked to, for use in a shell.
 pub(crate) const LOCAL: &str = "/usr/local";

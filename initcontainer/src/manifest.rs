@@ -18,10 +18,8 @@ pub const MODE: u32 = 0o600;
 pub struct Manifest {
     /// The directories that did not exist, outermost first.
     pub made_dirs: Vec<PathBuf>,
-    /// The versions that were installed.
     #[serde(default)]
     pub versions: Vec<String>,
-    /// The links that were made.
     #[serde(default)]
     pub links: Vec<PathBuf>,
     /// The text of the configuration that was written; `None`: there was one.

@@ -13,7 +13,6 @@ use crate::elf;
 use crate::error::Error;
 use crate::layout::LOCAL;
 
-/// The programs of a release.
 pub const PROGRAMS: [&str; 3] = ["boathook", "boathook-runtime", "boathook-init"];
 /// Where the programs are, in a release and in a version's directory.
 pub(crate) const BIN: &str = "bin";

@@ -11,7 +11,6 @@ use crate::install::{current, installed};
 use crate::layout::{HOOK, RUNTIME, record};
 use crate::specifications;
 
-/// The state of a host.
 #[derive(Debug, Serialize)]
 pub struct Status {
     /// The version in use; `None`: nothing is installed.
@@ -22,11 +21,9 @@ pub struct Status {
     pub engines: Vec<EngineStatus>,
     /// Our CDI specifications, by which an engine brings the hook without configuration.
     pub specifications: Vec<PathBuf>,
-    /// What is missing, in words.
     pub missing: Vec<String>,
 }
 
-/// The state of one engine.
 #[derive(Debug, Serialize)]
 pub struct EngineStatus {
     pub engine: Engine,

@@ -21,7 +21,6 @@ const KILLED_WITHIN: Duration = Duration::from_secs(2);
 /// So many pieces are read at a time: a program may print without end.
 const PIECES: usize = 64;
 
-/// The length of a piece.
 const PIECE: usize = 16 * 1024;
 
 /// The beginning of a program's output. The rest is read and dropped, so that the

@@ -23,7 +23,6 @@ pub mod deviceplugin {
 /// The API for drivers of resource claims.
 #[allow(unreachable_pub, unused_qualifications, clippy::all)]
 pub mod dra {
-    /// Version v1.
     pub mod v1 {
         tonic::include_proto!("k8s.io.kubelet.pkg.apis.dra.v1");
     }

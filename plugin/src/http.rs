@@ -15,7 +15,6 @@ use crate::service::Streams;
 
 pub(crate) use metrics_page::MetricsPage;
 
-/// The data of the pages.
 #[derive(Debug)]
 pub(crate) struct Pages {
     /// `None`: only the probes are served.
@@ -26,7 +25,6 @@ pub(crate) struct Pages {
     pub(crate) scans: ScanProgress,
 }
 
-/// Serves until it is dropped.
 pub(crate) async fn serve(listener: TcpListener, pages: Pages) {
     http_server::serve(listener, Limits::PAGES, pages).await;
 }

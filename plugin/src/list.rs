@@ -29,13 +29,11 @@ pub struct Listing {
 /// Why devices cannot be listed.
 #[derive(Debug, thiserror::Error)]
 pub enum ListError {
-    /// The host's root cannot be opened.
     #[error("cannot open host root {}", path.display())]
     HostRoot {
         path: PathBuf,
         source: std::io::Error,
     },
-    /// No class file has this name.
     #[error("no class file {name}.toml on this host; {hint}")]
     UnknownClass { name: ClassName, hint: String },
     /// The configuration does not enable the class, or its file does not.
@@ -77,7 +75,6 @@ impl Listing {
         resources.flat_map(|resource| resource.devices().iter().map(move |d| (&**resource, d)))
     }
 
-    /// The table of all devices.
     pub fn table(&self) -> String {
         let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
         let head = ["CLASS", "DEVICE", "RESOURCE", "NUMA", "GROUP", "HEALTH"].map(str::to_owned);

@@ -24,16 +24,12 @@ use crate::supervisor::Supervisor;
 /// Why the process cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The kubelet's directory cannot be used.
     #[error(transparent)]
     KubeletDir(#[from] KubeletDirError),
-    /// The configuration cannot be used.
     #[error("configuration")]
     Config(#[from] FileError),
-    /// A signal handler cannot be installed.
     #[error("cannot install a signal handler")]
     Signals(#[source] std::io::Error),
-    /// The address for metrics and health cannot be used.
     #[error("{option} {address}: cannot listen")]
     Http {
         option: &'static str,
@@ -41,7 +37,6 @@ pub enum RunError {
         #[source]
         error: std::io::Error,
     },
-    /// A permanent task ended.
     #[error("{0} ended")]
     Part(&'static str),
 }

@@ -58,7 +58,6 @@ pub enum Error {
     #[error("{path}:{line}: {problem}; {advice}")]
     Unsupported {
         path: PathBuf,
-        /// The line, counted from 1.
         line: usize,
         /// What is in the way.
         problem: String,
@@ -69,21 +68,13 @@ pub enum Error {
         "{path}:{line}: the CRI plugin is disabled, so no pod runs on this containerd; \
          remove it from disabled_plugins, or leave this engine out"
     )]
-    CriDisabled {
-        path: PathBuf,
-        /// The line, counted from 1.
-        line: usize,
-    },
+    CriDisabled { path: PathBuf, line: usize },
     /// Someone else already uses our name.
     #[error(
         "{path}:{line}: there is a runtime named \"boathook\" that this program did not \
          install; remove or rename it and try again"
     )]
-    NameTaken {
-        path: PathBuf,
-        /// The line, counted from 1.
-        line: usize,
-    },
+    NameTaken { path: PathBuf, line: usize },
     /// A file is no longer what the plan was made from.
     #[error("{path} changed after the plan was made; nothing was written to it, plan again")]
     Changed { path: PathBuf },

@@ -41,7 +41,6 @@ pub struct Layout {
     /// The labels of the nodes to which it applies; none: all nodes.
     #[serde(default)]
     pub labels: Labels,
-    /// The units of each device.
     pub units_per_device: u64,
 }
 

@@ -14,7 +14,6 @@ use super::wire::{Arguments, Refused, filter_answer, prioritize_answer};
 /// The longest body of a request, in bytes: 5,000 nodes as whole objects.
 pub const MAX_BODY: usize = 32 << 20;
 
-/// The limits of its server.
 pub const LIMITS: Limits = Limits {
     connections: 1024,
     body: MAX_BODY,
@@ -50,12 +49,10 @@ impl Extender {
         &self.metrics
     }
 
-    /// The known nodes and pods.
     pub fn view(&self) -> RwLockReadGuard<'_, View> {
         self.view.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the known objects.
     pub fn change(&self, change: impl FnOnce(&mut View)) {
         let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
         change(&mut view);

@@ -35,7 +35,6 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// The registry that shows them.
     pub fn registry(&self) -> Registry {
         let mut registry = Registry::with_prefix("boathook_scheduler");
         registry.register(

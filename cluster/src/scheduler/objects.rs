@@ -47,7 +47,6 @@ pub struct Container {
     pub resources: Resources,
 }
 
-/// What a container requests.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct Resources {

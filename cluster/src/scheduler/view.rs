@@ -70,7 +70,6 @@ pub struct View {
 }
 
 impl Asks {
-    /// What a pod requests.
     pub fn of(pod: &objects::Pod, config: &Config) -> Result<Self, QuantityError> {
         let mut asks = Vec::new();
         for (resource, configured) in config.resources.iter().enumerate() {
@@ -169,7 +168,6 @@ impl View {
         }))
     }
 
-    /// Adds or updates a node.
     pub fn apply_node(&mut self, object: &objects::Node) {
         let Some(name) = object.metadata.name.as_deref() else {
             return;
@@ -218,7 +216,6 @@ impl View {
         self.nodes_listed = true;
     }
 
-    /// Adds or updates a pod.
     pub fn apply_pod(&mut self, object: &objects::Pod) {
         match PlacedPod::of(object, &Arc::clone(&self.config)) {
             Some(pod) => self.add_pod(pod),

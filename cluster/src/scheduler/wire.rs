@@ -32,18 +32,15 @@ pub struct Arguments<'a> {
     /// The spelling of the request, which the answer uses too.
     pub spelling: Spelling,
     pub pod: Pod,
-    /// The nodes to choose from.
     pub nodes: Candidates<'a>,
 }
 
-/// The nodes to choose from.
 #[derive(Debug)]
 pub enum Candidates<'a> {
     /// Their names, with `nodeCacheCapable: true`.
     Names(Vec<Text<'a>>),
     /// The whole objects, which are returned unchanged.
     Objects(Vec<(String, &'a RawValue)>),
-    /// Neither.
     None,
 }
 
@@ -119,7 +116,6 @@ impl<'a> Arguments<'a> {
 }
 
 impl Candidates<'_> {
-    /// The names of the nodes.
     pub fn names(&self) -> Vec<&str> {
         match self {
             Candidates::Names(names) => names.iter().map(|name| &*name.0).collect(),

@@ -6,7 +6,6 @@ use json_patch::Patch;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// The version of reviews.
 pub const API_VERSION: &str = "admission.k8s.io/v1";
 
 const KIND: &str = "AdmissionReview";
@@ -28,7 +27,6 @@ pub struct AdmissionReview<'a> {
 #[serde(rename_all = "camelCase")]
 pub struct AdmissionRequest<'a> {
     pub uid: String,
-    /// The type of the object.
     pub resource: GroupResource,
     pub sub_resource: Option<String>,
     /// The object's namespace, which need not be in the object itself.
@@ -43,7 +41,6 @@ pub struct AdmissionRequest<'a> {
 pub struct GroupResource {
     #[serde(default)]
     pub group: String,
-    /// Its plural.
     pub resource: String,
 }
 

@@ -69,7 +69,6 @@ pub fn definitions() -> [CustomResourceDefinition; 2] {
     [AcceleratorFunction::crd(), FpgaRegion::crd()]
 }
 
-/// The definitions as YAML.
 pub fn definitions_yaml() -> anyhow::Result<String> {
     let mut text = String::new();
     for definition in definitions() {

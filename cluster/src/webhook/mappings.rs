@@ -23,7 +23,6 @@ pub struct Mapping {
 pub struct Program {
     /// The id of the region's interface.
     pub interface: String,
-    /// The id of the function.
     pub function: String,
 }
 
@@ -132,12 +131,10 @@ impl Mappings {
         self.functions_listed && self.regions_listed
     }
 
-    /// The objects of a namespace.
     pub fn namespace(&self, name: &str) -> Namespace {
         self.namespaces.get(name).cloned().unwrap_or_default()
     }
 
-    /// How many names there are.
     pub fn count(&self) -> usize {
         self.namespaces.values().map(|names| names.0.len()).sum()
     }

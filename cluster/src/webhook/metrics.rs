@@ -17,7 +17,6 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// The registry that shows them.
     pub fn registry(&self) -> Registry {
         let mut registry = Registry::with_prefix("boathook_webhook");
         registry.register("reviews", "Reviews of pods", self.reviews.clone());

@@ -18,7 +18,6 @@ const MAX_OPERATIONS: usize = 4096;
 pub struct Mutation {
     /// The operations; there may be none.
     pub patch: Patch,
-    /// The warnings for the user.
     pub warnings: Vec<String>,
 }
 

@@ -60,7 +60,6 @@ pub(super) struct Resources<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Amounts<'a>(pub(super) BTreeMap<Text<'a>, &'a RawValue>);
 
-/// The variables of a container.
 #[derive(Debug, Default)]
 pub(super) struct Variables<'a> {
     /// The first variable that only the webhook may set.

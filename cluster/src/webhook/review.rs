@@ -14,7 +14,6 @@ use super::pod::Pod;
 /// The longest body, in bytes. The API server accepts no request of more than 3 MiB.
 pub const MAX_BODY: usize = 8 << 20;
 
-/// The limits of its server.
 pub const LIMITS: Limits = Limits {
     connections: 1024,
     body: MAX_BODY,
@@ -43,7 +42,6 @@ impl Reviewer {
         self.mappings.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the known objects.
     pub fn change<T>(&self, change: impl FnOnce(&mut Mappings) -> T) -> T {
         let mut mappings = self
             .mappings

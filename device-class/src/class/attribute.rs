@@ -29,7 +29,6 @@ pub struct AttributeSource {
 pub enum Origin {
     /// A text: the content of a file, or other attributes together.
     Text {
-        /// The attribute that is set.
         name: AttributeName,
         text: Text,
         /// Take the first group, or the whole match; without it the trimmed
@@ -38,7 +37,6 @@ pub enum Origin {
     },
     /// The last component of where a symbolic link leads.
     Link {
-        /// The attribute that is set.
         name: AttributeName,
         /// Absolute, or relative to what the source's path matched.
         link: Template,
@@ -82,7 +80,6 @@ pub struct Expected {
 }
 
 impl AttributeSource {
-    /// The attributes that this sets.
     pub fn names(&self) -> impl Iterator<Item = &AttributeName> {
         let (one, many) = match &self.origin {
             Origin::Text { name, .. } | Origin::Link { name, .. } => (Some(name), None),
@@ -176,7 +173,6 @@ pub(super) struct RawAttributeSource {
     advice: Option<String>,
 }
 
-/// The forms of an attribute.
 const FORMS: &str = "an attribute is `name` with one of `file` (and `key`, `regex`), `value`, `fact` or \
                      `real_path` (and `regex`), `formula` or `link`; or `path` with captures (and `equals` \
                      or `one_of`, `key`; or `leads_to`)";

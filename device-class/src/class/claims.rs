@@ -24,12 +24,10 @@ pub struct Claimed {
 }
 
 impl Claims {
-    /// Claims the class's request variable.
     pub fn env(&mut self, class: &DeviceClass) -> Result<(), Claimed> {
         self.claim(class.spec.request.env.as_str(), &class.name)
     }
 
-    /// Claims `what` for a class.
     pub fn claim(&mut self, what: &str, class: &ClassName) -> Result<(), Claimed> {
         if let Some(first) = self.0.get(what) {
             return match first == class {

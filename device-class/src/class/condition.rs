@@ -10,22 +10,17 @@ use crate::template::Template;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, try_from = "RawCondition")]
 pub enum Condition {
-    /// A value is as expected.
     Value {
         value: Template,
-        /// What is expected of it.
         expected: Expectation,
     },
     /// Some path matches the pattern, with what is known already.
     Exists(PathPattern),
-    /// No path matches the pattern.
     Absent(PathPattern),
     /// Some file that matches the pattern has a line `key value` with this value.
     Listed {
         files: PathPattern,
-        /// The key of the line.
         key: String,
-        /// The wanted value, by template.
         value: Template,
     },
 }
@@ -33,9 +28,7 @@ pub enum Condition {
 /// What is expected of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expectation {
-    /// It is one of these.
     OneOf(Vec<String>),
-    /// It is none of these.
     NoneOf(Vec<String>),
 }
 
@@ -92,7 +85,6 @@ pub(super) struct RawCondition {
     key: Option<String>,
 }
 
-/// The forms of a condition.
 const FORMS: &str = "a condition is `value` with one of `equals`, `one_of`, `none_of`; or \
                      `exists`; or `absent`; or `value` with `listed_in` and `key`";
 

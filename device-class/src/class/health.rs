@@ -23,13 +23,11 @@ pub struct HealthCheck {
     pub advice: Option<String>,
 }
 
-/// What must hold.
 #[derive(Debug, Clone)]
 pub enum HealthTest {
     Exists(PathPattern),
     /// A text of attributes is as expected.
     Value {
-        /// The text.
         value: Template,
         expected: Expectation,
     },
@@ -64,7 +62,6 @@ pub struct HealthProgram {
     pub prints: Option<Printed>,
 }
 
-/// What a program must print.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Printed {
     /// The part of its output that is the value.

@@ -80,7 +80,6 @@ impl TryFrom<String> for NamePattern {
 pub struct SoName(String);
 
 impl SoName {
-    /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -115,7 +114,6 @@ impl SoNameTemplate {
         SoName::try_from(filled)
     }
 
-    /// The template behind it.
     pub fn template(&self) -> &Template {
         &self.0
     }

@@ -5,7 +5,6 @@ use serde::Deserialize;
 use crate::pattern::PathPattern;
 use crate::template::Template;
 
-/// Direct connections between devices.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, try_from = "RawLinks")]
 pub struct Links {
@@ -15,7 +14,6 @@ pub struct Links {
     pub name: Template,
     /// The key of the line with the kind of a connection.
     pub kind: Option<String>,
-    /// The kinds that count.
     pub kinds: Vec<String>,
 }
 
@@ -23,12 +21,7 @@ pub struct Links {
 #[derive(Debug, Clone)]
 pub enum Ends {
     /// In a file for each connection, in the line with the key `peer`.
-    Files {
-        /// The files.
-        for_each: PathPattern,
-        /// The key.
-        peer: String,
-    },
+    Files { for_each: PathPattern, peer: String },
     /// In the facts with this key.
     Fact(Template),
 }

@@ -87,7 +87,6 @@ pub struct Make {
 pub struct NodeMode(u32);
 
 impl NodeMode {
-    /// The bits.
     pub fn bits(self) -> u32 {
         self.0
     }

@@ -79,7 +79,6 @@ pub struct ClassConfig {
     pub trusted_pods: Vec<PodPattern>,
 }
 
-/// The number of replicas.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Replicas {
     /// Of each device.

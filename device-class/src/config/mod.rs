@@ -40,9 +40,7 @@ pub struct Config {
     pub log_level: LogLevel,
     /// What differs on this host from the class files, by class.
     pub class: BTreeMap<ClassName, ClassConfig>,
-    /// Who may grant devices.
     pub trust: Trust,
-    /// What `boathook-runtime` stands before.
     pub runtime: RuntimeConfig,
 }
 
@@ -60,7 +58,7 @@ pub enum LogLevel {
     Info,
 }
 
-/// `[runtime]`: what `boathook-runtime` stands before.
+/// `[runtime]`: the runtime that `boathook-runtime` becomes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RuntimeConfig {

@@ -7,14 +7,12 @@ use crate::host::HostView;
 /// The root of a class's driver: most often the host's own.
 #[derive(Clone, Copy)]
 pub(super) struct DriverRoot<'a> {
-    /// What is under it.
     pub(super) view: &'a dyn HostView,
     /// Where it is on the host, without links.
     pub(super) path: &'a Path,
 }
 
 impl<'a> DriverRoot<'a> {
-    /// The host's own root.
     pub(super) fn of_host(view: &'a dyn HostView) -> Self {
         let path = Path::new("/");
         DriverRoot { view, path }

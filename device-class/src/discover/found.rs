@@ -39,11 +39,9 @@ pub struct FoundNode {
     pub links: Vec<PathBuf>,
     /// Only for a container with this capability.
     pub capability: Option<CapabilityName>,
-    /// What the device rule allows.
     pub access: Access,
     /// How the container gets it.
     pub form: NodeForm,
-    /// What the node represents.
     pub number: Presence<DeviceNumber>,
 }
 
@@ -82,7 +80,6 @@ pub struct MadeNode {
 /// Whose a node of the container's own is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct OwnNode {
-    /// Permission bits.
     pub mode: u32,
     /// The group, as the container counts it.
     pub gid: u32,

@@ -41,7 +41,6 @@ pub struct Reading {
     pub check: usize,
     /// What was read, for people: a file, or a pattern.
     pub of: String,
-    /// What must hold over time.
     pub rule: OverTime,
 }
 

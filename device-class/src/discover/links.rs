@@ -35,7 +35,6 @@ impl Connections {
         self.bus.as_deref()
     }
 
-    /// Whether it has direct connections.
     pub fn has_links(&self) -> bool {
         !self.peers.is_empty()
     }

@@ -13,7 +13,6 @@ use crate::template::Attributes;
 const MAJORS: u32 = 1 << 12;
 const MINORS: u32 = 1 << 20;
 
-/// A driver that is loaded.
 pub(super) struct LoadedDriver {
     pub(super) name: String,
     kind: DeviceKind,

@@ -33,7 +33,6 @@ pub enum LookUpError {
     DriverRoot {
         class: ClassName,
         path: PathBuf,
-        /// Why it cannot be opened.
         error: io::Error,
     },
     /// A template cannot be filled in, or the loader's cache cannot be used.

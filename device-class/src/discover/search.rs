@@ -75,7 +75,6 @@ fn descend(
     Ok(())
 }
 
-/// Whether any path matches.
 pub(super) fn any(pattern: &PathPattern, known: &Attributes, host: &dyn HostView) -> bool {
     matches(pattern, known, host, 1).is_ok_and(|found| !found.is_empty())
 }

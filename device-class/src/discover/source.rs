@@ -31,7 +31,6 @@ impl fmt::Display for Candidate {
 /// Matches that are no devices, because a condition of `require` does not hold.
 #[derive(Debug, Clone, Default)]
 pub struct Refused {
-    /// How many there are.
     pub count: usize,
     /// The first ones, each with its condition and the value that it has.
     pub first: Vec<String>,
@@ -49,7 +48,6 @@ impl Refused {
     }
 }
 
-/// All candidates of a source.
 pub(super) fn candidates(
     source: &Source,
     known: &Attributes,

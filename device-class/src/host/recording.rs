@@ -37,7 +37,6 @@ enum Kind {
 }
 
 impl<'a> Recording<'a> {
-    /// A recording without calls.
     pub fn new(view: &'a dyn HostView) -> Self {
         Recording {
             view: View::Borrowed(view),

@@ -35,7 +35,6 @@ pub fn index<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> String 
     lines
 }
 
-/// The index of a directory.
 pub(super) struct Index {
     /// When it was written.
     changed: (i64, i64),

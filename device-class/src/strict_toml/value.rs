@@ -51,7 +51,6 @@ pub(super) struct Value<'de> {
 }
 
 impl<'de> Value<'de> {
-    /// A whole file.
     pub(super) fn of_table(table: Spanned<DeTable<'de>>) -> Self {
         Value {
             at: table.span().start,

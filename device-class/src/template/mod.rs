@@ -57,7 +57,6 @@ pub enum TemplateError {
     #[error("`{template}` needs the attribute `{name}`, which this device does not have")]
     Missing {
         template: String,
-        /// The attribute that is missing.
         name: AttributeName,
     },
 }

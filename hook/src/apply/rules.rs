@@ -26,7 +26,6 @@ pub(super) fn allow(
     Ok(report.warnings())
 }
 
-/// The rules of a plan.
 pub(crate) fn of_plan(plan: &InjectionPlan) -> Vec<DeviceRule> {
     let rules = plan.steps.iter().filter_map(|step| match &step.action {
         Action::Allow { rule, .. } => Some(*rule),

@@ -26,7 +26,6 @@ pub(crate) enum CdiError {
     Program(#[source] io::Error),
 }
 
-/// What could not be done.
 struct Problem {
     text: String,
     is_error: bool,

@@ -15,13 +15,11 @@ pub(super) enum Verdict {
     Error,
 }
 
-/// One line of the output.
 #[derive(Debug, Serialize)]
 pub(super) struct Finding {
     pub(super) verdict: Verdict,
     pub(super) subject: String,
     pub(super) text: String,
-    /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) fix: Option<String>,
     /// For `doctor`: what is wrong.

@@ -35,7 +35,6 @@ pub(super) struct Holder {
 }
 
 impl Holder {
-    /// The holder in a table.
     pub(super) fn text(&self) -> String {
         match self.pod.as_ref().or(self.pod_uid.as_ref()) {
             Some(pod) => format!("{pod}/{}", self.container),

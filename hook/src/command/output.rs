@@ -8,7 +8,6 @@ const COLUMNS: usize = 80;
 /// The last column is not made narrower than this.
 const MIN_LAST: usize = 24;
 
-/// How the output is written.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Style {
     /// Longer lines are wrapped; `None`: the reader is a program or a file.

@@ -176,7 +176,6 @@ impl ContainerNamespace {
         Ok(bytes)
     }
 
-    /// The process's network namespace.
     pub(crate) fn network(&self) -> Result<OwnedFd> {
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
         openat(&self.process, "ns/net", flags, Mode::empty())

@@ -69,7 +69,6 @@ impl HostFile {
         self.handle.kind()
     }
 
-    /// Whether it is a directory.
     #[must_use]
     pub fn is_dir(&self) -> bool {
         self.kind() == FileKind::Directory

@@ -35,5 +35,4 @@ pub use source::{Depth, Source};
 pub(crate) use tmpfs::StagedTmpfs;
 pub use tmpfs::TmpfsOptions;
 
-/// What a mount operation gives.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -15,7 +15,6 @@ use super::{Attributes, Error, Mounter, Result, bind};
 use crate::container::{Target, WritableDirectory};
 use crate::sys::mount as calls;
 
-/// What a tmpfs is like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TmpfsOptions<'a> {
     /// The most that it holds, in bytes.

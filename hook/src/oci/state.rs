@@ -53,7 +53,6 @@ impl State {
     /// The largest State that is read, in bytes.
     pub const MAX: usize = 1 << 20;
 
-    /// Reads and checks a State.
     pub fn read(from: impl Read) -> Result<Self, StateError> {
         let bytes = capped(from, Self::MAX)?.ok_or(StateError::TooLarge)?;
         if bytes.trim_ascii().is_empty() {

@@ -73,7 +73,6 @@ pub(crate) fn also_report_to(file: &File) {
     LOG.store(file.as_raw_fd(), Ordering::Relaxed);
 }
 
-/// A deadline that is running.
 pub(crate) struct Deadline {
     mask: SigSet,
     action: SigAction,

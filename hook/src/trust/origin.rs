@@ -16,7 +16,6 @@ use serde::Deserialize;
 use super::PodUid;
 use crate::oci::Bundle;
 
-/// Where a container comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// A user with the right to start containers on the host.

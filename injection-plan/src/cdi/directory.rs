@@ -46,7 +46,6 @@ pub enum Change {
     /// It was created or replaced.
     Wrote {
         path: PathBuf,
-        /// The kind of its devices.
         kind: String,
         /// How many names they have.
         devices: usize,

@@ -21,7 +21,6 @@ pub struct Specification {
     pub devices: Vec<SpecifiedDevice>,
 }
 
-/// A device of a specification.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SpecifiedDevice {

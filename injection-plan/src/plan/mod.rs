@@ -63,7 +63,6 @@ pub struct InjectionPlan {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Grant {
     pub class: String,
-    /// The ids of the devices.
     pub devices: Vec<String>,
     /// How many devices of the class the host has.
     pub available: usize,
@@ -116,7 +115,6 @@ pub enum Action {
     },
     /// A device node that the host lacks is created in the container.
     MakeNode {
-        /// Its path in the container.
         path: PathBuf,
         #[serde(flatten)]
         number: DeviceNumber,
@@ -125,11 +123,7 @@ pub enum Action {
         made: MadeNode,
     },
     /// A symbolic link appears in the container, unless something has its name.
-    Link {
-        /// Its path in the container.
-        path: PathBuf,
-        target: PathBuf,
-    },
+    Link { path: PathBuf, target: PathBuf },
     /// A directory of the container is masked: a read-only tmpfs covers it. If
     /// the container has no such directory, nothing is done.
     Mask {

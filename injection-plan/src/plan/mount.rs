@@ -14,7 +14,6 @@ pub struct BindMount {
     pub source: PathBuf,
     /// The path in the container.
     pub path: PathBuf,
-    /// The expected kind of source.
     pub kinds: &'static [SourceKind],
     /// Whether the mounts below the source are included.
     pub recursive: bool,

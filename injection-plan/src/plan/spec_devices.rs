@@ -25,12 +25,10 @@ pub struct SpecNode {
 /// A rule that the runtime sets; `None` matches everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpecRule {
-    /// Whether it allows or denies.
     pub allow: bool,
     pub kind: Option<DeviceKind>,
     pub major: Option<u32>,
     pub minor: Option<u32>,
-    /// What is allowed or denied.
     pub access: Access,
 }
 

@@ -16,7 +16,6 @@ use super::names::{DeviceNames, Meaning};
 /// bounds every loop over a request; 1,000 ids of the maximum length fit.
 pub const MAX_REQUEST: usize = 64 << 10;
 
-/// The devices of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selection {
     /// `void`, or an empty list: nothing at all.
@@ -29,7 +28,6 @@ pub enum Selection {
     These(Vec<Item>),
 }
 
-/// One item of the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Item {
     /// An id, an index or an alias.

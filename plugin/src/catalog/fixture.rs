@@ -11,7 +11,6 @@ use host_inventory::{Memory, judge};
 use super::resource::{AdvertisedDevice, Resource, Terms};
 use super::{Claimed, Scan, scan};
 
-/// A first scan.
 pub(crate) fn scanned(classes: &[DeviceClass], host: &dyn HostView) -> Scan {
     scan(
         judge(classes, host, &mut Memory::new(), Instant::now()),

@@ -13,7 +13,6 @@ use super::Resources;
 use super::message_budget::MessageBudget;
 use super::resource::{AdvertisedDevice, Resource};
 
-/// The missing devices.
 #[derive(Debug)]
 pub(crate) struct GracePeriod {
     duration: Duration,

@@ -36,7 +36,6 @@ pub(crate) struct InventoryWatcher {
 }
 
 impl InventoryWatcher {
-    /// Reads the classes.
     pub(crate) fn new(source: ScanParameters, cdi: Option<CdiFiles>, metrics: Metrics) -> Self {
         let host = HostWatcher::new(source.config, Server::Plugin);
         metrics.class_errors(host.class_errors());
@@ -82,7 +81,6 @@ impl InventoryWatcher {
         })
     }
 
-    /// One device scan.
     async fn scan(&mut self, classes_changed: bool) {
         let (mut cdi, claims) = (self.cdi.clone(), self.claims.clone());
         // The devices of a class that cannot be read now are not known to be gone.

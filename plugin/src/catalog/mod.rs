@@ -28,5 +28,4 @@ pub(crate) use resource::Terms;
 pub(crate) use resource::{AdvertisedDevice, Resource};
 pub(crate) use scan::{Scan, scan};
 
-/// All resources of the host.
 pub(crate) type Resources = BTreeMap<ResourceName, Arc<Resource>>;

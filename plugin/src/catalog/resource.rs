@@ -39,7 +39,6 @@ pub(crate) struct Terms {
     pub(crate) by_cdi: bool,
     /// Whether the resource only shows how many devices there are.
     pub(crate) count_only: bool,
-    /// Which devices are preferred together.
     pub(crate) placement: Preference,
 }
 
@@ -75,7 +74,6 @@ impl Terms {
 pub(crate) struct AdvertisedDevice {
     /// Its id, for the kubelet and in requests.
     pub(crate) id: DeviceId,
-    /// Whether it may be allocated.
     pub(crate) health: Health,
     /// The NUMA node that it is on.
     pub(crate) numa: Option<u32>,
@@ -151,7 +149,6 @@ impl AdvertisedDevice {
         self.share_of.as_deref().unwrap_or(&self.id)
     }
 
-    /// Whether it may be allocated.
     pub(crate) fn is_healthy(&self) -> bool {
         matches!(self.health, Health::Healthy)
     }

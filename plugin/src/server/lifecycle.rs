@@ -125,7 +125,6 @@ impl Lifecycle {
         }
     }
 
-    /// Runs until it is dropped.
     pub(super) async fn run(mut self) {
         loop {
             let step = next_step(self.situation(), &self.context.timing);

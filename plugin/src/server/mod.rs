@@ -41,7 +41,6 @@ pub(crate) enum RegisterBy {
     Watcher,
 }
 
-/// The timeouts of a server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timing {
     /// Of Register: the kubelet connects to the plugin, for up to 10 s, before it
@@ -76,7 +75,6 @@ pub(crate) struct Context {
     /// The resources that are left to other plugins.
     pub(crate) left: LeftToOthers,
     pub(crate) timing: Timing,
-    /// The counters of events.
     pub(crate) metrics: Metrics,
     /// The open streams of all servers.
     pub(crate) streams: Streams,

@@ -15,7 +15,6 @@ use crate::catalog::{AdvertisedDevice, Resource};
 /// The plugin's name in the keys of CDI annotations.
 const CDI_PLUGIN: &str = "boathook";
 
-/// Why devices cannot be allocated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum AllocateError {
     /// A container without any id, which the kubelet never sends.
@@ -27,9 +26,7 @@ pub(crate) enum AllocateError {
     )]
     TooMany {
         resource: ResourceName,
-        /// The requested number.
         asked: usize,
-        /// The maximum for one container.
         max_per_container: u16,
     },
     /// Shares of several devices, which the class does not allow for one
@@ -141,7 +138,6 @@ pub(crate) fn containers_of_a_call(
     Ok(answers)
 }
 
-/// The answer for one container.
 pub(crate) fn container(
     resource: &Resource,
     ids: &[String],

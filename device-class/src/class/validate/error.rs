@@ -14,11 +14,7 @@ pub enum ClassRuleError {
     PathOrCount,
     /// The resource is none that the kubelet takes.
     #[error("{reason}")]
-    Resource {
-        resource: String,
-        /// What is wrong with it.
-        reason: String,
-    },
+    Resource { resource: String, reason: String },
     /// A variable that containers have for something else.
     #[error(
         "`{0}` is a variable that containers have for another purpose; choose a name such as \
@@ -34,7 +30,6 @@ pub enum ClassRuleError {
     /// What is wrong in one of several tables.
     #[error("{error}")]
     In {
-        /// The table's header.
         header: &'static str,
         /// Which of them it is, from 0.
         number: usize,
@@ -100,12 +95,7 @@ pub enum ClassRuleError {
     AnnounceAlone(&'static str),
     /// `[[parts]]` and what belongs to it do not agree.
     #[error("{reason}")]
-    Parts {
-        /// What stands in the file.
-        text: String,
-        /// What is wrong with it.
-        reason: String,
-    },
+    Parts { text: String, reason: String },
     /// What is shown or copied is not in a directory that is masked.
     #[error("`{0}` is not in a directory of `masks`")]
     Unmasked(String),

@@ -13,7 +13,6 @@ pub(crate) struct SystemdError {
     pub source: BusError,
 }
 
-/// A call to systemd failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BusError {
     #[error("cannot communicate with systemd")]

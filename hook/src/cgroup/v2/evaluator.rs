@@ -15,7 +15,6 @@ const MAX_STEPS: usize = 100_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NotUnderstood;
 
-/// A register's value.
 #[derive(Clone, Copy)]
 enum Value {
     Unset,

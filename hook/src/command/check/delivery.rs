@@ -60,7 +60,6 @@ pub(super) fn check(host_root: &Path) -> Vec<Finding> {
     findings
 }
 
-/// Our specifications, with their texts.
 fn specifications(host_root: &Path) -> BTreeMap<PathBuf, String> {
     let directories = DIRECTORIES.map(|directory| host_root.join(directory));
     let entries = directories

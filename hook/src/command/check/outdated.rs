@@ -93,7 +93,6 @@ fn old_files(
     (!names.is_empty()).then_some((names, version))
 }
 
-/// The host's name for it.
 fn file_name(action: &Action) -> Option<String> {
     let (Action::File(mount) | Action::Directory(mount) | Action::Library { mount, .. }) = action
     else {

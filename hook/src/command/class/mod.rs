@@ -23,7 +23,6 @@ use crate::cli::ClassCommand;
 use crate::exit::ExitCode;
 use crate::planner;
 
-/// Runs one of the commands.
 pub(super) fn run(
     command: &ClassCommand,
     json: bool,

@@ -24,7 +24,6 @@ use crate::oci::Bundle;
 use crate::planner::{self, Caller};
 use crate::wrapper;
 
-/// The program in the container.
 const PROGRAM: &str = "boathook";
 
 /// What the probe prints before the path of a node that it has opened.

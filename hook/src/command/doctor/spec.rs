@@ -51,7 +51,6 @@ impl ContainerSpec {
         ContainerSpec { bundle, has_config }
     }
 
-    /// Where the container comes from.
     pub(super) fn origin(&self) -> Result<Origin, OriginError> {
         Origin::of(&self.bundle)
     }
