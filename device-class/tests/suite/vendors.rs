@@ -24,6 +24,16 @@ fn every_class_names_its_source() {
     }
 }
 
+/// A container that requests nothing costs no reading of class files: all are in the index.
+#[test]
+fn every_class_is_in_the_index() {
+    for source in load::sources(&[root().join("classes")]).unwrap() {
+        let file = format!("{}.toml", source.name);
+        let text = std::fs::read_to_string(root().join("classes").join(&file)).unwrap();
+        assert_ne!(load::index([(&*file, &*text)]), "", "{file}");
+    }
+}
+
 /// Every class has a row in the comparison with its vendor's stack, and every row a class.
 #[test]
 fn every_class_is_compared_with_its_vendors_stack() {
