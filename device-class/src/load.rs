@@ -44,8 +44,7 @@ pub struct ClassSource {
 /// What is known of a file by its directory's index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Indexed {
-    /// Its variables, with spaces between them.
-    variables: String,
+    variables: index::Variables,
     /// Where the classes are that it extends.
     directories: Arc<[PathBuf]>,
 }
@@ -143,7 +142,7 @@ impl ClassSource {
             path: directory.path.join(name),
             text: String::new(),
             indexed: Some(Indexed {
-                variables: variables.to_owned(),
+                variables,
                 directories: directories.clone(),
             }),
             bases: Vec::new(),
@@ -173,7 +172,7 @@ impl ClassSource {
     /// must be parsed.
     pub fn mentions(&self, is_set: impl Fn(&str) -> bool) -> bool {
         if let Some(indexed) = &self.indexed {
-            return indexed.variables.split(' ').any(is_set);
+            return indexed.variables.any(is_set);
         }
         let bases = self.bases.iter().map(|base| base.text.as_str());
         let mut texts = [self.text.as_str()].into_iter().chain(bases).peekable();
@@ -261,9 +260,10 @@ pub fn each_source(
             },
         );
     let sources = sources.filter(|source| !source.as_ref().is_ok_and(ClassSource::only_masks));
-    let mut sources: Vec<_> = sources.collect();
-    bases::add(&mut sources);
-    Ok(sources)
+    let mut all = Vec::with_capacity(files.len());
+    all.extend(sources);
+    bases::add(&mut all);
+    Ok(all)
 }
 
 struct Directory<'a> {

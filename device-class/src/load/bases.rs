@@ -34,8 +34,9 @@ pub(super) fn add(sources: &mut [Result<ClassSource, FileError>]) {
         found.map(|source| source.and_then(ClassSource::whole))
     };
     let extended = sources.iter().enumerate().filter_map(|(at, source)| {
-        let mut source = source.as_ref().ok()?.clone();
+        let source = source.as_ref().ok()?;
         class::extends(&source.text)?;
+        let mut source = source.clone();
         source.extend(find);
         Some((at, source))
     });

@@ -5,12 +5,12 @@
 //! size that has not changed since the index was written; the others are read, as all are
 //! without an index.
 
-use crate::inserted;
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::io::Read;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 
 use super::MAX_FILE;
 use crate::class;
@@ -38,8 +38,30 @@ pub fn index<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> String 
 pub(super) struct Index {
     /// When it was written.
     changed: (i64, i64),
-    /// By file: the size and the variables.
-    files: BTreeMap<String, (u64, String)>,
+    text: Arc<str>,
+    /// By name.
+    files: Vec<Line>,
+}
+
+/// A line of the index: where its parts are in the text. They are not copied, since every
+/// container pays for every line.
+struct Line {
+    name: Range<usize>,
+    size: u64,
+    variables: Range<usize>,
+}
+
+/// The variables of a file in the text of an index, with spaces between them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Variables {
+    index: Arc<str>,
+    place: Range<usize>,
+}
+
+impl Variables {
+    pub(super) fn any(&self, holds: impl Fn(&str) -> bool) -> bool {
+        self.index[self.place.clone()].split(' ').any(holds)
+    }
 }
 
 impl Index {
@@ -49,25 +71,49 @@ impl Index {
         let metadata = file.metadata().ok()?;
         let mut text = String::new();
         file.take(MAX_FILE).read_to_string(&mut text).ok()?;
-        let files = text.lines().filter_map(|line| {
-            let (name, rest) = line.split_once(' ')?;
-            let (size, variables) = rest.split_once(' ')?;
-            Some((name.to_owned(), (size.parse().ok()?, variables.to_owned())))
-        });
+        let mut files: Vec<Line> = Vec::with_capacity(text.lines().count());
+        let mut start = 0;
+        for whole in text.split_inclusive('\n') {
+            files.extend(line(whole.trim_end_matches('\n'), start));
+            start += whole.len();
+        }
+        files.sort_by(|one, other| text[one.name.clone()].cmp(&text[other.name.clone()]));
         Some(Index {
             changed: (metadata.ctime(), metadata.ctime_nsec()),
-            files: inserted(files),
+            text: text.into(),
+            files,
         })
     }
 
-    /// The variables of a file, with spaces between them, if it is as the index says.
-    pub(super) fn variables(&self, directory: &ownership::Directory, name: &OsStr) -> Option<&str> {
-        let (size, variables) = self.files.get(name.to_str()?)?;
+    /// The variables of a file, if it is as the index says.
+    pub(super) fn variables(
+        &self,
+        directory: &ownership::Directory,
+        name: &OsStr,
+    ) -> Option<Variables> {
+        let text = name.to_str()?;
+        let of = |line: &Line| self.text[line.name.clone()].cmp(text);
+        let line = &self.files[self.files.binary_search_by(of).ok()?];
         let found = directory.root_only(name)?;
-        let is_known = u64::try_from(found.st_size).ok()? == *size
+        let is_known = u64::try_from(found.st_size).ok()? == line.size
             && (found.st_ctime, found.st_ctime_nsec) <= self.changed;
-        is_known.then_some(variables.as_str())
+        is_known.then(|| Variables {
+            index: self.text.clone(),
+            place: line.variables.clone(),
+        })
     }
+}
+
+/// A line that begins at `start` of the text.
+fn line(text: &str, start: usize) -> Option<Line> {
+    let (name, rest) = text.split_once(' ')?;
+    let (size, _) = rest.split_once(' ')?;
+    let variables = start + name.len() + 1 + size.len() + 1;
+    Some(Line {
+        name: start..start + name.len(),
+        size: size.parse().ok()?,
+        variables: variables..start + text.len(),
+    })
 }
 
 #[cfg(test)]
