@@ -262,9 +262,12 @@ fn a_second_resource_of_the_same_hardware_is_a_few_lines() {
         let (_, rest) = docs.split_once(&format!("```toml\n{first}")).unwrap();
         format!("{first}{}", rest.split_once("```").unwrap().0)
     };
-    let (class, config) = (
-        block("extends = \"rdma-shared\""),
-        block("[class.rdma-fast]"),
+    let class = block("extends = \"rdma-shared\"");
+    let only = "only = [{ vendor = \"0x15b3\" }]";
+    assert!(docs.contains(&format!("`{only}` in `[class.rdma-fast]`")));
+    let config = format!(
+        "[class.rdma-fast]\n{only}\n[class.rdma-shared]\n{}\n",
+        only.replace("only", "except")
     );
     let directories = Directories::new(&[("2/rdma-fast.toml", &class)]);
     let file = directories.all[1].join("rdma-fast.toml");
