@@ -13,13 +13,8 @@ use crate::shipped;
 /// what the device's health is said to be.
 type Look = (u64, &'static str, &'static str, &'static str);
 
-/// A shipped class on its recorded host, and one of its devices.
-struct Case {
-    class: &'static str,
-    host: &'static str,
-    device: &'static str,
-    looks: &'static [Look],
-}
+/// A recorded host, which is named by its class, one of its devices, and the looks.
+type Case = (&'static str, &'static str, &'static [Look]);
 
 const HEARTBEAT: &str = "/sys/class/tenstorrent/tenstorrent!0/tt_heartbeat";
 const TEMPERATURE: &str = "/sys/class/apex/apex_0/temp";
@@ -38,11 +33,10 @@ const USB_NUMBER: &str = "/sys/bus/usb/devices/2-10/devnum";
 const NO_FIRMWARE: &str = "its firmware is not loaded: run `dfu-util";
 
 const CASES: [Case; 8] = [
-    Case {
-        class: "tenstorrent",
-        host: "tenstorrent",
-        device: "0",
-        looks: &[
+    (
+        "tenstorrent",
+        "0",
+        &[
             (0, HEARTBEAT, "100", "healthy"),
             (50, HEARTBEAT, "100", "healthy"),
             (
@@ -58,12 +52,11 @@ const CASES: [Case; 8] = [
             (95, HEARTBEAT, "", "is not a number"),
             (99, HEARTBEAT, "2", "healthy"),
         ],
-    },
-    Case {
-        class: "coral-edgetpu",
-        host: "coral-edgetpu/pcie",
-        device: "0",
-        looks: &[
+    ),
+    (
+        "coral-edgetpu/pcie",
+        "0",
+        &[
             (0, TEMPERATURE, "50000", "healthy"),
             (10, TEMPERATURE, "104799", "healthy"),
             (
@@ -78,12 +71,11 @@ const CASES: [Case; 8] = [
             (50, STATUS, "DEAD", "status is `DEAD`"),
             (60, STATUS, "ALIVE", "healthy"),
         ],
-    },
-    Case {
-        class: "intel-fpga-af",
-        host: "intel-fpga-af/opae",
-        device: "0",
-        looks: &[
+    ),
+    (
+        "intel-fpga-af/opae",
+        "0",
+        &[
             (0, FUNCTION, "d8424dc4a4a3c413f89e433683f9040b", "healthy"),
             (
                 10,
@@ -93,38 +85,17 @@ const CASES: [Case; 8] = [
             ),
             (20, FUNCTION, "f7df405cbd7acf7222f144b0b93acd18", "healthy"),
         ],
-    },
+    ),
     // unhealthyInterfaceID in the vendor's plugin.
-    Case {
-        class: "intel-fpga-region",
-        host: "intel-fpga-region/opae",
-        device: "0",
-        looks: OPAE_REGION,
-    },
-    Case {
-        class: "intel-fpga-region",
-        host: "intel-fpga-region/dfl",
-        device: "0",
-        looks: DFL_REGION,
-    },
-    Case {
-        class: "intel-fpga-regiondevel",
-        host: "intel-fpga-regiondevel/opae",
-        device: "0",
-        looks: OPAE_REGION,
-    },
-    Case {
-        class: "intel-fpga-regiondevel",
-        host: "intel-fpga-regiondevel/dfl",
-        device: "0",
-        looks: DFL_REGION,
-    },
+    ("intel-fpga-region/opae", "0", OPAE_REGION),
+    ("intel-fpga-region/dfl", "0", DFL_REGION),
+    ("intel-fpga-regiondevel/opae", "0", OPAE_REGION),
+    ("intel-fpga-regiondevel/dfl", "0", DFL_REGION),
     // Once its firmware is loaded, it has other ids, and a new number and node.
-    Case {
-        class: "coral-edgetpu",
-        host: "coral-edgetpu/usb",
-        device: "1",
-        looks: &[
+    (
+        "coral-edgetpu/usb",
+        "1",
+        &[
             (0, USB_VENDOR, "1a6e", NO_FIRMWARE),
             (10, USB_NUMBER, "15", NO_FIRMWARE),
             (10, USB_PRODUCT, "9302", NO_FIRMWARE),
@@ -132,7 +103,7 @@ const CASES: [Case; 8] = [
             (20, USB_NUMBER, "16", "/dev/bus/usb/002/016 does not exist"),
             (21, USB_NUMBER, "15", "healthy"),
         ],
-    },
+    ),
 ];
 
 const OPAE_REGION: &[Look] = &[
@@ -159,11 +130,12 @@ const DFL_REGION: &[Look] = &[
 
 #[test]
 fn devices_fall_ill_and_recover() {
-    for case in CASES {
-        let (class, mut host) = (shipped::class(case.class), shipped::host(case.host));
+    for (of_host, index, looks) in CASES {
+        let name = of_host.split('/').next().unwrap();
+        let (class, mut host) = (shipped::class(name), shipped::host(of_host));
         let start = Instant::now();
         let mut memory = HealthHistory::default();
-        for (seconds, path, says, wanted) in case.looks {
+        for (seconds, path, says, wanted) in looks {
             // Written where the links of the recording lead.
             let path = device_class::HostView::canonical(&host, Path::new(path)).unwrap();
             host.add_file(path, *says);
@@ -171,9 +143,9 @@ fn devices_fall_ill_and_recover() {
             memory.judge(&mut found, start + Duration::from_secs(*seconds));
             let device = found
                 .iter()
-                .find(|device| device.index.as_deref() == Some(case.device));
+                .find(|device| device.index.as_deref() == Some(index));
             let health = device.unwrap().health.to_string();
-            let of = format!("{} at {seconds}: {health}", case.class);
+            let of = format!("{name} at {seconds}: {health}");
             match *wanted {
                 "healthy" => assert_eq!(health, "healthy", "{of}"),
                 words => assert!(
