@@ -44,6 +44,27 @@ async fn connect(from: u8, to: SocketAddr) -> TcpStream {
     socket.connect(to).await.unwrap()
 }
 
+/// Connections that have sent the same, and stay open.
+async fn held(count: usize, from: u8, to: SocketAddr, sent: &[u8]) -> Vec<TcpStream> {
+    let mut held = Vec::new();
+    for _ in 0..count {
+        let mut client = connect(from, to).await;
+        client.write_all(sent).await.unwrap();
+        held.push(client);
+    }
+    held
+}
+
+/// A connection that has had an answer, and stays open.
+async fn answered(from: u8, to: SocketAddr) -> TcpStream {
+    let mut client = connect(from, to).await;
+    let request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+    client.write_all(request).await.unwrap();
+    let mut first = [0; 12];
+    client.read_exact(&mut first).await.unwrap();
+    client
+}
+
 /// Sends a request, and reads to the end of the connection.
 async fn ask(from: u8, to: SocketAddr, request: &str) -> String {
     let mut client = connect(from, to).await;
@@ -63,18 +84,8 @@ fn post(length: usize, body: &str) -> String {
 #[tokio::test]
 async fn an_address_takes_places_from_itself_first() {
     let address = server(4).await;
-    let mut idle = connect(HONEST, address).await;
-    idle.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-        .await
-        .unwrap();
-    let mut first = [0; 12];
-    idle.read_exact(&mut first).await.unwrap();
-    let mut held = Vec::new();
-    for _ in 0..12 {
-        let mut client = connect(HOSTILE, address).await;
-        client.write_all(b"GET / HT").await.unwrap();
-        held.push(client);
-    }
+    let mut idle = answered(HONEST, address).await;
+    let _held = held(12, HOSTILE, address, b"GET / HT").await;
     assert!(ask(HONEST, address, REQUEST).await.ends_with("\r\n\r\n0"));
     // The connection that was there before them all still is.
     idle.write_all(REQUEST.as_bytes()).await.unwrap();
@@ -86,17 +97,8 @@ async fn an_address_takes_places_from_itself_first() {
 #[tokio::test]
 async fn who_was_never_answered_goes_before_others_of_the_address() {
     let address = server(4).await;
-    let mut answered = connect(HONEST, address).await;
-    answered
-        .write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-        .await
-        .unwrap();
-    let mut first = [0; 12];
-    answered.read_exact(&mut first).await.unwrap();
-    let mut held = Vec::new();
-    for _ in 0..12 {
-        held.push(connect(HONEST, address).await);
-    }
+    let mut answered = answered(HONEST, address).await;
+    let _held = held(12, HONEST, address, b"").await;
     assert!(ask(HONEST, address, REQUEST).await.ends_with("\r\n\r\n0"));
     answered.write_all(REQUEST.as_bytes()).await.unwrap();
     let mut rest = String::new();
@@ -108,15 +110,7 @@ async fn who_was_never_answered_goes_before_others_of_the_address() {
 async fn memory_is_taken_from_bodies_that_do_not_arrive() {
     let address = server(64).await;
     let most = "x".repeat(700_000);
-    let mut held = Vec::new();
-    for _ in 0..8 {
-        let mut client = connect(HOSTILE, address).await;
-        client
-            .write_all(post(1 << 20, &most).as_bytes())
-            .await
-            .unwrap();
-        held.push(client);
-    }
+    let _held = held(8, HOSTILE, address, post(1 << 20, &most).as_bytes()).await;
     for _ in 0..4 {
         let answer = ask(HONEST, address, &post(most.len(), &most)).await;
         assert!(answer.ends_with("\r\n\r\n700000"), "{answer}");
@@ -131,15 +125,7 @@ async fn memory_is_taken_from_the_largest_body() {
     let request = post(2, "x");
     slow.write_all(request.as_bytes()).await.unwrap();
     let most = "x".repeat(700_000);
-    let mut held = Vec::new();
-    for _ in 0..8 {
-        let mut client = connect(HONEST, address).await;
-        client
-            .write_all(post(1 << 20, &most).as_bytes())
-            .await
-            .unwrap();
-        held.push(client);
-    }
+    let _held = held(8, HONEST, address, post(1 << 20, &most).as_bytes()).await;
     assert!(ask(HONEST, address, REQUEST).await.ends_with("\r\n\r\n0"));
     slow.write_all(b"x").await.unwrap();
     let mut answer = String::new();
@@ -150,15 +136,9 @@ async fn memory_is_taken_from_the_largest_body() {
 #[tokio::test]
 async fn memory_is_taken_from_answers_that_nobody_reads() {
     let address = server(64).await;
-    let mut held = Vec::new();
-    for _ in 0..8 {
-        let mut client = connect(HOSTILE, address).await;
-        client
-            .write_all(b"GET /1900000 HTTP/1.1\r\nHost: x\r\n\r\n")
-            .await
-            .unwrap();
+    let request = b"GET /1900000 HTTP/1.1\r\nHost: x\r\n\r\n";
+    for client in held(8, HOSTILE, address, request).await {
         client.readable().await.unwrap();
-        held.push(client);
     }
     let body = "x".repeat(1 << 20);
     let answer = ask(HONEST, address, &post(body.len(), &body)).await;
