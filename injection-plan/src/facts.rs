@@ -56,9 +56,6 @@ impl Reported {
 
     /// Writes the file of the class, below `root`; removes it if there are no facts.
     /// Returns its path, and whether there is one.
-    ///
-    /// # Errors
-    /// The file cannot be written.
     pub fn write(
         &self,
         class: &DeviceClass,

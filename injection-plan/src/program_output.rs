@@ -64,9 +64,6 @@ impl<R: Read + AsFd> ProgramOutput<R> {
 /// Runs a program with an empty environment. Returns how it ended, and the first `limit`
 /// bytes of its output; `None` if it was killed. The processes that it leaves in its group
 /// are killed, too.
-///
-/// # Errors
-/// The program cannot be run.
 pub fn of(
     mut command: Command,
     timeout: Duration,

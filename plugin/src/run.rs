@@ -45,9 +45,6 @@ pub enum RunError {
 const WATCH_AGAIN: Duration = Duration::from_secs(300);
 
 /// Runs until a signal that ends processes.
-///
-/// # Errors
-/// The options cannot be used, or a part failed that cannot be restarted.
 pub async fn run(options: Run) -> Result<(), RunError> {
     let kubelet = KubeletDir::new(options.kubelet_dir)?;
     let mut config = Config::load(options.config.as_deref())?;

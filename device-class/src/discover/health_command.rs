@@ -25,9 +25,6 @@ pub struct HealthCommand {
 
 impl HealthCommand {
     /// The program for the device with these attributes.
-    ///
-    /// # Errors
-    /// A format does not apply to an attribute.
     pub fn of(
         check: &HealthProgram,
         advice: Option<&str>,

@@ -36,15 +36,9 @@ pub trait HostView {
     fn is_link(&self, path: &Path) -> bool;
 
     /// The names in a directory, in no order. An absent one has none.
-    ///
-    /// # Errors
-    /// The directory cannot be read.
     fn list(&self, path: &Path) -> io::Result<Vec<String>>;
 
     /// The first `limit` bytes of a file.
-    ///
-    /// # Errors
-    /// The file does not exist, not a regular file, or cannot be read.
     fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>>;
 
     /// What is at `path` for containers, which get only what root put there or gave
@@ -80,15 +74,9 @@ pub trait HostView {
     }
 
     /// Where the symbolic link at `path` points, as it is written.
-    ///
-    /// # Errors
-    /// There is no link.
     fn read_link(&self, path: &Path) -> io::Result<PathBuf>;
 
     /// The path without any symbolic link in it.
-    ///
-    /// # Errors
-    /// There is nothing at `path`.
     fn canonical(&self, path: &Path) -> io::Result<PathBuf>;
 
     /// Where the host's dynamic loader finds `soname` for such programs: the

@@ -57,9 +57,6 @@ impl From<PreferredError> for Status {
 
 /// Chooses `size` of `available`, including all of `must`. Ids that are no
 /// longer in the resource are not chosen.
-///
-/// # Errors
-/// There are too few, or `must` is not part of `available`.
 pub(crate) fn preferred(
     resource: &Resource,
     available: &[String],
