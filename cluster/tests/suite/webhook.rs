@@ -7,6 +7,8 @@ pub(crate) mod reviews;
 mod rules;
 mod tls;
 
+use std::collections::BTreeSet;
+
 use cluster::webhook::api::{AcceleratorFunctionSpec, FpgaRegionSpec};
 use cluster::webhook::mappings::{Kind, Mappings, Namespace, Object};
 use cluster::webhook::mutate::{self, Denial, Mutation};
@@ -33,8 +35,7 @@ pub(crate) fn region(interface: &str) -> Object {
 
 /// The mappings of the tests.
 pub(crate) fn mappings() -> Mappings {
-    let mut mappings = Mappings::default();
-    for (name, object) in [
+    let objects = [
         ("nlb0-pre", function(DCP12, NLB0, "af")),
         ("nlb3-pre", function(DCP12, NLB3, "af")),
         ("nlb0-orch", function(DCP12, NLB0, "region")),
@@ -51,35 +52,21 @@ pub(crate) fn mappings() -> Mappings {
             "region-69528db6eb31577a8c3668f9faa081f6",
             function(DCP10, NLB0, "af"),
         ),
-    ] {
+    ];
+    let listed = |is_one: fn(&Object) -> bool| -> BTreeSet<(String, String)> {
+        let names = objects.iter().filter(|(_, object)| is_one(object));
+        let key = |(name, _): &(&str, Object)| ("fpga".to_owned(), (*name).to_owned());
+        names.map(key).collect()
+    };
+    let functions = listed(|object| matches!(object, Object::Function(_)));
+    let regions = listed(|object| matches!(object, Object::Region(_)));
+    let mut mappings = Mappings::default();
+    for (name, object) in objects {
         mappings.set("fpga", name, object);
     }
-    mappings.keep_only(Kind::Function, &listed(&mappings, true));
-    mappings.keep_only(Kind::Region, &listed(&mappings, false));
+    mappings.keep_only(Kind::Function, &functions);
+    mappings.keep_only(Kind::Region, &regions);
     mappings
-}
-
-/// Every object is listed; the names do not matter here.
-fn listed(_: &Mappings, functions: bool) -> std::collections::BTreeSet<(String, String)> {
-    let names: &[&str] = match functions {
-        true => &[
-            "nlb0-pre",
-            "nlb3-pre",
-            "nlb0-orch",
-            "nlb3-orch",
-            "nlb0-orch.dcp1.0",
-            "both",
-            "odd-mode",
-            "odd-id",
-            "odd-length",
-            "region-69528db6eb31577a8c3668f9faa081f6",
-        ],
-        false => &["whole", "both"],
-    };
-    names
-        .iter()
-        .map(|name| ("fpga".to_owned(), (*name).to_owned()))
-        .collect()
 }
 
 pub(crate) fn namespace() -> Namespace {
