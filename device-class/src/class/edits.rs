@@ -67,9 +67,23 @@ pub struct Edits {
     /// template, with `{list}` for a name in the variable `lists_env`. Only
     /// root may be able to change a list. Paths that the host lacks are omitted.
     pub files_listed_in: Option<PathTemplate>,
+    /// The lines of these lists are `kind, path`, and this is what the kinds are: `node`
+    /// for a device node, `path` for a file or directory. Other lines are ignored, and
+    /// nodes that the host lacks omitted.
+    #[serde(default)]
+    pub listed_kinds: BTreeMap<String, ListedKind>,
     /// Directories of which the container sees only the listed contents.
     #[serde(default)]
     pub masks: Vec<Mask>,
+}
+
+/// What a line of a list names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub enum ListedKind {
+    Node,
+    Path,
 }
 
 /// # `masks`

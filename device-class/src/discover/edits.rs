@@ -7,7 +7,7 @@ use super::driver_root::DriverRoot;
 use super::files::{directory, file};
 use super::found::{FoundEdits, FoundNode, ImageLibraries};
 use super::libraries::LibrarySearch;
-use super::listed::Lists;
+use super::listed::{Listed, Lists};
 use super::nodes::nodes;
 use super::paths::each;
 use super::{DeviceError, mask, source};
@@ -48,7 +48,7 @@ pub(super) fn edits(
         lists,
     } = wanted;
     let mut found = FoundEdits {
-        nodes: control_nodes(class, capabilities, attributes, host)?,
+        nodes: control_nodes(class, wanted, attributes, host)?,
         ..FoundEdits::default()
     };
     let capability_32bit = class.spec.request.capability_32bit.as_ref();
@@ -77,7 +77,8 @@ pub(super) fn edits(
         }
         if let Some(list) = &edits.files_listed_in {
             let lists = Lists::of(lists, &class.spec.request);
-            lists.look_up(list, attributes, host, &mut found)?;
+            let listed = Listed { at: list, edits };
+            lists.look_up(&listed, attributes, host, &mut found)?;
         }
         for spec in &edits.masks {
             let mask = mask::mask(spec, attributes, host)?;
@@ -100,16 +101,20 @@ pub(super) fn edits(
 
 /// Looks up the nodes that a container with these capabilities gets besides
 /// those of its devices.
-pub fn control_nodes(
-    class: &DeviceClass,
-    capabilities: &BTreeSet<CapabilityName>,
+pub fn control_nodes<'a>(
+    class: &'a DeviceClass,
+    wanted: impl Into<Wanted<'a>>,
     attributes: &Attributes,
     host: &dyn HostView,
 ) -> Result<Vec<FoundNode>, EditsError> {
-    let mut found = Vec::new();
-    for Chosen { edits, .. } in chosen(class, capabilities) {
+    let (mut found, wanted) = (Vec::new(), wanted.into());
+    for Chosen { edits, .. } in chosen(class, wanted.capabilities) {
         for spec in &edits.nodes {
             found.extend(nodes(spec, attributes, edits.optional, host)?);
+        }
+        if let (Some(at), false) = (&edits.files_listed_in, edits.listed_kinds.is_empty()) {
+            let lists = Lists::of(wanted.lists, &class.spec.request);
+            found.extend(lists.nodes(&Listed { at, edits }, attributes, host)?);
         }
     }
     Ok(found)

@@ -1,12 +1,13 @@
 //! Files and directories that are listed in a file of the host.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::driver_root::DriverRoot;
 use super::files;
-use super::found::{FileSource, FoundDirectory, FoundFile, Presence};
-use super::{DeviceError, FoundEdits, search};
-use crate::class::{FileKind, PathTemplate, RequestSpec, is_plain};
+use super::found::{FileSource, FoundDirectory, FoundFile, FoundNode, Presence};
+use super::{DeviceError, FoundEdits, nodes, search};
+use crate::class::{Edits, FileKind, ListedKind, PathTemplate, RequestSpec, is_plain};
 use crate::host::{Entry, HostView, MAX_ATTRIBUTE};
 use crate::name::{AttributeName, ListName, excerpt};
 use crate::pattern::PathPattern;
@@ -14,6 +15,12 @@ use crate::template::Attributes;
 
 /// The limit of a list's paths.
 const MAX_PATHS: usize = 512;
+
+/// Where a table has lists, and of which form they are.
+pub(super) struct Listed<'a> {
+    pub at: &'a PathTemplate,
+    pub edits: &'a Edits,
+}
 
 /// The lists that a container gets.
 pub(super) struct Lists<'a> {
@@ -37,36 +44,22 @@ impl<'a> Lists<'a> {
     /// Looks up what the lists at `template` have, each at its own path.
     pub(super) fn look_up(
         &self,
-        template: &PathTemplate,
+        listed: &Listed<'_>,
         attributes: &Attributes,
         host: &dyn HostView,
         found: &mut FoundEdits,
     ) -> Result<(), DeviceError> {
-        // A list of its own name is for every container, if there is one.
-        let is_for_all = !template
-            .template()
-            .attributes()
-            .any(|name| *name == AttributeName::list());
-        if is_for_all {
-            let list = template.fill(attributes)?;
-            match read(&list, host) {
-                Ok(paths) => paths
-                    .into_iter()
-                    .flatten()
-                    .for_each(|path| add(path, host, found)),
-                Err(reason) => found.files.push(file(list, Presence::Unfit(reason))),
-            }
-            return Ok(());
-        }
-        for name in self.names {
-            let mut attributes = attributes.clone();
-            attributes.insert(AttributeName::list(), name.to_string());
-            let list = template.fill(&attributes)?;
-            let unusable = match read(&list, host) {
-                Ok(Some(paths)) => {
-                    paths.into_iter().for_each(|path| add(path, host, found));
+        let (lists, are_for_all) = self.at(listed.at, attributes)?;
+        for list in lists {
+            let unusable = match read(&list, &listed.edits.listed_kinds, host) {
+                Ok(Some(lines)) => {
+                    let paths = lines
+                        .into_iter()
+                        .filter(|(kind, _)| *kind == ListedKind::Path);
+                    paths.for_each(|(_, path)| add(path, host, found));
                     continue;
                 }
+                Ok(None) if are_for_all => continue,
                 Ok(None) if !self.are_named => Presence::Optional,
                 Ok(None) => Presence::Unfit(format!("{} does not exist", list.display())),
                 Err(reason) => Presence::Unfit(reason),
@@ -77,8 +70,52 @@ impl<'a> Lists<'a> {
     }
 }
 
-/// The paths in a list; `None` if there is no such file.
-fn read(list: &Path, host: &dyn HostView) -> Result<Option<Vec<PathBuf>>, String> {
+impl Lists<'_> {
+    /// The device nodes that the lists name. What is wrong with a list is found by
+    /// [`Lists::look_up`].
+    pub(super) fn nodes(
+        &self,
+        listed: &Listed<'_>,
+        attributes: &Attributes,
+        host: &dyn HostView,
+    ) -> Result<Vec<FoundNode>, DeviceError> {
+        let (lists, _) = self.at(listed.at, attributes)?;
+        let lines = lists
+            .iter()
+            .map(|list| read(list, &listed.edits.listed_kinds, host));
+        let lines = lines.filter_map(Result::ok).flatten().flatten();
+        let nodes = lines.filter(|(kind, _)| *kind == ListedKind::Node);
+        Ok(nodes.map(|(_, path)| nodes::optional(path, host)).collect())
+    }
+
+    /// Their paths, and whether the list has a name of its own: then it is for every
+    /// container, if there is one.
+    fn at(
+        &self,
+        template: &PathTemplate,
+        attributes: &Attributes,
+    ) -> Result<(Vec<PathBuf>, bool), DeviceError> {
+        let list = AttributeName::list();
+        if !template.template().attributes().any(|name| *name == list) {
+            return Ok((vec![template.fill(attributes)?], true));
+        }
+        let paths = self.names.iter().map(|name| {
+            let mut attributes = attributes.clone();
+            attributes.insert(list.clone(), name.to_string());
+            template.fill(&attributes)
+        });
+        Ok((paths.collect::<Result<_, _>>()?, false))
+    }
+}
+
+/// The lines of a list; `None` if there is no such file.
+type Lines = Vec<(ListedKind, PathBuf)>;
+
+fn read(
+    list: &Path,
+    kinds: &BTreeMap<String, ListedKind>,
+    host: &dyn HostView,
+) -> Result<Option<Lines>, String> {
     let shown = list.display();
     match host.entry(list) {
         Ok(None) => return Ok(None),
@@ -99,6 +136,15 @@ fn read(list: &Path, host: &dyn HostView) -> Result<Option<Vec<PathBuf>>, String
     let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
     let mut paths = Vec::new();
     for (at, line) in lines {
+        if !kinds.is_empty() {
+            let line = line
+                .split_once(',')
+                .map(|(kind, path)| (kind.trim(), path.trim()));
+            let line = line.filter(|(_, path)| is_plain(path));
+            let line = line.and_then(|(kind, path)| Some((*kinds.get(kind)?, path.into())));
+            paths.extend(line);
+            continue;
+        }
         let path = line.trim_end_matches('/');
         if !is_plain(path) {
             let (line, number) = (excerpt(line), at + 1);
@@ -106,7 +152,7 @@ fn read(list: &Path, host: &dyn HostView) -> Result<Option<Vec<PathBuf>>, String
                 "line {number} of {shown}: `{line}` is not an absolute path without `.` and `..`"
             ));
         }
-        paths.push(PathBuf::from(path));
+        paths.push((ListedKind::Path, PathBuf::from(path)));
     }
     match paths.len() {
         0..=MAX_PATHS => Ok(Some(paths)),
@@ -134,6 +180,14 @@ fn add(path: PathBuf, host: &dyn HostView, found: &mut FoundEdits) {
 }
 
 fn add_one(path: PathBuf, host: &dyn HostView, found: &mut FoundEdits) {
+    let has = |given: &FoundDirectory| {
+        given.path == given.container
+            && path.starts_with(&given.path)
+            && matches!(given.directory, Presence::Found(_))
+    };
+    if found.directories.iter().any(has) {
+        return;
+    }
     let driver = DriverRoot::of_host(host);
     if matches!(host.entry(&path), Ok(Some(Entry::Directory))) {
         let directory = files::directory_at(&path, true, driver);

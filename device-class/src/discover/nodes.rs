@@ -8,6 +8,7 @@ use super::found::{FoundNode, MadeNode, NodeForm, OwnNode, Presence};
 use super::loaded_driver::LoadedDriver;
 use super::paths::{both, each, present};
 use crate::class;
+use crate::device::Access;
 use crate::host::{Entry, HostView};
 use crate::template::Attributes;
 
@@ -92,6 +93,25 @@ fn node(
         form,
         number,
     })
+}
+
+/// A node by its path, which the host need not have.
+pub(super) fn optional(path: PathBuf, host: &dyn HostView) -> FoundNode {
+    let number = present(&path, true, "a device node", host, |place| {
+        match place.entry {
+            Entry::Device(number) => Some(number),
+            _ => None,
+        }
+    });
+    FoundNode {
+        container: path.clone(),
+        host: path,
+        links: Vec::new(),
+        capability: None,
+        access: Access::default(),
+        form: NodeForm::Bound,
+        number,
+    }
 }
 
 /// Whether the host has this symbolic link, and it leads to the node.
