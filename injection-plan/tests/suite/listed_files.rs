@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
 
 use device_class::DeviceClass;
+use device_class::config::Config;
 use device_class::host::RealHost;
 use injection_plan::plan::Action;
 use injection_plan::request::Request;
@@ -161,4 +163,33 @@ fn lists_and_their_variable_go_together() {
     assert!(reserved.contains("another purpose"), "{reserved}");
     let unknown = class(&CLASS.replace("{list:lower}", "{lists}")).unwrap_err();
     assert!(unknown.contains("`lists`"), "{unknown}");
+}
+
+/// As the vendor's plugin gives the sockets and the shared memory of an MPS daemon
+/// (k8s-device-plugin, internal/plugin/mps.go): every user of a container writes to both.
+#[test]
+fn a_daemons_directories_replace_those_of_the_container() {
+    let root = host(&[]);
+    for (path, mode) in [("run/mps/pipe", 0o755), ("run/mps/shm", 0o1777)] {
+        fs::create_dir_all(root.path().join(path)).unwrap();
+        let mode = fs::Permissions::from_mode(mode);
+        fs::set_permissions(root.path().join(path), mode).unwrap();
+    }
+    let config = "[class.chip]\ndirectories = [{ path = '/run/mps/pipe', writable = true }, \
+                  { path = '/run/mps/shm', container_path = '/dev/shm', writable = true }]\n\
+                  env = { CUDA_MPS_PIPE_DIRECTORY = '/run/mps/pipe' }\n";
+    let config = Config::parse(Path::new("config.toml"), config).unwrap();
+    let class = config.adapted(class(CLASS).unwrap(), Path::new("chip.toml"));
+    let class = class.unwrap();
+    let request = Request::of(&class, &vec!["CHIPS=all".to_owned()].into(), |_| None);
+    let host = RealHost::open(root.path()).unwrap();
+    let plan = plan(&class, &request.unwrap().unwrap(), &host, &asker()).unwrap();
+    let text = plan.to_string();
+    for wanted in [
+        "directory  chip  /run/mps/pipe (rbind,nosuid,nodev)",
+        "directory  chip  /dev/shm from /run/mps/shm (rbind,nosuid,nodev)",
+        "CUDA_MPS_PIPE_DIRECTORY=/run/mps/pipe",
+    ] {
+        assert!(text.contains(wanted), "{wanted}: {text}");
+    }
 }

@@ -174,6 +174,18 @@ fn nvidia() {
             ..Case::default()
         },
         Case {
+            source: "k8s-device-plugin, internal/rm/nvml_devices.go: deviceIDStrategy index",
+            class: "nvidia-gpu",
+            host: "nvidia-gpu/mig-facts",
+            config: "env = { NVIDIA_VISIBLE_DEVICES = '{index}' }",
+            env: &[
+                "NVIDIA_VISIBLE_DEVICES=MIG-0a8b6d51-2f64-5b0f-8c77-d9e2a4b61f05",
+                "NVIDIA_DRIVER_CAPABILITIES=utility",
+            ],
+            has: &["NVIDIA_VISIBLE_DEVICES=0:1"],
+            ..Case::default()
+        },
+        Case {
             source: "k8s-device-plugin, api/config/v1/replicas.go: renameByDefault",
             class: "nvidia-gpu",
             host: "nvidia-gpu/mig-facts",

@@ -354,7 +354,10 @@ fn furnished() -> ThisHost {
         ("driver/etc/live.conf", "live\n"),
         ("driver/etc/live.d/one.conf", "one\n"),
         ("driver/etc/listed", "listed\n"),
-        ("driver/etc/lists/driver.csv", "lib, @own@/driver/etc/listed\n"),
+        (
+            "driver/etc/lists/driver.csv",
+            "lib, @own@/driver/etc/listed\n",
+        ),
         ("driver/bin/live", "#!/bin/sh\n"),
         ("driver/more/libmore.so.1", ""),
         ("driver/libraries/none", ""),

@@ -1,6 +1,7 @@
 //! Directories of the host that a class lets a container write to.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use harness::bundle::Bundle;
 use harness::captured::Captured;
@@ -21,7 +22,10 @@ id = "store-{index}"
 index = "{index}"
 directories = [{ path = "/var/lib/store/{index}", writable = true }]
 [[edits]]
-directories = ["/etc/store"]
+directories = [
+  "/etc/store",
+  { path = "/var/lib/shared", container_path = "/dev/shm", writable = true },
+]
 "#;
 
 /// As far as its user may write on the host; the written files are the host's.
@@ -35,6 +39,9 @@ fn only_a_writable_directory_can_be_written_to(lab: &Lab) {
         host.add_file(&format!("var/lib/store/{index}/old"), "as it was")
             .unwrap();
     }
+    let shared = host.root().join("var/lib/shared");
+    fs::create_dir_all(&shared).unwrap();
+    fs::set_permissions(&shared, fs::Permissions::from_mode(0o1777)).unwrap();
     let run = |user: u32, command: &str| -> Captured {
         let bundle = Bundle::with_hook(Rootfs::Busybox, &host.config_file())
             .unwrap()
@@ -64,6 +71,9 @@ fn only_a_writable_directory_can_be_written_to(lab: &Lab) {
         assert!(ran.stderr.contains(message), "{command}: {}", ran.stderr);
     }
     run(0, "cat /etc/store/setting").success().unwrap();
+    // One in place of the container's own, such as a daemon's shared memory.
+    run(1000, "echo new >/dev/shm/new").success().unwrap();
+    assert!(shared.join("new").exists());
     // What it writes there is neither a device nor a program with its owner's rights.
     let mounts = run(0, "grep ' /var/lib/store/0 ' /proc/self/mountinfo").stdout;
     assert!(mounts.contains("rw,nosuid,nodev"), "{mounts}");
