@@ -270,7 +270,8 @@ impl DeviceId {
 
     /// An id from text of the hardware. A text that is too long or has invalid
     /// characters is shortened and gets a hash of the whole text, so that the
-    /// id is stable and unique.
+    /// id is stable and unique. So does one that requests use for several devices or none:
+    /// who makes a device must not name it `all`.
     pub fn from_hardware(text: &str) -> Result<Self, NameError> {
         Self::fitted(text, Self::MAX)
     }
@@ -292,7 +293,7 @@ impl DeviceId {
         if text.is_empty() {
             return Err(NameError::Empty { what: "device id" });
         }
-        if text.len() <= max && text.chars().all(Self::fits) {
+        if text.len() <= max && text.chars().all(Self::fits) && !means_several(text) {
             return Ok(DeviceId(text.to_owned()));
         }
         let hash = format!("-{:016x}", fnv1a(text.as_bytes()));
@@ -300,6 +301,13 @@ impl DeviceId {
         let start: String = readable.take(max - hash.len()).collect();
         Ok(DeviceId(start + &hash))
     }
+}
+
+/// Whether a request has another meaning for the text than a device of that name.
+fn means_several(text: &str) -> bool {
+    let is_range = text.contains('-') && text.chars().all(|c| c.is_ascii_digit() || c == '-');
+    let mut words = ["all", "none", "void"].into_iter();
+    is_range || words.any(|word| text.eq_ignore_ascii_case(word))
 }
 
 /// FNV-1a, 64 bits: a fixed and published hash, so that an id never changes
@@ -333,6 +341,11 @@ mod tests {
                     fnv1a(long.as_bytes())
                 )),
             ),
+            ("All", Some(format!("All-{:016x}", fnv1a(b"All")))),
+            ("none", Some(format!("none-{:016x}", fnv1a(b"none")))),
+            ("void", Some(format!("void-{:016x}", fnv1a(b"void")))),
+            ("0-63", Some(format!("0-63-{:016x}", fnv1a(b"0-63")))),
+            ("63", Some("63".to_owned())),
             ("", None),
         ] {
             let id = DeviceId::from_hardware(text).ok();

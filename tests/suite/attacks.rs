@@ -15,6 +15,7 @@ pub(crate) mod forged_pods;
 mod hanging_host;
 mod hook_environment;
 mod host_devices;
+mod hostile_hardware;
 mod image_files;
 mod killed_hook;
 mod links;
