@@ -1,12 +1,16 @@
 //! Processes of a container that have a device open: what is open stays so, whatever rules and
 //! nodes say.
 
+use std::ffi::CString;
 use std::fs;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use device_class::device::{DeviceKind, DeviceRule};
+use nix::sys::stat::{SFlag, makedev};
 use serde::Serialize;
+
+use crate::sys::statmount::kind_and_device;
 
 /// A process with a device open.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -61,12 +65,13 @@ pub(super) fn processes(cgroups: &[u8], rules: &[DeviceRule]) -> Vec<OpenBy> {
 
 /// Whether a descriptor is open on the device.
 fn is(descriptor: &Path, rule: &DeviceRule) -> bool {
-    let Ok(file) = fs::metadata(descriptor) else {
+    let path = CString::new(descriptor.as_os_str().as_bytes());
+    let Some((kind, number)) = path.ok().and_then(|path| kind_and_device(&path).ok()) else {
         return false;
     };
-    let of_kind = match rule.kind() {
-        DeviceKind::Block => file.file_type().is_block_device(),
-        DeviceKind::Character => file.file_type().is_char_device(),
+    let wanted = match rule.kind() {
+        DeviceKind::Block => SFlag::S_IFBLK,
+        DeviceKind::Character => SFlag::S_IFCHR,
     };
-    of_kind && file.rdev() == nix::sys::stat::makedev(rule.major().into(), rule.minor().into())
+    kind == wanted && number == makedev(rule.major().into(), rule.minor().into())
 }

@@ -1,13 +1,15 @@
 //! What the kernel reports of a mount: `statx` gives its id, `statmount`
 //! (Linux 6.8) the rest, without a list of all mounts being read.
 
+use std::ffi::CStr;
 use std::mem::{MaybeUninit, offset_of};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::ptr;
 
-use libc::{c_long, c_uint};
+use libc::{c_int, c_long, c_uint};
 use nix::Result;
 use nix::errno::Errno;
+use nix::sys::stat::{SFlag, makedev};
 
 /// The id by which `/proc/self/mountinfo` calls a mount. It may be given to
 /// another when the mount is gone.
@@ -57,22 +59,27 @@ const _: () = assert!(size_of::<Answer>() == 512 && offset_of!(Answer, propagati
 /// The id of the mount that `file` is in: `which` is [`MOUNT_ID`] or
 /// [`UNIQUE_MOUNT_ID`]. None if the kernel does not give it.
 pub(crate) fn mount_id(file: impl AsFd, which: c_uint) -> Result<Option<u64>> {
+    let stat = statx(file.as_fd().as_raw_fd(), c"", libc::AT_EMPTY_PATH, which)?;
+    Ok((stat.stx_mask & which != 0).then_some(stat.stx_mnt_id))
+}
+
+/// Type and device number of the file at `path`, which is followed. No server is asked: that
+/// of a file system of a container's own might never answer.
+pub(crate) fn kind_and_device(path: &CStr) -> Result<(SFlag, libc::dev_t)> {
+    let flags = libc::AT_STATX_DONT_SYNC;
+    let stat = statx(libc::AT_FDCWD, path, flags, libc::STATX_TYPE)?;
+    let kind = SFlag::from_bits_truncate(stat.stx_mode.into()) & SFlag::S_IFMT;
+    let number = makedev(stat.stx_rdev_major.into(), stat.stx_rdev_minor.into());
+    Ok((kind, number))
+}
+
+fn statx(directory: RawFd, path: &CStr, flags: c_int, wanted: c_uint) -> Result<libc::statx> {
     let mut stat = MaybeUninit::<libc::statx>::zeroed();
-    // SAFETY: the path is a NUL-terminated constant, and `stat` is writable
-    // for a whole `struct statx`.
-    let result = unsafe {
-        libc::statx(
-            file.as_fd().as_raw_fd(),
-            c"".as_ptr(),
-            libc::AT_EMPTY_PATH,
-            which,
-            stat.as_mut_ptr(),
-        )
-    };
+    // SAFETY: the path is NUL-terminated, and `stat` is writable for a whole `struct statx`.
+    let result = unsafe { libc::statx(directory, path.as_ptr(), flags, wanted, stat.as_mut_ptr()) };
     Errno::result(result)?;
     // SAFETY: made of integers, zeroed at first, and then filled in.
-    let stat = unsafe { stat.assume_init() };
-    Ok((stat.stx_mask & which != 0).then_some(stat.stx_mnt_id))
+    Ok(unsafe { stat.assume_init() })
 }
 
 /// What is known of a mount.

@@ -12,7 +12,11 @@ use crate::oci::Bundle;
 const UID: &str = "0c7b7a4e-17b7-4f3b-8d4d-8a5d3f6b1a01";
 /// The uid, namespace, name and container of the pod.
 const POD: [(&str, &str, &str); 4] = [
-    ("io.kubernetes.pod.uid", "io.kubernetes.cri.sandbox-uid", UID),
+    (
+        "io.kubernetes.pod.uid",
+        "io.kubernetes.cri.sandbox-uid",
+        UID,
+    ),
     (
         "io.kubernetes.pod.namespace",
         "io.kubernetes.cri.sandbox-namespace",

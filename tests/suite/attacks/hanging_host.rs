@@ -1,6 +1,8 @@
-//! A driver that hangs while containers of its class are started.
+//! What never answers: a driver while containers of its class are started, and a file system
+//! of which a container has a file open while a device is detached from it.
 
 use std::fs;
+use std::process::Command;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,9 +11,12 @@ use harness::bundle::Bundle;
 use harness::cgroup_view::CgroupView;
 use harness::hanging::{self, Hanging};
 use harness::rootfs::Rootfs;
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::Mode;
 
 use super::{STAGE, container_with_device, hook, host_with_tools};
 use crate::lab::{Lab, with_lab};
+use crate::live::{self, boathook, done, plain, started};
 
 /// What the hook's deadline of 10 s and SIGKILL a second later leave to the runtime.
 const ENOUGH: Duration = Duration::from_secs(14);
@@ -30,6 +35,57 @@ fn a_container_of_the_class_is_refused_in_time() {
     }
 }
 
+#[test]
+fn an_open_file_holds_up_no_detaching() {
+    match hanging::missing() {
+        Some(reason) => skip::report(module_path!(), &reason),
+        None => with_lab(module_path!(), CgroupView::V2, detached_in_time),
+    }
+}
+
+/// Calls `work`, and gives how long that took. It must not wait for the file system.
+fn timed<T>(hanging: Hanging, work: impl FnOnce() -> T) -> (T, Duration) {
+    let (over, is_over) = mpsc::channel::<()>();
+    // So that a failure ends, too.
+    let end = thread::spawn(move || {
+        let _ = is_over.recv_timeout(2 * ENOUGH);
+        drop(hanging);
+    });
+    let since = Instant::now();
+    let done = work();
+    let took = since.elapsed();
+    drop(over);
+    end.join().unwrap();
+    (done, took)
+}
+
+fn detached_in_time(lab: &Lab) {
+    let host = live::host();
+    let bundle = plain(Rootfs::Busybox).build().unwrap();
+    let running = started(lab, &bundle);
+    done(lab, &host, &["attach", bundle.id(), "dummy-npu=npu-3"]);
+    let directory = tempfile::tempdir().unwrap();
+    let hanging = Hanging::over(directory.path()).unwrap();
+    // Inherited, and opened without the server being asked.
+    let held = open(directory.path(), OFlag::O_PATH, Mode::empty()).unwrap();
+    let mut holder = Command::new("/bin/sleep").arg("1000").spawn().unwrap();
+    drop(held);
+    let cgroup = format!("/proc/{}/cgroup", running.pid().unwrap());
+    let cgroup = fs::read_to_string(cgroup).unwrap();
+    let path = cgroup.lines().find_map(|line| line.strip_prefix("0::"));
+    let join = format!(
+        "echo {} > /sys/fs/cgroup{}/cgroup.procs",
+        holder.id(),
+        path.unwrap()
+    );
+    let mut shell = lab.runc.view().command("/bin/sh".as_ref()).unwrap();
+    assert!(shell.args(["-c", &join]).status().unwrap().success());
+    let (ran, took) = timed(hanging, || boathook(lab, &host, &["detach", bundle.id()]));
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    assert!(ran.status.success() && took < ENOUGH, "{took:?}: {ran:?}");
+}
+
 fn refused_in_time(lab: &Lab) {
     let host = host_with_tools();
     host.add_class("hanging", CLASS).unwrap();
@@ -45,17 +101,7 @@ fn refused_in_time(lab: &Lab) {
         .args(["/bin/true"])
         .build()
         .unwrap();
-    let (over, is_over) = mpsc::channel::<()>();
-    // So that a failure ends, too.
-    let end = thread::spawn(move || {
-        let _ = is_over.recv_timeout(2 * ENOUGH);
-        drop(hanging);
-    });
-    let since = Instant::now();
-    let ran = lab.runc.run(&bundle).unwrap();
-    let took = since.elapsed();
-    drop(over);
-    end.join().unwrap();
+    let (ran, took) = timed(hanging, || lab.runc.run(&bundle).unwrap());
     assert!(!ran.status.success());
     assert!(took < ENOUGH, "{took:?}: {}", ran.stderr);
     lab.assert_nothing_left(&bundle);
