@@ -18,7 +18,12 @@ pub(crate) fn grant(bytes: &[u8]) {
         return;
     };
     let claim = grant.claim.iter().map(|claim| format!("@{claim}"));
-    let again = format!("{}={}{}", grant.class, grant.device, claim.collect::<String>());
+    let again = format!(
+        "{}={}{}",
+        grant.class,
+        grant.device,
+        claim.collect::<String>()
+    );
     assert_eq!(again, text);
     let (class, inventory) = known(grant.class.as_str());
     let devices = grant.device.clone();

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use device_class::DeviceClass;
-use device_class::facts::{self, Facts};
 use device_class::discover::{Inventory, MAX_DEVICES, look};
+use device_class::facts::{self, Facts};
 use device_class::host::RecordedHost;
 use device_class::name::ClassName;
 use injection_plan::request::{Environment, MAX_REQUEST, Request};

@@ -49,7 +49,10 @@ pub(crate) fn review(bytes: &[u8]) {
         let mut parts = path.split('/').skip(1);
         assert_eq!(parts.next(), Some("spec"), "{path}");
         let list = parts.next();
-        assert!(matches!(list, Some("containers" | "initContainers")), "{path}");
+        assert!(
+            matches!(list, Some("containers" | "initContainers")),
+            "{path}"
+        );
         let at: Option<usize> = parts.next().and_then(|at| at.parse().ok());
         assert!(at.is_some(), "{path}");
         assert!(matches!(parts.next(), Some("resources" | "env")), "{path}");
@@ -75,7 +78,11 @@ pub(crate) fn extender(bytes: &[u8]) {
     let scored = EXTENDER.prioritize(bytes);
     assert_eq!(filtered.is_ok(), scored.is_ok());
     for answer in [filtered, scored].into_iter().flatten() {
-        assert!(answer.len() <= 4 * bytes.len() + 512, "{} bytes", answer.len());
+        assert!(
+            answer.len() <= 4 * bytes.len() + 512,
+            "{} bytes",
+            answer.len()
+        );
         let _: Value = serde_json::from_slice(&answer).unwrap();
     }
 }
