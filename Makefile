@@ -53,7 +53,7 @@ unit: ## Run the tests that need no root, no packages and no other program
 	cargo test --package boathook-device-class --package boathook-injection-plan --package boathook-runtime-config --test '*'
 
 test: ## Install what the tests need, build, and run every test
-	scripts/install-test-packages runc busybox-static musl-tools debootstrap crun containerd docker.io podman strace rpm go-md2man
+	scripts/install-test-packages runc busybox-static musl-tools debootstrap crun containerd docker.io podman strace rpm go-md2man secilc
 	scripts/install-helm
 	$(MAKE) --no-print-directory programs
 	rm -f $(SKIPPED)

@@ -55,6 +55,7 @@ mod real_kubernetes;
 mod release;
 mod runc;
 mod selfcheck;
+mod selinux;
 mod tree;
 mod vm;
 mod wrapper;
