@@ -26,9 +26,11 @@ const MAX_TEXT: usize = 256;
 /// minutes; whoever renews them may be absent for a while.
 const MAX_AGE: u64 = 24 * 60 * 60;
 
-/// The keys that every file has: when it was written, in seconds since the boot, and by
-/// which programs.
+/// The keys that every file has: when it was written, in seconds since the boot, by which
+/// version of Boathook, and of the output of which programs. These tell their own version
+/// by a fact with the key `version`.
 const UPTIME: &str = "boathook uptime";
+const VERSION: &str = "boathook version";
 const PROGRAM: &str = "boathook program";
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -58,6 +60,26 @@ impl Facts {
             }
         }
         Facts(all)
+    }
+
+    /// Whether the host has facts of a class that are used.
+    pub fn are_current(class: &DeviceClass, host: &dyn HostView) -> bool {
+        !Self::read(class, host, &mut Vec::new()).is_empty()
+    }
+
+    /// A note if the host could have facts of a class, and nobody has asked its programs.
+    pub fn absence(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
+        let is_there = |path: &Path| matches!(host.entry(path), Ok(Some(_)));
+        let mut programs = class.spec.facts.iter();
+        let program = programs.find_map(|program| program.command.first())?;
+        let is_absent =
+            class.settings.facts && is_there(Path::new(program)) && !is_there(&file(&class.name));
+        is_absent.then(|| {
+            format!(
+                "there are no facts of {program}: run `boathook facts {}`",
+                class.name
+            )
+        })
     }
 
     /// The facts of a class that the host has now. Those that are too old, or that others
@@ -125,7 +147,10 @@ impl Facts {
         let mut text = String::new();
         let programs = programs.iter().map(|program| (PROGRAM, program.as_str()));
         let uptime = host.uptime().unwrap_or_default().to_string();
-        let head = [(UPTIME, uptime.as_str())];
+        let head = [
+            (UPTIME, uptime.as_str()),
+            (VERSION, env!("CARGO_PKG_VERSION")),
+        ];
         let facts = self.0.iter();
         let facts =
             facts.flat_map(|(key, values)| values.iter().map(|v| (key.as_str(), v.as_str())));

@@ -8,7 +8,8 @@ use std::process::{self, Command};
 
 use device_class::class::FactsProgram;
 use device_class::facts::{self, Facts};
-use device_class::{DeviceClass, HostView, ownership};
+use device_class::host::RealHost;
+use device_class::{DeviceClass, HostView, discover, ownership};
 
 use crate::program_output;
 
@@ -37,21 +38,35 @@ impl Reported {
     ) -> Self {
         let mut reported = Reported::default();
         let mut all = Vec::new();
-        for program in &class.spec.facts {
-            match run(program, root, &start) {
-                Ok(None) => {}
-                Ok(Some(facts)) => {
-                    all.extend(facts);
-                    reported.programs.push(program.command.join(" "));
-                }
-                Err(fault) => {
-                    let command = program.command.join(" ");
-                    reported.faults.push(format!("{command} {fault}"));
+        let host = RealHost::open(root);
+        let is_wanted = |program: &&FactsProgram| match (&program.needs, &host) {
+            (Some(path), Ok(host)) => discover::matches(path, host),
+            _ => true,
+        };
+        for program in class.spec.facts.iter().filter(is_wanted) {
+            for command in program.commands(&all) {
+                match run(program, &command, root, &start) {
+                    Ok(None) => {}
+                    Ok(Some(facts)) => {
+                        all.extend(facts);
+                        reported.programs.push(command.join(" "));
+                    }
+                    Err(fault) => {
+                        let command = command.join(" ");
+                        reported.faults.push(format!("{command} {fault}"));
+                        // It would probably hang as often as it is run.
+                        break;
+                    }
                 }
             }
         }
         reported.facts = Facts::of(all);
         reported
+    }
+
+    /// The version that the programs report of themselves.
+    pub fn version(&self) -> Option<&str> {
+        self.facts.first("version")
     }
 
     /// Writes the file of the class, below `root`; removes it if there are no facts.
@@ -90,13 +105,14 @@ impl Reported {
     }
 }
 
-/// The facts that a program reports; `None`: there is no such program.
+/// The facts that a program reports; `None`: there is no such program, or it cannot tell.
 fn run(
     program: &FactsProgram,
+    command: &[String],
     root: &Path,
     start: impl Fn(&Path, &[String]) -> Command,
 ) -> Result<Option<Vec<(String, String)>>, String> {
-    let Some((path, arguments)) = program.command.split_first() else {
+    let Some((path, arguments)) = command.split_first() else {
         return Ok(None);
     };
     let path = Path::new(path);
@@ -110,6 +126,7 @@ fn run(
     match ended {
         Err(error) => Err(format!("cannot be run: {error}")),
         Ok(None) => Err(format!("took longer than {seconds} seconds and was killed")),
+        Ok(Some((_, text))) if program.cannot_tell(&text) => Ok(None),
         Ok(Some((status, _))) if !status.success() => Err(format!("failed ({status})")),
         Ok(Some((_, text))) => match program.facts(&text) {
             facts if facts.is_empty() => Err("printed nothing that the class knows".into()),
@@ -122,8 +139,6 @@ fn run(
 mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::time::{Duration, Instant};
-
-    use device_class::host::RealHost;
 
     use super::*;
 
@@ -177,10 +192,48 @@ mod tests {
         let head = lines.next().unwrap();
         assert!(head.starts_with("boathook uptime\t"), "{head}");
         let rest: Vec<&str> = lines.collect();
-        assert_eq!(rest, ["boathook program\t/smi -L", "0\t-L one", "1\ttwo"]);
+        let version = concat!("boathook version\t", env!("CARGO_PKG_VERSION"));
+        let program = "boathook program\t/smi -L";
+        assert_eq!(rest, [version, program, "0\t-L one", "1\ttwo"]);
         let directory = root.path().join("run/boathook/facts");
         let names = fs::read_dir(directory).unwrap().count();
         assert_eq!(names, 1, "a temporary file is left");
+    }
+
+    /// A program for each value that another one has reported, and one whose parts the host
+    /// does not have.
+    #[test]
+    fn programs_are_run_for_what_others_report() {
+        let text = "version = 1\nresource = 'x.com/x'\nrequest = { env = 'X' }\n\
+                    discover = [{ count = 1 }]\ndevice = { id = 'x-{index}' }\n\
+                    [[facts]]\nprogram = ['/smi', '-l']\n\
+                    lines = [{ line = '^chip (?<chip>.+)$', facts = { chips = '{chip}' } }]\n\
+                    [[facts]]\nprogram = ['/smi', '-i', '{1}', '-c', '{2}']\nneeds = '/parts*'\n\
+                    for_each = 'chips'\ncannot_tell = 'has none'\n\
+                    lines = [{ line = '^part (?<n>.+)$', facts = { '{n}' = 'part' } }]\n";
+        let name = "x".to_owned().try_into().unwrap();
+        let class = DeviceClass::parse(name, "x.toml".as_ref(), text).unwrap();
+        let root = host(
+            "case \"$*\" in -l) printf 'chip 0 0\\nchip 0 1\\nchip 1 0\\n';; \
+             '-i 1 -c 0') echo it has none; exit 3;; *) echo \"part $2/$4\";; esac",
+        );
+        let of = || {
+            Reported::of(&class, root.path(), |program, arguments| {
+                let mut command =
+                    Command::new(root.path().join(program.strip_prefix("/").unwrap()));
+                command.args(arguments);
+                command
+            })
+        };
+        assert_eq!(of().programs, ["/smi -l"]);
+        fs::write(root.path().join("parts0"), "").unwrap();
+        let all = of();
+        let programs = ["/smi -l", "/smi -i 0 -c 0", "/smi -i 0 -c 1"];
+        assert_eq!(
+            (all.programs.as_slice(), all.faults.len()),
+            (&programs.map(String::from)[..], 0)
+        );
+        assert_eq!(all.facts.first("0/1"), Some("part"));
     }
 
     #[test]

@@ -9,7 +9,11 @@ use serde::Deserialize;
 
 use super::prepare::Timeout;
 use crate::name::AttributeName;
+use crate::pattern::PathPattern;
 use crate::template::{Attributes, Template};
+
+/// As often a program with `for_each` is run at most.
+const MAX_RUNS: usize = 64;
 
 /// A program of the host, and how its output is read.
 #[derive(Debug, Clone, Deserialize)]
@@ -19,6 +23,10 @@ pub struct FactsProgram {
     pub command: Vec<String>,
     /// The time after which it is killed.
     pub timeout: Duration,
+    /// It is run only if something matches.
+    pub needs: Option<PathPattern>,
+    for_each: Option<String>,
+    cannot_tell: Option<Regex>,
     lines: Vec<FactLine>,
 }
 
@@ -31,6 +39,38 @@ struct FactLine {
 }
 
 impl FactsProgram {
+    /// The commands to run, after programs that have reported these facts.
+    pub fn commands(&self, known: &[(String, String)]) -> Vec<Vec<String>> {
+        let Some(for_each) = &self.for_each else {
+            return vec![self.command.clone()];
+        };
+        let values: BTreeSet<&str> = inserted(
+            known
+                .iter()
+                .filter(|(key, _)| key == for_each)
+                .map(|(_, value)| value.as_str()),
+        );
+        let command = |value: &str| {
+            let words: Vec<&str> = value.split(' ').collect();
+            let filled = self.command.iter().map(|argument| {
+                let number = argument.strip_prefix('{')?.strip_suffix('}')?;
+                let word = words.get(number.parse::<usize>().ok()?.checked_sub(1)?)?;
+                Some((*word).to_owned())
+            });
+            let with_plain = filled.zip(&self.command);
+            with_plain
+                .map(|(word, argument)| word.unwrap_or_else(|| argument.clone()))
+                .collect()
+        };
+        values.into_iter().take(MAX_RUNS).map(command).collect()
+    }
+
+    /// Whether the program says that it cannot tell these facts on this host.
+    pub fn cannot_tell(&self, output: &str) -> bool {
+        let regex = self.cannot_tell.as_ref();
+        regex.is_some_and(|regex| regex.is_match(output))
+    }
+
     /// The facts in its output: key and value, in the order of the output.
     pub fn facts(&self, output: &str) -> Vec<(String, String)> {
         let mut facts = Vec::new();
@@ -63,7 +103,8 @@ impl FactsProgram {
 ///
 /// What only a program of the driver reports. The plugin runs it as root, without a
 /// shell, with an empty environment, when it starts, when devices change, and every five
-/// minutes; so does `boathook facts CLASS`. Attributes read the facts with `fact`.
+/// minutes; so does `boathook facts CLASS`. Attributes read the facts with `fact`. That with
+/// the key `version` is the program's version, which `boathook facts` prints.
 /// `facts = false` in `[class.NAME]` of config.toml turns it off.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -75,6 +116,16 @@ pub(super) struct RawFacts {
     /// The time after which it is killed with all processes of its group, in seconds.
     /// Default 30.
     timeout: Option<Timeout>,
+    /// A pattern for a path. Without a match, the program is not run: it could only tell of
+    /// parts that the host does not have.
+    needs: Option<PathPattern>,
+    /// The key of facts of programs that are listed before. The program is run for each of
+    /// their values, at most 64 times; its arguments `{1}`, `{2}` and so on are the words of
+    /// the value.
+    for_each: Option<String>,
+    /// A regular expression. Output with a match is that of a version or a device that does
+    /// not know these facts, and no fault.
+    cannot_tell: Option<String>,
     /// What each line of the output is compared with, beginning with the outermost
     /// heading.
     lines: Vec<RawFactLine>,
@@ -121,6 +172,9 @@ impl TryFrom<RawFacts> for FactsProgram {
         Ok(FactsProgram {
             command: raw.program,
             timeout: raw.timeout.map_or(Duration::from_secs(30), Timeout::get),
+            needs: raw.needs,
+            for_each: raw.for_each,
+            cannot_tell: raw.cannot_tell.as_deref().map(regex).transpose()?,
             lines,
         })
     }
@@ -130,8 +184,7 @@ impl TryFrom<RawFactLine> for FactLine {
     type Error = String;
 
     fn try_from(raw: RawFactLine) -> Result<Self, String> {
-        let line =
-            Regex::new(&raw.line).map_err(|error| format!("bad regex `{}`: {error}", raw.line))?;
+        let line = regex(&raw.line)?;
         let groups = line.capture_names().flatten();
         let groups = groups.map(|name| AttributeName::try_from(name.to_owned()));
         let groups = groups.collect::<Result<Vec<_>, _>>();
@@ -147,4 +200,8 @@ impl TryFrom<RawFactLine> for FactLine {
             facts,
         })
     }
+}
+
+fn regex(text: &str) -> Result<Regex, String> {
+    Regex::new(text).map_err(|error| format!("bad regex `{text}`: {error}"))
 }

@@ -49,6 +49,7 @@ use crate::class::{DeviceClass, Source};
 use crate::facts::Facts;
 use crate::host::HostView;
 use crate::name::{DeviceId, EnvName, ResourceName, excerpt};
+use crate::pattern::PathPattern;
 use crate::template::Attributes;
 
 /// As many devices as one class may have on a host: a glob that matches more
@@ -238,6 +239,11 @@ pub fn look(class: &DeviceClass, host: &dyn HostView) -> Inventory {
         sharing::combine(sharing, &mut inventory);
     }
     inventory
+}
+
+/// Whether something on a host matches a pattern.
+pub fn matches(pattern: &PathPattern, host: &dyn HostView) -> bool {
+    search::any(pattern, &Attributes::new(), host)
 }
 
 fn find(

@@ -30,6 +30,11 @@ fn printed(class: &DeviceClass, arguments: &str, file: &str) -> Facts {
     Facts::of(program(class, arguments).facts(&output))
 }
 
+/// The facts of another class in a recorded output: keys and values.
+fn told(class: &DeviceClass, arguments: &str, file: &str) -> Vec<(String, String)> {
+    program(class, arguments).facts(&read(&format!("testdata/{file}")))
+}
+
 #[test]
 fn the_xml_of_several_branches_is_read() {
     let class = class("nvidia-gpu");
@@ -73,10 +78,123 @@ fn lists_of_instances_architectures_and_links_are_read() {
     let old = printed(&class, "-L", "list-460.txt");
     let wanted = format!("MIG-{GPU}/7/0");
     assert_eq!(old.first(&format!("{GPU} 0 uuid")), Some(wanted.as_str()));
+    // The branch 470, which has no such option.
+    let unknown = "Field \"compute_cap\" is not a valid field to query.\n\n";
+    assert!(program(&class, "--query-gpu").cannot_tell(unknown));
     let arch = printed(&class, "--query-gpu", "arch.csv");
     assert_eq!(arch.first("0000:ca:00.0 arch"), Some("9.0"));
     let links = printed(&class, "nvlink", "nvlink.txt");
     assert_eq!(links.all(&format!("{GPU} NVLink")), ["0000:ca:00.0"]);
+}
+
+/// The first row of each chip has its card and model; the second, where a card may have
+/// several, the number of its node.
+#[test]
+fn chips_and_templates_of_npu_smi_are_read() {
+    let class = class("ascend-npu");
+    for (file, version, key, model) in [
+        ("info-910b-23.txt", "23.0.rc2", "card 1 model", "910B4"),
+        ("info-310p-22.txt", "22.0.4", "device 1 model", "310P3"),
+        ("info-910c-25.txt", "25.5.1", "device 1 model", "Ascend910"),
+    ] {
+        let facts = Facts::of(told(&class, "info", &format!("ascend-npu/npu-smi/{file}")));
+        assert_eq!(facts.first("version"), Some(version), "{file}");
+        assert_eq!(facts.first(key), Some(model), "{file}");
+        assert_eq!(facts.first("device 4711 model"), None, "a process");
+    }
+    for (file, chips) in [
+        ("map-23.txt", ["0 0", "1 0"]),
+        ("map-25.txt", ["0 0", "0 1"]),
+    ] {
+        let facts = told(&class, "info -m", &format!("ascend-npu/npu-smi/{file}"));
+        assert_eq!(Facts::of(facts.clone()).all("chips"), chips, "{file}");
+        let parts = program(&class, "info -t");
+        let commands = parts.commands(&facts);
+        let ends: Vec<_> = commands.iter().map(|one| one[4..].join(" ")).collect();
+        let wanted = chips.map(|chip| format!("-i {}", chip.replace(' ', " -c ")));
+        assert_eq!(ends, wanted, "{file}");
+    }
+    let parts = program(&class, "info -t");
+    assert!(parts.commands(&[]).is_empty());
+    for (file, template) in [
+        ("vnpu-23.txt", Some("vir10_3c_16g")),
+        ("vnpu-none.txt", None),
+    ] {
+        let facts = Facts::of(told(
+            &class,
+            "info -t",
+            &format!("ascend-npu/npu-smi/{file}"),
+        ));
+        assert!(
+            !facts.is_empty()
+                && !parts.cannot_tell(&read(&format!("testdata/ascend-npu/npu-smi/{file}")))
+        );
+        assert_eq!(facts.first("117 template"), template, "{file}");
+    }
+    let vm = "The vnpu is not in docker mode, does not support querying info-vnpu.\n";
+    assert!(parts.cannot_tell(vm) && parts.facts(vm).is_empty());
+}
+
+/// With them the resource is the vendor's; the administrator's list, which this host has
+/// for the first part, still counts.
+#[test]
+fn parts_of_an_npu_are_named_by_their_template() {
+    let host = read("testdata/ascend-npu/910b/host.txt")
+        + "file /proc/uptime\n| 5000.25 1.0\nfile /run/boathook/facts/ascend-npu\n\
+           | boathook uptime\t4900\n| 116 template\tvir05_1c_8g\n\
+           | 117 template\tvir10_3c_16g_nm\n| card 0 model\t910B4\n";
+    let found = discover::devices(&class("ascend-npu"), &RecordedHost::parse(&host).unwrap());
+    let resources = found.devices.iter().map(|one| one.resource.to_string());
+    let wanted =
+        ["", "-2c", "-10c.3cpu.16g.ndvpp", ""].map(|sort| format!("huawei.com/Ascend910{sort}"));
+    assert_eq!(resources.collect::<Vec<_>>(), wanted);
+}
+
+#[test]
+fn serial_numbers_of_hl_smi_are_read() {
+    let class = class("gaudi");
+    let output = told(&class, "-Q", "gaudi/hl-smi/list-1.17.csv");
+    let facts = Facts::of(output.clone());
+    assert_eq!(facts.first("version"), Some("1.17.0-28a11ca"));
+    assert_eq!(facts.first("0000:19:00.0 module"), Some("2"));
+    let mut host = read("testdata/gaudi/host.txt")
+        + "file /proc/uptime\n| 5000.25 1.0\nfile /run/boathook/facts/gaudi\n\
+           | boathook uptime\t4900\n";
+    for (key, value) in output {
+        host += &format!("| {key}\t{value}\n");
+    }
+    let found = discover::devices(&class, &RecordedHost::parse(&host).unwrap());
+    let serial = "AM50016189".to_owned();
+    assert!(found.devices[0].aliases.contains(&serial), "{found:?}");
+    for garbage in [
+        "2, N/A, 0000:19:00.0, 1.17.0\n",
+        "module_id, serial, bus_id, driver_version\n",
+        "2, AM1, 0000:19:00.0\n",
+        "2, A\u{1b}[2J, 0000:19:00.0, 1.17.0\n",
+        "Driver not loaded\n",
+    ] {
+        assert!(program(&class, "-Q").facts(garbage).is_empty(), "{garbage}");
+    }
+}
+
+/// A host with the driver's program and without facts; of one without the program nothing
+/// is to be said.
+#[test]
+fn facts_that_nobody_has_asked_for_are_missed() {
+    let host = read("testdata/nvidia-gpu/mig-facts/host.txt");
+    let absent = host.replace("facts/nvidia-gpu", "facts/other");
+    let noted = |host: &str, config: &str| {
+        let config = Config::parse(Path::new("config.toml"), config).unwrap();
+        let class = config.adapted(class("nvidia-gpu"), Path::new("nvidia-gpu.toml"));
+        Facts::absence(&class.unwrap(), &RecordedHost::parse(host).unwrap())
+    };
+    let note = "there are no facts of /usr/bin/nvidia-smi: run `boathook facts nvidia-gpu`";
+    assert_eq!(noted(&absent, "").as_deref(), Some(note));
+    let without = absent.replace("file /usr/bin/nvidia-smi\n", "");
+    let off = "[class.nvidia-gpu]\nfacts = false\n";
+    for (host, config) in [(&host, ""), (&without, ""), (&absent, off)] {
+        assert_eq!(noted(host, config), None);
+    }
 }
 
 /// What a program prints, and how many facts a class reads of it.
@@ -96,7 +214,7 @@ fn garbage_and_hostile_names_are_no_facts() {
     ] {
         let facts = Facts::of(program(&class, "-L").facts(output));
         let text = facts.text(&RecordedHost::default(), &[]);
-        assert_eq!(text.lines().count() - 1, wanted, "{output:.40}");
+        assert_eq!(text.lines().count() - 2, wanted, "{output:.40}");
         assert!(!text.contains('\u{1b}'), "{output:?}");
     }
 }
