@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use device_class::DeviceClass;
 use device_class::discover::Inventory;
+use device_class::facts::Facts;
 use device_class::host::{HostView, RealHost};
 use injection_plan::facts::Reported;
 
@@ -70,16 +71,32 @@ impl FactsPrograms {
 }
 
 /// Runs the programs. If one of them fails, facts that were reported of the same devices
-/// stay.
+/// stay, until they are too old.
 fn run(class: &DeviceClass, root: &Path, host: &dyn HostView, are_new: bool) -> Vec<String> {
     let start =
         |program: &Path, arguments: &[String]| host_program::command(root, program, arguments);
-    let reported = Reported::of(class, root, start);
+    write(
+        &Reported::of(class, root, start),
+        class,
+        root,
+        host,
+        are_new,
+    )
+}
+
+/// Writes what the programs have reported. Returns what is wrong.
+fn write(
+    reported: &Reported,
+    class: &DeviceClass,
+    root: &Path,
+    host: &dyn HostView,
+    are_new: bool,
+) -> Vec<String> {
     let mut faults = reported.faults.clone();
     // Where no program is, somebody else may write the file.
     let is_absent = reported.programs.is_empty() && faults.is_empty();
     if !is_absent
-        && (are_new || faults.is_empty())
+        && (are_new || faults.is_empty() || !Facts::are_current(class, host))
         && let Err(error) = reported.write(class, root, host)
     {
         faults.push(format!("facts cannot be written: {error}"));
@@ -89,6 +106,10 @@ fn run(class: &DeviceClass, root: &Path, host: &dyn HostView, are_new: bool) -> 
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use std::process::Command;
+
     use device_class::discover;
     use device_class::host::RecordedHost;
 
@@ -120,5 +141,40 @@ mod tests {
         assert_eq!(renew(one, REST), (false, true));
         assert_eq!(renew(two, Duration::ZERO), (true, false));
         assert_eq!(renew(one, Duration::ZERO), (true, false));
+    }
+
+    /// One that fails now and then takes nothing away, and one that always fails does not
+    /// keep the others' facts from being renewed.
+    #[test]
+    fn facts_are_kept_beside_a_program_that_fails_until_they_are_too_old() {
+        let text = "version = 1\nresource = 'x.com/x'\nrequest = { env = 'X' }\n\
+                    discover = [{ count = 1 }]\ndevice = { id = 'x-{index}' }\n\
+                    [[facts]]\nprogram = ['/sh', '-c', 'echo 0: new']\n\
+                    lines = [{ line = '^0: (?<name>.+)$', facts = { '0' = '{name}' } }]\n\
+                    [[facts]]\nprogram = ['/sh', '-c', 'exit 1']\nlines = []\n";
+        let name = "x".to_owned().try_into().unwrap();
+        let class = DeviceClass::parse(name, "x.toml".as_ref(), text).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        fs::write(root.join("sh"), "").unwrap();
+        fs::set_permissions(root.join("sh"), fs::Permissions::from_mode(0o755)).unwrap();
+        let host = RealHost::open(root).unwrap();
+        let reported = Reported::of(&class, root, |_, arguments| {
+            let mut command = Command::new("/bin/sh");
+            command.args(arguments);
+            command
+        });
+        let file = root.join("run/boathook/facts/x");
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        // Now, and in an earlier boot.
+        let now = host.uptime().unwrap().to_string();
+        for (uptime, is_kept) in [(now.as_str(), true), ("99999999999", false)] {
+            fs::write(&file, format!("boathook uptime\t{uptime}\n0\told\n")).unwrap();
+            let faults = write(&reported, &class, root, &host, false);
+            assert_eq!(faults, ["/sh -c exit 1 failed (exit status: 1)"]);
+            let text = fs::read_to_string(&file).unwrap();
+            assert_eq!(text.ends_with("0\told\n"), is_kept, "{text}");
+            assert_eq!(text.ends_with("0\tnew\n"), !is_kept, "{text}");
+        }
     }
 }

@@ -21,6 +21,8 @@ struct Line {
     /// The file; absent if there are no facts.
     file: Option<String>,
     programs: Vec<String>,
+    /// The version that these report of themselves.
+    version: Option<String>,
     faults: Vec<String>,
 }
 
@@ -59,6 +61,7 @@ pub(super) fn run(
         lines.push(Line {
             class: class.name,
             file: exists.then(|| path.display().to_string()),
+            version: reported.version().map(str::to_owned),
             programs: reported.programs,
             faults: reported.faults,
         });
@@ -69,9 +72,12 @@ pub(super) fn run(
     } else {
         let out = &mut io::stdout().lock();
         for line in &lines {
-            match &line.file {
-                Some(file) => writeln!(out, "{}: wrote {file}", line.class)?,
-                None => writeln!(out, "{}: no facts", line.class)?,
+            match (&line.file, &line.version) {
+                (Some(file), Some(version)) => {
+                    writeln!(out, "{}: wrote {file}, of version {version}", line.class)?;
+                }
+                (Some(file), None) => writeln!(out, "{}: wrote {file}", line.class)?,
+                (None, _) => writeln!(out, "{}: no facts", line.class)?,
             }
         }
     }

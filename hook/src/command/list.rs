@@ -6,6 +6,7 @@ use std::io::{self, Write};
 
 use device_class::config::Config;
 use device_class::discover;
+use device_class::facts::Facts;
 use device_class::load::{self, ClassSource};
 use device_class::name::ClassName;
 
@@ -64,6 +65,9 @@ pub(super) fn run(
                 not_enabled.push(format!("{} ({})", class.name, inventory.devices.len()));
             }
             continue;
+        }
+        if !inventory.devices.is_empty() {
+            inventory.warnings.extend(Facts::absence(&class, &host));
         }
         for warning in &inventory.warnings {
             crate::log::warning(&format!("class {}: {warning}", class.name));

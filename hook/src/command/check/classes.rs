@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use device_class::class::Claims;
 use device_class::config::Config;
 use device_class::discover::{self, Found, Health};
+use device_class::facts::Facts;
 use device_class::load::{self, ClassSource};
 use device_class::name::ClassName;
 use device_class::strict_toml::FileError;
@@ -71,7 +72,12 @@ fn one(
     {
         return error(claimed);
     }
-    judge(&subject, &class, &request, &found)
+    let mut findings = judge(&subject, &class, &request, &found);
+    if !found.inventory.devices.is_empty() {
+        let note = Facts::absence(&class, host);
+        findings.extend(note.map(|note| Finding::new(Verdict::Warning, &subject, note)));
+    }
+    findings
 }
 
 /// The resources of two classes, too, determine which variable a container gets.
