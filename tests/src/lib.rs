@@ -29,6 +29,7 @@ pub mod figure;
 pub mod fingerprint;
 pub mod hanging;
 pub mod image;
+pub mod in_root;
 pub mod kubelet;
 pub mod leftovers;
 pub mod loader;

@@ -5,6 +5,7 @@
 //! Packages are downloaded once, about 1 GB, and kept below cargo's output directory
 //! (`make test-drivers`).
 
+mod facts;
 mod nvidia;
 mod others;
 
