@@ -2,6 +2,7 @@
 //! machine's own `/sys`, `/proc` and `/dev`, and each recorded host as a root of its own.
 //! Needs root, and strace.
 
+mod facts;
 mod hot_added;
 mod live;
 mod looked_at;
