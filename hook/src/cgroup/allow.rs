@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::error::CgroupError;
 use super::report::{Report, UnitReport};
+use super::revoke::gone;
 use super::rule::{self, DeviceRule};
 use super::spec_rules::SpecRules;
 use super::systemd::{HostSystemd, Systemd, Unit};
@@ -42,10 +43,49 @@ impl DeviceCgroup {
         self.allow_with(HostSystemd::default(), rules, regenerate)
     }
 
+    /// Allows `rules` as [`Self::allow`] does, and takes `stale` away as [`Self::revoke`] does,
+    /// but for those of devices in `keep`: in one go where the kernel can. What cannot be
+    /// allowed is no reason to keep what is stale.
+    pub(crate) fn exchange(
+        &self,
+        stale: &[DeviceRule],
+        keep: &[DeviceRule],
+        rules: &[DeviceRule],
+        spec: &SpecRules,
+    ) -> Result<Vec<String>, CgroupError> {
+        let gone = gone(stale, &[keep, rules].concat());
+        if matches!(self, Self::V1(_)) || gone.is_empty() || rules.is_empty() {
+            let mut warnings = self.revoke(stale, keep, spec)?;
+            warnings.extend(self.allow(rules, spec)?.warnings());
+            return Ok(warnings);
+        }
+        let mut warnings = self.revoke_in_units(&gone);
+        match self.change(HostSystemd::default(), &gone, rules, spec) {
+            Ok(report) => warnings.extend(report.warnings()),
+            Err(error) => {
+                self.revoke(stale, keep, spec)?;
+                return Err(error);
+            }
+        }
+        warnings.extend(self.still_allowed(&gone)?);
+        Ok(warnings)
+    }
+
     /// [`allow`](Self::allow), with systemd's sockets and `/dev` elsewhere.
     pub(crate) fn allow_with(
         &self,
         systemd: HostSystemd,
+        rules: &[DeviceRule],
+        regenerate: &SpecRules,
+    ) -> Result<Report, CgroupError> {
+        self.change(systemd, &[], rules, regenerate)
+    }
+
+    /// `withdrawn` are for cgroup v2 alone.
+    fn change(
+        &self,
+        systemd: HostSystemd,
+        withdrawn: &[DeviceRule],
         rules: &[DeviceRule],
         regenerate: &SpecRules,
     ) -> Result<Report, CgroupError> {
@@ -81,7 +121,7 @@ impl DeviceCgroup {
                     v2::check_enclosing(cgroup, &report.rules)?;
                 }
                 report.units = allow_in_units(&report.rules);
-                report.levels = v2::allow(cgroup, &report.rules, regenerate)?;
+                report.levels = v2::change(cgroup, withdrawn, &report.rules, regenerate)?;
             }
         }
         Ok(report)

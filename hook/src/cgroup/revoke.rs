@@ -19,9 +19,7 @@ impl DeviceCgroup {
         keep: &[DeviceRule],
         spec: &SpecRules,
     ) -> Result<Vec<String>, CgroupError> {
-        let is_kept = |rule: &DeviceRule| keep.iter().any(|kept| kept.number == rule.number);
-        let mut rules = rule::merge(rules);
-        rules.retain(|rule| !is_kept(rule));
+        let rules = gone(rules, keep);
         if rules.is_empty() {
             return Ok(Vec::new());
         }
@@ -36,16 +34,37 @@ impl DeviceCgroup {
             }
             Self::V2(cgroup) => {
                 revoke_in_unit(cgroup, &rules, &mut warnings);
-                v2::withdraw(cgroup, &rules, &spec.and_allow(keep))?;
+                v2::change(cgroup, &rules, &[], &spec.and_allow(keep))?;
             }
         }
-        let denied = self.denied(&rules)?.rules;
-        rules.retain(|rule| !denied.contains(rule));
-        warnings.extend(rules.iter().map(|rule| {
-            format!("{rule} is still allowed in the container's cgroup, by a rule of another")
-        }));
+        warnings.extend(self.still_allowed(&rules)?);
         Ok(warnings)
     }
+
+    /// Takes rules away from the systemd units of the container's own cgroups. Returns warnings.
+    pub(super) fn revoke_in_units(&self, rules: &[DeviceRule]) -> Vec<String> {
+        let (Self::V1(cgroup) | Self::V2(cgroup)) = self;
+        let mut warnings = Vec::new();
+        revoke_in_unit(cgroup, rules, &mut warnings);
+        warnings
+    }
+
+    /// A warning for each of `rules` that is still allowed.
+    pub(super) fn still_allowed(&self, rules: &[DeviceRule]) -> Result<Vec<String>, CgroupError> {
+        let denied = self.denied(rules)?.rules;
+        let allowed = rules.iter().filter(|rule| !denied.contains(rule));
+        let warnings = allowed.map(|rule| {
+            format!("{rule} is still allowed in the container's cgroup, by a rule of another")
+        });
+        Ok(warnings.collect())
+    }
+}
+
+/// One rule for each device, but for those of devices in `keep`.
+pub(super) fn gone(rules: &[DeviceRule], keep: &[DeviceRule]) -> Vec<DeviceRule> {
+    let mut rules = rule::merge(rules);
+    rules.retain(|rule| !keep.iter().any(|kept| kept.number == rule.number));
+    rules
 }
 
 /// Whether systemd has set the unit's rules again.

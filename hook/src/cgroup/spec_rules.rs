@@ -58,6 +58,28 @@ impl SpecRules {
         Self(self.0.iter().copied().chain(added).collect())
     }
 
+    /// The list with prohibitions added at its end.
+    #[must_use]
+    pub(super) fn and_deny(&self, rules: &[DeviceRule]) -> Self {
+        let added = rules.iter().map(|rule| SpecRule {
+            allow: false,
+            ..SpecRule::from(rule)
+        });
+        Self(self.0.iter().copied().chain(added).collect())
+    }
+
+    /// Those of `rules` whose devices the list allows by rules for them alone.
+    pub(super) fn named(&self, rules: &[DeviceRule]) -> Vec<DeviceRule> {
+        let is_named = |rule: &&DeviceRule| {
+            let wanted = SpecRule::from(*rule);
+            let mut known = self.0.iter().filter(|known| known.allow);
+            known.any(|known| {
+                (known.kind, known.major, known.minor) == (wanted.kind, wanted.major, wanted.minor)
+            })
+        };
+        rules.iter().filter(is_named).copied().collect()
+    }
+
     #[cfg(test)]
     pub(super) fn of_list(rules: Vec<SpecRule>) -> Self {
         Self(rules)

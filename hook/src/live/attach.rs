@@ -265,8 +265,7 @@ impl Running {
             let cgroup = self.cgroup()?;
             let spec = SpecRules::of_container(&self.bundle.spec_devices.rules);
             if let Some(cgroup) = &cgroup {
-                notes.extend(cgroup.revoke(&rules(stale), keep, &spec)?);
-                notes.extend(cgroup.allow(all, &spec)?.warnings());
+                notes.extend(cgroup.exchange(&rules(stale), keep, all, &spec)?);
             }
             Stage::Container.begin();
             if stale.made.is_empty() && ready.is_empty() {

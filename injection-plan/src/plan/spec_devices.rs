@@ -50,6 +50,18 @@ impl SpecDevices {
     }
 }
 
+impl SpecDevices {
+    /// Whether a rule allows this device alone.
+    pub fn names(&self, number: DeviceNumber) -> bool {
+        let (major, minor) = (Some(number.major), Some(number.minor));
+        let mut allowing = self.rules.iter().filter(|rule| rule.allow);
+        let is_alone = |rule: &SpecRule| {
+            rule.kind == Some(number.kind) && (rule.major, rule.minor) == (major, minor)
+        };
+        allowing.any(is_alone)
+    }
+}
+
 impl SpecRule {
     fn is_about(&self, number: DeviceNumber, access: Access) -> bool {
         self.kind.is_none_or(|kind| kind == number.kind)

@@ -42,6 +42,19 @@ pub(super) fn admit(rules: &[DeviceRule]) -> Vec<Insn> {
     assembler.0
 }
 
+/// The first part of a program: it refuses what `rules` name, and otherwise continues as
+/// [`admit`] does.
+pub(super) fn refuse(rules: &[DeviceRule]) -> Vec<Insn> {
+    let mut assembler = Assembler::start();
+    for rule in rules {
+        assembler.rule(&SpecRule {
+            allow: false,
+            ..SpecRule::from(rule)
+        });
+    }
+    assembler.0
+}
+
 /// The instructions of a rule in [`admit`].
 pub(super) const ADMITTED_LEN: usize = 7;
 

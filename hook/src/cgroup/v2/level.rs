@@ -9,8 +9,6 @@ use super::rewrite::{self, Admission, is_hidden, judge};
 use super::{Required, assembler};
 use crate::cgroup::error::CgroupError;
 use crate::cgroup::report::Outcome;
-use crate::cgroup::rule::DeviceRule;
-use crate::cgroup::spec_rules::SpecRules;
 use crate::cgroup::{Ancestor, Owner};
 use crate::sys::bpf::{Insn, Scope};
 
@@ -37,8 +35,9 @@ impl<K: Kernel> Level<'_, K> {
         self.at.owner == Owner::Container
     }
 
-    /// Makes this level's programs admit what is required.
-    pub(super) fn allow(
+    /// Makes this level's programs admit what is required, and those of the container itself
+    /// no more what is withdrawn.
+    pub(super) fn change(
         &self,
         kernel: &K,
         leaf: &K::Cgroup,
@@ -84,7 +83,22 @@ impl<K: Kernel> Level<'_, K> {
         for id in ids {
             let old = kernel.open(id).map_err(read)?;
             let code = kernel.dump(&old).map_err(read)?;
-            let (new, outcome) = match judge(&code, required.rules) {
+            let Required { withdrawn, .. } = *required;
+            let without = match self.is_own() {
+                true => rewrite::withdraw(&code, withdrawn, &required.spec.named(withdrawn)),
+                false => None,
+            };
+            let admission = judge(without.as_ref().unwrap_or(&code), required.rules);
+            let admission = match (admission, without) {
+                (Admission::Admits, Some(code)) => Admission::Replace(code),
+                (Admission::Admits, None)
+                    if self.is_own() && !withdrawn.is_empty() && is_hidden(&code) =>
+                {
+                    Admission::Hidden
+                }
+                (admission, _) => admission,
+            };
+            let (new, outcome) = match admission {
                 Admission::Admits => continue,
                 Admission::Replace(code) => match load(kernel, &code) {
                     Ok(new) => (new, Outcome::Rewritten { program: id }),
@@ -95,6 +109,10 @@ impl<K: Kernel> Level<'_, K> {
                     // The runtime's program decides by the container's spec alone, so
                     // another one can be made from that.
                     let is_runtimes = unknown == Admission::Hidden && is_single && about.maps == 0;
+                    // It admits nothing that was added.
+                    if !is_runtimes && required.rules.is_empty() {
+                        continue;
+                    }
                     if !is_runtimes {
                         return Err(Stop::Failed(CgroupError::Foreign {
                             cgroup: self.at.dir.to_owned(),
@@ -130,79 +148,14 @@ impl<K: Kernel> Level<'_, K> {
         Ok(())
     }
 
-    /// Replaces each program of this level that admits `rules` by one that does not.
-    pub(super) fn withdraw(
-        &self,
-        kernel: &K,
-        rules: &[DeviceRule],
-        enforced: &SpecRules,
-    ) -> Result<(), CgroupError> {
-        for _ in 0..ATTEMPTS {
-            match self.try_withdraw(kernel, rules, enforced) {
-                Ok(()) => return Ok(()),
-                Err(Stop::Raced) => {}
-                // A process without the privileges has added none.
-                Err(Stop::NoPermission(_)) => return Ok(()),
-                Err(Stop::Failed(error)) => return Err(error),
-            }
-        }
-        Err(CgroupError::Unsettled {
-            cgroup: self.at.dir.to_owned(),
-        })
-    }
-
-    fn try_withdraw(
-        &self,
-        kernel: &K,
-        rules: &[DeviceRule],
-        enforced: &SpecRules,
-    ) -> Result<(), Stop> {
-        let stopped = |errno| self.stopped(kernel, errno, "read device programs");
-        let attached = kernel
-            .query(&self.cgroup, Scope::Attached)
-            .map_err(stopped)?;
-        for id in &attached.ids {
-            let old = kernel.open(*id).map_err(stopped)?;
-            let code = kernel.dump(&old).map_err(stopped)?;
-            let code = match rewrite::withdraw(&code, rules) {
-                Some(code) => code,
-                None if is_hidden(&code)
-                    && self.is_runtimes(kernel, &old, attached.ids.len())? =>
-                {
-                    assembler::enforce(enforced)
-                }
-                None => continue,
-            };
-            let new = load(kernel, &code).map_err(|error| self.not_loaded(kernel, &code, error))?;
-            match replace(kernel, &self.cgroup, attached.flags, &old, &new) {
-                Ok(()) => {}
-                Err(Errno::ENOENT) => return Err(Stop::Raced),
-                Err(source) => {
-                    return Err(Stop::Failed(CgroupError::Attach {
-                        cgroup: self.at.dir.to_owned(),
-                        program: *id,
-                        source,
-                    }));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether a hidden program is the runtime's, or made from the same rules.
-    fn is_runtimes(&self, kernel: &K, program: &K::Program, count: usize) -> Result<bool, Stop> {
-        let about = kernel.about(program);
-        let about = about.map_err(|e| self.stopped(kernel, e, "read device programs"))?;
-        Ok(count == 1 && about.maps == 0)
-    }
-
     fn regenerate(
         &self,
         kernel: &K,
         old: u32,
         required: &Required<'_>,
     ) -> Result<(K::Program, Outcome), Stop> {
-        let code = assembler::enforce(&required.spec.and_allow(required.rules));
+        let spec = required.spec.and_deny(required.withdrawn);
+        let code = assembler::enforce(&spec.and_allow(required.rules));
         match load(kernel, &code) {
             Ok(new) => Ok((new, Outcome::Regenerated { program: old })),
             Err(error) => Err(self.not_loaded(kernel, &code, error)),

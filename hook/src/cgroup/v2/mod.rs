@@ -43,30 +43,27 @@ use rewrite::denied;
 struct Required<'a> {
     /// The devices; at most one rule for each.
     rules: &'a [DeviceRule],
+    /// Devices that the container's own programs shall admit no more.
+    withdrawn: &'a [DeviceRule],
     /// The runtime's rules, for programs that must be regenerated.
     spec: &'a SpecRules,
 }
 
-/// Makes every program of the container's cgroup, and of systemd's slices and
-/// services above it, admit the devices.
-pub(super) fn allow(
+/// Makes every program of the container's cgroup, and of systemd's slices and services above
+/// it, admit the devices of `rules`, and those of the container's own cgroups no more those of
+/// `withdrawn`: each is replaced once.
+pub(super) fn change(
     cgroup: &CgroupDir,
+    withdrawn: &[DeviceRule],
     rules: &[DeviceRule],
     spec: &SpecRules,
 ) -> Result<Vec<LevelReport>, CgroupError> {
-    allow_on(&Running, cgroup, Required { rules, spec })
-}
-
-/// Takes rules out of the programs of the container's own cgroups. `enforced` are the rules
-/// that remain, for a program that must be generated again.
-pub(super) fn withdraw(
-    cgroup: &CgroupDir,
-    rules: &[DeviceRule],
-    enforced: &SpecRules,
-) -> Result<(), CgroupError> {
-    let levels = open_levels(&Running, cgroup)?;
-    let mut own = levels.iter().filter(|it| it.at.owner == Owner::Container);
-    own.try_for_each(|level| level.withdraw(&Running, rules, enforced))
+    let required = Required {
+        rules,
+        withdrawn,
+        spec,
+    };
+    change_on(&Running, cgroup, required)
 }
 
 /// Fails if a program that is not changed for a container denies a device.
@@ -141,7 +138,7 @@ fn denied_on<K: Kernel>(
     Ok((all, unreadable))
 }
 
-fn allow_on<K: Kernel>(
+fn change_on<K: Kernel>(
     kernel: &K,
     cgroup: &CgroupDir,
     required: Required<'_>,
@@ -152,12 +149,20 @@ fn allow_on<K: Kernel>(
             cgroup: cgroup.path.clone(),
         });
     };
-    let mut reports = enclosing(kernel, cgroup, &levels, required.rules)?;
+    let mut reports = match required.rules {
+        [] => Vec::new(),
+        rules => enclosing(kernel, cgroup, &levels, rules)?,
+    };
     for level in &levels {
-        if level.at.owner == Owner::Enclosing {
+        let is_concerned = match level.at.owner {
+            Owner::Container => true,
+            Owner::Unit => !required.rules.is_empty(),
+            Owner::Enclosing => false,
+        };
+        if !is_concerned {
             continue;
         }
-        for outcome in level.allow(kernel, leaf, &required)? {
+        for outcome in level.change(kernel, leaf, &required)? {
             let denied = matches!(outcome, Outcome::NoPermission { .. });
             reports.push(LevelReport {
                 cgroup: level.at.dir.to_owned(),

@@ -50,9 +50,34 @@ pub(super) fn denied(
     Ok(denied)
 }
 
-/// The program without what was put before it to admit the devices of these rules. None: it
-/// begins with nothing of ours for them.
-pub(super) fn withdraw(program: &[Insn], rules: &[DeviceRule]) -> Option<Vec<Insn>> {
+/// The program without what was put before it to admit the devices of these rules. Those of
+/// `of_spec` the runtime's own program admits, and it is made to refuse them. None: that is
+/// so already.
+pub(super) fn withdraw(
+    program: &[Insn],
+    rules: &[DeviceRule],
+    of_spec: &[DeviceRule],
+) -> Option<Vec<Insn>> {
+    let without = without(program, rules);
+    let here = without.as_deref().unwrap_or(program);
+    let mut admitted = of_spec.to_vec();
+    admitted.retain(|rule| admits_any(here, *rule));
+    if admitted.is_empty() || !readable(here) {
+        return without;
+    }
+    let mut refusing = assembler::refuse(&admitted);
+    refusing.extend_from_slice(here);
+    Some(refusing)
+}
+
+fn admits_any(program: &[Insn], rule: DeviceRule) -> bool {
+    let requests = AccessRequest::covered_by(rule);
+    // Of no access it does not matter.
+    let mut requests = requests.filter(|request| request.access != 0);
+    requests.any(|request| evaluator::admits(program, &request) == Ok(true))
+}
+
+fn without(program: &[Insn], rules: &[DeviceRule]) -> Option<Vec<Insn>> {
     let start = assembler::admit(&[]);
     let (mut kept, mut rest) = (Vec::new(), program);
     let mut found = false;

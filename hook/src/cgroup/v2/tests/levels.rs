@@ -13,10 +13,12 @@ use super::runtime_programs::{allow_everything, deny_everything};
 use crate::cgroup::CgroupDir;
 use crate::cgroup::error::CgroupError;
 use crate::cgroup::report::Outcome::{self, *};
+use crate::cgroup::rule::{DeviceRule, misc};
 use crate::cgroup::spec_rules::SpecRules;
+use crate::cgroup::v2::assembler;
 use crate::cgroup::v2::insn::Instruction;
 use crate::cgroup::v2::request::AccessRequest;
-use crate::cgroup::v2::{Required, allow_on};
+use crate::cgroup::v2::{Required, change_on};
 use crate::sys::bpf::{ALLOW_MULTI, MAX_PROGRAMS};
 
 const ALLOW_OVERRIDE: u32 = 1;
@@ -33,9 +35,7 @@ fn cgroup(mount: &str, dir: &str) -> CgroupDir {
 }
 
 fn request(minor: u32) -> AccessRequest {
-    AccessRequest::covered_by(crate::cgroup::rule::misc(minor, "r"))
-        .last()
-        .unwrap()
+    AccessRequest::covered_by(misc(minor, "r")).last().unwrap()
 }
 
 /// Requests `c 10:183 rw` in a container at [`LEAF`].
@@ -47,15 +47,49 @@ fn allow_in(
     kernel: &FakeKernel,
     cgroup: &CgroupDir,
 ) -> Result<Vec<(PathBuf, Outcome)>, CgroupError> {
+    change(kernel, cgroup, &[], &[misc(183, "rw")])
+}
+
+/// With a spec that allows `c 10:182 rw`.
+fn change(
+    kernel: &FakeKernel,
+    cgroup: &CgroupDir,
+    withdrawn: &[DeviceRule],
+    rules: &[DeviceRule],
+) -> Result<Vec<(PathBuf, Outcome)>, CgroupError> {
     let required = Required {
-        rules: &[crate::cgroup::rule::misc(183, "rw")],
-        spec: &SpecRules::of_container(&[]),
+        rules,
+        withdrawn,
+        spec: &SpecRules::of_container(&[(&misc(182, "rw")).into()]),
     };
-    let levels = allow_on(kernel, cgroup, required)?;
+    let levels = change_on(kernel, cgroup, required)?;
     Ok(levels
         .into_iter()
         .map(|level| (level.cgroup, level.outcome))
         .collect())
+}
+
+/// At no moment both are denied or both allowed, and the program becomes no longer.
+#[test]
+fn a_device_takes_the_place_of_another_in_one_replacement() {
+    for hides in [false, true] {
+        let kernel = FakeKernel { hides, ..kernel() };
+        let spec = SpecRules::of_container(&[(&misc(182, "rw")).into()]);
+        kernel.with(LEAF, ALLOW_MULTI, &[assembler::enforce(&spec)]);
+        kernel.with(POD, ALLOW_MULTI, &[allow_everything()]);
+        let mut lengths = Vec::new();
+        for (gone, here) in [(182, 183), (183, 182), (182, 183), (183, 182), (182, 183)] {
+            let before = kernel.changes.borrow().len();
+            let rules = [gone, here].map(|minor| [misc(minor, "rw")]);
+            change(&kernel, &cgroup(ROOT, LEAF), &rules[0], &rules[1]).unwrap();
+            assert_eq!(kernel.changes.borrow().len(), before + 1);
+            assert!(!admits(&kernel, gone) && admits(&kernel, here), "{hides}");
+            lengths.push(kernel.code(kernel.attached(LEAF)[0]).len());
+        }
+        assert_eq!(lengths[2], lengths[4]);
+        change(&kernel, &cgroup(ROOT, LEAF), &[misc(183, "rw")], &[]).unwrap();
+        assert!(!admits(&kernel, 183));
+    }
 }
 
 fn levels<const N: usize>(levels: [(&str, Outcome); N]) -> Vec<(PathBuf, Outcome)> {

@@ -110,7 +110,7 @@ proptest! {
             added.iter().zip(taken).partition(|(_, taken)| *taken);
         let taken: Vec<_> = taken.into_iter().map(|(rule, _)| *rule).collect();
         let left: Vec<_> = left.into_iter().map(|(rule, _)| SpecRule::from(rule)).collect();
-        let without = withdraw(&new, &taken).unwrap_or_else(|| new.clone());
+        let without = withdraw(&new, &taken, &[]).unwrap_or_else(|| new.clone());
         for request in requests {
             let expected = covers(&old, &request) || covers(&left, &request);
             prop_assert_eq!(run(&without, &request), expected, "{:?}", request);
@@ -120,9 +120,42 @@ proptest! {
         let most = program.len() + 6;
         for _ in 0..3 {
             let Admission::Replace(with) = judge(&program, &added) else { break };
-            program = withdraw(&with, &added).unwrap();
+            program = withdraw(&with, &added, &[]).unwrap();
             prop_assert!(program.len() <= most);
-            prop_assert_eq!(withdraw(&program, &added), None);
+            prop_assert_eq!(withdraw(&program, &added, &[]), None);
+        }
+    }
+
+    /// What the runtime's own program admits is refused, once, and nothing else; it can be
+    /// admitted again.
+    #[test]
+    fn what_the_spec_allows_is_withdrawn_too(
+        shape in 0..SHAPES.len(),
+        old in prop::collection::vec(any_rule(), 0..8),
+        taken in prop::collection::vec(any_device_rule(), 1..4),
+        requests in prop::collection::vec(any_request(), 32),
+    ) {
+        let program = (SHAPES[shape].program)(&old);
+        let taken = rule::merge(&taken);
+        let without = withdraw(&program, &taken, &taken).unwrap_or_else(|| program.clone());
+        prop_assert_eq!(withdraw(&without, &taken, &taken), None);
+        let with = match judge(&without, &taken) {
+            Admission::Replace(with) => with,
+            _ => without.clone(),
+        };
+        let allowed: Vec<_> = taken.iter().map(SpecRule::from).collect();
+        for request in requests {
+            let is_of = |rule: &&DeviceRule| {
+                (rule.kind(), rule.major(), rule.minor())
+                    == (request.kind, request.major, request.minor)
+            };
+            let refused = taken.iter().find(is_of).map_or(0, |rule| rule.access().bits());
+            let expected = covers(&old, &request) && request.access & refused == 0;
+            if request.access != 0 {
+                prop_assert_eq!(run(&without, &request), expected, "{:?}", request);
+                let again = expected || covers(&allowed, &request);
+                prop_assert_eq!(run(&with, &request), again, "{:?}", request);
+            }
         }
     }
 
