@@ -79,7 +79,7 @@ fn give(
     let mut warnings = std::mem::take(&mut plan.warnings);
     if !plan.steps.is_empty() {
         log::open();
-        let recorded = live::write_at_start(state, &state.bundle, &plan, &config.host_root);
+        let recorded = live::write_at_start(state, &bundle, &plan, &config.host_root);
         if let Err(error) = recorded {
             let error = log::chain(&error);
             warnings.push(format!("its devices will not be followed: {error}"));

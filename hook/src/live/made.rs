@@ -59,31 +59,37 @@ impl Made {
 
     /// What the hook makes for devices, in the container that it is called for: so much of a
     /// plan's steps as follows them later.
-    pub(crate) fn at_start(
-        steps: &[InjectionStep],
-        is_followed: impl Fn(&str) -> bool,
-    ) -> Vec<Self> {
-        let mut found = Vec::new();
-        for step in steps {
-            let why: Vec<String> = step.why.split(", ").map(str::to_owned).collect();
-            let (path, how) = match &step.action {
-                Action::Node { mount, number, own } => match own {
-                    None => (&mount.path, How::Bound(raw(*number))),
-                    Some(_) => (&mount.path, How::Node(raw(*number))),
-                },
-                Action::Link { path, target } => (path, How::Link(target.clone(), None)),
-                _ => continue,
-            };
-            if why.iter().all(|why| is_followed(why)) {
-                found.push(Made {
-                    path: path.clone(),
-                    how,
-                    before: None,
-                    why,
-                });
+    pub(crate) fn at_start(steps: &[InjectionStep]) -> Vec<Self> {
+        let made = steps.iter().flat_map(|step| match &step.action {
+            Action::Node { mount, .. } => Self::node(&mount.path, step),
+            Action::MakeNode { path, .. } => Self::node(path, step),
+            Action::Link { path, target } => {
+                vec![Self::for_step(path, How::Link(target.clone(), None), step)]
             }
+            _ => Vec::new(),
+        });
+        made.collect()
+    }
+
+    /// A node that a step is about: the host's, or one of its own if that is the engine's way
+    /// or the class's, unless the container has users of its own.
+    pub(crate) fn node(path: &Path, step: &InjectionStep) -> Vec<Self> {
+        let number = match &step.action {
+            Action::Allow { rule, .. } => raw(rule.number),
+            Action::Node { number, .. } | Action::MakeNode { number, .. } => raw(*number),
+            _ => return Vec::new(),
+        };
+        let hows = [How::Bound(number), How::Node(number)];
+        hows.map(|how| Self::for_step(path, how, step)).into()
+    }
+
+    fn for_step(path: &Path, how: How, step: &InjectionStep) -> Self {
+        Made {
+            path: path.to_owned(),
+            how,
+            before: None,
+            why: step.why.split(", ").map(str::to_owned).collect(),
         }
-        found
     }
 
     pub(crate) fn is_node_or_link(&self) -> bool {

@@ -299,7 +299,7 @@ pub(crate) fn all(root: &Path) -> Vec<Record> {
 /// called in the host's mount namespace.
 pub(crate) fn write_at_start(
     state: &State,
-    bundle: &Path,
+    bundle: &Bundle,
     plan: &InjectionPlan,
     root: &Path,
 ) -> io::Result<()> {
@@ -309,7 +309,7 @@ pub(crate) fn write_at_start(
             class: grant.class.clone(),
             device: device.clone(),
             asked: String::new(),
-            forced: !grant.by_kubelet,
+            forced: false,
         })
     });
     let devices: Vec<Device> = devices.collect();
@@ -324,17 +324,42 @@ pub(crate) fn write_at_start(
         }
         rule
     };
-    let steps = plan.steps.iter();
-    // What the engine allows stays allowed.
-    let ours = steps.filter(|it| !matches!(it.action, Action::Allow { in_spec: true, .. }));
-    let ours: Vec<InjectionStep> = ours.cloned().collect();
+    // What a CDI specification or the wrapper of the runtime had the engine do is ours; what
+    // its user had it do stays.
+    let by_cdi = |step: &InjectionStep| {
+        let its = |it: &&Device| step.why.split(", ").any(|why| it.device == why);
+        let mut its = devices.iter().filter(its);
+        its.any(|it| bundle.cdi.iter().any(|by| by.class.as_str() == it.class))
+    };
+    let spec = &bundle.spec_devices;
+    let (mut ours, mut made) = (Vec::new(), Vec::new());
+    for step in &plan.steps {
+        if let Action::Allow {
+            rule,
+            in_spec: true,
+        } = &step.action
+        {
+            let mut nodes = spec.nodes.iter().filter(|it| it.number == rule.number);
+            match by_cdi(step) {
+                true => made.extend(nodes.flat_map(|node| Made::node(&node.path, step))),
+                false if nodes.next().is_some() => continue,
+                false => {}
+            }
+            if !spec.names(rule.number) {
+                continue;
+            }
+        }
+        ours.push(step.clone());
+    }
+    made.extend(Made::at_start(&ours));
+    made.retain(|made: &Made| made.why.iter().all(|why| is_followed(why)));
     let record = Record {
         id: state.id.clone(),
         pid: state.pid,
         started: container::start_time_of(state.pid).unwrap_or_default(),
-        bundle: bundle.to_owned(),
+        bundle: state.bundle.clone(),
         rules: super::attach::rules_of_steps(&ours).map(rule).collect(),
-        made: Made::at_start(&ours, is_followed),
+        made,
         devices,
         told: BTreeMap::new(),
     };

@@ -149,6 +149,18 @@ impl Authority {
                     false => Files::Harmless,
                 }))
             }
+            // What the host has lost of the others is no reason against these.
+            Authority::Kubelet(recorded)
+                if matches!(request.source, RequestSource::Attach { .. }) =>
+            {
+                let asked = asked()?;
+                match asked.iter().all(|device| recorded.holds(class, device)) {
+                    true => Ok(with_devices(asked, None)),
+                    false => Err(refused(RequestError::NotAllocated {
+                        holder: recorded.holder.clone(),
+                    })),
+                }
+            }
             Authority::Kubelet(recorded) => {
                 let held = recorded.held(class, devices).map_err(refused)?;
                 recorded.check_promise(request, &held).map_err(refused)?;
@@ -193,10 +205,6 @@ impl Recorded {
         if asked.iter().all(is_held) {
             return Ok(());
         }
-        if matches!(request.source, RequestSource::Attach { .. }) {
-            let holder = self.holder.clone();
-            return Err(RequestError::NotAllocated { holder });
-        }
         Err(RequestError::Unrecorded {
             class: request.class.clone(),
             holder: self.holder.clone(),
@@ -217,6 +225,14 @@ impl Recorded {
                 path.display()
             ),
         }
+    }
+
+    /// Whether a device was recorded.
+    fn holds(&self, class: &DeviceClass, device: &Device) -> bool {
+        let claimed = self.claimed.get(&class.name);
+        let mut allocated = self.devices.get(&device.resource).into_iter().flatten();
+        claimed.is_some_and(|ids| ids.contains(&device.id))
+            || allocated.any(|id| device.is_offered_as(id))
     }
 
     /// The devices of one class among those that were recorded, found in one pass

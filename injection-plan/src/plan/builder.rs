@@ -12,7 +12,6 @@ use device_class::host::Programs;
 use device_class::name::{CapabilityName, DeviceId, excerpt};
 use device_class::{DeviceClass, similar};
 
-use super::Authority;
 use super::authority::Files;
 use super::{Asked, Grant, ImageLibraries, InjectionStep, PlanError, prepare};
 use crate::request::{RefusedRequest, Request, RequestError, Selection};
@@ -147,7 +146,6 @@ impl PlanBuilder {
             class,
             asked_by: request.source.to_string(),
             authorized_by: authority.to_string(),
-            by_kubelet: matches!(authority, Authority::Kubelet(_)),
             follow: spec.spec.follow,
         });
         Ok(())

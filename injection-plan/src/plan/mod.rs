@@ -69,9 +69,6 @@ pub struct Grant {
     /// Where the request was found, and its text.
     pub asked_by: String,
     pub authorized_by: String,
-    /// Whether that is the kubelet, which may give the devices to others later.
-    #[serde(skip)]
-    pub by_kubelet: bool,
     /// Whether the container follows these devices when they come back.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub follow: bool,

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use harness::bundle::{Bundle, BundleBuilder};
+use harness::bundle::{Bundle, BundleBuilder, HookCommand, Stage};
 use harness::demo_host::DemoHost;
 use harness::demo_host::in_container::node;
 use harness::patience::PATIENCE;
@@ -130,7 +130,7 @@ pub(crate) fn wait_for(
 }
 
 /// Whether the container may open a device whose node it makes itself.
-fn may_open(container: &Container<'_>, host: &DemoHost, index: usize) -> bool {
+pub(super) fn may_open(container: &Container<'_>, host: &DemoHost, index: usize) -> bool {
     let device = host.device(index);
     let asked = Questions::new().new_node("/dev/own", device.major, device.minor);
     let report = container.probe(&asked).unwrap();
@@ -147,10 +147,24 @@ pub(crate) fn with_device(host: &DemoHost, device: &str) -> BundleBuilder {
 fn a_device_that_comes_back_with_another_number_is_there_again(lab: &Lab) {
     const OTHER: usize = DemoHost::UNLIKE;
     let host = followed();
-    for attached in [false, true] {
-        let bundle = match attached {
-            false => with_device(&host, "npu-3"),
-            true => plain(Rootfs::Busybox),
+    let device = host.device(3);
+    let number = (device.major, device.minor);
+    // The engine may have made the node itself, with its rule, by a CDI specification; the
+    // wrapper of the runtime writes the rule into config.json.
+    for given in ["by the hook", "by attach", "by CDI", "by the wrapper"] {
+        let attached = given == "by attach";
+        let bundle = match given {
+            "by the hook" => with_device(&host, "npu-3"),
+            "by attach" => plain(Rootfs::Busybox),
+            "by CDI" => {
+                let hook = HookCommand::boathook(Stage::CreateRuntime, &host.config_file());
+                let hook = hook.unwrap().arg("--cdi").arg("dummy-npu=npu-3");
+                let bundle = plain(Rootfs::Busybox).hook(Stage::CreateRuntime, hook);
+                bundle.char_device(node(3), number, "rw").unwrap()
+            }
+            _ => with_device(&host, "npu-3")
+                .device_rule(number, "rw")
+                .unwrap(),
         };
         let bundle = bundle.build().unwrap();
         let running = lab.runc.create(&bundle).unwrap();
@@ -162,20 +176,26 @@ fn a_device_that_comes_back_with_another_number_is_there_again(lab: &Lab) {
         for round in 0..3 {
             unplug(&host, 3);
             wait_for(&running, &host, 3, None);
-            assert!(!may_open(&running, &host, 3), "{round}");
+            assert!(!may_open(&running, &host, 3), "{given}: {round}");
             plug_in(&host, 3, OTHER);
             wait_for(&running, &host, 3, Some(OTHER));
-            assert!(!may_open(&running, &host, 3), "the old number: {round}");
+            assert!(
+                !may_open(&running, &host, 3),
+                "the old number, {given}: {round}"
+            );
             // At once, without having been away.
             fs::remove_file(host.node(3)).unwrap();
             plug_in(&host, 3, 3);
             wait_for(&running, &host, 3, Some(3));
-            assert!(!may_open(&running, &host, OTHER), "the old number: {round}");
+            assert!(
+                !may_open(&running, &host, OTHER),
+                "the old number, {given}: {round}"
+            );
         }
         let report = running.probe(&Questions::new()).unwrap();
         let mounts = report.mounts.iter();
         let on_node = mounts.filter(|it| it.mount_point.to_str() == Some(&node(3)));
-        assert_eq!(on_node.count(), 1, "{attached}");
+        assert_eq!(on_node.count(), 1, "{given}");
         assert_eq!(records(&host), [bundle.id()]);
         if !attached {
             let text = done(lab, &host, &["detach", bundle.id()]);

@@ -34,12 +34,14 @@ pub(super) fn replace(
     let present = followed.iter().filter(|(_, nodes)| nodes.is_some());
     here.devices = present.map(|(device, _)| (*device).clone()).collect();
     running.bundle.attached = Record::grants(here.devices.iter());
+    // Those that the engine made are gone by now, or will be.
+    running.bundle.spec_devices.nodes.clear();
     let mut plan = planner::plan_attached(&running.bundle, sight.classes(), config)?;
     plan.steps.retain(|step| {
         let is_theirs = step.why.split(", ").all(|why| is_followed(&why.to_owned()));
         let is_node = matches!(
             step.action,
-            Action::Allow { in_spec: false, .. }
+            Action::Allow { .. }
                 | Action::Node { .. }
                 | Action::MakeNode { .. }
                 | Action::Link { .. }
