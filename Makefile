@@ -136,7 +136,7 @@ test-kubernetes: ## Install on a real Kubernetes, whose programs are in KUBERNET
 load: ## Start 500 containers, 20 at a time, beside other work, and besiege the cluster's programs (as root; long)
 	scripts/install-test-packages runc busybox-static containerd
 	$(MAKE) --no-print-directory programs
-	BOATHOOK_LOAD=long cargo test --package boathook-tests --test suite load:: -- --include-ignored --nocapture --test-threads 1
+	BOATHOOK_LOAD=long cargo test --package boathook-tests --test suite -- load:: live::replugged:: --include-ignored --nocapture --test-threads 1
 	cargo test --release --package boathook-cluster --test suite siege -- --ignored --nocapture
 
 fuzz: ## Fuzz every parser and editor with libFuzzer, each for TIME seconds (60 unless set; needs nightly)

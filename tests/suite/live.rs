@@ -6,6 +6,7 @@ pub(crate) mod follow;
 mod outdated;
 mod refreshed;
 mod refused;
+mod replugged;
 mod retried;
 mod told;
 

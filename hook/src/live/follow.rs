@@ -129,10 +129,10 @@ impl<'c> Follower<'c> {
             };
             let work = || {
                 let done = match replace(record, &followed, &sight, self.config) {
-                    Err(LiveError::Ended) => Ok(false),
+                    Err(LiveError::Ended) => Ok(None),
                     // That is told by a message of its own, and then this looks again.
-                    Err(_) if has_changed() => Ok(false),
-                    done => done.map_err(|error| log::chain(&error)),
+                    Err(_) if has_changed() => Ok(None),
+                    done => done.map(Some).map_err(|error| log::chain(&error)),
                 };
                 serde_json::to_string(&done).unwrap_or_default()
             };
@@ -154,7 +154,8 @@ impl<'c> Follower<'c> {
         }
     }
 
-    /// What became of a container: itself, and whether it was changed. One that could not be,
+    /// What became of a container: itself, and whether it was changed; `None` if its devices
+    /// changed meanwhile, whatever they are by the next look. One that could not be changed,
     /// or that keeps this waiting, is left alone for a while.
     fn end<'r>(
         &mut self,
@@ -165,7 +166,12 @@ impl<'c> Follower<'c> {
     ) -> Option<Looked<'r>> {
         let error = match answer {
             Ok(Some(answer)) => match serde_json::from_str(&answer) {
-                Ok(Ok(was_changed)) => {
+                Ok(Ok(None)) => {
+                    self.seen.devices.remove(&record.id);
+                    self.seen.failed.remove(&record.id);
+                    return None;
+                }
+                Ok(Ok(Some(was_changed))) => {
                     self.seen.devices.insert(record.id.clone(), devices);
                     self.seen.failed.remove(&record.id);
                     let became = match was_changed {
