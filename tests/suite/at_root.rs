@@ -3,6 +3,7 @@
 //! Needs root, and strace.
 
 mod facts;
+mod followed;
 mod hot_added;
 mod live;
 mod looked_at;

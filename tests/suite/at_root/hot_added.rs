@@ -69,6 +69,47 @@ impl HotAdded {
         })
     }
 
+    /// How a class discovers it, whatever its number, with the name of its node.
+    pub(super) fn discovered(&self) -> String {
+        match self.kind {
+            "tap" => format!(
+                "path = '/sys/class/net/{}/macvtap/{{name}}'",
+                self.tap_name()
+            ),
+            kind => format!(
+                "path = '/sys/block/{{name}}', require = [{{ value = '{{name}}', equals = '{kind}{}' }}]",
+                self.number
+            ),
+        }
+    }
+
+    /// The interface of a tap.
+    fn tap_name(&self) -> String {
+        self.link.replacen('l', "t", 1)
+    }
+
+    /// Removes it, to come back. Only a tap and a loop device can.
+    pub(super) fn unplug(&self) {
+        match self.kind {
+            "tap" => ip(&["link", "delete", &self.tap_name()]).unwrap(),
+            _ => loop_control(REMOVE, self.number).unwrap(),
+        }
+    }
+
+    /// Adds it again: a tap has another number then.
+    pub(super) fn plug_in(&mut self) {
+        if self.kind != "tap" {
+            return loop_control(ADD, self.number).unwrap();
+        }
+        let name = self.tap_name();
+        let add = [
+            "link", "add", "link", &self.link, "name", &name, "type", "macvtap",
+        ];
+        ip(&add).unwrap();
+        let number = fs::read_to_string(format!("/sys/class/net/{name}/ifindex"));
+        self.number = number.unwrap().trim().parse().unwrap();
+    }
+
     pub(super) fn number(&self) -> u32 {
         self.number
     }

@@ -1,0 +1,122 @@
+//! Devices of this machine's kernel that go and come back while a container runs that has
+//! them: a character device whose node has another name each time, and a disk. At `/`, with the
+//! kernel's own messages.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::process::{Child, Command, Stdio};
+
+use harness::binaries;
+use harness::bundle::{Bundle, HookCommand, Stage};
+use harness::patience::wait_until;
+use harness::probe::{Access, PATH, PAUSE, Questions};
+use harness::rootfs::Rootfs;
+use harness::runc::Container;
+
+use super::ThisHost;
+use super::hot_added::HotAdded;
+use crate::lab::{Lab, on_each_cgroup_version};
+
+on_each_cgroup_version!(devices_of_the_kernel_are_followed);
+
+fn devices_of_the_kernel_are_followed(lab: &Lab) {
+    for (kind, added) in [
+        ("a tap", HotAdded::tap as fn() -> Option<HotAdded>),
+        ("a loop device", HotAdded::disk),
+    ] {
+        match added() {
+            Some(device) => follow(lab, device),
+            None => skip::report("devices_of_the_kernel_are_followed", kind),
+        }
+    }
+}
+
+fn follow(lab: &Lab, mut device: HotAdded) {
+    let class = format!(
+        "version = 1\nresource = 'example.com/real'\nfollow = true\n\
+         request = {{ env = 'REAL' }}\ndiscover = [{{ {} }}]\n\
+         [device]\nid = 'the-one'\nnodes = ['/dev/{{name}}']\n",
+        device.discovered()
+    );
+    // Those who follow at `/` have the same records: a class of its own for each.
+    let name = format!("real-{}", device.number());
+    let host = ThisHost::new().class(&name, &class);
+    let hook = HookCommand::boathook(Stage::CreateRuntime, &host.config_file()).unwrap();
+    let bundle = Bundle::builder(Rootfs::Busybox)
+        .hook(Stage::CreateRuntime, hook)
+        .env("REAL", "the-one")
+        .args([PATH, PAUSE])
+        .build()
+        .unwrap();
+    let running = lab.runc.create(&bundle).unwrap();
+    running.start().unwrap();
+    let record = format!("/run/boathook/attached/{}", bundle.id());
+    assert!(fs::exists(&record).unwrap());
+    let follower = Follower::start(lab, &host);
+    let mut nodes = vec![device.node()];
+    for round in 0..3 {
+        let (node, number) = (device.node(), device.device());
+        device.unplug();
+        assert!(
+            wait_until(|| seen(&running, &node).is_none()),
+            "{round}: {node}"
+        );
+        assert_eq!(
+            opens(&running, number),
+            Access::refused("EPERM"),
+            "{round}: {node}"
+        );
+        device.plug_in();
+        let (node, number) = (device.node(), device.device());
+        assert!(
+            wait_until(|| seen(&running, &node) == Some(number)),
+            "{round}: {node}"
+        );
+        nodes.push(node);
+    }
+    if device.node().starts_with("/dev/tap") {
+        nodes.dedup();
+        assert_eq!(nodes.len(), 4, "a tap has another node each time");
+    }
+    drop(running);
+    // The next message is of the device that goes.
+    drop(device);
+    assert!(wait_until(|| !fs::exists(&record).unwrap()));
+    drop(follower);
+}
+
+/// The number of the container's node, if it has one.
+fn seen(container: &Container<'_>, node: &str) -> Option<(u64, u64)> {
+    let path = format!("/proc/{}/root{node}", container.pid().unwrap());
+    let number = fs::metadata(path).ok()?.rdev();
+    Some((nix::sys::stat::major(number), nix::sys::stat::minor(number)))
+}
+
+/// How it ends when the container opens a character device whose node it makes itself.
+fn opens(container: &Container<'_>, (major, minor): (u64, u64)) -> Access {
+    let asked = Questions::new().new_node("/dev/own", major, minor);
+    let report = container.probe(&asked).unwrap();
+    container.output(&["rm", "-f", "/dev/own"]).unwrap();
+    report.new_node("/dev/own").unwrap().read.clone().unwrap()
+}
+
+struct Follower(Child);
+
+impl Follower {
+    fn start(lab: &Lab, host: &ThisHost) -> Self {
+        let program = binaries::program("boathook").unwrap();
+        let mut command: Command = lab.runc.view().command(&program).unwrap();
+        command
+            .arg("--config")
+            .arg(host.config_file())
+            .arg("follow");
+        Self(command.stdout(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
