@@ -199,6 +199,9 @@ pub(crate) enum Command {
         // Seconds that a container is left alone that could not be changed; for tests.
         #[arg(long, hide = true, value_name = "SECONDS", default_value = "10")]
         pause: NonZeroU32,
+        /// In a pod that has the node's processes: enter the namespaces of the node's first one
+        #[arg(long)]
+        from_pod: bool,
     },
     /// List the classes and their devices on this host
     List {

@@ -18,6 +18,7 @@ pub(crate) mod ctr;
 mod docker;
 pub(crate) mod engine;
 mod everyday;
+mod followed;
 mod image;
 pub(crate) mod machine;
 mod matrix;

@@ -66,6 +66,16 @@ pub(crate) enum CommandError {
     Confine(#[from] caps::errors::CapsError),
     #[error("cannot set a deadline")]
     Deadline(#[source] nix::errno::Errno),
+    #[error(
+        "cannot enter the namespaces of the node's first process by {}; the pod needs `hostPID: \
+         true` and the capabilities SYS_ADMIN, SYS_CHROOT and SYS_PTRACE",
+        path.display()
+    )]
+    Node {
+        path: PathBuf,
+        #[source]
+        error: io::Error,
+    },
     #[error("cannot receive the kernel's messages of devices")]
     Uevents(#[source] nix::errno::Errno),
     #[error("cannot read the log")]
@@ -126,6 +136,7 @@ impl CommandError {
             | CommandError::Confine(_)
             | CommandError::Deadline(_)
             | CommandError::Uevents(_)
+            | CommandError::Node { .. }
             | CommandError::Log(_)
             | CommandError::Output(_)
             | CommandError::Json(_) => ExitCode::Failure,
@@ -183,7 +194,12 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
         Command::Attach(arguments) => attach::attach(arguments, cli.json, &config(cli)?),
         Command::Detach(arguments) => attach::detach(arguments, cli.json, &config(cli)?),
         Command::Refresh(arguments) => attach::refresh(arguments, cli.json, &config(cli)?),
-        Command::Follow { pause } => follow::run(*pause, &config(cli)?),
+        Command::Follow { pause, from_pod } => {
+            if *from_pod {
+                follow::enter_node()?;
+            }
+            follow::run(*pause, &config(cli)?)
+        }
         Command::List { classes, all } => list::run(classes, *all, cli.json, &config(cli)?),
         Command::Doctor { whose, root } => {
             doctor::run(whose, root.clone(), cli.json, &config(cli)?)

@@ -207,6 +207,20 @@ fn every_value_has_its_effect() {
     assert_eq!(resources.limits.as_ref().unwrap()["memory"].0, "128Mi");
 }
 
+#[test]
+fn devices_are_followed_if_that_is_asked_for() {
+    let with =
+        |uninstall: bool| render(&json!({"follow": {"enabled": true}, "uninstall": uninstall}));
+    let (Some(plain), Some(objects), Some(uninstalled)) =
+        (render(&json!({})), with(false), with(true))
+    else {
+        return;
+    };
+    assert_eq!(plain.daemon_sets.len(), 1);
+    references::check_follower(&objects, &plain);
+    assert_eq!(uninstalled.daemon_sets.len(), 1);
+}
+
 /// Nothing is written while it is uninstalled. The plugin starts after the engine was asked.
 #[test]
 fn specifications_are_written_unless_a_handler_brings_the_hook() {

@@ -158,6 +158,47 @@ fn by_cdi(pod: &PodSpec) -> bool {
     !mounts.any(|mount| mount.name == "engine-config")
 }
 
+/// Checks that one more DaemonSet has the node's processes, and the first one no more than
+/// `without`.
+pub(crate) fn check_follower(objects: &Objects, without: &Objects) {
+    let is_follower = |set: &&DaemonSet| set.metadata.name.as_deref() == Some("boathook-follow");
+    let (follower, others): (Vec<_>, Vec<_>) = objects.daemon_sets.iter().partition(is_follower);
+    assert_eq!(others, without.daemon_sets.iter().collect::<Vec<_>>());
+    let [follower] = follower[..] else {
+        panic!("{} followers", follower.len());
+    };
+    check_selector(follower);
+    assert_eq!(follower.metadata.namespace, others[0].metadata.namespace);
+    let (plugin, pod) = (pod(others[0]), pod(follower));
+    assert_eq!((plugin.host_pid, pod.host_pid), (None, Some(true)));
+    assert_eq!(pod.volumes, None);
+    assert_eq!(pod.service_account_name, plugin.service_account_name);
+    assert_eq!(pod.priority_class_name, plugin.priority_class_name);
+    assert_eq!(pod.tolerations, plugin.tolerations);
+    assert_eq!(pod.affinity, plugin.affinity);
+    let container = &pod.containers[0];
+    assert_eq!(container.image, plugin.containers[0].image);
+    let words =
+        [&container.command, &container.args].map(|words| words.as_ref().unwrap().join(" "));
+    assert_eq!(words, ["/boathook/bin/boathook", "follow --from-pod"]);
+    let context = container.security_context.as_ref().unwrap();
+    assert_eq!(context.privileged, None);
+    assert_eq!(context.read_only_root_filesystem, Some(true));
+    let capabilities = context.capabilities.as_ref().unwrap();
+    assert_eq!(capabilities.drop.as_deref(), Some(&["ALL".to_owned()][..]));
+    let needed = "SYS_ADMIN SYS_CHROOT SYS_PTRACE NET_ADMIN MKNOD CHOWN \
+        DAC_OVERRIDE FOWNER SETGID SETUID";
+    assert_eq!(capabilities.add.as_ref().unwrap().join(" "), needed);
+    let memory = &container
+        .resources
+        .as_ref()
+        .unwrap()
+        .limits
+        .as_ref()
+        .unwrap()["memory"];
+    assert_eq!(memory.0, "64Mi");
+}
+
 /// The plugin writes where the engine reads.
 fn check_specifications(pod: &PodSpec) {
     let mut mounts = pod.containers[0].volume_mounts.iter().flatten();

@@ -105,6 +105,7 @@ fn every_component_fits_every_overlay() {
         assert!(!offers_test_class(&plain));
         assert!(offers_test_class(&with("dummy-npu").unwrap()));
         runs_programs_of_the_host(&with("host-programs").unwrap());
+        references::check_follower(&with("follow").unwrap(), &plain);
         for (component, checks) in [
             ("monitoring", references::check_monitoring as fn(&Objects)),
             ("watcher", is_found_by_the_watcher),
